@@ -1,0 +1,52 @@
+"""Kernels that build and inspect CSC arrays."""
+
+import numpy as np
+
+from ._jit import kernel
+
+
+@kernel
+def count_degrees(dst, counts):  # type: ignore[no-untyped-def]
+    """Add the number of occurrences of each id of ``dst`` to ``counts[id]``."""
+    for i in range(len(dst)):
+        counts[dst[i]] += 1
+
+
+@kernel
+def fill_csc(src, dst, cursor, indices, edge_ids):  # type: ignore[no-untyped-def]
+    """Stable counting sort by destination; ``cursor`` starts as ``indptr[:-1]`` and is consumed."""
+    for e in range(len(dst)):
+        slot = cursor[dst[e]]
+        cursor[dst[e]] = slot + 1
+        indices[slot] = src[e]
+        edge_ids[slot] = e
+
+
+@kernel
+def expand_indptr(indptr, out):  # type: ignore[no-untyped-def]
+    """Write the destination of every edge of a CSC: the inverse of compressing."""
+    for v in range(len(indptr) - 1):
+        for e in range(indptr[v], indptr[v + 1]):
+            out[e] = v
+
+
+@kernel
+def is_sorted(values):  # type: ignore[no-untyped-def]
+    """Whether ``values`` never decreases."""
+    for i in range(1, len(values)):
+        if values[i] < values[i - 1]:
+            return False
+    return True
+
+
+@kernel
+def id_range(values):  # type: ignore[no-untyped-def]
+    """Smallest and largest value in one pass; (0, -1) when empty."""
+    if len(values) == 0:
+        return np.int64(0), np.int64(-1)
+    low = values[0]
+    high = values[0]
+    for i in range(len(values)):
+        low = min(low, values[i])
+        high = max(high, values[i])
+    return np.int64(low), np.int64(high)

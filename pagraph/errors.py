@@ -1,0 +1,27 @@
+"""What can go wrong, as a small tree of exceptions.
+
+Our exception hierarchy::
+
+    PaGraphError
+    |-- FormatError (also a ValueError)        a file or folder is not what it says it is
+    |-- MissingDependencyError (ImportError)   an optional package is needed and absent
+    `-- PipelineError (RuntimeError)           the loader was used in a way it cannot serve
+
+Wrong arguments raise plain ``ValueError``, ``TypeError`` or ``IndexError`` that name the argument, the rule and the value.
+"""
+
+
+class PaGraphError(Exception):
+    """Base class of everything that pagraph raises on its own account."""
+
+
+class FormatError(PaGraphError, ValueError):
+    """A file or folder is missing, truncated, corrupt, or does not match its manifest."""
+
+
+class MissingDependencyError(PaGraphError, ImportError):
+    """An optional package is needed for this call and is not installed."""
+
+
+class PipelineError(PaGraphError, RuntimeError):
+    """The loader or one of its stages was used in a way it cannot serve."""
