@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 _HEADROOM = 1.125  # batches differ a little in size; a buffer that just misses would be allocated anew
+_ALIGN = 64  # one cache line
 
 
 class BufferPool:
@@ -48,6 +49,18 @@ class BufferPool:
         # Finalisers run at any moment, also inside another take(): deque's own atomicity is the only lock.
         weakref.finalize(view, _give_back, self._free, array, self._max_free).atexit = False
         return torch.from_numpy(view).view(dtype).view(shape)
+
+    def take_many(self, *specs: tuple[tuple[int, ...], torch.dtype]) -> list[Tensor]:
+        """Several tensors cut from one buffer, which comes back when all of them are gone."""
+        sizes = [math.prod(shape) * dtype.itemsize for shape, dtype in specs]
+        starts = [0]
+        for size in sizes:
+            starts.append(starts[-1] + -(-size // _ALIGN) * _ALIGN)
+        whole = self.take((starts[-1],), torch.uint8)
+        return [
+            whole[start : start + size].view(dtype).view(shape)
+            for (shape, dtype), size, start in zip(specs, sizes, starts, strict=False)
+        ]
 
     def _reuse(self, nbytes: int) -> Any | None:
         """A free array that is large enough; smaller ones met on the way are released."""

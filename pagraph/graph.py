@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -158,6 +159,8 @@ class Graph:
         self._csc: dict[EdgeType, CSC] = {EDGE_TYPE: csc} if isinstance(csc, CSC) else dict(csc)
         if not self._csc:
             raise ValueError("csc must hold at least 1 edge type, got 0")
+        self._out_csc: CSC | None = None
+        self._lock = threading.Lock()
         self._num_nodes = self._node_counts(num_nodes)
         self._check_counts()
         single_node, single_edge = len(self._num_nodes) == 1, len(self._csc) == 1
@@ -317,6 +320,18 @@ class Graph:
     def num_nodes_of(self, node_type: str) -> int:
         """Number of vertices of ``node_type``."""
         return self._num_nodes[node_type]
+
+    def adjacency(self, edge_dir: str) -> CSC:
+        """What "neighbours" means in a direction: the in-edges, or for "out" the out-edges turned round.
+
+        The out-edges are built when they are first asked for, and kept.
+        """
+        if edge_dir == "in":
+            return self.csc
+        with self._lock:
+            if self._out_csc is None:
+                self._out_csc = self.csc.transpose()
+        return self._out_csc
 
     def in_degrees(self) -> Tensor:
         """In-degree of every vertex of a homogeneous graph, shape ``(num_nodes,)``, int64."""

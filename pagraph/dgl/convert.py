@@ -1,0 +1,75 @@
+"""Between DGL's graphs and ours."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from typing import Any
+
+from ..errors import FormatError
+from ..graph import Graph
+from .graphbolt import import_dgl
+
+dgl = import_dgl()
+
+__all__ = ["core_graph", "load_saved_graph", "to_dgl"]
+
+_core_graphs: weakref.WeakKeyDictionary[Any, tuple[Any, dict[str, Graph]]] = weakref.WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+def core_graph(graph: Any, edge_dir: str = "in") -> Graph:
+    """The structure of a homogeneous DGL graph as ours, converted once and kept as long as the graph lives.
+
+    For "out" the result's "in-edges" are the out-edges. All loaders of a graph share the result; a graph whose
+    structure was changed in place is converted again. Fields are not taken along: they stay the DGL graph's.
+    """
+    with _lock:
+        index, by_direction = _core_graphs.get(graph, (None, {}))
+        if index is not graph._graph:
+            index, by_direction = graph._graph, {}
+            _core_graphs[graph] = (index, by_direction)
+        if edge_dir not in by_direction:
+            layout = {"in": "csc", "out": "csr"}[edge_dir]
+            csc = Graph._csc_from_dgl(graph, graph.canonical_etypes[0], layout)
+            by_direction[edge_dir] = Graph(csc)
+        return by_direction[edge_dir]
+
+
+def to_dgl(graph: Graph) -> Any:
+    """A ``dgl.DGLGraph`` with the same vertices, edges, edge ids and fields (fields share memory).
+
+    Ids are int64, DGL's default, unless the graph's own arrays can be shared as int64 anyway.
+    """
+    data = {}
+    for etype in graph.edge_types:
+        csc = graph.csc_of(etype)
+        ids = csc.edge_ids if csc.edge_ids is not None else csc.indices[:0]
+        data[etype] = ("csc", (csc.indptr.long(), csc.indices.long(), ids.long()))
+    counts = {t: graph.num_nodes_of(t) for t in graph.node_types}
+    result = dgl.heterograph(data, num_nodes_dict=counts)
+    for ntype in graph.node_types:
+        result.nodes[ntype].data.update(graph.node_fields(ntype))
+    for etype in graph.edge_types:
+        result.edges[etype].data.update(graph.edge_fields(etype))
+    return result
+
+
+def load_saved_graph(path: str | os.PathLike[str], index: int = 0) -> Graph:
+    """Read one graph from a file that ``dgl.save_graphs`` wrote (a binary format; nothing is unpickled).
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        FormatError: The file is not DGL's, or holds no graph ``index``.
+    """
+    path = os.fspath(path)
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"file must exist, got {path}")
+    try:
+        graphs, _ = dgl.load_graphs(path)
+    except Exception as error:
+        raise FormatError(f"{path} must be a file that dgl.save_graphs wrote: {error}") from error
+    if not 0 <= index < len(graphs):
+        raise FormatError(f"{path} must hold graph {index}, it holds {len(graphs)}")
+    return Graph.from_dgl(graphs[index])

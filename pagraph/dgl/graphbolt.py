@@ -1,0 +1,91 @@
+"""Import DGL whatever torch is installed: a placeholder stands in for a GraphBolt binary that cannot load."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from ..errors import MissingDependencyError
+
+_NAME = "dgl.graphbolt"
+
+
+class GraphBoltMissingError(MissingDependencyError, AttributeError):
+    """GraphBolt was used, but its binary does not exist for this torch.
+
+    An AttributeError too, so that ``hasattr`` on the placeholder is simply false.
+    """
+
+
+class _Placeholder(ModuleType):
+    """Takes GraphBolt's place in ``sys.modules``; every use of it says what is missing."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        import torch
+
+        raise GraphBoltMissingError(
+            f"dgl.graphbolt.{name} needs DGL's GraphBolt binary, which this DGL does not have for torch "
+            f"{torch.__version__}; everything outside dgl.graphbolt works"
+        )
+
+
+def import_dgl() -> Any:
+    """Import DGL, with a placeholder for GraphBolt where its binary is missing for this torch.
+
+    DGL 2.1's wheel holds one GraphBolt binary for each torch from 2.0 to 2.2 and refuses to import with any other.
+
+    Raises:
+        MissingDependencyError: DGL or something it imports is not installed.
+    """
+    if "dgl" not in sys.modules:
+        spec = importlib.util.find_spec("dgl")
+        if spec is None:
+            raise MissingDependencyError("pagraph.dgl needs DGL, which is not installed: pip install 'pagraph[dgl]'")
+        if not _graphbolt_loads(spec):
+            _forget_failed_import()
+            placeholder = _Placeholder(_NAME, "Placeholder: this DGL has no GraphBolt for the torch in use.")
+            placeholder.__spec__ = ModuleSpec(_NAME, None)
+            sys.modules[_NAME] = placeholder
+    try:
+        import dgl
+    except ModuleNotFoundError as error:
+        raise MissingDependencyError(
+            f"DGL needs the package {error.name!r}, which is not installed: pip install 'pagraph[dgl]'"
+        ) from error
+    return dgl
+
+
+def _graphbolt_loads(spec: ModuleSpec) -> bool:
+    """Whether ``import dgl.graphbolt`` can work: it is absent, or its binary for this torch is there."""
+    import torch
+
+    folder = Path(spec.origin or "").parent
+    if not (folder / "graphbolt" / "__init__.py").exists():
+        return True  # DGL 1.x
+    version = torch.__version__.split("+", maxsplit=1)[0]
+    binaries = list((folder / "graphbolt").glob(f"*graphbolt_pytorch_{version}.*"))
+    return bool(binaries) and _has_datapipes(folder)
+
+
+def _has_datapipes(folder: Path) -> bool:
+    """GraphBolt before DGL 2.4 imports torchdata.datapipes, which torchdata dropped in 0.10."""
+    if not (folder / "graphbolt" / "base.py").exists():
+        return True
+    if "torchdata" not in (folder / "graphbolt" / "base.py").read_text(encoding="utf-8"):
+        return True
+    try:
+        return importlib.util.find_spec("torchdata.datapipes") is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _forget_failed_import() -> None:
+    """Drop what an import of DGL that failed earlier in this process left behind."""
+    for name in [n for n in sys.modules if n.startswith("dgl.")]:
+        del sys.modules[name]

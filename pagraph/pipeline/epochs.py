@@ -1,0 +1,256 @@
+"""Epochs: runs a seed order through the stages, again and again, and can stop and go on in the middle."""
+
+from __future__ import annotations
+
+import os
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from ..errors import PipelineError
+from ..sampling.seeds import DatasetOrder, EpochPlan, SeedOrder, Ticket
+from .stage import SerialStage, Stage
+from .stats import EpochRecorder, LoaderStats
+
+T = TypeVar("T")
+
+__all__ = ["Epochs", "PipelineOptions", "Steps"]
+
+_STATE_VERSION = 1
+
+
+def default_workers() -> int:
+    """Threads to prepare batches with: half the processors, 1 to 4, so that the model keeps the rest."""
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(4, cpus // 2))
+
+
+@dataclass(frozen=True)
+class PipelineOptions:
+    """How batches are prepared ahead.
+
+    Args:
+        workers: Threads that prepare batches. 0 takes ``default_workers()``.
+        prefetch: Finished batches that may wait for the reader. 0 prepares each batch when it is asked for, in the
+            reader's thread, and starts no thread.
+
+    Raises:
+        ValueError: A value is negative.
+        TypeError: A value is not an integer.
+    """
+
+    workers: int = 0
+    prefetch: int = 2
+
+    def __post_init__(self) -> None:
+        for name in ("workers", "prefetch"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise TypeError(f"{name} must be an integer, got {value!r}")
+            if value < 0:
+                raise ValueError(f"{name} must be at least 0, got {value}")
+
+    @property
+    def threads(self) -> int:
+        """Threads that will run."""
+        return (self.workers or default_workers()) if self.prefetch else 0
+
+    @property
+    def max_batches(self) -> int:
+        """Batches that may be in memory at once: in work, waiting, and the one in the reader's hands."""
+        return self.threads + self.prefetch + 1
+
+
+@dataclass(frozen=True)
+class Steps(Generic[T]):
+    """What is done to each batch.
+
+    Args:
+        prepare: Ticket to prepared batch; a pure function, run by any thread.
+        deliver: Prepared batch to what the reader gets; run by the reader, in order.
+        draw: Ticket to whatever ``prepare`` takes; run for one ticket at a time, in order (None: the ticket itself).
+        on_start: Called with the worker's number in each thread.
+        after_first_step: Called once, when the second batch is asked for: the first has been computed with.
+    """
+
+    prepare: Callable[[Any, EpochRecorder], Any]
+    deliver: Callable[[Any, EpochRecorder], T]
+    draw: Callable[[Ticket, EpochRecorder], Any] | None = None
+    on_start: Callable[[int], object] | None = None
+    after_first_step: Callable[[], object] | None = None
+
+
+class Epochs(Generic[T]):
+    """Every ``iter()`` is one epoch over the order; two of them may be alive at once.
+
+    Args:
+        order: Which seeds make which batch.
+        steps: What is done to each batch.
+        options: Threads and depth.
+        stats: Where each epoch is recorded.
+    """
+
+    def __init__(
+        self,
+        order: SeedOrder | DatasetOrder,
+        steps: Steps[T],
+        *,
+        options: PipelineOptions,
+        stats: LoaderStats,
+    ) -> None:
+        self.order = order
+        self.steps = steps
+        self.options = options
+        self.stats = stats
+        self._next_epoch = 0
+        self._resume: tuple[EpochPlan, int] | None = None
+        self._position: tuple[EpochPlan, int] | None = None
+        self._current: weakref.ref[EpochIterator[T]] | None = None
+        self._first_step_done = False
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def __iter__(self) -> EpochIterator[T]:
+        if self._resume is not None:
+            plan, begin = self._resume
+            self._resume = None
+        else:
+            plan, begin = self.order.plan(self._next_epoch), 0
+        self._next_epoch = plan.epoch + 1
+        iterator = EpochIterator(self, plan, begin)
+        self._current = weakref.ref(iterator)
+        self._position = (plan, begin)
+        return iterator
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the loader stands: after the last batch that the newest iterator handed out.
+
+        The result holds numbers and at most one tensor (the epoch's order, if it came from a global generator);
+        ``torch.save`` and ``torch.load(weights_only=True)`` take it.
+        """
+        plan, batch = self._resume or self._position or (None, 0)
+        if plan is not None and batch >= len(self):
+            plan, batch, epoch = (None if self.order.seed is not None else plan), 0, plan.epoch + 1
+        else:
+            epoch = plan.epoch if plan is not None else self._next_epoch
+        state: dict[str, Any] = {
+            "version": _STATE_VERSION,
+            "seed": self.order.seed,
+            "batches": len(self),
+            "epoch": epoch,
+            "batch": batch,
+        }
+        if plan is not None and self.order.seed is None:
+            state |= {"key": plan.key if epoch == plan.epoch else None, "permutation": plan.permutation}
+        return state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a saved state: the next ``iter()`` yields the very batches that would have come.
+
+        Raises:
+            ValueError: The state is of another loader (another seed or another number of batches).
+        """
+        expected = {"version": _STATE_VERSION, "seed": self.order.seed, "batches": len(self)}
+        for name, value in expected.items():
+            if name not in state or state[name] != value:
+                raise ValueError(f"state[{name!r}] must be {value} for this loader, got {state.get(name)}")
+        epoch, batch = int(state["epoch"]), int(state["batch"])
+        if epoch < 0 or not 0 <= batch <= len(self):
+            raise ValueError(f"state must be at a batch in [0, {len(self)}], got batch {batch} of epoch {epoch}")
+        self._next_epoch, self._position, self._resume = epoch, None, None
+        if self.order.seed is not None:
+            self._resume = (self.order.plan(epoch), batch)
+        elif "permutation" in state:
+            plan = EpochPlan(epoch, int(state["key"] or 0), state["permutation"])
+            self.order.restore(plan)
+            if state["key"] is not None:
+                self._resume = (plan, batch)
+
+    def first_step(self) -> None:
+        """Tell the steps, once, that the first batch has been computed with."""
+        if not self._first_step_done:
+            self._first_step_done = True
+            if self.steps.after_first_step is not None:
+                self.steps.after_first_step()
+
+    def moved(self, iterator: EpochIterator[T], plan: EpochPlan, batch: int) -> None:
+        """An iterator handed out a batch; the newest one's place is the loader's."""
+        if self._current is not None and self._current() is iterator:
+            self._position = (plan, batch)
+
+
+class EpochIterator(Generic[T]):
+    """One pass over the batches. Dropping it ends its threads."""
+
+    def __init__(self, owner: Epochs[T], plan: EpochPlan, begin: int) -> None:
+        self._owner = owner
+        self._plan = plan
+        self._batch = begin
+        self._asked = False
+        self._recorder = owner.stats.begin(plan.epoch)
+        self._stage = _start(owner, plan, begin, self._recorder)
+
+    def __iter__(self) -> EpochIterator[T]:
+        return self
+
+    def __next__(self) -> T:
+        if self._asked:
+            self._owner.first_step()
+        begin = time.perf_counter()
+        try:
+            prepared = next(self._stage)
+            self._asked = True
+            result = self._owner.steps.deliver(prepared, self._recorder)
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            self._recorder.add_seconds("waiting", time.perf_counter() - begin)
+        self._batch += 1
+        self._owner.moved(self, self._plan, self._batch)
+        return result
+
+    def close(self) -> None:
+        """End this pass and its threads."""
+        self._stage.close()
+        self._recorder.close()
+
+
+def _start(
+    owner: Epochs[T], plan: EpochPlan, begin: int, recorder: EpochRecorder
+) -> Stage[Any, Any] | SerialStage[Any, Any]:
+    """The stages of one epoch. Nothing here refers to the iterator, whose end must end them."""
+    steps, options = owner.steps, owner.options
+
+    def work(item: Any) -> Any:
+        return steps.prepare(item, recorder)
+
+    source = _tickets(owner.order, plan, begin, len(owner), steps, recorder)
+    if not options.threads:
+        if steps.on_start is not None:
+            raise PipelineError("worker_init_fn needs prefetch of at least 1, got 0: there is no worker")
+        return SerialStage(source, work)
+    return Stage(
+        source,
+        work,
+        workers=options.threads,
+        ahead=options.threads + options.prefetch,
+        on_start=steps.on_start,
+    )
+
+
+def _tickets(
+    order: SeedOrder | DatasetOrder,
+    plan: EpochPlan,
+    begin: int,
+    end: int,
+    steps: Steps[Any],
+    recorder: EpochRecorder,
+) -> Iterator[Any]:
+    """The first stage: tickets in order, with ``draw`` done where steps have one."""
+    for index in range(begin, end):
+        ticket = order.ticket(plan, index)
+        yield ticket if steps.draw is None else steps.draw(ticket, recorder)

@@ -1,0 +1,212 @@
+"""Stages: iterators with one source that do their work in threads, in order, ahead of their reader."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+__all__ = ["SerialStage", "Stage"]
+
+
+@dataclass(frozen=True)
+class _Failure:
+    """An exception on its way from a worker to the reader."""
+
+    error: BaseException
+
+
+class SerialStage(Generic[S, T]):
+    """The same contract as :class:`Stage` without threads: works when asked, in the caller's thread."""
+
+    def __init__(self, source: Iterator[S], work: Callable[[S], T]) -> None:
+        self._source: Iterator[S] | None = source
+        self._work = work
+
+    def __iter__(self) -> Iterator[T]:
+        return self
+
+    def __next__(self) -> T:
+        if self._source is None:
+            raise StopIteration
+        try:
+            return self._work(next(self._source))
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End the stage; further reading raises StopIteration."""
+        self._source = None
+
+
+class Stage(Generic[S, T]):
+    """Maps ``work`` over ``source`` with threads; results come in the source's order.
+
+    Items are drawn from the source one at a time, in order, under a lock; ``work`` runs concurrently. An exception of
+    the source or of ``work`` is raised by ``next()`` at its own position, with its own traceback, after everything
+    before it has been delivered. Threads end when the source does, on an exception, on :meth:`close`, when the stage is
+    garbage-collected, and at interpreter exit.
+
+    Args:
+        source: Drawn from by the worker threads.
+        work: A pure function.
+        workers: Number of threads, at least 1.
+        ahead: Items that may be in work or waiting to be read, at least ``workers``.
+        on_start: Called with the worker's number in each thread before it starts.
+        name: Prefix of the threads' names.
+    """
+
+    def __init__(
+        self,
+        source: Iterator[S],
+        work: Callable[[S], T],
+        *,
+        workers: int,
+        ahead: int,
+        on_start: Callable[[int], object] | None = None,
+        name: str = "pagraph",
+    ) -> None:
+        self._shared: _Shared[S, T] = _Shared(source, work, ahead, on_start)
+        # The threads know the shared state, not the stage: a reader that just drops the stage ends them.
+        self._finalizer = weakref.finalize(self, self._shared.stop)
+        self._shared.threads = [
+            threading.Thread(target=_worker, args=(self._shared, i), name=f"{name}-{i}", daemon=True)
+            for i in range(workers)
+        ]
+        for thread in self._shared.threads:
+            thread.start()
+
+    def __iter__(self) -> Iterator[T]:
+        return self
+
+    def __next__(self) -> T:
+        try:
+            result = self._shared.take()
+        except BaseException:  # the end, and Ctrl-C while waiting
+            self.close()
+            raise
+        if isinstance(result, _Failure):
+            self.close()
+            raise result.error
+        return result  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        """Stop and join all threads; safe to call twice."""
+        self._finalizer()
+
+
+class _Shared(Generic[S, T]):
+    """What the threads of a stage and its reader share."""
+
+    def __init__(
+        self,
+        source: Iterator[S],
+        work: Callable[[S], T],
+        ahead: int,
+        on_start: Callable[[int], object] | None,
+    ) -> None:
+        self.source = source
+        self.work = work
+        self.on_start = on_start
+        self.threads: list[threading.Thread] = []
+        self._ahead = ahead
+        self._draw_lock = threading.Lock()
+        self._changed = threading.Condition()
+        self._results: dict[int, Any] = {}
+        self._started = 0
+        self._delivered = 0
+        self._ended = False  # nothing more will be drawn
+        self._stopped = False  # nobody will read any more
+
+    def draw(self) -> tuple[int, Any] | None:
+        """The next item with its number, once there is room for it; None at the end."""
+        with self._draw_lock:
+            with self._changed:
+                self._changed.wait_for(
+                    lambda: self._stopped or self._ended or self._started - self._delivered < self._ahead
+                )
+                if self._stopped or self._ended:
+                    return None
+            try:
+                item = next(self.source)
+            except StopIteration:
+                self._end()
+                return None
+            except BaseException as error:
+                number = self._count()
+                self.put(number, _Failure(error))
+                return None
+            return self._count(), item
+
+    def put(self, number: int, result: Any) -> None:
+        """Hand a result over; a failure ends the drawing of more."""
+        with self._changed:
+            self._results[number] = result
+            self._ended = self._ended or isinstance(result, _Failure)
+            self._changed.notify_all()
+
+    def fail(self, error: BaseException) -> None:
+        """Fail outside of any item: takes the place of the next one."""
+        with self._draw_lock:
+            self.put(self._count(), _Failure(error))
+
+    def take(self) -> Any:
+        """The next result in order; waits for it."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._stopped
+                or self._delivered in self._results
+                or (self._ended and self._delivered >= self._started)
+            )
+            if self._delivered not in self._results:
+                raise StopIteration
+            result = self._results.pop(self._delivered)
+            self._delivered += 1
+            self._changed.notify_all()
+            return result
+
+    def stop(self) -> None:
+        """End and join the threads."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+        # The garbage collector may run a finaliser in one of the threads themselves, which can wait for no other.
+        if threading.current_thread() not in self.threads:
+            for thread in self.threads:
+                if thread.ident is not None:
+                    thread.join()
+        self._results.clear()
+
+    def _count(self) -> int:
+        with self._changed:
+            self._started += 1
+            return self._started - 1
+
+    def _end(self) -> None:
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+
+def _worker(shared: _Shared[Any, Any], index: int) -> None:
+    """The loop of one thread."""
+    try:
+        if shared.on_start is not None:
+            shared.on_start(index)
+    except BaseException as error:
+        shared.fail(error)
+        return
+    while (drawn := shared.draw()) is not None:
+        number, item = drawn
+        try:
+            result = shared.work(item)
+        except BaseException as error:
+            result = _Failure(error)
+        shared.put(number, result)
+        del drawn, item, result  # a waiting thread must not keep a batch alive

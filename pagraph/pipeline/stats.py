@@ -1,0 +1,167 @@
+"""What a loader did and how long it took: by epoch, stage, tier and field. Reading never resets."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from ..cache.stats import FieldStats
+
+__all__ = ["EpochStats", "LoaderStats"]
+
+STAGES = ("sampling", "fetching", "building", "waiting")
+"""Where time goes: drawing neighbours, reading rows, building the face's objects, the reader waiting for a batch.
+
+The first three are summed over threads; ``waiting`` is the reader's own time."""
+
+
+@dataclass(frozen=True)
+class EpochStats:
+    """One epoch, or several added up.
+
+    Attributes:
+        epoch: Number of the epoch; -1 for a total.
+        batches: Batches delivered.
+        seconds: Seconds by stage (see ``STAGES``).
+        counts: Delivered "seeds", "edges" (sampled) and "input_nodes".
+        fields: Rows and bytes by tier, for every field.
+    """
+
+    epoch: int
+    batches: int
+    seconds: Mapping[str, float]
+    counts: Mapping[str, int]
+    fields: Mapping[str, FieldStats]
+
+    @property
+    def hit_rate(self) -> float:
+        """Rows served by the cache / rows asked for, over all fields; 0.0 if none was asked for."""
+        rows = sum(f.rows for f in self.fields.values())
+        return sum(f.hits for f in self.fields.values()) / rows if rows else 0.0
+
+    @property
+    def loading_seconds(self) -> float:
+        """How long the reader waited for batches."""
+        return self.seconds.get("waiting", 0.0)
+
+
+class EpochRecorder:
+    """Collects one epoch's figures from all threads."""
+
+    def __init__(self, epoch: int, fields: Callable[[], Mapping[str, FieldStats]]) -> None:
+        self.epoch = epoch
+        self._lock = threading.Lock()
+        self._seconds: dict[str, float] = {}
+        self._counts: dict[str, int] = {}
+        self._batches = 0
+        self._fields = fields
+        self._fields_before = fields()
+        self._fields_after: Mapping[str, FieldStats] | None = None
+
+    @contextmanager
+    def time(self, stage: str) -> Iterator[None]:
+        """Add the time of the ``with`` body to ``stage``."""
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.add_seconds(stage, time.perf_counter() - begin)
+
+    def add_seconds(self, stage: str, seconds: float) -> None:
+        """Add to a stage's time."""
+        with self._lock:
+            self._seconds[stage] = self._seconds.get(stage, 0.0) + seconds
+
+    def delivered(self, **counts: int) -> None:
+        """Count one delivered batch and what it holds."""
+        with self._lock:
+            self._batches += 1
+            for name, value in counts.items():
+                self._counts[name] = self._counts.get(name, 0) + value
+
+    def close(self) -> None:
+        """Fix the field counters: what other epochs read from now on is theirs."""
+        if self._fields_after is None:
+            self._fields_after = self._fields()
+
+    def snapshot(self) -> EpochStats:
+        """The figures so far."""
+        after = self._fields_after if self._fields_after is not None else self._fields()
+        fields = {
+            name: stats - self._fields_before[name] if name in self._fields_before else stats
+            for name, stats in after.items()
+        }
+        with self._lock:
+            return EpochStats(self.epoch, self._batches, dict(self._seconds), dict(self._counts), fields)
+
+
+class LoaderStats:
+    """A loader's figures: ``epochs``, one entry each, and their ``total``; ``str()`` gives a table.
+
+    Field counters belong to the loader: of two epochs that run at the same time, each counts the reads of both.
+    """
+
+    def __init__(self, fields: Callable[[], Mapping[str, FieldStats]]) -> None:
+        self._fields = fields
+        self._recorders: list[EpochRecorder] = []
+
+    def begin(self, epoch: int) -> EpochRecorder:
+        """Open the books of an epoch."""
+        if self._recorders:
+            self._recorders[-1].close()
+        self._recorders.append(EpochRecorder(epoch, self._fields))
+        return self._recorders[-1]
+
+    @property
+    def epochs(self) -> list[EpochStats]:
+        """One entry for every epoch begun, in order."""
+        return [recorder.snapshot() for recorder in self._recorders]
+
+    @property
+    def total(self) -> EpochStats:
+        """All epochs added up."""
+        epochs = self.epochs
+        seconds: dict[str, float] = {}
+        counts: dict[str, int] = {}
+        for e in epochs:
+            _add(seconds, e.seconds)
+            _add(counts, e.counts)
+        return EpochStats(-1, sum(e.batches for e in epochs), seconds, counts, dict(self._fields()))
+
+    def __str__(self) -> str:
+        rows = [["epoch", "batches", *(f"{s} s" for s in STAGES), "edges", "rows", "hit rate"]]
+        rows += [_row(str(e.epoch), e) for e in self.epochs]
+        total = self.total
+        rows.append(_row("total", total))
+        lines = _table(rows)
+        fields = [["field", "rows", "hits", "hit rate", *(f"{t} bytes" for t in _tiers(total))]]
+        for name, f in total.fields.items():
+            by_tier = [f"{f.bytes_by_tier.get(t, 0):,}" for t in _tiers(total)]
+            fields.append([name, f"{f.rows:,}", f"{f.hits:,}", f"{f.hit_rate:.1%}", *by_tier])
+        return lines if len(fields) == 1 else f"{lines}\n\n{_table(fields)}"
+
+    __repr__ = __str__
+
+
+def _tiers(total: EpochStats) -> list[str]:
+    return sorted({tier for f in total.fields.values() for tier in f.bytes_by_tier})
+
+
+def _row(name: str, e: EpochStats) -> list[str]:
+    rows = sum(f.rows for f in e.fields.values())
+    times = [f"{e.seconds.get(stage, 0.0):.3f}" for stage in STAGES]
+    return [name, str(e.batches), *times, f"{e.counts.get('edges', 0):,}", f"{rows:,}", f"{e.hit_rate:.1%}"]
+
+
+def _table(rows: list[list[str]]) -> str:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return "\n".join("  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True)) for row in rows)
+
+
+def _add(into: dict[str, Any], values: Mapping[str, Any]) -> None:
+    for name, value in values.items():
+        into[name] = into.get(name, 0) + value
