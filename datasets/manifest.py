@@ -1,0 +1,256 @@
+"""The manifest of a native graph folder: its arrays with their shapes, dtypes, sizes and checksums."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+
+from ..errors import FormatError
+from ..graph import EdgeType
+
+__all__ = [
+    "FORMAT",
+    "MANIFEST",
+    "VERSION",
+    "ArrayEntry",
+    "EdgeEntry",
+    "Manifest",
+    "NodeEntry",
+    "stored_dtype",
+]
+
+FORMAT = "pagraph-graph"
+VERSION = 1
+MANIFEST = "manifest.json"
+
+_SAFE_NAME = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9_.+-]*\.npy$")
+_SHA256 = re.compile(r"^[0-9a-f]{64}$")
+_NATIVE = (
+    *("bool", "uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64"),
+    *("float16", "float32", "float64", "complex64", "complex128"),
+)
+# What NumPy has no dtype for is stored as integers of the same width.
+_VIEWED = {"bfloat16": "int16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8"}
+
+_T = TypeVar("_T")
+
+
+def stored_dtype(name: str) -> np.dtype[Any]:
+    """The dtype in the ``.npy`` file for torch's dtype ``name``.
+
+    >>> stored_dtype("float32"), stored_dtype("bfloat16")
+    (dtype('float32'), dtype('int16'))
+
+    Raises:
+        ValueError: There is no such dtype in the format or in this torch.
+    """
+    if name not in (*_NATIVE, *_VIEWED) or not isinstance(getattr(torch, name, None), torch.dtype):
+        raise ValueError(f"dtype must be one of {[*_NATIVE, *_VIEWED]} and known to torch, got {name!r}")
+    return np.dtype(_VIEWED.get(name, name))
+
+
+@dataclass(frozen=True)
+class ArrayEntry:
+    """One array: its file, torch dtype and shape; bytes and SHA-256 of the whole file."""
+
+    file: str
+    dtype: str
+    shape: tuple[int, ...]
+    bytes: int
+    sha256: str
+
+    @classmethod
+    def parse(cls, value: Any, where: str) -> ArrayEntry:
+        """Check and take one array's JSON object."""
+        name, dtype = _take(value, "file", str, where), _take(value, "dtype", str, where)
+        shape = tuple(_take(value, "shape", list, where))
+        size, digest = _take(value, "bytes", int, where), _take(value, "sha256", str, where)
+        if not _SAFE_NAME.match(name):
+            raise FormatError(f"{where}: file must be the plain name of a .npy file, got {name!r}")
+        if not all(type(n) is int and n >= 0 for n in shape):
+            raise FormatError(f"{where}: shape must be a list of sizes, got {list(shape)}")
+        if not _SHA256.match(digest):
+            raise FormatError(f"{where}: sha256 must be 64 hexadecimal digits, got {digest!r}")
+        try:
+            least = math.prod(shape) * stored_dtype(dtype).itemsize
+        except ValueError as error:
+            raise FormatError(f"{where}: {error}") from None
+        if size <= least:
+            raise FormatError(f"{where}: bytes must be above {least} for {list(shape)} {dtype}, got {size}")
+        return cls(name, dtype, shape, size, digest)
+
+    def to_json(self) -> dict[str, Any]:
+        """This entry as a JSON object."""
+        return {**vars(self), "shape": list(self.shape)}
+
+
+@dataclass(frozen=True)
+class NodeEntry:
+    """One vertex type: how many vertices, and their fields."""
+
+    name: str
+    num_nodes: int
+    fields: dict[str, ArrayEntry] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, value: Any, where: str) -> NodeEntry:
+        """Check and take one vertex type's JSON object."""
+        name, count = _take(value, "name", str, where), _take(value, "num_nodes", int, where)
+        where = f"{where} {name!r}"
+        return cls(name, _size(count, "num_nodes", where), _parse_fields(value, count, where))
+
+    def to_json(self) -> dict[str, Any]:
+        """This entry as a JSON object."""
+        return {"name": self.name, "num_nodes": self.num_nodes, "fields": _fields_json(self.fields)}
+
+
+@dataclass(frozen=True)
+class EdgeEntry:
+    """One edge type: its CSC arrays and fields; without ``edge_ids`` an edge's id is its position."""
+
+    type: EdgeType
+    num_edges: int
+    indptr: ArrayEntry
+    indices: ArrayEntry
+    edge_ids: ArrayEntry | None = None
+    fields: dict[str, ArrayEntry] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, value: Any, where: str) -> EdgeEntry:
+        """Check and take one edge type's JSON object."""
+        names = _take(value, "type", list, where)
+        if len(names) != 3 or not all(isinstance(n, str) for n in names):
+            raise FormatError(f"{where}: type must be three names, got {names}")
+        where = f"{where} {'/'.join(names)!r}"
+        count = _size(_take(value, "num_edges", int, where), "num_edges", where)
+        indptr = ArrayEntry.parse(_take(value, "indptr", dict, where), f"{where}, indptr")
+        indices = ArrayEntry.parse(_take(value, "indices", dict, where), f"{where}, indices")
+        ids = value.get("edge_ids")
+        edge_ids = None if ids is None else ArrayEntry.parse(ids, f"{where}, edge_ids")
+        for label, entry in (("indices", indices), ("edge_ids", edge_ids)):
+            if entry is not None and entry.shape != (count,):
+                raise FormatError(f"{where}: {label} must have shape [{count}], got {list(entry.shape)}")
+        fields = _parse_fields(value, count, where)
+        return cls((names[0], names[1], names[2]), count, indptr, indices, edge_ids, fields)
+
+    def to_json(self) -> dict[str, Any]:
+        """This entry as a JSON object."""
+        return {
+            "type": list(self.type),
+            "num_edges": self.num_edges,
+            "indptr": self.indptr.to_json(),
+            "indices": self.indices.to_json(),
+            "edge_ids": None if self.edge_ids is None else self.edge_ids.to_json(),
+            "fields": _fields_json(self.fields),
+        }
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Everything that ``manifest.json`` says.
+
+    Attributes:
+        node_types: The vertex types, in order.
+        edge_types: The edge types, in order.
+        origin: Where the graph is from: free-form, for people.
+    """
+
+    node_types: list[NodeEntry]
+    edge_types: list[EdgeEntry]
+    origin: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, folder: Path) -> Manifest:
+        """Read and check the manifest of ``folder``, on its own: the arrays are not looked at.
+
+        Raises:
+            FormatError: There is none, or it is no manifest of a version that this package reads.
+        """
+        path = folder / MANIFEST
+        try:
+            value = json.loads(path.read_bytes())
+        except (ValueError, RecursionError) as error:
+            raise FormatError(f"{path} is not JSON: {error}") from error
+        except OSError as error:
+            raise FormatError(f"{path} cannot be read: {error.strerror}") from error
+        where = str(path)
+        if not isinstance(value, dict) or value.get("format") != FORMAT:
+            got = value.get("format") if isinstance(value, dict) else type(value).__name__
+            raise FormatError(f"{where}: format must be {FORMAT!r}, got {got!r}")
+        if value.get("version") != VERSION:
+            raise FormatError(f"{where}: version must be {VERSION}, got {value.get('version')!r}")
+        nodes = [NodeEntry.parse(v, f"{where}: vertex type") for v in _take(value, "node_types", list, where)]
+        edges = [EdgeEntry.parse(v, f"{where}: edge type") for v in _take(value, "edge_types", list, where)]
+        manifest = cls(nodes, edges, dict(_take(value, "origin", dict, where)))
+        manifest._check_types(where)
+        return manifest
+
+    def _check_types(self, where: str) -> None:
+        counts = {node.name: node.num_nodes for node in self.node_types}
+        kinds = {edge.type for edge in self.edge_types}
+        if len(counts) != len(self.node_types) or len(kinds) != len(self.edge_types):
+            raise FormatError(f"{where}: every vertex type and edge type must be there once")
+        if not self.edge_types:
+            raise FormatError(f"{where}: edge_types must hold at least 1 edge type, got 0")
+        for edge in self.edge_types:
+            source, _, target = edge.type
+            if source not in counts or target not in counts:
+                raise FormatError(f"{where}: {edge.type} must join vertex types of {sorted(counts)}")
+            if edge.indptr.shape != (counts[target] + 1,):
+                raise FormatError(
+                    f"{where}: indptr of {'/'.join(edge.type)!r} must have shape [{counts[target] + 1}], "
+                    f"got {list(edge.indptr.shape)}"
+                )
+
+    def arrays(self) -> list[ArrayEntry]:
+        """Every array of the folder."""
+        found = [entry for node in self.node_types for entry in node.fields.values()]
+        for edge in self.edge_types:
+            found += [edge.indptr, edge.indices, *([edge.edge_ids] if edge.edge_ids else [])]
+            found += edge.fields.values()
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        """The manifest as a JSON object; nothing in it depends on the time or the machine."""
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "origin": self.origin,
+            "node_types": [node.to_json() for node in self.node_types],
+            "edge_types": [edge.to_json() for edge in self.edge_types],
+        }
+
+
+def _take(value: Any, key: str, kind: type[_T], where: str) -> _T:
+    found = value.get(key) if isinstance(value, dict) else None
+    if not isinstance(found, kind) or isinstance(found, bool):
+        raise FormatError(f"{where}: {key} must be a JSON {kind.__name__}, got {found!r}"[:300])
+    return found
+
+
+def _size(count: int, name: str, where: str) -> int:
+    if count < 0:
+        raise FormatError(f"{where}: {name} must be at least 0, got {count}")
+    return count
+
+
+def _parse_fields(value: Any, rows: int, where: str) -> dict[str, ArrayEntry]:
+    fields = {}
+    for name, item in _take(value, "fields", dict, where).items():
+        fields[name] = ArrayEntry.parse(item, f"{where}, field {name!r}")
+        if fields[name].shape[:1] != (rows,):
+            raise FormatError(
+                f"{where}: field {name!r} must have {rows} rows, got shape {list(fields[name].shape)}"
+            )
+    return fields
+
+
+def _fields_json(fields: dict[str, ArrayEntry]) -> dict[str, Any]:
+    return {name: entry.to_json() for name, entry in fields.items()}

@@ -1,0 +1,257 @@
+"""The native graph folder: plain ``.npy`` arrays, opened memory-mapped, under a manifest with checksums."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..atomic import is_unfinished, new_folder
+from ..errors import FormatError
+from ..graph import CSC, EDGE_TYPE, NODE_TYPE, EdgeType, Graph
+from ..mapped import map_npy
+from .manifest import MANIFEST, ArrayEntry, EdgeEntry, Manifest, NodeEntry, stored_dtype
+
+__all__ = ["open_native", "write_graph"]
+
+Progress = Callable[[int, int], None]
+"""Called with the work done so far and the whole of it."""
+
+_CHUNK_BYTES = 16 * 2**20
+_FLOAT8 = tuple(getattr(torch, name) for name in ("float8_e4m3fn", "float8_e5m2") if hasattr(torch, name))
+
+
+def write_graph(
+    graph: Graph,
+    folder: str | os.PathLike[str],
+    *,
+    origin: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> None:
+    """Write ``graph`` with all its fields as a native folder, whole or not at all.
+
+    The folder appears under its name when everything is on the disk; a failure leaves nothing, a killed
+    process only a hidden folder that cannot be opened.
+
+    Args:
+        graph: The graph; its ids are checked.
+        folder: Must not exist yet.
+        origin: Where the graph is from, for people: anything that JSON can hold.
+        progress: Called with the bytes written and the bytes to write.
+
+    Raises:
+        FileExistsError: ``folder`` exists.
+        ValueError: The graph's ids are out of range, or a field has a dtype or layout that cannot be stored.
+
+    Example:
+        >>> import tempfile
+        >>> target = os.path.join(tempfile.mkdtemp(), "graph")
+        >>> write_graph(Graph.from_coo([0, 1], [1, 2]), target)
+        >>> Graph.open(target)
+        Graph(num_nodes=3, num_edges=2, ids=int32)
+    """
+    json.dumps(dict(origin or {}))  # before the long work: what JSON cannot hold raises TypeError
+    for edge_type in graph.edge_types:
+        graph.csc_of(edge_type).validate()
+    with new_folder(folder) as part:
+        writer = _Writer(part, graph, progress)
+        manifest = Manifest(
+            [writer.node_type(name) for name in graph.node_types],
+            [writer.edge_type(edge_type) for edge_type in graph.edge_types],
+            dict(origin or {}),
+        )
+        (part / MANIFEST).write_text(json.dumps(manifest.to_json(), indent=2) + "\n")
+
+
+class _Writer:
+    """Writes the arrays of one graph and remembers what it called them."""
+
+    def __init__(self, folder: Path, graph: Graph, progress: Progress | None) -> None:
+        self._folder = folder
+        self._graph = graph
+        self._progress = progress
+        self._used: set[str] = set()
+        self._done = 0
+        self._total = sum(tensor.numel() * tensor.element_size() for tensor in _tensors(graph))
+
+    def node_type(self, name: str) -> NodeEntry:
+        prefix = "node" if name == NODE_TYPE else f"node-{name}"
+        fields = self._graph.node_fields(name)
+        entries = {key: self._write(f"{prefix}-{key}", value) for key, value in fields.items()}
+        return NodeEntry(name, self._graph.num_nodes_of(name), entries)
+
+    def edge_type(self, edge_type: EdgeType) -> EdgeEntry:
+        prefix = "edge" if edge_type == EDGE_TYPE else "edge-" + "-".join(edge_type)
+        csc = self._graph.csc_of(edge_type)
+        fields = self._graph.edge_fields(edge_type)
+        return EdgeEntry(
+            edge_type,
+            csc.num_edges,
+            self._write(f"{prefix}-indptr", csc.indptr),
+            self._write(f"{prefix}-indices", csc.indices),
+            None if csc.edge_ids is None else self._write(f"{prefix}-ids", csc.edge_ids),
+            {key: self._write(f"{prefix}-field-{key}", value) for key, value in fields.items()},
+        )
+
+    def _write(self, label: str, tensor: Tensor) -> ArrayEntry:
+        name = str(tensor.dtype).removeprefix("torch.")
+        try:
+            stored = stored_dtype(name)
+        except ValueError as error:
+            raise ValueError(f"{label}: {error}") from None
+        if tensor.layout != torch.strided:
+            raise ValueError(f"{label}: layout must be strided, got {tensor.layout}")
+        file_name = self._file_name(label)
+        size, digest = self._write_npy(file_name, tensor, stored)
+        return ArrayEntry(file_name, name, tuple(tensor.shape), size, digest)
+
+    def _write_npy(self, file_name: str, tensor: Tensor, stored: np.dtype[Any]) -> tuple[int, str]:
+        digest, size = hashlib.sha256(), 0
+        rows = max(1, _CHUNK_BYTES // max(1, math.prod(tensor.shape[1:]) * stored.itemsize))
+        with open(self._folder / file_name, "wb") as file:
+            for block in [_npy_header(stored, tuple(tensor.shape)), *tensor.split(rows)]:
+                data = block if isinstance(block, bytes) else _as_bytes(block, stored)
+                file.write(data)
+                digest.update(data)
+                size += len(data)
+                self._done += 0 if isinstance(block, bytes) else len(data)
+                if self._progress is not None:
+                    self._progress(self._done, self._total)
+        return size, digest.hexdigest()
+
+    def _file_name(self, label: str) -> str:
+        """A plain file name for ``label``, which may hold any characters, that no other array has."""
+        stem = re.sub(r"[^A-Za-z0-9_.+-]", "_", label)[:100]
+        name, count = f"{stem}.npy", 1
+        while name.lower() in self._used:
+            count += 1
+            name = f"{stem}+{count}.npy"
+        self._used.add(name.lower())
+        return name
+
+
+def _tensors(graph: Graph) -> list[Tensor]:
+    found = [value for name in graph.node_types for value in graph.node_fields(name).values()]
+    for edge_type in graph.edge_types:
+        csc = graph.csc_of(edge_type)
+        found += [csc.indptr, csc.indices, *([] if csc.edge_ids is None else [csc.edge_ids])]
+        found += graph.edge_fields(edge_type).values()
+    return found
+
+
+def _npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+    """Header of version 1.0, padded so that the array begins at a multiple of 64 bytes."""
+    text = repr({"descr": dtype.str, "fortran_order": False, "shape": shape})
+    padding = -(10 + len(text) + 1) % 64
+    body = (text + " " * padding + "\n").encode("latin1")
+    return b"\x93NUMPY\x01\x00" + len(body).to_bytes(2, "little") + body
+
+
+def _as_bytes(block: Tensor, stored: np.dtype[Any]) -> memoryview:
+    flat = block.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
+    if flat.dtype in (torch.bfloat16, *_FLOAT8):
+        flat = flat.view(torch.int16 if flat.dtype == torch.bfloat16 else torch.uint8)
+    array = flat.numpy()
+    assert array.dtype == stored
+    return memoryview(array.view(np.uint8))
+
+
+def open_native(folder: str | os.PathLike[str], *, verify: bool = False) -> Graph:
+    """Open a native folder in milliseconds, whatever its size; arrays are read when they are touched.
+
+    Args:
+        folder: What :func:`write_graph` wrote.
+        verify: Read everything once: compare the checksums and check every id.
+
+    Raises:
+        FormatError: The folder is not complete, or does not match its manifest.
+    """
+    path = Path(folder)
+    if is_unfinished(path):
+        raise FormatError(f"folder must be finished, got {str(path)!r}, which its writer did not complete")
+    manifest = Manifest.read(path)
+    if verify:
+        for entry in manifest.arrays():
+            _check_sum(path, entry)
+    try:
+        graph = _assemble(path, manifest)
+        if verify:
+            _check_all_ids(graph)
+    except FormatError:
+        raise
+    except (ValueError, TypeError) as error:
+        raise FormatError(f"{path}: {error}") from error
+    return graph
+
+
+def _assemble(path: Path, manifest: Manifest) -> Graph:
+    counts = {node.name: node.num_nodes for node in manifest.node_types}
+    ndata = {node.name: _open_fields(path, node.fields) for node in manifest.node_types}
+    edata = {edge.type: _open_fields(path, edge.fields) for edge in manifest.edge_types}
+    csc = {}
+    for edge in manifest.edge_types:
+        ids = None if edge.edge_ids is None else _open_array(path, edge.edge_ids)
+        indptr, indices = _open_array(path, edge.indptr), _open_array(path, edge.indices)
+        csc[edge.type] = CSC(indptr, indices, counts[edge.type[0]], ids)
+    return Graph(
+        csc,
+        counts,
+        ndata=ndata[manifest.node_types[0].name] if len(ndata) == 1 else ndata,
+        edata=edata[manifest.edge_types[0].type] if len(edata) == 1 else edata,
+    )
+
+
+def _open_fields(path: Path, fields: Mapping[str, ArrayEntry]) -> dict[str, Tensor]:
+    return {name: _open_array(path, entry, random=len(entry.shape) > 1) for name, entry in fields.items()}
+
+
+def _open_array(path: Path, entry: ArrayEntry, *, random: bool = False) -> Tensor:
+    file = path / entry.file
+    if not file.is_file():
+        raise FormatError(f"{file} is missing, and the manifest names it")
+    size = file.stat().st_size
+    if size != entry.bytes:
+        raise FormatError(f"{file} must have {entry.bytes} bytes as the manifest says, got {size}")
+    tensor = map_npy(file, random_access=random)
+    stored, dtype = stored_dtype(entry.dtype), getattr(torch, entry.dtype)
+    got = str(tensor.dtype).removeprefix("torch.")
+    if got != stored.name or tuple(tensor.shape) != entry.shape:
+        raise FormatError(
+            f"{file} must hold {stored.name} of shape {list(entry.shape)} as the manifest says, "
+            f"got {got} of shape {list(tensor.shape)}"
+        )
+    return tensor if tensor.dtype == dtype else tensor.view(dtype)
+
+
+def _check_sum(path: Path, entry: ArrayEntry) -> None:
+    digest = hashlib.sha256()
+    try:
+        with open(path / entry.file, "rb", buffering=0) as file:
+            while block := file.read(_CHUNK_BYTES):
+                digest.update(block)
+    except FileNotFoundError:
+        raise FormatError(f"{path / entry.file} is missing, and the manifest names it") from None
+    if digest.hexdigest() != entry.sha256:
+        want, got = entry.sha256[:16], digest.hexdigest()[:16]
+        raise FormatError(f"{path / entry.file} is corrupt: its SHA-256 must be {want}..., got {got}...")
+
+
+def _check_all_ids(graph: Graph) -> None:
+    for edge_type in graph.edge_types:
+        csc = graph.csc_of(edge_type)
+        csc.validate()
+        if csc.edge_ids is None or csc.num_edges == 0:
+            continue
+        low, high = int(csc.edge_ids.min()), int(csc.edge_ids.max())
+        limit = csc.num_edges if graph.edge_fields(edge_type) else 2**63
+        if low < 0 or high >= limit:
+            raise ValueError(f"edge_ids must be in [0, {limit}), got {low if low < 0 else high}")

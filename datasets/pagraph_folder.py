@@ -1,0 +1,100 @@
+"""Reads the folder form that PaGraph used: ``adj.npz``, labels, masks, ``feat.npy`` or ``feat.npz``."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import FormatError
+from ..graph import Graph
+from ..mapped import map_npy, read_npy_header
+from .scipy_npz import load_sparse
+
+__all__ = ["ADJACENCY", "open_pagraph"]
+
+ADJACENCY = "adj.npz"
+_PARTS = ("train", "val", "test")
+
+
+def open_pagraph(folder: str | os.PathLike[str]) -> Graph:
+    """Open a folder in PaGraph's form; fields are named as DGL's data sets name them.
+
+    ``adj[src, dst]`` stored means an edge; edge ids follow ``adj.tocoo()``. The vertex fields are ``feat``
+    (a dense ``feat.npy`` is memory-mapped; ``feat.npz`` becomes float32 in RAM), ``label``, and for each of
+    ``train``, ``val`` and ``test`` a mask such as ``train_mask``. A second split in ``pub_train.npy`` and so
+    on becomes ``pub_train_mask``. Everything but ``adj.npz`` may be absent.
+
+    Raises:
+        FormatError: A file is corrupt, or does not have one row per vertex.
+    """
+    path = Path(folder)
+    adjacency = load_sparse(path / ADJACENCY)
+    if adjacency.shape[0] != adjacency.shape[1]:
+        raise FormatError(f"{path / ADJACENCY} must be square, got shape {tuple(adjacency.shape)}")
+    graph = Graph.from_scipy(adjacency)
+    for name, tensor in _fields(path).items():
+        try:
+            graph.set_field(name, tensor)
+        except ValueError as error:
+            raise FormatError(f"{path}: {error}") from None
+    return graph
+
+
+def _fields(path: Path) -> dict[str, Tensor]:
+    fields: dict[str, Tensor] = {}
+    if (path / "feat.npy").is_file():
+        fields["feat"] = _map_or_read(path / "feat.npy")
+    elif (path / "feat.npz").is_file():
+        fields["feat"] = _dense(load_sparse(path / "feat.npz"))
+    if (path / "labels.npy").is_file():
+        fields["label"] = _map_or_read(path / "labels.npy")
+    for prefix in _split_prefixes(path):
+        for part in _PARTS:
+            if (path / f"{prefix}{part}.npy").is_file():
+                fields[f"{prefix}{part}_mask"] = _mask(path / f"{prefix}{part}.npy")
+    return fields
+
+
+def _split_prefixes(path: Path) -> list[str]:
+    """The empty prefix first, then those of further splits."""
+    found = {file.name.removesuffix("train.npy") for file in path.glob("*train.npy")}
+    return ["", *sorted(found - {""})]
+
+
+def _map_or_read(file: Path) -> Tensor:
+    """Mapped where the file's bytes can be used as they are, otherwise converted in RAM."""
+    with open(file, "rb") as stream:
+        header = read_npy_header(stream)
+    if header.dtype.isnative and not (header.fortran_order and len(header.shape) > 1):
+        return map_npy(file, random_access=len(header.shape) > 1)
+    try:
+        array: Any = np.load(file, allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise FormatError(f"{file} cannot be read: {error}") from error
+    return torch.from_numpy(np.ascontiguousarray(array, dtype=header.dtype.newbyteorder("=")))
+
+
+def _mask(file: Path) -> Tensor:
+    tensor = _map_or_read(file)
+    if tensor.dim() != 1:
+        raise FormatError(f"{file} must be a 1-D mask, got shape {list(tensor.shape)}")
+    if tensor.dtype == torch.bool:
+        return tensor
+    if tensor.is_floating_point() or tensor.is_complex() or bool(((tensor != 0) & (tensor != 1)).any()):
+        raise FormatError(f"{file} must be a mask of bool, or of the integers 0 and 1, got {tensor.dtype}")
+    return tensor.bool()
+
+
+def _dense(matrix: Any) -> Tensor:
+    """A sparse matrix as dense float32, by blocks of rows, so that no second dense copy is needed."""
+    rows = matrix.tocsr()
+    out = torch.empty(rows.shape, dtype=torch.float32)
+    for begin in range(0, rows.shape[0], 4096):
+        block = rows[begin : begin + 4096].toarray()
+        out[begin : begin + 4096] = torch.from_numpy(block.astype(np.float32, copy=False))
+    return out

@@ -1,0 +1,156 @@
+"""Files and folders that appear whole or not at all: temporary name, fsync, rename."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import math
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+__all__ = ["check_absent", "is_unfinished", "new_folder", "write_json"]
+
+_UNFINISHED = re.compile(r"^\..+\.[0-9a-f]{8}\.partial$")
+
+
+def check_absent(folder: str | os.PathLike[str]) -> Path:
+    """The path of a folder that may be created; long work calls this before it starts.
+
+    Raises:
+        FileExistsError: There is something at that path already, an empty folder included.
+        FileNotFoundError: The folder it would be created in does not exist.
+    """
+    path = Path(folder)
+    if os.path.lexists(path):
+        raise FileExistsError(f"folder must not exist yet, got {str(path)!r}")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"the folder above must exist, got {str(path)!r}")
+    return path
+
+
+def is_unfinished(folder: str | os.PathLike[str]) -> bool:
+    """Whether ``folder`` has a temporary name of :func:`new_folder`: its writer was killed or is at work."""
+    return _UNFINISHED.match(Path(os.path.abspath(folder)).name) is not None
+
+
+@contextlib.contextmanager
+def new_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
+    """Create ``folder`` with all its files in one step.
+
+    Yields a hidden sibling to write into. When the block ends, its files are flushed to the disk and it is
+    renamed to ``folder``; when the block raises, it is removed. A killed process leaves the hidden sibling,
+    which no reader of this package opens and which the next writer of ``folder`` removes.
+
+    Raises:
+        FileExistsError: There is something at that path already.
+        FileNotFoundError: The folder it would be created in does not exist.
+
+    Example:
+        >>> import tempfile
+        >>> target = Path(tempfile.mkdtemp()) / "new"
+        >>> with new_folder(target) as part:
+        ...     _ = (part / "a.txt").write_text("hello")
+        ...     before = target.exists()
+        >>> before, (target / "a.txt").read_text()
+        (False, 'hello')
+    """
+    target = check_absent(folder)
+    _remove_leftovers(target)
+    part = target.parent / f".{target.name}.{secrets.token_hex(4)}.partial"
+    part.mkdir()
+    try:
+        with _locked(part):
+            yield part
+            _sync_tree(part)
+            check_absent(target)
+            os.rename(part, target)
+    except BaseException:
+        shutil.rmtree(part, ignore_errors=True)
+        raise
+    _sync(target.parent)
+
+
+def write_json(path: str | os.PathLike[str], value: Any) -> None:
+    """Write ``value`` as JSON to ``path``; a reader sees the old file or the new one, never half of it.
+
+    Numbers that JSON does not have (NaN and the infinities) become ``null``. A path that is no regular file,
+    such as ``/dev/stdout``, is written directly.
+    """
+    text = json.dumps(_without_nan(value), indent=2, allow_nan=False) + "\n"
+    target = Path(os.path.realpath(path))
+    if target.exists() and not target.is_file():
+        target.write_text(text)
+        return
+    part = target.parent / f".{target.name}.{secrets.token_hex(4)}.partial"
+    try:
+        with open(part, "x") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, target)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+    _sync(target.parent)
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: _without_nan(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_nan(item) for item in value]
+    return value
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock, which says to other processes that its writer is alive."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):  # file systems without locks: leftovers stay until removed by hand
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _remove_leftovers(target: Path) -> None:
+    """Remove what killed writers of ``target`` left; what a living one holds is locked, and empty at first."""
+    for part in target.parent.glob(f".{_glob_escape(target.name)}.*.partial"):
+        if not is_unfinished(part) or not part.is_dir() or not any(part.iterdir()):
+            continue
+        descriptor = os.open(part, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(part, ignore_errors=True)
+        except OSError:
+            pass
+        finally:
+            os.close(descriptor)
+
+
+def _glob_escape(name: str) -> str:
+    return re.sub(r"([*?\[])", r"[\1]", name)
+
+
+def _sync_tree(folder: Path) -> None:
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            _sync(Path(parent, name))
+        _sync(Path(parent))
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
