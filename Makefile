@@ -1,0 +1,66 @@
+# Each target does all its own set-up: the first one that runs on a fresh machine makes $(VENV).
+#
+#   make test                      lint, demo, bench, venv likewise
+#   make test PYTHON=python3.12    another Python
+#   make test VENV=~/envs/gnn      an environment of your own: missing packages are installed into it
+#   make venv TORCH=torch==2.5.1   another torch, where none is there yet
+
+PYTHON ?= python3
+VENV ?= .venv
+TORCH ?= torch==2.13.0
+JOBS ?= 2
+
+BIN := $(VENV)/bin
+READY := $(VENV)/.pagraph-installed
+DEMO := .demo/sbm
+PIP := $(BIN)/python -m pip install --quiet
+
+# libgomp's waiting threads spin by default, which starves the loader's own threads on few cores.
+export OMP_WAIT_POLICY ?= passive
+
+.PHONY: venv demo test test-wheel bench lint clean
+
+venv: $(READY)
+
+# A torch that $(PYTHON) already has is kept. Else torch comes first: several packages depend on it and would
+# bring the default build, which on Linux means gigabytes of CUDA libraries, driver or no driver.
+$(READY): pyproject.toml setup.py
+	@test -x $(BIN)/python || { \
+	  if $(PYTHON) -c 'import torch' 2>/dev/null; then flag=--system-site-packages; fi; \
+	  echo "making $(VENV)"; $(PYTHON) -m venv $$flag $(VENV); }
+	@$(BIN)/python -c 'import torch' 2>/dev/null || { echo "installing $(TORCH)"; $(INSTALL_TORCH); }
+	@echo "installing pagraph and its development tools"
+	@$(PIP) --editable '.[dev]'
+	@touch $@
+
+ifneq ($(shell command -v nvidia-smi),)
+INSTALL_TORCH = $(PIP) '$(TORCH)'
+else
+INSTALL_TORCH = $(PIP) '$(TORCH)+cpu' 2>/dev/null \
+	|| $(PIP) --retries 1 --timeout 20 --index-url https://download.pytorch.org/whl/cpu '$(TORCH)' 2>/dev/null \
+	|| $(PIP) '$(TORCH)'
+endif
+
+test: $(READY)
+	$(BIN)/python -m pytest -n $(JOBS)
+
+# The same tests against the wheel, away from the checkout, so that only what is packaged can be imported.
+test-wheel: $(READY)
+	.ci/test-wheel $(BIN)/python -n $(JOBS)
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy -p pagraph
+
+bench: $(READY)
+	$(BIN)/python benchmarks/run.py
+
+demo: $(READY) $(DEMO)
+	$(BIN)/pagraph train $(DEMO) --compare dgl --epochs 5
+
+$(DEMO): | $(READY)
+	$(BIN)/pagraph generate sbm $(DEMO)
+
+clean:
+	rm -rf build dist .demo

@@ -1,0 +1,91 @@
+"""What ``pagraph train`` prints: progress, a line per epoch, a summary, the comparison of two loaders."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from ..train import EpochRecord, Reporter, TrainOptions, TrainResult
+
+__all__ = ["ConsoleReporter", "comparison_lines", "result_line"]
+
+
+class ConsoleReporter(Reporter):
+    """One line per epoch; on a terminal also a progress bar over the batches, none in a pipe.
+
+    Args:
+        options: Of the run that is reported on.
+        console: Where to write. Default: standard output.
+    """
+
+    def __init__(self, options: TrainOptions, *, console: Console | None = None) -> None:
+        self._epochs = options.epochs
+        self._console = console or Console(highlight=False, markup=False)
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=self._console,
+            transient=True,
+            disable=not self._console.is_terminal,
+        )
+        self._bar = self._progress.add_task("batches", total=None)
+
+    def __enter__(self) -> ConsoleReporter:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_error: Any) -> None:
+        self._progress.stop()
+
+    def batch(self, epoch: int, done: int, total: int) -> None:
+        """Move the bar."""
+        text = f"epoch {epoch + 1}/{self._epochs}"
+        self._progress.update(self._bar, completed=done, total=total, description=text)
+
+    def epoch(self, record: EpochRecord) -> None:
+        """Print the epoch's line."""
+        self._console.print(epoch_line(record, self._epochs), soft_wrap=True)
+
+
+def epoch_line(record: EpochRecord, epochs: int) -> str:
+    """An epoch in one line; what was not measured is left out."""
+    parts = [f"epoch {record.epoch + 1:>{len(str(epochs))}}/{epochs}", f"loss {record.loss:.4f}"]
+    if record.val_accuracy is not None and record.test_accuracy is not None:
+        parts.append(f"val {record.val_accuracy:.2%}  test {record.test_accuracy:.2%}")
+    loading, computing = record.loading_seconds, record.computing_seconds
+    parts.append(f"{record.seconds:.2f} s: loading {loading:.2f}, computing {computing:.2f}")
+    if record.hit_rate is not None:
+        parts.append(f"hit rate {record.hit_rate:.1%}")
+    return "  ".join(parts)
+
+
+def result_line(result: TrainResult, *, title: str) -> str:
+    """The summary of one run."""
+    line = (
+        f"{title}: test accuracy {result.test_accuracy:.2%} at the best validation accuracy "
+        f"{result.val_accuracy:.2%} (epoch {result.best.epoch + 1})"
+    )
+    return line if result.hit_rate is None else f"{line}, cache hit rate {result.hit_rate:.1%}"
+
+
+def comparison_lines(dgl: TrainResult, ours: TrainResult) -> list[str]:
+    """The table of two runs that differ in the loader alone; times are medians over the epochs."""
+    rows = [["", "dgl", "pagraph", "ratio"]]
+    times = {"loading": "loading_seconds", "computing": "computing_seconds", "epoch": "seconds"}
+    for name, field in times.items():
+        theirs, mine = dgl.median_seconds(field), ours.median_seconds(field)
+        ratio = f"{theirs / mine:.2f}" if mine > 0 else "-"
+        rows.append([f"{name}, s per epoch (median)", f"{theirs:.3f}", f"{mine:.3f}", ratio])
+    rows.append(["test accuracy", f"{dgl.test_accuracy:.2%}", f"{ours.test_accuracy:.2%}", ""])
+    rows.append(["validation accuracy", f"{dgl.val_accuracy:.2%}", f"{ours.val_accuracy:.2%}", ""])
+    rows.append(["cache hit rate", "-", "-" if ours.hit_rate is None else f"{ours.hit_rate:.1%}", ""])
+    widths = [max(len(row[i]) for row in rows) for i in range(4)]
+    lines = []
+    for name, *cells in rows:
+        right = [cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True)]
+        lines.append("  ".join([name.ljust(widths[0]), *right]).rstrip())
+    return lines

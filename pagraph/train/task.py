@@ -1,0 +1,103 @@
+"""What a run learns from: a DGL graph with features and labels, and the three vertex sets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..dgl.convert import to_dgl
+from ..dgl.graphbolt import import_dgl
+from ..graph import Graph
+from .models import NORM
+from .options import TrainOptions
+
+__all__ = ["FEATURES", "LABELS", "Task", "gcn_norm", "make_task"]
+
+FEATURES = "feat"
+LABELS = "label"
+_PARTS = ("train", "val", "test")
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """Node classification on one graph.
+
+    Attributes:
+        graph: The ``dgl.DGLGraph``; it has the fields ``feat`` and ``label``, and for GCN ``gcn_norm``.
+        train: Ids of the training vertices, int64.
+        val: Ids of the validation vertices.
+        test: Ids of the test vertices.
+        num_features: Width of ``feat``.
+        num_classes: Largest label plus 1.
+    """
+
+    graph: Any
+    train: Tensor
+    val: Tensor
+    test: Tensor
+    num_features: int
+    num_classes: int
+
+    def __str__(self) -> str:
+        graph = self.graph
+        return (
+            f"{graph.num_nodes():,} vertices, {graph.num_edges():,} edges, {self.num_features} features, "
+            f"{self.num_classes} classes; {len(self.train):,} vertices to train on, {len(self.val):,} to "
+            f"validate, {len(self.test):,} to test"
+        )
+
+
+def make_task(graph: Graph, options: TrainOptions) -> Task:
+    """Check that the graph can be trained on, and prepare it for the model.
+
+    GCN gets a self-loop on every vertex and the field its normalisation needs.
+
+    Raises:
+        ValueError: A field is missing or does not fit; the graph has several vertex or edge types.
+    """
+    _check(graph)
+    features = graph.ndata[FEATURES]
+    if options.row_normalize:
+        features = torch.nn.functional.normalize(features.float(), p=1.0, dim=1)
+    fields = {FEATURES: features, LABELS: graph.ndata[LABELS].long()}
+    masks = {part: graph.ndata[f"{part}_mask"].bool() for part in _PARTS}
+    ids = {part: mask.nonzero().squeeze(1) for part, mask in masks.items()}
+    known = fields[LABELS][torch.stack([*masks.values()]).any(0)]
+    for part in _PARTS:
+        if len(ids[part]) == 0:
+            raise ValueError(f"{part}_mask must select at least 1 vertex, got 0")
+    if int(known.min()) < 0:
+        raise ValueError(f"{LABELS} must be at least 0 where a mask is set, got {int(known.min())}")
+    structure = to_dgl(Graph(graph.csc, ndata=fields))
+    if options.model == "gcn":
+        dgl = import_dgl()
+        structure = dgl.add_self_loop(dgl.remove_self_loop(structure))
+        structure.ndata[NORM] = gcn_norm(structure)
+    return Task(structure, **ids, num_features=features.shape[1], num_classes=int(known.max()) + 1)
+
+
+def gcn_norm(graph: Any) -> Tensor:
+    """``1 / sqrt(out-degree)`` and ``sqrt(in-degree)`` of every vertex, shape ``(num_nodes, 2)``, float32."""
+    out_degrees, in_degrees = graph.out_degrees().float(), graph.in_degrees().float()
+    return torch.stack([out_degrees.clamp(min=1).rsqrt(), in_degrees.sqrt()], dim=1)
+
+
+def _check(graph: Graph) -> None:
+    if not graph.is_homogeneous:
+        raise ValueError(f"graph must have one vertex type and one edge type, got {graph}")
+    wanted = [FEATURES, LABELS, *(f"{part}_mask" for part in _PARTS)]
+    missing = [name for name in wanted if name not in graph.ndata]
+    if missing:
+        raise ValueError(
+            f"graph must have the fields {', '.join(wanted)} to be trained on, it lacks {', '.join(missing)}"
+        )
+    features, labels = graph.ndata[FEATURES], graph.ndata[LABELS]
+    if features.dim() != 2 or features.is_complex():
+        raise ValueError(f"{FEATURES} must be a 2-D real field, got {features.dtype} {tuple(features.shape)}")
+    if labels.dim() != 1 or labels.is_floating_point() or labels.is_complex():
+        raise ValueError(
+            f"{LABELS} must be a 1-D field of integers, got {labels.dtype} {tuple(labels.shape)}"
+        )
