@@ -1,3 +1,53 @@
-"""pagraph: sampled mini-batches for GNN training, fast enough that the GPU never waits."""
+"""pagraph: sampled mini-batches for GNN training, fast enough that the GPU never waits.
+
+``pagraph.dgl.DataLoader`` replaces ``dgl.dataloading.DataLoader``; the names here are the core behind it, which needs
+neither DGL nor PyG nor CUDA. Names are loaded when they are first used, so that ``import pagraph`` stays quick.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .errors import FormatError, MissingDependencyError, PaGraphError, PipelineError
+    from .graph import CSC, Graph
+    from .loader import Loader
+    from .minibatch import Block, MiniBatch
+    from .sampling import NeighborSampler
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "Block": "minibatch",
+    "CSC": "graph",
+    "FormatError": "errors",
+    "Graph": "graph",
+    "Loader": "loader",
+    "MiniBatch": "minibatch",
+    "MissingDependencyError": "errors",
+    "NeighborSampler": "sampling",
+    "PaGraphError": "errors",
+    "PipelineError": "errors",
+}
+
+__all__ = [
+    "CSC",
+    "Block",
+    "FormatError",
+    "Graph",
+    "Loader",
+    "MiniBatch",
+    "MissingDependencyError",
+    "NeighborSampler",
+    "PaGraphError",
+    "PipelineError",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

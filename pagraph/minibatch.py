@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
 __all__ = ["Block", "MiniBatch"]
@@ -45,6 +46,11 @@ class Block:
         """Number of edges."""
         return len(self.indices)
 
+    def to(self, device: torch.device | str) -> Block:
+        """The block with its tensors on ``device``."""
+        moved = [t.to(device, non_blocking=True) for t in (self.indptr, self.indices, self.src_nodes, self.positions)]
+        return Block(*moved, self.num_dst)
+
     def __repr__(self) -> str:
         return f"Block(num_src={self.num_src}, num_dst={self.num_dst}, num_edges={self.num_edges})"
 
@@ -69,6 +75,15 @@ class MiniBatch:
     def input_nodes(self) -> Tensor:
         """The vertices whose rows the first layer reads, shape ``(num_input,)``."""
         return self.blocks[0].src_nodes if self.blocks else self.output_nodes
+
+    def to(self, device: torch.device | str) -> MiniBatch:
+        """The mini-batch with its tensors on ``device``."""
+        return MiniBatch(
+            self.output_nodes.to(device, non_blocking=True),
+            [block.to(device) for block in self.blocks],
+            {name: rows.to(device, non_blocking=True) for name, rows in self.features.items()},
+            {name: rows.to(device, non_blocking=True) for name, rows in self.labels.items()},
+        )
 
     def __repr__(self) -> str:
         return f"MiniBatch(output={len(self.output_nodes)}, input={len(self.input_nodes)}, blocks={self.blocks})"

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from ..cache.stats import FieldStats
+from ..cache.stats import CacheStats
 
 __all__ = ["EpochStats", "LoaderStats"]
 
@@ -28,20 +28,19 @@ class EpochStats:
         batches: Batches delivered.
         seconds: Seconds by stage (see ``STAGES``).
         counts: Delivered "seeds", "edges" (sampled) and "input_nodes".
-        fields: Rows and bytes by tier, for every field.
+        reads: Rows and bytes by tier, for every field.
     """
 
     epoch: int
     batches: int
     seconds: Mapping[str, float]
     counts: Mapping[str, int]
-    fields: Mapping[str, FieldStats]
+    reads: CacheStats
 
     @property
     def hit_rate(self) -> float:
-        """Rows served by the cache / rows asked for, over all fields; 0.0 if none was asked for."""
-        rows = sum(f.rows for f in self.fields.values())
-        return sum(f.hits for f in self.fields.values()) / rows if rows else 0.0
+        """Rows served by the cache / rows asked for, over the fields that a cache may serve; 0.0 if there is none."""
+        return self.reads.hit_rate
 
     @property
     def loading_seconds(self) -> float:
@@ -52,15 +51,15 @@ class EpochStats:
 class EpochRecorder:
     """Collects one epoch's figures from all threads."""
 
-    def __init__(self, epoch: int, fields: Callable[[], Mapping[str, FieldStats]]) -> None:
+    def __init__(self, epoch: int, reads: Callable[[], CacheStats]) -> None:
         self.epoch = epoch
         self._lock = threading.Lock()
         self._seconds: dict[str, float] = {}
         self._counts: dict[str, int] = {}
         self._batches = 0
-        self._fields = fields
-        self._fields_before = fields()
-        self._fields_after: Mapping[str, FieldStats] | None = None
+        self._reads = reads
+        self._reads_before = reads()
+        self._reads_after: CacheStats | None = None
 
     @contextmanager
     def time(self, stage: str) -> Iterator[None]:
@@ -85,18 +84,15 @@ class EpochRecorder:
 
     def close(self) -> None:
         """Fix the field counters: what other epochs read from now on is theirs."""
-        if self._fields_after is None:
-            self._fields_after = self._fields()
+        if self._reads_after is None:
+            self._reads_after = self._reads()
 
     def snapshot(self) -> EpochStats:
         """The figures so far."""
-        after = self._fields_after if self._fields_after is not None else self._fields()
-        fields = {
-            name: stats - self._fields_before[name] if name in self._fields_before else stats
-            for name, stats in after.items()
-        }
+        after = self._reads_after if self._reads_after is not None else self._reads()
+        reads = after - self._reads_before
         with self._lock:
-            return EpochStats(self.epoch, self._batches, dict(self._seconds), dict(self._counts), fields)
+            return EpochStats(self.epoch, self._batches, dict(self._seconds), dict(self._counts), reads)
 
 
 class LoaderStats:
@@ -105,15 +101,15 @@ class LoaderStats:
     Field counters belong to the loader: of two epochs that run at the same time, each counts the reads of both.
     """
 
-    def __init__(self, fields: Callable[[], Mapping[str, FieldStats]]) -> None:
-        self._fields = fields
+    def __init__(self, reads: Callable[[], CacheStats]) -> None:
+        self._reads = reads
         self._recorders: list[EpochRecorder] = []
 
     def begin(self, epoch: int) -> EpochRecorder:
         """Open the books of an epoch."""
         if self._recorders:
             self._recorders[-1].close()
-        self._recorders.append(EpochRecorder(epoch, self._fields))
+        self._recorders.append(EpochRecorder(epoch, self._reads))
         return self._recorders[-1]
 
     @property
@@ -130,31 +126,29 @@ class LoaderStats:
         for e in epochs:
             _add(seconds, e.seconds)
             _add(counts, e.counts)
-        return EpochStats(-1, sum(e.batches for e in epochs), seconds, counts, dict(self._fields()))
+        return EpochStats(-1, sum(e.batches for e in epochs), seconds, counts, self._reads())
 
     def __str__(self) -> str:
+        total = self.total
         rows = [["epoch", "batches", *(f"{s} s" for s in STAGES), "edges", "rows", "hit rate"]]
         rows += [_row(str(e.epoch), e) for e in self.epochs]
-        total = self.total
         rows.append(_row("total", total))
-        lines = _table(rows)
-        fields = [["field", "rows", "hits", "hit rate", *(f"{t} bytes" for t in _tiers(total))]]
-        for name, f in total.fields.items():
-            by_tier = [f"{f.bytes_by_tier.get(t, 0):,}" for t in _tiers(total)]
-            fields.append([name, f"{f.rows:,}", f"{f.hits:,}", f"{f.hit_rate:.1%}", *by_tier])
-        return lines if len(fields) == 1 else f"{lines}\n\n{_table(fields)}"
+        if not total.reads.fields:
+            return _table(rows)
+        tiers = sorted({tier for f in total.reads.fields.values() for tier in f.nbytes})
+        fields = [["field", "rows", "hits", "hit rate", *(f"{tier} bytes" for tier in tiers)]]
+        for key, f in total.reads.fields.items():
+            nbytes = [f"{f.nbytes.get(tier, 0):,}" for tier in tiers]
+            fields.append([str(key), f"{f.asked:,}", f"{f.hits:,}", f"{f.hit_rate:.1%}", *nbytes])
+        return f"{_table(rows)}\n\n{_table(fields)}"
 
     __repr__ = __str__
 
 
-def _tiers(total: EpochStats) -> list[str]:
-    return sorted({tier for f in total.fields.values() for tier in f.bytes_by_tier})
-
-
 def _row(name: str, e: EpochStats) -> list[str]:
-    rows = sum(f.rows for f in e.fields.values())
     times = [f"{e.seconds.get(stage, 0.0):.3f}" for stage in STAGES]
-    return [name, str(e.batches), *times, f"{e.counts.get('edges', 0):,}", f"{rows:,}", f"{e.hit_rate:.1%}"]
+    edges, asked = e.counts.get("edges", 0), e.reads.total.asked
+    return [name, str(e.batches), *times, f"{edges:,}", f"{asked:,}", f"{e.hit_rate:.1%}"]
 
 
 def _table(rows: list[list[str]]) -> str:

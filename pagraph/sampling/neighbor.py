@@ -89,6 +89,7 @@ class NeighborSampler:
             FormatError: The graph's arrays lead out of the graph (a damaged file).
         """
         csc = graph.adjacency(self.edge_dir)
+        _check_seeds(seeds, csc.num_dst)
         scratch: _Scratch = _scratch.__dict__.setdefault("value", _Scratch())
         pools = pools if pools is not None else SamplingPools(max_free=0)
         return scratch.run(csc, seeds, self, key, dtype or seeds.dtype, pools)
@@ -166,7 +167,7 @@ class _Scratch:
             csc.indptr.numpy(), csc.num_edges, frontier, fanout, replace, starts, degrees, draws
         )
         if total < 0:
-            _raise_bad_vertex(csc, int(frontier[-1 - total]))
+            _raise_bad_vertex(int(frontier[-1 - total]))
         indptr, indices, positions = pool.take_many(
             ((n + 1,), dtype), ((total,), dtype), ((total,), csc.indices.dtype)
         )
@@ -244,7 +245,14 @@ def _assemble(seeds: Tensor, nodes: Tensor, hops: list[tuple[Tensor, Tensor, Ten
     return MiniBatch(seeds, blocks[::-1])
 
 
-def _raise_bad_vertex(csc: CSC, vertex: int) -> None:
-    if not 0 <= vertex < csc.num_dst:
-        raise IndexError(f"seeds must be in [0, {csc.num_dst}), got {vertex}")
+def _check_seeds(seeds: Tensor, num_nodes: int) -> None:
+    """Before narrowing, which would wrap a wrong id round into a right one."""
+    if len(seeds):
+        ids = seeds.numpy()
+        low, high = int(ids.min()), int(ids.max())
+        if low < 0 or high >= num_nodes:
+            raise IndexError(f"seeds must be in [0, {num_nodes}), got {low if low < 0 else high}")
+
+
+def _raise_bad_vertex(vertex: int) -> None:
     raise FormatError(f"the graph's indptr must be non-decreasing, it is not at vertex {vertex}: damaged file?")

@@ -1,0 +1,174 @@
+"""The arguments of DGL's loader, checked once, with DGL's exception types and clearer words."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..sampling.seeds import DatasetOrder, SeedOrder
+from .graphbolt import import_dgl
+
+dgl = import_dgl()
+
+__all__ = ["check_devices", "check_native_seeds", "make_order", "resolve_device", "tensor_indices"]
+
+
+def tensor_indices(indices: Any) -> Any:
+    """Indices as tensors where they can be, else the user's dataset; never a surprise later.
+
+    Raises:
+        AttributeError: A dataset without ``device``.
+    """
+    try:
+        if isinstance(indices, Mapping):
+            return {k: v if isinstance(v, Tensor) else torch.as_tensor(_listed(v)) for k, v in indices.items()}
+        if isinstance(indices, Tensor):
+            return indices
+        if not hasattr(indices, "device"):
+            return torch.as_tensor(_listed(indices))
+    except (TypeError, ValueError, RuntimeError):
+        pass
+    if not hasattr(indices, "device"):
+        raise AttributeError(
+            'indices must be tensors, sequences of ids, or a dataset with a "device" attribute saying where its '
+            f"batches are; got {type(indices).__name__}"
+        )
+    return indices
+
+
+def _listed(ids: Any) -> Any:
+    """Ids in a form torch takes: ranges become lists, an empty sequence holds int64."""
+    if isinstance(ids, range):
+        ids = list(ids)
+    return torch.empty(0, dtype=torch.int64) if isinstance(ids, list | tuple) and not ids else ids
+
+
+def resolve_device(device: Any, graph: Any, use_uva: bool) -> torch.device:
+    """Where batches go: the argument, else the graph's device, else (UVA) the current GPU.
+
+    Raises:
+        ValueError: A CUDA device was asked for, or implied, where there is none.
+    """
+    wants_cuda = use_uva or (device is not None and torch.device(device).type == "cuda")
+    if wants_cuda and not torch.cuda.is_available():
+        what = "use_uva=True" if use_uva else f"device={str(device)!r}"
+        raise ValueError(f"{what} needs a CUDA device, this machine has none that torch {torch.__version__} can use")
+    if device is None:
+        return torch.device("cuda", torch.cuda.current_device()) if use_uva else torch.device(graph.device)
+    resolved = torch.device(device)
+    if resolved.type == "cuda":
+        index = torch.cuda.current_device() if resolved.index is None else resolved.index
+        if index >= torch.cuda.device_count():
+            raise ValueError(f"device must be below the {torch.cuda.device_count()} CUDA devices, got {index}")
+        resolved = torch.device("cuda", index)
+    return resolved
+
+
+def check_devices(
+    graph: Any, indices: Any, device: torch.device, *, use_uva: bool, num_workers: int, flags: Mapping[str, Any]
+) -> dict[str, bool]:
+    """DGL's rules on where graph, indices and batches are; returns its prefetch flags with defaults filled in.
+
+    Raises:
+        ValueError: A combination that DGL refuses too.
+    """
+    mixed = device.type == "cuda" and graph.device.type == "cpu" and not use_uva
+    if not isinstance(graph, dgl.DGLGraph):
+        return {name: bool(value) for name, value in flags.items()}
+    if use_uva:
+        if graph.device.type != "cpu":
+            raise ValueError(f"graph must be on the CPU with use_uva=True, got {graph.device}")
+        if num_workers > 0:
+            raise ValueError(f"num_workers must be 0 with use_uva=True, got {num_workers}")
+    else:
+        where = _device_of(indices)
+        if where != graph.device:
+            raise ValueError(
+                f"graph and indices must be on the same device without use_uva, got {graph.device} and {where}"
+            )
+        if graph.device.type == "cuda" and num_workers > 0:
+            raise ValueError(f"num_workers must be 0 for a graph on CUDA, got {num_workers}")
+    for name in ("pin_prefetcher", "use_prefetch_thread"):
+        if flags[name] is True and not mixed:
+            raise ValueError(
+                f"{name}=True needs a graph on the CPU, a CUDA device and no UVA; got {graph.device} and {device}"
+            )
+    return {name: mixed if value is None else bool(value) for name, value in flags.items()}
+
+
+def _device_of(indices: Any) -> torch.device:
+    if isinstance(indices, Mapping):
+        first: Tensor | None = next(iter(indices.values()), None)
+        return torch.device("cpu") if first is None else first.device
+    return torch.device(indices.device)
+
+
+def check_native_seeds(graph: Any, indices: Any) -> None:
+    """Seeds that our kernels take: ids of the graph's dtype, inside the graph.
+
+    Raises:
+        DGLError: The dtype is not the graph's.
+        IndexError: An id is outside the graph.
+    """
+    for ids in indices.values() if isinstance(indices, Mapping) else [indices]:
+        if ids.dtype != graph.idtype:
+            raise dgl.DGLError(f"indices must have the graph's id dtype {graph.idtype}, got {ids.dtype}")
+        if len(ids):
+            low, high = int(ids.min()), int(ids.max())
+            if low < 0 or high >= graph.num_nodes():
+                raise IndexError(f"indices must be in [0, {graph.num_nodes()}), got {low if low < 0 else high}")
+
+
+def make_order(
+    indices: Any,
+    batch_size: Any,
+    *,
+    shuffle: bool,
+    drop_last: bool,
+    use_ddp: bool,
+    seed: int | None,
+    generator: torch.Generator | None,
+) -> SeedOrder | DatasetOrder:
+    """The seed order of tensors or of a user's dataset.
+
+    Raises:
+        ValueError: ``batch_size`` is not a positive integer, or ``use_ddp`` without a process group.
+    """
+    if not isinstance(indices, Tensor | Mapping):
+        return DatasetOrder(indices, shuffle=shuffle, seed=seed)
+    rank, world_size = 0, 1
+    if use_ddp:
+        if not torch.distributed.is_available() or not torch.distributed.is_initialized():
+            raise ValueError("use_ddp=True needs torch.distributed.init_process_group() first")
+        rank, world_size = torch.distributed.get_rank(), torch.distributed.get_world_size()
+    return SeedOrder(
+        indices,
+        batch_size,
+        shuffle=shuffle,
+        drop_last=drop_last,
+        seed=seed,
+        generator=generator,
+        rank=rank,
+        world_size=world_size,
+    )
+
+
+TORCH_KEYWORDS = frozenset(inspect.signature(torch.utils.data.DataLoader.__init__).parameters) - {"self"}
+
+
+def check_keywords(keywords: Mapping[str, Any]) -> None:
+    """Keywords beyond DGL's own: those of torch's loader that DGL passes on, and no others.
+
+    Raises:
+        TypeError: An unknown keyword, or one that the loader sets itself.
+        ValueError: ``sampler`` or ``batch_sampler``, which an order of seeds excludes.
+    """
+    for name in keywords:
+        if name in ("sampler", "batch_sampler"):
+            raise ValueError(f"{name} is not supported: the order of the seeds is set by indices and shuffle")
+        if name in ("collate_fn", "pin_memory", "dataset") or name not in TORCH_KEYWORDS:
+            raise TypeError(f"DataLoader() got an unexpected keyword argument {name!r}")

@@ -1,0 +1,104 @@
+"""LazyFeature leaves and columns of what any DGL sampler returns: found, read through our features, filled in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from .graphbolt import import_dgl
+
+dgl = import_dgl()
+from dgl.frame import LazyFeature  # noqa: E402
+
+__all__ = ["LazyColumn", "find_lazy", "map_leaves", "parent_columns", "repoint"]
+
+ReadColumn = Callable[[str, str, Any, Tensor], Any]
+"""(kind "node" or "edge", field name, type, ids) to rows."""
+
+
+@dataclass(frozen=True, eq=False)
+class LazyColumn:
+    """One column of a sampled graph that is to be filled: ``frame[key]`` gets ``name`` of the parent at ``ids``."""
+
+    frame: Any
+    key: str
+    kind: str
+    name: str
+    type: Any
+    ids: Tensor
+
+
+def map_leaves(item: Any, change: Callable[[Any], Any]) -> Any:
+    """The nested structure with every leaf changed; tuples (also named ones) become tuples, as in DGL's loader."""
+    if isinstance(item, tuple):
+        return tuple(map_leaves(x, change) for x in item)
+    if isinstance(item, list):
+        return [map_leaves(x, change) for x in item]
+    if isinstance(item, Mapping):
+        return {key: map_leaves(x, change) for key, x in item.items()}
+    return change(item)
+
+
+def find_lazy(graph: Any) -> Iterator[LazyColumn]:
+    """Every LazyFeature column of a sampled graph.
+
+    Raises:
+        DGLError: The column names no ids and the graph has no NID or EID.
+    """
+    for kind, frames, types, id_name in (
+        ("node", graph._node_frames, graph.ntypes, dgl.NID),
+        ("edge", graph._edge_frames, graph.canonical_etypes, dgl.EID),
+    ):
+        for frame, type_ in zip(frames, types, strict=True):
+            for key, column in list(frame._columns.items()):
+                if isinstance(column, LazyFeature):
+                    ids = column.id_ if column.id_ is not None else frame.get(id_name, None)
+                    if ids is None:
+                        raise dgl.DGLError(
+                            f"LazyFeature {key!r} must have ids, or its graph a dgl.{id_name.strip('_')} column; "
+                            "it has neither"
+                        )
+                    yield LazyColumn(frame, key, kind, column.name or key, type_, ids)
+
+
+def parent_columns(graph: Any, parent: Any) -> list[tuple[Any, Any]]:
+    """Columns of a sampled graph that still wait to be gathered from the parent: (column, the parent's column).
+
+    Empty unless both are DGL graphs; frames are matched by type, as DGL's loader does for its workers.
+    """
+    found: list[tuple[Any, Any]] = []
+    if not isinstance(parent, dgl.DGLGraph):
+        return found
+    pairs = [*zip(graph._node_frames, _node_parents(graph, parent), strict=True)]
+    pairs += zip(graph._edge_frames, _edge_parents(graph, parent), strict=True)
+    for frame, parent_frame in pairs:
+        if parent_frame is None:
+            continue
+        for key, column in frame._columns.items():
+            own = parent_frame._columns.get(key)
+            if own is None or isinstance(column, LazyFeature) or column.index is None:
+                continue
+            if column.storage is own.storage:
+                found.append((column, (parent_frame, key)))
+    return found
+
+
+def repoint(columns: list[tuple[Any, Any]]) -> None:
+    """Make waiting columns follow the parent, whose field may have been replaced since they were sampled."""
+    for column, (parent_frame, key) in columns:
+        own = parent_frame._columns.get(key)
+        if own is not None and column.index is not None and column.storage is not own.storage:
+            column.storage, column.scheme = own.storage, own.scheme
+
+
+def _node_parents(graph: Any, parent: Any) -> list[Any]:
+    by_type = dict(zip(parent.ntypes, parent._node_frames, strict=True))
+    return [by_type.get(ntype) for ntype in graph.ntypes]
+
+
+def _edge_parents(graph: Any, parent: Any) -> list[Any]:
+    by_type = dict(zip(parent.canonical_etypes, parent._edge_frames, strict=True))
+    return [by_type.get(etype) for etype in graph.canonical_etypes]

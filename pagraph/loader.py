@@ -1,0 +1,173 @@
+"""The core loader: a graph's mini-batches with their rows, as plain tensors, for any framework."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from .buffers import BufferPool
+from .cache.budget import Budget
+from .cache.policy import resolve_policy
+from .features.fields import FieldRows, FieldSet
+from .pipeline import Epochs, LoaderStats, PipelineOptions, Steps
+from .sampling import SamplingPools
+from .sampling.seeds import SeedOrder, Ticket
+
+if TYPE_CHECKING:
+    from .graph import Graph
+    from .minibatch import MiniBatch
+    from .pipeline.stats import EpochRecorder
+    from .sampling import NeighborSampler
+
+__all__ = ["Loader"]
+
+
+class Loader:
+    """Iterates over mini-batches of a homogeneous graph; each ``iter()`` is an epoch.
+
+    Seeds, sampling, feature fetch and delivery run as stages, ``prefetch`` batches ahead of the reader. For one ``seed``
+    every batch is bit-identical whatever ``num_workers`` and ``prefetch`` are.
+
+    Args:
+        graph: A homogeneous graph.
+        seeds: Vertex ids, shape ``(n,)``, int32 or int64; batches have their dtype.
+        sampler: Draws the blocks.
+        fields: Vertex fields to read for the input nodes (``batch.features``).
+        labels: Vertex fields to read for the output nodes (``batch.labels``).
+        batch_size: Seeds a batch.
+        shuffle: New order every epoch.
+        drop_last: Leave out an incomplete last batch.
+        device: Where batches are delivered.
+        cache: What the static feature cache may take: ``"2GiB"``, bytes, a fraction, ``"auto"``, or 0 for none.
+        cache_policy: ``"degree"`` or a callable, see ``pagraph.cache.policy``.
+        num_workers: Threads; 0 lets the loader choose.
+        prefetch: Finished batches that may wait; 0 prepares each when it is asked for, without threads.
+        seed: Makes order and sampling reproducible. Default: the global generators of NumPy and torch.
+
+    Raises:
+        KeyError: A field that the graph does not have.
+        IndexError: A seed outside the graph.
+        TypeError, ValueError: See ``SeedOrder``, ``PipelineOptions`` and ``Budget``.
+
+    Example:
+        >>> from pagraph import Graph, Loader, NeighborSampler
+        >>> graph = Graph.from_coo([0, 1, 2], [1, 2, 3], ndata={"feat": torch.eye(4)})
+        >>> loader = Loader(graph, torch.tensor([3, 1]), NeighborSampler([2]), fields=["feat"], batch_size=2)
+        >>> batch = next(iter(loader))
+        >>> batch.input_nodes.tolist(), tuple(batch.features["feat"].shape)
+        ([3, 1, 2, 0], (4, 4))
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        seeds: Tensor,
+        sampler: NeighborSampler,
+        *,
+        fields: Sequence[str] = (),
+        labels: Sequence[str] = (),
+        batch_size: int = 1,
+        shuffle: bool = False,
+        drop_last: bool = False,
+        device: str | torch.device = "cpu",
+        cache: Any = "auto",
+        cache_policy: str | Callable[..., Tensor] = "degree",
+        num_workers: int = 0,
+        prefetch: int = 2,
+        seed: int | None = None,
+    ) -> None:
+        self.graph, self.sampler = graph, sampler
+        self.device = torch.device(device)
+        _check_fields(graph, [*fields, *labels])
+        _check_seeds(graph, seeds)
+        self._field_names, self._label_names = tuple(fields), tuple(labels)
+        self._options = PipelineOptions(num_workers, prefetch)
+        self._order = SeedOrder(seeds, batch_size, shuffle=shuffle, drop_last=drop_last, seed=seed)
+        policy = resolve_policy(cache_policy)
+        pools = {name: BufferPool(self._options.max_batches) for name in [*fields, *labels]}
+        self._fields = FieldSet(
+            {name: lambda name=name: graph.ndata[name] for name in pools},
+            device=self.device,
+            budget=Budget.parse(cache),
+            rank=lambda: policy(graph, seeds, sampler, seed or 0),
+            pool_of=pools.__getitem__,
+            num_nodes=graph.num_nodes,
+        )
+        self._pools = SamplingPools(self._options.max_batches)
+        self._prepared = False
+        self.stats = LoaderStats(lambda: self._fields.counters)
+        steps = Steps(self._prepare, self._deliver, after_first_step=self._fields.after_first_step)
+        self._epochs: Epochs[MiniBatch] = Epochs(self._order, steps, options=self._options, stats=self.stats)
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def __iter__(self) -> Iterator[MiniBatch]:
+        if not self._prepared and len(self):
+            self._fields.prepare()
+            self._prepared = True
+        return iter(self._epochs)
+
+    @property
+    def cache_plan(self) -> list[Any]:
+        """What the static cache holds: rows and bytes by field."""
+        return list(self._fields.plan)
+
+    def invalidate_cache(self) -> None:
+        """Forget cached rows: for changes nobody can see (writes through NumPy views, by other processes)."""
+        self._fields.invalidate()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the loader stands: after the last batch the newest iterator handed out."""
+        return self._epochs.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from ``state_dict()`` of a loader made with the same arguments."""
+        self._epochs.load_state_dict(state)
+
+    def _prepare(self, ticket: Ticket, recorder: EpochRecorder) -> tuple[MiniBatch, dict[str, FieldRows], Any]:
+        with recorder.time("sampling"):
+            batch = self.sampler.sample(self.graph, ticket.seeds, ticket.key, pools=self._pools)
+        with recorder.time("fetching"):
+            features = {name: self._fields.read(name, batch.input_nodes) for name in self._field_names}
+            labels = {name: self._fields.read(name, batch.output_nodes) for name in self._label_names}
+        return batch, features, labels
+
+    def _deliver(
+        self, prepared: tuple[MiniBatch, dict[str, FieldRows], dict[str, FieldRows]], recorder: EpochRecorder
+    ) -> MiniBatch:
+        batch, features, labels = prepared
+        with recorder.time("building"):
+            batch.features = {n: self._current(n, rows, batch.input_nodes) for n, rows in features.items()}
+            batch.labels = {n: self._current(n, rows, batch.output_nodes) for n, rows in labels.items()}
+            if self.device.type != "cpu":
+                batch = batch.to(self.device)
+        recorder.delivered(
+            seeds=len(batch.output_nodes),
+            edges=sum(block.num_edges for block in batch.blocks),
+            input_nodes=len(batch.input_nodes),
+        )
+        return batch
+
+    def _current(self, name: str, rows: FieldRows, ids: Tensor) -> Tensor:
+        """The rows, read again if the field was replaced or written since."""
+        return rows.tensor if self._fields.is_current(name, rows) else self._fields.read(name, ids).tensor
+
+
+def _check_fields(graph: Graph, names: list[str]) -> None:
+    for name in names:
+        if name not in graph.ndata:
+            raise KeyError(f"fields must be among {sorted(graph.ndata)}, got {name!r}")
+
+
+def _check_seeds(graph: Graph, seeds: Any) -> None:
+    if not isinstance(seeds, Tensor) or seeds.dtype not in (torch.int32, torch.int64):
+        got = seeds.dtype if isinstance(seeds, Tensor) else type(seeds).__name__
+        raise TypeError(f"seeds must be an int32 or int64 tensor, got {got}")
+    if len(seeds):
+        low, high = int(seeds.min()), int(seeds.max())
+        if low < 0 or high >= graph.num_nodes:
+            raise IndexError(f"seeds must be in [0, {graph.num_nodes}), got {low if low < 0 else high}")

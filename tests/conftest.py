@@ -1,0 +1,31 @@
+"""What all tests share: where real graphs lie, and that nothing is left behind."""
+
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def data_folder():
+    """The folder of real graphs; tests that need it are skipped where it is missing."""
+    default = Path(__file__).resolve().parents[2] / "shared" / "data"
+    folder = Path(os.environ.get("PAGRAPH_TEST_DATA", default))
+    if not folder.is_dir():
+        pytest.skip(f"needs the real graphs; no folder {folder} (set PAGRAPH_TEST_DATA)")
+    return folder
+
+
+@pytest.fixture
+def no_threads_left():
+    """Fails if the test leaves a thread of a loader behind."""
+    yield
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        left = [t.name for t in threading.enumerate() if t.name.startswith("pagraph")]
+        if not left:
+            return
+        time.sleep(0.01)
+    pytest.fail(f"threads left behind: {left}")

@@ -1,0 +1,178 @@
+"""Stages: order, depth, errors at their place, and no thread left behind."""
+
+import gc
+import itertools
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import pytest
+
+from pagraph.pipeline import SerialStage, Stage
+
+pytestmark = pytest.mark.usefixtures("no_threads_left")
+
+
+def stage(source, work=lambda x: x, workers=2, ahead=4, **kwargs):
+    return Stage(iter(source), work, workers=workers, ahead=ahead, **kwargs)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 8])
+@pytest.mark.parametrize("extra", [0, 1, 5])
+def test_results_come_in_the_sources_order(workers, extra):
+    def slow_for_some(x):
+        time.sleep(0.002 if x % 3 == 0 else 0)
+        return x * x
+
+    got = list(stage(range(40), slow_for_some, workers, workers + extra))
+    assert got == [x * x for x in range(40)]
+
+
+def test_an_empty_source_ends_at_once_and_stays_ended():
+    empty = stage([])
+    for _ in range(3):
+        with pytest.raises(StopIteration):
+            next(empty)
+    assert iter(empty) is empty
+
+
+def test_work_runs_concurrently():
+    barrier = threading.Barrier(3, timeout=10)
+    assert list(stage(range(3), lambda x: (barrier.wait(), x)[1], workers=3)) == [0, 1, 2]
+
+
+def test_no_more_than_ahead_items_are_in_work_or_waiting():
+    drawn = []
+
+    def source():
+        for x in range(20):
+            drawn.append(x)
+            yield x
+
+    reading = stage(source(), workers=2, ahead=3)
+    time.sleep(0.1)
+    assert len(drawn) == 3  # nobody has read yet
+    assert next(reading) == 0
+    time.sleep(0.1)
+    assert len(drawn) == 4
+    reading.close()
+
+
+@pytest.mark.parametrize("where", ["work", "source"])
+def test_an_exception_comes_at_its_place_with_its_traceback(where):
+    def explode(x):
+        if x == 5:
+            raise KeyError("five")
+        return x
+
+    if where == "work":
+        reading = stage(range(20), explode)
+    else:
+        reading = stage((explode(x) for x in range(20)))
+    assert [next(reading) for _ in range(5)] == [0, 1, 2, 3, 4]
+    with pytest.raises(KeyError, match="five") as caught:
+        next(reading)
+    assert "explode" in {entry.name for entry in caught.traceback}
+    with pytest.raises(StopIteration):
+        next(reading)
+
+
+def test_an_exception_in_on_start_reaches_the_reader():
+    def refuse(worker):
+        raise OSError(f"worker {worker} cannot start")
+
+    with pytest.raises(OSError, match="cannot start"):
+        list(stage(range(5), on_start=refuse))
+
+
+def test_on_start_runs_once_in_each_thread():
+    seen = []
+    list(stage(range(50), on_start=lambda i: seen.append((i, threading.current_thread().name)), workers=3))
+    assert sorted(i for i, _ in seen) == [0, 1, 2]
+    assert len({name for _, name in seen}) == 3
+
+
+def test_close_twice_and_close_before_the_end():
+    reading = stage(itertools.count())
+    assert next(reading) == 0
+    reading.close()
+    reading.close()
+    with pytest.raises(StopIteration):
+        next(reading)
+
+
+def test_dropping_the_stage_ends_its_threads():
+    for x in stage(itertools.count()):
+        if x == 3:
+            break
+    before = threading.active_count()
+    reading = stage(itertools.count())
+    next(reading)
+    del reading
+    gc.collect()
+    assert threading.active_count() == before
+
+
+def test_a_stage_in_a_reference_cycle_is_collected():
+    class Holder:
+        pass
+
+    holder = Holder()
+    holder.me, holder.stage = holder, stage(itertools.count())
+    next(holder.stage)
+    del holder
+    gc.collect()
+
+
+def test_a_waiting_reader_is_woken_by_close():
+    release = threading.Event()
+    reading = stage(range(3), lambda x: release.wait(10), workers=1)
+    got = []
+    reader = threading.Thread(target=lambda: got.extend(reading))
+    reader.start()
+    time.sleep(0.05)
+    release.set()
+    reader.join(5)
+    assert got == [True, True, True]
+
+
+@pytest.mark.parametrize("ending", ["pass", "raise SystemExit(0)", "del stage", "next(stage)"])
+def test_the_interpreter_exits_with_a_live_stage(ending):
+    script = textwrap.dedent(f"""
+        import itertools, time
+        from pagraph.pipeline import Stage
+        stage = Stage(itertools.count(), lambda x: time.sleep(0.01), workers=2, ahead=4)
+        next(stage)
+        {ending}
+    """)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_ctrl_c_while_waiting_ends_everything():
+    script = textwrap.dedent("""
+        import itertools, os, signal, threading, time
+        from pagraph.pipeline import Stage
+        stage = Stage(itertools.count(), lambda x: time.sleep(1.5), workers=2, ahead=4)
+        threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        try:
+            next(stage)
+        except KeyboardInterrupt:
+            names = [t.name for t in threading.enumerate() if t.name.startswith("pagraph")]
+            print("interrupted", names)
+    """)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "interrupted []", done.stderr
+
+
+def test_the_serial_stage_has_the_same_contract():
+    assert list(SerialStage(iter(range(5)), lambda x: x + 1)) == [1, 2, 3, 4, 5]
+    failing = SerialStage(iter([1, 0]), lambda x: 1 // x)
+    assert next(failing) == 1
+    with pytest.raises(ZeroDivisionError):
+        next(failing)
+    with pytest.raises(StopIteration):
+        next(failing)
+    failing.close()
