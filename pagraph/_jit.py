@@ -6,15 +6,13 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numba
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
-
-_F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def _kernel_digest() -> str:
@@ -46,12 +44,12 @@ def _cache_dir() -> str:
 _CACHE_DIR = _cache_dir()
 
 
-def kernel(function: _F) -> _F:
+def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a free function on arrays: releases the GIL, cached on disk, no fastmath."""
     before = numba.config.CACHE_DIR
     numba.config.CACHE_DIR = _CACHE_DIR  # read while decorating only; other libraries keep their own
     try:
-        compiled: _F = numba.njit(nogil=True, cache=True)(function)
+        compiled: Callable[..., Any] = numba.njit(nogil=True, cache=True)(function)
     finally:
         numba.config.CACHE_DIR = before
     return compiled

@@ -1,0 +1,138 @@
+"""How much memory a cache may take without getting in the way of training."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import torch
+
+__all__ = ["HOST_SHARE", "auto_budget", "device_bytes", "device_reserve", "host_available", "host_bytes"]
+
+HOST_SHARE = 0.5
+"""The part of the available system memory that "auto" takes on a CPU."""
+
+_GIB = 1 << 30
+
+
+def auto_budget(device: torch.device, *, reserve: int | None = None) -> int:
+    """Bytes that a cache on ``device`` may take now; ask after a full training step.
+
+    Args:
+        device: Where the cache will live.
+        reserve: Bytes to leave on a CUDA device. Default: :func:`device_reserve`.
+
+    Returns:
+        At least 0. Devices whose memory torch cannot tell get 0.
+    """
+    if device.type == "cpu":
+        return host_bytes(host_available())
+    if device.type != "cuda":
+        return 0
+    free, total = torch.cuda.mem_get_info(device)
+    return device_bytes(
+        free=free,
+        reserved=torch.cuda.memory_reserved(device),
+        allocated=torch.cuda.memory_allocated(device),
+        peak=torch.cuda.max_memory_allocated(device),
+        reserve=device_reserve(total) if reserve is None else reserve,
+    )
+
+
+def device_reserve(total: int) -> int:
+    """What stays free on a device of ``total`` bytes: 5 %, at least 1 GiB, for larger batches."""
+    return max(_GIB, total // 20)
+
+
+def device_bytes(*, free: int, reserved: int, allocated: int, peak: int, reserve: int) -> int:
+    """What is left on a device after the largest step so far.
+
+    Args:
+        free: Bytes that the driver could still give out.
+        reserved: Bytes that torch's allocator holds, in use or not.
+        allocated: Bytes in use by tensors now.
+        peak: The most bytes in use by tensors at any time.
+        reserve: Bytes to leave.
+
+    Example:
+        >>> device_bytes(free=4000, reserved=3000, allocated=1000, peak=2500, reserve=500)
+        4000
+    """
+    reusable = reserved - allocated
+    headroom = max(0, peak - allocated)
+    return max(0, free + reusable - headroom - reserve)
+
+
+def host_bytes(available: int, *, share: float = HOST_SHARE) -> int:
+    """The share of ``available`` bytes of system memory that a cache may take; never negative."""
+    return max(0, int(available * share))
+
+
+def host_available(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int:
+    """Bytes that this process could take without swapping, as the system and its control groups report."""
+    limits = _cgroup_room(proc, cgroups)
+    system = _meminfo_available(proc)
+    if system is None:
+        system = _sysconf_available()
+    return max(0, min([system, *limits]))
+
+
+def _meminfo_available(proc: Path) -> int | None:
+    text = _read(proc / "meminfo")
+    for line in text.splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return None
+
+
+def _sysconf_available() -> int:
+    """Half of the physical memory where the system does not report what is available."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    except (ValueError, OSError):
+        return 0
+
+
+def _cgroup_room(proc: Path, cgroups: Path) -> list[int]:
+    """Limit minus use of every control group above this process, for both versions of the interface."""
+    room: list[int] = []
+    for line in _read(proc / "self" / "cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            roots = [(cgroups, "memory.max", "memory.current", "inactive_file")]
+            roots.append((cgroups / "unified", *roots[0][1:]))
+        elif "memory" in controllers.split(","):
+            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+            roots = [(cgroups / "memory", *names)]
+        else:
+            continue
+        for root, limit, usage, reclaimable in roots:
+            # Inside a container the path may be that of the host: the mount itself is then the group.
+            folder = root / path.strip("/")
+            for group in [folder, *folder.parents]:
+                left = _group_room(group, limit, usage, reclaimable)
+                if left is not None:
+                    room.append(left)
+                if group == root:
+                    break
+    return room
+
+
+def _group_room(group: Path, limit: str, usage: str, reclaimable: str) -> int | None:
+    most, used = _read(group / limit).strip(), _read(group / usage).strip()
+    if not most.isdigit() or not used.isdigit():
+        return None
+    # Pages of files that were read once go before anything fails; the others may be in use.
+    cold = 0
+    for line in _read(group / "memory.stat").splitlines():
+        name, _, value = line.partition(" ")
+        if name == reclaimable:
+            cold = int(value)
+    return max(0, int(most) - (int(used) - cold))
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""

@@ -1,0 +1,23 @@
+"""Feature rows by id: from memory, from disk, from a device, through a cache; and the fields of a loader."""
+
+from .cached import CachedFeature
+from .device import DeviceFeature, UploadedFeature
+from .disk import DiskFeature
+from .feature import Feature
+from .fields import FieldRows, FieldSet
+from .host import HostFeature
+from .placement import on_disk
+from .version import FieldVersion
+
+__all__ = [
+    "CachedFeature",
+    "DeviceFeature",
+    "DiskFeature",
+    "Feature",
+    "FieldRows",
+    "FieldSet",
+    "FieldVersion",
+    "HostFeature",
+    "UploadedFeature",
+    "on_disk",
+]

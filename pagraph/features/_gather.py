@@ -1,0 +1,123 @@
+"""Kernels that copy rows by id; rows of any dtype and shape are runs of bytes in 1-D uint8 arrays.
+
+Distances were measured on a table of 1 M rows of 128 float32, 100 000 random ids, one thread (ms): torch 4.6,
+no prefetch 4.5, 8 rows ahead 2.8, 16 ahead 2.6, 32 ahead 3.0; rows of 128 bytes: 0.74 at 16, 0.61 at 32.
+"""
+
+import numpy as np
+
+from .._jit import kernel, prefetch
+from ._memory import copy_bytes
+
+_LINE = 64
+_NARROW = 128
+
+
+@kernel
+def copy_row(out, to, rows, start, row_bytes):  # type: ignore[no-untyped-def]
+    """Copy one row; the narrow ones (labels, masks) without a call."""
+    if row_bytes == 8:
+        copy_bytes(out, to, rows, start, 8)
+    elif row_bytes == 4:
+        copy_bytes(out, to, rows, start, 4)
+    elif row_bytes == 1:
+        copy_bytes(out, to, rows, start, 1)
+    else:
+        copy_bytes(out, to, rows, start, row_bytes)
+
+
+@kernel
+def gather(rows, stride, row_bytes, limit, ids, out):  # type: ignore[no-untyped-def]
+    """Copy row ``ids[i]`` to place ``i``; returns -1, or the position of a bad id."""
+    count = len(ids)
+    ahead = 32 if row_bytes <= _NARROW else 16
+    for i in range(count):
+        if i + ahead < count:
+            start = np.int64(ids[i + ahead]) * stride
+            for offset in range(0, row_bytes, _LINE):
+                prefetch(rows, start + offset)
+        row = np.int64(ids[i])
+        if row < 0 or row >= limit:
+            return i
+        copy_row(out, i * row_bytes, rows, row * stride, row_bytes)
+    return -1
+
+
+@kernel
+def find_slot(slots, num_cached, row):  # type: ignore[no-untyped-def]
+    """The cache's place of a row, or -1; ``row`` may be any number."""
+    if row < 0 or row >= len(slots):
+        return np.int64(-1)
+    slot = np.int64(slots[row])
+    return slot if slot < num_cached else np.int64(-1)
+
+
+@kernel
+def gather_cached(cached, num_cached, slots, rows, stride, row_bytes, limit, ids, out):  # type: ignore[no-untyped-def]
+    """As :func:`gather`, but from ``cached`` where it can; returns the hits, or -1 - position of a bad id."""
+    count = len(ids)
+    ahead = 32 if row_bytes <= _NARROW else 16
+    hits = 0
+    for i in range(count):
+        if i + 2 * ahead < count:
+            prefetch(slots, np.int64(ids[i + 2 * ahead]))
+        if i + ahead < count:
+            row = np.int64(ids[i + ahead])
+            slot = find_slot(slots, num_cached, row)
+            for offset in range(0, row_bytes, _LINE):
+                if slot >= 0:
+                    prefetch(cached, slot * row_bytes + offset)
+                else:
+                    prefetch(rows, row * stride + offset)
+        row = np.int64(ids[i])
+        if row < 0 or row >= limit:
+            return -1 - i
+        slot = find_slot(slots, num_cached, row)
+        if slot >= 0:
+            copy_row(out, i * row_bytes, cached, slot * row_bytes, row_bytes)
+            hits += 1
+        else:
+            copy_row(out, i * row_bytes, rows, row * stride, row_bytes)
+    return hits
+
+
+@kernel
+def split(slots, num_cached, limit, ids, hit_slots, hit_places, miss_ids, miss_places):  # type: ignore[no-untyped-def]
+    """Sort ids into hits and misses with their places; returns the hits, or -1 - position of a bad id."""
+    hits = 0
+    misses = 0
+    for i in range(len(ids)):
+        row = np.int64(ids[i])
+        if row < 0 or row >= limit:
+            return -1 - i
+        slot = find_slot(slots, num_cached, row)
+        if slot >= 0:
+            hit_slots[hits] = slot
+            hit_places[hits] = i
+            hits += 1
+        else:
+            miss_ids[misses] = row
+            miss_places[misses] = i
+            misses += 1
+    return hits
+
+
+@kernel
+def find_misses(slots, num_cached, ids, misses):  # type: ignore[no-untyped-def]
+    """Write the ids without a place in the cache to ``misses``; returns how many."""
+    count = 0
+    for i in range(len(ids)):
+        row = np.int64(ids[i])
+        if find_slot(slots, num_cached, row) < 0:
+            misses[count] = row
+            count += 1
+    return count
+
+
+@kernel
+def first_bad(ids, limit):  # type: ignore[no-untyped-def]
+    """Position of the first id outside ``[0, limit)``, or -1."""
+    for i in range(len(ids)):
+        if ids[i] < 0 or ids[i] >= limit:
+            return i
+    return -1

@@ -1,0 +1,112 @@
+"""CachedFeature: a feature some of whose rows are kept where they are needed."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..cache.store import FeatureCache
+from .device import staging, word_view
+from .feature import Array, Feature, byte_view, id_array, output_for, raise_bad_id
+from .host import HostFeature
+
+__all__ = ["CachedFeature"]
+
+
+class CachedFeature:
+    """Reads rows from a cache where it has them, and from the feature behind it where it has not.
+
+    Rows are delivered on the cache's device. On the CPU one kernel copies from both sides. Elsewhere ids
+    are split on the CPU, the missing rows are gathered into pinned memory and copied without waiting, and
+    the device puts both together on its current stream; this way is tested on the CPU and not yet measured
+    on a GPU.
+
+    Args:
+        fallback: Delivers on the CPU; has all the rows.
+        cache: Filled from ``fallback``.
+
+    Raises:
+        ValueError: The rows of the two differ in shape or dtype.
+    """
+
+    def __init__(self, fallback: Feature, cache: FeatureCache) -> None:
+        if tuple(cache.rows.shape[1:]) != fallback.row_shape or cache.rows.dtype != fallback.dtype:
+            raise ValueError(
+                f"cache must hold rows of shape {fallback.row_shape} and dtype {fallback.dtype}, "
+                f"got {tuple(cache.rows.shape[1:])} and {cache.rows.dtype}"
+            )
+        self._fallback = fallback
+        self._cache = cache
+        self._slots: Array = cache.slots.numpy()
+        self.device = cache.rows.device
+        self.num_rows = fallback.num_rows
+        self.row_shape = fallback.row_shape
+        self.dtype = fallback.dtype
+        self.row_bytes = fallback.row_bytes
+        self.tier = fallback.tier
+        self._near = byte_view(cache.rows) if self.device.type == "cpu" else None
+
+    def read(self, ids: Tensor, out: Tensor | None = None) -> Tensor:
+        """The rows of ``ids``; see :class:`~pagraph.features.feature.Feature`."""
+        return self.read_counted(ids, out)[0]
+
+    def read_counted(self, ids: Tensor, out: Tensor | None = None) -> tuple[Tensor, int]:
+        """As :meth:`read`, with the number of rows that the cache served."""
+        index = id_array(ids)
+        out = output_for(self, len(index), out)
+        source = self._fallback
+        if self._near is not None and isinstance(source, HostFeature) and source.rows is not None:
+            return out, self._read_near(source, source.rows, index, out)
+        return out, self._read_split(index, out)
+
+    def _read_near(self, source: HostFeature, rows: Array, index: Array, out: Tensor) -> int:
+        from . import _gather
+
+        source.announce(index, self._slots, len(self._cache))
+        hits = _gather.gather_cached(
+            self._near,
+            len(self._cache),
+            self._slots,
+            rows,
+            source.stride_bytes,
+            self.row_bytes,
+            self.num_rows,
+            index,
+            byte_view(out),
+        )
+        if hits < 0:
+            raise_bad_id(index, -1 - hits, self.num_rows)
+        return int(hits)
+
+    def _read_split(self, index: Array, out: Tensor) -> int:
+        from . import _gather
+
+        count = len(index)
+        # One row each for hit slots, hit places, miss places: one copy to the device instead of three.
+        where = staging((3, count), torch.int64, self.device)
+        miss_ids = torch.empty(count, dtype=torch.int64)
+        parts = where.numpy()
+        hits = _gather.split(
+            self._slots,
+            len(self._cache),
+            self.num_rows,
+            index,
+            parts[0],
+            parts[1],
+            miss_ids.numpy(),
+            parts[2],
+        )
+        if hits < 0:
+            raise_bad_id(index, -1 - hits, self.num_rows)
+        if out.numel() == 0:
+            return int(hits)
+        misses = count - hits
+        staged = staging((misses, *self.row_shape), self.dtype, self.device)
+        there = where.to(self.device, non_blocking=True)
+        target = word_view(out)
+        # The hits are put together while the CPU gathers the misses.
+        target.index_copy_(0, there[1, :hits], word_view(self._cache.rows).index_select(0, there[0, :hits]))
+        self._fallback.read(miss_ids[:misses], staged)
+        missed = word_view(staged).to(self.device, non_blocking=True)
+        target.index_copy_(0, there[2, :misses], missed)
+        return int(hits)

@@ -1,0 +1,162 @@
+"""Field: one named tensor that may be replaced or written at any time, and the cache of some of its rows."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..cache.store import FeatureCache
+from .device import DeviceFeature, UploadedFeature
+from .disk import DiskFeature
+from .feature import Feature
+from .host import HostFeature
+from .placement import on_disk
+from .version import FieldVersion
+
+__all__ = ["Field", "Snapshot", "can_cache", "host_feature"]
+
+_FIRST_PATIENCE = 8
+_LAST_PATIENCE = 4096
+_WORTH = 8  # a cache that served this many times its patience has paid for itself
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """A field's tensor at one moment.
+
+    Attributes:
+        tensor: The values.
+        version: Which tensor, and how often written.
+        generation: How often the field had been invalidated.
+    """
+
+    tensor: Tensor
+    version: FieldVersion
+    generation: int
+
+
+def host_feature(tensor: Tensor, device: torch.device) -> HostFeature | DeviceFeature:
+    """The rows of a tensor where they are: on disk, in host memory or on a device."""
+    if tensor.device.type != "cpu":
+        return DeviceFeature(tensor, device)
+    return DiskFeature(tensor) if on_disk(tensor) else HostFeature(tensor)
+
+
+def delivering(feature: HostFeature | DeviceFeature, device: torch.device) -> Feature:
+    """The feature itself, or what brings its rows to ``device``."""
+    if isinstance(feature, DeviceFeature) or device.type == "cpu":
+        return feature
+    return UploadedFeature(feature, device)
+
+
+def can_cache(feature: HostFeature | DeviceFeature, device: torch.device, num_nodes: int) -> bool:
+    """Whether a cache on ``device`` saves anything: host rows for another device, disk rows for the CPU."""
+    if isinstance(feature, DeviceFeature) or feature.row_bytes == 0 or feature.num_rows != num_nodes:
+        return False
+    return device.type != "cpu" or (isinstance(feature, DiskFeature) and feature.rows is not None)
+
+
+class Field:
+    """One field: asks its source for the tensor at every read, and notices when the values have changed.
+
+    A cache serves only the version it was filled from. When another version is read, the cache is dropped;
+    it is due to be filled again once one version was read ``patience`` times in a row. Patience doubles
+    when a cache was dropped before it had paid for itself, so that a field that is written at every step is
+    not cached again at every step, and halves when it had.
+
+    Args:
+        key: The field's name, for errors.
+        source: Gives the present tensor, or raises KeyError.
+    """
+
+    def __init__(self, key: Hashable, source: Callable[[], Tensor]) -> None:
+        self._key = key
+        self._source = source
+        self._lock = threading.Lock()
+        self._generation = 0
+        self._cache: FeatureCache | None = None
+        self._version: FieldVersion | None = None  # of the cache, or of the last read while there is none
+        self._reads = 0  # of that version
+        self._patience = _FIRST_PATIENCE
+        self._filling = False
+
+    def snapshot(self) -> Snapshot:
+        """The tensor now.
+
+        Raises:
+            KeyError: The field is gone.
+            RuntimeError: The tensor requires gradients, and gradients are on in this thread.
+        """
+        generation = self._generation  # before the values, so that no invalidation is missed
+        try:
+            tensor = self._source()
+        except KeyError:
+            with self._lock:
+                self._drop()
+            raise
+        if tensor.requires_grad and torch.is_grad_enabled():
+            raise RuntimeError(
+                f"field {self._key!r} must not require gradients to be read ahead, got requires_grad=True: "
+                "detach() it, or do not prefetch it and read it from the graph"
+            )
+        return Snapshot(tensor, FieldVersion.of(tensor), generation)
+
+    def is_current(self, version: FieldVersion, generation: int) -> bool:
+        """Whether the values are still those of an earlier snapshot."""
+        if generation != self._generation:
+            return False
+        try:
+            return FieldVersion.of(self._source()) == version
+        except KeyError:
+            return False
+
+    def cache_for(self, seen: Snapshot) -> tuple[FeatureCache | None, bool]:
+        """Count a read; returns the cache if it has these values, and whether it is due to be filled."""
+        with self._lock:
+            if seen.generation != self._generation:
+                return None, False
+            if self._version != seen.version:
+                self._drop()
+                self._version = seen.version
+            self._reads += 1
+            if self._cache is not None:
+                return self._cache, False
+            return None, self._reads >= self._patience and not self._filling
+
+    def fill(self, seen: Snapshot, build: Callable[[], FeatureCache]) -> FeatureCache | None:
+        """Fill the cache with the values of ``seen``; None if another thread does, or if they change."""
+        with self._lock:
+            if self._filling:
+                return None
+            self._filling = True
+        try:
+            cache = build()
+            with self._lock:
+                # A write that began before this line raises the count when it ends, so it is seen at the
+                # next read.
+                if seen.generation != self._generation or FieldVersion.of(seen.tensor) != seen.version:
+                    return None
+                self._cache, self._version, self._reads = cache, seen.version, 0
+                return cache
+        finally:
+            self._filling = False
+
+    def invalidate(self) -> None:
+        """Forget the cache, and call every earlier snapshot old."""
+        with self._lock:
+            self._generation += 1
+            self._drop()
+
+    def _drop(self) -> None:
+        if self._cache is not None:
+            paid = self._reads >= _WORTH * self._patience
+            self._patience = (
+                max(_FIRST_PATIENCE, self._patience // 2) if paid else min(_LAST_PATIENCE, self._patience * 2)
+            )
+        self._cache = None
+        self._version = None
+        self._reads = 0
