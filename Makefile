@@ -13,7 +13,7 @@ JOBS ?= 2
 BIN := $(VENV)/bin
 READY := $(VENV)/.pagraph-installed
 DEMO := .demo/sbm
-PIP := $(BIN)/python -m pip install --quiet
+PIP := $(BIN)/python -m pip install -qq
 
 # libgomp's waiting threads spin by default, which starves the loader's own threads on few cores.
 export OMP_WAIT_POLICY ?= passive

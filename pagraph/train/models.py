@@ -50,8 +50,8 @@ class GCN(nn.Module):
     """The graph convolutional network of Kipf and Welling on sampled blocks, one layer per hop.
 
     A vertex with sampled in-neighbours ``S`` receives ``sqrt(d_v) * mean(h_u / sqrt(d_u) for u in S)``, where
-    ``d`` are degrees in the whole graph: with all neighbours this is the symmetric normalisation of the paper,
-    and with a sample its expectation is. (Degrees counted in the block would make it another model.)
+    ``d`` are degrees in the whole graph: with all neighbours this is the paper's symmetric normalisation, and
+    with a sample its expectation is. (Degrees counted in the block would make it another model.)
 
     Args:
         sizes: Width of the features, of each hidden layer, and the number of classes.

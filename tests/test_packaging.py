@@ -1,0 +1,127 @@
+"""What is installed: every room of the checkout under ``pagraph``, and nothing under any other name."""
+
+import importlib
+import importlib.metadata
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import pagraph
+
+ROOT = Path(__file__).resolve().parent.parent
+ROOMS = {"partition": "pagraph/partition", "datasets": "pagraph/datasets"}
+INSTALLED = any(d.name == "pagraph" for d in importlib.metadata.distributions())
+needs_install = pytest.mark.skipif(not INSTALLED, reason="needs pagraph to be installed, not only importable")
+needs_checkout = pytest.mark.skipif(not (ROOT / "setup.py").exists(), reason="needs the checkout, not only its tests")
+
+
+def checkout_modules() -> set[str]:
+    """Every module of the checkout under its installed name."""
+    names = set()
+    for folder in ("pagraph", *ROOMS):
+        for path in (ROOT / folder).rglob("*.py"):
+            inside = path.relative_to(ROOT)
+            if not any(str(inside).startswith(f"{room}/") for room in ROOMS.values()):
+                names.add(str(inside).replace(f"{folder}/", f"{ROOMS.get(folder, folder)}/", 1))
+    return names
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """sdist, and the wheel that is built from it, of a copy of the checkout with stale build leftovers."""
+    tmp = tmp_path_factory.mktemp("build")
+    skip = shutil.ignore_patterns(".*", "*.egg-info", "__pycache__", "build", "dist")
+    shutil.copytree(ROOT, tmp / "copy", symlinks=True, ignore=skip)
+    stale = tmp / "copy" / "build" / "lib" / "pagraph" / "stale.py"
+    stale.parent.mkdir(parents=True)
+    stale.write_text("")
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(tmp / "dist"), str(tmp / "copy")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=250)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return next((tmp / "dist").glob("*.tar.gz")), next((tmp / "dist").glob("*.whl"))
+
+
+@needs_checkout
+def test_wheel_holds_every_module_and_nothing_else(built):
+    with zipfile.ZipFile(built[1]) as wheel:
+        names = set(wheel.namelist())
+    info = f"pagraph-{pagraph.__version__}.dist-info/"
+    assert {n for n in names if not n.startswith(info)} == checkout_modules() | {"pagraph/py.typed"}
+    assert f"{info}licenses/LICENSE" in names
+
+
+@needs_checkout
+def test_wheel_runs_away_from_the_checkout(built, tmp_path):
+    with zipfile.ZipFile(built[1]) as wheel:
+        wheel.extractall(tmp_path)
+    code = (
+        "import pagraph, pagraph.partition, pagraph.datasets, pagraph.cache, pagraph.features, pagraph.pipeline, "
+        "pagraph.sampling, pagraph.train, pagraph.cli, pagraph.dgl; print(pagraph.datasets.__file__)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == str(tmp_path / "pagraph" / "datasets" / "__init__.py")
+
+
+@needs_checkout
+def test_sdist_holds_the_sources_once(built):
+    with tarfile.open(built[0]) as sdist:
+        names = [n.split("/", 1)[1] for n in sdist.getnames() if "/" in n]
+        links = [m.name for m in sdist.getmembers() if m.issym() or m.islnk()]
+    assert links == []
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE", "partition/__init__.py", "pagraph/py.typed"):
+        assert names.count(name) == 1
+    assert not any(n.startswith(tuple(ROOMS.values())) for n in names)
+
+
+@needs_checkout
+@pytest.mark.parametrize("room", ROOMS)
+def test_the_links_of_a_bare_checkout(room):
+    link = ROOT / "pagraph" / room
+    assert link.is_symlink()
+    assert os.readlink(link) == f"../{room}"
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_rooms_are_not_importable_under_another_name(room):
+    code = f"import importlib.util as u; s = u.find_spec({room!r}); print(s.origin if s else '')"
+    done = subprocess.run([sys.executable, "-P", "-c", code], cwd="/", capture_output=True, text=True, timeout=60)
+    found = done.stdout.strip()
+    assert done.returncode == 0
+    assert not found or Path(found).resolve().parent != ROOT / room, f"{room} is installed at the top level"
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_rooms_are_importable_as_sub_packages(room):
+    module = importlib.import_module(f"pagraph.{room}")
+    assert Path(module.__file__).parent.parent == Path(pagraph.__file__).parent
+
+
+@needs_install
+def test_metadata():
+    meta = importlib.metadata.metadata("pagraph")
+    assert meta["Version"] == pagraph.__version__
+    requires = importlib.metadata.requires("pagraph")
+    always = {r.split(">=")[0] for r in requires if "extra ==" not in r}
+    assert always == {"torch", "numpy", "scipy", "numba", "networkx", "click", "rich"}
+    assert {"dgl", "plot", "dev"} <= set(meta.get_all("Provides-Extra"))
+
+
+def test_typed_marker_is_installed():
+    assert (Path(pagraph.__file__).parent / "py.typed").is_file()
+
+
+@needs_install
+def test_command_line_entry_point_loads():
+    (entry,) = importlib.metadata.entry_points(group="console_scripts", name="pagraph")
+    assert callable(entry.load())
