@@ -115,17 +115,20 @@ class _Writer:
         return ArrayEntry(file_name, name, tuple(tensor.shape), size, digest)
 
     def _write_npy(self, file_name: str, tensor: Tensor, stored: np.dtype[Any]) -> tuple[int, str]:
-        digest, size = hashlib.sha256(), 0
+        digest = hashlib.sha256()
         rows = max(1, _CHUNK_BYTES // max(1, math.prod(tensor.shape[1:]) * stored.itemsize))
         with open(self._folder / file_name, "wb") as file:
-            for block in [_npy_header(stored, tuple(tensor.shape)), *tensor.split(rows)]:
-                data = block if isinstance(block, bytes) else _as_bytes(block, stored)
+            header = _npy_header(stored, tuple(tensor.shape))
+            file.write(header)
+            digest.update(header)
+            for begin in range(0, len(tensor), rows):
+                data = _as_bytes(tensor[begin : begin + rows], stored)
                 file.write(data)
                 digest.update(data)
-                size += len(data)
-                self._done += 0 if isinstance(block, bytes) else len(data)
+                self._done += len(data)
                 if self._progress is not None:
                     self._progress(self._done, self._total)
+            size = file.tell()
         return size, digest.hexdigest()
 
     def _file_name(self, label: str) -> str:
@@ -162,7 +165,7 @@ def _as_bytes(block: Tensor, stored: np.dtype[Any]) -> memoryview:
         flat = flat.view(torch.int16 if flat.dtype == torch.bfloat16 else torch.uint8)
     array = flat.numpy()
     assert array.dtype == stored
-    return memoryview(array.view(np.uint8))
+    return array.view(np.uint8).data
 
 
 def open_native(folder: str | os.PathLike[str], *, verify: bool = False) -> Graph:

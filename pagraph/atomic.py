@@ -24,13 +24,10 @@ def check_absent(folder: str | os.PathLike[str]) -> Path:
 
     Raises:
         FileExistsError: There is something at that path already, an empty folder included.
-        FileNotFoundError: The folder it would be created in does not exist.
     """
     path = Path(folder)
     if os.path.lexists(path):
         raise FileExistsError(f"folder must not exist yet, got {str(path)!r}")
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"the folder above must exist, got {str(path)!r}")
     return path
 
 
@@ -45,11 +42,11 @@ def new_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
 
     Yields a hidden sibling to write into. When the block ends, its files are flushed to the disk and it is
     renamed to ``folder``; when the block raises, it is removed. A killed process leaves the hidden sibling,
-    which no reader of this package opens and which the next writer of ``folder`` removes.
+    which no reader of this package opens and which the next writer of ``folder`` removes. Folders above it
+    are created.
 
     Raises:
         FileExistsError: There is something at that path already.
-        FileNotFoundError: The folder it would be created in does not exist.
 
     Example:
         >>> import tempfile
@@ -61,6 +58,7 @@ def new_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
         (False, 'hello')
     """
     target = check_absent(folder)
+    target.parent.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(target)
     part = target.parent / f".{target.name}.{secrets.token_hex(4)}.partial"
     part.mkdir()
@@ -123,7 +121,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _remove_leftovers(target: Path) -> None:
-    """Remove what killed writers of ``target`` left; what a living one holds is locked, and empty at first."""
+    """Remove what killed writers of ``target`` left; what a living one holds is locked, or empty."""
     for part in target.parent.glob(f".{_glob_escape(target.name)}.*.partial"):
         if not is_unfinished(part) or not part.is_dir() or not any(part.iterdir()):
             continue

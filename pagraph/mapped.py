@@ -7,7 +7,6 @@ import math
 import mmap
 import os
 import struct
-import weakref
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -17,7 +16,7 @@ from torch import Tensor
 
 from .errors import FormatError
 
-__all__ = ["MappedArray", "NpyHeader", "map_npy", "mapped_array", "read_npy_header"]
+__all__ = ["NpyHeader", "map_npy", "read_npy_header"]
 
 # Python names it from 3.11 on; the value is the same on x86-64 and ARM.
 _NORESERVE: int = getattr(mmap, "MAP_NORESERVE", 0x4000)
@@ -40,19 +39,6 @@ class NpyHeader:
     def nbytes(self) -> int:
         """Bytes of the array, without the header."""
         return math.prod(self.shape) * self.dtype.itemsize
-
-
-@dataclass(frozen=True)
-class MappedArray:
-    """Where a mapped tensor lies: the address of its first byte, and where in which file that byte is."""
-
-    path: str
-    address: int
-    offset: int
-    nbytes: int
-
-
-_regions: dict[int, MappedArray] = {}
 
 
 def read_npy_header(file: IO[bytes]) -> NpyHeader:
@@ -132,19 +118,5 @@ def map_npy(path: str | os.PathLike[str], *, random_access: bool = False) -> Ten
         )
     if random_access and header.nbytes >= _RANDOM_FROM_BYTES:
         memory.madvise(mmap.MADV_RANDOM)
-    array = np.frombuffer(memory, header.dtype, math.prod(header.shape), header.offset).reshape(header.shape)
-    address = array.ctypes.data
-    _regions[address] = MappedArray(os.path.abspath(path), address, header.offset, header.nbytes)
-    weakref.finalize(memory, _regions.pop, address, None).atexit = False
-    return torch.from_numpy(array)
-
-
-def mapped_array(tensor: Tensor) -> MappedArray | None:
-    """The mapped file that ``tensor``, or the tensor it is a view of, was opened from; None for others."""
-    if tensor.device.type != "cpu" or tensor.layout != torch.strided:
-        return None
-    address = tensor.data_ptr()
-    for region in list(_regions.values()):
-        if region.address <= address < region.address + region.nbytes:
-            return region
-    return None
+    array = np.frombuffer(memory, header.dtype, math.prod(header.shape), header.offset)
+    return torch.from_numpy(array.reshape(header.shape))

@@ -1,0 +1,142 @@
+"""Kernels of random graphs and fields: every number is a hash of (key, position), whatever the threads."""
+
+import numpy as np
+
+from .._jit import kernel
+from ..sampling._cpu import mix
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_LOW = np.uint64(0xFFFFFFFF)
+_LOW16 = np.uint64(0xFFFF)
+_S16, _S32, _S48 = np.uint64(16), np.uint64(32), np.uint64(48)
+_ROUNDS = 4
+# The sum of four uniform 16-bit numbers is nearly normal: mean 4 * 32767.5, variance 4 * (65536**2 - 1) / 12.
+_MEAN = np.float32(131070.0)
+_DEVIATION = np.float32(37837.22)
+
+
+@kernel
+def draw(key, position):  # type: ignore[no-untyped-def]
+    """64 random bits at ``position`` of the stream ``key``."""
+    return mix(np.uint64(key) + np.uint64(position) * _GOLDEN)
+
+
+@kernel
+def fill_bits(key, first, out):  # type: ignore[no-untyped-def]
+    """Write 63 random bits, as non-negative int64, for the positions from ``first`` on."""
+    for i in range(len(out)):
+        out[i] = np.int64(draw(key, first + i) >> np.uint64(1))
+
+
+@kernel
+def fill_below(key, first, bound, out):  # type: ignore[no-untyped-def]
+    """Write integers uniform in ``[0, bound)``; ``bound`` is at most 2**32."""
+    for i in range(len(out)):
+        out[i] = np.int64(((draw(key, first + i) >> _S32) * np.uint64(bound)) >> _S32)
+
+
+@kernel
+def fill_normal(key, first, out):  # type: ignore[no-untyped-def]
+    """Write nearly normal numbers of mean 0 and deviation 1, equal on every machine."""
+    for i in range(len(out)):
+        bits = draw(key, first + i)
+        total = (bits & _LOW16) + ((bits >> _S16) & _LOW16) + ((bits >> _S32) & _LOW16) + (bits >> _S48)
+        out[i] = (np.float32(total) - _MEAN) / _DEVIATION
+
+
+@kernel
+def scramble(vertex, scale, constants):  # type: ignore[no-untyped-def]
+    """A bijection of ``[0, 2**scale)`` that looks random: odd multiplications and shifts, keyed."""
+    mask = (np.uint64(1) << np.uint64(scale)) - np.uint64(1)
+    shift = np.uint64(scale // 2 + 1)
+    for r in range(_ROUNDS):
+        vertex = ((vertex + constants[2 * r]) * constants[2 * r + 1]) & mask
+        vertex ^= vertex >> shift
+    return vertex
+
+
+@kernel
+def descend(bits, bounds, level):  # type: ignore[no-untyped-def]
+    """One level of the recursion: the quadrant that 32 random bits choose, as (row bit, column bit)."""
+    over_a = np.uint64(bits >= bounds[level, 0])
+    over_b = np.uint64(bits >= bounds[level, 1])
+    over_c = np.uint64(bits >= bounds[level, 2])
+    return over_b, over_a - over_b + over_c
+
+
+@kernel
+def fill_rmat(key, first, bounds, constants, src, dst):  # type: ignore[no-untyped-def]
+    """Write the two ends of the edges from ``first`` on; two levels share one 64-bit number."""
+    scale = len(bounds)
+    draws = (scale + 1) // 2
+    for i in range(len(src)):
+        row = np.uint64(0)
+        column = np.uint64(0)
+        for pair in range(draws):
+            bits = draw(key, (first + i) * draws + pair)
+            for half in range(min(2, scale - 2 * pair)):
+                down, right = descend(bits & _LOW, bounds, 2 * pair + half)
+                row = (row << np.uint64(1)) | down
+                column = (column << np.uint64(1)) | right
+                bits >>= _S32
+        src[i] = scramble(row, scale, constants)
+        dst[i] = scramble(column, scale, constants)
+
+
+@kernel
+def build_alias(weights, threshold, alias, small, large):  # type: ignore[no-untyped-def]
+    """Vose's alias table of ``weights``: slot ``i`` stands for itself below ``threshold[i]``, else its alias.
+
+    ``small`` and ``large`` are scratch of the same length.
+    """
+    n = len(weights)
+    mean = weights.sum() / n
+    num_small = 0
+    num_large = 0
+    for i in range(n):
+        alias[i] = i
+        if weights[i] < mean:
+            small[num_small] = i
+            num_small += 1
+        else:
+            large[num_large] = i
+            num_large += 1
+    rest = weights / mean
+    while num_small > 0 and num_large > 0:
+        num_small -= 1
+        low, high = small[num_small], large[num_large - 1]
+        alias[low] = high
+        rest[high] -= 1.0 - rest[low]
+        if rest[high] < 1.0:
+            num_large -= 1
+            small[num_small] = high
+            num_small += 1
+    for i in range(n):
+        threshold[i] = np.uint32(min(max(rest[i], 0.0), 1.0) * 4294967295.0)
+
+
+@kernel
+def pick(bits, begin, end, threshold, alias):  # type: ignore[no-untyped-def]
+    """A position in ``[begin, end)`` by its alias table, whose entries count from ``begin``."""
+    slot = np.int64(((bits >> _S32) * np.uint64(end - begin)) >> _S32)
+    if (bits & _LOW) <= np.uint64(threshold[begin + slot]):
+        return begin + slot
+    return begin + np.int64(alias[begin + slot])
+
+
+@kernel
+def fill_blocks(key, first, blocks, class_table, starts, tables, order, src, dst):  # type: ignore[no-untyped-def]
+    """Write the ends of block-model edges: a block pair, then in each block a vertex by its weight.
+
+    ``class_table`` is the alias table over the block pairs, ``tables`` those over the vertices of each block.
+    """
+    pair_threshold, pair_alias = class_table
+    threshold, alias = tables
+    for i in range(len(src)):
+        position = (first + i) * 3
+        pair = pick(draw(key, position), 0, len(pair_threshold), pair_threshold, pair_alias)
+        source_block, target_block = pair // blocks, pair % blocks
+        begin, end = starts[source_block], starts[source_block + 1]
+        src[i] = order[pick(draw(key, position + 1), begin, end, threshold, alias)]
+        begin, end = starts[target_block], starts[target_block + 1]
+        dst[i] = order[pick(draw(key, position + 2), begin, end, threshold, alias)]

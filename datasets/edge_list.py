@@ -1,0 +1,138 @@
+"""Reads edge lists: two ids a line, separated by spaces, tabs or commas, plain or gzipped."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from ..errors import FormatError
+from ..graph import EDGE_TYPE, Graph
+from .edge_lines import EdgeLines, NotNumbersError, read_numbers, read_words
+from .edges import mirror
+
+__all__ = ["read_edge_list"]
+
+Progress = Callable[[int, int], None]
+
+
+def read_edge_list(
+    path: str | os.PathLike[str],
+    *,
+    num_nodes: int | None = None,
+    relabel: bool = False,
+    undirected: bool = False,
+    weight: str | None = None,
+    header: bool | None = None,
+    progress: Progress | None = None,
+) -> Graph:
+    """Read a text file with one edge a line; edge ids follow the lines.
+
+    Empty lines and lines that begin with ``#`` or ``%`` are skipped. Fields after the second are ignored,
+    unless ``weight`` names the third. The text is read in blocks: besides the edges only a fixed amount is
+    held.
+
+    Args:
+        path: The file, plain or gzipped.
+        num_nodes: Number of vertices. Default: the largest id plus 1.
+        relabel: Take any integers or words as ids and number the vertices in their sorted order; the vertex
+            field ``original_id`` keeps them (words as UTF-8 bytes, padded with zeros).
+        undirected: The file names every edge once: store both directions.
+        weight: Name of an edge field for the third field of every line, float32.
+        header: Whether the first line names the fields. Default: where it looks like that.
+        progress: Called with the bytes read and the file's size.
+
+    Raises:
+        FormatError: A line cannot be read, or the file is no whole gzip file.
+        ValueError: An id is negative, not below ``num_nodes``, or much larger than the number of edges, and
+            ``relabel`` is not set.
+    """
+    if relabel and num_nodes is not None:
+        raise ValueError(f"num_nodes must be None with relabel, got {num_nodes}")
+    edges, names = _read(path, relabel, weight, header, progress)
+    src, dst = edges.joined()
+    if len(src) == 0 and num_nodes is None:
+        raise FormatError(f"{path} must hold at least 1 edge, got none")
+    ndata = {}
+    if names is not None:
+        src, dst, ndata["original_id"] = _sort_words(src, dst, names)
+        num_nodes = len(names)
+    elif relabel:
+        ids, places = np.unique(np.concatenate([src, dst]), return_inverse=True)
+        src, dst = places[: len(src)], places[len(src) :]
+        num_nodes, ndata["original_id"] = len(ids), torch.from_numpy(ids.astype(np.int64))
+    else:
+        _check_sizes(path, src, dst, num_nodes)
+    return _build(src, dst, num_nodes, ndata, edges.weight, undirected, weight)
+
+
+def _read(
+    path: str | os.PathLike[str],
+    relabel: bool,
+    weight: str | None,
+    header: bool | None,
+    progress: Progress | None,
+) -> tuple[EdgeLines, list[str] | None]:
+    """The edges, and the words that stand for their ids where they are no integers."""
+    try:
+        edges = read_numbers(path, weight=weight, header=header, progress=progress)
+        if edges.count > 0 or not relabel:
+            return edges, None
+    except NotNumbersError as error:
+        if not relabel:
+            raise FormatError(f"{error}; relabel takes any words as ids") from None
+    return read_words(path, weight=weight, header=header, progress=progress)
+
+
+def _build(
+    src: npt.NDArray[Any],
+    dst: npt.NDArray[Any],
+    num_nodes: int | None,
+    ndata: dict[str, Any],
+    weights: list[npt.NDArray[np.float32]],
+    undirected: bool,
+    weight: str | None,
+) -> Graph:
+    values = np.concatenate(weights) if weights else np.empty(0, dtype=np.float32)
+    if undirected:
+        src, dst, origin = mirror(src, dst)
+        values = values[origin] if weight is not None else values
+    graph = Graph.from_coo(src, dst, num_nodes, ndata=ndata)
+    if weight is not None:
+        graph.set_field(weight, torch.from_numpy(values), edge_type=EDGE_TYPE)
+    return graph
+
+
+def _check_sizes(
+    path: str | os.PathLike[str], src: npt.NDArray[Any], dst: npt.NDArray[Any], num_nodes: int | None
+) -> None:
+    """Refuse ids that would make a graph of mostly nothing, such as the ids of a social network's users."""
+    if len(src) == 0:
+        return
+    low, high = int(min(src.min(), dst.min())), int(max(src.max(), dst.max()))
+    if low < 0:
+        raise ValueError(f"ids in {path} must be at least 0, got {low}; relabel takes any ids")
+    if num_nodes is not None and high >= num_nodes:
+        raise ValueError(f"ids in {path} must be below num_nodes={num_nodes}, got {high}")
+    limit = max(10_000_000, 16 * len(src))
+    if num_nodes is None and high >= limit:
+        raise ValueError(
+            f"ids in {path} must be below {limit} for {len(src)} edges, got {high}; "
+            "relabel numbers the vertices anew"
+        )
+
+
+def _sort_words(
+    src: npt.NDArray[Any], dst: npt.NDArray[Any], names: list[str]
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any], torch.Tensor]:
+    """Number the vertices by their sorted words; also gives the words as rows of bytes."""
+    encoded = np.array([name.encode() for name in names])
+    order = np.argsort(encoded, kind="stable")
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    letters = encoded[order].view(np.uint8).reshape(len(order), encoded.dtype.itemsize)
+    return place[src], place[dst], torch.from_numpy(letters)

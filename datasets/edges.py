@@ -1,0 +1,53 @@
+"""Changes to a whole edge list: the other direction of every edge, one edge of every pair."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..graph import CSC, Graph
+
+__all__ = ["drop_repeats", "graph_of", "mirror"]
+
+Ids = npt.NDArray[Any]
+
+_SIMPLE_LIMIT = 2**31
+
+
+def mirror(src: Ids, dst: Ids) -> tuple[Ids, Ids, Ids]:
+    """Add the other direction of every edge but self-loops; also gives each edge's place in the input.
+
+    >>> mirror(np.array([0, 1]), np.array([1, 1]))
+    (array([0, 1, 1]), array([1, 1, 0]), array([0, 1, 0]))
+    """
+    turned = np.flatnonzero(src != dst)
+    origin = np.concatenate([np.arange(len(src)), turned])
+    return np.concatenate([src, dst[turned]]), np.concatenate([dst, src[turned]]), origin
+
+
+def drop_repeats(src: Ids, dst: Ids, num_nodes: int, *, undirected: bool = False) -> tuple[Ids, Ids]:
+    """One edge of every pair, sorted, without self-loops; ``undirected`` takes u-v and v-u as one pair.
+
+    Raises:
+        ValueError: There are too many vertices for the sort key.
+    """
+    if num_nodes > _SIMPLE_LIMIT:
+        raise ValueError(f"num_nodes must be at most {_SIMPLE_LIMIT} to drop repeated edges, got {num_nodes}")
+    low, high = (np.minimum(src, dst), np.maximum(src, dst)) if undirected else (src, dst)
+    keys = low.astype(np.int64)
+    keys *= num_nodes
+    keys += high
+    keys = keys[src != dst]
+    keys.sort()
+    keep = np.ones(len(keys), dtype=bool)
+    np.not_equal(keys[1:], keys[:-1], out=keep[1:])
+    first, second = np.divmod(keys[keep], num_nodes)
+    return first.astype(src.dtype), second.astype(dst.dtype)
+
+
+def graph_of(src: Ids, dst: Ids, num_nodes: int) -> Graph:
+    """The graph of edges whose order means nothing: an edge's id is its place in the CSC."""
+    csc = Graph.from_coo(src, dst, num_nodes).csc
+    return Graph(CSC(csc.indptr, csc.indices, csc.num_src))

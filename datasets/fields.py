@@ -1,0 +1,69 @@
+"""Random fields for generated graphs: noise, labels and masks, each a pure function of its key."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .ranges import for_ranges
+
+__all__ = ["check_fractions", "random_bits", "random_labels", "random_masks", "random_normal"]
+
+_PARTS = ("train", "val", "test")
+
+
+def random_bits(count: int, key: int) -> Tensor:
+    """``count`` random non-negative int64 numbers."""
+    from . import _random
+
+    out = torch.empty(count, dtype=torch.int64)
+    array = out.numpy()
+    for_ranges(count, lambda begin, end: _random.fill_bits(np.uint64(key), begin, array[begin:end]))
+    return out
+
+
+def random_labels(count: int, classes: int, key: int) -> Tensor:
+    """``count`` labels uniform in ``[0, classes)``, int64."""
+    from . import _random
+
+    out = torch.empty(count, dtype=torch.int64)
+    array = out.numpy()
+    for_ranges(count, lambda begin, end: _random.fill_below(np.uint64(key), begin, classes, array[begin:end]))
+    return out
+
+
+def random_normal(shape: tuple[int, ...], key: int) -> Tensor:
+    """Nearly normal numbers of mean 0 and deviation 1, float32."""
+    from . import _random
+
+    out = torch.empty(shape, dtype=torch.float32)
+    array = out.view(-1).numpy()
+    for_ranges(len(array), lambda begin, end: _random.fill_normal(np.uint64(key), begin, array[begin:end]))
+    return out
+
+
+def random_masks(count: int, fractions: tuple[float, float, float], key: int) -> dict[str, Tensor]:
+    """Disjoint random ``train_mask``, ``val_mask`` and ``test_mask`` of these shares, rounded down."""
+    order = torch.argsort(random_bits(count, key), stable=True)
+    masks, begin = {}, 0
+    for part, fraction in zip(_PARTS, fractions, strict=True):
+        end = begin + int(count * fraction + 1e-9)
+        masks[f"{part}_mask"] = torch.zeros(count, dtype=torch.bool)
+        masks[f"{part}_mask"][order[begin:end]] = True
+        begin = end
+    return masks
+
+
+def check_fractions(fractions: tuple[float, float, float]) -> None:
+    """Refuse shares of train, val and test that are no shares.
+
+    Raises:
+        ValueError: One is not in [0, 1], or together they are above 1.
+    """
+    if len(fractions) != 3 or not all(math.isfinite(f) and 0 <= f <= 1 for f in fractions):
+        raise ValueError(f"fractions must be three numbers in [0, 1], got {fractions}")
+    if sum(fractions) > 1 + 1e-9:
+        raise ValueError(f"fractions must add up to at most 1, got {fractions}")

@@ -1,0 +1,111 @@
+"""The command ``pagraph``: one module a verb, loaded when the verb is used.
+
+A verb is a module of this package with a click command named ``command``, and an entry in ``VERBS``.
+"""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import click
+
+from .. import __version__
+from ..errors import PaGraphError
+
+__all__ = ["VERBS", "main"]
+
+VERBS = {
+    "generate": ("generate", "Generate an RMAT or block-model graph."),
+    "import": ("import_", "Write a graph from elsewhere as a graph folder."),
+    "info": ("info", "Show what is in a graph folder, and what a cache would hold."),
+    "train": ("train", "Train GraphSAGE or GCN on a graph folder."),
+}
+"""Verb to its module in this package, and what ``pagraph --help`` says about it."""
+
+BAD_INPUT, FAILURE, INTERRUPTED = 2, 1, 130
+
+# What a wrong argument or file raises; everything else is a failure.
+_INPUT_ERRORS = (
+    *(ValueError, TypeError, IndexError, FileExistsError, FileNotFoundError),
+    *(NotADirectoryError, IsADirectoryError),
+)
+# From click 8.2 on: no arguments at all, and the message is the help text.
+_HELP_ERRORS = tuple(filter(None, [getattr(click.exceptions, "NoArgsIsHelpError", None)]))
+
+
+class _Verbs(click.Group):
+    """Loads verbs when they are used, and turns every exception into one line and an exit code."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        module = importlib.import_module(f".{VERBS[cmd_name][0]}", __name__)
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(verb, text) for verb, (_, text) in VERBS.items()])
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
+        if not standalone_mode:
+            return super().main(args, prog_name, complete_var, False, **extra)
+        try:
+            code = super().main(args, prog_name, complete_var, False, **extra)
+            sys.stdout.flush()
+        except Exception as error:
+            _fail(error)
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail(error: Exception) -> NoReturn:
+    """End the process with one line about ``error``."""
+    if os.environ.get("PAGRAPH_TRACEBACK"):
+        traceback.print_exception(error)
+    if isinstance(error, OSError) and error.errno == errno.EPIPE:
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # the reader is gone: `pagraph info | head`
+        sys.exit(FAILURE)
+    if isinstance(error, _HELP_ERRORS):
+        error.show()
+        sys.exit(BAD_INPUT)
+    message, code = _describe(error)
+    click.echo(f"Error: {' '.join(message.split())}", err=True)
+    sys.exit(code)
+
+
+def _describe(error: Exception) -> tuple[str, int]:
+    """One line for a person, and the exit code."""
+    if isinstance(error, click.exceptions.Abort):
+        return "interrupted", INTERRUPTED
+    if isinstance(error, click.ClickException):
+        return error.format_message(), error.exit_code if error.exit_code != 1 else BAD_INPUT
+    text = str(error) or type(error).__name__
+    if isinstance(error, _INPUT_ERRORS):
+        return text, BAD_INPUT
+    if isinstance(error, (PaGraphError, OSError, ImportError)):
+        return text, FAILURE
+    return f"{type(error).__name__}: {text} (PAGRAPH_TRACEBACK=1 shows where)", FAILURE
+
+
+@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="pagraph")
+def main() -> None:
+    """Sampled mini-batches for GNN training, fast enough that the GPU never waits."""

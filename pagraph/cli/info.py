@@ -1,0 +1,102 @@
+"""``pagraph info``: what is in a graph folder, and what a cache would hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+from rich.filesize import decimal
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from ..datasets.summary import EdgeSummary, FieldSummary, GraphSummary
+
+
+@click.command(name="info")
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--verify", is_flag=True, help="Compare every checksum and check every id.")
+@click.option(
+    "--json", "json_file", type=click.Path(path_type=Path), default=None, help="Write the figures here, too."
+)
+def command(folder: Path, verify: bool, json_file: Path | None) -> None:
+    """Show counts, degree skew, fields and bytes of the graph folder DIR.
+
+    The first table says which share of the edges leads from (or to) the 1, 5, 10 and 20 % of the vertices
+    with the highest degrees: what a degree-ranked cache of them would hold.
+    """
+    from ..atomic import write_json
+    from ..datasets import open_graph
+    from ..datasets.opening import folder_form
+    from ..datasets.summary import summarise
+
+    form = folder_form(folder)
+    summary = summarise(open_graph(folder, verify=verify))
+    origin = _origin(folder, form)
+    _print(Console(highlight=False, markup=False), folder, form, origin, summary)
+    if verify:
+        click.echo("verified: every checksum and every id" if form == "native" else "verified: every id")
+    if json_file is not None:
+        write_json(json_file, {"folder": str(folder), "form": form, "origin": origin, **summary.to_json()})
+
+
+def _origin(folder: Path, form: str) -> dict[str, Any]:
+    from ..datasets.manifest import Manifest
+
+    return Manifest.read(folder).origin if form == "native" else {}
+
+
+def _print(console: Console, folder: Path, form: str, origin: dict[str, Any], summary: GraphSummary) -> None:
+    counts = ", ".join(
+        f"{count:,} vertices" + (f" of {name}" if len(summary.num_nodes) > 1 else "")
+        for name, count in summary.num_nodes.items()
+    )
+    edges = sum(edge.num_edges for edge in summary.edges)
+    console.print(
+        f"{folder} ({form}): {counts}, {edges:,} edges, {decimal(summary.total_bytes)}", soft_wrap=True
+    )
+    if origin:
+        console.print("from " + ", ".join(f"{key}={value}" for key, value in origin.items()), soft_wrap=True)
+    for edge in summary.edges:
+        console.print(_edge_table(edge, several=len(summary.edges) > 1))
+    console.print(_array_table(summary.arrays, several=len(summary.edges) > 1))
+
+
+def _edge_table(edge: EdgeSummary, *, several: bool) -> Table:
+    from ..datasets.summary import CACHE_SHARES
+
+    title = f"{edge.type}: {edge.num_edges:,} edges" if several else None
+    table = Table(title=title, caption=_oddities(edge), caption_justify="left", title_justify="left")
+    table.add_column("edges of a cache by degree")
+    table.add_column("max degree", justify="right")
+    for share in CACHE_SHARES:
+        table.add_column(f"top {share:.0%}", justify="right")
+    for label, most, shares in (
+        ("sampling in-edges", edge.max_out_degree, edge.by_out_degree),
+        ("sampling out-edges", edge.max_in_degree, edge.by_in_degree),
+    ):
+        table.add_row(label, f"{most:,}", *(f"{share:.1%}" for share in shares))
+    return table
+
+
+def _oddities(edge: EdgeSummary) -> str | None:
+    found = ((edge.isolated, "isolated vertices"), (edge.self_loops, "self-loops"))
+    return ", ".join(f"{count:,} {what}" for count, what in found if count) or None
+
+
+def _array_table(arrays: list[FieldSummary], *, several: bool) -> Table:
+    table = Table()
+    for name in ("array", "dtype", "shape", "bytes", "where", "true"):
+        table.add_column(name, justify="right" if name in ("bytes", "true") else "left")
+    for array in arrays:
+        name = f"{array.owner}: {array.name}" if several else array.name
+        table.add_row(
+            name if array.kind == "field" else f"({name})",
+            array.dtype,
+            " x ".join(f"{size:,}" for size in array.shape),
+            decimal(array.bytes),
+            array.where,
+            "" if array.true is None else f"{array.true:,}",
+        )
+    return table
