@@ -17,6 +17,7 @@ from .sampling import SamplingPools
 from .sampling.seeds import SeedOrder, Ticket
 
 if TYPE_CHECKING:
+    from .cache.plan import CachePlan
     from .graph import Graph
     from .minibatch import MiniBatch
     from .pipeline.stats import EpochRecorder
@@ -112,9 +113,9 @@ class Loader:
         return iter(self._epochs)
 
     @property
-    def cache_plan(self) -> list[Any]:
+    def cache_plan(self) -> CachePlan:
         """What the static cache holds: rows and bytes by field."""
-        return list(self._fields.plan)
+        return self._fields.plan
 
     def invalidate_cache(self) -> None:
         """Forget cached rows: for changes nobody can see (writes through NumPy views, by other processes)."""

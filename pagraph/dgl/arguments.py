@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -28,7 +29,7 @@ def tensor_indices(indices: Any) -> Any:
             return {k: v if isinstance(v, Tensor) else torch.as_tensor(_listed(v)) for k, v in indices.items()}
         if isinstance(indices, Tensor):
             return indices
-        if not hasattr(indices, "device"):
+        if isinstance(indices, np.ndarray) or not hasattr(indices, "device"):  # NumPy 2 arrays have a device
             return torch.as_tensor(_listed(indices))
     except (TypeError, ValueError, RuntimeError):
         pass

@@ -37,13 +37,20 @@ class BlockBuilder:
         self._csc = csc
         self._metagraph = graph_index.from_coo(2, [0], [1], True)
         self._ntype, self._etype = graph.ntypes[0], graph.etypes[0]
-        self._no_ids = torch.empty(0, dtype=graph.idtype)
+        self._counting = torch.empty(0, dtype=graph.idtype)
 
     def build(self, block: Block) -> Any:
         """One DGL block; building takes about 25 us."""
         num_src, num_dst = block.num_src, block.num_dst
         unit = heterograph_index.create_unitgraph_from_csr(
-            2, num_src, num_dst, block.indptr, block.indices, self._no_ids, ["coo", "csr", "csc"], True
+            2,
+            num_src,
+            num_dst,
+            block.indptr,
+            block.indices,
+            self._local_edge_ids(block.num_edges),
+            ["coo", "csr", "csc"],
+            True,
         )
         counts = utils.toindex([num_src, num_dst], "int64")
         index = heterograph_index.create_heterograph_from_relations(self._metagraph, [unit], counts)
@@ -54,6 +61,15 @@ class BlockBuilder:
         dst[dgl.NID] = block.dst_nodes
         edges = self._edge_frame(block)
         return DGLBlock(index, ([self._ntype], [self._ntype]), [self._etype], [src, dst], [edges])
+
+    def _local_edge_ids(self, num_edges: int) -> Tensor:
+        """0, 1, 2, ...: a block's own edge ids, as a view of one array that all blocks share.
+
+        DGL takes an empty array for the same, but its libxsmm kernels then fail on edge features.
+        """
+        if len(self._counting) < num_edges:
+            self._counting = torch.arange(num_edges + num_edges // 4, dtype=self._counting.dtype)
+        return self._counting[:num_edges]
 
     def edge_ids(self, block: Block) -> Tensor:
         """The graph's id of each edge of a block, shape ``(num_edges,)``."""

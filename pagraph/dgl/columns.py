@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ..cache.budget import Budget
+from ..cache.stats import CacheStats
 from ..features.fields import FieldRows, FieldSet
 from .graphbolt import import_dgl
 
@@ -19,7 +20,7 @@ from dgl.frame import Column  # noqa: E402
 
 if TYPE_CHECKING:
     from ..buffers import BufferPool
-    from ..cache.stats import FieldStats
+    from ..cache.plan import CachePlan
 
 __all__ = ["ColumnRows", "Columns"]
 
@@ -108,14 +109,14 @@ class Columns:
         for fields in list(self._sets.values()):
             fields.invalidate()
 
-    def counters(self) -> Mapping[str, FieldStats]:
+    def counters(self) -> CacheStats:
         """Rows and bytes by column."""
-        return {key: stats for fields in list(self._sets.values()) for key, stats in fields.counters.items()}
+        return CacheStats({k: f for fields in list(self._sets.values()) for k, f in fields.counters.fields.items()})
 
     @property
-    def plan(self) -> list[Any]:
-        """What each field set caches."""
-        return [plan for fields in list(self._sets.values()) for plan in fields.plan]
+    def plans(self) -> list[CachePlan]:
+        """What is cached, for each vertex type that a cache serves."""
+        return [fields.plan for (kind, _), fields in list(self._sets.items()) if kind == "node"]
 
     def _storage(self, kind: str, name: str, type_: Any) -> Any:
         get = self._graph.get_node_storage if kind == "node" else self._graph.get_edge_storage

@@ -14,11 +14,8 @@ from ..errors import MissingDependencyError
 _NAME = "dgl.graphbolt"
 
 
-class GraphBoltMissingError(MissingDependencyError, AttributeError):
-    """GraphBolt was used, but its binary does not exist for this torch.
-
-    An AttributeError too, so that ``hasattr`` on the placeholder is simply false.
-    """
+class GraphBoltMissingError(MissingDependencyError):
+    """GraphBolt was used, but its binary does not exist for this torch."""
 
 
 class _Placeholder(ModuleType):

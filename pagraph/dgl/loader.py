@@ -34,6 +34,8 @@ from dgl.dataloading.dataloader import CollateWrapper  # noqa: E402
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
+    from ..cache.plan import CachePlan
+
 __all__ = ["DataLoader"]
 
 
@@ -164,9 +166,9 @@ class DataLoader(dgl.dataloading.DataLoader):  # type: ignore[misc]
         return self._engine.stats
 
     @property
-    def cache_plan(self) -> list[Any]:
+    def cache_plan(self) -> list[CachePlan]:
         """What the static cache holds: rows and bytes by field."""
-        return self._engine.columns.plan
+        return self._engine.columns.plans
 
     def invalidate_cache(self) -> None:
         """Forget cached rows: for changes nobody can see (writes through NumPy views, by other processes)."""

@@ -1,0 +1,237 @@
+"""Node-wise batches against DGL's own: structure, ids, columns, dtypes, values."""
+
+import pytest
+import torch
+from cases import FIELD_DTYPES, bits, collect, dgl, edges_of, make_graph, ours, random_field, theirs
+from scipy import stats
+
+pytestmark = pytest.mark.usefixtures("no_threads_left")
+
+NeighborSampler = dgl.dataloading.NeighborSampler
+FullSampler = dgl.dataloading.MultiLayerFullNeighborSampler
+
+
+def degrees_of(block):
+    return dict(zip(block.dstdata[dgl.NID].tolist(), block.in_degrees().tolist(), strict=True))
+
+
+@pytest.mark.parametrize("idtype", [torch.int32, torch.int64])
+@pytest.mark.parametrize("sort", [False, True])
+@pytest.mark.parametrize("layers", [1, 2, 3])
+def test_full_neighbourhoods_equal_dgls(idtype, sort, layers):
+    graph = make_graph(idtype=idtype, sort=sort)
+    ids = torch.randperm(graph.num_nodes(), generator=torch.Generator().manual_seed(1)).to(idtype)
+    options = dict(batch_size=64)
+    mine = list(ours(graph, ids, FullSampler(layers), **options))
+    # fused=False: on int32 graphs DGL 2.1's fused sampler loses source vertices from its second batch on.
+    reference = collect(theirs(graph, ids, FullSampler(layers, fused=False), **options))
+    for (my_in, my_out, my_blocks), (in_, out, blocks) in zip(mine, reference, strict=True):
+        assert torch.equal(my_out, out) and my_out.dtype == out.dtype
+        # Which new vertex comes first is the order in which DGL happened to draw: compare as sets.
+        assert torch.equal(my_in.sort().values, in_.sort().values) and my_in.dtype == in_.dtype
+        assert torch.equal(my_in[: len(out)], in_[: len(out)])
+        for my_block, block in zip(my_blocks, blocks, strict=True):
+            assert edges_of(my_block) == edges_of(block)
+            assert my_block.num_dst_nodes() == block.num_dst_nodes()
+            assert my_block.num_src_nodes() == block.num_src_nodes()
+            assert degrees_of(my_block) == degrees_of(block)
+
+
+@pytest.mark.parametrize("replace", [False, True])
+@pytest.mark.parametrize("idtype", [torch.int32, torch.int64])
+def test_structure_of_sampled_blocks(replace, idtype):
+    graph = make_graph(idtype=idtype)
+    ids = torch.arange(100, dtype=idtype)
+    sampler = NeighborSampler([2, 3, 4], replace=replace)
+    for input_nodes, output_nodes, blocks in ours(graph, ids, sampler, batch_size=30):
+        assert torch.equal(input_nodes, blocks[0].srcdata[dgl.NID])
+        assert torch.equal(output_nodes, blocks[-1].dstdata[dgl.NID])
+        for i, (block, fanout) in enumerate(zip(blocks, [2, 3, 4], strict=True)):
+            assert block.is_block and type(block).__name__ == "DGLBlock"
+            assert block.device == input_nodes.device == torch.device("cpu")
+            assert block.idtype == input_nodes.dtype == idtype
+            assert torch.equal(block.dstdata[dgl.NID], block.srcdata[dgl.NID][: block.num_dst_nodes()])
+            if i:
+                assert torch.equal(blocks[i - 1].dstdata[dgl.NID], block.srcdata[dgl.NID])
+            assert int(block.in_degrees().max()) <= fanout
+            src, dst = block.edges()
+            eids = block.edata[dgl.EID]
+            parent_src, parent_dst = graph.find_edges(eids)
+            assert torch.equal(block.srcdata[dgl.NID][src], parent_src)
+            assert torch.equal(block.dstdata[dgl.NID][dst], parent_dst)
+            if not replace:
+                assert len(set(eids.tolist())) == len(eids)
+
+
+def test_fanouts_have_dgls_distribution():
+    """Edges drawn by both loaders over many epochs: the same inclusion frequencies (two-sample chi-square)."""
+    graph = make_graph(n=60, m=600)
+    ids = torch.arange(40)
+
+    def counts(make, epochs):
+        total = torch.zeros(graph.num_edges())
+        for _ in range(epochs):
+            for _, _, blocks in collect(make(graph, ids, NeighborSampler([3, 2]), batch_size=20)):
+                for block in blocks:
+                    total += torch.bincount(block.edata[dgl.EID], minlength=graph.num_edges())
+        return total
+
+    torch.manual_seed(0)
+    dgl.seed(0)
+    mine, reference = counts(ours, 60), counts(theirs, 60)
+    seen = (mine + reference) > 10
+    table = torch.stack([mine[seen], reference[seen]]).numpy()
+    # Without replacement the counts vary less than independent ones: the statistic can only be too small.
+    assert stats.chi2_contingency(table).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("dtype", FIELD_DTYPES, ids=str)
+@pytest.mark.parametrize("shape", [(), (5,), (2, 3)], ids=str)
+def test_prefetched_columns_of_every_dtype_and_shape(dtype, shape):
+    graph = make_graph()
+    graph.ndata["x"] = random_field(graph.num_nodes(), shape, dtype, 1)
+    graph.edata["y"] = random_field(graph.num_edges(), shape, dtype, 2)
+    sampler = NeighborSampler(
+        [3, 2], prefetch_node_feats=["x", "feat"], prefetch_labels=["x", "label"], prefetch_edge_feats=["y"]
+    )
+    for input_nodes, output_nodes, blocks in ours(graph, torch.arange(50), sampler, batch_size=20):
+        for got, expected in [
+            (blocks[0].srcdata["x"], graph.ndata["x"][input_nodes]),
+            (blocks[0].srcdata["feat"], graph.ndata["feat"][input_nodes]),
+            (blocks[-1].dstdata["x"], graph.ndata["x"][output_nodes]),
+            (blocks[-1].dstdata["label"], graph.ndata["label"][output_nodes]),
+            *[(b.edata["y"], graph.edata["y"][b.edata[dgl.EID]]) for b in blocks],
+        ]:
+            assert got.dtype == expected.dtype and got.shape == expected.shape and got.is_contiguous()
+            assert torch.equal(got, expected)
+
+
+def test_the_same_columns_as_dgls_with_and_without_prefetching():
+    graph = make_graph()
+    for options in ({}, {"prefetch_node_feats": ["feat"], "prefetch_labels": ["label"]}):
+        mine = next(iter(ours(graph, torch.arange(20), FullSampler(2, **options), batch_size=20)))[2]
+        reference = collect(theirs(graph, torch.arange(20), FullSampler(2, **options), batch_size=20))[0][2]
+        for my_block, block in zip(mine, reference, strict=True):
+            assert set(my_block.srcdata) == set(block.srcdata)
+            assert set(my_block.dstdata) == set(block.dstdata)
+            assert set(my_block.edata) == set(block.edata)
+            for name in ("feat", "label", "wide"):
+                assert torch.equal(my_block.srcdata[name], graph.ndata[name][my_block.srcdata[dgl.NID]])
+                assert torch.equal(my_block.dstdata[name], graph.ndata[name][my_block.dstdata[dgl.NID]])
+            assert torch.equal(my_block.edata["w"], graph.edata["w"][my_block.edata[dgl.EID]])
+
+
+def test_prefetch_by_type_name():
+    graph = make_graph()
+    sampler = NeighborSampler(
+        [2], prefetch_node_feats={"_N": ["feat"]}, prefetch_labels={"_N": ["label"]}, prefetch_edge_feats={"_E": ["w"]}
+    )
+    input_nodes, output_nodes, (block,) = next(iter(ours(graph, torch.arange(9), sampler, batch_size=9)))
+    assert block._node_frames[0]._columns["feat"].index is None  # fetched, not lazy
+    assert torch.equal(block.srcdata["feat"], graph.ndata["feat"][input_nodes])
+    assert torch.equal(block.dstdata["label"], graph.ndata["label"][output_nodes])
+    assert torch.equal(block.edata["w"], graph.edata["w"][block.edata[dgl.EID]])
+
+
+def test_a_column_added_later_can_be_read():
+    graph = make_graph()
+    loader = ours(graph, torch.arange(20), NeighborSampler([2]), batch_size=10)
+    graph.ndata["late"] = torch.arange(graph.num_nodes())
+    for input_nodes, _, blocks in loader:
+        assert torch.equal(blocks[0].srcdata["late"], input_nodes)
+
+
+def test_batches_can_be_written_and_kept():
+    graph = make_graph()
+    before = {k: v.clone() for k, v in graph.ndata.items()}
+    sampler = NeighborSampler([3, 3], prefetch_node_feats=["feat"], prefetch_labels=["label"])
+    loader = ours(graph, torch.arange(200), sampler, batch_size=10, seed=0, num_workers=2)
+    kept = []
+    for batch in loader:
+        input_nodes, _, blocks = batch
+        kept.append(batch)
+        blocks[0].srcdata["feat"].add_(1000.0)
+        blocks[-1].dstdata["label"].zero_()
+    for input_nodes, _, blocks in kept:  # list(loader) keeps all batches valid
+        assert torch.equal(blocks[0].srcdata["feat"], before["feat"][input_nodes] + 1000.0)
+    for _, _, blocks in loader:
+        assert torch.equal(blocks[0].srcdata["feat"], before["feat"][blocks[0].srcdata[dgl.NID]])
+    assert all(torch.equal(graph.ndata[k], v) for k, v in before.items())
+
+
+def test_repeated_seeds_keep_their_rows():
+    graph = make_graph()
+    ids = torch.tensor([4, 4, 9, 4])
+    sampler = NeighborSampler([2, 2], prefetch_labels=["label"])
+    input_nodes, output_nodes, blocks = next(iter(ours(graph, ids, sampler, batch_size=4)))
+    assert output_nodes.tolist() == [4, 4, 9, 4] == input_nodes[:4].tolist()
+    assert torch.equal(blocks[-1].dstdata["label"], graph.ndata["label"][ids])
+    for block in blocks:
+        src, dst = block.edges()
+        parent_src, parent_dst = graph.find_edges(block.edata[dgl.EID])
+        assert torch.equal(block.srcdata[dgl.NID][src], parent_src)
+        assert torch.equal(block.dstdata[dgl.NID][dst], parent_dst)
+
+
+def test_out_edges():
+    """DGL's own blocks for edge_dir="out" hold destinations of -1; ours have the out-neighbours as sources."""
+    graph = make_graph()
+    for _, output_nodes, blocks in ours(graph, torch.arange(30), NeighborSampler([-1, 2], edge_dir="out"), batch_size=10):
+        assert torch.equal(blocks[-1].dstdata[dgl.NID], output_nodes)
+        for block in blocks:
+            src, dst = block.edges()
+            parent_src, parent_dst = graph.find_edges(block.edata[dgl.EID])
+            assert torch.equal(block.srcdata[dgl.NID][src], parent_dst)
+            assert torch.equal(block.dstdata[dgl.NID][dst], parent_src)
+        expected = graph.out_degrees(blocks[0].dstdata[dgl.NID])
+        assert torch.equal(blocks[0].in_degrees().long(), expected.long())
+
+
+@pytest.mark.parametrize("conv", ["sage", "gcn", "gat"])
+def test_layers_compute_the_same_on_our_blocks(conv):
+    graph = make_graph()
+    torch.manual_seed(0)
+    layer = {
+        "sage": lambda: dgl.nn.SAGEConv(16, 4, "mean"),
+        "gcn": lambda: dgl.nn.GraphConv(16, 4, allow_zero_in_degree=True),
+        "gat": lambda: dgl.nn.GATConv(16, 4, 2, allow_zero_in_degree=True),
+    }[conv]()
+    for make in (ours, theirs):
+        blocks = collect(make(graph, torch.arange(30), FullSampler(1), batch_size=30))[0][2]
+        x = blocks[0].srcdata["feat"].clone().requires_grad_()
+        out = layer(blocks[0], (x, x[: blocks[0].num_dst_nodes()])).flatten(1)
+        out.square().sum().backward()
+        by_node = torch.zeros(graph.num_nodes(), 16).index_add_(0, blocks[0].srcdata[dgl.NID], x.grad)
+        if make is ours:
+            mine = out.detach(), by_node
+        else:
+            torch.testing.assert_close(mine[0], out.detach())
+            torch.testing.assert_close(mine[1], by_node)
+
+
+def test_blocks_can_be_pickled_and_copied():
+    import copy
+    import pickle
+
+    graph = make_graph()
+    sampler = NeighborSampler([2, 2], prefetch_node_feats=["feat"])
+    batch = next(iter(ours(graph, torch.arange(10), sampler, batch_size=10)))
+    for clone in (pickle.loads(pickle.dumps(batch)), copy.deepcopy(batch)):
+        assert bits(clone) == bits(batch)
+        assert torch.equal(clone[2][0].srcdata["feat"], batch[2][0].srcdata["feat"])
+
+
+def test_a_sampler_changed_between_epochs_is_followed():
+    graph, sampler = make_graph(), NeighborSampler([1])
+    loader = ours(graph, torch.arange(20), sampler, batch_size=20)
+    assert int(next(iter(loader))[2][0].in_degrees().max()) == 1
+    sampler.fanouts = [3]
+    assert int(next(iter(loader))[2][0].in_degrees().max()) == 3
+
+
+def test_a_graph_changed_between_epochs_is_followed():
+    graph = make_graph()
+    loader = ours(graph, torch.tensor([299]), FullSampler(1), batch_size=1)
+    assert next(iter(loader))[2][0].num_edges() == 0
+    graph.add_edges(torch.tensor([1, 2]), torch.tensor([299, 299]))
+    assert sorted(next(iter(loader))[0].tolist()) == [1, 2, 299]
