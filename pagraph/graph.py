@@ -118,8 +118,8 @@ class CSC:
         flipped = _compress(self.destinations(), self.indices, self.num_dst, self.num_src)
         if self.edge_ids is None:
             return flipped
-        assert flipped.edge_ids is not None
-        ids = self.edge_ids[flipped.edge_ids.long()]
+        # Without edge_ids the sources were in order already: an edge's place is the one it had.
+        ids = self.edge_ids if flipped.edge_ids is None else self.edge_ids[flipped.edge_ids.long()]
         return CSC(flipped.indptr, flipped.indices, flipped.num_src, ids)
 
     @cached_property
@@ -265,6 +265,9 @@ class Graph:
     @staticmethod
     def _csc_from_dgl(graph: Any, etype: EdgeType, layout: str) -> CSC:
         """One edge type of a DGL graph: layout "csc" gives its in-edges, "csr" its out-edges as a CSC."""
+        formats = graph.formats()
+        if layout not in [*formats["created"], *formats["not created"]]:
+            graph = graph.formats(layout)  # the user restricted the formats: convert a copy of the structure
         indptr, indices, edge_ids = graph.adj_tensors(layout, etype=etype)
         far = etype[0] if layout == "csc" else etype[2]
         num_src = int(graph.num_nodes(far))
@@ -386,6 +389,7 @@ class Graph:
         Raises:
             ValueError: The number of rows is not the number of vertices or edges.
         """
+        value = _writeable(value) if isinstance(value, np.ndarray) else value
         tensor = value if isinstance(value, Tensor) else torch.as_tensor(value)
         if edge_type is not None:
             rows, owner, target = self._csc[edge_type].num_edges, "edge", self._edata[edge_type]
@@ -454,7 +458,8 @@ def _as_ids(name: str, value: Any) -> Tensor:
             array = array.astype(np.int64)
         if array.dtype.kind not in "iu":
             raise TypeError(f"{name} must hold integers, got {array.dtype}")
-        value = torch.from_numpy(np.ascontiguousarray(array, dtype=None if array.dtype == np.int32 else np.int64))
+        array = np.ascontiguousarray(array, dtype=None if array.dtype == np.int32 else np.int64)
+        value = torch.from_numpy(_writeable(array))
     elif value.dtype not in _ID_DTYPES:
         if value.is_floating_point() or value.dtype == torch.bool or value.is_complex():
             raise TypeError(f"{name} must hold integers, got {value.dtype}")
@@ -463,6 +468,11 @@ def _as_ids(name: str, value: Any) -> Tensor:
     if tensor.dim() != 1:
         raise ValueError(f"{name} must be 1-D, got shape {tuple(tensor.shape)}")
     return tensor
+
+
+def _writeable(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The array, or a copy where it is read-only: torch has no read-only tensors."""
+    return array if array.flags.writeable else array.copy()
 
 
 def _range(ids: Tensor) -> tuple[int, int]:
