@@ -16,7 +16,7 @@ from typing import Any
 
 __all__ = ["check_absent", "is_unfinished", "new_folder", "write_json"]
 
-_UNFINISHED = re.compile(r"^\..+\.[0-9a-f]{8}\.partial$")
+_UNFINISHED = re.compile(r"(?s)\..+\.[0-9a-f]{8}\.partial")
 
 
 def check_absent(folder: str | os.PathLike[str]) -> Path:
@@ -33,7 +33,7 @@ def check_absent(folder: str | os.PathLike[str]) -> Path:
 
 def is_unfinished(folder: str | os.PathLike[str]) -> bool:
     """Whether ``folder`` has a temporary name of :func:`new_folder`: its writer was killed or is at work."""
-    return _UNFINISHED.match(Path(os.path.abspath(folder)).name) is not None
+    return _UNFINISHED.fullmatch(Path(os.path.abspath(folder)).name) is not None
 
 
 @contextlib.contextmanager
