@@ -120,9 +120,7 @@ def _weights(
             bad = next(i for i, word in enumerate(words) if not _is_float(word))
     place = int(places[bad])
     line, _ = block.line_at(place if place >= 0 else -1 - place)
-    raise FormatError(
-        f"{path}, line {line} must have a number of at most {_FIELD_BYTES} characters as its third field"
-    )
+    raise FormatError(f"{path}, line {line} must have a number of at most {_FIELD_BYTES} characters as its third field")
 
 
 def _is_float(word: bytes) -> bool:
@@ -184,10 +182,7 @@ def _cut(lines: list[str], delimiter: str | None) -> list[list[str]]:
     if delimiter is None:
         return [line.split() for line in lines]
     # One reader a line: a stray quotation mark must not swallow the lines after it.
-    return [
-        next(csv.reader([line], delimiter=delimiter)) if '"' in line else line.split(delimiter)
-        for line in lines
-    ]
+    return [next(csv.reader([line], delimiter=delimiter)) if '"' in line else line.split(delimiter) for line in lines]
 
 
 def _third(path: str | os.PathLike[str], line: int, fields: list[str]) -> float:

@@ -246,9 +246,7 @@ def _parse_fields(value: Any, rows: int, where: str) -> dict[str, ArrayEntry]:
     for name, item in _take(value, "fields", dict, where).items():
         fields[name] = ArrayEntry.parse(item, f"{where}, field {name!r}")
         if fields[name].shape[:1] != (rows,):
-            raise FormatError(
-                f"{where}: field {name!r} must have {rows} rows, got shape {list(fields[name].shape)}"
-            )
+            raise FormatError(f"{where}: field {name!r} must have {rows} rows, got shape {list(fields[name].shape)}")
     return fields
 
 

@@ -37,8 +37,7 @@ def folder_form(folder: str | os.PathLike[str]) -> str:
     if (path / ADJACENCY).is_file():
         return "pagraph"
     raise FormatError(
-        f"folder must hold {MANIFEST} (native form) or {ADJACENCY} (PaGraph's form), "
-        f"got {str(path)!r} with neither"
+        f"folder must hold {MANIFEST} (native form) or {ADJACENCY} (PaGraph's form), got {str(path)!r} with neither"
     )
 
 

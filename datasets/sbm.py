@@ -68,9 +68,7 @@ def sbm(
     check_fractions(fractions)
     labels = random_labels(num_nodes, num_classes, derive_key(seed, 0))
     weights = _degree_weights(num_nodes, exponent, derive_key(seed, 1))
-    src, dst = _draw_edges(
-        labels.numpy(), weights, num_classes, homophily, count, derive_key(seed, 2), progress
-    )
+    src, dst = _draw_edges(labels.numpy(), weights, num_classes, homophily, count, derive_key(seed, 2), progress)
     src, dst = drop_repeats(src, dst, num_nodes, undirected=True)
     src, dst, _ = mirror(src, dst)
     feat = _features(labels, num_classes, num_features, feature_noise, derive_key(seed, 3))

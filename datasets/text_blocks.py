@@ -32,9 +32,7 @@ class Block:
         return self.first_line + self.data.count(b"\n", 0, offset), text.rstrip("\r")
 
 
-def read_blocks(
-    path: str | os.PathLike[str], *, progress: Callable[[int, int], None] | None = None
-) -> Iterator[Block]:
+def read_blocks(path: str | os.PathLike[str], *, progress: Callable[[int, int], None] | None = None) -> Iterator[Block]:
     """Yield the file's lines in blocks of a few MiB; gzip is recognised by its first bytes.
 
     Args:
@@ -60,9 +58,7 @@ def read_blocks(
             else:
                 rest += data
             if len(rest) > _LINE_LIMIT:
-                raise FormatError(
-                    f"{path} must have lines of at most {_LINE_LIMIT} bytes, line {line} is longer"
-                )
+                raise FormatError(f"{path} must have lines of at most {_LINE_LIMIT} bytes, line {line} is longer")
             if progress is not None:
                 progress(raw.tell(), size)
         if rest:

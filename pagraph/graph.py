@@ -68,9 +68,7 @@ class CSC:
                 continue
             _check_ids(name, value)
         if self.indices.dtype != self.indptr.dtype:
-            raise TypeError(
-                f"indices must have indptr's dtype {self.indptr.dtype}, got {self.indices.dtype}"
-            )
+            raise TypeError(f"indices must have indptr's dtype {self.indptr.dtype}, got {self.indices.dtype}")
         if len(self.indptr) == 0:
             raise ValueError("indptr must have at least 1 element, got 0")
         first, last = int(self.indptr[0]), int(self.indptr[-1])
@@ -79,9 +77,7 @@ class CSC:
                 f"indptr must run from 0 to the number of edges {len(self.indices)}, got {first} to {last}"
             )
         if self.edge_ids is not None and len(self.edge_ids) != len(self.indices):
-            raise ValueError(
-                f"edge_ids must have one entry per edge ({len(self.indices)}), got {len(self.edge_ids)}"
-            )
+            raise ValueError(f"edge_ids must have one entry per edge ({len(self.indices)}), got {len(self.edge_ids)}")
 
     @property
     def num_dst(self) -> int:
@@ -248,9 +244,7 @@ class Graph:
             raise ValueError(f"graph must be on the CPU, got one on {graph.device}")
         if graph.is_block:
             raise ValueError("graph must be a whole graph, got a block")
-        csc = {
-            etype: cls._csc_from_dgl(graph, etype, "csc") for etype in graph.canonical_etypes
-        }
+        csc = {etype: cls._csc_from_dgl(graph, etype, "csc") for etype in graph.canonical_etypes}
         counts = {ntype: int(graph.num_nodes(ntype)) for ntype in graph.ntypes}
         ndata = {t: dict(graph.nodes[t].data) for t in graph.ntypes}
         edata = {t: dict(graph.edges[t].data) for t in graph.canonical_etypes}

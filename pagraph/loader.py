@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 from .buffers import BufferPool
 from .cache.budget import Budget
 from .cache.policy import resolve_policy
+from .device import resolve_device
 from .features.fields import FieldRows, FieldSet
 from .pipeline import Epochs, LoaderStats, PipelineOptions, Steps
 from .sampling import SamplingPools
@@ -81,7 +83,7 @@ class Loader:
         seed: int | None = None,
     ) -> None:
         self.graph, self.sampler = graph, sampler
-        self.device = torch.device(device)
+        self.device = resolve_device(device)
         _check_fields(graph, [*fields, *labels])
         _check_seeds(graph, seeds)
         self._field_names, self._label_names = tuple(fields), tuple(labels)
@@ -90,7 +92,7 @@ class Loader:
         policy = resolve_policy(cache_policy)
         pools = {name: BufferPool(self._options.max_batches) for name in [*fields, *labels]}
         self._fields = FieldSet(
-            {name: lambda name=name: graph.ndata[name] for name in pools},
+            {name: partial(graph.ndata.__getitem__, name) for name in pools},
             device=self.device,
             budget=Budget.parse(cache),
             rank=lambda: policy(graph, seeds, sampler, seed or 0),

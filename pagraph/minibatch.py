@@ -48,8 +48,11 @@ class Block:
 
     def to(self, device: torch.device | str) -> Block:
         """The block with its tensors on ``device``."""
-        moved = [t.to(device, non_blocking=True) for t in (self.indptr, self.indices, self.src_nodes, self.positions)]
-        return Block(*moved, self.num_dst)
+        indptr, indices, src_nodes, positions = (
+            tensor.to(device, non_blocking=True)
+            for tensor in (self.indptr, self.indices, self.src_nodes, self.positions)
+        )
+        return Block(indptr, indices, src_nodes, positions, self.num_dst)
 
     def __repr__(self) -> str:
         return f"Block(num_src={self.num_src}, num_dst={self.num_dst}, num_edges={self.num_edges})"

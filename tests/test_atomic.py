@@ -95,9 +95,7 @@ class TestNewFolder:
 
 class TestKilledWriter:
     def start(self, target):
-        writer = subprocess.Popen(
-            [sys.executable, "-c", SLOW_WRITER, str(target)], stdout=subprocess.PIPE, text=True
-        )
+        writer = subprocess.Popen([sys.executable, "-c", SLOW_WRITER, str(target)], stdout=subprocess.PIPE, text=True)
         part = writer.stdout.readline().strip()
         assert is_unfinished(part)
         return writer, part

@@ -40,9 +40,7 @@ class TestFromCoo:
         num_nodes, src, dst = case
         graph = Graph.from_coo(src, dst, num_nodes)
         assert edges_of(graph.csc) == [(i, u, v) for i, (u, v) in enumerate(zip(src, dst, strict=True))]
-        assert graph.csc.destinations().tolist() == [
-            v for _, _, v in sorted(edges_of(graph.csc), key=lambda e: e[2])
-        ]
+        assert graph.csc.destinations().tolist() == [v for _, _, v in sorted(edges_of(graph.csc), key=lambda e: e[2])]
         assert graph.in_degrees().tolist() == [dst.count(v) for v in range(num_nodes)]
         assert graph.out_degrees().tolist() == [src.count(v) for v in range(num_nodes)]
 
@@ -123,14 +121,10 @@ class TestFromOthers:
     @given(edge_lists(), st.sampled_from(["coo", "csr", "csc"]))
     def test_scipy_edge_ids_follow_tocoo(self, case, form):
         num_nodes, src, dst = case
-        matrix = scipy.sparse.coo_matrix((np.ones(len(src)), (src, dst)), (num_nodes, num_nodes)).asformat(
-            form
-        )
+        matrix = scipy.sparse.coo_matrix((np.ones(len(src)), (src, dst)), (num_nodes, num_nodes)).asformat(form)
         coo = matrix.tocoo()
         graph = Graph.from_scipy(matrix)
-        assert edges_of(graph.csc) == list(
-            zip(range(coo.nnz), coo.row.tolist(), coo.col.tolist(), strict=True)
-        )
+        assert edges_of(graph.csc) == list(zip(range(coo.nnz), coo.row.tolist(), coo.col.tolist(), strict=True))
 
     def test_scipy_keeps_explicit_zeros_and_fields(self):
         matrix = scipy.sparse.csr_matrix(([0, 1], ([0, 1], [1, 0])), (2, 2))

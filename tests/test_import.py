@@ -46,8 +46,7 @@ def test_import_takes_no_slow_or_optional_package():
 
 def test_import_changes_no_global_state():
     out = run(
-        STATE + "before = state()\nimport pagraph\nafter = state()\n"
-        "print([k for k in before if before[k] != after[k]])"
+        STATE + "before = state()\nimport pagraph\nafter = state()\nprint([k for k in before if before[k] != after[k]])"
     )
     assert out.strip() == "[]"
 

@@ -127,9 +127,7 @@ class TestMap:
         rows = 3 * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4096
         path = tmp_path / "big.npy"
         with open(path, "wb") as file:
-            np.lib.format.write_array_header_1_0(
-                file, {"descr": "<f4", "fortran_order": False, "shape": (rows, 1024)}
-            )
+            np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": (rows, 1024)})
             start = file.tell()
             file.seek(start + (rows - 1) * 4096)
             file.write(np.arange(1024, dtype=np.float32).tobytes())  # sparse: nothing is stored before
@@ -191,9 +189,7 @@ class TestRefusals:
             map_npy(path)
 
     def test_absurd_shape(self, path):
-        header = (
-            b"{'descr': '<f8', 'fortran_order': False, 'shape': (9223372036854775807, 9223372036854775807)}"
-        )
+        header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (9223372036854775807, 9223372036854775807)}"
         path.write_bytes(npy(header, body=b"0" * 800))
         with pytest.raises(FormatError, match="bytes after its header, got 800"):
             map_npy(path)

@@ -112,9 +112,7 @@ class Budget:
     def __repr__(self) -> str:
         if self.is_auto:
             return "Budget(auto)"
-        return (
-            f"Budget({self.limit} bytes)" if self.share is None else f"Budget({self.share:.4g} of the rows)"
-        )
+        return f"Budget({self.limit} bytes)" if self.share is None else f"Budget({self.share:.4g} of the rows)"
 
 
 def rows_that_fit(nbytes: int, row_bytes: Sequence[int], num_nodes: int, *, table: bool = True) -> int:

@@ -54,9 +54,7 @@ class FieldStats:
         )
 
     def __sub__(self, other: FieldStats) -> FieldStats:
-        return FieldStats(
-            _combine(self.rows, other.rows, -1), _combine(self.nbytes, other.nbytes, -1), self.cacheable
-        )
+        return FieldStats(_combine(self.rows, other.rows, -1), _combine(self.nbytes, other.nbytes, -1), self.cacheable)
 
 
 @dataclass(frozen=True)
@@ -96,9 +94,7 @@ class ReadCounters:
         self._lock = threading.Lock()
         self._fields: dict[Hashable, FieldStats] = {}
 
-    def record(
-        self, key: Hashable, tier: str, *, asked: int, hits: int, row_bytes: int, cacheable: bool
-    ) -> None:
+    def record(self, key: Hashable, tier: str, *, asked: int, hits: int, row_bytes: int, cacheable: bool) -> None:
         """Add one read of ``asked`` rows, ``hits`` of them from the cache and the others from ``tier``."""
         rows = {tier: asked - hits}
         if hits:

@@ -79,9 +79,7 @@ def _fail(error: Exception) -> NoReturn:
     if os.environ.get("PAGRAPH_TRACEBACK"):
         traceback.print_exception(error)
     if isinstance(error, OSError) and error.errno == errno.EPIPE:
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-        )  # the reader is gone: `pagraph info | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader is gone: `pagraph info | head`
         sys.exit(FAILURE)
     if isinstance(error, _HELP_ERRORS):
         error.show()

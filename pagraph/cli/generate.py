@@ -23,9 +23,7 @@ def _numbers(count: int) -> Callable[[click.Context, click.Parameter, str], tupl
         except ValueError:
             found = ()
         if len(found) != count:
-            raise click.BadParameter(
-                f"{parameter.name} must be {count} numbers with commas between, got {value!r}"
-            )
+            raise click.BadParameter(f"{parameter.name} must be {count} numbers with commas between, got {value!r}")
         return found
 
     return parse
@@ -76,9 +74,7 @@ def rmat_command(out: Path, **settings: Any) -> None:
 @command.command("sbm")
 @_OUT
 @click.option("--nodes", "num_nodes", default=100_000, show_default=True, help="Number of vertices.")
-@click.option(
-    "--edges", "num_edges", type=int, default=None, help="Undirected edges drawn.  [default: 10 each]"
-)
+@click.option("--edges", "num_edges", type=int, default=None, help="Undirected edges drawn.  [default: 10 each]")
 @click.option("--classes", "num_classes", default=10, show_default=True, help="Number of blocks.")
 @click.option("--homophily", default=0.55, show_default=True, help="Share of the edges inside a block.")
 @click.option("--exponent", default=2.5, show_default=True, help="Of the power law of the degrees.")
@@ -98,9 +94,7 @@ def sbm_command(out: Path, **settings: Any) -> None:
     _generate("sbm", sbm, out, settings, settings.pop("num_nodes"))
 
 
-def _generate(
-    name: str, generator: Callable[..., Graph], out: Path, settings: dict[str, Any], size: int
-) -> None:
+def _generate(name: str, generator: Callable[..., Graph], out: Path, settings: dict[str, Any], size: int) -> None:
     check_absent(out)
     with progress_bar("drawing edges") as progress:
         graph = generator(size, **settings, progress=progress)

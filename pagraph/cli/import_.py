@@ -19,9 +19,7 @@ from .writing import write_folder
 @click.option("--num-nodes", type=int, default=None, help="Edge lists: vertices.  [default: largest id + 1]")
 @click.option("--relabel", is_flag=True, help="Edge lists: take any numbers or words as ids.")
 @click.option("--undirected", is_flag=True, help="Edge lists, .npz: store both directions of every edge.")
-@click.option(
-    "--weight", metavar="NAME", default=None, help="Edge lists, .npz: keep the weights as this field."
-)
+@click.option("--weight", metavar="NAME", default=None, help="Edge lists, .npz: keep the weights as this field.")
 @click.option(
     "--header/--no-header", default=None, help="Edge lists: the first line names the fields.  [default: look]"
 )

@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 @click.command(name="info")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("--verify", is_flag=True, help="Compare every checksum and check every id.")
-@click.option(
-    "--json", "json_file", type=click.Path(path_type=Path), default=None, help="Write the figures here, too."
-)
+@click.option("--json", "json_file", type=click.Path(path_type=Path), default=None, help="Write the figures here, too.")
 def command(folder: Path, verify: bool, json_file: Path | None) -> None:
     """Show counts, degree skew, fields and bytes of the graph folder DIR.
 
@@ -53,9 +51,7 @@ def _print(console: Console, folder: Path, form: str, origin: dict[str, Any], su
         for name, count in summary.num_nodes.items()
     )
     edges = sum(edge.num_edges for edge in summary.edges)
-    console.print(
-        f"{folder} ({form}): {counts}, {edges:,} edges, {decimal(summary.total_bytes)}", soft_wrap=True
-    )
+    console.print(f"{folder} ({form}): {counts}, {edges:,} edges, {decimal(summary.total_bytes)}", soft_wrap=True)
     if origin:
         console.print("from " + ", ".join(f"{key}={value}" for key, value in origin.items()), soft_wrap=True)
     for edge in summary.edges:

@@ -12,9 +12,7 @@ __all__ = ["progress_bar"]
 
 
 @contextlib.contextmanager
-def progress_bar(
-    description: str, *, console: Console | None = None
-) -> Iterator[Callable[[int, int], None] | None]:
+def progress_bar(description: str, *, console: Console | None = None) -> Iterator[Callable[[int, int], None] | None]:
     """Show how far some work is, on standard error.
 
     Yields what library functions take as ``progress``: a function of the work done and the whole; None where

@@ -79,9 +79,7 @@ def _option(name: str, text: str, **settings: Any) -> Any:
     default=None,
     help="Run with DGL's DataLoader, then with pagraph's.",
 )
-@click.option(
-    "--json", "json_file", type=click.Path(path_type=Path), default=None, help="Write the figures here."
-)
+@click.option("--json", "json_file", type=click.Path(path_type=Path), default=None, help="Write the figures here.")
 def command(
     folder: Path,
     split: str,

@@ -10,12 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..device import resolve_device
 from ..sampling.seeds import DatasetOrder, SeedOrder
 from .graphbolt import import_dgl
 
 dgl = import_dgl()
 
-__all__ = ["check_devices", "check_native_seeds", "make_order", "resolve_device", "tensor_indices"]
+__all__ = ["batch_device", "check_devices", "check_native_seeds", "make_order", "tensor_indices"]
 
 
 def tensor_indices(indices: Any) -> Any:
@@ -48,29 +49,29 @@ def _listed(ids: Any) -> Any:
     return torch.empty(0, dtype=torch.int64) if isinstance(ids, list | tuple) and not ids else ids
 
 
-def resolve_device(device: Any, graph: Any, use_uva: bool) -> torch.device:
+def batch_device(device: Any, graph: Any, use_uva: bool) -> torch.device:
     """Where batches go: the argument, else the graph's device, else (UVA) the current GPU.
 
     Raises:
         ValueError: A CUDA device was asked for, or implied, where there is none.
     """
-    wants_cuda = use_uva or (device is not None and torch.device(device).type == "cuda")
-    if wants_cuda and not torch.cuda.is_available():
-        what = "use_uva=True" if use_uva else f"device={str(device)!r}"
-        raise ValueError(f"{what} needs a CUDA device, this machine has none that torch {torch.__version__} can use")
+    if use_uva and not torch.cuda.is_available():
+        raise ValueError(
+            f"use_uva=True needs a CUDA device, this machine has none that torch {torch.__version__} can use"
+        )
     if device is None:
-        return torch.device("cuda", torch.cuda.current_device()) if use_uva else torch.device(graph.device)
-    resolved = torch.device(device)
-    if resolved.type == "cuda":
-        index = torch.cuda.current_device() if resolved.index is None else resolved.index
-        if index >= torch.cuda.device_count():
-            raise ValueError(f"device must be below the {torch.cuda.device_count()} CUDA devices, got {index}")
-        resolved = torch.device("cuda", index)
-    return resolved
+        device = "cuda" if use_uva else graph.device
+    return resolve_device(device)
 
 
 def check_devices(
-    graph: Any, indices: Any, device: torch.device, *, use_uva: bool, num_workers: int, flags: Mapping[str, Any]
+    graph: Any,
+    indices: Any,
+    device: torch.device,
+    *,
+    use_uva: bool,
+    num_workers: int,
+    flags: Mapping[str, Any],
 ) -> dict[str, bool]:
     """DGL's rules on where graph, indices and batches are; returns its prefetch flags with defaults filled in.
 

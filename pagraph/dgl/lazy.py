@@ -11,9 +11,9 @@ from torch import Tensor
 from .graphbolt import import_dgl
 
 dgl = import_dgl()
-from dgl.frame import LazyFeature  # noqa: E402
+from dgl.frame import Column, LazyFeature  # noqa: E402
 
-__all__ = ["LazyColumn", "find_lazy", "map_leaves", "parent_columns", "repoint"]
+__all__ = ["LazyColumn", "find_lazy", "map_leaves", "parent_columns", "parent_storages", "repoint"]
 
 ReadColumn = Callable[[str, str, Any, Tensor], Any]
 """(kind "node" or "edge", field name, type, ids) to rows."""
@@ -64,10 +64,23 @@ def find_lazy(graph: Any) -> Iterator[LazyColumn]:
                     yield LazyColumn(frame, key, kind, column.name or key, type_, ids)
 
 
-def parent_columns(graph: Any, parent: Any) -> list[tuple[Any, Any]]:
-    """Columns of a sampled graph that still wait to be gathered from the parent: (column, the parent's column).
+def parent_storages(parent: Any) -> dict[tuple[Any, str], Any]:
+    """The tensors behind the columns of a DGL graph now, by frame and name; empty for any other object."""
+    if not isinstance(parent, dgl.DGLGraph):
+        return {}
+    frames = [*parent._node_frames, *parent._edge_frames]
+    return {(id(f), key): c.storage for f in frames for key, c in f._columns.items() if isinstance(c, Column)}
 
-    Empty unless both are DGL graphs; frames are matched by type, as DGL's loader does for its workers.
+
+def parent_columns(graph: Any, parent: Any, before: Mapping[tuple[Any, str], Any]) -> list[tuple[Any, Any]]:
+    """Columns of a sampled graph that still wait to be gathered from the parent: (column, the parent's frame and key).
+
+    Frames are matched by type, as DGL's loader does for its workers.
+
+    Args:
+        graph: What a sampler returned.
+        parent: The graph it was sampled from.
+        before: ``parent_storages(parent)`` of before the sampling, during which a column may have been replaced.
     """
     found: list[tuple[Any, Any]] = []
     if not isinstance(parent, dgl.DGLGraph):
@@ -81,7 +94,7 @@ def parent_columns(graph: Any, parent: Any) -> list[tuple[Any, Any]]:
             own = parent_frame._columns.get(key)
             if own is None or isinstance(column, LazyFeature) or column.index is None:
                 continue
-            if column.storage is own.storage:
+            if column.storage is own.storage or column.storage is before.get((id(parent_frame), key)):
                 found.append((column, (parent_frame, key)))
     return found
 

@@ -16,11 +16,11 @@ from ..pipeline import Epochs, LoaderStats, PipelineOptions, Steps
 from ..sampling.seeds import DatasetOrder
 from .affinity import cpu_affinity
 from .arguments import (
+    batch_device,
     check_devices,
     check_keywords,
     check_native_seeds,
     make_order,
-    resolve_device,
     tensor_indices,
 )
 from .columns import Columns
@@ -29,6 +29,7 @@ from .graphbolt import import_dgl
 from .sources import ForeignSource, NativeSource, native_sampler
 
 dgl = import_dgl()
+from dgl.dataloading import DataLoader as _DGLDataLoader  # noqa: E402
 from dgl.dataloading.dataloader import CollateWrapper  # noqa: E402
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["DataLoader"]
 
 
-class DataLoader(dgl.dataloading.DataLoader):  # type: ignore[misc]
+class DataLoader(_DGLDataLoader):
     """Drop-in for ``dgl.dataloading.DataLoader`` (DGL 1.1 to 2.x): the same arguments, the same batches.
 
     ``NeighborSampler`` and ``MultiLayerFullNeighborSampler`` objects on homogeneous graphs are run by our kernels, in
@@ -110,7 +111,7 @@ class DataLoader(dgl.dataloading.DataLoader):  # type: ignore[misc]
         if isinstance(graph, dgl.distributed.DistGraph):
             raise TypeError("graph must not be a DistGraph; use dgl.dataloading.DistNodeDataLoader for those")
         self.graph, self.indices, self.graph_sampler = graph, indices, graph_sampler
-        self.device = resolve_device(device, graph, use_uva)
+        self.device = batch_device(device, graph, use_uva)
         ids = tensor_indices(indices)
         flags = check_devices(
             graph,
@@ -186,7 +187,10 @@ class DataLoader(dgl.dataloading.DataLoader):  # type: ignore[misc]
         """Nothing to warn of: workers are threads (torch would warn of that many processes)."""
 
     def enable_cpu_affinity(
-        self, loader_cores: list[int] | None = None, compute_cores: list[int] | None = None, verbose: bool = True
+        self,
+        loader_cores: list[int] | None = None,
+        compute_cores: list[int] | None = None,
+        verbose: bool = True,
     ) -> AbstractContextManager[None]:
         """Pin the loader's threads and the computation to different cores, as DGL's loader does on a CPU."""
         return cpu_affinity(self, loader_cores, compute_cores, verbose)
@@ -220,7 +224,11 @@ class _Engine:
         self._pools_lock = threading.Lock()
         self.order = order
         self.columns = Columns(
-            self._graph, self._device, budget=budget, rank=lambda: self._rank(loader._policy), pool_of=self._pool_of
+            self._graph,
+            self._device,
+            budget=budget,
+            rank=lambda: self._rank(loader._policy),
+            pool_of=self._pool_of,
         )
         self.stats = LoaderStats(self.columns.counters)
         self.epochs: Epochs[Any] = Epochs(order, self._steps(), options=self._options(), stats=self.stats)

@@ -15,7 +15,7 @@ from .blocks import BlockBuilder
 from .columns import ColumnRows, Columns
 from .convert import core_graph
 from .graphbolt import import_dgl
-from .lazy import LazyColumn, find_lazy, map_leaves, parent_columns, repoint
+from .lazy import LazyColumn, find_lazy, map_leaves, parent_columns, parent_storages, repoint
 
 dgl = import_dgl()
 from dgl.dataloading import BlockSampler  # noqa: E402
@@ -143,6 +143,14 @@ class NativeSource:
 
 
 @dataclass(frozen=True, eq=False)
+class _Drawn:
+    """What a sampler returned, and its columns that wait to be gathered from the graph."""
+
+    item: Any
+    waiting: list[tuple[Any, Any]]
+
+
+@dataclass(frozen=True, eq=False)
 class _Fetched:
     """What a sampler returned, with the rows that go into its lazy columns and leaves."""
 
@@ -184,30 +192,37 @@ class ForeignSource:
         self._move_seeds = move_seeds
         self._lock = _lock_of(sampler)
 
-    def draw(self, ticket: Ticket, recorder: EpochRecorder) -> Any:
+    def draw(self, ticket: Ticket, recorder: EpochRecorder) -> _Drawn:
         """The sampler's own sampling."""
         seeds = ticket.seeds
         if self._move_seeds:
             seeds = map_leaves(seeds, lambda x: x.to(self._device))
+        before = parent_storages(self._graph)
         with self._lock, recorder.time("sampling"):
-            return self._sampler.sample(self._graph, seeds)
+            item = self._sampler.sample(self._graph, seeds)
+        waiting: list[tuple[Any, Any]] = []
 
-    def prepare(self, item: Any, recorder: EpochRecorder) -> _Fetched:
+        def remember(leaf: Any) -> None:
+            if isinstance(leaf, dgl.DGLGraph):
+                waiting.extend(parent_columns(leaf, self._graph, before))
+
+        map_leaves(item, remember)
+        return _Drawn(item, waiting)
+
+    def prepare(self, drawn: _Drawn, recorder: EpochRecorder) -> _Fetched:
         """Read what the lazy columns and leaves ask for."""
         columns: list[tuple[LazyColumn, ColumnRows]] = []
-        waiting: list[tuple[Any, Any]] = []
 
         def fetch(leaf: Any) -> Any:
             if isinstance(leaf, dgl.DGLGraph):
                 columns.extend((c, self._columns.read(c.kind, c.name, c.type, c.ids)) for c in find_lazy(leaf))
-                waiting.extend(parent_columns(leaf, self._graph))
             elif isinstance(leaf, LazyFeature):
                 fetched = self._storages[leaf.name].fetch(leaf.id_, self._device, False)
                 return fetched.wait() if hasattr(fetched, "wait") else fetched
             return leaf
 
         with recorder.time("fetching"):
-            return _Fetched(map_leaves(item, fetch), columns, waiting)
+            return _Fetched(map_leaves(drawn.item, fetch), columns, drawn.waiting)
 
     def deliver(self, fetched: _Fetched, recorder: EpochRecorder) -> Any:
         """The sampler's structure with every column filled in and every leaf on the device."""

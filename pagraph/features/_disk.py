@@ -3,19 +3,20 @@
 import numpy as np
 
 from .._jit import kernel
+from ._gather import find_slot
 from ._memory import madvise, mincore
 
 _WILL_NEED = 3  # MADV_WILLNEED, the same number on every system that has it
 
 
 @kernel
-def count_cold(base, stride, limit, page, ids, samples, state):  # type: ignore[no-untyped-def]
-    """How many of ``samples`` evenly spaced rows of ``ids`` start on a page that is not in memory."""
+def count_cold(base, stride, limit, page, slots, num_cached, ids, samples, state):  # type: ignore[no-untyped-def]
+    """How many of ``samples`` evenly spaced rows of ``ids`` are neither in the cache nor on a page in memory."""
     cold = 0
     step = max(1, len(ids) // samples)
     for i in range(0, len(ids), step):
         row = np.int64(ids[i])
-        if row < 0 or row >= limit:
+        if row < 0 or row >= limit or find_slot(slots, num_cached, row) >= 0:
             continue
         start = np.int64(base) + row * stride
         address = np.uint64(start - start % page)

@@ -22,9 +22,7 @@ def word_view(tensor: Tensor) -> Tensor:
     aligned = tensor.storage_offset() * tensor.element_size()
     word = next(w for w in _WORDS if size % w == 0 and aligned % w == 0)
     flat = torch.empty(0, dtype=_WORDS[word], device=tensor.device)
-    return flat.set_(
-        tensor.untyped_storage(), aligned // word, (tensor.shape[0], size // word), (size // word, 1)
-    )
+    return flat.set_(tensor.untyped_storage(), aligned // word, (tensor.shape[0], size // word), (size // word, 1))
 
 
 def staging(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:

@@ -18,6 +18,7 @@ __all__ = ["DiskFeature"]
 _GAP = 4
 _MOST = 32
 _SAMPLES = 128
+_NO_SLOTS: Array = np.empty(0, dtype=np.int32)
 
 
 class DiskFeature(HostFeature):
@@ -38,13 +39,13 @@ class DiskFeature(HostFeature):
 
         if self._rows is None or len(ids) == 0 or self.num_rows == 0:
             return
-        base, page = self._rows.ctypes.data, mmap.PAGESIZE
+        if slots is None:
+            slots = _NO_SLOTS
+        place = (self._rows.ctypes.data, self.stride_bytes)
         state = np.zeros(1, dtype=np.uint8)
-        if slots is not None:
-            misses = np.empty(len(ids), dtype=ids.dtype)
-            ids = misses[: _gather.find_misses(slots, num_cached, ids, misses)]
-        if _disk.count_cold(base, self.stride_bytes, self.num_rows, page, ids, _SAMPLES, state) == 0:
+        asked = (slots, num_cached, ids)
+        if not _disk.count_cold(*place, self.num_rows, mmap.PAGESIZE, *asked, _SAMPLES, state):
             return
-        _disk.announce(
-            base, self.stride_bytes, self.row_bytes, self.num_rows, page, _GAP, _MOST, np.sort(ids)
-        )
+        misses = np.empty(len(ids), dtype=ids.dtype)
+        misses = np.sort(misses[: _gather.find_misses(*asked, misses)])
+        _disk.announce(*place, self.row_bytes, self.num_rows, mmap.PAGESIZE, _GAP, _MOST, misses)

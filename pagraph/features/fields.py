@@ -116,9 +116,7 @@ class FieldSet:
         cache = self._cache_for(key, field, seen, base) if cacheable else None
         feature = delivering(base, self._device) if cache is None else CachedFeature(base, cache)
         tensor, hits = self._read(key, feature, ids)
-        self._counters.record(
-            key, base.tier, asked=len(ids), hits=hits, row_bytes=base.row_bytes, cacheable=cacheable
-        )
+        self._counters.record(key, base.tier, asked=len(ids), hits=hits, row_bytes=base.row_bytes, cacheable=cacheable)
         return FieldRows(tensor, seen.version, seen.generation)
 
     def is_current(self, key: Hashable, rows: FieldRows) -> bool:
@@ -175,9 +173,7 @@ class FieldSet:
         if index is None:
             return CachePlan(self._device, self._num_nodes, 0, 0, ())
         table = index.slots.numel() * index.slots.element_size()
-        return CachePlan(
-            self._device, self._num_nodes, index.budget_bytes, table, tuple(self._parts.values())
-        )
+        return CachePlan(self._device, self._num_nodes, index.budget_bytes, table, tuple(self._parts.values()))
 
     def _decide(self, budget: Budget, *, last: bool) -> None:
         """Choose the vertices and fill the cache, once; not if no field is worth it and more may come."""

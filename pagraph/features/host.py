@@ -40,9 +40,7 @@ class HostFeature:
 
     def __init__(self, tensor: Tensor) -> None:
         if not isinstance(tensor, Tensor) or tensor.layout != torch.strided or tensor.device.type != "cpu":
-            got = (
-                f"{tensor.layout} on {tensor.device}" if isinstance(tensor, Tensor) else type(tensor).__name__
-            )
+            got = f"{tensor.layout} on {tensor.device}" if isinstance(tensor, Tensor) else type(tensor).__name__
             raise TypeError(f"tensor must be a dense CPU tensor, got {got}")
         if tensor.dim() == 0:
             raise ValueError("tensor must have at least 1 dimension, got a scalar")
@@ -75,14 +73,10 @@ class HostFeature:
                 out.copy_(self._tensor.index_select(0, torch.from_numpy(index)))
             return out
         self.announce(index)
-        bad = _gather.gather(
-            self._rows, self.stride_bytes, self.row_bytes, self.num_rows, index, byte_view(out)
-        )
+        bad = _gather.gather(self._rows, self.stride_bytes, self.row_bytes, self.num_rows, index, byte_view(out))
         if bad >= 0:
             raise_bad_id(index, bad, self.num_rows)
         return out
 
     def __repr__(self) -> str:
-        return (
-            f"{type(self).__name__}(num_rows={self.num_rows}, row_shape={self.row_shape}, dtype={self.dtype})"
-        )
+        return f"{type(self).__name__}(num_rows={self.num_rows}, row_shape={self.row_shape}, dtype={self.dtype})"

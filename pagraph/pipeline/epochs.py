@@ -132,10 +132,10 @@ class Epochs(Generic[T]):
         ``torch.save`` and ``torch.load(weights_only=True)`` take it.
         """
         plan, batch = self._resume or self._position or (None, 0)
-        if plan is not None and batch >= len(self):
-            plan, batch, epoch = (None if self.order.seed is not None else plan), 0, plan.epoch + 1
-        else:
-            epoch = plan.epoch if plan is not None else self._next_epoch
+        epoch = self._next_epoch if plan is None else plan.epoch
+        finished = plan is not None and batch >= len(self)
+        if finished:
+            epoch, batch = epoch + 1, 0
         state: dict[str, Any] = {
             "version": _STATE_VERSION,
             "seed": self.order.seed,
@@ -144,7 +144,7 @@ class Epochs(Generic[T]):
             "batch": batch,
         }
         if plan is not None and self.order.seed is None:
-            state |= {"key": plan.key if epoch == plan.epoch else None, "permutation": plan.permutation}
+            state |= {"key": None if finished else plan.key, "permutation": plan.permutation}
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

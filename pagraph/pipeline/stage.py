@@ -160,9 +160,11 @@ class _Shared(Generic[S, T]):
         """The next result in order; waits for it."""
         with self._changed:
             self._changed.wait_for(
-                lambda: self._stopped
-                or self._delivered in self._results
-                or (self._ended and self._delivered >= self._started)
+                lambda: (
+                    self._stopped
+                    or self._delivered in self._results
+                    or (self._ended and self._delivered >= self._started)
+                )
             )
             if self._delivered not in self._results:
                 raise StopIteration

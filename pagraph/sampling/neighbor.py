@@ -121,7 +121,13 @@ class _Scratch:
         self._table = np.empty(0, dtype=np.int64)
 
     def run(
-        self, csc: CSC, seeds: Tensor, sampler: NeighborSampler, key: int, dtype: torch.dtype, pools: SamplingPools
+        self,
+        csc: CSC,
+        seeds: Tensor,
+        sampler: NeighborSampler,
+        key: int,
+        dtype: torch.dtype,
+        pools: SamplingPools,
     ) -> MiniBatch:
         """Sample all hops of one batch."""
         from . import _cpu
@@ -163,14 +169,10 @@ class _Scratch:
         n = len(frontier)
         starts, degrees = self._array("starts", n, np.int64), self._array("degrees", n, np.int64)
         draws = self._array("draws", n + 1, np.int64)
-        total = _cpu.measure(
-            csc.indptr.numpy(), csc.num_edges, frontier, fanout, replace, starts, degrees, draws
-        )
+        total = _cpu.measure(csc.indptr.numpy(), csc.num_edges, frontier, fanout, replace, starts, degrees, draws)
         if total < 0:
             _raise_bad_vertex(int(frontier[-1 - total]))
-        indptr, indices, positions = pool.take_many(
-            ((n + 1,), dtype), ((total,), dtype), ((total,), csc.indices.dtype)
-        )
+        indptr, indices, positions = pool.take_many(((n + 1,), dtype), ((total,), dtype), ((total,), csc.indices.dtype))
         indptr.numpy()[:] = draws
         if fanout == -1:
             _cpu.pick_all(starts, draws, positions.numpy())
@@ -188,9 +190,7 @@ class _Scratch:
         at = 0
         while True:
             shift = np.uint64(64 - self._table_bits)
-            at, count = _cpu.relabel(
-                neighbors, at, num_src, nodes, count, self._table, shift, indices.numpy()
-            )
+            at, count = _cpu.relabel(neighbors, at, num_src, nodes, count, self._table, shift, indices.numpy())
             if at < 0:
                 raise FormatError(
                     f"the graph's indices must be in [0, {num_src}), got {int(neighbors[-1 - at])}: damaged file?"

@@ -156,7 +156,9 @@ class DatasetOrder:
         """Shuffle the dataset if asked, and draw the sampling key."""
         if self.shuffle:
             self.dataset.shuffle()
-        key = derive_key(self.seed, epoch) if self.seed is not None else int(torch.empty((), dtype=torch.int64).random_())
+        key = (
+            derive_key(self.seed, epoch) if self.seed is not None else int(torch.empty((), dtype=torch.int64).random_())
+        )
         return EpochPlan(epoch, key, None)
 
     def restore(self, plan: EpochPlan) -> None:

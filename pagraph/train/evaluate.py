@@ -31,21 +31,21 @@ def predict(model: Any, graph: Any, nodes: Tensor, *, make_loader: MakeLoader) -
         nodes: Vertex ids.
         make_loader: Called as ``make_loader(ids, sampler, batch_size=..., shuffle=False)``.
     """
-    dgl = import_dgl()
+    full = import_dgl().dataloading.MultiLayerFullNeighborSampler
+    name, *others = model.fields
+    everyone = torch.arange(graph.num_nodes(), dtype=graph.idtype)
+    last = len(model.layers) - 1
     training = model.training
     model.eval()
-    everyone = torch.arange(graph.num_nodes(), dtype=graph.idtype)
-    name = model.fields[0]
     try:
-        for i in range(len(model.layers)):
-            last = i == len(model.layers) - 1
-            sampler = dgl.dataloading.MultiLayerFullNeighborSampler(
-                1, prefetch_node_feats=[name, *model.fields[1:]]
-            )
-            loader = make_loader(nodes if last else everyone, sampler, batch_size=_BATCH, shuffle=False)
-            rows = [model.layer(i, b[0], b[0].srcdata[name].float()).cpu() for _, _, b in loader]
-            name, graph.ndata[_HIDDEN] = _HIDDEN, torch.cat(rows) if not last else None
+        for i in range(last + 1):
+            sampler = full(1, prefetch_node_feats=[name, *others])
+            ids = nodes if i == last else everyone
+            loader = make_loader(ids, sampler, batch_size=_BATCH, shuffle=False)
+            rows = torch.cat([model.layer(i, b[0], b[0].srcdata[name].float()).cpu() for _, _, b in loader])
+            if i < last:
+                name, graph.ndata[_HIDDEN] = _HIDDEN, rows
+        return rows
     finally:
         graph.ndata.pop(_HIDDEN, None)
         model.train(training)
-    return torch.cat(rows)

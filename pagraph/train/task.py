@@ -62,7 +62,7 @@ def make_task(graph: Graph, options: TrainOptions) -> Task:
     features = graph.ndata[FEATURES]
     if options.row_normalize:
         features = torch.nn.functional.normalize(features.float(), p=1.0, dim=1)
-    fields = {FEATURES: features, LABELS: graph.ndata[LABELS].long()}
+    fields = {FEATURES: features, LABELS: graph.ndata[LABELS].long().clone()}
     masks = {part: graph.ndata[f"{part}_mask"].bool() for part in _PARTS}
     ids = {part: mask.nonzero().squeeze(1) for part, mask in masks.items()}
     known = fields[LABELS][torch.stack([*masks.values()]).any(0)]
@@ -98,6 +98,4 @@ def _check(graph: Graph) -> None:
     if features.dim() != 2 or features.is_complex():
         raise ValueError(f"{FEATURES} must be a 2-D real field, got {features.dtype} {tuple(features.shape)}")
     if labels.dim() != 1 or labels.is_floating_point() or labels.is_complex():
-        raise ValueError(
-            f"{LABELS} must be a 1-D field of integers, got {labels.dtype} {tuple(labels.shape)}"
-        )
+        raise ValueError(f"{LABELS} must be a 1-D field of integers, got {labels.dtype} {tuple(labels.shape)}")

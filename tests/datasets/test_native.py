@@ -24,11 +24,7 @@ from pagraph.graph import EDGE_TYPE
 DTYPES = [
     *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
     *(torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128),
-    *(
-        getattr(torch, n)
-        for n in ("uint16", "uint32", "uint64", "float8_e4m3fn", "float8_e5m2")
-        if hasattr(torch, n)
-    ),
+    *(getattr(torch, n) for n in ("uint16", "uint32", "uint64", "float8_e4m3fn", "float8_e5m2") if hasattr(torch, n)),
 ]
 
 
@@ -156,9 +152,7 @@ class TestRoundTrip:
         graph = Graph.from_coo([0], [1], ndata={name: [i, i] for i, name in enumerate(names)})
         write_graph(graph, tmp_path / "g")
         opened = open_native(tmp_path / "g", verify=True)
-        assert {name: int(value[0]) for name, value in opened.ndata.items()} == {
-            n: i for i, n in enumerate(names)
-        }
+        assert {name: int(value[0]) for name, value in opened.ndata.items()} == {n: i for i, n in enumerate(names)}
         assert os.listdir(tmp_path) == ["g"]
 
     def test_an_opened_graph_can_be_written_again(self, folder, tmp_path):
@@ -306,9 +300,7 @@ class TestCorruptArrays:
     def test_wrong_size(self, folder, name, change):
         path = folder / f"{name}.npy"
         os.truncate(path, path.stat().st_size + change)
-        with pytest.raises(
-            FormatError, match=rf"{name}\.npy must have \d+ bytes as the manifest says, got \d+"
-        ):
+        with pytest.raises(FormatError, match=rf"{name}\.npy must have \d+ bytes as the manifest says, got \d+"):
             open_graph(folder)
 
     def test_empty(self, folder):

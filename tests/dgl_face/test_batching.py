@@ -234,10 +234,7 @@ def test_attributes_that_users_and_lightning_read():
     loader = ours(graph, ids, sampler, batch_size=4, shuffle=True, drop_last=True)
     reference = theirs(graph, ids, sampler, batch_size=4, shuffle=True, drop_last=True)
     assert isinstance(loader, torch.utils.data.DataLoader)
-    for name in (
-        "graph graph_sampler device use_ddp ddp_seed shuffle drop_last use_uva use_prefetch_thread pin_prefetcher "
-        "use_alternate_streams batch_size num_workers other_storages cpu_affinity_enabled"
-    ).split():
+    for name in ["graph", "graph_sampler", "device", "use_ddp", "ddp_seed", "shuffle", "drop_last", "use_uva", "use_prefetch_thread", "pin_prefetcher", "use_alternate_streams", "batch_size", "num_workers", "other_storages", "cpu_affinity_enabled"]:
         assert getattr(loader, name) == getattr(reference, name), name
     assert loader.indices is ids and loader.batch_size is None
     assert isinstance(loader.collate_fn, dgl.dataloading.dataloader.CollateWrapper)
@@ -281,7 +278,8 @@ def test_cpu_affinity_pins_and_restores():
         assert loader.cpu_affinity_enabled
         assert len(list(loader)) == 5
     assert os.sched_getaffinity(0) == before and not loader.cpu_affinity_enabled
-    with pytest.raises(Exception, match="num_workers of at least 1"), ours(
-        graph, torch.arange(20), NeighborSampler([2])
-    ).enable_cpu_affinity():
+    with (
+        pytest.raises(Exception, match="num_workers of at least 1"),
+        ours(graph, torch.arange(20), NeighborSampler([2])).enable_cpu_affinity(),
+    ):
         pass

@@ -124,7 +124,10 @@ def test_the_same_columns_as_dgls_with_and_without_prefetching():
 def test_prefetch_by_type_name():
     graph = make_graph()
     sampler = NeighborSampler(
-        [2], prefetch_node_feats={"_N": ["feat"]}, prefetch_labels={"_N": ["label"]}, prefetch_edge_feats={"_E": ["w"]}
+        [2],
+        prefetch_node_feats={"_N": ["feat"]},
+        prefetch_labels={"_N": ["label"]},
+        prefetch_edge_feats={"_E": ["w"]},
     )
     input_nodes, output_nodes, (block,) = next(iter(ours(graph, torch.arange(9), sampler, batch_size=9)))
     assert block._node_frames[0]._columns["feat"].index is None  # fetched, not lazy
@@ -176,7 +179,9 @@ def test_repeated_seeds_keep_their_rows():
 def test_out_edges():
     """DGL's own blocks for edge_dir="out" hold destinations of -1; ours have the out-neighbours as sources."""
     graph = make_graph()
-    for _, output_nodes, blocks in ours(graph, torch.arange(30), NeighborSampler([-1, 2], edge_dir="out"), batch_size=10):
+    for _, output_nodes, blocks in ours(
+        graph, torch.arange(30), NeighborSampler([-1, 2], edge_dir="out"), batch_size=10
+    ):
         assert torch.equal(blocks[-1].dstdata[dgl.NID], output_nodes)
         for block in blocks:
             src, dst = block.edges()

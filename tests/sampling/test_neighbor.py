@@ -218,9 +218,7 @@ def test_ids_that_differ_above_bit_32_only():
 
 
 def one_hop(csc, seeds, fanouts):
-    return _Scratch().run(
-        csc, torch.tensor(seeds), NeighborSampler(fanouts), 0, torch.int64, SamplingPools(0)
-    )
+    return _Scratch().run(csc, torch.tensor(seeds), NeighborSampler(fanouts), 0, torch.int64, SamplingPools(0))
 
 
 def test_the_hash_table_grows_in_the_middle_of_a_hop():
