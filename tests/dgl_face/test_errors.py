@@ -1,0 +1,180 @@
+"""What DGL's loader refuses, ours refuses with the same type: earlier, and saying what is wrong."""
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import torch
+from cases import dgl, make_graph, ours
+
+NeighborSampler = dgl.dataloading.NeighborSampler
+IDS = torch.arange(10)
+no_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="tells what happens without CUDA")
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"batch_size": 0}, ValueError, "batch_size must be an integer of at least 1, got 0"),
+        ({"batch_size": -3}, ValueError, "got -3"),
+        ({"batch_size": None}, ValueError, "got None"),
+        ({"batch_size": 2.5}, ValueError, "got 2.5"),
+        ({"pin_prefetcher": True}, ValueError, "pin_prefetcher=True needs a graph on the CPU, a CUDA device"),
+        ({"use_prefetch_thread": True}, ValueError, "use_prefetch_thread=True needs"),
+        ({"use_ddp": True}, ValueError, "init_process_group"),
+        ({"gpu_cache": [("feat", 3)]}, AssertionError, "gpu_cache must be a dict"),
+        ({"gpu_cache": {"node": {"feat": 10}}}, ValueError, "gpu_cache needs a CUDA device"),
+        ({"sampler": [1]}, ValueError, "sampler is not supported"),
+        ({"batch_sampler": [1]}, ValueError, "batch_sampler is not supported"),
+        ({"collate_fn": list}, TypeError, "unexpected keyword argument 'collate_fn'"),
+        ({"pin_memory": True}, TypeError, "unexpected keyword argument 'pin_memory'"),
+        ({"no_such": 1}, TypeError, "unexpected keyword argument 'no_such'"),
+        ({"persistent_workers": True}, ValueError, "persistent_workers"),
+        ({"prefetch_factor": 2}, ValueError, "prefetch_factor"),
+        ({"num_workers": -1}, ValueError, "num_workers"),
+        ({"cache": "lots"}, ValueError, "cache must be .*got 'lots'"),
+        ({"cache": -5}, ValueError, "got -5"),
+        ({"cache": float("nan")}, ValueError, "nan"),
+        ({"cache": 1.5}, ValueError, "got 1.5"),
+        ({"cache": True}, TypeError, "got True"),
+        ({"cache_policy": "hot"}, ValueError, "cache_policy must be one of"),
+        ({"cache_policy": 3}, TypeError, "cache_policy must be a name or a function"),
+        ({"prefetch": -1}, ValueError, "prefetch must be at least 0, got -1"),
+        ({"prefetch": 1.5}, TypeError, "prefetch must be an integer, got 1.5"),
+        ({"seed": -1}, ValueError, "seed must be in"),
+        ({"seed": "x"}, TypeError, "seed must be an integer or None, got 'x'"),
+        ({"device": "tpu"}, RuntimeError, "tpu"),
+        pytest.param({"device": "cuda"}, ValueError, "device='cuda' needs a CUDA device", marks=no_cuda),
+        pytest.param({"device": "cuda:7"}, ValueError, "device='cuda:7' needs a CUDA device", marks=no_cuda),
+        pytest.param({"use_uva": True}, ValueError, "use_uva=True needs a CUDA device", marks=no_cuda),
+    ],
+    ids=str,
+)
+def test_bad_arguments(options, error, message):
+    with pytest.raises(error, match=message):
+        ours(make_graph(), IDS, NeighborSampler([2]), **options)
+
+
+@pytest.mark.parametrize("fanouts", [[0], [2, 0], [-2], [2.5]])
+def test_bad_fanouts_are_refused_before_the_first_batch(fanouts):
+    with pytest.raises((ValueError, TypeError), match="fanouts must be"):
+        ours(make_graph(), IDS, NeighborSampler(fanouts))
+
+
+@pytest.mark.parametrize(
+    ("ids", "error", "message"),
+    [
+        (torch.tensor([3, 300]), IndexError, r"indices must be in \[0, 300\), got 300"),
+        (torch.tensor([-1]), IndexError, "got -1"),
+        (torch.zeros(2, 2, dtype=torch.int64), ValueError, r"must be 1-D, got shape \(2, 2\)"),
+        (IDS.int(), dgl.DGLError, "id dtype"),
+        ("abc", AttributeError, "device"),
+        (None, AttributeError, "NoneType"),
+    ],
+)
+def test_bad_indices(ids, error, message):
+    with pytest.raises(error, match=message):
+        ours(make_graph(), ids, NeighborSampler([2]))
+
+
+def test_a_dataset_that_cannot_shuffle():
+    class Fixed:
+        device = torch.device("cpu")
+
+        def __len__(self):
+            return 1
+
+        def __getitem__(self, i):
+            return IDS
+
+    with pytest.raises(AttributeError, match="shuffle"):
+        ours(make_graph(), Fixed(), NeighborSampler([2]), shuffle=True)
+
+
+def test_a_failing_worker_init_fn_reaches_the_reader(no_threads_left):
+    def refuse(worker):
+        raise OSError("no such core")
+
+    loader = ours(make_graph(), IDS, NeighborSampler([2]), num_workers=2, worker_init_fn=refuse)
+    with pytest.raises(OSError, match="no such core"):
+        list(loader)
+
+
+def run(script):
+    return subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=120)
+
+
+def test_no_cuda_call_at_import_construction_or_iteration():
+    done = run("""
+        import torch
+        def forbidden(*args, **kwargs):
+            raise SystemExit("a CUDA call")
+        torch.cuda.init = torch.cuda._lazy_init = torch.cuda.current_device = forbidden
+        import pagraph.dgl, dgl
+        graph = dgl.graph(([0, 1], [1, 2]))
+        graph.ndata["feat"] = torch.ones(3, 2)
+        sampler = dgl.dataloading.NeighborSampler([2], prefetch_node_feats=["feat"])
+        loader = pagraph.dgl.DataLoader(graph, torch.arange(3), sampler)
+        print(len(list(loader)), loader.device)
+    """)
+    assert done.stdout.split() == ["3", "cpu"], done.stderr
+
+
+def test_the_placeholder_for_graphbolt():
+    done = run("""
+        import pagraph.dgl, dgl, sys
+        graphbolt = sys.modules.get("dgl.graphbolt")
+        if type(graphbolt).__name__ != "_Placeholder":
+            raise SystemExit(77)  # this DGL's own GraphBolt loads
+        try:
+            graphbolt.ItemSet
+        except ImportError as error:
+            print(error)
+        try:
+            from dgl.graphbolt import ItemSampler
+        except pagraph.dgl.GraphBoltMissingError as error:
+            print(error)
+        print(hasattr(graphbolt, "__file__"), repr(graphbolt))
+    """)
+    if done.returncode == 77:
+        pytest.skip("this DGL's GraphBolt loads with this torch")
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("dgl.graphbolt.ItemSet needs DGL's GraphBolt binary"), done.stderr
+    assert lines[1].startswith("dgl.graphbolt.ItemSampler needs")
+    assert "for torch" in lines[0] and "everything outside dgl.graphbolt works" in lines[0]
+    assert lines[2].startswith("False")
+
+
+def test_importing_after_dgl_failed_to_import():
+    """A notebook in which ``import dgl`` has just failed must not need a restart."""
+    done = run("""
+        try:
+            import dgl
+            raise SystemExit(77)
+        except (ImportError, FileNotFoundError):
+            pass
+        import pagraph.dgl, dgl
+        print(dgl.graph(([0], [1])).num_edges())
+    """)
+    if done.returncode == 77:
+        pytest.skip("DGL imports without help here")
+    assert done.stdout.strip() == "1", done.stderr
+
+
+def test_dgl_missing_is_one_clear_error():
+    done = run("""
+        import sys
+        class Hide:
+            def find_spec(self, name, path=None, target=None):
+                if name.split(".")[0] == "dgl":
+                    raise ModuleNotFoundError(name)
+        import importlib.util
+        real = importlib.util.find_spec
+        importlib.util.find_spec = lambda name, *a: None if name == "dgl" else real(name, *a)
+        try:
+            import pagraph.dgl
+        except ImportError as error:
+            print(type(error).__name__, error)
+    """)
+    assert done.stdout.startswith("MissingDependencyError pagraph.dgl needs DGL"), done.stderr

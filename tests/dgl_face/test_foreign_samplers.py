@@ -1,0 +1,269 @@
+"""Every other sampler runs its own ``sample``: same structure, lazy columns, errors at their place, one call at a time."""
+
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import pytest
+import torch
+from cases import collect, dgl, edges_of, make_graph, ours, theirs
+
+from pagraph.dgl.sources import native_sampler
+
+pytestmark = pytest.mark.usefixtures("no_threads_left")
+
+d = dgl.dataloading
+
+
+def hetero():
+    graph = dgl.heterograph(
+        {
+            ("user", "follows", "user"): (torch.randint(0, 50, (300,)), torch.randint(0, 50, (300,))),
+            ("user", "buys", "item"): (torch.randint(0, 50, (200,)), torch.randint(0, 30, (200,))),
+            ("item", "bought-by", "user"): (torch.randint(0, 30, (200,)), torch.randint(0, 50, (200,))),
+        },
+        num_nodes_dict={"user": 50, "item": 30},
+    )
+    graph.nodes["user"].data["x"] = torch.randn(50, 4)
+    graph.nodes["item"].data["x"] = torch.randn(30, 7).double()
+    graph.edges["buys"].data["w"] = torch.rand(200)
+    return graph
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_heterographs_with_full_neighbourhoods_equal_dgls(num_workers):
+    graph = hetero()
+    sampler = d.MultiLayerFullNeighborSampler(
+        2,
+        fused=False,
+        prefetch_node_feats={"user": ["x"], "item": ["x"]},
+        prefetch_edge_feats={"buys": ["w"]},
+    )
+    ids = {"user": torch.arange(20), "item": torch.arange(10)}
+    mine = list(ours(graph, ids, sampler, batch_size=8, num_workers=num_workers))
+    for (my_in, my_out, my_blocks), (in_, out, blocks) in zip(
+        mine, collect(theirs(graph, ids, sampler, batch_size=8)), strict=True
+    ):
+        assert list(my_out) == list(out) and list(my_in) == list(in_)
+        for ntype in my_in:
+            assert torch.equal(my_in[ntype].sort().values, in_[ntype].sort().values)
+            assert torch.equal(my_blocks[0].srcnodes[ntype].data["x"], graph.nodes[ntype].data["x"][my_in[ntype]])
+        for my_block, block in zip(my_blocks, blocks, strict=True):
+            assert my_block.canonical_etypes == block.canonical_etypes
+            for etype in block.canonical_etypes:
+                assert torch.equal(
+                    my_block.edges[etype].data[dgl.EID].sort().values,
+                    block.edges[etype].data[dgl.EID].sort().values,
+                )
+            w = my_block.edges["buys"].data
+            assert torch.equal(w["w"], graph.edges["buys"].data["w"][w[dgl.EID]])
+
+
+def make_sampler(name, graph, tmp_path):
+    graph.edata["p"] = torch.rand(graph.num_edges()) + 0.1
+    names = {"prefetch_node_feats": ["feat"], "prefetch_labels": ["label"]}
+    if name == "weighted":
+        return d.NeighborSampler([3, 2], prob="p", **names)
+    if name == "labor":
+        return d.LaborSampler([3, 2], **names)
+    if name == "subclass":
+
+        class Mine(d.NeighborSampler):
+            def sample_blocks(self, g, seeds, exclude_eids=None):
+                return super().sample_blocks(g, seeds, exclude_eids)
+
+        return Mine([3, 2], **names)
+    if name == "shadow":
+        return d.ShaDowKHopSampler([3, 2], prefetch_node_feats=["feat"])
+    if name == "cluster":
+        return d.ClusterGCNSampler(graph, 5, cache_path=str(tmp_path / "c.pkl"), prefetch_ndata=["feat"])
+    return d.SAINTSampler("node", 40, prefetch_ndata=["feat"])
+
+
+# DGL's own ClusterGCNSampler hands tensors to NumPy and leaves a file open.
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings("ignore:__array_wrap__ must accept:DeprecationWarning")
+@pytest.mark.parametrize("name", ["weighted", "labor", "subclass", "shadow", "cluster", "saint"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_values_under_other_samplers(name, workers, tmp_path):
+    graph = dgl.to_bidirected(make_graph(), copy_ndata=True)
+    sampler = make_sampler(name, graph, tmp_path)
+    assert native_sampler(graph, sampler) is None
+    ids = torch.arange(5) if name == "cluster" else torch.arange(60)
+    loader = ours(graph, ids, sampler, batch_size=2 if name == "cluster" else 20, num_workers=workers)
+    batches = list(loader)
+    assert len(batches) == 3
+    for item in batches:
+        if name in ("cluster", "saint"):
+            sub = item
+            assert torch.equal(sub.ndata["feat"], graph.ndata["feat"][sub.ndata[dgl.NID]])
+        elif name == "shadow":
+            input_nodes, _, sub = item
+            assert torch.equal(sub.ndata["feat"], graph.ndata["feat"][input_nodes])
+        else:
+            input_nodes, output_nodes, blocks = item
+            assert torch.equal(blocks[0].srcdata["feat"], graph.ndata["feat"][input_nodes])
+            assert torch.equal(blocks[-1].dstdata["label"], graph.ndata["label"][output_nodes])
+            assert all(dgl.EID in block.edata for block in blocks)
+
+
+def test_link_prediction_through_dgls_sampler():
+    graph = dgl.to_bidirected(make_graph(), copy_ndata=True)
+    inner = d.NeighborSampler([-1], fused=False, prefetch_node_feats=["feat"])
+    sampler = d.as_edge_prediction_sampler(inner, negative_sampler=d.negative_sampler.Uniform(2))
+    eids = torch.arange(30)
+    for batch, reference in zip(
+        ours(graph, eids, sampler, batch_size=10),
+        collect(theirs(graph, eids, sampler, batch_size=10)),
+        strict=True,
+    ):
+        input_nodes, pair, negative, blocks = batch
+        assert torch.equal(pair.edata[dgl.EID], reference[1].edata[dgl.EID])
+        assert negative.num_edges() == 2 * pair.num_edges()
+        assert torch.equal(blocks[0].srcdata["feat"], graph.ndata["feat"][input_nodes])
+        assert len(edges_of(blocks[0])) > 0
+
+
+def test_lazy_features_under_other_names_and_as_leaves():
+    graph = make_graph()
+    extra = torch.randn(graph.num_nodes(), 2)
+
+    class Lazy(d.Sampler):
+        def sample(self, g, indices):
+            sub = dgl.node_subgraph(g, indices)
+            sub.ndata["x"] = dgl.LazyFeature("feat")
+            sub.ndata["y"] = dgl.LazyFeature("label", sub.ndata[dgl.NID].flip(0))
+            return sub, dgl.LazyFeature("extra", indices)
+
+    loader = ours(graph, torch.arange(20), Lazy(), batch_size=10)
+    loader.attach_data("extra", extra)
+    for sub, leaf in loader:
+        ids = sub.ndata[dgl.NID]
+        assert torch.equal(sub.ndata["x"], graph.ndata["feat"][ids])
+        assert torch.equal(sub.ndata["y"], graph.ndata["label"][ids.flip(0)])
+        assert torch.equal(leaf, extra[ids])
+
+
+def test_lazy_features_without_ids_or_column():
+    graph = make_graph()
+
+    class NoIds(d.Sampler):
+        def sample(self, g, indices):
+            fresh = dgl.graph(([0], [1]))
+            fresh.ndata["feat"] = dgl.LazyFeature("feat")
+            return fresh
+
+    with pytest.raises(dgl.DGLError, match="must have ids"):
+        list(ours(graph, torch.arange(3), NoIds()))
+    for sampler in (
+        d.NeighborSampler([2], prefetch_node_feats=["nope"]),
+        d.LaborSampler([2], prefetch_labels=["nope"]),
+    ):
+        with pytest.raises(KeyError, match="nope"):
+            list(ours(graph, torch.arange(3), sampler))
+
+
+class Failing(d.Sampler):
+    """Fails at its third batch."""
+
+    def __init__(self, at=2):
+        self.calls, self.at = 0, at
+
+    def sample(self, g, indices):
+        self.calls += 1
+        if self.calls - 1 == self.at:
+            raise ZeroDivisionError("the sampler's own fault")
+        return indices
+
+
+@pytest.mark.parametrize("workers", [0, 1, 3])
+def test_an_exception_keeps_its_type_and_place_and_the_loader_goes_on(workers):
+    sampler = Failing()
+    loader = ours(make_graph(), torch.arange(20), sampler, batch_size=4, num_workers=workers)
+    got = []
+    with pytest.raises(ZeroDivisionError, match="own fault"):
+        for batch in loader:
+            got.append(batch.tolist())
+    assert got == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert len(list(loader)) == 5
+
+
+def test_one_call_at_a_time_over_all_loaders_of_a_sampler():
+    class Jealous(d.Sampler):
+        def __init__(self):
+            self.inside, self.worst = 0, 0
+
+        def sample(self, g, indices):
+            self.inside += 1
+            self.worst = max(self.worst, self.inside)
+            time.sleep(0.002)
+            self.inside -= 1
+            return indices
+
+    graph, sampler = make_graph(), Jealous()
+    loaders = [ours(graph, torch.arange(40), sampler, batch_size=2, num_workers=3) for _ in range(2)]
+    threads = [threading.Thread(target=lambda it=loader: list(it)) for loader in loaders]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sampler.worst == 1
+
+
+def test_without_workers_a_users_sampler_stays_in_the_callers_thread():
+    names = []
+
+    class Who(d.Sampler):
+        def sample(self, g, indices):
+            names.append(threading.current_thread())
+            return indices
+
+    list(ours(make_graph(), torch.arange(6), Who(), batch_size=2))
+    assert set(names) == {threading.current_thread()}
+
+
+def test_any_object_with_a_device_can_be_the_graph():
+    class Table:
+        device = torch.device("cpu")
+
+    class Squares(d.Sampler):
+        def sample(self, g, indices):
+            return indices, indices**2
+
+    batches = list(ours(Table(), torch.arange(5), Squares(), batch_size=2))
+    assert [b[1].tolist() for b in batches] == [[0, 1], [4, 9], [16]]
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        "break",
+        "raise SystemExit(0)",
+        "del loader; break",
+        "import os, signal; os.kill(os.getpid(), signal.SIGINT)",
+    ],
+)
+def test_nothing_is_left_behind_when_the_program_ends_in_the_middle(ending):
+    script = textwrap.dedent(f"""
+        import warnings; warnings.simplefilter("ignore")
+        import pagraph.dgl, dgl, torch, threading
+        g = dgl.graph((torch.randint(0, 1000, (20000,)), torch.randint(0, 1000, (20000,))))
+        loader = pagraph.dgl.DataLoader(
+            g, torch.arange(1000), dgl.dataloading.NeighborSampler([5, 5]), batch_size=4, num_workers=2
+        )
+        try:
+            for i, batch in enumerate(loader):
+                if i == 3:
+                    {ending}
+        except KeyboardInterrupt:
+            print("interrupted")
+        del batch
+        print([t.name for t in threading.enumerate() if t.name.startswith("pagraph")])
+    """)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    if ending != "raise SystemExit(0)":
+        assert done.stdout.splitlines()[-1] == "[]"

@@ -1,0 +1,188 @@
+"""Epochs of the core loader: determinism, resuming in the middle, statistics, arguments."""
+
+import io
+
+import numpy as np
+import pytest
+import torch
+
+from pagraph import Graph, Loader, NeighborSampler
+from pagraph.pipeline import PipelineOptions
+
+pytestmark = pytest.mark.usefixtures("no_threads_left")
+
+
+def make_graph(n=200, m=2000):
+    rng = np.random.default_rng(0)
+    graph = Graph.from_coo(rng.integers(0, n, m), rng.integers(0, n, m), n)
+    graph.set_field("feat", torch.randn(n, 8))
+    graph.set_field("label", torch.arange(n) % 7)
+    return graph
+
+
+def make_loader(graph, **options):
+    defaults = dict(fields=["feat"], labels=["label"], batch_size=16, shuffle=True)
+    return Loader(graph, torch.arange(100), NeighborSampler([4, 3]), **(defaults | options))
+
+
+def bits(batch):
+    blocks = [(b.indptr.tolist(), b.indices.tolist(), b.positions.tolist(), b.src_nodes.tolist()) for b in batch.blocks]
+    return (
+        batch.output_nodes.tolist(),
+        blocks,
+        batch.features["feat"].tolist(),
+        batch.labels["label"].tolist(),
+    )
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2, 8])
+@pytest.mark.parametrize("prefetch", [0, 1, 5])
+def test_same_bits_for_any_workers_and_depth(workers, prefetch):
+    graph = make_graph()
+    plain = make_loader(graph, seed=3, prefetch=0)
+    expected = [bits(b) for _ in range(2) for b in plain]
+    loader = make_loader(graph, seed=3, num_workers=workers, prefetch=prefetch)
+    assert [bits(b) for _ in range(2) for b in loader] == expected
+
+
+def test_rows_and_labels_belong_to_their_nodes():
+    graph = make_graph()
+    for batch in make_loader(graph):
+        assert torch.equal(batch.features["feat"], graph.ndata["feat"][batch.input_nodes])
+        assert torch.equal(batch.labels["label"], graph.ndata["label"][batch.output_nodes])
+        assert torch.equal(batch.blocks[-1].dst_nodes, batch.output_nodes)
+
+
+@pytest.mark.parametrize("seed", [None, 4])
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("at", [0, 1, 5, 7])
+@pytest.mark.parametrize("prefetch", [0, 3])
+def test_resuming_gives_the_batches_that_would_have_come(seed, shuffle, at, prefetch):
+    graph = make_graph()
+    loader = make_loader(graph, seed=seed, shuffle=shuffle, prefetch=prefetch, num_workers=2)
+    list(loader)  # epoch 0, so that the state is of a later one
+    batches = iter(loader)
+    for _ in range(at):
+        next(batches)
+    file = io.BytesIO()
+    torch.save(loader.state_dict(), file)
+    rest = [bits(b) for b in batches]
+    file.seek(0)
+    resumed = make_loader(graph, seed=seed, shuffle=shuffle, prefetch=1)
+    resumed.load_state_dict(torch.load(file, weights_only=True))
+    assert resumed.state_dict()["batch"] == (at if at < 7 else 0)
+    if at < 7:
+        assert [bits(b) for b in resumed] == rest
+    if seed is not None:  # and the epochs after it
+        assert [bits(b) for b in resumed] == [bits(b) for b in loader]
+
+
+def test_a_state_before_the_first_epoch_and_of_a_finished_one():
+    graph = make_graph()
+    loader = make_loader(graph, seed=1)
+    assert (loader.state_dict()["epoch"], loader.state_dict()["batch"]) == (0, 0)
+    list(loader)
+    assert (loader.state_dict()["epoch"], loader.state_dict()["batch"]) == (1, 0)
+    second = [bits(b) for b in loader]
+    resumed = make_loader(graph, seed=1)
+    resumed.load_state_dict({**loader.state_dict(), "epoch": 1})
+    assert [bits(b) for b in resumed] == second
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"seed": 9}, r"state\['seed'\] must be 1"),
+        ({"batches": 3}, r"state\['batches'\] must be 7"),
+        ({"version": 0}, "version"),
+        ({"batch": 8}, r"batch in \[0, 7\], got batch 8"),
+        ({"epoch": -1}, "epoch -1"),
+    ],
+)
+def test_states_of_other_loaders_are_refused(change, message):
+    loader = make_loader(make_graph(), seed=1)
+    with pytest.raises(ValueError, match=message):
+        loader.load_state_dict({**loader.state_dict(), **change})
+    with pytest.raises(ValueError, match="must be"):
+        loader.load_state_dict({})
+    assert len(list(loader)) == 7
+
+
+def test_statistics_by_epoch_and_in_total():
+    graph = make_graph()
+    loader = make_loader(graph, seed=0, num_workers=2)
+    edges, rows = [], []
+    for _ in range(2):
+        batches = list(loader)
+        edges.append(sum(block.num_edges for batch in batches for block in batch.blocks))
+        rows.append(sum(len(batch.input_nodes) for batch in batches))
+    for epoch, e, r in zip(loader.stats.epochs, edges, rows, strict=True):
+        assert epoch.batches == 7
+        assert epoch.counts == {"seeds": 100, "edges": e, "input_nodes": r}
+        assert epoch.reads.fields["feat"].asked == r and epoch.reads.fields["label"].asked == 100
+        assert epoch.reads.fields["feat"].nbytes == {"host": r * 32}
+        assert {"sampling", "fetching", "building", "waiting"} <= set(epoch.seconds)
+        assert all(seconds > 0 for seconds in epoch.seconds.values())
+        assert epoch.loading_seconds == epoch.seconds["waiting"]
+    total = loader.stats.total
+    assert total.batches == 14 and total.counts["edges"] == sum(edges)
+    assert total.reads.fields["feat"].asked == sum(rows)
+    assert loader.stats.total == total  # reading never resets
+    assert [e.epoch for e in loader.stats.epochs] == [0, 1]
+    table = str(loader.stats)
+    assert "epoch" in table and "total" in table and "feat" in table and f"{sum(edges):,}" in table
+
+
+def test_an_abandoned_epoch_counts_what_was_delivered():
+    loader = make_loader(make_graph(), seed=0, prefetch=3)
+    for i, _ in enumerate(loader):
+        if i == 1:
+            break
+    assert loader.stats.epochs[0].batches == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"batch_size": 0}, ValueError, "batch_size"),
+        ({"fields": ["x"]}, KeyError, "fields must be among .*feat.*, got 'x'"),
+        ({"num_workers": -1}, ValueError, "workers must be at least 0, got -1"),
+        ({"prefetch": True}, TypeError, "prefetch must be an integer, got True"),
+        ({"cache": "lots"}, ValueError, "lots"),
+        ({"device": "cuda:99"}, ValueError, "cuda:99"),
+    ],
+)
+def test_bad_arguments(options, error, message):
+    with pytest.raises(error, match=message):
+        make_loader(make_graph(), **options)
+
+
+@pytest.mark.parametrize(
+    ("seeds", "error"),
+    [
+        (torch.tensor([200]), IndexError),
+        (torch.tensor([-1]), IndexError),
+        (torch.tensor([0.5]), TypeError),
+        ([1, 2], TypeError),
+        (torch.zeros(1, 1, dtype=torch.int64), ValueError),
+    ],
+)
+def test_bad_seeds(seeds, error):
+    with pytest.raises(error, match="seeds must be"):
+        Loader(make_graph(), seeds, NeighborSampler([2]))
+
+
+def test_pipeline_options():
+    assert PipelineOptions(3, 2).threads == 3 and PipelineOptions(3, 2).max_batches == 6
+    assert PipelineOptions(3, 0).threads == 0
+    assert PipelineOptions(0, 1).threads >= 1
+
+
+def test_an_error_in_a_worker_reaches_the_loop_and_the_loader_goes_on():
+    graph = make_graph()
+    loader = make_loader(graph, num_workers=2)
+    saved = graph.ndata.pop("feat")
+    with pytest.raises(KeyError, match="feat"):
+        list(loader)
+    graph.set_field("feat", saved)
+    assert len(list(loader)) == 7
