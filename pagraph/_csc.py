@@ -33,7 +33,7 @@ def expand_indptr(indptr, out):  # type: ignore[no-untyped-def]
 @kernel
 def is_sorted(values):  # type: ignore[no-untyped-def]
     """Whether ``values`` never decreases."""
-    for i in range(1, len(values)):
+    for i in range(1, len(values)):  # noqa: SIM110 (numba compiles the loop, not the generator)
         if values[i] < values[i - 1]:
             return False
     return True

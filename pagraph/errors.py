@@ -7,7 +7,7 @@ Our exception hierarchy::
     |-- MissingDependencyError (ImportError)   an optional package is needed and absent
     `-- PipelineError (RuntimeError)           the loader was used in a way it cannot serve
 
-Wrong arguments raise plain ``ValueError``, ``TypeError`` or ``IndexError`` that name the argument, the rule and the value.
+Wrong arguments raise plain ``ValueError``, ``TypeError`` or ``IndexError`` that name argument, rule and value.
 """
 
 

@@ -31,8 +31,8 @@ __all__ = ["Loader"]
 class Loader:
     """Iterates over mini-batches of a homogeneous graph; each ``iter()`` is an epoch.
 
-    Seeds, sampling, feature fetch and delivery run as stages, ``prefetch`` batches ahead of the reader. For one ``seed``
-    every batch is bit-identical whatever ``num_workers`` and ``prefetch`` are.
+    Seeds, sampling, feature fetch and delivery run as stages, ``prefetch`` batches ahead of the reader. For one
+    ``seed`` every batch is bit-identical whatever ``num_workers`` and ``prefetch`` are.
 
     Args:
         graph: A homogeneous graph.

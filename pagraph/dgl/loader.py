@@ -246,7 +246,7 @@ class _Engine:
         return native_sampler(self._graph, self._sampler) if self._seeds_native else None
 
     def _options(self) -> PipelineOptions:
-        """A sampler of the user's own stays in the reader's thread, with its random state, unless workers are asked for."""
+        """A user's own sampler stays in the reader's thread, with its random state, unless workers are asked for."""
         if self._native() is None and self._loader_options.workers == 0:
             return PipelineOptions(0, 0)
         return self._loader_options

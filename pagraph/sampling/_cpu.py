@@ -42,7 +42,7 @@ def draw_below(base, j, bound):  # type: ignore[no-untyped-def]
 
 @kernel
 def measure(indptr, num_edges, frontier, fanout, replace, starts, degrees, out_indptr):  # type: ignore[no-untyped-def]
-    """Degree and number of draws of each frontier vertex; returns the total, or ``-1 - i`` where vertex ``i`` is bad."""
+    """Degree and number of draws of each frontier vertex; returns the total, or ``-1 - i`` if vertex ``i`` is bad."""
     n = len(frontier)
     num_dst = len(indptr) - 1
     out_indptr[0] = 0

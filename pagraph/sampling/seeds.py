@@ -116,10 +116,7 @@ class SeedOrder:
         """Batch ``index`` of a planned epoch; its seeds are a copy."""
         begin = index * self.batch_size
         stop = min(begin + self.batch_size, self.num_seeds)
-        if plan.permutation is None:
-            rows = torch.arange(begin, stop)
-        else:
-            rows = plan.permutation[begin:stop]
+        rows = torch.arange(begin, stop) if plan.permutation is None else plan.permutation[begin:stop]
         if self._part is not None:
             rows = self._part[rows]
         return Ticket(plan.epoch, index, derive_key(plan.key, index), self._gather(rows))

@@ -13,6 +13,11 @@ from pagraph.dgl import DataLoader
 pytestmark = pytest.mark.usefixtures("no_threads_left")
 
 NeighborSampler = dgl.dataloading.NeighborSampler
+COMPARED_ATTRIBUTES = [
+    *("graph", "graph_sampler", "device", "use_ddp", "ddp_seed", "shuffle", "drop_last", "use_uva", "batch_size"),
+    *("use_prefetch_thread", "pin_prefetcher", "use_alternate_streams", "num_workers", "other_storages"),
+    "cpu_affinity_enabled",
+]
 
 
 def outputs(loader):
@@ -234,7 +239,7 @@ def test_attributes_that_users_and_lightning_read():
     loader = ours(graph, ids, sampler, batch_size=4, shuffle=True, drop_last=True)
     reference = theirs(graph, ids, sampler, batch_size=4, shuffle=True, drop_last=True)
     assert isinstance(loader, torch.utils.data.DataLoader)
-    for name in ["graph", "graph_sampler", "device", "use_ddp", "ddp_seed", "shuffle", "drop_last", "use_uva", "use_prefetch_thread", "pin_prefetcher", "use_alternate_streams", "batch_size", "num_workers", "other_storages", "cpu_affinity_enabled"]:
+    for name in COMPARED_ATTRIBUTES:
         assert getattr(loader, name) == getattr(reference, name), name
     assert loader.indices is ids and loader.batch_size is None
     assert isinstance(loader.collate_fn, dgl.dataloading.dataloader.CollateWrapper)

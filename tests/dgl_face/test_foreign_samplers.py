@@ -1,4 +1,4 @@
-"""Every other sampler runs its own ``sample``: same structure, lazy columns, errors at their place, one call at a time."""
+"""Every other sampler runs its own ``sample``: same structure, lazy columns, errors in place, one call at a time."""
 
 import subprocess
 import sys

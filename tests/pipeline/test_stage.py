@@ -67,10 +67,7 @@ def test_an_exception_comes_at_its_place_with_its_traceback(where):
             raise KeyError("five")
         return x
 
-    if where == "work":
-        reading = stage(range(20), explode)
-    else:
-        reading = stage(explode(x) for x in range(20))
+    reading = stage(range(20), explode) if where == "work" else stage(explode(x) for x in range(20))
     assert [next(reading) for _ in range(5)] == [0, 1, 2, 3, 4]
     with pytest.raises(KeyError, match="five") as caught:
         next(reading)
