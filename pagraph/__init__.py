@@ -8,8 +8,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .csc import CSC
     from .errors import FormatError, MissingDependencyError, PaGraphError, PipelineError
-    from .graph import CSC, Graph
+    from .graph import Graph
     from .loader import Loader
     from .minibatch import Block, MiniBatch
     from .sampling import NeighborSampler
@@ -18,7 +19,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Block": "minibatch",
-    "CSC": "graph",
+    "CSC": "csc",
     "FormatError": "errors",
     "Graph": "graph",
     "Loader": "loader",

@@ -11,7 +11,7 @@ _WILL_NEED = 3  # MADV_WILLNEED, the same number on every system that has it
 
 @kernel
 def count_cold(base, stride, limit, page, slots, num_cached, ids, samples, state):  # type: ignore[no-untyped-def]
-    """How many of ``samples`` evenly spaced rows of ``ids`` are neither in the cache nor on a page in memory."""
+    """How many of ``samples`` evenly spaced ``ids`` are neither in the cache nor on a page in memory."""
     cold = 0
     step = max(1, len(ids) // samples)
     for i in range(0, len(ids), step):
