@@ -1,0 +1,192 @@
+"""Features on disk: the loader with a RAM cache of some of their rows against the same loader without it.
+
+Both read one ``.npy`` file through a memory map, each time with the page cache cold: the mapping is closed (or its
+pages are unmapped), the file is synced and dropped with ``POSIX_FADV_DONTNEED``, and ``mincore`` on a fresh mapping
+must then find less than 1 % of it in memory, else the run stops.
+
+Two situations are measured, ours and the peer in turn:
+
+* ``epoch``: cold when the epoch begins. Filling the cache is part of the time. The system keeps what was read, so this
+  is the case of a file that fits into memory.
+* ``batch``: cold again before every batch, which stands for a file much larger than memory. The cache is filled before
+  (its time is given on its own); batches are prepared when they are asked for, so that none is read ahead.
+
+Run: ``python benchmarks/disk_cache.py`` (about 5 minutes; needs 1.3 GiB in the temporary folder).
+"""
+
+import argparse
+import ctypes
+import json
+import mmap
+import os
+import platform
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from pagraph import Loader, NeighborSampler, __version__
+from pagraph.datasets import rmat
+from pagraph.mapped import map_npy
+
+LIBC = ctypes.CDLL(None, use_errno=True)
+MADV_DONTNEED = 4
+
+
+def resident_share(path):
+    """The share of a file's pages that are in memory, by mincore on a mapping of its own."""
+    size = os.path.getsize(path)
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as memory:
+        view = np.frombuffer(memory, dtype=np.uint8)
+        pages = (ctypes.c_ubyte * (-(-size // mmap.PAGESIZE)))()
+        address, length = ctypes.c_void_p(view.ctypes.data), ctypes.c_size_t(size)
+        if LIBC.mincore(address, length, pages) != 0:
+            raise OSError(ctypes.get_errno(), "mincore failed")
+        del view
+        return float(np.mean(np.frombuffer(pages, dtype=np.uint8) & 1))
+
+
+def make_cold(path, tensor=None):
+    """Drop a file from the page cache; pages that ``tensor`` has mapped are unmapped first (it was never written)."""
+    if tensor is not None:
+        start = tensor.data_ptr() // mmap.PAGESIZE * mmap.PAGESIZE
+        length = tensor.data_ptr() + tensor.nbytes - start
+        if LIBC.madvise(ctypes.c_void_p(start), ctypes.c_size_t(length), MADV_DONTNEED) != 0:
+            raise OSError(ctypes.get_errno(), "madvise failed")
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    share = resident_share(path)
+    if share >= 0.01:
+        raise RuntimeError(f"{path} must be out of the page cache, got {share:.1%} of it in memory")
+
+
+def disk_bytes():
+    """Bytes that this process had read from disks."""
+    for line in Path("/proc/self/io").read_text().splitlines():
+        if line.startswith("read_bytes:"):
+            return int(line.split()[1])
+    return 0
+
+
+def make_loader(graph, seeds, options, cache, prefetch):
+    return Loader(
+        graph,
+        seeds,
+        NeighborSampler([int(n) for n in options.fanout.split(",")]),
+        fields=["feat"],
+        batch_size=options.batch_size,
+        cache=cache,
+        num_workers=options.workers,
+        prefetch=prefetch,
+        seed=0,
+    )
+
+
+def run_epoch(graph, path, seeds, options, cache):
+    """Seconds of an epoch that begins cold, the filling of the cache included."""
+    make_cold(path)
+    graph.set_field("feat", map_npy(path, random_access=True))
+    loader = make_loader(graph, seeds, options, cache, prefetch=2)
+    before, begin = disk_bytes(), time.perf_counter()
+    total = sum(float(batch.features["feat"][:, 0].sum()) for batch in loader)
+    seconds = time.perf_counter() - begin
+    result = {
+        "seconds": seconds,
+        "read_bytes": disk_bytes() - before,
+        "hit_rate": loader.stats.total.hit_rate,
+    }
+    graph.ndata.pop("feat")
+    return result, total
+
+
+def run_batches(graph, path, seeds, options, cache):
+    """Seconds of an epoch's batches, each of which begins cold; filling the cache is timed apart."""
+    make_cold(path)
+    tensor = map_npy(path, random_access=True)
+    graph.set_field("feat", tensor)
+    loader = make_loader(graph, seeds, options, cache, prefetch=0)
+    begin = time.perf_counter()
+    batches = iter(loader)
+    result = {"fill_seconds": time.perf_counter() - begin, "seconds": 0.0, "read_bytes": 0}
+    total = 0.0
+    for _ in range(len(loader)):
+        make_cold(path, tensor)
+        before, begin = disk_bytes(), time.perf_counter()
+        batch = next(batches)
+        result["seconds"] += time.perf_counter() - begin
+        result["read_bytes"] += disk_bytes() - before
+        total += float(batch.features["feat"][:, 0].sum())
+    result["hit_rate"] = loader.stats.total.hit_rate
+    graph.ndata.pop("feat")
+    return result, total
+
+
+def write_features(path, num_rows, width):
+    """A ``.npy`` file of random float32, written in pieces so that it never is in memory as a whole."""
+    generator = np.random.default_rng(0)
+    array = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(num_rows, width))
+    for start in range(0, num_rows, 1 << 16):
+        stop = min(num_rows, start + (1 << 16))
+        array[start:stop] = generator.random((stop - start, width), dtype=np.float32)
+    array.flush()
+
+
+def measure(run, graph, path, options):
+    """Runs the peer and ours in turn; returns the raw results, medians and the ratio of medians."""
+    generator = torch.Generator().manual_seed(0)
+    raw = {"without_cache": [], "with_cache": []}
+    for _ in range(options.repeats):
+        seeds = torch.randperm(graph.num_nodes, generator=generator)[: options.batches * options.batch_size]
+        totals = []
+        for name, cache in (("without_cache", 0), ("with_cache", options.cache)):
+            result, total = run(graph, path, seeds, options, cache)
+            raw[name].append(result)
+            totals.append(total)
+            print(f"  {name:14s}", {key: round(value, 3) for key, value in result.items()}, flush=True)
+        if totals[0] != totals[1]:
+            raise RuntimeError(f"both must read the same values, got sums {totals}")
+    medians = {name: statistics.median(r["seconds"] for r in runs) for name, runs in raw.items()}
+    return {"raw": raw, "median_seconds": medians, "ratio": medians["without_cache"] / medians["with_cache"]}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--scale", type=int, default=20)
+    parser.add_argument("--num-edges", type=int, default=10_000_000)
+    parser.add_argument("--width", type=int, default=256, help="float32 columns; 256 make 1 GiB at scale 20")
+    parser.add_argument("--fanout", default="15,10,5")
+    parser.add_argument("--batch-size", type=int, default=1000)
+    parser.add_argument("--batches", type=int, default=20)
+    parser.add_argument("--cache", default="10%")
+    parser.add_argument("--workers", type=int, default=0)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--folder", default=None, help="where the file is made; must be on a disk")
+    parser.add_argument("--out", default=str(Path(__file__).parent / "results" / "disk_cache.json"))
+    options = parser.parse_args()
+    graph = rmat(options.scale, num_edges=options.num_edges, undirected=True, seed=0)
+    report = {
+        "benchmark": "disk_cache",
+        "settings": {k: v for k, v in vars(options).items() if k not in ("out", "folder")},
+        "machine": {"processor": platform.processor() or platform.machine(), "cpus": os.cpu_count()},
+        "versions": {"pagraph": __version__, "torch": torch.__version__, "linux": platform.release()},
+    }
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        path = os.path.join(folder, "feat.npy")
+        write_features(path, graph.num_nodes, options.width)
+        report["file_bytes"] = os.path.getsize(path)
+        warm_seeds = torch.arange(options.batch_size)
+        for cache in (0, options.cache):  # compiles the kernels
+            run_epoch(graph, path, warm_seeds, options, cache)
+        for name, run in (("epoch", run_epoch), ("batch", run_batches)):
+            print(name)
+            report[name] = measure(run, graph, path, options)
+            print(f"  ratio {report[name]['ratio']:.2f} (without / with the cache)")
+    Path(options.out).write_text(json.dumps(report, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

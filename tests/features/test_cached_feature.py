@@ -1,0 +1,141 @@
+"""The two ways to put cached and missing rows together."""
+
+import numpy as np
+import pytest
+import torch
+
+from pagraph.cache import FeatureCache
+from pagraph.cache.store import slots_for
+from pagraph.features import CachedFeature, HostFeature
+
+CPU = torch.device("cpu")
+
+
+class Rows:
+    """A feature that is no HostFeature, so that ids are split: the way of other devices, run on this one."""
+
+    tier = "host"
+    device = CPU
+
+    def __init__(self, tensor):
+        self._source = HostFeature(tensor)
+        self.num_rows, self.row_shape = self._source.num_rows, self._source.row_shape
+        self.dtype, self.row_bytes = self._source.dtype, self._source.row_bytes
+        self.asked = []
+
+    def read(self, ids, out=None):
+        self.asked.append(ids.clone())
+        return self._source.read(ids, out)
+
+
+def cached(source, chosen, num_nodes=None):
+    num_nodes = source.num_rows if num_nodes is None else num_nodes
+    cache = FeatureCache.fill(source, torch.as_tensor(chosen).long(), device=CPU, num_nodes=num_nodes)
+    return CachedFeature(source, cache)
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.bfloat16, torch.bool, torch.uint16, torch.complex64, torch.float8_e5m2], ids=str
+)
+@pytest.mark.parametrize("shape", [(), (5,), (2, 3), (0,)], ids=str)
+@pytest.mark.parametrize("count", [0, 1, 13, 40])
+@pytest.mark.parametrize("id_dtype", [torch.int32, torch.int64], ids=str)
+def test_both_ways_give_the_same_rows_and_hits(dtype, shape, count, id_dtype):
+    raw = torch.arange(40 * int(np.prod(shape))) % 120
+    tensor = raw.view(40, *shape).to(torch.float32).to(dtype)
+    chosen = torch.randperm(40, generator=torch.Generator().manual_seed(3))[:count]
+    ids = torch.randint(0, 40, (100,), generator=torch.Generator().manual_seed(4)).to(id_dtype)
+    near, near_hits = cached(HostFeature(tensor), chosen).read_counted(ids)
+    split, split_hits = cached(Rows(tensor), chosen).read_counted(ids)
+    assert near_hits == split_hits == int(torch.isin(ids, chosen).sum())
+    for rows in (near, split):
+        assert rows.dtype == dtype and rows.shape == (100, *shape)
+        assert rows.tolist() == tensor[ids.long()].tolist()
+
+
+def test_only_misses_are_asked_for():
+    source = Rows(torch.arange(10.0))
+    feature = cached(source, [4, 2])
+    source.asked.clear()
+    assert feature.read(torch.tensor([2, 9, 4, 0, 9])).tolist() == [2, 9, 4, 0, 9]
+    assert [ids.tolist() for ids in source.asked] == [[9, 0, 9]]
+
+
+def test_with_all_rows_cached_the_source_is_not_read():
+    tensor = torch.arange(10.0)
+    feature = cached(HostFeature(tensor), torch.randperm(10))
+    expected = tensor.clone()
+    tensor.fill_(-1)
+    rows, hits = feature.read_counted(torch.arange(10))
+    assert torch.equal(rows, expected) and hits == 10
+
+
+def test_writes_into_out():
+    tensor, ids = torch.randn(8, 3), torch.tensor([7, 1, 2])
+    for source in (HostFeature(tensor), Rows(tensor)):
+        out = torch.zeros(5, 3)
+        rows = cached(source, [1, 2]).read(ids, out[1:4])
+        assert torch.equal(out[1:4], tensor[ids]) and rows.data_ptr() == out[1:4].data_ptr()
+        assert not out[[0, 4]].any()
+        with pytest.raises(ValueError, match="out must have shape"):
+            cached(source, [1, 2]).read(ids, torch.zeros(2, 3))
+
+
+@pytest.mark.parametrize("bad", [-1, 8, 2**33])
+def test_bad_ids_on_both_ways(bad):
+    for source in (HostFeature(torch.randn(8, 3)), Rows(torch.randn(8, 3))):
+        with pytest.raises(IndexError, match=rf"ids must be in \[0, 8\), got {bad} at position 2"):
+            cached(source, [1, 2]).read(torch.tensor([1, 5, bad, 9]))
+
+
+def test_strided_source_falls_back_and_is_right():
+    tensor = torch.randn(6, 9).t()
+    ids = torch.tensor([8, 0, 4, 4])
+    rows, hits = cached(HostFeature(tensor), [4]).read_counted(ids)
+    assert torch.equal(rows, tensor[ids]) and hits == 2
+
+
+def test_table_may_list_more_rows_than_are_cached():
+    source = HostFeature(torch.arange(6.0))
+    slots = slots_for(torch.tensor([5, 3, 1]), 6)
+    cache = FeatureCache(torch.tensor([50.0, 30.0]), slots)
+    rows, hits = CachedFeature(source, cache).read_counted(torch.tensor([1, 3, 5, 0]))
+    assert rows.tolist() == [1, 30, 50, 0] and hits == 2
+
+
+def test_table_may_be_shorter_than_the_source():
+    source = HostFeature(torch.arange(6.0))
+    cache = FeatureCache(torch.tensor([10.0]), torch.tensor([-1, 0], dtype=torch.int32))
+    for fallback in (source, Rows(torch.arange(6.0))):
+        rows, hits = CachedFeature(fallback, cache).read_counted(torch.tensor([1, 5, 0]))
+        assert rows.tolist() == [10, 5, 0] and hits == 1
+
+
+def test_rows_of_another_shape_or_dtype_are_refused():
+    cache = FeatureCache.fill(HostFeature(torch.zeros(5, 2)), torch.arange(2), device=CPU, num_nodes=5)
+    with pytest.raises(ValueError, match=r"cache must hold rows of shape \(3,\) and dtype torch.float32, got \(2,\)"):
+        CachedFeature(HostFeature(torch.zeros(5, 3)), cache)
+    with pytest.raises(ValueError, match="got .* and torch.float32"):
+        CachedFeature(HostFeature(torch.zeros(5, 2).double()), cache)
+
+
+def test_says_what_it_holds():
+    feature = cached(HostFeature(torch.zeros(5, 2)), [1])
+    assert (feature.num_rows, feature.row_shape, feature.dtype) == (5, (2,), torch.float32)
+    assert (feature.row_bytes, feature.device, feature.tier) == (8, CPU, "host")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.bool, torch.int64, torch.uint16], ids=str)
+@pytest.mark.parametrize("count", [0, 7, 40])
+def test_cache_on_a_gpu(dtype, count):
+    device = torch.device("cuda", torch.cuda.current_device())
+    tensor = (torch.arange(200) % 120).view(40, 5).to(torch.float32).to(dtype)
+    source = HostFeature(tensor)
+    chosen = torch.randperm(40)[:count]
+    feature = CachedFeature(source, FeatureCache.fill(source, chosen, device=device, num_nodes=40))
+    ids = torch.randint(0, 40, (100,))
+    rows, hits = feature.read_counted(ids)
+    assert rows.device == device and hits == int(torch.isin(ids, chosen).sum())
+    assert rows.cpu().tolist() == tensor[ids].tolist()

@@ -1,0 +1,204 @@
+"""Rows by id against torch's own indexing: every dtype, shape, layout and kind of ids."""
+
+import itertools
+import threading
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pagraph.cache import FeatureCache
+from pagraph.features import CachedFeature, HostFeature
+
+CPU = torch.device("cpu")
+DTYPES = [
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+    torch.uint8,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.uint16,
+    torch.uint64,
+    torch.bool,
+    torch.complex64,
+    torch.complex128,
+    torch.float8_e5m2,
+]
+SHAPES = [(), (1,), (3,), (17,), (128,), (2, 3), (4, 1, 5)]
+
+
+def random_tensor(shape, dtype, seed=0):
+    """Random bits; read back as bytes, so that NaN equals NaN."""
+    generator = torch.Generator().manual_seed(seed)
+    size = torch.empty(shape, dtype=dtype).nbytes
+    raw = torch.randint(0, 256, (size,), dtype=torch.uint8, generator=generator)
+    if dtype == torch.bool:
+        raw = raw % 2
+    return raw.view(dtype).view(shape) if size else torch.empty(shape, dtype=dtype)
+
+
+def as_bytes(tensor):
+    return tensor.contiguous().view(-1).view(torch.uint8) if tensor.numel() else torch.empty(0).byte()
+
+
+def same(left, right):
+    return left.shape == right.shape and left.dtype == right.dtype and torch.equal(as_bytes(left), as_bytes(right))
+
+
+def picked(tensor, ids):
+    """The reference: plain indexing of the bytes of each row."""
+    rows = tensor.contiguous().view(tensor.shape[0], -1).view(torch.uint8)
+    return rows[ids.long()].reshape(-1).view(tensor.dtype).view(len(ids), *tensor.shape[1:])
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_read_equals_indexing_for_every_dtype_and_shape(dtype, shape):
+    tensor = random_tensor((50, *shape), dtype)
+    ids = torch.randint(0, 50, (200,), generator=torch.Generator().manual_seed(1))
+    rows = HostFeature(tensor).read(ids)
+    assert same(rows, picked(tensor, ids))
+    assert rows.is_contiguous() and rows.device == CPU
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("count", [0, 1, 20, 50])
+def test_cached_read_equals_indexing_and_counts_hits(dtype, shape, count):
+    tensor = random_tensor((50, *shape), dtype)
+    source = HostFeature(tensor)
+    chosen = torch.randperm(50, generator=torch.Generator().manual_seed(2))[:count]
+    feature = CachedFeature(source, FeatureCache.fill(source, chosen, device=CPU, num_nodes=50))
+    ids = torch.randint(0, 50, (200,), generator=torch.Generator().manual_seed(1))
+    rows, hits = feature.read_counted(ids)
+    assert same(rows, picked(tensor, ids))
+    assert hits == int(torch.isin(ids, chosen).sum())
+
+
+@pytest.mark.parametrize("id_dtype", [torch.int32, torch.int64])
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_read_equals_index_select(id_dtype, data):
+    num_rows = data.draw(st.integers(1, 40))
+    shape = data.draw(st.lists(st.integers(0, 6), max_size=3))
+    dtype = data.draw(st.sampled_from([torch.float32, torch.int64, torch.uint8, torch.bfloat16]))
+    ids = torch.tensor(data.draw(st.lists(st.integers(0, num_rows - 1), max_size=80)), dtype=id_dtype)
+    tensor = (torch.arange(num_rows * int(np.prod(shape))) % 251).view(num_rows, *shape).to(dtype)
+    chosen = torch.tensor(data.draw(st.lists(st.integers(0, num_rows - 1), unique=True)), dtype=torch.int64)
+    source = HostFeature(tensor)
+    cached = CachedFeature(source, FeatureCache.fill(source, chosen, device=CPU, num_nodes=num_rows))
+    expected = tensor.index_select(0, ids)
+    assert torch.equal(source.read(ids), expected)
+    assert torch.equal(cached.read(ids), expected)
+
+
+def layouts():
+    base = torch.arange(240).view(20, 12)
+    yield "column slice", base[:, 3:7]
+    yield "every second row", base[::2]
+    yield "rows from 5", base[5:]
+    yield "transposed", base.t()
+    yield "every second column", base[:, ::2]
+    yield "expanded rows", torch.arange(4).expand(20, 4)
+    yield "expanded columns", torch.arange(20).view(20, 1).expand(20, 5)
+    yield "inner transposed", torch.arange(120).view(10, 3, 4).transpose(1, 2)
+    yield "one row", base[:1]
+    yield "overlapping", torch.arange(30).as_strided((10, 5), (2, 1))
+    yield "conjugate", torch.complex(torch.arange(6.0), torch.arange(6.0)).view(3, 2).conj()
+    yield "negative", torch.complex(torch.arange(6.0), torch.arange(6.0)).view(3, 2).conj().imag
+
+
+@pytest.mark.parametrize(("name", "tensor"), list(layouts()), ids=[name for name, _ in layouts()])
+def test_every_layout_is_read_in_place(name, tensor):
+    source = HostFeature(tensor)
+    ids = torch.tensor([0, tensor.shape[0] - 1, 0, tensor.shape[0] // 2])
+    assert torch.equal(source.read(ids), tensor[ids])
+    cache = FeatureCache.fill(source, torch.tensor([0]), device=CPU, num_nodes=tensor.shape[0])
+    rows, hits = CachedFeature(source, cache).read_counted(ids)
+    assert torch.equal(rows, tensor[ids]) and hits == int((ids == 0).sum())
+
+
+def test_misaligned_memory():
+    values = np.arange(32, dtype=np.float32)
+    tensor = torch.frombuffer(bytearray(b"abc" + values.tobytes()), dtype=torch.float32, offset=3).view(8, 4)
+    assert tensor.data_ptr() % 4 != 0
+    assert HostFeature(tensor).read(torch.tensor([7, 0])).tolist() == [[28, 29, 30, 31], [0, 1, 2, 3]]
+
+
+@pytest.mark.parametrize("width", [0, 1, 9])
+def test_no_ids_and_no_rows(width):
+    empty = torch.empty(0, dtype=torch.int64)
+    for num_rows in (0, 3):
+        source = HostFeature(torch.zeros(num_rows, width))
+        cached = CachedFeature(source, FeatureCache.fill(source, empty, device=CPU, num_nodes=num_rows))
+        assert source.read(empty).shape == (0, width)
+        assert cached.read_counted(empty)[1] == 0
+
+
+@pytest.mark.parametrize("width", [0, 4])
+@pytest.mark.parametrize("id_dtype", [torch.int32, torch.int64])
+@pytest.mark.parametrize(("bad", "place"), list(itertools.product([-1, 10, 11, -(2**31), 2**31 - 1], [0, 5, 99])))
+def test_bad_ids_name_rule_value_and_place(width, id_dtype, bad, place):
+    source = HostFeature(torch.zeros(10, width))
+    cached = CachedFeature(source, FeatureCache.fill(source, torch.arange(5), device=CPU, num_nodes=10))
+    ids = torch.zeros(100, dtype=id_dtype)
+    ids[place] = bad
+    for feature in (source, cached):
+        with pytest.raises(IndexError, match=rf"ids must be in \[0, 10\), got {bad} at position {place}"):
+            feature.read(ids)
+
+
+def test_bad_ids_beyond_32_bits():
+    source = HostFeature(torch.zeros(10, 4))
+    for bad in (2**40, -(2**40), 2**63 - 1, -(2**63)):
+        with pytest.raises(IndexError, match=f"got {bad}"):
+            source.read(torch.tensor([0, bad] + [1] * 50))
+
+
+@pytest.mark.parametrize(
+    ("ids", "error", "text"),
+    [
+        ([1, 2], TypeError, "ids must be an int32 or int64 tensor, got list"),
+        (torch.tensor([1.0]), TypeError, "got torch.float32"),
+        (torch.tensor([True]), TypeError, "got torch.bool"),
+        (torch.tensor([[1]]), ValueError, r"ids must be 1-D, got shape \(1, 1\)"),
+        (torch.tensor(1), ValueError, r"ids must be 1-D, got shape \(\)"),
+    ],
+)
+def test_ids_of_the_wrong_kind(ids, error, text):
+    with pytest.raises(error, match=text):
+        HostFeature(torch.zeros(3, 2)).read(ids)
+
+
+def test_ids_may_be_strided_and_are_not_changed():
+    ids = torch.arange(20)[::2]
+    tensor = torch.randn(20, 3)
+    assert torch.equal(HostFeature(tensor).read(ids), tensor[ids])
+    assert ids.tolist() == list(range(0, 20, 2))
+
+
+def test_threads_read_at_once():
+    tensor = torch.randn(5000, 32)
+    source = HostFeature(tensor)
+    cached = CachedFeature(source, FeatureCache.fill(source, torch.arange(0, 5000, 3), device=CPU, num_nodes=5000))
+    wrong = []
+
+    def work(seed):
+        generator = torch.Generator().manual_seed(seed)
+        for _ in range(20):
+            ids = torch.randint(0, 5000, (3000,), generator=generator)
+            if not torch.equal(cached.read(ids), tensor[ids]):
+                wrong.append(seed)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
