@@ -51,7 +51,7 @@ def rmat(
         num_features: Width of a random normal float32 field ``feat``; 0 for none.
         num_classes: Number of random labels in ``label``, with masks; 0 for none.
         fractions: Shares of train, val and test vertices.
-        seed: Any integer.
+        seed: Any integer; counts modulo 2**64.
         progress: Called with the edges drawn so far and all of them.
 
     Raises:

@@ -51,7 +51,7 @@ def sbm(
         num_features: Width of the field ``feat``, float32.
         feature_noise: Share of vertices with the features of a random class.
         fractions: Shares of train, val and test vertices.
-        seed: Any integer.
+        seed: Any integer; counts modulo 2**64.
         progress: Called with the edges drawn so far and all of them.
 
     Raises:

@@ -13,6 +13,12 @@ from ..errors import FormatError
 
 __all__ = ["load_sparse"]
 
+# What numpy, zipfile and scipy raise for content that is not what it should be.
+_UNREADABLE = (
+    *(ValueError, TypeError, KeyError, AttributeError, RuntimeError, EOFError, OSError),
+    *(zipfile.BadZipFile, zlib.error),
+)
+
 
 def load_sparse(path: str | os.PathLike[str]) -> Any:
     """The CSR, CSC or COO matrix in a file of ``scipy.sparse.save_npz``; nothing is unpickled.
@@ -22,14 +28,16 @@ def load_sparse(path: str | os.PathLike[str]) -> Any:
         FileNotFoundError: There is no such file.
     """
     try:
-        if not zipfile.is_zipfile(path):
-            raise ValueError("it is no .npz file")
-        with np.load(path, allow_pickle=False) as members:
+        with open(path, "rb") as file:
+            if not zipfile.is_zipfile(file):
+                raise ValueError("it is no .npz file")
+            file.seek(0)
+            members = np.load(file, allow_pickle=False)
             arrays = {name: members[name] for name in members.files}
         return _build(arrays)
     except FileNotFoundError:
         raise
-    except (ValueError, TypeError, KeyError, EOFError, OSError, zipfile.BadZipFile, zlib.error) as error:
+    except _UNREADABLE as error:
         raise FormatError(f"{path} must be a sparse matrix saved by scipy: {error}") from error
 
 

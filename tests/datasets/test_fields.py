@@ -1,0 +1,67 @@
+"""Random fields: reproducible, spread as they say, masks disjoint and of the right sizes."""
+
+import math
+
+import pytest
+import torch
+
+from pagraph.datasets.fields import check_fractions, random_bits, random_labels, random_masks, random_normal
+
+FIELDS = [
+    lambda key: random_bits(1000, key),
+    lambda key: random_labels(1000, 7, key),
+    lambda key: random_normal((100, 10), key),
+    lambda key: random_masks(1000, (0.5, 0.2, 0.1), key)["train_mask"],
+]
+
+
+@pytest.mark.parametrize("make", FIELDS)
+def test_the_key_decides(make):
+    assert torch.equal(make(5), make(5))
+    assert not torch.equal(make(5), make(6))
+    assert not torch.equal(make(5), make(2**64 - 1))
+
+
+def test_a_longer_array_begins_like_a_shorter_one():
+    assert torch.equal(random_bits(3_000_000, 1)[:10], random_bits(10, 1))
+
+
+def test_known_values():
+    # SplitMix64 with seed 0 begins with 0xE220A8397B1DCDAF; the lowest bit is dropped.
+    assert random_bits(2, 0).tolist() == [0, 0xE220A8397B1DCDAF >> 1]
+    assert random_labels(4, 2**32, 0).tolist() == [0, 0xE220A839, 0x6E789E6A, 0x06C45D18]
+
+
+def test_labels_are_uniform():
+    counts = torch.bincount(random_labels(70_000, 7, 1), minlength=7)
+    chi_square = float(((counts - 10_000) ** 2 / 10_000).sum())
+    assert chi_square < 22.5  # 99.9 % of the distribution with 6 degrees of freedom
+
+
+def test_normal_has_its_moments():
+    values = random_normal((1000, 1000), 1).double()
+    assert abs(float(values.mean())) < 0.005
+    assert abs(float(values.var()) - 1) < 0.005
+    assert abs(float((values**3).mean())) < 0.01
+    assert 3 - 1.2 / 4 - 0.05 < float((values**4).mean()) < 3.0  # four uniform numbers: a little flatter
+    flat = values.view(-1)
+    assert abs(float((flat[1:] * flat[:-1]).mean())) < 0.005
+
+
+@pytest.mark.parametrize(
+    ("fractions", "sizes"),
+    [((0.6, 0.2, 0.2), (60, 20, 20)), ((0.1, 0.0, 0.3), (10, 0, 30)), ((1.0, 0.0, 0.0), (100, 0, 0))],
+)
+def test_masks_are_disjoint_and_exact(fractions, sizes):
+    masks = random_masks(100, fractions, 4)
+    assert list(masks) == ["train_mask", "val_mask", "test_mask"]
+    assert tuple(int(mask.sum()) for mask in masks.values()) == sizes
+    assert int(torch.stack(list(masks.values())).sum(0).max()) <= 1
+
+
+@pytest.mark.parametrize(
+    "fractions", [(0.5, 0.5, 0.5), (-0.1, 0.2, 0.2), (math.nan, 0, 0), (1.1, 0, 0), (0.5, 0.5), (math.inf, 0, 0)]
+)
+def test_fractions_that_are_none(fractions):
+    with pytest.raises(ValueError, match="fractions must"):
+        check_fractions(fractions)
