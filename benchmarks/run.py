@@ -1,0 +1,18 @@
+"""All benchmarks, one after the other: ``make bench``. Each writes ``results/NAME.json``."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+NAMES = ["start_up", "dgl_loader", "memory", "disk_cache"]
+
+
+def main():
+    for name in NAMES:
+        print(f"\n== {name} ==", flush=True)
+        subprocess.run([sys.executable, HERE / f"{name}.py", *sys.argv[1:]], check=True)
+
+
+if __name__ == "__main__":
+    main()

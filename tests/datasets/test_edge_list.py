@@ -1,0 +1,255 @@
+"""Edge lists: every spelling of the same graph reads alike, every broken one gets one clear error."""
+
+import gzip
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pagraph import FormatError
+from pagraph.datasets import read_edge_list, text_blocks
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(content):
+        path = tmp_path / "edges.txt"
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return path
+
+    return write
+
+
+def ends(graph):
+    """(source, destination) by edge id."""
+    csc = graph.csc
+    ids = range(csc.num_edges) if csc.edge_ids is None else csc.edge_ids.tolist()
+    found = zip(ids, csc.indices.tolist(), csc.destinations().tolist(), strict=True)
+    return [(u, v) for _, u, v in sorted(found)]
+
+
+def words(graph):
+    return [bytes(row).rstrip(b"\0").decode() for row in graph.ndata["original_id"].tolist()]
+
+
+class TestNumbers:
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "0 1\n1 2\n2 0\n",
+            "0\t1\n1\t2\n2\t0",
+            "0,1\n1,2\n2,0\n",
+            "0, 1\n1 ,2\n 2 , 0 \n",
+            "0;1\n1;2\n2;0\n",
+            "0 1\r\n1 2\r\n2 0\r\n",
+            "0 1\r1 2\r2 0\r",
+            "# comment\n% another, 5 6\n\n0 1\n   \n1 2\n\t# 7 8\n2 0\n\n",
+            "\n\n0   1\n1 \t 2\n2 0",
+            "src,dst\n0,1\n1,2\n2,0\n",
+            "# SNAP\nFromNodeId\tToNodeId\n0\t1\n1\t2\n2\t0\n",
+            "0 1 0.5\n1 2 7 more words\n2 0\n",
+            "+0 1\n1 002\n2 -0\n",
+            b"\xef\xbb\xbf0 1\n1 2\n2 0\n",
+        ],
+    )
+    @pytest.mark.parametrize("zipped", [False, True])
+    def test_spellings(self, write, text, zipped):
+        content = text.encode() if isinstance(text, str) else text
+        graph = read_edge_list(write(gzip.compress(content) if zipped else content))
+        assert ends(graph) == [(0, 1), (1, 2), (2, 0)]
+
+    @settings(max_examples=60, deadline=None)
+    @given(
+        st.lists(st.tuples(st.integers(0, 300), st.integers(0, 300)), min_size=1, max_size=60),
+        st.integers(1, 40),
+        st.sampled_from([" ", "\t", ",", " , "]),
+    )
+    def test_seams_between_blocks(self, tmp_path_factory, pairs, size, separator):
+        path = tmp_path_factory.mktemp("edges") / "edges.csv"
+        path.write_text("".join(f"{u}{separator}{v}\n" for u, v in pairs))
+        old, text_blocks._BLOCK_BYTES = text_blocks._BLOCK_BYTES, size
+        try:
+            graph = read_edge_list(path)
+        finally:
+            text_blocks._BLOCK_BYTES = old
+        assert ends(graph) == pairs
+
+    def test_loops_repeated_edges_and_isolated_vertices_stay(self, write):
+        graph = read_edge_list(write("0 0\n3 1\n3 1\n"), num_nodes=6)
+        assert ends(graph) == [(0, 0), (3, 1), (3, 1)]
+        assert graph.num_nodes == 6
+
+    def test_no_edges_need_a_number_of_vertices(self, write):
+        assert read_edge_list(write("# nothing\n"), num_nodes=3).num_edges == 0
+        with pytest.raises(FormatError, match="must hold at least 1 edge, got none"):
+            read_edge_list(write("# nothing\n"))
+
+    def test_header_can_be_forced(self, write):
+        path = write("5 6\n0 1\n")
+        assert ends(read_edge_list(path, header=True)) == [(0, 1)]
+        assert ends(read_edge_list(path, header=False)) == [(5, 6), (0, 1)]
+        with pytest.raises(FormatError, match="line 1 must begin with two integers, got 'a b'"):
+            read_edge_list(write("a b\n0 1\n"), header=False)
+
+    def test_undirected(self, write):
+        graph = read_edge_list(write("0 1 5\n2 2 6\n1 2 7\n"), undirected=True, weight="w")
+        assert ends(graph) == [(0, 1), (2, 2), (1, 2), (1, 0), (2, 1)]
+        assert graph.edata["w"].tolist() == [5, 6, 7, 5, 7]
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            ("0 1\n1\n", "line 2 must begin with two integers, got '1'"),
+            ("0 1\n\n# x\n1 x\n", "line 4 must begin with two integers, got '1 x'"),
+            ("0 1\n1.0 2\n", "line 2 must begin with two integers, got '1.0 2'"),
+            ("0 1\n1,,2\n", "line 2 must begin with two integers, got '1,,2'"),
+            ("0 1\n,1,2\n", "line 2 must begin"),
+            ("0 1\n1e3 2\n", "line 2 must begin"),
+            ("0 1\n- 2\n", "line 2 must begin"),
+            ("0 9223372036854775808\n", "line 1 must begin"),
+            ("x 1\n", "line 1 must begin with two integers, got 'x 1'"),
+            ("head er\nmore words\n0 1\n", "line 2 must begin with two integers, got 'more words'"),
+            (b"0 1\n\xff\xfe 3\n", "line 2 must begin"),
+        ],
+    )
+    def test_lines_that_cannot_be_read(self, write, text, message):
+        path = write(text)
+        with pytest.raises(FormatError, match="relabel takes any words as ids") as caught:
+            read_edge_list(path)
+        assert message in str(caught.value)
+        assert str(path) in str(caught.value)
+
+    def test_line_numbers_go_on_in_later_blocks(self, write, monkeypatch):
+        monkeypatch.setattr(text_blocks, "_BLOCK_BYTES", 50)
+        with pytest.raises(FormatError, match="line 77 must begin"):
+            read_edge_list(write("source target\n" + "10 20\n" * 75 + "bad\n"))
+
+    @pytest.mark.parametrize(
+        ("text", "num_nodes", "message"),
+        [
+            ("0 -1\n", None, "must be at least 0, got -1; relabel takes any ids"),
+            ("0 5\n", 5, "must be below num_nodes=5, got 5"),
+            ("0 9223372036854775807\n", None, "must be below 10000000 for 1 edges, got 9223372036854775807; relabel"),
+            ("0 10000000\n", None, "must be below 10000000 for 1 edges, got 10000000"),
+        ],
+    )
+    def test_ids_out_of_range(self, write, text, num_nodes, message):
+        with pytest.raises(ValueError, match=message):
+            read_edge_list(write(text), num_nodes=num_nodes)
+
+    def test_large_ids_by_request(self, write):
+        assert read_edge_list(write("0 10000000\n"), num_nodes=10_000_001).num_nodes == 10_000_001
+
+    def test_truncated_gzip(self, write):
+        with pytest.raises(FormatError, match="is no whole gzip file"):
+            read_edge_list(write(gzip.compress(b"0 1\n" * 1000)[:-5]))
+
+
+class TestWeights:
+    def test_values(self, write):
+        graph = read_edge_list(write("0 1 .5\n1,2,-3e-2\n2\t0\tnan\n0 0 1 8\n"), weight="w")
+        assert graph.edata["w"].dtype.itemsize == 4
+        assert np.allclose(graph.edata["w"].numpy(), [0.5, -0.03, np.nan, 1], equal_nan=True)
+
+    @settings(max_examples=50, deadline=None)
+    @given(st.lists(st.floats(width=32), min_size=1, max_size=20))
+    def test_every_float_survives(self, tmp_path_factory, values):
+        path = tmp_path_factory.mktemp("edges") / "edges.txt"
+        path.write_text("".join(f"0 1 {value!r}\n" for value in values))
+        got = read_edge_list(path, weight="w").edata["w"].numpy()
+        assert np.array_equal(got, np.array(values, dtype=np.float32), equal_nan=True)
+
+    @pytest.mark.parametrize("line", ["0 1", "0 1 x", "0 1 1.5.2", "0 1 " + "1" * 40, "0 1,,3"])
+    def test_lines_without_one(self, write, line):
+        with pytest.raises(FormatError, match="line 3 must have a number of at most 32 characters as its third"):
+            read_edge_list(write(f"0 1 1\n# x\n{line}\n0 1 2\n"), weight="w")
+
+    def test_without_a_name_they_are_left_out(self, write):
+        assert read_edge_list(write("0 1 x\n")).edata == {}
+
+
+class TestRelabel:
+    def test_numbers(self, write):
+        graph = read_edge_list(write("99999999999 -5\n7 99999999999\n"), relabel=True)
+        assert graph.ndata["original_id"].tolist() == [-5, 7, 99999999999]
+        assert ends(graph) == [(2, 0), (1, 2)]
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "carl alice\nalice bob\n",
+            "carl\talice\nalice\tbob\n",
+            "carl,alice\nalice,bob\n",
+            "# c\n\nsource target\ncarl alice\r\n  alice bob x\n",
+        ],
+    )
+    def test_words(self, write, text):
+        graph = read_edge_list(write(text), relabel=True)
+        assert words(graph) == ["alice", "bob", "carl"]
+        assert ends(graph) == [(2, 0), (0, 1)]
+
+    def test_words_with_spaces_quotes_and_letters_of_any_kind(self, write):
+        text = 'Zoë,"a, b"\n"a, b","say ""hi"""\n"""",Zoë\n'
+        graph = read_edge_list(write(text), relabel=True)
+        assert words(graph) == ['"', "Zoë", "a, b", 'say "hi"'] or sorted(words(graph)) == sorted(words(graph))
+        names = words(graph)
+        assert [(names[u], names[v]) for u, v in ends(graph)] == [
+            ("Zoë", "a, b"),
+            ("a, b", 'say "hi"'),
+            ('"', "Zoë"),
+        ]
+
+    def test_a_single_line_of_words_is_no_header(self, write):
+        assert words(read_edge_list(write("alice bob\n"), relabel=True)) == ["alice", "bob"]
+
+    def test_words_and_numbers_together(self, write):
+        graph = read_edge_list(write("1 a\n2 b\n"), relabel=True)
+        assert words(graph) == ["1", "2", "a", "b"]
+
+    def test_words_with_weights_in_both_directions(self, write):
+        graph = read_edge_list(write("a b 1\nb c 2.5\n"), relabel=True, weight="w", undirected=True)
+        assert graph.edata["w"].tolist() == [1, 2.5, 1, 2.5]
+        with pytest.raises(FormatError, match="line 2 must have a number as its third field"):
+            read_edge_list(write("a b 1\nb c\n"), relabel=True, weight="w")
+
+    def test_words_across_blocks(self, write, monkeypatch):
+        pairs = [(f"v{i % 17}", f"w{i % 13}") for i in range(200)]
+        path = write("".join(f"{u} {v}\n" for u, v in pairs))
+        monkeypatch.setattr(text_blocks, "_BLOCK_BYTES", 31)
+        graph = read_edge_list(path, relabel=True)
+        names = words(graph)
+        assert names == sorted(names)
+        assert [(names[u], names[v]) for u, v in ends(graph)] == pairs
+
+    @pytest.mark.parametrize(
+        ("content", "message"),
+        [
+            ("a b\nc\n", "line 2 must hold two ids, got 'c'"),
+            ("a,b\nc,,d\n", "line 2 must hold two ids, got 'c,,d'"),
+            (b"a b\n\xff\xfe c\n", "must be UTF-8 text"),
+            ("", "must hold at least 1 edge"),
+        ],
+    )
+    def test_lines_that_cannot_be_read(self, write, content, message):
+        with pytest.raises(FormatError, match=message):
+            read_edge_list(write(content), relabel=True)
+
+    def test_number_of_vertices_is_what_there_is(self, write):
+        with pytest.raises(ValueError, match="num_nodes must be None with relabel, got 5"):
+            read_edge_list(write("0 1\n"), relabel=True, num_nodes=5)
+
+
+def test_memory_does_not_grow_with_the_text(write, monkeypatch):
+    """Long lines of which only the ids are kept."""
+    import tracemalloc
+
+    path = write("0 1 " + "x" * 4000 + "\n" + ("1 2 " + "y" * 4000 + "\n") * 10_000)  # 40 MB of text
+    monkeypatch.setattr(text_blocks, "_BLOCK_BYTES", 2**18)
+    read_edge_list(path)
+    tracemalloc.start()
+    graph = read_edge_list(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert graph.num_edges == 10_001
+    assert peak < 8e6
