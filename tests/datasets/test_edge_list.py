@@ -192,8 +192,8 @@ class TestRelabel:
     def test_words_with_spaces_quotes_and_letters_of_any_kind(self, write):
         text = 'Zoë,"a, b"\n"a, b","say ""hi"""\n"""",Zoë\n'
         graph = read_edge_list(write(text), relabel=True)
-        assert words(graph) == ['"', "Zoë", "a, b", 'say "hi"'] or sorted(words(graph)) == sorted(words(graph))
         names = words(graph)
+        assert names == ['"', "Zoë", "a, b", 'say "hi"']
         assert [(names[u], names[v]) for u, v in ends(graph)] == [
             ("Zoë", "a, b"),
             ("a, b", 'say "hi"'),
