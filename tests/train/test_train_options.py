@@ -1,0 +1,58 @@
+import dataclasses
+
+import pytest
+import torch
+
+from pagraph.train import TrainOptions
+
+
+def test_defaults_are_valid_and_frozen():
+    options = TrainOptions()
+    assert (options.model, options.loader, options.fanout) == ("sage", "pagraph", (10, 10))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        options.epochs = 3
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("model", "gat", "model must be one of sage, gcn, got 'gat'"),
+        ("loader", "pyg", "loader must be one of pagraph, dgl, got 'pyg'"),
+        ("fanout", (), "fanout must be one or more of -1 or at least 1, got []"),
+        ("fanout", (10, 0), "fanout must be one or more of -1 or at least 1, got [10, 0]"),
+        ("fanout", (-2,), "fanout must be one or more of -1 or at least 1, got [-2]"),
+        ("batch_size", 0, "batch_size must be at least 1, got 0"),
+        ("epochs", -1, "epochs must be at least 1, got -1"),
+        ("hidden", 0, "hidden must be at least 1, got 0"),
+        ("eval_every", 0, "eval_every must be at least 1, got 0"),
+        ("lr", 0.0, "lr must be positive and finite, got 0.0"),
+        ("lr", float("nan"), "lr must be positive and finite, got nan"),
+        ("lr", float("inf"), "lr must be positive and finite, got inf"),
+        ("dropout", 1.0, "dropout must be in [0, 1), got 1.0"),
+        ("dropout", float("nan"), "dropout must be in [0, 1), got nan"),
+        ("weight_decay", -0.1, "weight_decay must be at least 0 and finite, got -0.1"),
+        ("weight_decay", float("nan"), "weight_decay must be at least 0 and finite, got nan"),
+        ("num_workers", -1, "num_workers must be at least 0, got -1"),
+        ("prefetch", -1, "prefetch must be at least 0, got -1"),
+        ("seed", -1, "seed must be in [0, 2**32), got -1"),
+        ("seed", 2**32, "seed must be in [0, 2**32), got 4294967296"),
+        ("device", "gpu", "device must be auto, cpu or cuda[:N], got 'gpu'"),
+        ("device", "meta", "device must be auto, cpu or cuda[:N], got 'meta'"),
+        ("device", "cuda:99", "CUDA devices here), got 'cuda:99'"),
+    ],
+)
+def test_rules(name, value, message):
+    with pytest.raises(ValueError) as error:
+        TrainOptions(**{name: value})
+    assert message in str(error.value)
+
+
+def test_auto_takes_the_gpu_where_there_is_one():
+    expected = "cuda" if torch.cuda.is_available() else "cpu"
+    assert TrainOptions().torch_device().type == expected
+    assert TrainOptions(device="cpu").torch_device() == torch.device("cpu")
+
+
+def test_boundaries_are_accepted():
+    options = TrainOptions(fanout=(-1,), dropout=0.0, weight_decay=0.0, num_workers=0, prefetch=0, seed=2**32 - 1)
+    assert options.fanout == (-1,)
