@@ -18,7 +18,7 @@ _UNITS = {"B": 1} | {
     for power, prefix in enumerate("KMGT", start=1)
     for suffix, base in (("B", 1000), ("IB", 1024))
 }
-_QUANTITY = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*|%)")
+_QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*|%)")
 _RULE = '"auto", a number of bytes (1048576, "500MB", "2GiB") or a share of the rows (0.1, "10%")'
 
 

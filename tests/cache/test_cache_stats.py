@@ -1,0 +1,85 @@
+"""Counters: they add up, subtract, and are never reset by reading."""
+
+import dataclasses
+import threading
+
+import pytest
+
+from pagraph.cache import CacheStats, FieldStats, ReadCounters
+
+
+def record(counters, key="feat", tier="host", asked=10, hits=4, row_bytes=8, cacheable=True):
+    counters.record(key, tier, asked=asked, hits=hits, row_bytes=row_bytes, cacheable=cacheable)
+
+
+def test_nothing_was_asked():
+    stats = ReadCounters().snapshot()
+    assert stats.fields == {} and stats.hit_rate == 0.0 and stats.total == FieldStats()
+    assert FieldStats().hit_rate == 0.0 and FieldStats().asked == 0
+
+
+def test_a_read_is_counted_by_tier():
+    counters = ReadCounters()
+    record(counters)
+    record(counters, tier="disk", asked=5, hits=0)
+    feat = counters.snapshot().fields["feat"]
+    assert feat.rows == {"host": 6, "cache": 4, "disk": 5}
+    assert feat.nbytes == {"host": 48, "cache": 32, "disk": 40}
+    assert (feat.asked, feat.hits, feat.misses, feat.hit_rate) == (15, 4, 11, 4 / 15)
+
+
+def test_reading_never_resets_and_snapshots_do_not_change():
+    counters = ReadCounters()
+    record(counters)
+    first = counters.snapshot()
+    assert counters.snapshot() == first
+    record(counters)
+    assert first.fields["feat"].asked == 10 and counters.snapshot().fields["feat"].asked == 20
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        first.fields = {}
+
+
+def test_the_difference_is_what_happened_between():
+    counters = ReadCounters()
+    record(counters)
+    before = counters.snapshot()
+    record(counters, asked=6, hits=6)
+    record(counters, key="label", asked=3, hits=0, row_bytes=1)
+    epoch = counters.snapshot() - before
+    assert (epoch.fields["feat"].asked, epoch.fields["feat"].hit_rate) == (6, 1.0)
+    assert epoch.fields["feat"].rows == {"host": 0, "cache": 6}
+    assert epoch.fields["label"].rows == {"host": 3}
+    assert epoch.hit_rate == 6 / 9
+    nothing = counters.snapshot() - counters.snapshot()
+    assert nothing.hit_rate == 0.0 and nothing.total.asked == 0
+
+
+def test_the_hit_rate_is_over_fields_that_a_cache_may_serve():
+    counters = ReadCounters()
+    record(counters, asked=10, hits=10)
+    record(counters, key="label", asked=1000, hits=0, cacheable=False)
+    stats = counters.snapshot()
+    assert stats.hit_rate == 1.0
+    assert (stats.total.asked, stats.total.hits) == (1010, 10)
+
+
+def test_stats_of_several_loaders_parts_add_up():
+    left = FieldStats({"host": 3}, {"host": 12})
+    right = FieldStats({"host": 1, "cache": 2}, {"host": 4, "cache": 8}, cacheable=True)
+    assert left + right == FieldStats({"host": 4, "cache": 2}, {"host": 16, "cache": 8}, cacheable=True)
+    assert CacheStats({"a": left, "b": right}).total.asked == 6
+
+
+def test_threads_lose_no_count():
+    counters = ReadCounters()
+
+    def work():
+        for _ in range(500):
+            record(counters, asked=3, hits=1)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert counters.snapshot().fields["feat"].rows == {"host": 4000, "cache": 2000}
