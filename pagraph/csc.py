@@ -95,21 +95,28 @@ class CSC:
         return len(self.indices)
 
     def validate(self) -> None:
-        """Read every id once; constructors do this for data that comes from outside.
+        """Read every id, the first time only; what counts or moves all edges does this before.
 
         Raises:
             ValueError: ``indptr`` decreases somewhere, or a source id is outside ``[0, num_src)``.
         """
+        _ = self._is_valid
+
+    @cached_property
+    def _is_valid(self) -> bool:
+        """Computed once: kernels that index by id would otherwise write anywhere for a corrupt mapped file."""
         from . import _csc
 
         if not _csc.is_sorted(self.indptr.numpy()):
             raise ValueError("indptr must be non-decreasing, got a decreasing entry")
         _check_range("indices", self.indices, self.num_src)
+        return True
 
     def destinations(self) -> Tensor:
         """Destination of every edge in CSC order, shape ``(num_edges,)``."""
         from . import _csc
 
+        self.validate()
         out = torch.empty(self.num_edges, dtype=self.indices.dtype)
         _csc.expand_indptr(self.indptr.numpy(), out.numpy())
         return out
@@ -126,6 +133,7 @@ class CSC:
     @cached_property
     def source_counts(self) -> Tensor:
         """How often each vertex occurs as a source (its out-degree), shape ``(num_src,)``, int64."""
+        self.validate()
         return _count(self.indices, self.num_src)
 
 

@@ -297,6 +297,15 @@ class TestCscChecks:
         with pytest.raises(ValueError, match=r"indices must be in \[0, 3\), got 3"):
             CSC(torch.tensor([0, 1, 1, 2]), torch.tensor([0, 3]), 3).validate()
 
+    @pytest.mark.parametrize("use", [CSC.transpose, CSC.destinations, lambda csc: csc.source_counts])
+    def test_what_indexes_by_id_checks_the_ids_before(self, use):
+        far = 2**30
+        for indptr, indices in (([0, 1, 1, 2], [0, far]), ([0, 1, 1, 2], [-far, 0]), ([0, far, 1, 2], [0, 0])):
+            csc = CSC(torch.tensor(indptr), torch.tensor(indices), 3)
+            for _ in range(2):
+                with pytest.raises(ValueError, match="indices must be in|indptr must be non-decreasing"):
+                    use(csc)
+
 
 class TestFields:
     @pytest.fixture

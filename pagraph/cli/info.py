@@ -86,9 +86,9 @@ def _array_table(arrays: list[FieldSummary], *, several: bool) -> Table:
     for name in ("array", "dtype", "shape", "bytes", "where", "true"):
         table.add_column(name, justify="right" if name in ("bytes", "true") else "left")
     for array in arrays:
-        name = f"{array.owner}: {array.name}" if several else array.name
+        name = array.name if array.kind == "field" else f"({array.name})"
         table.add_row(
-            name if array.kind == "field" else f"({name})",
+            f"{array.owner}: {name}" if several else name,
             array.dtype,
             " x ".join(f"{size:,}" for size in array.shape),
             decimal(array.bytes),

@@ -1,0 +1,123 @@
+"""``pagraph generate`` writes what the library generates."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+import torch
+from click.testing import CliRunner
+
+from pagraph import Graph
+from pagraph.cli import main
+from pagraph.cli.generate import command
+from pagraph.datasets import rmat, sbm
+
+
+def run(*args):
+    return CliRunner().invoke(main, ["generate", *map(str, args)])
+
+
+def same(one, other):
+    assert torch.equal(one.csc.indptr, other.csc.indptr)
+    assert torch.equal(one.csc.indices, other.csc.indices)
+    assert list(one.ndata) == list(other.ndata)
+    assert all(torch.equal(value, other.ndata[name]) for name, value in one.ndata.items())
+
+
+def test_rmat(tmp_path):
+    args = "--scale 9 --edges 3000 --probabilities 0.5,0.2,0.2,0.1 --noise 0.05 --undirected --simple"
+    done = run("rmat", tmp_path / "g", *args.split(), "--features", 3, "--classes", 4, "--seed", 7)
+    want = rmat(
+        9,
+        num_edges=3000,
+        probabilities=(0.5, 0.2, 0.2, 0.1),
+        noise=0.05,
+        undirected=True,
+        simple=True,
+        num_features=3,
+        num_classes=4,
+        seed=7,
+    )
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"{tmp_path / 'g'}: 512 vertices, {want.num_edges:,} edges, ")
+    same(Graph.open(tmp_path / "g", verify=True), want)
+
+
+def test_sbm(tmp_path):
+    args = "--nodes 300 --edges 900 --classes 3 --homophily 0.8 --exponent 3 --features 5 --feature-noise 0.1"
+    done = run("sbm", tmp_path / "g", *args.split(), "--fractions", "0.5,0.3,0.1", "--seed", 2)
+    assert done.exit_code == 0
+    want = sbm(
+        300,
+        num_edges=900,
+        num_classes=3,
+        homophily=0.8,
+        exponent=3.0,
+        num_features=5,
+        feature_noise=0.1,
+        fractions=(0.5, 0.3, 0.1),
+        seed=2,
+    )
+    same(Graph.open(tmp_path / "g", verify=True), want)
+
+
+def test_origin_and_reproducibility(tmp_path):
+    for name in ("a", "b"):
+        assert run("sbm", tmp_path / name, "--nodes", 100).exit_code == 0
+    for file in (tmp_path / "a").iterdir():
+        assert file.read_bytes() == (tmp_path / "b" / file.name).read_bytes()
+    origin = json.loads((tmp_path / "a" / "manifest.json").read_text())["origin"]
+    assert (origin["generator"], origin["size"], origin["seed"]) == ("sbm", 100, 0)
+
+
+@pytest.mark.parametrize(("verb", "generator"), [("rmat", rmat), ("sbm", sbm)])
+def test_defaults_are_the_library_s(verb, generator):
+    params = command.commands[verb].make_context(verb, ["OUT"]).params
+    for name, want in generator.__kwdefaults__.items():
+        if name != "progress":
+            assert params[name] == want, name
+    assert set(params) - set(generator.__kwdefaults__) == {"out", {"rmat": "scale", "sbm": "num_nodes"}[verb]}
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["rmat", "--scale", "99"], "scale must be in [0, 40], got 99"),
+        (["rmat", "--probabilities", "1,2"], "probabilities must be 4 numbers with commas between, got '1,2'"),
+        (["rmat", "--probabilities", "a,b,c,d"], "probabilities must be 4 numbers"),
+        (["rmat", "--fractions", "1,1,1"], "fractions must add up to at most 1"),
+        (["sbm", "--nodes", "0"], "num_nodes must be in"),
+        (["sbm", "--homophily", "2"], "homophily must be in [0, 1], got 2.0"),
+        (["sbm", "--fractions", "0.5"], "fractions must be 3 numbers"),
+    ],
+)
+def test_refuses(tmp_path, args, message):
+    done = run(args[0], tmp_path / "g", *args[1:])
+    assert done.exit_code == 2
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_existing_folder_is_refused_before_the_work(tmp_path):
+    done = run("rmat", tmp_path, "--scale", "30")
+    assert done.exit_code == 2
+    assert done.stderr == f"Error: folder must not exist yet, got '{tmp_path}'\n"
+
+
+def test_bar_on_a_terminal_and_none_in_a_pipe(tmp_path):
+    command_line = [sys.executable, "-m", "pagraph", "generate", "rmat", "--scale", "10", str(tmp_path / "a")]
+    piped = subprocess.run(command_line, capture_output=True, timeout=60)
+    assert (piped.returncode, piped.stderr) == (0, b"")
+    terminal, inner = pty.openpty()  # the bar is short enough for the terminal's buffer
+    command_line[-1] = str(tmp_path / "b")
+    seen = subprocess.run(command_line, stdout=subprocess.PIPE, stderr=inner, timeout=60)
+    os.close(inner)
+    screen = os.read(terminal, 100_000)
+    os.close(terminal)
+    assert seen.returncode == 0
+    assert b"drawing edges" in screen
+    assert b"\x1b" not in seen.stdout

@@ -1,0 +1,87 @@
+"""``pagraph import`` writes what the library reads."""
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+import scipy.sparse
+from click.testing import CliRunner
+
+from pagraph import Graph
+from pagraph.cli import main
+
+
+def run(*args):
+    return CliRunner().invoke(main, ["import", *map(str, args)])
+
+
+def test_edge_list(tmp_path):
+    (tmp_path / "a.tsv.gz").write_bytes(gzip.compress(b"alice\tbob\t2\nbob\tcarl\t3\n"))
+    done = run(tmp_path / "a.tsv.gz", tmp_path / "g", "--relabel", "--undirected", "--weight", "w", "--no-header")
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"{tmp_path / 'g'}: 3 vertices, 4 edges, ")
+    graph = Graph.open(tmp_path / "g", verify=True)
+    assert graph.edata["w"].tolist() == [2, 3, 2, 3]
+    origin = json.loads((tmp_path / "g" / "manifest.json").read_text())["origin"]
+    assert origin == {"source": "a.tsv.gz"}
+
+
+def test_numbers(tmp_path):
+    (tmp_path / "a.txt").write_text("x y\n0 1\n")
+    assert run(tmp_path / "a.txt", tmp_path / "g", "--num-nodes", 7, "--header").exit_code == 0
+    assert Graph.open(tmp_path / "g").num_nodes == 7
+
+
+def test_scipy(tmp_path):
+    scipy.sparse.save_npz(tmp_path / "m.npz", scipy.sparse.csr_matrix(np.eye(3)))
+    assert run(tmp_path / "m.npz", tmp_path / "g").exit_code == 0
+    assert Graph.open(tmp_path / "g").num_edges == 3
+
+
+def test_dgl(tmp_path):
+    pytest.importorskip("pagraph.dgl")
+    import dgl
+
+    dgl.save_graphs(str(tmp_path / "g.bin"), [dgl.rand_graph(10, 30)])
+    assert run(tmp_path / "g.bin", tmp_path / "g").exit_code == 0
+    assert Graph.open(tmp_path / "g", verify=True).num_edges == 30
+
+
+def test_pagraph_folder_with_another_split(tmp_path, data_folder):
+    done = run(data_folder / "amazon-computers", tmp_path / "g", "--split", "pub_")
+    assert done.exit_code == 0
+    graph = Graph.open(tmp_path / "g", verify=True)
+    assert int(graph.ndata["train_mask"].sum()) == 200
+    assert graph.ndata["feat"].shape == (13752, 767)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "options", "message"),
+    [
+        ("a.txt", "0 1\nx 2\n", [], "line 2 must begin with two integers, got 'x 2'"),
+        ("a.txt", "", [], "must hold at least 1 edge, got none"),
+        ("a.txt", "0 5\n", ["--num-nodes", "3"], "must be below num_nodes=3, got 5"),
+        ("a.npz", "no zip", [], "must be a sparse matrix saved by scipy: it is no .npz file"),
+        ("a.bin", "no graph", [], "must be a file that dgl.save_graphs wrote"),
+        ("a.xyz", "0 1\n", [], "source must be a graph folder or end in one of"),
+        ("a.txt", "0 1\n", ["--split", "pub_"], "split must not be given for a source of the form 'edge list'"),
+        (None, None, [], "source must exist, got"),
+    ],
+)
+def test_refuses(tmp_path, name, content, options, message):
+    source = tmp_path / (name or "none")
+    if name:
+        source.write_text(content)
+    done = run(source, tmp_path / "g", *options)
+    assert done.exit_code == 2
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "g").exists()
+    assert len(list(tmp_path.iterdir())) == (1 if name else 0)
+
+
+def test_existing_folder(tmp_path):
+    (tmp_path / "a.txt").write_text("0 1\n")
+    done = run(tmp_path / "a.txt", tmp_path)
+    assert (done.exit_code, done.stderr) == (2, f"Error: folder must not exist yet, got '{tmp_path}'\n")

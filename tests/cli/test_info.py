@@ -1,0 +1,120 @@
+"""``pagraph info`` prints what the summary says, and refuses what is no graph."""
+
+import json
+import os
+
+import pytest
+import torch
+from click.testing import CliRunner
+
+from pagraph import Graph
+from pagraph.cli import main
+from pagraph.datasets import rmat, write_graph
+
+
+def run(*args):
+    return CliRunner().invoke(main, ["info", *map(str, args)], env={"COLUMNS": "120"})
+
+
+@pytest.fixture
+def folder(tmp_path):
+    graph = rmat(8, num_features=3, num_classes=2)
+    write_graph(graph, tmp_path / "g", origin={"generator": "rmat", "size": 8})
+    return tmp_path / "g"
+
+
+def test_tables(folder):
+    done = run(folder)
+    assert (done.exit_code, done.stderr) == (0, "")
+    text = done.stdout
+    assert f"{folder} (native): 256 vertices, 4,096 edges, " in text
+    assert "from generator=rmat, size=8" in text
+    for words in ("top 1%", "top 20%", "sampling in-edges", "sampling out-edges", "self-loops", "isolated"):
+        assert words in text
+    assert "256 x 3" in text
+    assert "float32" in text
+    assert "train_mask" in text
+    assert "(indptr)" in text
+    assert "\x1b" not in text
+
+
+def test_json(folder, tmp_path):
+    done = run(folder, "--json", tmp_path / "out.json", "--verify")
+    assert done.exit_code == 0
+    assert "verified: every checksum and every id" in done.stdout
+    value = json.loads((tmp_path / "out.json").read_text())
+    assert (value["form"], value["num_nodes"], value["num_edges"]) == ("native", 256, 4096)
+    assert value["origin"] == {"generator": "rmat", "size": 8}
+    assert value["folder"] == str(folder)
+    shares = value["edge_types"][0]["by_out_degree"]
+    assert shares == sorted(shares)
+    assert 0 < shares[0] < shares[-1] < 1
+    assert {array["name"] for array in value["arrays"]} >= {"feat", "label", "train_mask", "indptr", "indices"}
+
+
+def test_pagraph_form(data_folder):
+    done = run(data_folder / "cora", "--verify")
+    assert done.exit_code == 0
+    assert "(pagraph): 2,708 vertices, 10,556 edges" in done.stdout
+    assert "9.8%" in done.stdout
+    assert "32.1%" in done.stdout
+    assert "verified: every id" in done.stdout
+
+
+def test_several_types(tmp_path):
+    writes, cites = Graph.from_coo([0, 1], [0, 1]).csc, Graph.from_coo([0], [1]).csc
+    graph = Graph({("author", "writes", "paper"): writes, ("paper", "cites", "paper"): cites})
+    write_graph(graph, tmp_path / "g")
+    text = run(tmp_path / "g").stdout
+    assert "2 vertices of author, 2 vertices of paper" in text
+    assert "author/writes/paper: 2 edges" in text
+    assert "paper/cites/paper: (indptr)" in text
+
+
+def test_empty_graph(tmp_path):
+    write_graph(Graph.from_coo([], [], 0), tmp_path / "g")
+    assert run(tmp_path / "g").exit_code == 0
+
+
+def test_names_that_look_like_markup(tmp_path):
+    write_graph(Graph.from_coo([0], [1], ndata={"[bold]x[/bold]": torch.ones(2)}), tmp_path / "[red]")
+    assert "[bold]x[/bold]" in run(tmp_path / "[red]").stdout
+
+
+class TestRefusals:
+    def test_no_graph(self, tmp_path):
+        done = run(tmp_path)
+        assert done.exit_code == 2
+        assert done.stderr.startswith("Error: folder must hold manifest.json (native form) or adj.npz")
+        assert done.stdout == ""
+
+    @pytest.mark.parametrize("verify", [False, True])
+    def test_truncated(self, folder, verify):
+        os.truncate(folder / "node-feat.npy", 100)
+        done = run(folder, *(["--verify"] if verify else []))
+        assert done.exit_code == 2
+        assert "node-feat.npy" in done.stderr
+        assert done.stderr.count("\n") == 1
+
+    def test_flipped_bit(self, folder):
+        content = bytearray((folder / "node-feat.npy").read_bytes())
+        content[-1] ^= 1
+        (folder / "node-feat.npy").write_bytes(content)
+        assert run(folder).exit_code == 0
+        done = run(folder, "--verify")
+        assert done.exit_code == 2
+        assert "node-feat.npy is corrupt" in done.stderr
+
+    def test_ids_out_of_range_without_verify(self, folder):
+        """The summary itself counts by id: it must not read or write outside its arrays."""
+        path = folder / "edge-indices.npy"
+        content = bytearray(path.read_bytes())
+        content[-4:] = (2**30).to_bytes(4, "little")
+        path.write_bytes(content)
+        done = run(folder)
+        assert done.exit_code == 2
+        assert "indices must be in [0, 256), got 1073741824" in done.stderr
+
+    def test_json_into_a_folder_that_is_not_there(self, folder, tmp_path):
+        done = run(folder, "--json", tmp_path / "no" / "out.json")
+        assert done.exit_code == 2
