@@ -13,6 +13,7 @@ from ..buffers import BufferPool
 from ..cache.budget import Budget
 from ..cache.policy import resolve_policy
 from ..pipeline import Epochs, LoaderStats, PipelineOptions, Steps
+from ..sampling import SamplingPools
 from ..sampling.seeds import DatasetOrder
 from .affinity import cpu_affinity
 from .arguments import (
@@ -220,6 +221,7 @@ class _Engine:
         self._seeds_native = not isinstance(order, DatasetOrder) and not isinstance(loader.indices, Mapping)
         self._move_seeds = loader.use_uva or self._graph.device.type != "cpu"
         self._worker_init_fn = loader.worker_init_fn if loader.num_workers else None
+        self._block_pools = SamplingPools(self._loader_options.max_batches)
         self._pools: dict[str, BufferPool] = {}
         self._pools_lock = threading.Lock()
         self.order = order
@@ -260,7 +262,7 @@ class _Engine:
                 self._sampler,
                 sampler,
                 columns=self.columns,
-                max_batches=self._loader_options.max_batches,
+                pools=self._block_pools,
                 device=self._device,
             )
         else:

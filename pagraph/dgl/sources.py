@@ -75,7 +75,7 @@ class NativeSource:
         dgl_sampler: The user's sampler object: says which columns to prefetch.
         sampler: Ours.
         columns: Reads the columns.
-        max_batches: Batches that are alive at once, for recycling their memory.
+        pools: Recycled memory for the blocks.
         device: Where batches are delivered.
     """
 
@@ -86,14 +86,14 @@ class NativeSource:
         sampler: NeighborSampler,
         *,
         columns: Columns,
-        max_batches: int,
+        pools: SamplingPools,
         device: torch.device,
     ) -> None:
         self._graph = graph
         self._sampler = sampler
         self._columns = columns
         self._device = device
-        self._pools = SamplingPools(max_batches)
+        self._pools = pools
         self._core = core_graph(graph, sampler.edge_dir)
         # core_graph already turned the edges round for "out": what is sampled are its in-edges.
         self._kernel = NeighborSampler(sampler.fanouts, replace=sampler.replace)
