@@ -18,7 +18,7 @@ from .errors import FormatError
 
 __all__ = ["NpyHeader", "map_npy", "read_npy_header"]
 
-# Python names it from 3.11 on; the value is the same on x86-64 and ARM.
+# Python names it from 3.13 on; the value is the same on x86-64 and ARM.
 _NORESERVE: int = getattr(mmap, "MAP_NORESERVE", 0x4000)
 _MAGIC = b"\x93NUMPY"
 _HEADER_LIMIT = 64 * 1024

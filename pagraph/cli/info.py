@@ -62,15 +62,16 @@ def _print(console: Console, folder: Path, form: str, origin: dict[str, Any], su
 def _edge_table(edge: EdgeSummary, *, several: bool) -> Table:
     from ..datasets.summary import CACHE_SHARES
 
-    title = f"{edge.type}: {edge.num_edges:,} edges" if several else None
+    title = "share of the edges that a cache of the vertices of highest degree holds"
+    title = f"{edge.type}: {edge.num_edges:,} edges; {title}" if several else title
     table = Table(title=title, caption=_oddities(edge), caption_justify="left", title_justify="left")
-    table.add_column("edges of a cache by degree")
+    table.add_column("")
     table.add_column("max degree", justify="right")
     for share in CACHE_SHARES:
         table.add_column(f"top {share:.0%}", justify="right")
     for label, most, shares in (
-        ("sampling in-edges", edge.max_out_degree, edge.by_out_degree),
-        ("sampling out-edges", edge.max_in_degree, edge.by_in_degree),
+        ("in-edges sampled", edge.max_out_degree, edge.by_out_degree),
+        ("out-edges sampled", edge.max_in_degree, edge.by_in_degree),
     ):
         table.add_row(label, f"{most:,}", *(f"{share:.1%}" for share in shares))
     return table

@@ -29,7 +29,7 @@ def test_tables(folder):
     text = done.stdout
     assert f"{folder} (native): 256 vertices, 4,096 edges, " in text
     assert "from generator=rmat, size=8" in text
-    for words in ("top 1%", "top 20%", "sampling in-edges", "sampling out-edges", "self-loops", "isolated"):
+    for words in ("top 1%", "top 20%", "in-edges sampled", "out-edges sampled", "self-loops", "isolated"):
         assert words in text
     assert "256 x 3" in text
     assert "float32" in text
