@@ -123,16 +123,18 @@ def _locked(folder: Path) -> Iterator[None]:
 def _remove_leftovers(target: Path) -> None:
     """Remove what killed writers of ``target`` left; what a living one holds is locked, or empty."""
     for part in target.parent.glob(f".{_glob_escape(target.name)}.*.partial"):
-        if not is_unfinished(part) or not part.is_dir() or not any(part.iterdir()):
-            continue
-        descriptor = os.open(part, os.O_RDONLY)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(part, ignore_errors=True)
-        except OSError:
-            pass
-        finally:
-            os.close(descriptor)
+        with contextlib.suppress(OSError):  # another's folder, or one that is gone meanwhile
+            if is_unfinished(part) and any(part.iterdir()):
+                _remove_unless_locked(part)
+
+
+def _remove_unless_locked(part: Path) -> None:
+    descriptor = os.open(part, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(part, ignore_errors=True)
+    finally:
+        os.close(descriptor)
 
 
 def _glob_escape(name: str) -> str:
