@@ -60,7 +60,7 @@ def _option(name: str, text: str, **settings: Any) -> Any:
     is_flag=True,
 )
 @_option("device", "auto, cpu, or cuda[:N].")
-@_option("cache", "Budget of the feature cache: 2GiB, bytes, a fraction, or auto.")
+@_option("cache", "Budget of the feature cache: 2GiB, bytes, a share such as 10%, or auto.")
 @_option("cache_policy", "How vertices are ranked for the cache.")
 @_option("num_workers", "Sampling threads (DGL's loader: processes).", type=int)
 @_option("prefetch", "Batches made ahead.", type=int)

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 import torch
 
+from ..cache.budget import Budget
+from ..cache.policy import resolve_policy
+
 __all__ = ["LOADERS", "MODELS", "TrainOptions"]
 
 MODELS = ("sage", "gcn")
@@ -30,7 +33,7 @@ class TrainOptions:
         weight_decay: L2 penalty of Adam.
         row_normalize: Divide each vertex's features by their sum, as is usual for bags of words.
         device: Where the model trains; ``"auto"`` is the current CUDA device if there is one, else the CPU.
-        cache: Budget of the feature cache: ``"2GiB"``, bytes, a fraction of the features, or ``"auto"``.
+        cache: Budget of the feature cache: ``"2GiB"``, bytes, a share such as ``"10%"``, or ``"auto"``.
         cache_policy: How vertices are ranked for the cache.
         num_workers: Sampling threads (worker processes with DGL's loader). None: the loader's default.
         prefetch: Batches made ahead. None: the loader's default.
@@ -80,6 +83,8 @@ class TrainOptions:
             raise ValueError(f"weight_decay must be at least 0 and finite, got {self.weight_decay}")
         if not 0 <= self.seed < 2**32:
             raise ValueError(f"seed must be in [0, 2**32), got {self.seed}")
+        Budget.parse(self.cache)
+        resolve_policy(self.cache_policy)
         self.torch_device()
 
     def torch_device(self) -> torch.device:

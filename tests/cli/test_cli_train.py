@@ -1,0 +1,161 @@
+import json
+import re
+import shutil
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+
+from pagraph.cli import main
+from pagraph.datasets import sbm, write_graph
+
+QUICK = ["--epochs", "2", "--hidden", "8", "--fanout", "5,5", "--batch-size", "200", "--device", "cpu"]
+EPOCH = r"^epoch \d/2  loss [\d.]+  val [\d.]+%  test [\d.]+%  [\d.]+ s: loading [\d.]+, computing [\d.]+"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("train") / "graph"
+    write_graph(sbm(1500, num_features=16, num_classes=4, seed=2), path)
+    return path
+
+
+def run(*arguments):
+    result = CliRunner().invoke(main, ["train", *map(str, arguments)])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def fails(*arguments):
+    result = run(*arguments)
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    return line
+
+
+@pytest.mark.parametrize("model", ["sage", "gcn"])
+def test_trains_and_reports(folder, model):
+    result = run(folder, "--model", model, *QUICK)
+    assert result.exit_code == 0, result.output
+    assert "1,500 vertices" in result.stdout
+    assert f"{model} with pagraph's loader on cpu" in result.stdout
+    assert len(re.findall(EPOCH + r"  hit rate [\d.]+%$", result.stdout, re.MULTILINE)) == 2
+    assert re.search(r"^pagraph: test accuracy .* cache hit rate [\d.]+%$", result.stdout, re.MULTILINE)
+    assert "\x1b" not in result.output
+
+
+def test_json(folder, tmp_path):
+    file = tmp_path / "report.json"
+    assert run(folder, *QUICK, "--seed", "5", "--json", file).exit_code == 0
+    report = json.loads(file.read_text())
+    assert 0 <= report["hit_rate"] <= 1
+    assert 0 < report["test_accuracy"] <= 1 and 0 < report["val_accuracy"] <= 1
+    for name in ("epoch_seconds", "loading_seconds", "computing_seconds", "loss"):
+        assert len(report[name]) == 2 and all(value > 0 for value in report[name])
+    assert report["settings"]["seed"] == 5
+    assert report["folder"] == str(folder)
+    assert [path.name for path in tmp_path.iterdir()] == ["report.json"]
+
+
+def test_baseline(folder, tmp_path):
+    result = run(folder, *QUICK, "--baseline", "dgl", "--json", tmp_path / "report.json")
+    assert result.exit_code == 0, result.output
+    assert "sage with dgl's loader on cpu" in result.stdout
+    assert "hit rate" not in result.stdout
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["hit_rate"] is None
+    assert report["settings"]["loader"] == "dgl"
+
+
+def test_compare_runs_both_and_prints_a_table(folder, tmp_path):
+    result = run(folder, *QUICK, "--compare", "dgl", "--json", tmp_path / "report.json")
+    assert result.exit_code == 0, result.output
+    assert len(re.findall(EPOCH, result.stdout, re.MULTILINE)) == 4
+    assert re.search(r"^ +dgl +pagraph +ratio$", result.stdout, re.MULTILINE)
+    for row in ("loading", "computing", "epoch"):
+        assert re.search(rf"^{row}, s per epoch \(median\)( +[\d.]+){{3}}$", result.stdout, re.MULTILINE)
+    reports = json.loads((tmp_path / "report.json").read_text())
+    assert list(reports) == ["dgl", "pagraph"]
+    assert reports["dgl"]["settings"]["seed"] == reports["pagraph"]["settings"]["seed"]
+
+
+def test_another_split(folder, tmp_path):
+    data = tmp_path / "two"
+    graph = sbm(500, num_features=8, num_classes=3, seed=1)
+    graph.ndata["few_train_mask"] = graph.ndata["train_mask"] & (torch.arange(500) < 100)
+    graph.ndata["few_val_mask"], graph.ndata["few_test_mask"] = graph.ndata["val_mask"], graph.ndata["test_mask"]
+    write_graph(graph, data)
+    few = int(graph.ndata["few_train_mask"].sum())
+    assert f"{few} vertices to train on" in run(data, *QUICK, "--split", "few_").stdout
+    assert "split must be one of ['', 'few_'], got 'many_'" in fails(data, *QUICK, "--split", "many_")
+
+
+def test_pagraphs_folder_form(tmp_path):
+    import scipy.sparse as sp
+
+    rng = np.random.default_rng(0)
+    labels = np.arange(300) % 3
+    sp.save_npz(tmp_path / "adj.npz", sp.random(300, 300, 0.03, format="csr", rng=rng))
+    np.save(tmp_path / "feat.npy", np.eye(3, dtype=np.float32)[labels])
+    np.save(tmp_path / "labels.npy", labels)
+    for i, part in enumerate(("train", "val", "test")):
+        np.save(tmp_path / f"{part}.npy", np.arange(300) // 100 == i)
+    assert "300 vertices, " in run(tmp_path, *QUICK).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--fanout", "10,x"], "fanout must be integers with commas between, got '10,x'"),
+        (["--fanout", "10,0"], "fanout must be one or more of -1 or at least 1, got [10, 0]"),
+        (["--epochs", "0"], "epochs must be at least 1, got 0"),
+        (["--batch-size", "-5"], "batch_size must be at least 1, got -5"),
+        (["--lr", "nan"], "lr must be positive and finite, got nan"),
+        (["--dropout", "1"], "dropout must be in [0, 1), got 1.0"),
+        (["--device", "gpu"], "device must be auto, cpu or cuda[:N], got 'gpu'"),
+        (["--device", "cuda:77"], "device must be present"),
+        (["--seed", "-1"], "seed must be in [0, 2**32), got -1"),
+        (["--cache", "lots"], "'lots'"),
+        (["--cache-policy", "magic"], "'magic'"),
+        (["--model", "gat"], "'gat'"),
+        (["--json", "/no/such/folder/x.json"], "--json must be in a folder that exists, got /no/such/folder/x.json"),
+        (["--baseline", "dgl", "--compare", "dgl"], "--baseline and --compare must not be given together"),
+    ],
+)
+def test_bad_options_give_one_line_before_anything_runs(folder, arguments, message):
+    assert message in fails(folder, *arguments)
+
+
+def test_a_folder_that_is_not_there(tmp_path):
+    assert "folder must exist" in fails(tmp_path / "nothing")
+
+
+def test_a_graph_without_features(tmp_path):
+    graph = sbm(300, num_features=4, num_classes=2)
+    for name in ("feat", "label"):
+        del graph.ndata[name]
+    write_graph(graph, tmp_path / "bare")
+    assert fails(tmp_path / "bare").endswith("to be trained on, it lacks feat, label")
+
+
+def test_the_original_is_not_changed(folder):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        before = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
+        assert run(folder, *QUICK, "--model", "gcn", "--row-normalize").exit_code == 0
+    assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} == before
+
+
+@pytest.mark.skipif(shutil.which("script") is None, reason="needs script(1) to make a terminal")
+def test_on_a_terminal_there_is_a_bar(folder):
+    command = " ".join([sys.executable, "-c", "'from pagraph.cli import main; main()'", "train", str(folder), *QUICK])
+    done = subprocess.run(["script", "-qec", command, "/dev/null"], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout
+    assert "\x1b[" in done.stdout
+    assert "epoch 2/2  loss" in done.stdout

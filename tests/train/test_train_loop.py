@@ -1,0 +1,154 @@
+import threading
+import warnings
+
+import pytest
+import torch
+
+from pagraph.datasets import open_graph, write_graph
+from pagraph.dgl import DataLoader
+from pagraph.dgl.graphbolt import import_dgl
+from pagraph.train import Reporter, TrainOptions
+from pagraph.train.evaluate import predict
+from pagraph.train.loop import train
+from pagraph.train.models import GCN, GraphSAGE
+from pagraph.train.task import make_task
+
+dgl = import_dgl()
+QUICK = {"batch_size": 100, "epochs": 8, "hidden": 16, "fanout": (5, 5), "device": "cpu"}
+
+
+class Listener(Reporter):
+    def __init__(self):
+        self.batches, self.records = [], []
+
+    def batch(self, epoch, done, total):
+        self.batches.append((epoch, done, total))
+
+    def epoch(self, record):
+        self.records.append(record)
+
+
+def run(graph, reporter=None, **settings):
+    options = TrainOptions(**{**QUICK, **settings})
+    return train(make_task(graph, options), options, reporter=reporter)
+
+
+@pytest.mark.parametrize("loader", ["pagraph", "dgl"])
+@pytest.mark.parametrize("model", ["sage", "gcn"])
+def test_learns(graph, model, loader, no_threads_left):
+    result = run(graph, model=model, loader=loader, epochs=30)
+    # The class that the features show is right for 70 % of the vertices.
+    assert result.test_accuracy > 0.85
+    assert result.epochs[-1].loss < 0.6 * result.epochs[0].loss
+
+
+def test_both_loaders_reach_the_same_accuracy(graph):
+    ours, theirs = (
+        [run(graph, loader=loader, seed=seed, epochs=30).test_accuracy for seed in range(3)]
+        for loader in ("pagraph", "dgl")
+    )
+    assert sum(ours) / 3 == pytest.approx(sum(theirs) / 3, abs=0.05)
+
+
+def test_the_same_seed_gives_the_same_run_whatever_the_threads(graph):
+    first = run(graph, seed=3, epochs=3)
+    again = run(graph, seed=3, epochs=3, num_workers=3, prefetch=0)
+    other = run(graph, seed=4, epochs=3)
+    assert [e.loss for e in first.epochs] == [e.loss for e in again.epochs]
+    assert first.test_accuracy == again.test_accuracy
+    assert [e.loss for e in first.epochs] != [e.loss for e in other.epochs]
+
+
+def test_evaluating_does_not_change_training(graph):
+    often, once = run(graph, epochs=4), run(graph, epochs=4, eval_every=3)
+    assert [e.loss for e in often.epochs] == [e.loss for e in once.epochs]
+    assert [e.val_accuracy is not None for e in once.epochs] == [False, False, True, True]
+
+
+@pytest.mark.parametrize("loader", ["pagraph", "dgl"])
+def test_what_is_reported(graph, loader):
+    listener = Listener()
+    result = run(graph, listener, loader=loader, epochs=2)
+    num_batches = -(-int(graph.ndata["train_mask"].sum()) // 100)
+    expected = [(epoch, done + 1, num_batches) for epoch in range(2) for done in range(num_batches)]
+    assert listener.batches == expected
+    assert tuple(listener.records) == result.epochs
+    for record in result.epochs:
+        parts = record.loading_seconds + record.computing_seconds
+        assert record.loading_seconds > 0 and record.computing_seconds > 0
+        assert parts <= record.seconds
+    assert (result.hit_rate is None) == (loader == "dgl")
+
+
+def test_the_cache_is_used_for_features_on_disk(graph, tmp_path):
+    write_graph(graph, tmp_path / "graph")
+    result = run(open_graph(tmp_path / "graph"), cache="1MiB")
+    assert result.epochs[-1].hit_rate == 1.0
+    assert run(open_graph(tmp_path / "graph"), cache="0").hit_rate == 0.0
+
+
+def test_a_failing_reporter_stops_the_run_and_leaves_no_thread(graph, no_threads_left):
+    class Failing(Reporter):
+        def batch(self, epoch, done, total):
+            raise KeyboardInterrupt
+
+    before = threading.active_count()
+    with pytest.raises(KeyboardInterrupt):
+        run(graph, Failing())
+    assert threading.active_count() <= before + 4
+
+
+@pytest.mark.parametrize("make", [GraphSAGE, GCN])
+@pytest.mark.parametrize("loader", [dgl.dataloading.DataLoader, DataLoader])
+def test_layer_wise_prediction_equals_the_whole_graph(graph, make, loader):
+    task = make_task(graph, TrainOptions(model="gcn"))
+    torch.manual_seed(1)
+    model = make([8, 7, 6, 4], dropout=0.5)
+    nodes = torch.tensor([5, 599, 0, 44])
+
+    def make_loader(ids, sampler, **settings):
+        return loader(task.graph, ids, sampler, **settings)
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Dataloader CPU affinity")
+        got = predict(model, task.graph, nodes, make_loader=make_loader)
+    assert model.training
+    assert set(task.graph.ndata) == {"feat", "label", "gcn_norm"}
+    model.eval()
+    x = task.graph.ndata["feat"]
+    with torch.no_grad():
+        for i in range(3):
+            x = model.layer(i, task.graph, x)
+    torch.testing.assert_close(got, x[nodes], rtol=1e-4, atol=1e-4)
+
+
+def test_prediction_cleans_up_after_a_failure(graph):
+    task = make_task(graph, TrainOptions())
+    model = GraphSAGE([8, 4, 4], dropout=0.5)
+    calls = []
+
+    def make_loader(ids, sampler, **settings):
+        calls.append(ids)
+        if len(calls) == 2:
+            raise RuntimeError("no loader")
+        return dgl.dataloading.DataLoader(task.graph, ids, sampler, **settings)
+
+    with warnings.catch_warnings(), pytest.raises(RuntimeError, match="no loader"):
+        warnings.filterwarnings("ignore", message="Dataloader CPU affinity")
+        predict(model, task.graph, torch.arange(4), make_loader=make_loader)
+    assert set(task.graph.ndata) == {"feat", "label"}
+    assert model.training
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64, torch.int8, torch.uint8])
+def test_features_of_any_type(graph, dtype):
+    graph.set_field("feat", graph.ndata["feat"].mul(4).clamp(min=0).to(dtype))
+    assert run(graph, epochs=1).epochs[0].loss < 20
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("loader", ["pagraph", "dgl"])
+def test_learns_on_a_gpu(graph, loader):
+    result = run(graph, loader=loader, device="cuda", epochs=30)
+    assert result.test_accuracy > 0.85

@@ -1,0 +1,44 @@
+import json
+
+import pytest
+
+from pagraph.train import EpochRecord, TrainOptions, TrainResult
+
+
+def record(epoch, val=None, test=None, seconds=1.0):
+    return EpochRecord(epoch, 0.5, seconds, 0.25, 0.75, hit_rate=0.5, val_accuracy=val, test_accuracy=test)
+
+
+def result(*records):
+    return TrainResult(TrainOptions(seed=7), tuple(records), 0.5)
+
+
+def test_best_is_the_first_epoch_with_the_highest_validation_accuracy():
+    found = result(record(0, 0.5, 0.9), record(1), record(2, 0.7, 0.6), record(3, 0.7, 0.8), record(4, 0.6, 0.95))
+    assert found.best.epoch == 2
+    assert (found.val_accuracy, found.test_accuracy) == (0.7, 0.6)
+
+
+def test_an_accuracy_of_zero_counts():
+    found = result(record(0), record(1, 0.0, 0.3))
+    assert (found.best.epoch, found.val_accuracy, found.test_accuracy) == (1, 0.0, 0.3)
+
+
+def test_median_is_not_moved_by_the_first_epoch():
+    found = result(record(0, 0.1, 0.1, seconds=100.0), record(1, seconds=2.0), record(2, seconds=3.0))
+    assert found.median_seconds("seconds") == 3.0
+    with pytest.raises(AttributeError):
+        found.median_seconds("minutes")
+
+
+def test_json_has_the_promised_keys():
+    report = json.loads(json.dumps(result(record(0, 0.5, 0.4), record(1)).to_json()))
+    assert report["test_accuracy"] == 0.4
+    assert report["val_accuracy"] == 0.5
+    assert report["hit_rate"] == 0.5
+    assert report["best_epoch"] == 0
+    for name in ("epoch_seconds", "loading_seconds", "computing_seconds", "loss"):
+        assert len(report[name]) == 2
+    assert report["val_accuracy_by_epoch"] == [0.5, None]
+    assert report["settings"]["seed"] == 7
+    assert report["settings"]["fanout"] == [10, 10]
