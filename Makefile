@@ -56,11 +56,13 @@ lint: $(READY)
 bench: $(READY)
 	$(BIN)/python benchmarks/run.py
 
+# Wide features and a narrow model: the loading is what differs. About a minute on 2 cores.
 demo: $(READY) $(DEMO)
-	$(BIN)/pagraph train $(DEMO) --compare dgl --epochs 5
+	$(BIN)/pagraph train $(DEMO) --compare dgl --epochs 4 --hidden 16
 
 $(DEMO): | $(READY)
-	$(BIN)/pagraph generate sbm $(DEMO)
+	@mkdir -p $(@D)
+	$(BIN)/pagraph generate sbm $(DEMO) --nodes 200000 --features 200
 
 clean:
 	rm -rf build dist .demo

@@ -1,4 +1,3 @@
-import threading
 import warnings
 
 import pytest
@@ -92,10 +91,8 @@ def test_a_failing_reporter_stops_the_run_and_leaves_no_thread(graph, no_threads
         def batch(self, epoch, done, total):
             raise KeyboardInterrupt
 
-    before = threading.active_count()
     with pytest.raises(KeyboardInterrupt):
         run(graph, Failing())
-    assert threading.active_count() <= before + 4
 
 
 @pytest.mark.parametrize("make", [GraphSAGE, GCN])
