@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections import deque
+from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
@@ -71,6 +72,23 @@ class BufferPool:
                 return None
             if array.nbytes >= nbytes:
                 return array
+
+
+class BufferPools:
+    """A pool for each kind of tensor, since those of one kind are of about one size; made when first asked for.
+
+    Args:
+        max_free: Of each pool, see :class:`BufferPool`.
+    """
+
+    def __init__(self, max_free: int) -> None:
+        self._max_free = max_free
+        self._pools: dict[Hashable, BufferPool] = {}
+
+    def __call__(self, kind: Hashable) -> BufferPool:
+        """The pool of that kind; safe from any thread."""
+        pool = self._pools.get(kind)
+        return pool if pool is not None else self._pools.setdefault(kind, BufferPool(self._max_free))
 
 
 def _give_back(free: deque[Any], array: Any, max_free: int) -> None:

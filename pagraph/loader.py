@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from .buffers import BufferPool
+from .buffers import BufferPools
 from .cache.budget import Budget
-from .cache.policy import resolve_policy
+from .cache.policy import Policy, resolve_policy, share_key
+from .cache.stats import CacheStats
 from .device import resolve_device
 from .features.fields import FieldRows, FieldSet
 from .pipeline import Epochs, LoaderStats, PipelineOptions, Steps
-from .sampling import SamplingPools
 from .sampling.seeds import SeedOrder, Ticket
 
 if TYPE_CHECKING:
@@ -86,27 +87,27 @@ class Loader:
         self.device = resolve_device(device)
         _check_fields(graph, [*fields, *labels])
         _check_seeds(graph, seeds)
-        self._field_names, self._label_names = tuple(fields), tuple(labels)
-        self._options = PipelineOptions(num_workers, prefetch)
-        self._order = SeedOrder(seeds, batch_size, shuffle=shuffle, drop_last=drop_last, seed=seed)
+        options = PipelineOptions(num_workers, prefetch)
+        order = SeedOrder(seeds, batch_size, shuffle=shuffle, drop_last=drop_last, seed=seed)
         policy = resolve_policy(cache_policy)
-        pools = {name: BufferPool(self._options.max_batches) for name in [*fields, *labels]}
+        pools = BufferPools(options.max_batches)
         self._fields = FieldSet(
-            {name: partial(graph.ndata.__getitem__, name) for name in pools},
+            {name: partial(graph.ndata.__getitem__, name) for name in [*fields, *labels]},
             device=self.device,
             budget=Budget.parse(cache),
-            rank=lambda: policy(graph, seeds, sampler, seed or 0),
-            pool_of=pools.__getitem__,
+            rank=partial(_rank, policy, graph, seeds, sampler, seed or 0),
+            pool_of=pools,
             num_nodes=graph.num_nodes,
+            share=share_key(policy, sampler.edge_dir),
         )
-        self._pools = SamplingPools(self._options.max_batches)
         self._prepared = False
-        self.stats = LoaderStats(lambda: self._fields.counters)
-        steps = Steps(self._prepare, self._deliver, after_first_step=self._fields.after_first_step)
-        self._epochs: Epochs[MiniBatch] = Epochs(self._order, steps, options=self._options, stats=self.stats)
+        self.stats = LoaderStats(partial(_counters, self._fields))
+        source = _Source(graph, sampler, self._fields, tuple(fields), tuple(labels), pools, self.device)
+        steps = Steps(source.prepare, source.deliver, after_first_step=self._fields.after_first_step)
+        self._epochs: Epochs[MiniBatch] = Epochs(order, steps, options=options, stats=self.stats)
 
     def __len__(self) -> int:
-        return len(self._order)
+        return len(self._epochs)
 
     def __iter__(self) -> Iterator[MiniBatch]:
         if not self._prepared and len(self):
@@ -131,21 +132,34 @@ class Loader:
         """Go on from ``state_dict()`` of a loader made with the same arguments."""
         self._epochs.load_state_dict(state)
 
-    def _prepare(self, ticket: Ticket, recorder: EpochRecorder) -> tuple[MiniBatch, dict[str, FieldRows], Any]:
-        with recorder.time("sampling"):
-            batch = self.sampler.sample(self.graph, ticket.seeds, ticket.key, pools=self._pools)
-        with recorder.time("fetching"):
-            features = {name: self._fields.read(name, batch.input_nodes) for name in self._field_names}
-            labels = {name: self._fields.read(name, batch.output_nodes) for name in self._label_names}
-        return batch, features, labels
 
-    def _deliver(
-        self, prepared: tuple[MiniBatch, dict[str, FieldRows], dict[str, FieldRows]], recorder: EpochRecorder
-    ) -> MiniBatch:
-        batch, features, labels = prepared
+@dataclass(frozen=True, eq=False)
+class _Source:
+    """Makes the batches. Apart from the loader, which its threads must not keep alive."""
+
+    graph: Graph
+    sampler: NeighborSampler
+    fields: FieldSet
+    feature_names: tuple[str, ...]
+    label_names: tuple[str, ...]
+    pools: BufferPools
+    device: torch.device
+
+    def prepare(self, ticket: Ticket, recorder: EpochRecorder) -> _Prepared:
+        """Sample, then read the fields."""
+        with recorder.time("sampling"):
+            batch = self.sampler.sample(self.graph, ticket.seeds, ticket.key, pools=self.pools)
+        with recorder.time("fetching"):
+            features = {name: self._read_ahead(name, batch.input_nodes) for name in self.feature_names}
+            labels = {name: self._read_ahead(name, batch.output_nodes) for name in self.label_names}
+        return _Prepared(batch, features, labels)
+
+    def deliver(self, prepared: _Prepared, recorder: EpochRecorder) -> MiniBatch:
+        """The batch with its fields as they are now."""
+        batch = prepared.batch
         with recorder.time("building"):
-            batch.features = {n: self._current(n, rows, batch.input_nodes) for n, rows in features.items()}
-            batch.labels = {n: self._current(n, rows, batch.output_nodes) for n, rows in labels.items()}
+            batch.features = {n: self._current(n, r, batch.input_nodes) for n, r in prepared.features.items()}
+            batch.labels = {n: self._current(n, r, batch.output_nodes) for n, r in prepared.labels.items()}
             if self.device.type != "cpu":
                 batch = batch.to(self.device)
         recorder.delivered(
@@ -155,9 +169,37 @@ class Loader:
         )
         return batch
 
-    def _current(self, name: str, rows: FieldRows, ids: Tensor) -> Tensor:
+    def _read_ahead(self, name: str, ids: Tensor) -> FieldRows | None:
+        """The rows; None where there is no such field, which may just be about to be set again."""
+        try:
+            return self.fields.read(name, ids)
+        except (KeyError, RuntimeError):
+            return None
+
+    def _current(self, name: str, rows: FieldRows | None, ids: Tensor) -> Tensor:
         """The rows, read again if the field was replaced or written since."""
-        return rows.tensor if self._fields.is_current(name, rows) else self._fields.read(name, ids).tensor
+        if rows is None or not self.fields.is_current(name, rows):
+            return self.fields.read(name, ids).tensor
+        return rows.tensor
+
+
+@dataclass(frozen=True, eq=False)
+class _Prepared:
+    """A sampled batch with the rows of its fields."""
+
+    batch: MiniBatch
+    features: dict[str, FieldRows | None]
+    labels: dict[str, FieldRows | None]
+
+
+def _rank(policy: Policy, graph: Graph, seeds: Tensor, sampler: NeighborSampler, seed: int) -> Tensor:
+    """All vertices by the policy, in the direction that is sampled."""
+    sampled = graph if sampler.edge_dir == "in" else type(graph)(graph.adjacency(sampler.edge_dir))
+    return policy(sampled, seeds, sampler, seed)
+
+
+def _counters(fields: FieldSet) -> CacheStats:
+    return fields.counters
 
 
 def _check_fields(graph: Graph, names: list[str]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,7 +12,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from ..graph import Graph
 
-__all__ = ["POLICIES", "Policy", "check_ranking", "degree", "resolve_policy"]
+__all__ = ["POLICIES", "Policy", "check_ranking", "degree", "resolve_policy", "share_key"]
 
 Policy = Callable[["Graph", Tensor, object, int], Tensor]
 """``(graph, seeds, sampler, seed)`` to vertex ids, most valuable first, without repeats.
@@ -47,6 +47,14 @@ def resolve_policy(policy: str | Policy) -> Policy:
     if not callable(policy):
         raise TypeError(f"cache_policy must be a name or a function, got {type(policy).__name__}")
     return policy
+
+
+def share_key(policy: Policy, edge_dir: str) -> Hashable:
+    """What loaders of one graph have in common if they would cache the same vertices; None if that depends on more.
+
+    The degree ranking does not look at the seeds: the train and the validation loader can share a cache.
+    """
+    return ("degree", edge_dir) if policy is degree else None
 
 
 def check_ranking(ranking: Tensor, num_nodes: int) -> Tensor:

@@ -39,7 +39,7 @@ def cpu_affinity(
     if len(loader_cores) != workers:
         raise Exception(f"loader_cores must name one core per worker ({workers}), got {loader_cores}")
     compute_cores = list(compute_cores or [c for c in available if c not in loader_cores] or available)
-    engine, threads_before, init_before = loader._engine, get_num_threads(), loader._engine._worker_init_fn
+    engine, threads_before, init_before = loader._engine, get_num_threads(), loader._engine.worker_init_fn
 
     def pin(worker: int) -> None:
         os.sched_setaffinity(0, [loader_cores[worker]])  # 0 is the calling thread
@@ -49,11 +49,11 @@ def cpu_affinity(
     try:
         os.sched_setaffinity(0, compute_cores)
         set_num_threads(len(compute_cores))
-        engine._worker_init_fn, loader.cpu_affinity_enabled = pin, True
+        engine.worker_init_fn, loader.cpu_affinity_enabled = pin, True
         if verbose:
             logger.info("%d loader threads on cores %s, computation on %s", workers, loader_cores, compute_cores)
         yield
     finally:
         os.sched_setaffinity(0, available)
         set_num_threads(threads_before)
-        engine._worker_init_fn, loader.cpu_affinity_enabled = init_before, False
+        engine.worker_init_fn, loader.cpu_affinity_enabled = init_before, False

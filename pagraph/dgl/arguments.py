@@ -16,7 +16,15 @@ from .graphbolt import import_dgl
 
 dgl = import_dgl()
 
-__all__ = ["batch_device", "check_devices", "check_native_seeds", "make_order", "tensor_indices"]
+__all__ = [
+    "batch_device",
+    "check_devices",
+    "check_keywords",
+    "check_native_seeds",
+    "gpu_cache_budget",
+    "make_order",
+    "tensor_indices",
+]
 
 
 def tensor_indices(indices: Any) -> Any:
@@ -174,3 +182,19 @@ def check_keywords(keywords: Mapping[str, Any]) -> None:
             raise ValueError(f"{name} is not supported: the order of the seeds is set by indices and shuffle")
         if name in ("collate_fn", "pin_memory", "dataset") or name not in TORCH_KEYWORDS:
             raise TypeError(f"DataLoader() got an unexpected keyword argument {name!r}")
+
+
+def gpu_cache_budget(graph: Any, gpu_cache: Any, device: torch.device) -> int:
+    """DGL's ``gpu_cache`` rows as bytes of the vertex columns it names.
+
+    Raises:
+        AssertionError: It is not a mapping (DGL's own type).
+        ValueError: It asks for rows on a device that is not CUDA.
+    """
+    if not isinstance(gpu_cache, Mapping):
+        raise AssertionError(f"gpu_cache must be a dict of dicts of row counts, got {type(gpu_cache).__name__}")
+    rows = dict(gpu_cache.get("node", {}))
+    if any(rows.values()) and device.type != "cuda":
+        raise ValueError(f"gpu_cache needs a CUDA device, batches are delivered on {device}")
+    columns = graph._node_frames[0]._columns
+    return sum(n * columns[name].data[:1].nbytes for name, n in rows.items() if name in columns)

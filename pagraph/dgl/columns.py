@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from ..cache.budget import Budget
 from ..cache.stats import CacheStats
-from ..features.fields import FieldRows, FieldSet
+from ..features.fields import FieldSet
 from .graphbolt import import_dgl
 
 dgl = import_dgl()
@@ -27,21 +28,21 @@ __all__ = ["ColumnRows", "Columns"]
 
 @dataclass(frozen=True, eq=False)
 class ColumnRows:
-    """Rows of one column, and how to tell whether the graph still holds these values."""
+    """Rows of one column that were read ahead, and how to get those that the graph holds when they are needed."""
 
-    tensor: Tensor
-    fields: FieldSet | None = None
-    key: str = ""
-    rows: FieldRows | None = None
-    ids: Tensor | None = None
+    read: Callable[[], Tensor]
+    tensor: Tensor | None = None
+    is_current: Callable[[], bool] | None = None
 
     def current(self) -> Tensor:
-        """The rows; read again if the column was replaced or written since."""
-        if self.fields is None or self.rows is None or self.ids is None:
-            return self.tensor
-        if self.fields.is_current(self.key, self.rows):
-            return self.tensor
-        return self.fields.read(self.key, self.ids).tensor
+        """The rows; read now if the column was replaced or written since, or could not be read ahead.
+
+        Raises:
+            KeyError: The graph has no such column now.
+        """
+        if self.tensor is None or (self.is_current is not None and not self.is_current()):
+            return self.read()
+        return self.tensor
 
 
 class Columns:
@@ -55,6 +56,7 @@ class Columns:
         budget: Bytes the cache may take, or None for no cache.
         rank: Ranks all vertices, most valuable first; called once, when a cache is filled.
         pool_of: Recycled memory for a column, by its key.
+        share: See ``FieldSet``.
     """
 
     def __init__(
@@ -65,28 +67,39 @@ class Columns:
         budget: Budget | None,
         rank: Callable[[], Tensor],
         pool_of: Callable[[str], BufferPool],
+        share: Hashable = None,
     ) -> None:
         self._graph = graph
         self._device = device
         self._budget = budget
         self._rank = rank
         self._pool_of = pool_of
+        self._share = share
         self._sets: dict[tuple[str, Any], FieldSet] = {}
         self._lock = threading.Lock()
 
-    def read(self, kind: str, name: str, type_: Any, ids: Tensor) -> ColumnRows:
-        """Rows of column ``name`` ("node" or "edge", of one type) at ``ids``.
+    def read_ahead(self, kind: str, name: str, type_: Any, ids: Tensor) -> ColumnRows:
+        """Rows of column ``name`` ("node" or "edge", of one type) at ``ids``, for any thread.
 
-        Raises:
-            KeyError: The graph has no such column.
+        A column that cannot be read may have been deleted only to be set again: whether that is an error is seen when
+        the rows are needed.
         """
-        storage = self._storage(kind, name, type_)
+        read = partial(self._read, kind, name, type_, ids)
+        try:
+            tensor, is_current = read()
+        except (KeyError, RuntimeError):
+            return ColumnRows(lambda: read()[0])
+        return ColumnRows(lambda: read()[0], tensor, is_current)
+
+    def _read(self, kind: str, name: str, type_: Any, ids: Tensor) -> tuple[Tensor, Callable[[], bool] | None]:
+        """The rows now, and how to ask later whether they still are."""
+        storage = _storage(self._graph, kind, name, type_)
         if not isinstance(storage, Column):
-            return ColumnRows(_wait(storage.fetch(ids, self._device, False)))
+            return _wait(storage.fetch(ids, self._device, False)), None
         fields = self._set_of(kind, type_, name)
         key = _key(kind, name, type_, self._graph)
         rows = fields.read(key, ids)
-        return ColumnRows(rows.tensor, fields, key, rows, ids)
+        return rows.tensor, partial(fields.is_current, key, rows)
 
     def declare(self, names: list[str]) -> None:
         """Say which vertex columns will be read, so that one cache is planned for all of them."""
@@ -118,10 +131,6 @@ class Columns:
         """What is cached, for each vertex type that a cache serves."""
         return [fields.plan for (kind, _), fields in list(self._sets.items()) if kind == "node"]
 
-    def _storage(self, kind: str, name: str, type_: Any) -> Any:
-        get = self._graph.get_node_storage if kind == "node" else self._graph.get_edge_storage
-        return get(name, type_)
-
     def _set_of(self, kind: str, type_: Any, name: str) -> FieldSet:
         """The field set of a type, which knows column ``name`` afterwards."""
         with self._lock:
@@ -136,10 +145,24 @@ class Columns:
                     rank=self._rank,
                     pool_of=self._pool_of,
                     num_nodes=count,
+                    share=self._share,
                 )
                 self._sets[kind, type_] = fields
-            fields.add_source(_key(kind, name, type_, self._graph), lambda: self._storage(kind, name, type_).data)
+            fields.add_source(
+                _key(kind, name, type_, self._graph), partial(_column_data, self._graph, kind, name, type_)
+            )
             return fields
+
+
+def _storage(graph: Any, kind: str, name: str, type_: Any) -> Any:
+    get = graph.get_node_storage if kind == "node" else graph.get_edge_storage
+    return get(name, type_)
+
+
+def _column_data(graph: Any, kind: str, name: str, type_: Any) -> Tensor:
+    """The tensor of a column now. A function of the graph alone: a field set must not keep its owner alive."""
+    data: Tensor = _storage(graph, kind, name, type_).data
+    return data
 
 
 def _key(kind: str, name: str, type_: Any, graph: Any) -> str:

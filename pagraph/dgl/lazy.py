@@ -75,7 +75,8 @@ def parent_storages(parent: Any) -> dict[tuple[Any, str], Any]:
 def parent_columns(graph: Any, parent: Any, before: Mapping[tuple[Any, str], Any]) -> list[tuple[Any, Any]]:
     """Columns of a sampled graph that still wait to be gathered from the parent: (column, the parent's frame and key).
 
-    Frames are matched by type, as DGL's loader does for its workers.
+    Frames are matched by type, as DGL's loader does for its workers. A column is the parent's if it waits for just the
+    rows of its frame's ids, or holds a tensor that the parent has, or had before.
 
     Args:
         graph: What a sampler returned.
@@ -85,16 +86,19 @@ def parent_columns(graph: Any, parent: Any, before: Mapping[tuple[Any, str], Any
     found: list[tuple[Any, Any]] = []
     if not isinstance(parent, dgl.DGLGraph):
         return found
-    pairs = [*zip(graph._node_frames, _node_parents(graph, parent), strict=True)]
-    pairs += zip(graph._edge_frames, _edge_parents(graph, parent), strict=True)
-    for frame, parent_frame in pairs:
+    nodes = zip(graph._node_frames, _node_parents(graph, parent), strict=True)
+    edges = zip(graph._edge_frames, _edge_parents(graph, parent), strict=True)
+    pairs = [(dgl.NID, *pair) for pair in nodes] + [(dgl.EID, *pair) for pair in edges]
+    for id_name, frame, parent_frame in pairs:
         if parent_frame is None:
             continue
+        ids = getattr(frame._columns.get(id_name), "storage", None)
         for key, column in frame._columns.items():
             own = parent_frame._columns.get(key)
             if own is None or isinstance(column, LazyFeature) or column.index is None:
                 continue
-            if column.storage is own.storage or column.storage is before.get((id(parent_frame), key)):
+            old = before.get((id(parent_frame), key))
+            if column.index is ids or column.storage is own.storage or column.storage is old:
                 found.append((column, (parent_frame, key)))
     return found
 

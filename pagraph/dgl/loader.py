@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from ..buffers import BufferPool
 from ..cache.budget import Budget
 from ..cache.policy import resolve_policy
-from ..pipeline import Epochs, LoaderStats, PipelineOptions, Steps
-from ..sampling import SamplingPools
-from ..sampling.seeds import DatasetOrder
+from ..pipeline import LoaderStats
 from .affinity import cpu_affinity
 from .arguments import (
     batch_device,
     check_devices,
     check_keywords,
     check_native_seeds,
+    gpu_cache_budget,
     make_order,
     tensor_indices,
 )
-from .columns import Columns
-from .convert import core_graph
+from .engine import Engine
 from .graphbolt import import_dgl
-from .sources import ForeignSource, NativeSource, native_sampler
+from .sources import native_sampler
 
 dgl = import_dgl()
 from dgl.dataloading import DataLoader as _DGLDataLoader  # noqa: E402
@@ -143,8 +139,8 @@ class DataLoader(_DGLDataLoader):
         )
         if native_sampler(graph, graph_sampler) is not None and isinstance(ids, Tensor):
             check_native_seeds(graph, ids)
-        budget = Budget.parse(cache if gpu_cache is None else _gpu_cache_budget(graph, gpu_cache, self.device))
-        self._policy = resolve_policy(cache_policy)
+        budget = Budget.parse(cache if gpu_cache is None else gpu_cache_budget(graph, gpu_cache, self.device))
+        policy = resolve_policy(cache_policy)
         # torch's own constructor, not DGL's: it checks the keywords that mean the same to every loader.
         torch.utils.data.DataLoader.__init__(
             self,
@@ -154,7 +150,7 @@ class DataLoader(_DGLDataLoader):
             pin_memory=flags["pin_prefetcher"],
             **kwargs,
         )
-        self._engine = _Engine(self, order, budget, prefetch)
+        self._engine = Engine(self, order, budget=budget, policy=policy, prefetch=prefetch)
 
     def __iter__(self) -> Iterator[Any]:
         return self._engine.start()
@@ -209,107 +205,3 @@ class _Order(torch.utils.data.IterableDataset[Any]):
 
     def __len__(self) -> int:
         return len(self.order)
-
-
-class _Engine:
-    """What works behind a loader; made once, and its source anew where graph or sampler were changed."""
-
-    def __init__(self, loader: DataLoader, order: Any, budget: Budget | None, prefetch: int) -> None:
-        self._loader_options = PipelineOptions(loader.num_workers, prefetch)
-        self._graph, self._sampler, self._device = loader.graph, loader.graph_sampler, loader.device
-        self._storages = loader.other_storages
-        self._seeds_native = not isinstance(order, DatasetOrder) and not isinstance(loader.indices, Mapping)
-        self._move_seeds = loader.use_uva or self._graph.device.type != "cpu"
-        self._worker_init_fn = loader.worker_init_fn if loader.num_workers else None
-        self._block_pools = SamplingPools(self._loader_options.max_batches)
-        self._pools: dict[str, BufferPool] = {}
-        self._pools_lock = threading.Lock()
-        self.order = order
-        self.columns = Columns(
-            self._graph,
-            self._device,
-            budget=budget,
-            rank=lambda: self._rank(loader._policy),
-            pool_of=self._pool_of,
-        )
-        self.stats = LoaderStats(self.columns.counters)
-        self.epochs: Epochs[Any] = Epochs(order, self._steps(), options=self._options(), stats=self.stats)
-        self._prepared = False
-
-    def start(self) -> Iterator[Any]:
-        """Begin an epoch, with graph and sampler as they are now."""
-        self.epochs.steps, self.epochs.options = self._steps(), self._options()
-        if not self._prepared and len(self.order):
-            self.columns.prepare()
-            self._prepared = True
-        return iter(self.epochs)
-
-    def _native(self) -> Any:
-        return native_sampler(self._graph, self._sampler) if self._seeds_native else None
-
-    def _options(self) -> PipelineOptions:
-        """A user's own sampler stays in the reader's thread, with its random state, unless workers are asked for."""
-        if self._native() is None and self._loader_options.workers == 0:
-            return PipelineOptions(0, 0)
-        return self._loader_options
-
-    def _steps(self) -> Steps[Any]:
-        sampler = self._native()
-        source: NativeSource | ForeignSource
-        if sampler is not None:
-            source = NativeSource(
-                self._graph,
-                self._sampler,
-                sampler,
-                columns=self.columns,
-                pools=self._block_pools,
-                device=self._device,
-            )
-        else:
-            if isinstance(self._graph, dgl.DGLGraph) and self._loader_options.workers:
-                self._graph.create_formats_()
-            source = ForeignSource(
-                self._graph,
-                self._sampler,
-                columns=self.columns,
-                storages=self._storages,
-                device=self._device,
-                move_seeds=self._move_seeds,
-            )
-        return Steps(
-            source.prepare,
-            source.deliver,
-            draw=source.draw,
-            on_start=self._worker_init_fn,
-            after_first_step=self.columns.after_first_step,
-        )
-
-    def _rank(self, policy: Callable[..., Tensor]) -> Tensor:
-        edge_dir = getattr(self._sampler, "edge_dir", "in")
-        core = core_graph(self._graph, edge_dir)
-        seeds = self._loader_seeds()
-        return policy(core, seeds, self._native(), self.order.seed or 0)
-
-    def _loader_seeds(self) -> Tensor:
-        ids = getattr(self.order, "_ids", None)
-        return ids if ids is not None else torch.empty(0, dtype=torch.int64)
-
-    def _pool_of(self, key: str) -> BufferPool:
-        with self._pools_lock:
-            return self._pools.setdefault(key, BufferPool(self._loader_options.max_batches))
-
-
-def _gpu_cache_budget(graph: Any, gpu_cache: Any, device: torch.device) -> int:
-    """DGL's ``gpu_cache`` rows as bytes of the vertex columns it names.
-
-    Raises:
-        AssertionError: It is not a mapping (DGL's own type).
-        ValueError: It asks for rows on a device that is not CUDA.
-    """
-    if not isinstance(gpu_cache, Mapping):
-        raise AssertionError(f"gpu_cache must be a dict of dicts of row counts, got {type(gpu_cache).__name__}")
-    rows = dict(gpu_cache.get("node", {}))
-    if any(rows.values()) and device.type != "cuda":
-        raise ValueError(f"gpu_cache needs a CUDA device, batches are delivered on {device}")
-    columns = graph._node_frames[0]._columns
-    return sum(n * columns[name].data[:1].nbytes for name, n in rows.items() if name in columns)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..sampling import NeighborSampler, SamplingPools
+from ..buffers import BufferPools
+from ..sampling import NeighborSampler
 from .blocks import BlockBuilder
 from .columns import ColumnRows, Columns
 from .convert import core_graph
@@ -86,7 +87,7 @@ class NativeSource:
         sampler: NeighborSampler,
         *,
         columns: Columns,
-        pools: SamplingPools,
+        pools: BufferPools,
         device: torch.device,
     ) -> None:
         self._graph = graph
@@ -113,7 +114,7 @@ class NativeSource:
                 self._core, ticket.seeds, ticket.key, dtype=self._graph.idtype, pools=self._pools
             )
         with recorder.time("fetching"):
-            read = self._columns.read
+            read = self._columns.read_ahead
             src = {n: read("node", n, self._ntype, batch.input_nodes) for n in self._src_names}
             dst = {n: read("node", n, self._ntype, batch.output_nodes) for n in self._dst_names}
             edges = [
@@ -215,7 +216,7 @@ class ForeignSource:
 
         def fetch(leaf: Any) -> Any:
             if isinstance(leaf, dgl.DGLGraph):
-                columns.extend((c, self._columns.read(c.kind, c.name, c.type, c.ids)) for c in find_lazy(leaf))
+                columns.extend((c, self._columns.read_ahead(c.kind, c.name, c.type, c.ids)) for c in find_lazy(leaf))
             elif isinstance(leaf, LazyFeature):
                 fetched = self._storages[leaf.name].fetch(leaf.id_, self._device, False)
                 return fetched.wait() if hasattr(fetched, "wait") else fetched

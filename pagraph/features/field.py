@@ -145,6 +145,17 @@ class Field:
         finally:
             self._filling = False
 
+    def cached(self, version: FieldVersion) -> FeatureCache | None:
+        """The cache, if it has the values of ``version``."""
+        with self._lock:
+            return self._cache if self._version == version else None
+
+    def adopt(self, seen: Snapshot, cache: FeatureCache) -> None:
+        """Use a cache that another field of the same values has filled."""
+        with self._lock:
+            if seen.generation == self._generation:
+                self._cache, self._version, self._reads = cache, seen.version, 0
+
     def invalidate(self) -> None:
         """Forget the cache, and call every earlier snapshot old."""
         with self._lock:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import threading
+import weakref
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -69,7 +71,12 @@ class FieldSet:
         rank: Gives the vertices, most valuable first; called once, when the cache is first filled.
         pool_of: Gives the memory for a field's rows that are delivered on the CPU.
         num_nodes: Number of vertices.
+        share: Sets with equal ``share``, budget and device that read the same tensors use one cache: the train and
+            the validation loader of a graph, say. None: no sharing, as when the ranking depends on the seeds.
     """
+
+    _live: weakref.WeakSet[FieldSet] = weakref.WeakSet()
+    _live_lock = threading.Lock()
 
     def __init__(
         self,
@@ -80,6 +87,7 @@ class FieldSet:
         rank: Callable[[], Tensor],
         pool_of: Callable[[Any], BufferPool],
         num_nodes: int,
+        share: Hashable = None,
     ) -> None:
         self._sources: dict[Hashable, Callable[[], Tensor]] = dict(sources)
         self._device = device
@@ -94,6 +102,10 @@ class FieldSet:
         self._decided = budget is None
         self._parts: dict[Hashable, FieldPlan] = {}
         self._counters = ReadCounters()
+        self._share = share
+        if share is not None and budget is not None:
+            with self._live_lock:
+                self._live.add(self)
 
     def add_source(self, key: Hashable, source: Callable[[], Tensor]) -> None:
         """Add or replace a field; one that comes after the cache was filled gets the bytes that are left."""
@@ -135,14 +147,17 @@ class FieldSet:
         field = self._fields.get(key)
         if field is None:
             with self._lock:
-                field = self._fields.setdefault(key, Field(key, lambda: self._sources[key]()))
+                field = self._fields.setdefault(key, Field(key, partial(_read_source, self._sources, key)))
         return field
 
     # -- caching ------------------------------------------------------------------------------------------
 
     def prepare(self) -> None:
-        """Fill the cache if its size and its fields are known; call before the first batch."""
-        if self._budget is not None and not self._budget.is_auto:
+        """Fill the cache if its size and its fields are known; call before the first batch.
+
+        A cache that another set has filled already is taken over here, whatever the budget.
+        """
+        if self._budget is not None and not self._take_over() and not self._budget.is_auto:
             self._decide(self._budget, last=False)
 
     def after_first_step(self) -> None:
@@ -150,7 +165,7 @@ class FieldSet:
 
         Only then is known what memory a step needs ("auto"), and which fields are read if none were given.
         """
-        if self._budget is not None:
+        if self._budget is not None and not self._take_over():
             self._decide(self._budget, last=True)
 
     def invalidate(self, key: Hashable | None = None) -> None:
@@ -192,6 +207,46 @@ class FieldSet:
                 if len(ids):
                     self._fill(key, self._field(key), seen, base, self._index, len(ids))
             _log.info("%r", self.plan)
+
+    def _take_over(self) -> bool:
+        """Use the cache of another set that has all of this set's fields in it; whether there is one."""
+        if self._share is None or self._decided:
+            return False
+        with self._live_lock:
+            others = [s for s in self._live if s is not self]
+        mine = (self._share, self._budget, self._device, self._num_nodes)
+        with self._fill_lock:
+            found = {} if self._decided else self._candidates()
+            for other in others:
+                index = other._index
+                theirs = (other._share, other._budget, other._device, other._num_nodes)
+                if not found or index is None or len(index.ids) == 0 or theirs != mine:
+                    continue
+                caches = {key: other._cached(seen.version) for key, (seen, _) in found.items()}
+                if all(cache is not None for cache in caches.values()):
+                    self._adopt(index, found, caches)
+                    return True
+        return False
+
+    def _cached(self, version: FieldVersion) -> FeatureCache | None:
+        """The cache of whichever field has these values."""
+        caches = (field.cached(version) for field in list(self._fields.values()))
+        return next((cache for cache in caches if cache is not None), None)
+
+    def _adopt(
+        self,
+        index: _Index,
+        found: Mapping[Hashable, tuple[Snapshot, HostFeature | DeviceFeature]],
+        caches: Mapping[Hashable, FeatureCache | None],
+    ) -> None:
+        """Take another set's index and caches as this one's; the caller holds the fill lock."""
+        self._index, self._decided = index, True
+        for key, (seen, base) in found.items():
+            cache = caches[key]
+            assert cache is not None
+            self._field(key).adopt(seen, cache)
+            self._parts = {**self._parts, key: FieldPlan(key, len(cache), cache.row_nbytes, base.tier)}
+        _log.info("%r, shared with another loader", self.plan)
 
     def _candidates(self) -> dict[Hashable, tuple[Snapshot, HostFeature | DeviceFeature]]:
         """The fields that are worth caching; one that cannot be read now raises when it is read."""
@@ -240,3 +295,8 @@ class FieldSet:
         if cache is not None:
             self._parts = {**self._parts, key: FieldPlan(key, count, cache.row_nbytes, base.tier)}
         return cache
+
+
+def _read_source(sources: Mapping[Hashable, Callable[[], Tensor]], key: Hashable) -> Tensor:
+    """The field's tensor now. Not a method: a cycle would keep caches in memory until the collector runs."""
+    return sources[key]()

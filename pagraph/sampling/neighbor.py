@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..buffers import BufferPool
+from ..buffers import BufferPool, BufferPools
 from ..errors import FormatError
 from ..minibatch import Block, MiniBatch
 from .keys import derive_key
@@ -73,7 +73,7 @@ class NeighborSampler:
         key: int = 0,
         *,
         dtype: torch.dtype | None = None,
-        pools: SamplingPools | None = None,
+        pools: BufferPools | None = None,
     ) -> MiniBatch:
         """Sample the blocks of one mini-batch; safe from any number of threads at once.
 
@@ -91,25 +91,8 @@ class NeighborSampler:
         csc = graph.adjacency(self.edge_dir)
         _check_seeds(seeds, csc.num_dst)
         scratch: _Scratch = _scratch.__dict__.setdefault("value", _Scratch())
-        pools = pools if pools is not None else SamplingPools(max_free=0)
+        pools = pools if pools is not None else BufferPools(max_free=0)
         return scratch.run(csc, seeds, self, key, dtype or seeds.dtype, pools)
-
-
-class SamplingPools:
-    """Recycled output memory of a sampler: one pool for the nodes, one for each hop's arrays.
-
-    Args:
-        max_free: Batches whose memory is kept for reuse.
-    """
-
-    def __init__(self, max_free: int) -> None:
-        self.max_free = max_free
-        self.nodes = BufferPool(max_free)
-        self._hops: dict[int, BufferPool] = {}
-
-    def hop(self, index: int) -> BufferPool:
-        """The pool of the arrays of hop ``index``."""
-        return self._hops.setdefault(index, BufferPool(self.max_free))
 
 
 class _Scratch:
@@ -127,7 +110,7 @@ class _Scratch:
         sampler: NeighborSampler,
         key: int,
         dtype: torch.dtype,
-        pools: SamplingPools,
+        pools: BufferPools,
     ) -> MiniBatch:
         """Sample all hops of one batch."""
         from . import _cpu
@@ -142,14 +125,14 @@ class _Scratch:
             hop_key = np.uint64(derive_key(key, hop))
             num_dst = count
             indptr, indices, positions = self._pick(
-                csc, nodes[:count], fanout, sampler.replace, hop_key, dtype, pools.hop(hop)
+                csc, nodes[:count], fanout, sampler.replace, hop_key, dtype, pools(("hop", hop))
             )
             neighbors = self._array("neighbors", len(positions), id_dtype)
             _cpu.read_neighbors(csc.indices.numpy(), positions.numpy(), neighbors)
             nodes = self._grown("nodes", count, count + len(positions))
             count = self._relabel(neighbors, csc.num_src, nodes, count, indices)
             hops.append((indptr, indices, positions, num_dst))
-        out = pools.nodes.take((count,), dtype)
+        out = pools("nodes").take((count,), dtype)
         out.numpy()[:] = nodes[:count]
         return _assemble(seeds, out, hops)
 

@@ -80,6 +80,11 @@ class SeedOrder:
         self._permutation = torch.arange(self.num_seeds) if shuffle and seed is None else None
 
     @property
+    def ids(self) -> Tensor:
+        """All seeds, of all types and ranks."""
+        return self._ids
+
+    @property
     def num_seeds(self) -> int:
         """Seeds an epoch hands out (on this rank)."""
         return len(self._ids) if self._part is None else len(self._part)
@@ -145,6 +150,11 @@ class DatasetOrder:
         self.dataset = dataset
         self.shuffle = shuffle
         self.seed = _check_seed(seed)
+
+    @property
+    def ids(self) -> Tensor:
+        """Nothing: what the items hold is not known before they are drawn."""
+        return torch.empty(0, dtype=torch.int64)
 
     def __len__(self) -> int:
         return len(self.dataset)

@@ -209,14 +209,20 @@ def test_two_loaders_with_one_sampler_in_turn_and_interleaved():
     assert [o.tolist() for _, o, _ in val] == [o.tolist() for _, o, _ in reference]
 
 
-def test_loader_graph_and_batches_are_freed():
-    graph = make_graph()
-    loader = ours(graph, torch.arange(50), NeighborSampler([2], prefetch_node_feats=["feat"]), batch_size=10)
-    batch = next(iter(loader))
-    watched = [weakref.ref(graph), weakref.ref(loader)]
-    del graph, loader, batch
+def test_loader_cache_and_graph_are_freed_at_once(tmp_path):
+    """Without the garbage collector: a cycle would keep gigabytes of cache until it happens to run."""
+    graph = disk_graph(tmp_path)
+    loader = ours(graph, torch.arange(50), NeighborSampler([2], prefetch_node_feats=["disk"]), batch_size=10, cache=1.0)
     gc.collect()
-    assert [ref() for ref in watched] == [None, None]
+    gc.disable()
+    try:
+        batch = next(iter(loader))
+        collect(loader)
+        watched = [weakref.ref(x) for x in (graph, loader, loader._engine, loader._engine.columns)]
+        del graph, loader, batch
+        assert [ref() for ref in watched] == [None] * 4
+    finally:
+        gc.enable()
 
 
 def test_memory_stays_bounded_by_the_depth():

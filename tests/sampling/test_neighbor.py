@@ -12,7 +12,8 @@ from plain_sampler import sample as plain_sample
 from scipy import stats
 
 from pagraph import CSC, FormatError, Graph, NeighborSampler
-from pagraph.sampling import SamplingPools, derive_key
+from pagraph.buffers import BufferPools
+from pagraph.sampling import derive_key
 from pagraph.sampling.neighbor import _Scratch
 
 
@@ -148,7 +149,7 @@ def test_same_key_same_bits_whatever_the_threads():
     sampler = NeighborSampler([4, 3, 2])
     alone = [digest(sampler.sample(graph, torch.arange(i, i + 20), i)) for i in range(60)]
     results = {}
-    pools = SamplingPools(3)
+    pools = BufferPools(3)
 
     def run(part):
         for i in range(part, 60, 4):
@@ -176,7 +177,7 @@ GOLDEN = ("a6304fef55013718", "e9b43e8273fb77e1")
 
 def test_memory_is_recycled_but_never_under_a_held_tensor():
     graph = random_graph()
-    sampler, pools = NeighborSampler([5, 5]), SamplingPools(2)
+    sampler, pools = NeighborSampler([5, 5]), BufferPools(2)
     held = [sampler.sample(graph, torch.arange(i, i + 10), i, pools=pools) for i in range(6)]
     copies = [[t.clone() for t in arrays(batch)] for batch in held]
     view = held[0].blocks[0].indices[3:9]
@@ -218,7 +219,7 @@ def test_ids_that_differ_above_bit_32_only():
 
 
 def one_hop(csc, seeds, fanouts):
-    return _Scratch().run(csc, torch.tensor(seeds), NeighborSampler(fanouts), 0, torch.int64, SamplingPools(0))
+    return _Scratch().run(csc, torch.tensor(seeds), NeighborSampler(fanouts), 0, torch.int64, BufferPools(0))
 
 
 def test_the_hash_table_grows_in_the_middle_of_a_hop():

@@ -1,0 +1,125 @@
+"""The engine behind a DataLoader: columns, epochs and the source of its batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from ..buffers import BufferPools
+from ..cache.budget import Budget
+from ..cache.policy import Policy, share_key
+from ..pipeline import Epochs, LoaderStats, PipelineOptions, Steps
+from ..sampling.seeds import DatasetOrder, SeedOrder
+from .columns import Columns
+from .convert import core_graph
+from .graphbolt import import_dgl
+from .sources import ForeignSource, NativeSource, native_sampler
+
+dgl = import_dgl()
+
+if TYPE_CHECKING:
+    from .loader import DataLoader
+
+__all__ = ["Engine"]
+
+
+class Engine:
+    """Made once for a loader; takes graph and sampler as they are when an epoch begins.
+
+    It refers to what the loader was made of, never to the loader: a cycle would keep the cache in memory until the
+    garbage collector runs.
+
+    Args:
+        loader: A DataLoader whose arguments are set and checked.
+        order: Its seeds.
+        budget: What the cache may take.
+        policy: Ranks the vertices.
+        prefetch: Finished batches that may wait.
+    """
+
+    def __init__(
+        self,
+        loader: DataLoader,
+        order: SeedOrder | DatasetOrder,
+        *,
+        budget: Budget | None,
+        policy: Policy,
+        prefetch: int,
+    ) -> None:
+        self.order = order
+        self.worker_init_fn = loader.worker_init_fn if loader.num_workers else None
+        self._asked = PipelineOptions(loader.num_workers, prefetch)
+        self._graph, self._sampler, self._device = loader.graph, loader.graph_sampler, loader.device
+        self._storages = loader.other_storages
+        self._seeds_native = isinstance(order, SeedOrder) and not isinstance(loader.indices, Mapping)
+        self._move_seeds = loader.use_uva or self._graph.device.type != "cpu"
+        self._pools = BufferPools(self._asked.max_batches)
+        self.columns = Columns(
+            self._graph,
+            self._device,
+            budget=budget,
+            rank=partial(_rank, policy, self._graph, self._sampler, order),
+            pool_of=self._pools,
+            share=share_key(policy, getattr(self._sampler, "edge_dir", "in")),
+        )
+        self.stats = LoaderStats(self.columns.counters)
+        self.epochs: Epochs[Any] = Epochs(order, self._steps(), options=self._options(), stats=self.stats)
+        self._prepared = False
+
+    def start(self) -> Iterator[Any]:
+        """Begin an epoch."""
+        self.epochs.steps, self.epochs.options = self._steps(), self._options()
+        if not self._prepared and len(self.order):
+            self.columns.prepare()
+            self._prepared = True
+        return iter(self.epochs)
+
+    def _native(self) -> Any:
+        return native_sampler(self._graph, self._sampler) if self._seeds_native else None
+
+    def _options(self) -> PipelineOptions:
+        """A user's own sampler stays in the reader's thread, with its random state, unless workers are asked for."""
+        if self._native() is None and self._asked.workers == 0:
+            return PipelineOptions(0, 0)
+        return self._asked
+
+    def _steps(self) -> Steps[Any]:
+        source = self._source()
+        return Steps(
+            source.prepare,
+            source.deliver,
+            draw=source.draw,
+            on_start=self.worker_init_fn,
+            after_first_step=self.columns.after_first_step,
+        )
+
+    def _source(self) -> NativeSource | ForeignSource:
+        sampler = self._native()
+        if sampler is not None:
+            return NativeSource(
+                self._graph,
+                self._sampler,
+                sampler,
+                columns=self.columns,
+                pools=self._pools,
+                device=self._device,
+            )
+        if isinstance(self._graph, dgl.DGLGraph) and self._asked.workers:
+            self._graph.create_formats_()  # else threads would make them at the same time
+        return ForeignSource(
+            self._graph,
+            self._sampler,
+            columns=self.columns,
+            storages=self._storages,
+            device=self._device,
+            move_seeds=self._move_seeds,
+        )
+
+
+def _rank(policy: Policy, graph: Any, sampler: Any, order: SeedOrder | DatasetOrder) -> Tensor:
+    """All vertices by the policy, in the direction that is sampled."""
+    core = core_graph(graph, getattr(sampler, "edge_dir", "in"))
+    return policy(core, order.ids, native_sampler(graph, sampler), order.seed or 0)
