@@ -90,6 +90,9 @@ class FieldSet:
         share: Hashable = None,
     ) -> None:
         self._sources: dict[Hashable, Callable[[], Tensor]] = dict(sources)
+        if device.type == "cuda" and device.index is None:
+            # Each thread has a current device of its own, and reads come from any thread.
+            device = torch.device("cuda", torch.cuda.current_device())
         self._device = device
         self._budget = budget
         self._rank = rank

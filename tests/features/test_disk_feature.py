@@ -252,6 +252,20 @@ def test_announced_rows_come_into_memory(npy):
     assert before < share_in_memory(tensor)
 
 
+@pytest.mark.parametrize("in_order", [False, True])
+def test_a_read_in_order_brings_the_pages_between(npy, in_order):
+    drop_from_memory(npy)
+    tensor = map_npy(npy, random_access=True)
+    if share_in_memory(tensor) > 0.05:
+        pytest.skip("needs a system that drops a file's pages when asked")
+    memory = ctypes.c_void_p(tensor.data_ptr() // mmap.PAGESIZE * mmap.PAGESIZE)
+    assert ctypes.CDLL(None).madvise(memory, ctypes.c_size_t(tensor.nbytes), mmap.MADV_RANDOM) == 0
+    ids = torch.arange(0, 4000, 6 * mmap.PAGESIZE // 512)  # 5 pages between
+    DiskFeature(tensor).read(ids if in_order else ids.flip(0))
+    share = share_in_memory(tensor)
+    assert share > 0.8 if in_order else share < 0.5
+
+
 def test_rows_in_memory_need_no_announcement():
     feature = HostFeature(torch.zeros(3, 2))
     assert feature.announce(np.array([0, 1])) is None
