@@ -20,11 +20,13 @@ class FieldStats:
         rows: Tier to the number of rows it served.
         nbytes: Tier to the bytes of these rows.
         cacheable: Whether a cache may serve this field.
+        seconds: Time spent reading it, over all threads.
     """
 
     rows: Mapping[str, int] = field(default_factory=dict)
     nbytes: Mapping[str, int] = field(default_factory=dict)
     cacheable: bool = False
+    seconds: float = 0.0
 
     @property
     def asked(self) -> int:
@@ -51,10 +53,16 @@ class FieldStats:
             _combine(self.rows, other.rows, 1),
             _combine(self.nbytes, other.nbytes, 1),
             self.cacheable or other.cacheable,
+            self.seconds + other.seconds,
         )
 
     def __sub__(self, other: FieldStats) -> FieldStats:
-        return FieldStats(_combine(self.rows, other.rows, -1), _combine(self.nbytes, other.nbytes, -1), self.cacheable)
+        return FieldStats(
+            _combine(self.rows, other.rows, -1),
+            _combine(self.nbytes, other.nbytes, -1),
+            self.cacheable,
+            self.seconds - other.seconds,
+        )
 
 
 @dataclass(frozen=True)
@@ -94,12 +102,22 @@ class ReadCounters:
         self._lock = threading.Lock()
         self._fields: dict[Hashable, FieldStats] = {}
 
-    def record(self, key: Hashable, tier: str, *, asked: int, hits: int, row_bytes: int, cacheable: bool) -> None:
-        """Add one read of ``asked`` rows, ``hits`` of them from the cache and the others from ``tier``."""
+    def record(
+        self,
+        key: Hashable,
+        tier: str,
+        *,
+        asked: int,
+        hits: int,
+        row_bytes: int,
+        cacheable: bool,
+        seconds: float = 0.0,
+    ) -> None:
+        """Add one read of ``asked`` rows: ``hits`` of them from the cache, the others from ``tier``."""
         rows = {tier: asked - hits}
         if hits:
             rows[CACHE_TIER] = hits
-        read = FieldStats(rows, {t: n * row_bytes for t, n in rows.items()}, cacheable)
+        read = FieldStats(rows, {t: n * row_bytes for t, n in rows.items()}, cacheable, seconds)
         with self._lock:
             self._fields[key] = self._fields.get(key, FieldStats()) + read
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 import weakref
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from .cached import CachedFeature
 from .device import DeviceFeature
 from .feature import Feature
 from .field import Field, Snapshot, can_cache, delivering, host_feature
+from .filling import fill_cache
 from .host import HostFeature
 from .version import FieldVersion
 
@@ -124,6 +126,7 @@ class FieldSet:
             IndexError: An id is out of range.
             RuntimeError: The field requires gradients.
         """
+        begin = time.perf_counter()
         field = self._field(key)
         seen = field.snapshot()
         base = host_feature(seen.tensor, self._device)
@@ -131,7 +134,15 @@ class FieldSet:
         cache = self._cache_for(key, field, seen, base) if cacheable else None
         feature = delivering(base, self._device) if cache is None else CachedFeature(base, cache)
         tensor, hits = self._read(key, feature, ids)
-        self._counters.record(key, base.tier, asked=len(ids), hits=hits, row_bytes=base.row_bytes, cacheable=cacheable)
+        self._counters.record(
+            key,
+            base.tier,
+            asked=len(ids),
+            hits=hits,
+            row_bytes=base.row_bytes,
+            cacheable=cacheable,
+            seconds=time.perf_counter() - begin,
+        )
         return FieldRows(tensor, seen.version, seen.generation)
 
     def is_current(self, key: Hashable, rows: FieldRows) -> bool:
@@ -291,7 +302,7 @@ class FieldSet:
         """Cache the first ``count`` of the chosen vertices; the caller holds the fill lock."""
         cache = field.fill(
             seen,
-            lambda: FeatureCache.fill(
+            lambda: fill_cache(
                 base, index.ids[:count], device=self._device, num_nodes=self._num_nodes, slots=index.slots
             ),
         )

@@ -28,7 +28,7 @@ class EpochStats:
         batches: Batches delivered.
         seconds: Seconds by stage (see ``STAGES``).
         counts: Delivered "seeds", "edges" (sampled) and "input_nodes".
-        reads: Rows and bytes by tier, for every field.
+        reads: Rows and bytes by tier and seconds, for every field.
     """
 
     epoch: int
@@ -136,10 +136,10 @@ class LoaderStats:
         if not total.reads.fields:
             return _table(rows)
         tiers = sorted({tier for f in total.reads.fields.values() for tier in f.nbytes})
-        fields = [["field", "rows", "hits", "hit rate", *(f"{tier} bytes" for tier in tiers)]]
+        fields = [["field", "read s", "rows", "hits", "hit rate", *(f"{tier} bytes" for tier in tiers)]]
         for key, f in total.reads.fields.items():
             nbytes = [f"{f.nbytes.get(tier, 0):,}" for tier in tiers]
-            fields.append([str(key), f"{f.asked:,}", f"{f.hits:,}", f"{f.hit_rate:.1%}", *nbytes])
+            fields.append([str(key), f"{f.seconds:.3f}", f"{f.asked:,}", f"{f.hits:,}", f"{f.hit_rate:.1%}", *nbytes])
         return f"{_table(rows)}\n\n{_table(fields)}"
 
     __repr__ = __str__

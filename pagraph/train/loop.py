@@ -69,7 +69,7 @@ def _make_loader(
     task: Task, options: TrainOptions, ids: Any, sampler: Any, *, cache: Any = None, **settings: Any
 ) -> Any:
     """The chosen loader over ``ids``; both get the same arguments but for what only pagraph's has."""
-    settings |= {"device": options.torch_device(), "num_workers": options.num_workers or 0}
+    settings |= {"device": options.torch_device(), "num_workers": options.num_workers}
     if options.loader == "dgl":
         return import_dgl().dataloading.DataLoader(task.graph, ids, sampler, **settings)
     if options.prefetch is not None:

@@ -35,7 +35,7 @@ class TrainOptions:
         device: Where the model trains; ``"auto"`` is the current CUDA device if there is one, else the CPU.
         cache: Budget of the feature cache: ``"2GiB"``, bytes, a share such as ``"10%"``, or ``"auto"``.
         cache_policy: How vertices are ranked for the cache.
-        num_workers: Sampling threads (worker processes with DGL's loader). None: the loader's default.
+        num_workers: Sampling threads, 0 lets the loader choose; with DGL's loader, worker processes.
         prefetch: Batches made ahead. None: the loader's default.
         eval_every: Epochs between evaluations; the last epoch is always evaluated.
         seed: Of the initial weights, dropout, shuffling and sampling; 0 to 2**32 - 1.
@@ -50,14 +50,14 @@ class TrainOptions:
     batch_size: int = 1000
     epochs: int = 20
     hidden: int = 64
-    lr: float = 0.01
+    lr: float = 0.003
     dropout: float = 0.5
     weight_decay: float = 5e-4
     row_normalize: bool = False
     device: str = "auto"
     cache: str = "auto"
     cache_policy: str = "degree"
-    num_workers: int | None = None
+    num_workers: int = 0
     prefetch: int | None = None
     eval_every: int = 1
     seed: int = 0
@@ -73,7 +73,7 @@ class TrainOptions:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         for name in ("num_workers", "prefetch"):
-            if getattr(self, name) is not None and getattr(self, name) < 0:
+            if (getattr(self, name) or 0) < 0:
                 raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
         if not (math.isfinite(self.lr) and self.lr > 0):
             raise ValueError(f"lr must be positive and finite, got {self.lr}")

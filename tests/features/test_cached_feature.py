@@ -7,6 +7,7 @@ import torch
 from pagraph.cache import FeatureCache
 from pagraph.cache.store import slots_for
 from pagraph.features import CachedFeature, HostFeature
+from pagraph.features.filling import fill_cache
 
 CPU = torch.device("cpu")
 
@@ -30,7 +31,7 @@ class Rows:
 
 def cached(source, chosen, num_nodes=None):
     num_nodes = source.num_rows if num_nodes is None else num_nodes
-    cache = FeatureCache.fill(source, torch.as_tensor(chosen).long(), device=CPU, num_nodes=num_nodes)
+    cache = fill_cache(source, torch.as_tensor(chosen).long(), device=CPU, num_nodes=num_nodes)
     return CachedFeature(source, cache)
 
 
@@ -112,7 +113,7 @@ def test_table_may_be_shorter_than_the_source():
 
 
 def test_rows_of_another_shape_or_dtype_are_refused():
-    cache = FeatureCache.fill(HostFeature(torch.zeros(5, 2)), torch.arange(2), device=CPU, num_nodes=5)
+    cache = fill_cache(HostFeature(torch.zeros(5, 2)), torch.arange(2), device=CPU, num_nodes=5)
     with pytest.raises(ValueError, match=r"cache must hold rows of shape \(3,\) and dtype torch.float32, got \(2,\)"):
         CachedFeature(HostFeature(torch.zeros(5, 3)), cache)
     with pytest.raises(ValueError, match="got .* and torch.float32"):
@@ -134,7 +135,7 @@ def test_cache_on_a_gpu(dtype, count):
     tensor = (torch.arange(200) % 120).view(40, 5).to(torch.float32).to(dtype)
     source = HostFeature(tensor)
     chosen = torch.randperm(40)[:count]
-    feature = CachedFeature(source, FeatureCache.fill(source, chosen, device=device, num_nodes=40))
+    feature = CachedFeature(source, fill_cache(source, chosen, device=device, num_nodes=40))
     ids = torch.randint(0, 40, (100,))
     rows, hits = feature.read_counted(ids)
     assert rows.device == device and hits == int(torch.isin(ids, chosen).sum())

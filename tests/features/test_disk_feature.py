@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from pagraph.cache import FeatureCache
 from pagraph.features import CachedFeature, DiskFeature, HostFeature, _disk, on_disk
+from pagraph.features.filling import fill_cache
 from pagraph.features.placement import address_on_disk
 from pagraph.mapped import map_npy
 
@@ -147,7 +147,7 @@ def test_reads_a_cold_file(npy, values, random_access, share):
     drop_from_memory(npy)
     source = DiskFeature(map_npy(npy, random_access=random_access))
     chosen = torch.randperm(4000)[: int(4000 * share)]
-    feature = CachedFeature(source, FeatureCache.fill(source, chosen, device=CPU, num_nodes=4000))
+    feature = CachedFeature(source, fill_cache(source, chosen, device=CPU, num_nodes=4000))
     ids = torch.randint(0, 4000, (1000,))
     rows, hits = feature.read_counted(ids)
     assert torch.equal(rows, torch.from_numpy(values)[ids])
@@ -158,7 +158,7 @@ def test_reads_a_cold_file(npy, values, random_access, share):
 def test_bad_ids_reach_no_system_call(npy, bad):
     drop_from_memory(npy)
     source = DiskFeature(map_npy(npy))
-    cached = CachedFeature(source, FeatureCache.fill(source, torch.arange(7), device=CPU, num_nodes=4000))
+    cached = CachedFeature(source, fill_cache(source, torch.arange(7), device=CPU, num_nodes=4000))
     for feature in (source, cached):
         with pytest.raises(IndexError, match=f"got {bad} at position 1"):
             feature.read(torch.tensor([3000, bad, 5]))

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from pagraph.cache import FeatureCache
 from pagraph.features import DeviceFeature, DiskFeature, HostFeature
 from pagraph.features.field import Field, can_cache, host_feature
+from pagraph.features.filling import fill_cache
 from pagraph.mapped import map_npy
 
 CPU = torch.device("cpu")
@@ -20,7 +20,7 @@ class Box:
         self.field = Field("feat", lambda: self.tensor)
 
     def build(self):
-        return FeatureCache.fill(HostFeature(self.tensor), torch.arange(2), device=CPU, num_nodes=4)
+        return fill_cache(HostFeature(self.tensor), torch.arange(2), device=CPU, num_nodes=4)
 
     def fill(self):
         return self.field.fill(self.field.snapshot(), self.build)
@@ -168,7 +168,7 @@ def test_a_snapshot_from_before_an_invalidation_gets_no_cache(box):
 def test_a_deleted_field_lets_go_of_its_cache():
     fields = {"h": torch.zeros(4, 3)}
     field = Field("h", lambda: fields["h"])
-    cache = FeatureCache.fill(HostFeature(fields["h"]), torch.arange(2), device=CPU, num_nodes=4)
+    cache = fill_cache(HostFeature(fields["h"]), torch.arange(2), device=CPU, num_nodes=4)
     tensor = fields["h"]
     assert field.fill(field.snapshot(), lambda: cache) is cache
     del fields["h"]

@@ -9,8 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pagraph.cache import FeatureCache
 from pagraph.features import CachedFeature, HostFeature
+from pagraph.features.filling import fill_cache
 
 CPU = torch.device("cpu")
 DTYPES = [
@@ -74,7 +74,7 @@ def test_cached_read_equals_indexing_and_counts_hits(dtype, shape, count):
     tensor = random_tensor((50, *shape), dtype)
     source = HostFeature(tensor)
     chosen = torch.randperm(50, generator=torch.Generator().manual_seed(2))[:count]
-    feature = CachedFeature(source, FeatureCache.fill(source, chosen, device=CPU, num_nodes=50))
+    feature = CachedFeature(source, fill_cache(source, chosen, device=CPU, num_nodes=50))
     ids = torch.randint(0, 50, (200,), generator=torch.Generator().manual_seed(1))
     rows, hits = feature.read_counted(ids)
     assert same(rows, picked(tensor, ids))
@@ -92,7 +92,7 @@ def test_read_equals_index_select(id_dtype, data):
     tensor = (torch.arange(num_rows * int(np.prod(shape))) % 251).view(num_rows, *shape).to(dtype)
     chosen = torch.tensor(data.draw(st.lists(st.integers(0, num_rows - 1), unique=True)), dtype=torch.int64)
     source = HostFeature(tensor)
-    cached = CachedFeature(source, FeatureCache.fill(source, chosen, device=CPU, num_nodes=num_rows))
+    cached = CachedFeature(source, fill_cache(source, chosen, device=CPU, num_nodes=num_rows))
     expected = tensor.index_select(0, ids)
     assert torch.equal(source.read(ids), expected)
     assert torch.equal(cached.read(ids), expected)
@@ -119,7 +119,7 @@ def test_every_layout_is_read_in_place(name, tensor):
     source = HostFeature(tensor)
     ids = torch.tensor([0, tensor.shape[0] - 1, 0, tensor.shape[0] // 2])
     assert torch.equal(source.read(ids), tensor[ids])
-    cache = FeatureCache.fill(source, torch.tensor([0]), device=CPU, num_nodes=tensor.shape[0])
+    cache = fill_cache(source, torch.tensor([0]), device=CPU, num_nodes=tensor.shape[0])
     rows, hits = CachedFeature(source, cache).read_counted(ids)
     assert torch.equal(rows, tensor[ids]) and hits == int((ids == 0).sum())
 
@@ -136,7 +136,7 @@ def test_no_ids_and_no_rows(width):
     empty = torch.empty(0, dtype=torch.int64)
     for num_rows in (0, 3):
         source = HostFeature(torch.zeros(num_rows, width))
-        cached = CachedFeature(source, FeatureCache.fill(source, empty, device=CPU, num_nodes=num_rows))
+        cached = CachedFeature(source, fill_cache(source, empty, device=CPU, num_nodes=num_rows))
         assert source.read(empty).shape == (0, width)
         assert cached.read_counted(empty)[1] == 0
 
@@ -146,7 +146,7 @@ def test_no_ids_and_no_rows(width):
 @pytest.mark.parametrize(("bad", "place"), list(itertools.product([-1, 10, 11, -(2**31), 2**31 - 1], [0, 5, 99])))
 def test_bad_ids_name_rule_value_and_place(width, id_dtype, bad, place):
     source = HostFeature(torch.zeros(10, width))
-    cached = CachedFeature(source, FeatureCache.fill(source, torch.arange(5), device=CPU, num_nodes=10))
+    cached = CachedFeature(source, fill_cache(source, torch.arange(5), device=CPU, num_nodes=10))
     ids = torch.zeros(100, dtype=id_dtype)
     ids[place] = bad
     for feature in (source, cached):
@@ -186,7 +186,7 @@ def test_ids_may_be_strided_and_are_not_changed():
 def test_threads_read_at_once():
     tensor = torch.randn(5000, 32)
     source = HostFeature(tensor)
-    cached = CachedFeature(source, FeatureCache.fill(source, torch.arange(0, 5000, 3), device=CPU, num_nodes=5000))
+    cached = CachedFeature(source, fill_cache(source, torch.arange(0, 5000, 3), device=CPU, num_nodes=5000))
     wrong = []
 
     def work(seed):

@@ -123,6 +123,7 @@ def test_statistics_by_epoch_and_in_total():
         assert epoch.reads.fields["feat"].nbytes == {"host": r * 32}
         assert {"sampling", "fetching", "building", "waiting"} <= set(epoch.seconds)
         assert all(seconds > 0 for seconds in epoch.seconds.values())
+        assert epoch.reads.fields["feat"].seconds > 0
         assert epoch.loading_seconds == epoch.seconds["waiting"]
     total = loader.stats.total
     assert total.batches == 14 and total.counts["edges"] == sum(edges)

@@ -13,7 +13,7 @@ from pagraph.train.models import GCN, GraphSAGE
 from pagraph.train.task import make_task
 
 dgl = import_dgl()
-QUICK = {"batch_size": 100, "epochs": 8, "hidden": 16, "fanout": (5, 5), "device": "cpu"}
+QUICK = {"batch_size": 100, "epochs": 8, "hidden": 16, "fanout": (5, 5), "device": "cpu", "lr": 0.01}
 
 
 class Listener(Reporter):

@@ -1,18 +1,19 @@
-"""Which rows a cache holds, and where."""
+"""Filling caches: which rows they hold, and where."""
 
 import pytest
 import torch
 
-from pagraph.cache import FeatureCache, store
+from pagraph.cache import FeatureCache
 from pagraph.cache.store import slots_for
-from pagraph.features import HostFeature
+from pagraph.features import HostFeature, filling
+from pagraph.features.filling import fill_cache
 
 CPU = torch.device("cpu")
 
 
 def fill(tensor, ids, **options):
     ids = torch.as_tensor(ids).long()
-    return FeatureCache.fill(HostFeature(tensor), ids, device=CPU, num_nodes=tensor.shape[0], **options)
+    return fill_cache(HostFeature(tensor), ids, device=CPU, num_nodes=tensor.shape[0], **options)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.bool, torch.uint16, torch.complex64], ids=str)
@@ -29,7 +30,7 @@ def test_row_i_is_that_of_the_i_th_id(dtype, shape, count):
 
 
 def test_fills_in_chunks(monkeypatch):
-    monkeypatch.setattr(store, "_CHUNK_BYTES", 100)
+    monkeypatch.setattr(filling, "_CHUNK_BYTES", 100)
     tensor = torch.randn(333, 7)
     ids = torch.randperm(333)[:200]
     assert torch.equal(fill(tensor, ids).rows, tensor[ids])
@@ -43,7 +44,7 @@ def test_rows_are_read_in_the_order_of_the_source():
             self.asked.append(ids)
             return super().read(ids, out)
 
-    FeatureCache.fill(Spy(torch.zeros(50, 2)), torch.randperm(50)[:30], device=CPU, num_nodes=50)
+    fill_cache(Spy(torch.zeros(50, 2)), torch.randperm(50)[:30], device=CPU, num_nodes=50)
     read = torch.cat(Spy.asked)
     assert len(read) == 30 and torch.equal(read, read.sort().values)
 
@@ -101,5 +102,5 @@ def test_wrong_parts(rows, slots, error, text):
 def test_fills_on_a_gpu():
     tensor, ids = torch.randn(50, 3), torch.randperm(50)[:20]
     device = torch.device("cuda", torch.cuda.current_device())
-    cache = FeatureCache.fill(HostFeature(tensor), ids, device=device, num_nodes=50)
+    cache = fill_cache(HostFeature(tensor), ids, device=device, num_nodes=50)
     assert cache.rows.device == device and torch.equal(cache.rows.cpu(), tensor[ids])
