@@ -94,9 +94,9 @@ def _run_epoch(epoch: int, model: Any, loader: Any, optimizer: Any, reporter: Re
         optimizer.step()
         total_loss += float(loss.detach()) * len(output_nodes)
         seeds += len(output_nodes)
-        mark = _now(loader.device)
-        computing += mark - ready
+        computing += _now(loader.device) - ready
         reporter.batch(epoch, done, batches)
+        mark = time.perf_counter()
     stats = getattr(loader, "stats", None)
     return EpochRecord(
         epoch,
