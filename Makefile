@@ -25,7 +25,7 @@ venv: $(READY)
 # A torch that $(PYTHON) already has is kept. Else torch comes first: several packages depend on it and would
 # bring the default build, which on Linux means gigabytes of CUDA libraries, driver or no driver.
 $(READY): pyproject.toml setup.py
-	@test -x $(BIN)/python || { \
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || { \
 	  if $(PYTHON) -c 'import torch' 2>/dev/null; then flag=--system-site-packages; fi; \
 	  echo "making $(VENV)"; $(PYTHON) -m venv $$flag $(VENV); }
 	@$(BIN)/python -c 'import torch' 2>/dev/null || { echo "installing $(TORCH)"; $(INSTALL_TORCH); }
