@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ..device import resolve_device
@@ -20,26 +21,33 @@ __all__ = [
     "batch_device",
     "check_devices",
     "check_keywords",
-    "check_native_seeds",
+    "check_seeds",
     "gpu_cache_budget",
+    "integer",
     "make_order",
     "tensor_indices",
 ]
 
 
 def tensor_indices(indices: Any) -> Any:
-    """Indices as tensors where they can be, else the user's dataset; never a surprise later.
+    """Indices as tensors where they can be, else the user's dataset. All but tensors are copied, as DGL does it.
 
     Raises:
+        TypeError: An array whose dtype torch does not have.
         AttributeError: A dataset without ``device``.
     """
+    if isinstance(indices, Tensor):
+        return indices
+    if isinstance(indices, np.ndarray):  # never a dataset, though NumPy 2's arrays have a device
+        return _copied("indices", indices)
+    ids = indices
+    if isinstance(indices, Mapping):
+        ids = {k: _copied(f"indices[{k!r}]", v) if isinstance(v, np.ndarray) else v for k, v in indices.items()}
     try:
-        if isinstance(indices, Mapping):
-            return {k: v if isinstance(v, Tensor) else torch.as_tensor(_listed(v)) for k, v in indices.items()}
-        if isinstance(indices, Tensor):
-            return indices
-        if isinstance(indices, np.ndarray) or not hasattr(indices, "device"):  # NumPy 2 arrays have a device
-            return torch.as_tensor(_listed(indices))
+        if isinstance(ids, Mapping):
+            return {k: v if isinstance(v, Tensor) else _listed(v) for k, v in ids.items()}
+        if not hasattr(ids, "device"):
+            return _listed(ids)
     except (TypeError, ValueError, RuntimeError):
         pass
     if not hasattr(indices, "device"):
@@ -50,11 +58,30 @@ def tensor_indices(indices: Any) -> Any:
     return indices
 
 
-def _listed(ids: Any) -> Any:
-    """Ids in a form torch takes: ranges become lists, an empty sequence holds int64."""
+def _copied(name: str, ids: NDArray[Any]) -> Tensor:
+    """A copy as a tensor: of arrays with any strides and byte order."""
+    try:
+        return torch.from_numpy(ids.astype(ids.dtype.newbyteorder("="), order="C", subok=False))
+    except TypeError:
+        raise TypeError(f"{name} must be ids of an integer dtype, got an array of {ids.dtype}") from None
+
+
+def _listed(ids: Any) -> Tensor:
+    """A sequence as a tensor: ranges become lists, an empty sequence holds int64."""
     if isinstance(ids, range):
         ids = list(ids)
-    return torch.empty(0, dtype=torch.int64) if isinstance(ids, list | tuple) and not ids else ids
+    return torch.empty(0, dtype=torch.int64) if isinstance(ids, list | tuple) and not ids else torch.tensor(ids)
+
+
+def integer(name: str, value: Any) -> int:
+    """An argument as an int; NumPy's integers count.
+
+    Raises:
+        TypeError: It is not an integer.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise TypeError(f"{name} must be an integer, got {value!r}")
+    return int(value)
 
 
 def batch_device(device: Any, graph: Any, use_uva: bool) -> torch.device:
@@ -117,20 +144,43 @@ def _device_of(indices: Any) -> torch.device:
     return torch.device(indices.device)
 
 
-def check_native_seeds(graph: Any, indices: Any) -> None:
-    """Seeds that our kernels take: ids of the graph's dtype, inside the graph.
+def check_seeds(graph: Any, indices: Any, sampler: Any) -> None:
+    """Seeds of DGL's node-wise samplers: DGL's own code ends the process on an id outside the graph.
+
+    Other samplers, and subclasses with a ``sample`` of their own, decide what their indices mean.
 
     Raises:
-        DGLError: The dtype is not the graph's.
+        DGLError: The dtype is not the graph's, a node type is unknown, or types are needed and not given.
         IndexError: An id is outside the graph.
     """
-    for ids in indices.values() if isinstance(indices, Mapping) else [indices]:
-        if ids.dtype != graph.idtype:
-            raise dgl.DGLError(f"indices must have the graph's id dtype {graph.idtype}, got {ids.dtype}")
-        if len(ids):
-            low, high = int(ids.min()), int(ids.max())
-            if low < 0 or high >= graph.num_nodes():
-                raise IndexError(f"indices must be in [0, {graph.num_nodes()}), got {low if low < 0 else high}")
+    on_cpu = isinstance(graph, dgl.DGLGraph) and not graph.is_block and graph.device.type == "cpu"
+    if not on_cpu or not isinstance(indices, Tensor | Mapping) or not _takes_nodes(sampler):
+        return
+    if isinstance(indices, Tensor):
+        if len(graph.ntypes) > 1:
+            raise dgl.DGLError(f"indices must be a dict for a graph of the node types {graph.ntypes}, got a tensor")
+        _check_ids("indices", indices, graph.idtype, graph.num_nodes())
+        return
+    for ntype, ids in indices.items():
+        if ntype not in graph.ntypes:
+            raise dgl.DGLError(f"indices must be of the graph's node types {graph.ntypes}, got {ntype!r}")
+        _check_ids(f"indices[{ntype!r}]", ids, graph.idtype, graph.num_nodes(ntype))
+
+
+def _takes_nodes(sampler: Any) -> bool:
+    """The sampler is one of DGL's whose seeds are nodes, with DGL's own ``sample``."""
+    dgl_samplers = dgl.dataloading.NeighborSampler, dgl.dataloading.LaborSampler, dgl.dataloading.ShaDowKHopSampler
+    base = next((base for base in dgl_samplers if isinstance(sampler, base)), None)
+    return base is not None and type(sampler).sample is base.sample and "sample" not in vars(sampler)
+
+
+def _check_ids(name: str, ids: Tensor, dtype: torch.dtype, num_nodes: int) -> None:
+    if ids.dtype != dtype:
+        raise dgl.DGLError(f"{name} must have the graph's id dtype {dtype}, got {ids.dtype}")
+    if len(ids):
+        low, high = int(ids.min()), int(ids.max())
+        if low < 0 or high >= num_nodes:
+            raise IndexError(f"{name} must be in [0, {num_nodes}), got {low if low < 0 else high}")
 
 
 def make_order(

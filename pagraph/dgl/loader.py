@@ -11,13 +11,15 @@ from torch import Tensor
 from ..cache.budget import Budget
 from ..cache.policy import resolve_policy
 from ..pipeline import LoaderStats
+from ..sampling.seeds import EpochPlan
 from .affinity import cpu_affinity
 from .arguments import (
     batch_device,
     check_devices,
     check_keywords,
-    check_native_seeds,
+    check_seeds,
     gpu_cache_budget,
+    integer,
     make_order,
     tensor_indices,
 )
@@ -105,6 +107,8 @@ class DataLoader(_DGLDataLoader):
         **kwargs: Any,
     ) -> None:
         check_keywords(kwargs)
+        prefetch = integer("prefetch", prefetch)
+        kwargs["num_workers"] = integer("num_workers", kwargs.get("num_workers", 0))
         if isinstance(graph, dgl.distributed.DistGraph):
             raise TypeError("graph must not be a DistGraph; use dgl.dataloading.DistNodeDataLoader for those")
         self.graph, self.indices, self.graph_sampler = graph, indices, graph_sampler
@@ -115,7 +119,7 @@ class DataLoader(_DGLDataLoader):
             ids,
             self.device,
             use_uva=use_uva,
-            num_workers=kwargs.get("num_workers", 0),
+            num_workers=kwargs["num_workers"],
             flags={
                 "use_prefetch_thread": use_prefetch_thread,
                 "use_alternate_streams": use_alternate_streams,
@@ -137,8 +141,8 @@ class DataLoader(_DGLDataLoader):
             seed=seed,
             generator=kwargs.get("generator"),
         )
-        if native_sampler(graph, graph_sampler) is not None and isinstance(ids, Tensor):
-            check_native_seeds(graph, ids)
+        native_sampler(graph, graph_sampler)  # refuses bad fan-outs now, not with the first batch
+        check_seeds(graph, ids, graph_sampler)
         budget = Budget.parse(cache if gpu_cache is None else gpu_cache_budget(graph, gpu_cache, self.device))
         policy = resolve_policy(cache_policy)
         # torch's own constructor, not DGL's: it checks the keywords that mean the same to every loader.
@@ -194,13 +198,13 @@ class DataLoader(_DGLDataLoader):
 
 
 class _Order(torch.utils.data.IterableDataset[Any]):
-    """What ``loader.dataset`` is: iterating over it gives the batches of indices."""
+    """What ``loader.dataset`` is: iterating over it gives the batches of indices, unshuffled."""
 
     def __init__(self, order: Any) -> None:
         self.order = order
 
     def __iter__(self) -> Iterator[Any]:
-        plan = self.order.plan(0)
+        plan = EpochPlan(0, 0, None)  # as given: looking must neither draw numbers nor advance the shuffle
         return (self.order.ticket(plan, i).seeds for i in range(len(self.order)))
 
     def __len__(self) -> int:

@@ -134,40 +134,48 @@ class Epochs(Generic[T]):
         plan, batch = self._resume or self._position or (None, 0)
         epoch = self._next_epoch if plan is None else plan.epoch
         finished = plan is not None and batch >= len(self)
-        if finished:
-            epoch, batch = epoch + 1, 0
-        state: dict[str, Any] = {
+        return {
             "version": _STATE_VERSION,
-            "seed": self.order.seed,
             "batches": len(self),
-            "epoch": epoch,
-            "batch": batch,
+            **self.order.identity,
+            "epoch": epoch + 1 if finished else epoch,
+            "batch": 0 if finished else batch,
+            "key": None if plan is None or finished else plan.key,  # None: the next epoch is not planned yet
+            "permutation": self.order.permutation,
         }
-        if plan is not None and self.order.seed is None:
-            state |= {"key": None if finished else plan.key, "permutation": plan.permutation}
-        return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a saved state: the next ``iter()`` yields the very batches that would have come.
 
         Raises:
-            ValueError: The state is of another loader (another seed or another number of batches).
+            TypeError: The state is not a dict, or a number in it is not an integer.
+            ValueError: The state is of another loader (another seed, shuffle, number of seeds or of batches, batch
+                size), or it is incomplete or damaged. The loader stays where it was.
         """
-        expected = {"version": _STATE_VERSION, "seed": self.order.seed, "batches": len(self)}
-        for name, value in expected.items():
-            if name not in state or state[name] != value:
-                raise ValueError(f"state[{name!r}] must be {value} for this loader, got {state.get(name)}")
-        epoch, batch = int(state["epoch"]), int(state["batch"])
+        if not isinstance(state, dict):
+            raise TypeError(f"state must be a dict that state_dict() made, got {type(state).__name__}")
+        expected = {"version": _STATE_VERSION, "batches": len(self), **self.order.identity}
+        for name in (*expected, "epoch", "batch", "key", "permutation"):
+            if name not in state:
+                raise ValueError(f"state must have the key {name!r}, it has {list(state)}")
+            if name in expected and state[name] != expected[name]:
+                raise ValueError(f"state[{name!r}] must be {expected[name]} for this loader, got {state[name]}")
+        epoch, batch, key = state["epoch"], state["batch"], state["key"]
+        for name, value in {"epoch": epoch, "batch": batch, "key": 0 if key is None else key}.items():
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise TypeError(f"state[{name!r}] must be an integer, got {value!r}")
         if epoch < 0 or not 0 <= batch <= len(self):
             raise ValueError(f"state must be at a batch in [0, {len(self)}], got batch {batch} of epoch {epoch}")
-        self._next_epoch, self._position, self._resume = epoch, None, None
-        if self.order.seed is not None:
-            self._resume = (self.order.plan(epoch), batch)
-        elif "permutation" in state:
-            plan = EpochPlan(epoch, int(state["key"] or 0), state["permutation"])
-            self.order.restore(plan)
-            if state["key"] is not None:
-                self._resume = (plan, batch)
+        if self.order.seed is None and batch and key is None:
+            raise ValueError(
+                f"state['key'] must be the epoch's key in the middle of an epoch (batch {batch}), got None"
+            )
+        self.order.restore(state["permutation"], begun=key is not None or epoch > 0)
+        self._next_epoch, self._position, self._resume, self._current = epoch, None, None, None
+        if self.order.seed is not None and (batch or key is not None):
+            self._resume = (self.order.replan(epoch), batch)
+        elif key is not None:
+            self._resume = (EpochPlan(epoch, key, self.order.permutation), batch)
 
     def first_step(self) -> None:
         """Tell the steps, once, that the first batch has been computed with."""

@@ -77,7 +77,7 @@ class SeedOrder:
         self._keys = list(seeds) if isinstance(seeds, Mapping) else None
         self._ids, self._types = _concatenate(seeds)
         self._part = _rank_slice(len(self._ids), rank, world_size, drop_last)
-        self._permutation = torch.arange(self.num_seeds) if shuffle and seed is None else None
+        self._permutation: Tensor | None = None  # of the newest epoch without a seed; the next one permutes it
 
     @property
     def ids(self) -> Tensor:
@@ -93,29 +93,64 @@ class SeedOrder:
         whole, rest = divmod(self.num_seeds, self.batch_size)
         return whole if self.drop_last or rest == 0 else whole + 1
 
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What two orders must have in common for a place in one to mean the same in the other."""
+        return {
+            "seed": self.seed,
+            "shuffle": bool(self.shuffle),
+            "num_seeds": self.num_seeds,
+            "batch_size": self.batch_size,
+        }
+
+    @property
+    def permutation(self) -> Tensor | None:
+        """A copy of what the next shuffle permutes; None at the start, and for orders that need no memory."""
+        return None if self._permutation is None else self._permutation.clone()
+
     def plan(self, epoch: int) -> EpochPlan:
         """Decide epoch number ``epoch``; without a ``seed`` this draws from the global generators."""
-        permutation = None
         if self.seed is not None:
-            key = derive_key(self.seed, epoch)
-            if self.shuffle:
-                rng = np.random.Generator(np.random.Philox(key=derive_key(self.seed, epoch, 1)))
-                permutation = torch.from_numpy(rng.permutation(self.num_seeds))
-        else:
-            key = int(torch.empty((), dtype=torch.int64).random_(generator=self._generator))
-            if self._permutation is not None:
-                np.random.shuffle(self._permutation.numpy())
-                permutation = self._permutation.clone()
-        return EpochPlan(epoch, key, permutation)
+            return self.replan(epoch)
+        key = int(torch.empty((), dtype=torch.int64).random_(generator=self._generator))
+        if self.shuffle:
+            permutation = self.permutation
+            self._permutation = torch.arange(self.num_seeds) if permutation is None else permutation
+            np.random.shuffle(self._permutation.numpy())
+        return EpochPlan(epoch, key, self._permutation)
 
-    def restore(self, plan: EpochPlan) -> None:
-        """Go on from a saved plan: the next shuffle permutes the plan's permutation."""
-        if plan.permutation is not None and len(plan.permutation) != self.num_seeds:
-            raise ValueError(
-                f"the saved order must have one entry per seed ({self.num_seeds}), got {len(plan.permutation)}"
-            )
-        if self._permutation is not None and plan.permutation is not None:
-            self._permutation = plan.permutation.clone()
+    def replan(self, epoch: int) -> EpochPlan:
+        """The plan of ``epoch`` from the ``seed`` alone: draws and changes nothing.
+
+        Raises:
+            ValueError: The order has no seed.
+        """
+        key = _epoch_key(self.seed, epoch)
+        if not self.shuffle:
+            return EpochPlan(epoch, key, None)
+        rng = np.random.Generator(np.random.Philox(key=_epoch_key(self.seed, epoch, 1)))
+        return EpochPlan(epoch, key, torch.from_numpy(rng.permutation(self.num_seeds)))
+
+    def restore(self, permutation: Tensor | None, *, begun: bool) -> None:
+        """Go on from a saved ``permutation``: the next shuffle permutes it.
+
+        Args:
+            permutation: What was saved; None goes back to the start.
+            begun: An epoch has been planned before, so that an order that remembers must have something saved.
+
+        Raises:
+            ValueError: It is not a permutation of the seeds, or it is there (or not there) against the rule.
+        """
+        remembers = bool(self.shuffle) and self.seed is None
+        if permutation is None:
+            if remembers and begun:
+                raise ValueError("the saved permutation must be there once an epoch without a seed has begun, got None")
+            self._permutation = None
+            return
+        if not remembers:
+            raise ValueError("the saved permutation must be None for an order with a seed or without shuffle")
+        _check_permutation(permutation, self.num_seeds)
+        self._permutation = permutation.clone()
 
     def ticket(self, plan: EpochPlan, index: int) -> Ticket:
         """Batch ``index`` of a planned epoch; its seeds are a copy."""
@@ -156,6 +191,16 @@ class DatasetOrder:
         """Nothing: what the items hold is not known before they are drawn."""
         return torch.empty(0, dtype=torch.int64)
 
+    @property
+    def identity(self) -> dict[str, Any]:
+        """As in ``SeedOrder``; the dataset alone knows its seeds."""
+        return {"seed": self.seed, "shuffle": bool(self.shuffle), "num_seeds": None, "batch_size": None}
+
+    @property
+    def permutation(self) -> None:
+        """None: the dataset keeps its own order."""
+        return None
+
     def __len__(self) -> int:
         return len(self.dataset)
 
@@ -163,13 +208,26 @@ class DatasetOrder:
         """Shuffle the dataset if asked, and draw the sampling key."""
         if self.shuffle:
             self.dataset.shuffle()
-        key = (
-            derive_key(self.seed, epoch) if self.seed is not None else int(torch.empty((), dtype=torch.int64).random_())
-        )
-        return EpochPlan(epoch, key, None)
+        if self.seed is not None:
+            return self.replan(epoch)
+        return EpochPlan(epoch, int(torch.empty((), dtype=torch.int64).random_()), None)
 
-    def restore(self, plan: EpochPlan) -> None:
-        """Nothing to restore: the dataset keeps its own order."""
+    def replan(self, epoch: int) -> EpochPlan:
+        """The plan of ``epoch`` from the ``seed`` alone; leaves the dataset as it is.
+
+        Raises:
+            ValueError: The order has no seed.
+        """
+        return EpochPlan(epoch, _epoch_key(self.seed, epoch), None)
+
+    def restore(self, permutation: Tensor | None, *, begun: bool) -> None:
+        """Nothing to restore: the dataset keeps its own order.
+
+        Raises:
+            ValueError: There is a permutation.
+        """
+        if permutation is not None:
+            raise ValueError("the saved permutation must be None for a dataset, which keeps its own order")
 
     def ticket(self, plan: EpochPlan, index: int) -> Ticket:
         """Item ``index`` as a batch."""
@@ -195,6 +253,22 @@ def _check_seed(seed: Any) -> int | None:
     if not 0 <= seed < 2**64:
         raise ValueError(f"seed must be in [0, 2**64), got {seed}")
     return int(seed)
+
+
+def _epoch_key(seed: int | None, *numbers: int) -> int:
+    if seed is None:
+        raise ValueError("seed must be set to plan an epoch again, got None")
+    return derive_key(seed, *numbers)
+
+
+def _check_permutation(permutation: Any, length: int) -> None:
+    if not isinstance(permutation, Tensor) or permutation.dtype != torch.int64 or permutation.dim() != 1:
+        got = tuple(permutation.shape) if isinstance(permutation, Tensor) else type(permutation).__name__
+        raise ValueError(f"the saved permutation must be a 1-D int64 tensor, got {got}")
+    if len(permutation) != length:
+        raise ValueError(f"the saved permutation must have one entry per seed ({length}), got {len(permutation)}")
+    if not torch.equal(permutation.sort().values, torch.arange(length)):
+        raise ValueError(f"the saved permutation must hold each number in [0, {length}) once, it does not")
 
 
 def _concatenate(seeds: Tensor | Mapping[str, Tensor]) -> tuple[Tensor, Tensor | None]:

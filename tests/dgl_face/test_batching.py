@@ -120,6 +120,75 @@ def test_indices_of_every_form(form):
     assert outputs(loader) == [list(range(i, min(i + 6, 25))) for i in range(5, 25, 6)]
 
 
+def test_arrays_and_lists_are_copied_and_tensors_are_not():
+    graph = make_graph()
+    array, listed, tensor = np.arange(4), [0, 1, 2, 3], torch.arange(4)
+    for ids in (array, listed, {"_N": array}, {"_N": listed}):
+        loader = ours(graph, ids, NeighborSampler([2], fused=False), batch_size=4)
+        (values,) = ids.values() if isinstance(ids, dict) else [ids]
+        values[0] = 99
+        seen = next(iter(loader))[1]
+        assert (seen["_N"] if isinstance(ids, dict) else seen).tolist() == [0, 1, 2, 3]
+        values[0] = 0
+    loader = ours(graph, tensor, NeighborSampler([2]), batch_size=4)
+    tensor[0] = 99  # as with DGL's loader
+    assert outputs(loader) == [[99, 1, 2, 3]]
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [np.arange(9)[::-1], np.arange(18)[::2], np.arange(9).astype(">i8"), np.ndarray((0,), np.int64)],
+    ids=["reversed", "strided", "big-endian", "empty"],
+)
+def test_arrays_of_any_layout(ids):
+    ids.flags.writeable = False
+    assert sum(outputs(ours(make_graph(), ids, NeighborSampler([2]), batch_size=4)), []) == ids.tolist()
+
+
+def test_numpys_integers_as_options():
+    options = dict(num_workers=np.int64(1), prefetch=np.int32(1), batch_size=np.int64(4), seed=np.uint8(3))
+    loader = ours(make_graph(), torch.arange(8), NeighborSampler([2]), **options)
+    assert outputs(loader) == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert type(loader.num_workers) is int and loader.num_workers == 1
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+def test_looking_at_the_dataset_draws_nothing(seed):
+    graph, sampler = make_graph(), NeighborSampler([2])
+
+    def epochs(look):
+        np.random.seed(0)
+        torch.manual_seed(0)
+        loader = ours(graph, torch.arange(10), sampler, batch_size=4, shuffle=True, seed=seed)
+        if look:
+            assert [ids.tolist() for ids in loader.dataset] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+        return [[bits(b) for b in loader] for _ in range(2)]
+
+    assert epochs(True) == epochs(False)
+    dataset = Batches()
+    assert [ids.tolist() for ids in ours(graph, dataset, sampler, shuffle=True).dataset] == [[1, 2], [3], [4, 5, 6]]
+    assert dataset.shuffles == 0
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+def test_resuming_leaves_a_shuffled_dataset_alone(seed):
+    graph, dataset, sampler = make_graph(), Batches(), NeighborSampler([2, 2])
+    loader = ours(graph, dataset, sampler, shuffle=True, seed=seed)
+    batches = iter(loader)
+    next(batches)
+    state, rest = loader.state_dict(), outputs(batches)
+    assert rest == [[3], [4, 5, 6]] and dataset.shuffles == 1
+    resumed = ours(graph, dataset, sampler, shuffle=True, seed=seed)
+    resumed.load_state_dict(state)
+    assert outputs(resumed) == rest and dataset.shuffles == 1
+    assert len(list(resumed)) == 3 and dataset.shuffles == 2  # the next epoch shuffles again
+    with pytest.raises(ValueError, match="permutation must be None for a dataset"):
+        resumed.load_state_dict({**state, "permutation": torch.arange(3)})
+    of_ids = ours(graph, torch.arange(3), sampler, shuffle=True, seed=seed)
+    with pytest.raises(ValueError, match=r"state\['num_seeds'\] must be 3 for this loader, got None"):
+        of_ids.load_state_dict(state)
+
+
 def test_int32_graphs_and_wrong_dtypes():
     graph = make_graph(idtype=torch.int32)
     ids = torch.arange(10, dtype=torch.int32)

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import textwrap
 
+import numpy as np
 import pytest
 import torch
 from cases import dgl, make_graph, ours
@@ -42,6 +43,7 @@ no_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="tells what happe
         ({"cache_policy": 3}, TypeError, "cache_policy must be a name or a function"),
         ({"prefetch": -1}, ValueError, "prefetch must be at least 0, got -1"),
         ({"prefetch": 1.5}, TypeError, "prefetch must be an integer, got 1.5"),
+        ({"num_workers": 1.5}, TypeError, "num_workers must be an integer, got 1.5"),
         ({"seed": -1}, ValueError, "seed must be in"),
         ({"seed": "x"}, TypeError, "seed must be an integer or None, got 'x'"),
         ({"device": "tpu"}, RuntimeError, "tpu"),
@@ -71,11 +73,68 @@ def test_bad_fanouts_are_refused_before_the_first_batch(fanouts):
         (IDS.int(), dgl.DGLError, "id dtype"),
         ("abc", AttributeError, "device"),
         (None, AttributeError, "NoneType"),
+        (np.array(["a", "b"]), TypeError, "indices must be ids of an integer dtype, got an array of <U1"),
+        (np.array([1, "b"], dtype=object), TypeError, "got an array of object"),
+        ({"_N": np.array(["a"])}, TypeError, r"indices\['_N'\] must be ids"),
+        (np.array([1.5]), dgl.DGLError, "id dtype torch.int64, got torch.float64"),
     ],
 )
 def test_bad_indices(ids, error, message):
     with pytest.raises(error, match=message):
         ours(make_graph(), ids, NeighborSampler([2]))
+
+
+def weighted_graph():
+    graph = make_graph()
+    graph.edata["p"] = torch.ones(graph.num_edges())
+    return graph
+
+
+NODE_WISE = {
+    "native": NeighborSampler([2]),
+    "weighted": NeighborSampler([2], prob="p"),
+    "labor": dgl.dataloading.LaborSampler([2]),
+    "shadow": dgl.dataloading.ShaDowKHopSampler([2]),
+}
+
+
+@pytest.mark.parametrize("sampler", NODE_WISE.values(), ids=NODE_WISE)
+@pytest.mark.parametrize("wrap", [lambda ids: ids, lambda ids: {"_N": ids}], ids=["tensor", "dict"])
+def test_ids_outside_the_graph_under_every_node_wise_sampler(sampler, wrap):
+    graph = weighted_graph()
+    for wrong in (300, -1):
+        with pytest.raises(IndexError, match=rf"indices.* must be in \[0, 300\), got {wrong}"):
+            ours(graph, wrap(torch.tensor([3, wrong])), sampler)
+    with pytest.raises(dgl.DGLError, match=r"id dtype torch.int64, got torch.int32"):
+        ours(graph, wrap(IDS.int()), sampler)
+    assert len(list(ours(graph, wrap(torch.tensor([0, 299])), sampler))) == 2
+
+
+@pytest.mark.parametrize("sampler", [NODE_WISE["native"], NODE_WISE["labor"]])
+def test_ids_of_heterographs_are_checked_by_type(sampler):
+    ends = torch.tensor([0, 1]), torch.tensor([1, 2])
+    graph = dgl.heterograph({("a", "x", "b"): ends, ("b", "y", "a"): ends}, num_nodes_dict={"a": 3, "b": 5})
+    assert len(list(ours(graph, {"a": torch.arange(3), "b": torch.arange(5)}, sampler))) == 8
+    with pytest.raises(IndexError, match=r"indices\['a'\] must be in \[0, 3\), got 3"):
+        ours(graph, {"b": torch.tensor([3]), "a": torch.tensor([3])}, sampler)
+    with pytest.raises(dgl.DGLError, match=r"node types \['a', 'b'\], got 'c'"):
+        ours(graph, {"c": torch.tensor([0])}, sampler)
+    with pytest.raises(dgl.DGLError, match=r"must be a dict for a graph of the node types \['a', 'b'\]"):
+        ours(graph, torch.tensor([0]), sampler)
+
+
+def test_samplers_with_their_own_meaning_of_indices_take_any():
+    class Shifted(NeighborSampler):
+        def sample(self, g, indices, exclude_eids=None):
+            return super().sample(g, indices - 1000, exclude_eids)
+
+    ids = torch.arange(1000, 1010)
+    assert [b[1].tolist() for b in ours(make_graph(), ids, Shifted([2]), batch_size=10)] == [list(range(10))]
+    patched = NeighborSampler([2])
+    patched.sample = lambda g, indices: indices
+    assert [b.tolist() for b in ours(make_graph(), ids, patched, batch_size=10)] == [ids.tolist()]
+    edges = dgl.dataloading.as_edge_prediction_sampler(NeighborSampler([2]))
+    assert len(list(ours(make_graph(), torch.tensor([2000, 2400]), edges))) == 2
 
 
 def test_a_dataset_that_cannot_shuffle():

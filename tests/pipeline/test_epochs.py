@@ -94,6 +94,10 @@ def test_a_state_before_the_first_epoch_and_of_a_finished_one():
     [
         ({"seed": 9}, r"state\['seed'\] must be 1"),
         ({"batches": 3}, r"state\['batches'\] must be 7"),
+        ({"num_seeds": 99}, r"state\['num_seeds'\] must be 100 for this loader, got 99"),
+        ({"shuffle": False}, r"state\['shuffle'\] must be True for this loader, got False"),
+        ({"batch_size": 15}, r"state\['batch_size'\] must be 16"),
+        ({"permutation": torch.arange(100)}, "permutation must be None"),
         ({"version": 0}, "version"),
         ({"batch": 8}, r"batch in \[0, 7\], got batch 8"),
         ({"epoch": -1}, "epoch -1"),
@@ -103,9 +107,118 @@ def test_states_of_other_loaders_are_refused(change, message):
     loader = make_loader(make_graph(), seed=1)
     with pytest.raises(ValueError, match=message):
         loader.load_state_dict({**loader.state_dict(), **change})
-    with pytest.raises(ValueError, match="must be"):
+    with pytest.raises(ValueError, match="must have the key 'version'"):
         loader.load_state_dict({})
     assert len(list(loader)) == 7
+
+
+def middle_of_an_epoch(**options):
+    loader = make_loader(make_graph(), **options)
+    batches = iter(loader)
+    next(batches)
+    next(batches)
+    return loader, batches
+
+
+@pytest.mark.parametrize("state", [None, 3, [("epoch", 1)], "state"])
+def test_a_state_that_is_no_dict(state):
+    with pytest.raises(TypeError, match="state must be a dict .*got " + type(state).__name__):
+        make_loader(make_graph()).load_state_dict(state)
+
+
+@pytest.mark.parametrize("seed", [None, 2])
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_every_key_of_a_state_is_needed(seed, shuffle):
+    loader, batches = middle_of_an_epoch(seed=seed, shuffle=shuffle)
+    state = loader.state_dict()
+    for name in state:
+        with pytest.raises(ValueError, match=f"state must have the key '{name}'"):
+            loader.load_state_dict({k: v for k, v in state.items() if k != name})
+    for name in ("epoch", "batch"):
+        with pytest.raises(TypeError, match=rf"state\['{name}'\] must be an integer, got 1.5"):
+            loader.load_state_dict({**state, name: 1.5})
+    assert loader.state_dict()["batch"] == 2 and len(list(batches)) == 5
+
+
+@pytest.mark.parametrize(
+    ("permutation", "message"),
+    [
+        (None, "permutation must be there"),
+        (torch.zeros(100, dtype=torch.int64), r"each number in \[0, 100\) once"),
+        (torch.arange(1, 101), "once"),
+        (torch.arange(99), r"one entry per seed \(100\), got 99"),
+        (torch.arange(100.0), "1-D int64"),
+        (torch.arange(100).view(10, 10), "1-D int64"),
+        (list(range(100)), "1-D int64 tensor, got list"),
+    ],
+    ids=str,
+)
+def test_an_order_that_is_no_permutation_changes_nothing(permutation, message):
+    loader, batches = middle_of_an_epoch()
+    state = loader.state_dict()
+    rest = [bits(b) for b in batches]
+    loader.load_state_dict(state)
+    with pytest.raises(ValueError, match=message):
+        loader.load_state_dict({**state, "permutation": permutation})
+    assert [bits(b) for b in loader] == rest
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_the_middle_of_an_epoch_without_a_seed_needs_its_key(shuffle):
+    loader, _ = middle_of_an_epoch(shuffle=shuffle)
+    with pytest.raises(ValueError, match=r"state\['key'\] must be the epoch's key .*batch 2"):
+        loader.load_state_dict({**loader.state_dict(), "key": None})
+
+
+def orders(loader, epochs=2):
+    return [[b.output_nodes.tolist() for b in loader] for _ in range(epochs)]
+
+
+def test_a_fresh_state_takes_the_shuffle_back_to_the_start():
+    graph = make_graph()
+    fresh = make_loader(graph).state_dict()
+    np.random.seed(1)
+    expected = orders(make_loader(graph))
+    loader = make_loader(graph)
+    orders(loader, 3)
+    loader.load_state_dict(fresh)
+    np.random.seed(1)
+    assert orders(loader) == expected
+
+
+def test_a_finished_state_passes_through_a_loader_that_never_ran():
+    graph = make_graph()
+    loader = make_loader(graph)
+    orders(loader)
+    between = make_loader(graph)
+    between.load_state_dict(loader.state_dict())
+    resumed = make_loader(graph)
+    resumed.load_state_dict(between.state_dict())
+    np.random.seed(1)
+    expected = orders(loader)
+    np.random.seed(1)
+    assert orders(resumed) == expected
+
+
+def test_a_state_stays_as_it_was():
+    loader, batches = middle_of_an_epoch()
+    state = loader.state_dict()
+    saved = state["permutation"].clone()
+    rest = [bits(b) for b in batches]
+    orders(loader)
+    assert torch.equal(state["permutation"], saved)
+    loader.load_state_dict(state)
+    state["permutation"].zero_()
+    assert [bits(b) for b in loader] == rest
+
+
+def test_an_iterator_from_before_loading_does_not_move_the_place():
+    loader, batches = middle_of_an_epoch(seed=1)
+    state = loader.state_dict()
+    next(batches)
+    loader.load_state_dict({**state, "batch": 0, "key": None})
+    next(batches)
+    assert loader.state_dict()["batch"] == 0
 
 
 def test_statistics_by_epoch_and_in_total():
