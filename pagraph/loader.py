@@ -100,19 +100,20 @@ class Loader:
             num_nodes=graph.num_nodes,
             share=share_key(policy, sampler.edge_dir),
         )
-        self._prepared = False
         self.stats = LoaderStats(partial(_counters, self._fields))
         source = _Source(graph, sampler, self._fields, tuple(fields), tuple(labels), pools, self.device)
-        steps = Steps(source.prepare, source.deliver, after_first_step=self._fields.after_first_step)
+        steps = Steps(
+            source.prepare,
+            source.deliver,
+            before_first_batch=self._fields.prepare,
+            after_first_step=self._fields.after_first_step,
+        )
         self._epochs: Epochs[MiniBatch] = Epochs(order, steps, options=options, stats=self.stats)
 
     def __len__(self) -> int:
         return len(self._epochs)
 
     def __iter__(self) -> Iterator[MiniBatch]:
-        if not self._prepared and len(self):
-            self._fields.prepare()
-            self._prepared = True
         return iter(self._epochs)
 
     @property

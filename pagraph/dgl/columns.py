@@ -136,7 +136,7 @@ class Columns:
         with self._lock:
             fields = self._sets.get((kind, type_))
             if fields is None:
-                cached = kind == "node" and len(self._graph.ntypes) == 1
+                cached = kind == "node" and len(self._graph.ntypes) == len(self._graph.canonical_etypes) == 1
                 count = self._graph.num_nodes(type_) if kind == "node" else self._graph.num_edges(type_)
                 fields = FieldSet(
                     {},

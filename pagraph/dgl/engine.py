@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import random
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from ..buffers import BufferPools
@@ -67,14 +71,10 @@ class Engine:
         )
         self.stats = LoaderStats(self.columns.counters)
         self.epochs: Epochs[Any] = Epochs(order, self._steps(), options=self._options(), stats=self.stats)
-        self._prepared = False
 
     def start(self) -> Iterator[Any]:
         """Begin an epoch."""
         self.epochs.steps, self.epochs.options = self._steps(), self._options()
-        if not self._prepared and len(self.order):
-            self.columns.prepare()
-            self._prepared = True
         return iter(self.epochs)
 
     def _native(self) -> Any:
@@ -92,7 +92,8 @@ class Engine:
             source.prepare,
             source.deliver,
             draw=source.draw,
-            on_start=self.worker_init_fn,
+            on_start=None if self.worker_init_fn is None else partial(_init_worker, self.worker_init_fn),
+            before_first_batch=self.columns.prepare,
             after_first_step=self.columns.after_first_step,
         )
 
@@ -117,6 +118,25 @@ class Engine:
             device=self._device,
             move_seeds=self._move_seeds,
         )
+
+
+_init_lock = threading.Lock()
+
+
+def _init_worker(worker_init_fn: Callable[[int], object], worker: int) -> None:
+    """Run the user's function in a worker thread; its seeds are its own.
+
+    What is written for worker processes seeds Python's, NumPy's and torch's global generators, which here are the
+    training loop's: they are put back.
+    """
+    with _init_lock:
+        state = random.getstate(), np.random.get_state(), torch.get_rng_state()
+        try:
+            worker_init_fn(worker)
+        finally:
+            random.setstate(state[0])
+            np.random.set_state(state[1])
+            torch.set_rng_state(state[2])
 
 
 def _rank(policy: Policy, graph: Any, sampler: Any, order: SeedOrder | DatasetOrder) -> Tensor:

@@ -13,7 +13,7 @@ from .graphbolt import import_dgl
 dgl = import_dgl()
 from dgl.frame import Column, LazyFeature  # noqa: E402
 
-__all__ = ["LazyColumn", "find_lazy", "map_leaves", "parent_columns", "parent_storages", "repoint"]
+__all__ = ["LazyColumn", "find_lazy", "map_leaves", "materialise", "parent_columns", "parent_storages", "repoint"]
 
 ReadColumn = Callable[[str, str, Any, Tensor], Any]
 """(kind "node" or "edge", field name, type, ids) to rows."""
@@ -62,6 +62,18 @@ def find_lazy(graph: Any) -> Iterator[LazyColumn]:
                             "it has neither"
                         )
                     yield LazyColumn(frame, key, kind, column.name or key, type_, ids)
+
+
+def materialise(parent: Any) -> None:
+    """Gather the columns of a graph that are lazy themselves (it is a subgraph), once, as DGL's own fetch does.
+
+    Not safe while other threads read these columns: call it before they start.
+    """
+    if isinstance(parent, dgl.DGLGraph):
+        for frame in [*parent._node_frames, *parent._edge_frames]:
+            for column in list(frame._columns.values()):
+                if isinstance(column, Column) and column.index is not None:
+                    _ = column.data
 
 
 def parent_storages(parent: Any) -> dict[tuple[Any, str], Any]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
 from ..buffers import BufferPools
 from ..sampling import NeighborSampler
@@ -16,7 +17,7 @@ from .blocks import BlockBuilder
 from .columns import ColumnRows, Columns
 from .convert import core_graph
 from .graphbolt import import_dgl
-from .lazy import LazyColumn, find_lazy, map_leaves, parent_columns, parent_storages, repoint
+from .lazy import LazyColumn, find_lazy, map_leaves, materialise, parent_columns, parent_storages, repoint
 
 dgl = import_dgl()
 from dgl.dataloading import BlockSampler  # noqa: E402
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ForeignSource", "NativeSource", "native_sampler"]
 
-_sampler_locks: weakref.WeakKeyDictionary[Any, threading.Lock] = weakref.WeakKeyDictionary()
+_sampler_locks: weakref.WeakKeyDictionary[Any, threading.RLock] = weakref.WeakKeyDictionary()
 _sampler_locks_guard = threading.Lock()
 
 
@@ -103,6 +104,7 @@ class NativeSource:
         self._src_names = _names(dgl_sampler.prefetch_node_feats, self._ntype)
         self._dst_names = _names(dgl_sampler.prefetch_labels, self._ntype)
         self._edge_names = _names(dgl_sampler.prefetch_edge_feats, self._etype, self._etype[1])
+        materialise(graph)
         columns.declare([*self._src_names, *self._dst_names])
 
     draw = None
@@ -127,7 +129,8 @@ class NativeSource:
         """DGL's ``(input_nodes, output_nodes, blocks)`` with columns as the graph holds them now."""
         batch = sampled.batch
         with recorder.time("building"):
-            blocks = [self._blocks.build(block) for block in batch.blocks]
+            # Sources of all blocks are prefixes of one array; DGL's do not share memory, and users write to ids.
+            blocks = [self._blocks.build(block, own_ids=i > 0) for i, block in enumerate(batch.blocks)]
             _fill(blocks[0]._node_frames[0], sampled.src)
             _fill(blocks[-1]._node_frames[1], sampled.dst)
             for block, rows in zip(blocks, sampled.edges, strict=True):
@@ -198,6 +201,7 @@ class ForeignSource:
         seeds = ticket.seeds
         if self._move_seeds:
             seeds = map_leaves(seeds, lambda x: x.to(self._device))
+        materialise(self._graph)
         before = parent_storages(self._graph)
         with self._lock, recorder.time("sampling"):
             item = self._sampler.sample(self._graph, seeds)
@@ -235,7 +239,7 @@ class ForeignSource:
                     column.frame[column.key] = rows.current()
             else:
                 self._fill_moved(fetched, item)
-        recorder.delivered()
+        recorder.delivered(**_counts(item))
         return item
 
     def _fill_moved(self, fetched: _Fetched, item: Any) -> None:
@@ -246,29 +250,50 @@ class ForeignSource:
             column.frame[column.key] = rows.current()
 
 
+def _counts(item: Any) -> dict[str, int]:
+    """Sampled edges of a foreign batch, as far as it shows them: those of its blocks or of its subgraph."""
+    graphs: list[Any] = []
+    map_leaves(item, lambda leaf: graphs.append(leaf) if isinstance(leaf, dgl.DGLGraph) else None)
+    blocks = [graph for graph in graphs if graph.is_block]
+    return {"edges": sum(graph.num_edges() for graph in blocks or graphs[-1:])}
+
+
 def _fill(frame: Any, rows: Mapping[str, ColumnRows]) -> None:
     for name, value in rows.items():
         frame[name] = value.current()
 
 
 def _names(prefetch: Any, *types: Any) -> list[str]:
-    """Column names of a sampler's prefetch argument: a list, or a mapping from type."""
-    if isinstance(prefetch, Mapping):
-        return [name for type_, names in prefetch.items() if type_ in types for name in names]
-    return list(prefetch or [])
+    """Column names of a sampler's prefetch argument: a list, or a mapping from type.
+
+    Raises:
+        DGLError: The mapping names a type that the graph does not have.
+    """
+    if not isinstance(prefetch, Mapping):
+        return list(prefetch or [])
+    for type_ in prefetch:
+        if type_ not in types:
+            raise dgl.DGLError(f"prefetch arguments must name types of the graph, {list(types)}; got {type_!r}")
+    return [name for names in prefetch.values() for name in names]
 
 
 def _single_fanout(fanout: Any, etype: EdgeType) -> Any:
     """A fan-out given as a mapping from edge type, for a graph with one."""
     if isinstance(fanout, Mapping):
-        return fanout.get(etype, fanout.get(etype[1], fanout))
-    return fanout
+        fanout = fanout.get(etype, fanout.get(etype[1], fanout))
+    # DGL takes whatever int() takes; whole numbers only here.
+    return int(fanout) if isinstance(fanout, Tensor | float) and float(fanout).is_integer() else fanout
 
 
-def _lock_of(sampler: Any) -> threading.Lock:
-    """The lock of a sampler object, the same for all loaders; a new one where it cannot be told apart."""
+def _lock_of(sampler: Any) -> threading.RLock:
+    """The lock of a sampler object, the same for all loaders; a new one where it cannot be told apart.
+
+    DGL's edge samplers wrap a node sampler, which is where the state is: the innermost one counts.
+    """
+    while isinstance(inner := getattr(sampler, "sampler", None), dgl.dataloading.Sampler):
+        sampler = inner
     with _sampler_locks_guard:
         try:
-            return _sampler_locks.setdefault(sampler, threading.Lock())
+            return _sampler_locks.setdefault(sampler, threading.RLock())
         except TypeError:  # not hashable, or no weak references
-            return threading.Lock()
+            return threading.RLock()

@@ -156,11 +156,13 @@ class Field:
             if seen.generation == self._generation:
                 self._cache, self._version, self._reads = cache, seen.version, 0
 
-    def invalidate(self) -> None:
-        """Forget the cache, and call every earlier snapshot old."""
+    def invalidate(self) -> FieldVersion | None:
+        """Forget the cache, and call every earlier snapshot old; returns the version that was cached."""
         with self._lock:
+            version = self._version if self._cache is not None else None
             self._generation += 1
             self._drop()
+            return version
 
     def _drop(self) -> None:
         if self._cache is not None:

@@ -25,7 +25,7 @@ from .cached import CachedFeature
 from .device import DeviceFeature
 from .feature import Feature
 from .field import Field, Snapshot, can_cache, delivering, host_feature
-from .filling import fill_cache
+from .filling import fill_cache, holds
 from .host import HostFeature
 from .version import FieldVersion
 
@@ -185,10 +185,19 @@ class FieldSet:
     def invalidate(self, key: Hashable | None = None) -> None:
         """Forget what is cached of one field, or of all: for writes that torch cannot see.
 
-        Needed after writes through a NumPy view or ``tensor.data``, and by other processes.
+        Needed after writes through a NumPy view or ``tensor.data``, and by other processes. Sets that share a cache
+        with this one forget it too.
         """
         for field in [self._field(key)] if key is not None else list(self._fields.values()):
-            field.invalidate()
+            version = field.invalidate()
+            if version is None or self._share is None:
+                continue
+            with self._live_lock:
+                others = [s for s in self._live if s is not self and s._share == self._share]
+            for other in others:
+                for theirs in list(other._fields.values()):
+                    if theirs.cached(version) is not None:
+                        theirs.invalidate()
 
     @property
     def counters(self) -> CacheStats:
@@ -236,8 +245,13 @@ class FieldSet:
                 theirs = (other._share, other._budget, other._device, other._num_nodes)
                 if not found or index is None or len(index.ids) == 0 or theirs != mine:
                     continue
-                caches = {key: other._cached(seen.version) for key, (seen, _) in found.items()}
-                if all(cache is not None for cache in caches.values()):
+                caches = {
+                    key: cache
+                    for key, (seen, base) in found.items()
+                    # A new loader promises the values of now, those written behind torch's back too: compare them.
+                    if (cache := other._cached(seen.version)) is not None and holds(cache, base, index.ids)
+                }
+                if len(caches) == len(found):
                     self._adopt(index, found, caches)
                     return True
         return False
@@ -251,13 +265,12 @@ class FieldSet:
         self,
         index: _Index,
         found: Mapping[Hashable, tuple[Snapshot, HostFeature | DeviceFeature]],
-        caches: Mapping[Hashable, FeatureCache | None],
+        caches: Mapping[Hashable, FeatureCache],
     ) -> None:
         """Take another set's index and caches as this one's; the caller holds the fill lock."""
         self._index, self._decided = index, True
         for key, (seen, base) in found.items():
             cache = caches[key]
-            assert cache is not None
             self._field(key).adopt(seen, cache)
             self._parts = {**self._parts, key: FieldPlan(key, len(cache), cache.row_nbytes, base.tier)}
         _log.info("%r, shared with another loader", self.plan)

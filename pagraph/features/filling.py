@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -12,7 +13,7 @@ from ..cache.store import FeatureCache, slots_for
 from .device import word_view
 from .feature import Feature
 
-__all__ = ["fill_cache"]
+__all__ = ["fill_cache", "holds"]
 
 _CHUNK_BYTES = 64 << 20
 
@@ -30,15 +31,28 @@ def fill_cache(
         slots: ``slots_for`` of ``ids``, or of a longer list that starts with them, to be shared.
     """
     rows = _empty_rows((len(ids), *source.row_shape), source.dtype, device)
+    target = word_view(rows)
+    for places, words in _chunks(source, ids, device):
+        target.index_copy_(0, places, words)
+    return FeatureCache(rows, slots_for(ids, num_nodes) if slots is None else slots)
+
+
+def holds(cache: FeatureCache, source: Feature, ids: Tensor) -> bool:
+    """Whether a cache of ``ids`` has the very bits that the source has now; reads all of these rows."""
+    rows = word_view(cache.rows)
+    chunks = _chunks(source, ids[: len(cache)], cache.rows.device)
+    return all(torch.equal(rows[places], words) for places, words in chunks)
+
+
+def _chunks(source: Feature, ids: Tensor, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
+    """The rows of ``ids`` in words, some at a time, each with its places in ``ids``; on ``device``."""
     # Most valuable first keeps the hottest rows together in the cache; a disk is read in its own order.
     # (NumPy sorts: torch wakes its thread pool first, 0.15 s for 100 000 ids on a busy machine.)
     places = torch.from_numpy(np.argsort(ids.numpy()))
     step = max(1, _CHUNK_BYTES // max(1, source.row_bytes))
     for start in range(0, len(ids), step):
         chunk = places[start : start + step]
-        words = word_view(source.read(ids[chunk])).to(device)
-        word_view(rows).index_copy_(0, chunk.to(device), words)
-    return FeatureCache(rows, slots_for(ids, num_nodes) if slots is None else slots)
+        yield chunk.to(device), word_view(source.read(ids[chunk])).to(device)
 
 
 def _empty_rows(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:

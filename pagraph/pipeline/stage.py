@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
+import os
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
+
+from ..errors import PipelineError
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -35,7 +40,7 @@ class SerialStage(Generic[S, T]):
         if self._source is None:
             raise StopIteration
         try:
-            return self._work(next(self._source))
+            return _run(self._work, next(self._source))
         except BaseException:
             self.close()
             raise
@@ -50,8 +55,8 @@ class Stage(Generic[S, T]):
 
     Items are drawn from the source one at a time, in order, under a lock; ``work`` runs concurrently. An exception of
     the source or of ``work`` is raised by ``next()`` at its own position, with its own traceback, after everything
-    before it has been delivered. Threads end when the source does, on an exception, on :meth:`close`, when the stage is
-    garbage-collected, and at interpreter exit.
+    before it has been delivered. Threads end when the source does, on an exception, on :meth:`close`, and at
+    interpreter exit; when the stage is only dropped they end after the item they are at.
 
     Args:
         source: Drawn from by the worker threads.
@@ -74,7 +79,8 @@ class Stage(Generic[S, T]):
     ) -> None:
         self._shared: _Shared[S, T] = _Shared(source, work, ahead, on_start)
         # The threads know the shared state, not the stage: a reader that just drops the stage ends them.
-        self._finalizer = weakref.finalize(self, self._shared.stop)
+        weakref.finalize(self, _drop, self._shared).atexit = False
+        _running.add(self._shared)
         self._shared.threads = [
             threading.Thread(target=_worker, args=(self._shared, i), name=f"{name}-{i}", daemon=True)
             for i in range(workers)
@@ -86,6 +92,8 @@ class Stage(Generic[S, T]):
         return self
 
     def __next__(self) -> T:
+        if self._shared.pid != os.getpid():
+            raise PipelineError("an iterator made before os.fork() must be read in the process that made it")
         try:
             result = self._shared.take()
         except BaseException:  # the end, and Ctrl-C while waiting
@@ -98,7 +106,8 @@ class Stage(Generic[S, T]):
 
     def close(self) -> None:
         """Stop and join all threads; safe to call twice."""
-        self._finalizer()
+        self._shared.stop()
+        self._shared.join()
 
 
 class _Shared(Generic[S, T]):
@@ -115,6 +124,7 @@ class _Shared(Generic[S, T]):
         self.work = work
         self.on_start = on_start
         self.threads: list[threading.Thread] = []
+        self.pid = os.getpid()
         self._ahead = ahead
         self._draw_lock = threading.Lock()
         self._changed = threading.Condition()
@@ -147,7 +157,8 @@ class _Shared(Generic[S, T]):
     def put(self, number: int, result: Any) -> None:
         """Hand a result over; a failure ends the drawing of more."""
         with self._changed:
-            self._results[number] = result
+            if not self._stopped:
+                self._results[number] = result
             self._ended = self._ended or isinstance(result, _Failure)
             self._changed.notify_all()
 
@@ -174,16 +185,20 @@ class _Shared(Generic[S, T]):
             return result
 
     def stop(self) -> None:
-        """End and join the threads."""
-        with self._changed:
-            self._stopped = True
-            self._changed.notify_all()
-        # The garbage collector may run a finaliser in one of the threads themselves, which can wait for no other.
-        if threading.current_thread() not in self.threads:
+        """Tell the threads to end; waits for nothing, and does nothing in a forked child, which has none of them."""
+        if self.pid == os.getpid():
+            with self._changed:
+                self._stopped = True
+                self._results.clear()
+                self._changed.notify_all()
+
+    def join(self, patience: float | None = None) -> None:
+        """Wait until the threads have ended, at most ``patience`` seconds."""
+        if self.pid == os.getpid() and threading.current_thread() not in self.threads:
+            deadline = None if patience is None else time.monotonic() + patience
             for thread in self.threads:
                 if thread.ident is not None:
-                    thread.join()
-        self._results.clear()
+                    thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
 
     def _count(self) -> int:
         with self._changed:
@@ -207,8 +222,39 @@ def _worker(shared: _Shared[Any, Any], index: int) -> None:
     while (drawn := shared.draw()) is not None:
         number, item = drawn
         try:
-            result = shared.work(item)
+            result = _run(shared.work, item)
         except BaseException as error:
             result = _Failure(error)
         shared.put(number, result)
         del drawn, item, result  # a waiting thread must not keep a batch alive
+
+
+def _run(work: Callable[[S], T], item: S) -> T:
+    """Do the work; a StopIteration in it must not pass for the end of the source."""
+    try:
+        return work(item)
+    except StopIteration as error:
+        raise RuntimeError("a stage's work raised StopIteration") from error
+
+
+def _drop(shared: _Shared[Any, Any]) -> None:
+    """End the threads of a stage that nobody has any more.
+
+    After a ``break`` they are gone when the next line runs, unless an item takes longer. But the garbage collector runs
+    this in any thread, perhaps in one that holds a lock which the workers wait for: so the wait has an end.
+    """
+    shared.stop()
+    shared.join(patience=0.5)
+
+
+_running: weakref.WeakSet[_Shared[Any, Any]] = weakref.WeakSet()
+
+
+@atexit.register
+def _end_all() -> None:
+    """At exit no thread may be in a kernel or in torch any more."""
+    stages = list(_running)
+    for shared in stages:
+        shared.stop()
+    for shared in stages:
+        shared.join()

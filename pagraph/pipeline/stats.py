@@ -13,10 +13,10 @@ from ..cache.stats import CacheStats
 
 __all__ = ["EpochStats", "LoaderStats"]
 
-STAGES = ("sampling", "fetching", "building", "waiting")
-"""Where time goes: drawing neighbours, reading rows, building the face's objects, the reader waiting for a batch.
+STAGES = ("filling", "sampling", "fetching", "building", "waiting")
+"""Where time goes: filling caches, drawing neighbours, reading rows, building the face's objects, the reader waiting.
 
-The first three are summed over threads; ``waiting`` is the reader's own time."""
+All but the last are summed over threads; ``waiting`` is the reader's own time, whatever it waited for."""
 
 
 @dataclass(frozen=True)
@@ -106,9 +106,7 @@ class LoaderStats:
         self._recorders: list[EpochRecorder] = []
 
     def begin(self, epoch: int) -> EpochRecorder:
-        """Open the books of an epoch."""
-        if self._recorders:
-            self._recorders[-1].close()
+        """Open the books of an epoch; its iterator closes them."""
         self._recorders.append(EpochRecorder(epoch, self._reads))
         return self._recorders[-1]
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["NeighborSampler"]
 
 _MIN_TABLE_BITS = 10
+_SCAN_LIMIT = 64  # as in the kernel: up to here repeated picks are found by scanning
 _scratch = threading.local()
 
 
@@ -62,9 +63,13 @@ class NeighborSampler:
                 raise TypeError(f"fanouts must be integers, got {fanout!r}")
             if fanout < -1 or fanout == 0:
                 raise ValueError(f"fanouts must be positive or -1 (all neighbours), got {fanout}")
+            if self.replace and fanout > 2**31 - 1:
+                raise ValueError(f"fanouts must be below 2**31 with replacement, got {fanout}")
         if self.edge_dir not in ("in", "out"):
             raise ValueError(f"edge_dir must be 'in' or 'out', got {self.edge_dir!r}")
-        object.__setattr__(self, "fanouts", tuple(int(f) for f in fanouts))
+        # Without replacement a huge fan-out is a way to say "all".
+        limit = 2**31 - 1
+        object.__setattr__(self, "fanouts", tuple(min(int(f), limit) for f in fanouts))
 
     def sample(
         self,
@@ -102,6 +107,7 @@ class _Scratch:
         self._arrays: dict[str, Any] = {}
         self._table_bits = _MIN_TABLE_BITS
         self._table = np.empty(0, dtype=np.int64)
+        self._seen = np.empty(0, dtype=np.int64)
 
     def run(
         self,
@@ -162,9 +168,18 @@ class _Scratch:
         elif replace:
             _cpu.pick_repeated(frontier, starts, degrees, draws, key, positions.numpy())
         else:
-            seen = np.full(1 << max(1, 2 * fanout - 1).bit_length() if fanout > 64 else 2, -1, dtype=np.int64)
-            _cpu.pick_distinct(frontier, starts, degrees, draws, key, seen, positions.numpy())
+            _cpu.pick_distinct(
+                frontier, starts, degrees, draws, key, self._hash_set(fanout, degrees), positions.numpy()
+            )
         return indptr, indices, positions
+
+    def _hash_set(self, fanout: int, degrees: Any) -> Any:
+        """An empty set for ``fanout`` picks of one vertex; a token where no vertex has to choose among so many."""
+        most = fanout if fanout > _SCAN_LIMIT and len(degrees) and int(degrees.max()) > fanout else 1
+        size = 1 << (2 * most - 1).bit_length()
+        if len(self._seen) < size:
+            self._seen = np.full(size, -1, dtype=np.int64)  # the kernel leaves it empty
+        return self._seen[:size]
 
     def _relabel(self, neighbors: Any, num_src: int, nodes: Any, count: int, indices: Tensor) -> int:
         """Fill ``indices`` with local ids, growing the hash table whenever it is half full."""

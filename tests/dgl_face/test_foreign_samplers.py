@@ -267,3 +267,71 @@ def test_nothing_is_left_behind_when_the_program_ends_in_the_middle(ending):
     assert "Traceback" not in done.stderr
     if ending != "raise SystemExit(0)":
         assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("prob", [None, "p"])
+@pytest.mark.parametrize("share", [1.0, 0.5])
+def test_subgraphs_whose_columns_are_lazy(prob, share):
+    whole = make_graph()
+    whole.edata["p"] = torch.rand(whole.num_edges()) + 0.1
+    count = int(share * whole.num_nodes())
+    graph = whole.subgraph(torch.randperm(whole.num_nodes())[:count])
+    true = whole.ndata["feat"][graph.ndata[dgl.NID]]
+    graph = whole.subgraph(graph.ndata[dgl.NID])  # nothing of this one has been read yet
+    sampler = d.NeighborSampler([5, 5], prob=prob, prefetch_node_feats=["feat"])
+    for input_nodes, _, blocks in ours(graph, torch.arange(count), sampler, batch_size=40, num_workers=2):
+        assert torch.equal(blocks[0].srcdata["feat"], true[input_nodes])
+        assert torch.equal(blocks[1].srcdata["feat"], true[blocks[1].srcdata[dgl.NID]])
+        w = whole.edata["w"][graph.edata[dgl.EID]]
+        assert torch.equal(blocks[1].edata["w"], w[blocks[1].edata[dgl.EID]])
+
+
+def test_two_edge_samplers_over_one_node_sampler():
+    """The state that two threads must not share is in the inner sampler."""
+    graph = dgl.to_bidirected(make_graph(n=600, m=9000), copy_ndata=False)
+    inner = d.NeighborSampler([10, 10])
+    loaders = [
+        ours(graph, torch.arange(2000), d.as_edge_prediction_sampler(inner), batch_size=200, num_workers=1)
+        for _ in range(2)
+    ]
+    for pair in zip(*loaders, strict=True):
+        for input_nodes, _, blocks in pair:
+            assert torch.equal(input_nodes, blocks[0].srcdata[dgl.NID])
+            for block in blocks:
+                src, dst = block.edges()
+                parent_src, parent_dst = graph.find_edges(block.edata[dgl.EID])
+                assert torch.equal(block.srcdata[dgl.NID][src], parent_src)
+                assert torch.equal(block.dstdata[dgl.NID][dst], parent_dst)
+
+
+def test_a_sampler_may_iterate_a_loader_of_its_own():
+    class Nested(d.Sampler):
+        def __init__(self):
+            self.depth = 0
+
+        def sample(self, g, indices):
+            if self.depth == 0:
+                self.depth = 1
+                assert len(list(ours(g, torch.arange(4), self, batch_size=2))) == 2
+                self.depth = 0
+            return indices
+
+    assert len(list(ours(make_graph(), torch.arange(4), Nested(), batch_size=2))) == 2
+
+
+def test_foreign_batches_are_counted():
+    graph = make_graph()
+    loader = ours(graph, torch.arange(40), d.LaborSampler([3, 3], prefetch_node_feats=["feat"]), batch_size=10)
+    edges = sum(block.num_edges() for _, _, blocks in loader for block in blocks)
+    assert loader.stats.total.counts["edges"] == edges > 0
+
+
+def test_vertices_with_two_edge_types_are_not_ranked_by_one():
+    edges = {("v", "a", "v"): (torch.arange(9), torch.arange(9)), ("v", "b", "v"): (torch.arange(9), torch.arange(9))}
+    graph = dgl.heterograph(edges, num_nodes_dict={"v": 10})
+    graph.ndata["x"] = torch.randn(10, 2)
+    sampler = d.NeighborSampler([2], prefetch_node_feats=["x"])
+    loader = ours(graph, torch.arange(10), sampler, batch_size=5, cache=1.0)
+    for input_nodes, _, blocks in loader:
+        assert torch.equal(blocks[0].srcdata["x"], graph.ndata["x"][input_nodes])
+    assert loader.stats.total.hit_rate == 0

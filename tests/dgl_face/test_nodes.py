@@ -240,3 +240,39 @@ def test_a_graph_changed_between_epochs_is_followed():
     assert next(iter(loader))[2][0].num_edges() == 0
     graph.add_edges(torch.tensor([1, 2]), torch.tensor([299, 299]))
     assert sorted(next(iter(loader))[0].tolist()) == [1, 2, 299]
+
+
+@pytest.mark.parametrize("fanout", [10**8, 2**31 - 1, 2**63 - 1])
+def test_a_huge_fanout_means_all(fanout):
+    graph = make_graph()
+    for _, _, blocks in ours(graph, torch.arange(50), NeighborSampler([fanout, fanout]), batch_size=25):
+        for block in blocks:
+            assert torch.equal(block.in_degrees(), graph.in_degrees(block.dstdata[dgl.NID]))
+
+
+@pytest.mark.parametrize("fanouts", [torch.tensor([2, 3]), [2.0, 3.0], [{"_E": 2}, {("_N", "_E", "_N"): 3}]])
+def test_fanouts_in_the_forms_that_dgl_takes(fanouts):
+    _, _, blocks = next(iter(ours(make_graph(), torch.arange(50), NeighborSampler(fanouts), batch_size=50)))
+    assert [int(block.in_degrees().max()) for block in blocks] == [2, 3]
+
+
+def test_writing_to_ids_of_one_block_leaves_the_others():
+    graph = make_graph()
+    input_nodes, _, blocks = next(iter(ours(graph, torch.arange(20), NeighborSampler([3, 3, 3]), batch_size=20)))
+    before = [(b.srcdata[dgl.NID].clone(), b.dstdata[dgl.NID].clone()) for b in blocks[1:]]
+    input_nodes.add_(5)
+    blocks[1].srcdata[dgl.NID].add_(7)
+    assert torch.equal(blocks[2].srcdata[dgl.NID], before[1][0])
+    assert torch.equal(blocks[1].dstdata[dgl.NID], before[0][1])
+    assert torch.equal(blocks[1].srcdata["feat"], graph.ndata["feat"][before[0][0] + 7])  # as in DGL
+
+
+def test_schemes_tell_the_graphs_id_dtype():
+    graph = make_graph(sort=True)
+    for _, _, blocks in ours(graph, torch.arange(20), NeighborSampler([3]), batch_size=20):
+        assert blocks[0].edge_attr_schemes()[dgl.EID].dtype == torch.int64
+
+
+def test_prefetching_from_a_type_that_is_not_there():
+    with pytest.raises(dgl.DGLError, match="must name types of the graph.*got 'x'"):
+        ours(make_graph(), torch.arange(5), NeighborSampler([2], prefetch_node_feats={"x": ["feat"]}))

@@ -1,6 +1,7 @@
 """Loaders of the same tensors share one cache; anything else has its own."""
 
 import gc
+import time
 import weakref
 
 import numpy as np
@@ -110,6 +111,26 @@ def test_a_loader_and_its_cache_are_freed_at_once(graph):
         next(batches)
         watched = [weakref.ref(x) for x in (loader, loader._fields, loader._fields._fields["feat"]._cache)]
         del loader, batches
+        deadline = time.monotonic() + 5  # the threads end after the batch that they are at
+        while any(ref() is not None for ref in watched) and time.monotonic() < deadline:
+            time.sleep(0.01)
         assert [ref() for ref in watched] == [None] * 3
     finally:
         gc.enable()
+
+
+def test_a_new_loader_has_the_values_of_now_even_if_numpy_wrote_them(graph):
+    first = run(make(graph, cache=1.0))
+    graph.ndata["feat"].numpy()[:] = 2.0
+    second = run(make(graph, cache=1.0))  # run() compares every row
+    assert rows_of(second) != rows_of(first)
+
+
+def test_invalidating_reaches_every_loader_of_the_cache(graph):
+    first = run(make(graph, cache=1.0))
+    second = run(make(graph, cache=1.0))
+    assert rows_of(first) == rows_of(second)
+    graph.ndata["feat"].numpy()[:] = 5.0
+    first.invalidate_cache()
+    run(second)
+    run(first)

@@ -104,12 +104,13 @@ def test_dropping_the_stage_ends_its_threads():
     for x in stage(itertools.count()):
         if x == 3:
             break
-    before = threading.active_count()
     reading = stage(itertools.count())
     next(reading)
+    threads = reading._shared.threads
     del reading
-    gc.collect()
-    assert threading.active_count() == before
+    for thread in threads:
+        thread.join(5)
+    assert not any(thread.is_alive() for thread in threads)
 
 
 def test_a_stage_in_a_reference_cycle_is_collected():
@@ -173,3 +174,48 @@ def test_the_serial_stage_has_the_same_contract():
     with pytest.raises(StopIteration):
         next(failing)
     failing.close()
+
+
+def test_the_collector_may_end_a_stage_while_a_lock_is_held():
+    """A finaliser runs in any thread, also in one that holds what the workers wait for: it must not join them."""
+    lock = threading.Lock()
+
+    def work(x):
+        with lock:
+            return x
+
+    class Cycle:
+        pass
+
+    holder = Cycle()
+    holder.me, holder.stage = holder, stage(itertools.count(), work)
+    next(holder.stage)
+    del holder
+    with lock:
+        gc.collect()  # would wait for workers that wait for us
+
+
+def test_an_iterator_from_before_a_fork_says_so():
+    script = textwrap.dedent("""
+        import itertools, os, warnings
+        warnings.simplefilter("ignore")
+        from pagraph.pipeline import Stage
+        stage = Stage(itertools.count(), lambda x: x, workers=2, ahead=4)
+        next(stage)
+        child = os.fork()
+        if child == 0:
+            try:
+                next(stage)
+            except RuntimeError as error:
+                os._exit(0 if "fork" in str(error) else 1)
+            os._exit(2)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), next(stage))
+    """)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == ["0", "1"], done.stderr
+
+
+@pytest.mark.parametrize("make", [lambda work: stage([1, 2], work), lambda work: SerialStage(iter([1, 2]), work)])
+def test_a_stop_iteration_in_the_work_is_not_the_end(make):
+    with pytest.raises(RuntimeError, match="raised StopIteration"):
+        list(make(lambda x: next(iter([]))))
