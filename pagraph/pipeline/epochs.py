@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from ..errors import PipelineError
 from ..sampling.seeds import DatasetOrder, EpochPlan, SeedOrder, Ticket
 from .stage import SerialStage, Stage
 from .stats import EpochRecorder, LoaderStats
@@ -72,6 +71,7 @@ class Steps(Generic[T]):
         deliver: Prepared batch to what the reader gets; run by the reader, in order.
         draw: Ticket to whatever ``prepare`` takes; run for one ticket at a time, in order (None: the ticket itself).
         on_start: Called with the worker's number in each thread.
+        before_first_batch: Called when an epoch begins.
         after_first_step: Called once, when the second batch is asked for: the first has been computed with.
     """
 
@@ -79,6 +79,7 @@ class Steps(Generic[T]):
     deliver: Callable[[Any, EpochRecorder], T]
     draw: Callable[[Ticket, EpochRecorder], Any] | None = None
     on_start: Callable[[int], object] | None = None
+    before_first_batch: Callable[[], object] | None = None
     after_first_step: Callable[[], object] | None = None
 
 
@@ -180,9 +181,9 @@ class Epochs(Generic[T]):
     def first_step(self) -> None:
         """Tell the steps, once, that the first batch has been computed with."""
         if not self._first_step_done:
-            self._first_step_done = True
             if self.steps.after_first_step is not None:
                 self.steps.after_first_step()
+            self._first_step_done = True
 
     def moved(self, iterator: EpochIterator[T], plan: EpochPlan, batch: int) -> None:
         """An iterator handed out a batch; the newest one's place is the loader's."""
@@ -199,16 +200,19 @@ class EpochIterator(Generic[T]):
         self._batch = begin
         self._asked = False
         self._recorder = owner.stats.begin(plan.epoch)
+        weakref.finalize(self, self._recorder.close).atexit = False
+        self._prepare_caches()
         self._stage = _start(owner, plan, begin, self._recorder)
 
     def __iter__(self) -> EpochIterator[T]:
         return self
 
     def __next__(self) -> T:
-        if self._asked:
-            self._owner.first_step()
         begin = time.perf_counter()
         try:
+            if self._asked:
+                with self._recorder.time("filling"):
+                    self._owner.first_step()
             prepared = next(self._stage)
             self._asked = True
             result = self._owner.steps.deliver(prepared, self._recorder)
@@ -220,6 +224,15 @@ class EpochIterator(Generic[T]):
         self._batch += 1
         self._owner.moved(self, self._plan, self._batch)
         return result
+
+    def _prepare_caches(self) -> None:
+        """Fill what has a fixed size before the first batch; the reader waits for it."""
+        before = self._owner.steps.before_first_batch
+        if before is not None and self._batch < len(self._owner):
+            begin = time.perf_counter()
+            before()
+            for stage in ("filling", "waiting"):
+                self._recorder.add_seconds(stage, time.perf_counter() - begin)
 
     def close(self) -> None:
         """End this pass and its threads."""
@@ -238,8 +251,6 @@ def _start(
 
     source = _tickets(owner.order, plan, begin, len(owner), steps, recorder)
     if not options.threads:
-        if steps.on_start is not None:
-            raise PipelineError("worker_init_fn needs prefetch of at least 1, got 0: there is no worker")
         return SerialStage(source, work)
     return Stage(
         source,

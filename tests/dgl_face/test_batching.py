@@ -358,3 +358,24 @@ def test_cpu_affinity_pins_and_restores():
         ours(graph, torch.arange(20), NeighborSampler([2])).enable_cpu_affinity(),
     ):
         pass
+
+
+def test_worker_init_fn_leaves_the_training_loops_random_numbers_alone():
+    """What PyTorch's documentation tells users to write seeds the global generators: of a process, there."""
+
+    def seed_worker(worker):
+        np.random.seed(torch.initial_seed() % 2**32)
+        random.seed(0)
+        torch.manual_seed(0)
+
+    graph = make_graph()
+    np.random.seed(1), random.seed(1), torch.manual_seed(1)
+    loader = ours(
+        graph, torch.arange(20), NeighborSampler([2]), batch_size=10, num_workers=2, worker_init_fn=seed_worker, seed=0
+    )
+    drawn = []
+    for _ in range(3):
+        list(loader)
+        drawn.append((np.random.rand(), random.random(), float(torch.rand(()))))
+    np.random.seed(1), random.seed(1), torch.manual_seed(1)
+    assert drawn == [(np.random.rand(), random.random(), float(torch.rand(()))) for _ in range(3)]
