@@ -1,7 +1,9 @@
 """The one place that owns numba: compiler flags, the on-disk cache of compiled kernels, software prefetch."""
 
+import atexit
 import hashlib
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable
@@ -38,7 +40,10 @@ def _cache_dir() -> str:
             return folder
     except OSError:
         pass
-    return os.path.join(tempfile.gettempdir(), f"pagraph-{os.getuid()}", os.path.basename(folder))
+    # What lies in the cache is unpickled: a folder of a known name that others may write to would not do.
+    temporary = tempfile.mkdtemp(prefix="pagraph-")
+    atexit.register(shutil.rmtree, temporary, ignore_errors=True)
+    return temporary
 
 
 _CACHE_DIR = _cache_dir()

@@ -47,9 +47,10 @@ class Block:
         return len(self.indices)
 
     def to(self, device: torch.device | str) -> Block:
-        """The block with its tensors on ``device``."""
+        """The block with its tensors on ``device``; copies to an accelerator are not waited for."""
+        ahead = torch.device(device).type != "cpu"
         indptr, indices, src_nodes, positions = (
-            tensor.to(device, non_blocking=True)
+            tensor.to(device, non_blocking=ahead)
             for tensor in (self.indptr, self.indices, self.src_nodes, self.positions)
         )
         return Block(indptr, indices, src_nodes, positions, self.num_dst)
@@ -80,12 +81,13 @@ class MiniBatch:
         return self.blocks[0].src_nodes if self.blocks else self.output_nodes
 
     def to(self, device: torch.device | str) -> MiniBatch:
-        """The mini-batch with its tensors on ``device``."""
+        """The mini-batch with its tensors on ``device``; copies to an accelerator are not waited for."""
+        ahead = torch.device(device).type != "cpu"
         return MiniBatch(
-            self.output_nodes.to(device, non_blocking=True),
+            self.output_nodes.to(device, non_blocking=ahead),
             [block.to(device) for block in self.blocks],
-            {name: rows.to(device, non_blocking=True) for name, rows in self.features.items()},
-            {name: rows.to(device, non_blocking=True) for name, rows in self.labels.items()},
+            {name: rows.to(device, non_blocking=ahead) for name, rows in self.features.items()},
+            {name: rows.to(device, non_blocking=ahead) for name, rows in self.labels.items()},
         )
 
     def __repr__(self) -> str:

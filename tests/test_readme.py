@@ -47,7 +47,7 @@ def run_console(line: str, folder: Path) -> None:
 
 
 @pytest.fixture
-def workplace(tmp_path, monkeypatch):
+def empty_folder(tmp_path, monkeypatch):
     """The current folder: empty but for the examples."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     monkeypatch.chdir(tmp_path)
@@ -55,18 +55,18 @@ def workplace(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_page_runs(page, workplace):
+def test_page_runs(page, empty_folder):
     if page == "docs/train.md":  # it speaks of a graph that the reader has
         run_pagraph(["generate", "sbm", "blocks", "--nodes", "2000"])
     found = blocks(page)
     assert found
     for language, text in found:
         if language == "python":
-            run([sys.executable, "-c", text], workplace)
+            run([sys.executable, "-c", text], empty_folder)
         else:
             for line in text.splitlines():
                 if line.startswith("$ "):
-                    run_console(line.removeprefix("$ "), workplace)
+                    run_console(line.removeprefix("$ "), empty_folder)
 
 
 def test_links_lead_somewhere():

@@ -106,32 +106,30 @@ class DataLoader(_DGLDataLoader):
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
+        given = {name: value for name, value in locals().items() if name not in ("self", "kwargs", "__class__")}
+        self._arguments = given | kwargs  # for pickling
         check_keywords(kwargs)
         prefetch = integer("prefetch", prefetch)
         kwargs["num_workers"] = integer("num_workers", kwargs.get("num_workers", 0))
         if isinstance(graph, dgl.distributed.DistGraph):
             raise TypeError("graph must not be a DistGraph; use dgl.dataloading.DistNodeDataLoader for those")
         self.graph, self.indices, self.graph_sampler = graph, indices, graph_sampler
+        self.use_ddp, self.ddp_seed, self.use_uva = use_ddp, ddp_seed, use_uva
+        self.shuffle, self.drop_last, self.cpu_affinity_enabled = shuffle, drop_last, False
         self.device = batch_device(device, graph, use_uva)
+        self.other_storages: dict[str, Any] = {}
         ids = tensor_indices(indices)
+        asked = {"use_prefetch_thread": use_prefetch_thread, "use_alternate_streams": use_alternate_streams}
         flags = check_devices(
             graph,
             ids,
             self.device,
             use_uva=use_uva,
             num_workers=kwargs["num_workers"],
-            flags={
-                "use_prefetch_thread": use_prefetch_thread,
-                "use_alternate_streams": use_alternate_streams,
-                "pin_prefetcher": pin_prefetcher,
-            },
+            flags=asked | {"pin_prefetcher": pin_prefetcher},
         )
-        self.use_ddp, self.ddp_seed, self.use_uva = use_ddp, ddp_seed, use_uva
-        self.shuffle, self.drop_last = shuffle, drop_last
         for name, value in flags.items():
             setattr(self, name, value)
-        self.cpu_affinity_enabled = False
-        self.other_storages: dict[str, Any] = {}
         order = make_order(
             ids,
             batch_size,
@@ -161,6 +159,9 @@ class DataLoader(_DGLDataLoader):
 
     def __len__(self) -> int:
         return len(self._engine.order)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self._arguments, self.other_storages, self.state_dict())
 
     @property
     def stats(self) -> LoaderStats:
@@ -209,3 +210,13 @@ class _Order(torch.utils.data.IterableDataset[Any]):
 
     def __len__(self) -> int:
         return len(self.order)
+
+
+def _rebuild(
+    cls: type[DataLoader], arguments: dict[str, Any], storages: dict[str, Any], state: dict[str, Any]
+) -> DataLoader:
+    """A pickled or copied loader: made anew with the same arguments, at the same place."""
+    loader = cls(**arguments)
+    loader.other_storages.update(storages)
+    loader.load_state_dict(state)
+    return loader

@@ -6,6 +6,7 @@ import threading
 import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -137,7 +138,7 @@ class NativeSource:
                 _fill(block._edge_frames[0], rows)
             item = (batch.input_nodes, batch.output_nodes, blocks)
             if self._device.type != "cpu":
-                item = map_leaves(item, lambda x: x.to(self._device, non_blocking=True))
+                item = map_leaves(item, partial(_moved, device=self._device))
         recorder.delivered(
             seeds=len(batch.output_nodes),
             edges=sum(block.num_edges for block in batch.blocks),
@@ -233,7 +234,7 @@ class ForeignSource:
         """The sampler's structure with every column filled in and every leaf on the device."""
         with recorder.time("building"):
             repoint(fetched.waiting)
-            item = map_leaves(fetched.item, lambda x: x.to(self._device, non_blocking=True))
+            item = map_leaves(fetched.item, partial(_moved, device=self._device))
             if self._device.type == "cpu":
                 for column, rows in fetched.columns:
                     column.frame[column.key] = rows.current()
@@ -256,6 +257,11 @@ def _counts(item: Any) -> dict[str, int]:
     map_leaves(item, lambda leaf: graphs.append(leaf) if isinstance(leaf, dgl.DGLGraph) else None)
     blocks = [graph for graph in graphs if graph.is_block]
     return {"edges": sum(graph.num_edges() for graph in blocks or graphs[-1:])}
+
+
+def _moved(leaf: Any, device: torch.device) -> Any:
+    """A leaf on ``device``; a copy to the CPU is waited for."""
+    return leaf.to(device, non_blocking=device.type != "cpu")
 
 
 def _fill(frame: Any, rows: Mapping[str, ColumnRows]) -> None:

@@ -1,6 +1,8 @@
 """How indices become batches: lengths, order, shuffling, forms of indices, workers, attributes."""
 
+import copy
 import inspect
+import pickle
 import random
 
 import numpy as np
@@ -379,3 +381,18 @@ def test_worker_init_fn_leaves_the_training_loops_random_numbers_alone():
         drawn.append((np.random.rand(), random.random(), float(torch.rand(()))))
     np.random.seed(1), random.seed(1), torch.manual_seed(1)
     assert drawn == [(np.random.rand(), random.random(), float(torch.rand(()))) for _ in range(3)]
+
+
+@pytest.mark.parametrize("how", ["pickle", "deepcopy"])
+@pytest.mark.parametrize("seed", [None, 3])
+def test_a_loader_can_be_pickled_and_copied_in_the_middle_of_an_epoch(how, seed):
+    graph = make_graph()
+    sampler = NeighborSampler([3, 2], prefetch_node_feats=["feat"])
+    loader = ours(graph, torch.arange(40), sampler, batch_size=8, shuffle=True, seed=seed, num_workers=2)
+    batches = iter(loader)
+    next(batches), next(batches)
+    clone = pickle.loads(pickle.dumps(loader)) if how == "pickle" else copy.deepcopy(loader)
+    assert type(clone) is DataLoader and clone.graph is not graph and len(clone) == len(loader)
+    rest = list(clone)
+    assert [bits(b) for b in rest] == [bits(b) for b in batches]
+    assert torch.equal(rest[0][2][0].srcdata["feat"], graph.ndata["feat"][rest[0][0]])
