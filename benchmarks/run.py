@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-NAMES = ["start_up", "dgl_loader", "memory", "disk_cache"]
+NAMES = ["start_up", "dgl_loader", "memory", "gather", "disk_cache"]
 
 
 def main():
