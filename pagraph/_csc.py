@@ -1,7 +1,5 @@
 """Kernels that build and inspect CSC arrays."""
 
-import numpy as np
-
 from ._jit import kernel
 
 
@@ -37,16 +35,3 @@ def is_sorted(values):  # type: ignore[no-untyped-def]
         if values[i] < values[i - 1]:
             return False
     return True
-
-
-@kernel
-def id_range(values):  # type: ignore[no-untyped-def]
-    """Smallest and largest value in one pass; (0, -1) when empty."""
-    if len(values) == 0:
-        return np.int64(0), np.int64(-1)
-    low = values[0]
-    high = values[0]
-    for i in range(len(values)):
-        low = min(low, values[i])
-        high = max(high, values[i])
-    return np.int64(low), np.int64(high)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _INT32_MAX = 2**31 - 1
 _ID_DTYPES = (torch.int32, torch.int64)
 
-__all__ = ["CSC", "as_ids", "id_dtype", "writeable"]
+__all__ = ["CSC", "as_ids", "check_range", "id_dtype", "writeable"]
 
 
 def id_dtype(num_nodes: int, num_edges: int) -> torch.dtype:
@@ -80,8 +80,8 @@ class CSC:
             num_nodes = 1 + max(_range(src)[1], _range(dst)[1])
         elif num_nodes < 0:
             raise ValueError(f"num_nodes must be at least 0, got {num_nodes}")
-        _check_range("src", src, num_nodes)
-        _check_range("dst", dst, num_nodes)
+        check_range("src", src, num_nodes)
+        check_range("dst", dst, num_nodes)
         return _compress(src, dst, num_nodes, num_nodes)
 
     @property
@@ -109,7 +109,7 @@ class CSC:
 
         if not _csc.is_sorted(self.indptr.numpy()):
             raise ValueError("indptr must be non-decreasing, got a decreasing entry")
-        _check_range("indices", self.indices, self.num_src)
+        check_range("indices", self.indices, self.num_src)
         return True
 
     def destinations(self) -> Tensor:
@@ -173,16 +173,18 @@ def writeable(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _range(ids: Tensor) -> tuple[int, int]:
-    from . import _csc
-
-    low, high = _csc.id_range(ids.numpy())
+    """Smallest and largest id; (0, -1) when there is none."""
+    if len(ids) == 0:
+        return 0, -1
+    low, high = torch.aminmax(ids)
     return int(low), int(high)
 
 
-def _check_range(name: str, ids: Tensor, limit: int) -> None:
+def check_range(name: str, ids: Tensor, limit: int, error: type[Exception] = ValueError) -> None:
+    """Raise ``error`` unless every id is in ``[0, limit)``."""
     low, high = _range(ids)
     if low < 0 or high >= limit:
-        raise ValueError(f"{name} must be in [0, {limit}), got {low if low < 0 else high}")
+        raise error(f"{name} must be in [0, {limit}), got {low if low < 0 else high}")
 
 
 def _count(ids: Tensor, limit: int) -> Tensor:

@@ -133,7 +133,7 @@ class Graph:
             raise ValueError(f"graph must be on the CPU, got one on {graph.device}")
         if graph.is_block:
             raise ValueError("graph must be a whole graph, got a block")
-        csc = {etype: cls._csc_from_dgl(graph, etype, "csc") for etype in graph.canonical_etypes}
+        csc = {etype: cls.csc_from_dgl(graph, etype, "csc") for etype in graph.canonical_etypes}
         counts = {ntype: int(graph.num_nodes(ntype)) for ntype in graph.ntypes}
         ndata = {t: dict(graph.nodes[t].data) for t in graph.ntypes}
         edata = {t: dict(graph.edges[t].data) for t in graph.canonical_etypes}
@@ -146,7 +146,7 @@ class Graph:
         )
 
     @staticmethod
-    def _csc_from_dgl(graph: Any, etype: EdgeType, layout: str) -> CSC:
+    def csc_from_dgl(graph: Any, etype: EdgeType, layout: str) -> CSC:
         """One edge type of a DGL graph: layout "csc" gives its in-edges, "csr" its out-edges as a CSC."""
         formats = graph.formats()
         if layout not in [*formats["created"], *formats["not created"]]:

@@ -14,6 +14,7 @@ from .buffers import BufferPools
 from .cache.budget import Budget
 from .cache.policy import Policy, resolve_policy, share_key
 from .cache.stats import CacheStats
+from .csc import check_range
 from .device import resolve_device
 from .features.fields import FieldRows, FieldSet
 from .pipeline import Epochs, LoaderStats, PipelineOptions, Steps
@@ -213,7 +214,4 @@ def _check_seeds(graph: Graph, seeds: Any) -> None:
     if not isinstance(seeds, Tensor) or seeds.dtype not in (torch.int32, torch.int64):
         got = seeds.dtype if isinstance(seeds, Tensor) else type(seeds).__name__
         raise TypeError(f"seeds must be an int32 or int64 tensor, got {got}")
-    if len(seeds):
-        low, high = int(seeds.min()), int(seeds.max())
-        if low < 0 or high >= graph.num_nodes:
-            raise IndexError(f"seeds must be in [0, {graph.num_nodes}), got {low if low < 0 else high}")
+    check_range("seeds", seeds, graph.num_nodes, IndexError)

@@ -5,7 +5,12 @@ import threading
 import time
 from pathlib import Path
 
+import hypothesis
 import pytest
+
+# Speed is measured in benchmarks/, never here: the first call of a kernel may compile it.
+hypothesis.settings.register_profile("pagraph", deadline=None)
+hypothesis.settings.load_profile("pagraph")
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..csc import check_range
 from ..device import resolve_device
 from ..sampling.seeds import DatasetOrder, SeedOrder
 from .graphbolt import import_dgl
@@ -177,10 +178,7 @@ def _takes_nodes(sampler: Any) -> bool:
 def _check_ids(name: str, ids: Tensor, dtype: torch.dtype, num_nodes: int) -> None:
     if ids.dtype != dtype:
         raise dgl.DGLError(f"{name} must have the graph's id dtype {dtype}, got {ids.dtype}")
-    if len(ids):
-        low, high = int(ids.min()), int(ids.max())
-        if low < 0 or high >= num_nodes:
-            raise IndexError(f"{name} must be in [0, {num_nodes}), got {low if low < 0 else high}")
+    check_range(name, ids, num_nodes, IndexError)
 
 
 def make_order(

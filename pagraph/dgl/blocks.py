@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from .graphbolt import import_dgl
+from .lazy import materialise_column
 
 dgl = import_dgl()
 from dgl import graph_index, heterograph_index, utils  # noqa: E402
@@ -96,11 +97,6 @@ def _sub_frame(parent: Any, index: Any, num_rows: int) -> Any:
     """A frame of the parent's columns at ``index``, nothing read yet."""
     frame = Frame(num_rows=num_rows)
     for name, column in parent._columns.items():
-        frame._columns[name] = column.subcolumn(index) if column.index is None else _materialised(column, index)
+        materialise_column(column)
+        frame._columns[name] = column.subcolumn(index)
     return frame
-
-
-def _materialised(column: Any, index: Any) -> Any:
-    """A sub-column of a column that is itself lazy: the parent is read whole, once, as DGL's fetch does."""
-    _ = column.data
-    return column.subcolumn(index)

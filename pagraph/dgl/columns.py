@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..buffers import BufferPool
     from ..cache.plan import CachePlan
 
-__all__ = ["ColumnRows", "Columns"]
+__all__ = ["ColumnRows", "Columns", "awaited"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +95,7 @@ class Columns:
         """The rows now, and how to ask later whether they still are."""
         storage = _storage(self._graph, kind, name, type_)
         if not isinstance(storage, Column):
-            return _wait(storage.fetch(ids, self._device, False)), None
+            return awaited(storage.fetch(ids, self._device, False)), None
         fields = self._set_of(kind, type_, name)
         key = _key(kind, name, type_, self._graph)
         rows = fields.read(key, ids)
@@ -172,6 +172,6 @@ def _key(kind: str, name: str, type_: Any, graph: Any) -> str:
     return f"edge:{name}" if len(graph.canonical_etypes) == 1 else f"edge:{'-'.join(type_)}/{name}"
 
 
-def _wait(value: Any) -> Any:
+def awaited(value: Any) -> Any:
     """A fetched value, which may be a future."""
     return value.wait() if hasattr(value, "wait") else value

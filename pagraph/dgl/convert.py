@@ -7,6 +7,8 @@ import threading
 import weakref
 from typing import Any
 
+import torch
+
 from ..errors import FormatError
 from ..graph import Graph
 from .graphbolt import import_dgl
@@ -32,7 +34,7 @@ def core_graph(graph: Any, edge_dir: str = "in") -> Graph:
             _core_graphs[graph] = (index, by_direction)
         if edge_dir not in by_direction:
             layout = {"in": "csc", "out": "csr"}[edge_dir]
-            csc = Graph._csc_from_dgl(graph, graph.canonical_etypes[0], layout)
+            csc = Graph.csc_from_dgl(graph, graph.canonical_etypes[0], layout)
             by_direction[edge_dir] = Graph(csc)
         return by_direction[edge_dir]
 
@@ -40,12 +42,13 @@ def core_graph(graph: Any, edge_dir: str = "in") -> Graph:
 def to_dgl(graph: Graph) -> Any:
     """A ``dgl.DGLGraph`` with the same vertices, edges, edge ids and fields (fields share memory).
 
-    Ids are int64, DGL's default, unless the graph's own arrays can be shared as int64 anyway.
+    Ids are int64, DGL's default. Edge ids are given even where they only count: DGL takes none for the same, but its
+    libxsmm kernels then fail on edge features.
     """
     data = {}
     for etype in graph.edge_types:
         csc = graph.csc_of(etype)
-        ids = csc.edge_ids if csc.edge_ids is not None else csc.indices[:0]
+        ids = csc.edge_ids if csc.edge_ids is not None else torch.arange(csc.num_edges)
         data[etype] = ("csc", (csc.indptr.long(), csc.indices.long(), ids.long()))
     counts = {t: graph.num_nodes_of(t) for t in graph.node_types}
     result = dgl.heterograph(data, num_nodes_dict=counts)

@@ -13,7 +13,16 @@ from .graphbolt import import_dgl
 dgl = import_dgl()
 from dgl.frame import Column, LazyFeature  # noqa: E402
 
-__all__ = ["LazyColumn", "find_lazy", "map_leaves", "materialise", "parent_columns", "parent_storages", "repoint"]
+__all__ = [
+    "LazyColumn",
+    "find_lazy",
+    "map_leaves",
+    "materialise",
+    "materialise_column",
+    "parent_columns",
+    "parent_storages",
+    "repoint",
+]
 
 ReadColumn = Callable[[str, str, Any, Tensor], Any]
 """(kind "node" or "edge", field name, type, ids) to rows."""
@@ -72,8 +81,13 @@ def materialise(parent: Any) -> None:
     if isinstance(parent, dgl.DGLGraph):
         for frame in [*parent._node_frames, *parent._edge_frames]:
             for column in list(frame._columns.values()):
-                if isinstance(column, Column) and column.index is not None:
-                    _ = column.data
+                materialise_column(column)
+
+
+def materialise_column(column: Any) -> None:
+    """Gather one column if it waits for that."""
+    if isinstance(column, Column) and column.index is not None:
+        _ = column.data
 
 
 def parent_storages(parent: Any) -> dict[tuple[Any, str], Any]:

@@ -15,7 +15,7 @@ from torch import Tensor
 from ..buffers import BufferPools
 from ..sampling import NeighborSampler
 from .blocks import BlockBuilder
-from .columns import ColumnRows, Columns
+from .columns import ColumnRows, Columns, awaited
 from .convert import core_graph
 from .graphbolt import import_dgl
 from .lazy import LazyColumn, find_lazy, map_leaves, materialise, parent_columns, parent_storages, repoint
@@ -93,7 +93,6 @@ class NativeSource:
         device: torch.device,
     ) -> None:
         self._graph = graph
-        self._sampler = sampler
         self._columns = columns
         self._device = device
         self._pools = pools
@@ -223,8 +222,7 @@ class ForeignSource:
             if isinstance(leaf, dgl.DGLGraph):
                 columns.extend((c, self._columns.read_ahead(c.kind, c.name, c.type, c.ids)) for c in find_lazy(leaf))
             elif isinstance(leaf, LazyFeature):
-                fetched = self._storages[leaf.name].fetch(leaf.id_, self._device, False)
-                return fetched.wait() if hasattr(fetched, "wait") else fetched
+                return awaited(self._storages[leaf.name].fetch(leaf.id_, self._device, False))
             return leaf
 
         with recorder.time("fetching"):

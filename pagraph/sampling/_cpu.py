@@ -21,7 +21,7 @@ _ONE = np.uint64(1)
 _LOW = np.uint64(0xFFFFFFFF)
 
 _AHEAD = 24  # elements between asking for a cache line and using it
-_SCAN_LIMIT = 64  # up to here a linear scan finds a repeated pick faster than a hash set
+SCAN_LIMIT = 64  # up to here a linear scan finds a repeated pick faster than a hash set
 EMPTY = np.int64(-1)  # a free slot of the hash table
 
 
@@ -81,7 +81,7 @@ def pick_distinct(frontier, starts, degrees, out_indptr, key, seen, positions): 
         if k == degree:
             for j in range(k):
                 positions[begin + j] = start + j
-        elif k <= _SCAN_LIMIT:
+        elif k <= SCAN_LIMIT:
             base = key + np.uint64(frontier[i]) * _A
             for j in range(k):
                 top = degree - k + j

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ..buffers import BufferPool, BufferPools
+from ..csc import check_range
 from ..errors import FormatError
 from ..minibatch import Block, MiniBatch
 from .keys import derive_key
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["NeighborSampler"]
 
 _MIN_TABLE_BITS = 10
-_SCAN_LIMIT = 64  # as in the kernel: up to here repeated picks are found by scanning
 _scratch = threading.local()
 
 
@@ -94,7 +94,7 @@ class NeighborSampler:
             FormatError: The graph's arrays lead out of the graph (a damaged file).
         """
         csc = graph.adjacency(self.edge_dir)
-        _check_seeds(seeds, csc.num_dst)
+        check_range("seeds", seeds, csc.num_dst, IndexError)  # narrowing would wrap a wrong id round into a right one
         scratch: _Scratch = _scratch.__dict__.setdefault("value", _Scratch())
         pools = pools if pools is not None else BufferPools(max_free=0)
         return scratch.run(csc, seeds, self, key, dtype or seeds.dtype, pools)
@@ -175,7 +175,9 @@ class _Scratch:
 
     def _hash_set(self, fanout: int, degrees: Any) -> Any:
         """An empty set for ``fanout`` picks of one vertex; a token where no vertex has to choose among so many."""
-        most = fanout if fanout > _SCAN_LIMIT and len(degrees) and int(degrees.max()) > fanout else 1
+        from . import _cpu
+
+        most = fanout if fanout > _cpu.SCAN_LIMIT and len(degrees) and int(degrees.max()) > fanout else 1
         size = 1 << (2 * most - 1).bit_length()
         if len(self._seen) < size:
             self._seen = np.full(size, -1, dtype=np.int64)  # the kernel leaves it empty
@@ -241,15 +243,6 @@ def _assemble(seeds: Tensor, nodes: Tensor, hops: list[tuple[Tensor, Tensor, Ten
         for (indptr, indices, positions, num_dst), num_src in zip(hops, sizes, strict=True)
     ]
     return MiniBatch(seeds, blocks[::-1])
-
-
-def _check_seeds(seeds: Tensor, num_nodes: int) -> None:
-    """Before narrowing, which would wrap a wrong id round into a right one."""
-    if len(seeds):
-        ids = seeds.numpy()
-        low, high = int(ids.min()), int(ids.max())
-        if low < 0 or high >= num_nodes:
-            raise IndexError(f"seeds must be in [0, {num_nodes}), got {low if low < 0 else high}")
 
 
 def _raise_bad_vertex(vertex: int) -> None:

@@ -5,6 +5,8 @@ import torch
 from cases import FIELD_DTYPES, bits, collect, dgl, edges_of, make_graph, ours, random_field, theirs
 from scipy import stats
 
+import pagraph.dgl
+
 pytestmark = pytest.mark.usefixtures("no_threads_left")
 
 NeighborSampler = dgl.dataloading.NeighborSampler
@@ -276,3 +278,14 @@ def test_schemes_tell_the_graphs_id_dtype():
 def test_prefetching_from_a_type_that_is_not_there():
     with pytest.raises(dgl.DGLError, match="must name types of the graph.*got 'x'"):
         ours(make_graph(), torch.arange(5), NeighborSampler([2], prefetch_node_feats={"x": ["feat"]}))
+
+
+def test_converted_graphs_whose_edges_are_in_order_take_edge_features():
+    """Our graphs keep no edge ids where those only count; DGL's libxsmm kernels need them."""
+    core = pagraph.Graph.from_coo(torch.arange(2500) % 290, torch.arange(2500) // 9, 300)
+    assert core.csc.edge_ids is None
+    graph = pagraph.dgl.to_dgl(core)
+    graph.edata["w"] = torch.rand(2500, 4)
+    graph.update_all(dgl.function.copy_e("w", "m"), dgl.function.sum("m", "h"))
+    expected = torch.zeros(300, 4).index_add_(0, graph.edges()[1], graph.edata["w"])
+    torch.testing.assert_close(graph.ndata["h"], expected)
