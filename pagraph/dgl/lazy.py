@@ -24,9 +24,6 @@ __all__ = [
     "repoint",
 ]
 
-ReadColumn = Callable[[str, str, Any, Tensor], Any]
-"""(kind "node" or "edge", field name, type, ids) to rows."""
-
 
 @dataclass(frozen=True, eq=False)
 class LazyColumn:
