@@ -53,7 +53,7 @@ class Graph:
         self._csc: dict[EdgeType, CSC] = {EDGE_TYPE: csc} if isinstance(csc, CSC) else dict(csc)
         if not self._csc:
             raise ValueError("csc must hold at least 1 edge type, got 0")
-        self._out_csc: CSC | None = None
+        self._out_csc: dict[EdgeType, CSC] = {}
         self._lock = threading.Lock()
         self._num_nodes = self._node_counts(num_nodes)
         self._check_counts()
@@ -207,17 +207,33 @@ class Graph:
         """Number of vertices of ``node_type``."""
         return self._num_nodes[node_type]
 
-    def adjacency(self, edge_dir: str) -> CSC:
+    @property
+    def only_node_type(self) -> str:
+        """The name of a graph's one vertex type.
+
+        Raises:
+            ValueError: There are several.
+        """
+        return str(self._only("vertex", self.node_types))
+
+    def adjacency(self, edge_dir: str, edge_type: EdgeType | None = None) -> CSC:
         """What "neighbours" means in a direction: the in-edges, or for "out" the out-edges turned round.
 
         The out-edges are built when they are first asked for, and kept.
+
+        Raises:
+            ValueError: "out" along an edge type whose two ends are of different types, or no ``edge_type`` where there
+                are several.
         """
+        etype = edge_type if edge_type is not None else self._only("edge", self.edge_types)
         if edge_dir == "in":
-            return self.csc
+            return self.csc_of(etype)
+        if etype[0] != etype[2]:
+            raise ValueError(f"edge_dir must be 'in' for edges between different vertex types, got 'out' and {etype}")
         with self._lock:
-            if self._out_csc is None:
-                self._out_csc = self.csc.transpose()
-        return self._out_csc
+            if etype not in self._out_csc:
+                self._out_csc[etype] = self.csc_of(etype).transpose()
+            return self._out_csc[etype]
 
     def in_degrees(self) -> Tensor:
         """In-degree of every vertex of a homogeneous graph, shape ``(num_nodes,)``, int64."""

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
-__all__ = ["Block", "MiniBatch"]
+if TYPE_CHECKING:
+    from .graph import EdgeType
+
+__all__ = ["Block", "HeteroBlock", "HeteroMiniBatch", "MiniBatch", "Relation"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -23,6 +28,7 @@ class Block:
         src_nodes: Shape ``(num_src,)``, the graph's id of each source vertex.
         positions: Shape ``(num_edges,)``, each edge's position in the graph's CSC.
         num_dst: Number of destination vertices.
+        weights: Shape ``(num_edges,)``, float32: what the sampler weighs each edge with, if it does.
     """
 
     indptr: Tensor
@@ -30,6 +36,7 @@ class Block:
     src_nodes: Tensor
     positions: Tensor
     num_dst: int
+    weights: Tensor | None = None
 
     @property
     def dst_nodes(self) -> Tensor:
@@ -53,7 +60,8 @@ class Block:
             tensor.to(device, non_blocking=ahead)
             for tensor in (self.indptr, self.indices, self.src_nodes, self.positions)
         )
-        return Block(indptr, indices, src_nodes, positions, self.num_dst)
+        weights = None if self.weights is None else self.weights.to(device, non_blocking=ahead)
+        return Block(indptr, indices, src_nodes, positions, self.num_dst, weights)
 
     def __repr__(self) -> str:
         return f"Block(num_src={self.num_src}, num_dst={self.num_dst}, num_edges={self.num_edges})"
@@ -92,3 +100,90 @@ class MiniBatch:
 
     def __repr__(self) -> str:
         return f"MiniBatch(output={len(self.output_nodes)}, input={len(self.input_nodes)}, blocks={self.blocks})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Relation:
+    """The edges of one edge type in a block; ids are local to their vertex types.
+
+    Attributes:
+        indptr: Shape ``(num_dst + 1,)``.
+        indices: Shape ``(num_edges,)``, local source ids.
+        positions: Shape ``(num_edges,)``, each edge's position in the graph's CSC of this type.
+        weights: Shape ``(num_edges,)``, float32: what the sampler weighs each edge with, if it does.
+    """
+
+    indptr: Tensor
+    indices: Tensor
+    positions: Tensor
+    weights: Tensor | None = None
+
+    @property
+    def num_edges(self) -> int:
+        """Number of edges."""
+        return len(self.indices)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class HeteroBlock:
+    """One layer of a mini-batch over several vertex and edge types.
+
+    Of each vertex type the destination vertices are the first source vertices.
+
+    Attributes:
+        relations: The edges of every edge type.
+        src_nodes: Vertex type to the graph's ids of the source vertices, for every type.
+        num_dst: Vertex type to the number of destination vertices.
+    """
+
+    relations: dict[EdgeType, Relation]
+    src_nodes: dict[str, Tensor]
+    num_dst: dict[str, int]
+
+    @property
+    def dst_nodes(self) -> dict[str, Tensor]:
+        """Vertex type to the graph's ids of the destination vertices."""
+        return {ntype: ids[: self.num_dst[ntype]] for ntype, ids in self.src_nodes.items()}
+
+    @property
+    def num_edges(self) -> int:
+        """Number of edges, over all types."""
+        return sum(relation.num_edges for relation in self.relations.values())
+
+    def only(self) -> Block:
+        """The block of a graph with one vertex type and one edge type."""
+        ((relation,), (src_nodes,), (num_dst,)) = (
+            self.relations.values(),
+            self.src_nodes.values(),
+            self.num_dst.values(),
+        )
+        return Block(relation.indptr, relation.indices, src_nodes, relation.positions, num_dst, relation.weights)
+
+    def __repr__(self) -> str:
+        edges = {"-".join(etype): relation.num_edges for etype, relation in self.relations.items()}
+        num_src = {ntype: len(ids) for ntype, ids in self.src_nodes.items()}
+        return f"HeteroBlock(num_src={num_src}, num_dst={self.num_dst}, num_edges={edges})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class HeteroMiniBatch:
+    """A mini-batch over several vertex and edge types; ``blocks[0]`` is the outermost layer.
+
+    Attributes:
+        output_nodes: Vertex type to the seeds, in order; only the types that have any.
+        blocks: One per hop, outermost first.
+        input_nodes: Vertex type to the vertices whose rows the first layer reads, for every type.
+    """
+
+    output_nodes: dict[str, Tensor]
+    blocks: list[HeteroBlock]
+    input_nodes: dict[str, Tensor]
+
+    def only(self) -> MiniBatch:
+        """The mini-batch of a graph with one vertex type and one edge type."""
+        (output_nodes,) = self.output_nodes.values()
+        return MiniBatch(output_nodes, [block.only() for block in self.blocks])
+
+    def __repr__(self) -> str:
+        output, inputs = ({t: len(ids) for t, ids in nodes.items()} for nodes in (self.output_nodes, self.input_nodes))
+        return f"HeteroMiniBatch(output={output}, input={inputs}, blocks={self.blocks})"

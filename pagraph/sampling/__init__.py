@@ -1,6 +1,7 @@
 """Sampling: which neighbours a mini-batch reads, as pure functions of graph, seeds and key."""
 
+from .block_sampler import BlockSampler
 from .keys import derive_key
 from .neighbor import NeighborSampler
 
-__all__ = ["NeighborSampler", "derive_key"]
+__all__ = ["BlockSampler", "NeighborSampler", "derive_key"]

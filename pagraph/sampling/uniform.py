@@ -1,0 +1,62 @@
+"""Uniform picks: every in-edge of a vertex is as likely as any other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from ..errors import FormatError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from .hop import Hop, HopEdges
+
+__all__ = ["UniformPicker", "raise_bad_vertex"]
+
+
+@dataclass(frozen=True)
+class UniformPicker:
+    """Draws ``fanout`` in-edges of each vertex.
+
+    Args:
+        fanout: Edges per vertex; -1 takes all.
+        replace: Draw with replacement.
+    """
+
+    fanout: int
+    replace: bool = False
+
+    def pick(self, hop: Hop) -> HopEdges:
+        """See :class:`~pagraph.sampling.hop.Picker`."""
+        from . import _cpu
+
+        csc, frontier, n = hop.csc, hop.frontier, len(hop.frontier)
+        starts, degrees = hop.scratch.array("starts", n, np.int64), hop.scratch.array("degrees", n, np.int64)
+        offsets = hop.scratch.array("offsets", n + 1, np.int64)
+        total = _cpu.measure(
+            csc.indptr.numpy(), csc.num_edges, frontier, self.fanout, self.replace, starts, degrees, offsets
+        )
+        if total < 0:
+            raise_bad_vertex(frontier, total)
+        edges = hop.edges(offsets)
+        positions = edges.positions.numpy()
+        if self.fanout == -1:
+            _cpu.pick_all(starts, offsets, positions)
+        elif self.replace:
+            _cpu.pick_repeated(frontier, starts, degrees, offsets, hop.key, positions)
+        else:
+            # The set is a token where no vertex has to choose among so many.
+            many = self.fanout > _cpu.SCAN_LIMIT and n > 0 and int(degrees.max()) > self.fanout
+            seen = hop.scratch.hash_set(self.fanout if many else 1)
+            _cpu.pick_distinct(frontier, starts, degrees, offsets, hop.key, seen, positions)
+        return edges
+
+
+def raise_bad_vertex(frontier: npt.NDArray[Any], code: int) -> NoReturn:
+    """Report what ``_cpu.measure`` found: code ``-1 - i`` means the frontier's vertex ``i``."""
+    raise FormatError(
+        f"the graph's indptr must be non-decreasing, it is not at vertex {int(frontier[-1 - code])}: damaged file?"
+    )
