@@ -1,5 +1,6 @@
 """Graph folders, importers of other people's files, and generators of graphs that look like real ones."""
 
+from .citation import citation
 from .edge_list import read_edge_list
 from .importer import read_graph
 from .native import write_graph
@@ -7,4 +8,4 @@ from .opening import open_graph
 from .rmat import rmat
 from .sbm import sbm
 
-__all__ = ["open_graph", "read_edge_list", "read_graph", "rmat", "sbm", "write_graph"]
+__all__ = ["citation", "open_graph", "read_edge_list", "read_graph", "rmat", "sbm", "write_graph"]

@@ -119,24 +119,25 @@ def build_alias(weights, threshold, alias, small, large):  # type: ignore[no-unt
 def pick(bits, begin, end, threshold, alias):  # type: ignore[no-untyped-def]
     """A position in ``[begin, end)`` by its alias table, whose entries count from ``begin``."""
     slot = np.int64(((bits >> _S32) * np.uint64(end - begin)) >> _S32)
-    if (bits & _LOW) <= np.uint64(threshold[begin + slot]):
+    if (bits & _LOW) < np.uint64(threshold[begin + slot]):  # strictly: what has weight 0 is never picked
         return begin + slot
     return begin + np.int64(alias[begin + slot])
 
 
 @kernel
-def fill_blocks(key, first, blocks, class_table, starts, tables, order, src, dst):  # type: ignore[no-untyped-def]
-    """Write the ends of block-model edges: a block pair, then in each block a vertex by its weight.
+def fill_blocks(key, first, num_blocks, pair_table, source, target, src, dst):  # type: ignore[no-untyped-def]
+    """Write the ends of block-model edges: a pair of blocks, then in each block a vertex by its weight.
 
-    ``class_table`` is the alias table over the block pairs, ``tables`` those over the vertices of each block.
+    ``pair_table`` is the alias table over the pairs; ``source`` and ``target`` are each the blocks' bounds, the two
+    arrays of the alias tables over the vertices of each block, and the vertices sorted by block.
     """
-    pair_threshold, pair_alias = class_table
-    threshold, alias = tables
+    pair_threshold, pair_alias = pair_table
+    source_starts, source_threshold, source_alias, source_order = source
+    target_starts, target_threshold, target_alias, target_order = target
     for i in range(len(src)):
         position = (first + i) * 3
         pair = pick(draw(key, position), 0, len(pair_threshold), pair_threshold, pair_alias)
-        source_block, target_block = pair // blocks, pair % blocks
-        begin, end = starts[source_block], starts[source_block + 1]
-        src[i] = order[pick(draw(key, position + 1), begin, end, threshold, alias)]
-        begin, end = starts[target_block], starts[target_block + 1]
-        dst[i] = order[pick(draw(key, position + 2), begin, end, threshold, alias)]
+        begin, end = source_starts[pair // num_blocks], source_starts[pair // num_blocks + 1]
+        src[i] = source_order[pick(draw(key, position + 1), begin, end, source_threshold, source_alias)]
+        begin, end = target_starts[pair % num_blocks], target_starts[pair % num_blocks + 1]
+        dst[i] = target_order[pick(draw(key, position + 2), begin, end, target_threshold, target_alias)]

@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
-from ..graph import CSC, Graph
+from ..graph import CSC, Graph, id_dtype
 
-__all__ = ["drop_repeats", "graph_of", "mirror"]
+__all__ = ["csc_of_pairs", "drop_repeats", "graph_of", "mirror"]
 
 Ids = npt.NDArray[Any]
 
@@ -39,12 +40,31 @@ def drop_repeats(src: Ids, dst: Ids, num_nodes: int, *, undirected: bool = False
     keys = low.astype(np.int64)
     keys *= num_nodes
     keys += high
-    keys = keys[src != dst]
+    first, second = np.divmod(_distinct(keys[src != dst]), num_nodes)
+    return first.astype(src.dtype), second.astype(dst.dtype)
+
+
+def csc_of_pairs(src: Ids, dst: Ids, num_src: int, num_dst: int) -> CSC:
+    """One edge of every pair as a CSC with sorted sources; an edge's id is its place in it.
+
+    There are at most 2**31 vertices at either end, for the sort key.
+    """
+    keys = dst.astype(np.int64)
+    keys *= num_src
+    keys += src
+    targets, sources = np.divmod(_distinct(keys), max(num_src, 1))
+    dtype = id_dtype(max(num_src, num_dst), len(sources))
+    indptr = torch.zeros(num_dst + 1, dtype=dtype)
+    indptr[1:] = torch.from_numpy(np.bincount(targets, minlength=num_dst).cumsum())
+    return CSC(indptr, torch.from_numpy(sources).to(dtype), num_src)
+
+
+def _distinct(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The sorted keys without repetitions; ``keys`` itself is sorted."""
     keys.sort()
     keep = np.ones(len(keys), dtype=bool)
     np.not_equal(keys[1:], keys[:-1], out=keep[1:])
-    first, second = np.divmod(keys[keep], num_nodes)
-    return first.astype(src.dtype), second.astype(dst.dtype)
+    return keys[keep]
 
 
 def graph_of(src: Ids, dst: Ids, num_nodes: int) -> Graph:

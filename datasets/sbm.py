@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-import torch
-from torch import Tensor
-
-from ..graph import Graph, id_dtype
+from ..graph import Graph
 from ..sampling.keys import derive_key
-from .edges import Ids, drop_repeats, graph_of, mirror
-from .fields import check_fractions, random_bits, random_labels, random_masks, random_normal
-from .ranges import for_ranges
+from .blocks import Blocks, check_model, draw_edges, noisy_features, power_weights
+from .edges import drop_repeats, graph_of, mirror
+from .fields import check_fractions, random_labels, random_masks
 
 __all__ = ["sbm"]
 
-_SEPARATION = 4.0  # of two class centroids, in deviations of the noise around them, over sqrt(2)
 _MAX_NODES = 2**31 - 1
 
 
@@ -64,14 +56,14 @@ def sbm(
     """
     count = 10 * num_nodes if num_edges is None else num_edges
     _check(num_nodes, count, num_classes, num_features)
-    _check_shapes(num_classes, homophily, exponent, feature_noise)
+    check_model(num_classes, homophily, exponent, feature_noise)
     check_fractions(fractions)
     labels = random_labels(num_nodes, num_classes, derive_key(seed, 0))
-    weights = _degree_weights(num_nodes, exponent, derive_key(seed, 1))
-    src, dst = _draw_edges(labels.numpy(), weights, num_classes, homophily, count, derive_key(seed, 2), progress)
+    blocks = Blocks.of(labels, power_weights(num_nodes, exponent, derive_key(seed, 1)), num_classes)
+    src, dst = draw_edges(blocks, blocks, homophily, count, derive_key(seed, 2), progress)
     src, dst = drop_repeats(src, dst, num_nodes, undirected=True)
     src, dst, _ = mirror(src, dst)
-    feat = _features(labels, num_classes, num_features, feature_noise, derive_key(seed, 3))
+    feat = noisy_features(labels, num_classes, num_features, feature_noise, derive_key(seed, 3))
     masks = random_masks(num_nodes, fractions, derive_key(seed, 4))
     graph = graph_of(src, dst, num_nodes)
     for name, value in {"feat": feat, "label": labels, **masks}.items():
@@ -88,87 +80,3 @@ def _check(num_nodes: int, num_edges: int, num_classes: int, num_features: int) 
         raise ValueError(f"num_classes must be in [1, num_nodes={num_nodes}], got {num_classes}")
     if num_features < 1:
         raise ValueError(f"num_features must be at least 1, got {num_features}")
-
-
-def _check_shapes(num_classes: int, homophily: float, exponent: float, feature_noise: float) -> None:
-    if not 0 <= homophily <= 1:
-        raise ValueError(f"homophily must be in [0, 1], got {homophily}")
-    if num_classes == 1 and homophily != 1:
-        raise ValueError(f"homophily must be 1 with a single class, got {homophily}")
-    if not (math.isfinite(exponent) and exponent > 1):
-        raise ValueError(f"exponent must be above 1, got {exponent}")
-    if not 0 <= feature_noise <= 1:
-        raise ValueError(f"feature_noise must be in [0, 1], got {feature_noise}")
-
-
-def _degree_weights(num_nodes: int, exponent: float, key: int) -> npt.NDArray[np.float64]:
-    """Relative expected degrees: a power law from 1, cut at sqrt(num_nodes): no pair repeats often."""
-    uniform = (random_bits(num_nodes, key).numpy() + 0.5) / 2.0**63
-    weights: npt.NDArray[np.float64] = np.minimum(uniform ** (-1.0 / (exponent - 1.0)), math.sqrt(num_nodes))
-    return weights
-
-
-def _draw_edges(
-    labels: npt.NDArray[np.int64],
-    weights: npt.NDArray[np.float64],
-    num_classes: int,
-    homophily: float,
-    count: int,
-    key: int,
-    progress: Callable[[int, int], None] | None,
-) -> tuple[Ids, Ids]:
-    from . import _random
-
-    dtype = np.dtype(str(id_dtype(len(labels), count)).removeprefix("torch."))
-    order = np.argsort(labels, kind="stable").astype(dtype)
-    starts = np.concatenate([[0], np.cumsum(np.bincount(labels, minlength=num_classes))])
-    by_block = weights[order]
-    mass = np.array([by_block[b:e].sum() for b, e in zip(starts[:-1], starts[1:], strict=True)])
-    tables = _alias_tables(by_block, starts)
-    pairs = _pair_shares(mass, homophily).ravel()
-    pair_table = _alias_tables(pairs, np.array([0, len(pairs)]))
-    src, dst = np.empty(count, dtype=dtype), np.empty(count, dtype=dtype)
-
-    def run(begin: int, end: int) -> None:
-        outs = (src[begin:end], dst[begin:end])
-        _random.fill_blocks(np.uint64(key), begin, num_classes, pair_table, starts, tables, order, *outs)
-
-    for_ranges(count, run, progress=progress)
-    return src, dst
-
-
-def _pair_shares(mass: npt.NDArray[np.float64], homophily: float) -> npt.NDArray[np.float64]:
-    """Share of the edges for every (source block, target block); an empty block gets none."""
-    others = mass.sum() - mass
-    apart = np.where(others > 0, (1 - homophily) * mass / np.where(others > 0, others, 1), 0.0)
-    shares: npt.NDArray[np.float64] = apart[:, None] * mass[None, :]
-    np.fill_diagonal(shares, homophily * mass)
-    return shares
-
-
-def _alias_tables(weights: npt.NDArray[np.float64], starts: npt.NDArray[Any]) -> tuple[Ids, Ids]:
-    """Alias tables over the consecutive parts of ``weights`` that ``starts`` bounds."""
-    from . import _random
-
-    threshold = np.zeros(len(weights), dtype=np.uint32)
-    alias = np.zeros(len(weights), dtype=np.int32)
-    for begin, end in zip(starts[:-1], starts[1:], strict=True):
-        if end > begin:
-            scratch = np.empty((2, end - begin), dtype=np.int32)
-            part = slice(begin, end)
-            _random.build_alias(weights[part], threshold[part], alias[part], scratch[0], scratch[1])
-    return threshold, alias
-
-
-def _features(labels: Tensor, num_classes: int, width: int, feature_noise: float, key: int) -> Tensor:
-    """Noise around class centroids; a share of the vertices shows a random class instead of its own."""
-    centroids = random_normal((num_classes, width), derive_key(key, 0)) * (_SEPARATION / math.sqrt(width))
-    strays = random_bits(len(labels), derive_key(key, 1)).double() < feature_noise * 2.0**63
-    shown = torch.where(strays, random_labels(len(labels), num_classes, derive_key(key, 2)), labels)
-    feat = random_normal((len(labels), width), derive_key(key, 3))
-
-    def add(begin: int, end: int) -> None:
-        feat[begin:end] += centroids[shown[begin:end]]
-
-    for_ranges(len(labels), add)
-    return feat

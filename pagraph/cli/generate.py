@@ -38,6 +38,13 @@ _FRACTIONS = click.option(
     callback=_numbers(3),
     help="Shares of train, val and test vertices.",
 )
+_EXPONENT = click.option("--exponent", default=2.5, show_default=True, help="Of the power law of the degrees.")
+_FEATURE_NOISE = click.option(
+    "--feature-noise",
+    default=0.45,
+    show_default=True,
+    help="Share of vertices that look like a random class.",
+)
 
 
 @click.group(name="generate")
@@ -77,14 +84,9 @@ def rmat_command(out: Path, **settings: Any) -> None:
 @click.option("--edges", "num_edges", type=int, default=None, help="Undirected edges drawn.  [default: 10 each]")
 @click.option("--classes", "num_classes", default=10, show_default=True, help="Number of blocks.")
 @click.option("--homophily", default=0.55, show_default=True, help="Share of the edges inside a block.")
-@click.option("--exponent", default=2.5, show_default=True, help="Of the power law of the degrees.")
+@_EXPONENT
 @click.option("--features", "num_features", default=64, show_default=True, help="Width of the features.")
-@click.option(
-    "--feature-noise",
-    default=0.45,
-    show_default=True,
-    help="Share of vertices that look like a random class.",
-)
+@_FEATURE_NOISE
 @_FRACTIONS
 @_SEED
 def sbm_command(out: Path, **settings: Any) -> None:
@@ -92,6 +94,40 @@ def sbm_command(out: Path, **settings: Any) -> None:
     from ..datasets import sbm
 
     _generate("sbm", sbm, out, settings, settings.pop("num_nodes"))
+
+
+@command.command("citation")
+@_OUT
+@click.option("--papers", "num_papers", default=100_000, show_default=True, help="Number of papers.")
+@click.option("--authors", "num_authors", type=int, default=None, help="Number of authors.  [default: 3 for 2 papers]")
+@click.option(
+    "--institutions",
+    "num_institutions",
+    type=int,
+    default=None,
+    help="Number of institutions.  [default: 1 for 80 papers]",
+)
+@click.option("--authorships", default=9.5, show_default=True, help="Authors drawn per paper.")
+@click.option("--citations", default=7.5, show_default=True, help="Citations drawn per paper.")
+@click.option("--classes", "num_classes", default=10, show_default=True, help="Number of fields of study.")
+@click.option("--homophily", default=0.55, show_default=True, help="Share of the edges inside a field of study.")
+@_EXPONENT
+@click.option("--features", "num_features", default=64, show_default=True, help="Width of the papers' features.")
+@click.option(
+    "--author-features",
+    "num_author_features",
+    default=32,
+    show_default=True,
+    help="Width of the authors' features.",
+)
+@_FEATURE_NOISE
+@_FRACTIONS
+@_SEED
+def citation_command(out: Path, **settings: Any) -> None:
+    """Papers, authors and institutions: 5 edge types, and labels of papers that a relational GNN can learn."""
+    from ..datasets import citation
+
+    _generate("citation", citation, out, settings, settings.pop("num_papers"))
 
 
 def _generate(name: str, generator: Callable[..., Graph], out: Path, settings: dict[str, Any], size: int) -> None:

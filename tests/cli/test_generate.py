@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from pagraph import Graph
 from pagraph.cli import main
 from pagraph.cli.generate import command
-from pagraph.datasets import rmat, sbm
+from pagraph.datasets import citation, rmat, sbm
 
 
 def run(*args):
@@ -64,6 +64,32 @@ def test_sbm(tmp_path):
     same(Graph.open(tmp_path / "g", verify=True), want)
 
 
+def test_citation(tmp_path):
+    args = "--papers 300 --authors 200 --institutions 9 --authorships 3 --citations 2 --classes 3 --homophily 0.8"
+    done = run("citation", tmp_path / "g", *args.split(), "--features", 5, "--author-features", 4, "--seed", 2)
+    assert done.exit_code == 0
+    want = citation(
+        300,
+        num_authors=200,
+        num_institutions=9,
+        authorships=3.0,
+        citations=2.0,
+        num_classes=3,
+        homophily=0.8,
+        num_features=5,
+        num_author_features=4,
+        seed=2,
+    )
+    assert done.stdout.startswith(f"{tmp_path / 'g'}: 509 vertices, {want.num_edges:,} edges, ")
+    got = Graph.open(tmp_path / "g", verify=True)
+    assert got.edge_types == want.edge_types
+    for edge_type in want.edge_types:
+        assert torch.equal(got.csc_of(edge_type).indices, want.csc_of(edge_type).indices)
+    for name in want.node_types:
+        assert list(got.node_fields(name)) == list(want.node_fields(name))
+        assert all(torch.equal(value, want.node_fields(name)[key]) for key, value in got.node_fields(name).items())
+
+
 def test_origin_and_reproducibility(tmp_path):
     for name in ("a", "b"):
         assert run("sbm", tmp_path / name, "--nodes", 100).exit_code == 0
@@ -73,13 +99,14 @@ def test_origin_and_reproducibility(tmp_path):
     assert (origin["generator"], origin["size"], origin["seed"]) == ("sbm", 100, 0)
 
 
-@pytest.mark.parametrize(("verb", "generator"), [("rmat", rmat), ("sbm", sbm)])
+@pytest.mark.parametrize(("verb", "generator"), [("rmat", rmat), ("sbm", sbm), ("citation", citation)])
 def test_defaults_are_the_library_s(verb, generator):
     params = command.commands[verb].make_context(verb, ["OUT"]).params
     for name, want in generator.__kwdefaults__.items():
         if name != "progress":
             assert params[name] == want, name
-    assert set(params) - set(generator.__kwdefaults__) == {"out", {"rmat": "scale", "sbm": "num_nodes"}[verb]}
+    size = {"rmat": "scale", "sbm": "num_nodes", "citation": "num_papers"}[verb]
+    assert set(params) - set(generator.__kwdefaults__) == {"out", size}
 
 
 @pytest.mark.parametrize(
@@ -92,6 +119,8 @@ def test_defaults_are_the_library_s(verb, generator):
         (["sbm", "--nodes", "0"], "num_nodes must be in"),
         (["sbm", "--homophily", "2"], "homophily must be in [0, 1], got 2.0"),
         (["sbm", "--fractions", "0.5"], "fractions must be 3 numbers"),
+        (["citation", "--papers", "0"], "num_papers must be in"),
+        (["citation", "--citations", "-1"], "citations must be a number of at least 0, got -1.0"),
     ],
 )
 def test_refuses(tmp_path, args, message):

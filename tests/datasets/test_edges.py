@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pagraph.datasets.edges import drop_repeats, graph_of, mirror
+from pagraph.datasets.edges import csc_of_pairs, drop_repeats, graph_of, mirror
 
 ENDS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=30)
 
@@ -44,6 +44,15 @@ def test_drop_repeats_of_ids_that_need_the_whole_key():
     assert [ids.tolist() for ids in got] == [[0, big], [big, big - 1]]
     with pytest.raises(ValueError, match="num_nodes must be at most 2147483648"):
         drop_repeats(src, dst, 2**31 + 1)
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 2)), max_size=30))
+def test_csc_of_pairs(ends):
+    csc = csc_of_pairs(*arrays(ends), 5, 3)
+    csc.validate()
+    assert (csc.num_src, csc.num_dst, csc.edge_ids) == (5, 3, None)
+    got = list(zip(csc.destinations().tolist(), csc.indices.tolist(), strict=True))
+    assert got == sorted({(v, u) for u, v in ends})
 
 
 def test_graph_of_has_no_edge_ids():

@@ -9,7 +9,6 @@ from torch import nn
 from torch.nn.functional import cross_entropy, dropout, relu
 
 from pagraph.datasets import ranges, sbm
-from pagraph.datasets.sbm import _alias_tables, _pair_shares
 from pagraph.datasets.summary import edge_shares
 
 
@@ -63,30 +62,6 @@ class TestStructure:
     def test_single_vertex_and_no_edges(self):
         assert sbm(1, num_classes=1, homophily=1.0).num_edges == 0
         assert sbm(10, num_edges=0).num_edges == 0
-
-
-class TestSampling:
-    def test_alias_tables_draw_by_weight(self):
-        weights = np.array([1.0, 0.0, 3.0, 6.0, 2.0, 2.0])
-        starts = np.array([0, 4, 4, 6])  # parts of 4, 0 and 2 entries
-        threshold, alias = _alias_tables(weights, starts)
-        kept = (threshold.astype(float) + 1) / 2**32
-        for begin, end in ((0, 4), (4, 6)):
-            chances = np.zeros(end - begin)
-            for slot in range(end - begin):
-                chances[slot] += kept[begin + slot] / len(chances)
-                chances[alias[begin + slot]] += (1 - kept[begin + slot]) / len(chances)
-            assert np.allclose(chances, weights[begin:end] / weights[begin:end].sum(), atol=1e-8)
-
-    def test_pair_shares(self):
-        shares = _pair_shares(np.array([1.0, 2.0, 0.0, 1.0]), 0.6)
-        assert np.isclose(shares.sum(), 4.0)
-        assert np.allclose(np.diag(shares), [0.6, 1.2, 0, 0.6])
-        assert shares[2].sum() == shares[:, 2].sum() == 0
-        assert np.allclose(shares.sum(1), [1, 2, 0, 1])
-
-    def test_pair_shares_of_one_block_with_all_the_weight(self):
-        assert np.allclose(_pair_shares(np.array([5.0, 0.0]), 0.7), [[3.5, 0], [0, 0]])
 
 
 class TestDeterminism:
