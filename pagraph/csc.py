@@ -130,6 +130,33 @@ class CSC:
         ids = self.edge_ids if flipped.edge_ids is None else self.edge_ids[flipped.edge_ids.long()]
         return CSC(flipped.indptr, flipped.indices, flipped.num_src, ids)
 
+    def positions_of(self, edge_ids: Tensor) -> Tensor:
+        """Where edges are, given their ids: positions in ``indices``, shape ``(n,)``, the dtype of ``indices``.
+
+        The first call of a CSC with ``edge_ids`` inverts them (once; 4 or 8 bytes an edge are kept).
+
+        Raises:
+            IndexError: An id is outside ``[0, num_edges)``.
+        """
+        check_range("edge ids", edge_ids, self.num_edges, IndexError)
+        if self.edge_ids is None:
+            return edge_ids.to(self.indices.dtype)
+        return self._position_by_id[edge_ids.long()]
+
+    @cached_property
+    def _position_by_id(self) -> Tensor:
+        assert self.edge_ids is not None
+        check_range("edge_ids", self.edge_ids, self.num_edges)
+        inverse = torch.empty(self.num_edges, dtype=self.indices.dtype)
+        inverse[self.edge_ids.long()] = torch.arange(self.num_edges, dtype=inverse.dtype)
+        return inverse
+
+    def ends_at(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Source and destination ids of the edges at ``positions``, both in the dtype of ``indices``."""
+        positions = positions.to(self.indptr.dtype)
+        dst = torch.searchsorted(self.indptr, positions, right=True) - 1
+        return self.indices[positions.long()], dst.to(self.indices.dtype)
+
     @cached_property
     def source_counts(self) -> Tensor:
         """How often each vertex occurs as a source (its out-degree), shape ``(num_src,)``, int64."""

@@ -1,7 +1,8 @@
-"""Core blocks as DGL blocks: structure, vertex and edge ids, and the parent graph's columns."""
+"""Core blocks and pairs as DGL graphs: structure, vertex and edge ids, and the parent graph's columns."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,54 +17,72 @@ from dgl.frame import Column, Frame, Scheme, _LazyIndex  # noqa: E402
 from dgl.heterograph import DGLBlock  # noqa: E402
 
 if TYPE_CHECKING:
-    from ..graph import CSC
-    from ..minibatch import Block
+    from ..graph import EdgeType, Graph
+    from ..minibatch import HeteroBlock, Relation
 
-__all__ = ["BlockBuilder"]
+__all__ = ["EDGE_WEIGHTS", "BlockBuilder"]
+
+EDGE_WEIGHTS = "edge_weights"
+"""The edge column of a sampler's own weights, named as DGL's LaborSampler names it."""
+
+_FORMATS = ["coo", "csr", "csc"]
 
 
 class BlockBuilder:
-    """Makes ``DGLBlock`` objects for one homogeneous DGL graph, as DGL's own samplers would.
+    """Makes ``DGLBlock`` and ``DGLGraph`` objects for one DGL graph, as DGL's own samplers would.
 
-    A block's frames hold ``dgl.NID`` and ``dgl.EID`` and all of the graph's columns; a column is gathered when it is
+    Their frames hold ``dgl.NID`` and ``dgl.EID`` and all of the graph's columns; a column is gathered when it is
     first read, edge ids included (DGL's lazy columns), so what nobody reads costs nothing.
 
     Args:
         graph: The DGL graph that batches are sampled from.
-        csc: Its edges in the sampled direction.
+        core: Its edges in the sampled direction, by the same edge types.
     """
 
-    def __init__(self, graph: Any, csc: CSC) -> None:
+    def __init__(self, graph: Any, core: Graph) -> None:
         self._graph = graph
-        self._csc = csc
-        self._metagraph = graph_index.from_coo(2, [0], [1], True)
-        self._ntype, self._etype = graph.ntypes[0], graph.etypes[0]
-        self._counting = torch.empty(0, dtype=graph.idtype)
+        self._core = core
+        self._idtype = graph.idtype
+        self._ntypes, self._etypes = list(graph.ntypes), list(graph.etypes)
+        number = {ntype: i for i, ntype in enumerate(self._ntypes)}
+        src = [number[etype[0]] for etype in graph.canonical_etypes]
+        dst = [number[etype[2]] for etype in graph.canonical_etypes]
+        count = len(self._ntypes)
+        self._bipartite = graph_index.from_coo(2 * count, src, [count + d for d in dst], True)
+        self._metagraph = graph_index.from_coo(count, src, dst, True)
+        self._counting = torch.empty(0, dtype=self._idtype)
 
-    def build(self, block: Block, *, own_ids: bool = False) -> Any:
-        """One DGL block; building takes about 25 us. ``own_ids`` copies its vertex ids."""
-        num_src, num_dst = block.num_src, block.num_dst
-        unit = heterograph_index.create_unitgraph_from_csr(
-            2,
-            num_src,
-            num_dst,
-            block.indptr,
-            block.indices,
-            self._local_edge_ids(block.num_edges),
-            ["coo", "csr", "csc"],
-            True,
+    # -- blocks -------------------------------------------------------------------------------------------
+
+    def build(self, block: HeteroBlock, *, own_ids: bool = False) -> Any:
+        """One DGL block; building takes about 25 us for one edge type. ``own_ids`` copies its vertex ids."""
+        num_src = [len(block.src_nodes[ntype]) for ntype in self._ntypes]
+        num_dst = [block.num_dst[ntype] for ntype in self._ntypes]
+        units = [
+            self._unit(relation, len(block.src_nodes[etype[0]]), block.num_dst[etype[2]])
+            for etype, relation in self._relations(block)
+        ]
+        counts = utils.toindex([*num_src, *num_dst], "int64")
+        index = heterograph_index.create_heterograph_from_relations(self._bipartite, units, counts)
+        src_frames, dst_frames = [], []
+        for parent, ntype in zip(self._graph._node_frames, self._ntypes, strict=True):
+            src_nodes = block.src_nodes[ntype]
+            src_nodes = src_nodes.clone() if own_ids else src_nodes
+            src_frames.append(_node_frame(parent, src_nodes))
+            dst_frames.append(_node_frame(parent, src_nodes[: block.num_dst[ntype]].clone()))
+        edge_frames = [self._edge_frame(etype, relation) for etype, relation in self._relations(block)]
+        types = (self._ntypes, self._ntypes)
+        return DGLBlock(index, types, self._etypes, [*src_frames, *dst_frames], edge_frames)
+
+    def _relations(self, block: HeteroBlock) -> list[tuple[EdgeType, Relation]]:
+        """In the order of the DGL graph's edge types."""
+        return [(etype, block.relations[etype]) for etype in self._graph.canonical_etypes]
+
+    def _unit(self, relation: Relation, num_src: int, num_dst: int) -> Any:
+        eids = self._local_edge_ids(relation.num_edges)
+        return heterograph_index.create_unitgraph_from_csr(
+            2, num_src, num_dst, relation.indptr, relation.indices, eids, _FORMATS, True
         )
-        counts = utils.toindex([num_src, num_dst], "int64")
-        index = heterograph_index.create_heterograph_from_relations(self._metagraph, [unit], counts)
-        parent = self._graph._node_frames[0]
-        src_nodes = block.src_nodes.clone() if own_ids else block.src_nodes
-        dst_nodes = src_nodes[:num_dst].clone()
-        src = _sub_frame(parent, src_nodes, num_src)
-        dst = _sub_frame(parent, dst_nodes, num_dst)
-        src[dgl.NID] = src_nodes
-        dst[dgl.NID] = dst_nodes
-        edges = self._edge_frame(block)
-        return DGLBlock(index, ([self._ntype], [self._ntype]), [self._etype], [src, dst], [edges])
 
     def _local_edge_ids(self, num_edges: int) -> Tensor:
         """0, 1, 2, ...: a block's own edge ids, as a view of one array that all blocks share.
@@ -71,26 +90,71 @@ class BlockBuilder:
         DGL takes an empty array for the same, but its libxsmm kernels then fail on edge features.
         """
         if len(self._counting) < num_edges:
-            self._counting = torch.arange(num_edges + num_edges // 4, dtype=self._counting.dtype)
+            self._counting = torch.arange(num_edges + num_edges // 4, dtype=self._idtype)
         return self._counting[:num_edges]
 
-    def edge_ids(self, block: Block) -> Tensor:
-        """The graph's id of each edge of a block, shape ``(num_edges,)``."""
-        ids = block.positions if self._csc.edge_ids is None else self._csc.edge_ids[block.positions.long()]
-        return ids.to(self._graph.idtype)
+    def edge_ids(self, etype: EdgeType, positions: Tensor) -> Tensor:
+        """The graph's id of each edge of a type, shape ``(num_edges,)``."""
+        own = self._core.csc_of(etype).edge_ids
+        return (positions if own is None else own[positions.long()]).to(self._idtype)
 
-    def _edge_frame(self, block: Block) -> Any:
+    def _edge_frame(self, etype: EdgeType, relation: Relation) -> Any:
         """All edge columns and the edge ids, each gathered when first read."""
-        idtype, positions, ids = self._graph.idtype, block.positions, self._csc.edge_ids
+        idtype, positions, ids = self._idtype, relation.positions, self._core.csc_of(etype).edge_ids
         index = positions if ids is None else _LazyIndex([ids, positions])
-        frame = _sub_frame(self._graph._edge_frames[0], index, block.num_edges)
+        parent = self._graph._edge_frames[self._graph.get_etype_id(etype)]
+        frame = _sub_frame(parent, index, relation.num_edges)
         if ids is None:
             deferred = None if positions.dtype == idtype else idtype
             column = Column(positions, Scheme((), idtype), None, None, deferred)
         else:
             column = Column(ids, Scheme((), idtype), positions)
         frame._columns[dgl.EID] = column
+        if relation.weights is not None:
+            frame[EDGE_WEIGHTS] = relation.weights
         return frame
+
+    # -- pairs --------------------------------------------------------------------------------------------
+
+    def pair_graph(
+        self,
+        pairs: Mapping[EdgeType, tuple[Tensor, Tensor]],
+        nodes: Mapping[str, Tensor],
+        edge_ids: Mapping[EdgeType, Tensor] | None,
+    ) -> Any:
+        """A graph of the given pairs alone, with the graph's own types.
+
+        Args:
+            pairs: Local sources and destinations of every edge type.
+            nodes: The graph's id of each vertex of every type.
+            edge_ids: The graph's id of each pair. With them the graph's columns come along; negative pairs have none.
+        """
+        units = []
+        for etype in self._graph.canonical_etypes:
+            src, dst = pairs[etype]
+            kinds, num_src, num_dst = 1 if etype[0] == etype[2] else 2, len(nodes[etype[0]]), len(nodes[etype[2]])
+            units.append(heterograph_index.create_unitgraph_from_coo(kinds, num_src, num_dst, src, dst, _FORMATS))
+        counts = utils.toindex([len(nodes[ntype]) for ntype in self._ntypes], "int64")
+        index = heterograph_index.create_heterograph_from_relations(self._metagraph, units, counts)
+        node_frames, edge_frames = [], []
+        for parent, ntype in zip(self._graph._node_frames, self._ntypes, strict=True):
+            ids = nodes[ntype].clone()  # users write to ids; the two graphs must not share them
+            node_frames.append(_node_frame(parent if edge_ids is not None else Frame(num_rows=0), ids))
+        for parent, etype in zip(self._graph._edge_frames, self._graph.canonical_etypes, strict=True):
+            if edge_ids is None:
+                edge_frames.append(Frame(num_rows=len(pairs[etype][0])))
+            else:
+                frame = _sub_frame(parent, edge_ids[etype], len(edge_ids[etype]))
+                frame[dgl.EID] = edge_ids[etype]
+                edge_frames.append(frame)
+        return dgl.DGLGraph(index, self._ntypes, self._etypes, node_frames, edge_frames)
+
+
+def _node_frame(parent: Any, ids: Tensor) -> Any:
+    """The parent's columns at ``ids``, and ``ids`` themselves."""
+    frame = _sub_frame(parent, ids, len(ids))
+    frame[dgl.NID] = ids
+    return frame
 
 
 def _sub_frame(parent: Any, index: Any, num_rows: int) -> Any:

@@ -101,11 +101,11 @@ class Columns:
         rows = fields.read(key, ids)
         return rows.tensor, partial(fields.is_current, key, rows)
 
-    def declare(self, names: list[str]) -> None:
-        """Say which vertex columns will be read, so that one cache is planned for all of them."""
-        for name in names:
-            if name in self._graph._node_frames[0]._columns:
-                self._set_of("node", self._graph.ntypes[0], name)
+    def declare(self, names: list[tuple[str, str]]) -> None:
+        """Say which vertex columns will be read, (type, name), so that one cache is planned for all of them."""
+        for ntype, name in names:
+            if name in self._graph._node_frames[self._graph.get_ntype_id(ntype)]._columns:
+                self._set_of("node", ntype, name)
 
     def prepare(self) -> None:
         """Fill the caches whose budget is fixed."""

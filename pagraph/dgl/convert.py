@@ -22,10 +22,11 @@ _lock = threading.Lock()
 
 
 def core_graph(graph: Any, edge_dir: str = "in") -> Graph:
-    """The structure of a homogeneous DGL graph as ours, converted once and kept as long as the graph lives.
+    """The structure of a DGL graph as ours, converted once and kept as long as the graph lives.
 
-    For "out" the result's "in-edges" are the out-edges. All loaders of a graph share the result; a graph whose
-    structure was changed in place is converted again. Fields are not taken along: they stay the DGL graph's.
+    For "out" the result's "in-edges" are the out-edges, and its edge types turned round: (a, r, b) becomes (b, r, a).
+    All loaders of a graph share the result; a graph whose structure was changed in place is converted again. Fields
+    are not taken along: they stay the DGL graph's.
     """
     with _lock:
         index, by_direction = _core_graphs.get(graph, (None, {}))
@@ -33,9 +34,9 @@ def core_graph(graph: Any, edge_dir: str = "in") -> Graph:
             index, by_direction = graph._graph, {}
             _core_graphs[graph] = (index, by_direction)
         if edge_dir not in by_direction:
-            layout = {"in": "csc", "out": "csr"}[edge_dir]
-            csc = Graph.csc_from_dgl(graph, graph.canonical_etypes[0], layout)
-            by_direction[edge_dir] = Graph(csc)
+            layout, turn = {"in": ("csc", 1), "out": ("csr", -1)}[edge_dir]
+            csc = {etype[::turn]: Graph.csc_from_dgl(graph, etype, layout) for etype in graph.canonical_etypes}
+            by_direction[edge_dir] = Graph(csc, {t: int(graph.num_nodes(t)) for t in graph.ntypes})
         return by_direction[edge_dir]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +19,11 @@ from ..pipeline import Epochs, LoaderStats, PipelineOptions, Steps
 from ..sampling.seeds import DatasetOrder, SeedOrder
 from .columns import Columns
 from .convert import core_graph
+from .edge_source import EdgeSource
+from .foreign_source import ForeignSource
 from .graphbolt import import_dgl
-from .sources import ForeignSource, NativeSource, native_sampler
+from .node_source import NodeSource
+from .recognise import is_edge_sampler, native_sampler
 
 dgl = import_dgl()
 
@@ -58,7 +61,7 @@ class Engine:
         self._asked = PipelineOptions(loader.num_workers, prefetch)
         self._graph, self._sampler, self._device = loader.graph, loader.graph_sampler, loader.device
         self._storages = loader.other_storages
-        self._seeds_native = isinstance(order, SeedOrder) and not isinstance(loader.indices, Mapping)
+        self._seeds_native = isinstance(order, SeedOrder)
         self._move_seeds = loader.use_uva or self._graph.device.type != "cpu"
         self._pools = BufferPools(self._asked.max_batches)
         self.columns = Columns(
@@ -97,17 +100,19 @@ class Engine:
             after_first_step=self.columns.after_first_step,
         )
 
-    def _source(self) -> NativeSource | ForeignSource:
+    def _source(self) -> NodeSource | EdgeSource | ForeignSource:
         sampler = self._native()
         if sampler is not None:
-            return NativeSource(
+            edge_wise = is_edge_sampler(self._sampler)
+            nodes = NodeSource(
                 self._graph,
-                self._sampler,
+                self._sampler.sampler if edge_wise else self._sampler,
                 sampler,
                 columns=self.columns,
                 pools=self._pools,
                 device=self._device,
             )
+            return EdgeSource(self._graph, self._sampler, nodes) if edge_wise else nodes
         if isinstance(self._graph, dgl.DGLGraph) and self._asked.workers:
             self._graph.create_formats_()  # else threads would make them at the same time
         return ForeignSource(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from .graphbolt import import_dgl
@@ -19,6 +20,7 @@ __all__ = [
     "map_leaves",
     "materialise",
     "materialise_column",
+    "moved",
     "parent_columns",
     "parent_storages",
     "repoint",
@@ -46,6 +48,11 @@ def map_leaves(item: Any, change: Callable[[Any], Any]) -> Any:
     if isinstance(item, Mapping):
         return {key: map_leaves(x, change) for key, x in item.items()}
     return change(item)
+
+
+def moved(leaf: Any, device: torch.device) -> Any:
+    """A leaf on ``device``; a copy to the CPU is waited for."""
+    return leaf.to(device, non_blocking=device.type != "cpu")
 
 
 def find_lazy(graph: Any) -> Iterator[LazyColumn]:

@@ -25,7 +25,7 @@ from .arguments import (
 )
 from .engine import Engine
 from .graphbolt import import_dgl
-from .sources import native_sampler
+from .recognise import native_sampler
 
 dgl = import_dgl()
 from dgl.dataloading import DataLoader as _DGLDataLoader  # noqa: E402

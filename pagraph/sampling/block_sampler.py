@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -18,10 +18,12 @@ from .keys import derive_key
 from .scratch import Scratch, VertexTable
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from ..graph import EdgeType, Graph
     from .excluded import ExcludedEdges
 
-__all__ = ["BlockSampler", "EdgeField"]
+__all__ = ["BlockSampler", "EdgeField", "id_dtype_of"]
 
 EdgeField = Callable[["EdgeType", str], "Tensor | None"]
 """Gives an edge field by edge type and name, in the order of the edge ids; None where there is none."""
@@ -44,6 +46,10 @@ class BlockSampler:
     def picker(self, graph: Graph, hop: int, edge_type: EdgeType, field: EdgeField) -> Picker | None:
         """What picks the edges of ``edge_type`` in hop number ``hop`` (0 serves the seeds); None: no edges."""
         raise NotImplementedError
+
+    def with_in_edges(self) -> Self:
+        """The same sampler for in-edges: for graphs that are turned round already."""
+        return replace(self, edge_dir="in")  # type: ignore[type-var]
 
     @overload
     def sample(
@@ -137,7 +143,7 @@ class _Run:
 
     def blocks(self, seeds: Mapping[str, Tensor]) -> HeteroMiniBatch:
         """All hops, and the blocks they make."""
-        graph, id_dtype = self.graph, _id_dtype(self.graph)
+        graph, id_dtype = self.graph, id_dtype_of(self.graph)
         types = graph.node_types
         tables = dict(zip(types, self.scratch.tables(len(types)), strict=True))
         for ntype, table in tables.items():
@@ -203,7 +209,7 @@ class _Run:
         return out
 
 
-def _id_dtype(graph: Graph) -> Any:
+def id_dtype_of(graph: Graph) -> Any:
     """The widest id dtype of the graph's edge types."""
     wide = any(graph.csc_of(etype).indices.dtype == torch.int64 for etype in graph.edge_types)
     return np.dtype(np.int64 if wide else np.int32)

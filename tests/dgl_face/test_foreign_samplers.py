@@ -10,7 +10,7 @@ import pytest
 import torch
 from cases import collect, dgl, edges_of, make_graph, ours, theirs
 
-from pagraph.dgl.sources import native_sampler
+from pagraph.dgl.recognise import native_sampler
 
 pytestmark = pytest.mark.usefixtures("no_threads_left")
 

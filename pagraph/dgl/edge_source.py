@@ -1,0 +1,180 @@
+"""Edge-wise batches: pair graphs, negative graphs and the blocks of their vertices, sampled by our kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from ..csc import check_range
+from ..sampling import derive_key
+from ..sampling.excluded import ExcludedEdges
+from ..sampling.pairs import compact_pairs
+from .foreign_source import lock_of
+from .graphbolt import import_dgl
+from .node_source import NodeSource, Rows, SampledNodes
+from .prefetching import edge_columns
+from .recognise import native_negatives
+
+dgl = import_dgl()
+from dgl.dataloading.base import find_exclude_eids  # noqa: E402
+
+if TYPE_CHECKING:
+    from ..graph import EdgeType
+    from ..pipeline.stats import EpochRecorder
+    from ..sampling.seeds import Ticket
+
+__all__ = ["EdgeSource"]
+
+_NEGATIVES = -1  # the place of the negative pairs' key among those of the hops
+
+Pairs = dict["EdgeType", tuple[Tensor, Tensor]]
+
+
+@dataclass(frozen=True, eq=False)
+class _Drawn:
+    """Seed edges with what the user's own functions said about them; these run one at a time, in order."""
+
+    key: int
+    edges: dict[EdgeType, Tensor]
+    negatives: Any
+    exclude: Any
+
+
+@dataclass(frozen=True, eq=False)
+class _Sampled:
+    """An edge-wise batch with its rows."""
+
+    edges: dict[EdgeType, Tensor]
+    nodes: dict[str, Tensor]
+    pairs: list[Pairs]
+    labels: Rows
+    inner: SampledNodes
+
+
+class EdgeSource:
+    """Mirrors ``dgl.dataloading.EdgePredictionSampler.sample``.
+
+    Args:
+        graph: A DGL graph on the CPU.
+        edge_sampler: DGL's edge sampler: says what to exclude, the negatives and the labels.
+        inner: Samples the blocks.
+    """
+
+    def __init__(self, graph: Any, edge_sampler: Any, inner: NodeSource) -> None:
+        self._graph = graph
+        self._sampler = edge_sampler
+        self._inner = inner
+        self._csc = {etype: inner.core.csc_of(etype) for etype in graph.canonical_etypes}
+        self._negatives = native_negatives(edge_sampler.negative_sampler)
+        self._lock = lock_of(edge_sampler)
+        self._fixed: tuple[list[tuple[Tensor, int]], dict[EdgeType, ExcludedEdges]] | None = None
+        self._label_names = edge_columns(graph, "prefetch_labels", edge_sampler.prefetch_labels)
+
+    # -- in the order of the batches ----------------------------------------------------------------------
+
+    def draw(self, ticket: Ticket, recorder: EpochRecorder) -> _Drawn:
+        """Canonical seed edges; runs what the user has written, in his functions' own random state."""
+        graph, sampler = self._graph, self._sampler
+        seeds: Any = ticket.seeds
+        if isinstance(seeds, Mapping):
+            edges = {graph.to_canonical_etype(etype): ids for etype, ids in seeds.items()}
+            seeds = edges
+        else:
+            edges = {graph.canonical_etypes[0]: seeds}
+        negatives = None
+        exclude = sampler.exclude
+        with self._lock, recorder.time("sampling"):
+            if sampler.negative_sampler is not None and self._negatives is None:
+                negatives = sampler.negative_sampler(graph, seeds)
+            if exclude is not None:
+                exclude = find_exclude_eids(graph, seeds, exclude, sampler.reverse_eids, sampler.reverse_etypes)
+        return _Drawn(ticket.key, edges, negatives, exclude)
+
+    # -- in any thread ------------------------------------------------------------------------------------
+
+    def prepare(self, drawn: _Drawn, recorder: EpochRecorder) -> _Sampled:
+        """Find the ends, draw negatives, number the vertices, sample their blocks, read the columns."""
+        idtype = self._graph.idtype
+        with recorder.time("sampling"):
+            positive: Pairs = {}
+            for etype, ids in drawn.edges.items():
+                csc = self._csc[etype]
+                src, dst = csc.ends_at(csc.positions_of(ids))
+                positive[etype] = (src.to(idtype), dst.to(idtype))
+            groups = [positive]
+            if self._sampler.negative_sampler is not None:
+                groups.append(self._negative_pairs(drawn, positive))
+            nodes, pairs = compact_pairs(self._inner.core, groups, idtype)
+            exclude = self._excluded(drawn.exclude)
+        inner = self._inner.sample(nodes, drawn.key, recorder, exclude=exclude)
+        nothing = torch.empty(0, dtype=idtype)
+        edges = {etype: drawn.edges.get(etype, nothing) for etype in self._graph.canonical_etypes}
+        with recorder.time("fetching"):
+            labels = self._inner.read("edge", self._label_names, edges)
+        return _Sampled(edges, nodes, pairs, labels, inner)
+
+    def _negative_pairs(self, drawn: _Drawn, positive: Pairs) -> Pairs:
+        if self._negatives is not None:
+            return {
+                etype: self._negatives.draw(
+                    self._csc[etype],
+                    src,
+                    derive_key(drawn.key, _NEGATIVES, self._graph.get_etype_id(etype)),
+                    loops_possible=etype[0] == etype[2],
+                )
+                for etype, (src, _) in positive.items()
+            }
+        pairs = drawn.negatives
+        if not isinstance(pairs, Mapping):
+            if len(self._csc) != 1:
+                raise AssertionError(
+                    f"the negative sampler must return a dict for a graph of several edge types, {list(self._csc)}"
+                )
+            pairs = {self._graph.canonical_etypes[0]: pairs}
+        return {self._graph.to_canonical_etype(etype): self._checked(etype, ends) for etype, ends in pairs.items()}
+
+    def _checked(self, etype: Any, ends: Any) -> tuple[Tensor, Tensor]:
+        """What a user's negative sampler returned for one edge type, in the graph's id dtype."""
+        src_type, _, dst_type = self._graph.to_canonical_etype(etype)
+        src, dst = (torch.as_tensor(ids) for ids in ends)
+        if len(src) != len(dst):
+            raise dgl.DGLError(f"negative pairs must have as many sources as destinations, got {len(src)}, {len(dst)}")
+        check_range("sources of negative pairs", src, self._graph.num_nodes(src_type), dgl.DGLError)
+        check_range("destinations of negative pairs", dst, self._graph.num_nodes(dst_type), dgl.DGLError)
+        return src.to(self._graph.idtype), dst.to(self._graph.idtype)
+
+    def _excluded(self, exclude: Any) -> dict[EdgeType, ExcludedEdges]:
+        if exclude is None:
+            return {}
+        by_type = exclude if isinstance(exclude, Mapping) else {self._graph.canonical_etypes[0]: exclude}
+        if exclude is not self._sampler.exclude:
+            return {self._graph.to_canonical_etype(etype): self._set_of(etype, ids) for etype, ids in by_type.items()}
+        # The same edges for every batch, perhaps all test edges: one set serves as long as nobody writes to them.
+        version = [(ids, ids._version) for ids in by_type.values()]
+        kept = self._fixed
+        if kept is None or any(a is not b or v != w for (a, v), (b, w) in zip(kept[0], version, strict=True)):
+            kept = version, {self._graph.to_canonical_etype(e): self._set_of(e, ids) for e, ids in by_type.items()}
+            self._fixed = kept
+        return kept[1]
+
+    def _set_of(self, etype: Any, ids: Any) -> ExcludedEdges:
+        return ExcludedEdges(self._csc[self._graph.to_canonical_etype(etype)].positions_of(torch.as_tensor(ids)))
+
+    # -- in the reader's thread ---------------------------------------------------------------------------
+
+    def deliver(self, sampled: _Sampled, recorder: EpochRecorder) -> Any:
+        """DGL's ``(input_nodes, pair_graph[, negative_graph], blocks)``."""
+        with recorder.time("building"):
+            input_nodes, blocks = self._inner.build(sampled.inner)
+            builder = self._inner.builder
+            pair_graph = builder.pair_graph(sampled.pairs[0], sampled.nodes, sampled.edges)
+            for (etype, name), rows in sampled.labels.items():
+                pair_graph._edge_frames[self._graph.get_etype_id(etype)][name] = rows.current()
+            graphs = [pair_graph, *(builder.pair_graph(pairs, sampled.nodes, None) for pairs in sampled.pairs[1:])]
+            item = self._inner.to_device((input_nodes, *graphs, blocks))
+        self._inner.count(sampled.inner, recorder, seeds=sum(map(len, sampled.edges.values())))
+        return item

@@ -1,0 +1,153 @@
+"""Batches from any sampler's own ``sample``, behind our feature fetch."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from .columns import ColumnRows, Columns, awaited
+from .graphbolt import import_dgl
+from .lazy import LazyColumn, find_lazy, map_leaves, materialise, moved, parent_columns, parent_storages, repoint
+
+dgl = import_dgl()
+from dgl.frame import LazyFeature  # noqa: E402
+
+if TYPE_CHECKING:
+    from ..pipeline.stats import EpochRecorder
+    from ..sampling.seeds import Ticket
+
+__all__ = ["ForeignSource", "lock_of"]
+
+_sampler_locks: weakref.WeakKeyDictionary[Any, threading.RLock] = weakref.WeakKeyDictionary()
+_sampler_locks_guard = threading.Lock()
+
+
+@dataclass(frozen=True, eq=False)
+class _Drawn:
+    """What a sampler returned, and its columns that wait to be gathered from the graph."""
+
+    item: Any
+    waiting: list[tuple[Any, Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class _Fetched:
+    """What a sampler returned, with the rows that go into its lazy columns and leaves."""
+
+    item: Any
+    columns: list[tuple[LazyColumn, ColumnRows]]
+    waiting: list[tuple[Any, Any]]
+
+
+class ForeignSource:
+    """Batches from any sampler's own ``sample``, one call at a time, behind our feature fetch.
+
+    DGL's samplers are not all thread-safe (NeighborSampler's fused path is not): calls of one sampler object are
+    serialised over all loaders that share it.
+
+    Args:
+        graph: Whatever the sampler can sample from.
+        sampler: Anything with ``sample(graph, indices)``.
+        columns: Reads the columns.
+        storages: What LazyFeature leaves name (the loader's ``attach_data``).
+        device: Where batches are delivered.
+        move_seeds: Move seeds to ``device`` before sampling (graphs on a GPU).
+    """
+
+    def __init__(
+        self,
+        graph: Any,
+        sampler: Any,
+        *,
+        columns: Columns,
+        storages: Mapping[str, Any],
+        device: torch.device,
+        move_seeds: bool,
+    ) -> None:
+        self._graph = graph
+        self._sampler = sampler
+        self._columns = columns
+        self._storages = storages
+        self._device = device
+        self._move_seeds = move_seeds
+        self._lock = lock_of(sampler)
+
+    def draw(self, ticket: Ticket, recorder: EpochRecorder) -> _Drawn:
+        """The sampler's own sampling."""
+        seeds = ticket.seeds
+        if self._move_seeds:
+            seeds = map_leaves(seeds, lambda x: x.to(self._device))
+        materialise(self._graph)
+        before = parent_storages(self._graph)
+        with self._lock, recorder.time("sampling"):
+            item = self._sampler.sample(self._graph, seeds)
+        waiting: list[tuple[Any, Any]] = []
+
+        def remember(leaf: Any) -> None:
+            if isinstance(leaf, dgl.DGLGraph):
+                waiting.extend(parent_columns(leaf, self._graph, before))
+
+        map_leaves(item, remember)
+        return _Drawn(item, waiting)
+
+    def prepare(self, drawn: _Drawn, recorder: EpochRecorder) -> _Fetched:
+        """Read what the lazy columns and leaves ask for."""
+        columns: list[tuple[LazyColumn, ColumnRows]] = []
+
+        def fetch(leaf: Any) -> Any:
+            if isinstance(leaf, dgl.DGLGraph):
+                columns.extend((c, self._columns.read_ahead(c.kind, c.name, c.type, c.ids)) for c in find_lazy(leaf))
+            elif isinstance(leaf, LazyFeature):
+                return awaited(self._storages[leaf.name].fetch(leaf.id_, self._device, False))
+            return leaf
+
+        with recorder.time("fetching"):
+            return _Fetched(map_leaves(drawn.item, fetch), columns, drawn.waiting)
+
+    def deliver(self, fetched: _Fetched, recorder: EpochRecorder) -> Any:
+        """The sampler's structure with every column filled in and every leaf on the device."""
+        with recorder.time("building"):
+            repoint(fetched.waiting)
+            item = map_leaves(fetched.item, partial(moved, device=self._device))
+            if self._device.type == "cpu":
+                for column, rows in fetched.columns:
+                    column.frame[column.key] = rows.current()
+            else:
+                self._fill_moved(fetched, item)
+        recorder.delivered(**_counts(item))
+        return item
+
+    def _fill_moved(self, fetched: _Fetched, item: Any) -> None:
+        """Moving made new graphs: find their lazy columns, which come in the same order."""
+        there: list[LazyColumn] = []
+        map_leaves(item, lambda x: there.extend(find_lazy(x)) if isinstance(x, dgl.DGLGraph) else None)
+        for column, (_, rows) in zip(there, fetched.columns, strict=True):
+            column.frame[column.key] = rows.current()
+
+
+def _counts(item: Any) -> dict[str, int]:
+    """Sampled edges of a foreign batch, as far as it shows them: those of its blocks or of its subgraph."""
+    graphs: list[Any] = []
+    map_leaves(item, lambda leaf: graphs.append(leaf) if isinstance(leaf, dgl.DGLGraph) else None)
+    blocks = [graph for graph in graphs if graph.is_block]
+    return {"edges": sum(graph.num_edges() for graph in blocks or graphs[-1:])}
+
+
+def lock_of(sampler: Any) -> threading.RLock:
+    """The lock of a sampler object, the same for all loaders; a new one where it cannot be told apart.
+
+    DGL's edge samplers wrap a node sampler, which is where the state is: the innermost one counts.
+    """
+    while isinstance(inner := getattr(sampler, "sampler", None), dgl.dataloading.Sampler):
+        sampler = inner
+    with _sampler_locks_guard:
+        try:
+            return _sampler_locks.setdefault(sampler, threading.RLock())
+        except TypeError:  # not hashable, or no weak references
+            return threading.RLock()

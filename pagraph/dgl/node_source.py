@@ -1,0 +1,169 @@
+"""Batches of DGL blocks, sampled by our kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from ..buffers import BufferPools
+from .blocks import BlockBuilder
+from .columns import ColumnRows, Columns
+from .convert import core_graph
+from .graphbolt import import_dgl
+from .lazy import map_leaves, materialise, moved
+from .prefetching import edge_columns, node_columns
+
+dgl = import_dgl()
+
+if TYPE_CHECKING:
+    from ..graph import EdgeType
+    from ..minibatch import HeteroMiniBatch
+    from ..pipeline.stats import EpochRecorder
+    from ..sampling import BlockSampler
+    from ..sampling.excluded import ExcludedEdges
+    from ..sampling.seeds import Ticket
+
+__all__ = ["NodeSource", "SampledNodes"]
+
+Rows = dict[tuple[Any, str], ColumnRows]
+"""Rows by type and column name."""
+
+
+@dataclass(frozen=True, eq=False)
+class SampledNodes:
+    """A natively sampled batch with its rows, by where they belong."""
+
+    seeds: Any
+    batch: HeteroMiniBatch
+    src: Rows
+    dst: Rows
+    edges: list[Rows]
+
+
+class NodeSource:
+    """Batches of DGL blocks, sampled by our kernels.
+
+    Args:
+        graph: A DGL graph on the CPU.
+        dgl_sampler: The user's sampler object: says which columns to prefetch.
+        sampler: Ours.
+        columns: Reads the columns.
+        pools: Recycled memory for the blocks.
+        device: Where batches are delivered.
+
+    Raises:
+        DGLError, AssertionError: The sampler prefetches columns of types that the graph does not have, or does not say
+            of which type (as DGL raises with the first batch).
+    """
+
+    draw = None
+
+    def __init__(
+        self,
+        graph: Any,
+        dgl_sampler: Any,
+        sampler: BlockSampler,
+        *,
+        columns: Columns,
+        pools: BufferPools,
+        device: torch.device,
+    ) -> None:
+        self._graph = graph
+        self._columns = columns
+        self._device = device
+        self._pools = pools
+        # For "out" the core graph is turned round already: what is sampled are its in-edges.
+        self.core = core_graph(graph, sampler.edge_dir)
+        self._sampler = sampler if sampler.edge_dir == "in" else sampler.with_in_edges()
+        self.builder = BlockBuilder(graph, self.core)
+        self._src_names = node_columns(graph, "prefetch_node_feats", dgl_sampler.prefetch_node_feats)
+        self._dst_names = node_columns(graph, "prefetch_labels", dgl_sampler.prefetch_labels)
+        self._edge_names = edge_columns(graph, "prefetch_edge_feats", dgl_sampler.prefetch_edge_feats)
+        materialise(graph)
+        columns.declare([*self._src_names, *self._dst_names])
+
+    def prepare(self, ticket: Ticket, recorder: EpochRecorder) -> SampledNodes:
+        """Sample, then read the prefetched columns."""
+        return self.sample(ticket.seeds, ticket.key, recorder)
+
+    def sample(
+        self,
+        seeds: Any,
+        key: int,
+        recorder: EpochRecorder,
+        *,
+        exclude: Mapping[EdgeType, ExcludedEdges] | None = None,
+    ) -> SampledNodes:
+        """The batch of ``seeds``: a tensor for graphs with one vertex type, or a mapping from type."""
+        with recorder.time("sampling"):
+            batch = self._sampler.sample(
+                self.core,
+                seeds if isinstance(seeds, Mapping) else {self._graph.ntypes[0]: seeds},
+                key,
+                dtype=self._graph.idtype,
+                pools=self._pools,
+                field=self._edge_field,
+                exclude=exclude,
+            )
+        with recorder.time("fetching"):
+            src = self.read("node", self._src_names, batch.input_nodes)
+            dst = self.read("node", self._dst_names, batch.blocks[-1].dst_nodes)
+            edges = []
+            for block in batch.blocks if self._edge_names else []:
+                ids = {
+                    etype: self.builder.edge_ids(etype, block.relations[etype].positions)
+                    for etype in {etype for etype, _ in self._edge_names}
+                }
+                edges.append(self.read("edge", self._edge_names, ids))
+        return SampledNodes(seeds, batch, src, dst, edges)
+
+    def _edge_field(self, etype: EdgeType, name: str) -> Tensor | None:
+        frame = self._graph._edge_frames[self._graph.get_etype_id(etype)]
+        values: Tensor | None = frame[name] if name in frame._columns else None
+        return values
+
+    def read(self, kind: str, names: list[tuple[Any, str]], ids: Mapping[Any, Tensor]) -> Rows:
+        """Rows of columns ("node" or "edge") at the ids of their types."""
+        return {(type_, name): self._columns.read_ahead(kind, name, type_, ids[type_]) for type_, name in names}
+
+    def deliver(self, sampled: SampledNodes, recorder: EpochRecorder) -> Any:
+        """DGL's ``(input_nodes, output_nodes, blocks)`` with columns as the graph holds them now."""
+        with recorder.time("building"):
+            input_nodes, blocks = self.build(sampled)
+            item = self.to_device((input_nodes, sampled.seeds, blocks))
+        self.count(sampled, recorder, seeds=sum(map(len, sampled.batch.output_nodes.values())))
+        return item
+
+    def build(self, sampled: SampledNodes) -> tuple[Any, list[Any]]:
+        """DGL's input nodes and blocks, on the CPU."""
+        graph, batch = self._graph, sampled.batch
+        # Sources of all blocks are prefixes of one array; DGL's do not share memory, and users write to ids.
+        blocks = [self.builder.build(block, own_ids=i > 0) for i, block in enumerate(batch.blocks)]
+        numbers = {ntype: i for i, ntype in enumerate(graph.ntypes)}
+        for (ntype, name), rows in sampled.src.items():
+            blocks[0]._node_frames[numbers[ntype]][name] = rows.current()
+        for (ntype, name), rows in sampled.dst.items():
+            blocks[-1]._node_frames[len(numbers) + numbers[ntype]][name] = rows.current()
+        for block, edge_rows in zip(blocks, sampled.edges, strict=False):
+            for (etype, name), rows in edge_rows.items():
+                block._edge_frames[graph.get_etype_id(etype)][name] = rows.current()
+        single = batch.input_nodes[graph.ntypes[0]] if len(graph.ntypes) == 1 else dict(batch.input_nodes)
+        return single, blocks
+
+    def to_device(self, item: Any) -> Any:
+        """The item where batches are delivered."""
+        return item if self._device.type == "cpu" else map_leaves(item, partial(moved, device=self._device))
+
+    def count(self, sampled: SampledNodes, recorder: EpochRecorder, *, seeds: int) -> None:
+        """Record a delivered batch."""
+        batch = sampled.batch
+        recorder.delivered(
+            seeds=seeds,
+            edges=sum(block.num_edges for block in batch.blocks),
+            input_nodes=sum(map(len, batch.input_nodes.values())),
+        )

@@ -1,0 +1,102 @@
+"""Which of DGL's sampler objects our kernels can take the place of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from ..sampling import NeighborSampler
+from ..sampling.negative import GlobalUniformNegatives, UniformNegatives
+from .graphbolt import import_dgl
+
+dgl = import_dgl()
+from dgl.dataloading import BlockSampler as DGLBlockSampler  # noqa: E402
+from dgl.dataloading import negative_sampler as dgl_negatives  # noqa: E402
+from dgl.dataloading.base import EdgePredictionSampler  # noqa: E402
+
+if TYPE_CHECKING:
+    from ..graph import EdgeType
+    from ..sampling import BlockSampler
+    from ..sampling.negative import NegativePairs
+
+__all__ = ["is_edge_sampler", "native_negatives", "native_sampler"]
+
+
+def native_sampler(graph: Any, sampler: Any) -> BlockSampler | None:
+    """Our sampler with the same meaning as a DGL sampler object, or None where only its own code will do.
+
+    Recognised are ``dgl.dataloading.NeighborSampler`` and ``MultiLayerFullNeighborSampler`` and subclasses that change
+    nothing about sampling, on graphs in CPU memory; for an edge sampler around one of these, the inner one is returned.
+
+    Raises:
+        ValueError: A fan-out is 0 or below -1.
+        DGLError: A hop's fan-outs do not name all edge types.
+    """
+    if not isinstance(graph, dgl.DGLGraph) or graph.is_block or graph.device.type != "cpu":
+        return None
+    if is_edge_sampler(sampler):
+        sampler = sampler.sampler
+    if not isinstance(sampler, DGLBlockSampler) or not _on_cpu(sampler.output_device):
+        return None
+    if isinstance(sampler, dgl.dataloading.NeighborSampler):
+        return _neighbor_sampler(graph, sampler)
+    return None
+
+
+def is_edge_sampler(sampler: Any) -> bool:
+    """Whether it is DGL's edge sampler, with DGL's own ``sample``."""
+    return isinstance(sampler, EdgePredictionSampler) and _unchanged(
+        sampler,
+        {"sample": EdgePredictionSampler, "_build_neg_graph": EdgePredictionSampler}
+        | {"assign_lazy_features": EdgePredictionSampler},
+    )
+
+
+def native_negatives(sampler: Any) -> NegativePairs | None:
+    """Our negative sampler with the same meaning as one of DGL's, or None for any other callable."""
+    if type(sampler) is dgl_negatives.PerSourceUniform:
+        return UniformNegatives(sampler.k)
+    if type(sampler) is dgl_negatives.GlobalUniform:
+        return GlobalUniformNegatives(sampler.k, bool(sampler.exclude_self_loops), bool(sampler.replace))
+    return None
+
+
+def _neighbor_sampler(graph: Any, sampler: Any) -> NeighborSampler | None:
+    base = dgl.dataloading.NeighborSampler
+    if not _unchanged(sampler, {"sample": DGLBlockSampler, "sample_blocks": base, "assign_lazy_features": base}):
+        return None
+    if sampler.prob is not None or (sampler.edge_dir != "in" and not graph.is_homogeneous):
+        return None
+    fanouts = [_fanout(graph, fanout) for fanout in sampler.fanouts]
+    return NeighborSampler(fanouts, replace=bool(sampler.replace), edge_dir=sampler.edge_dir)
+
+
+def _unchanged(sampler: Any, methods: Mapping[str, type]) -> bool:
+    """Whether these methods are still those of the given classes."""
+    return all(
+        getattr(type(sampler), name) is getattr(owner, name) and name not in vars(sampler)
+        for name, owner in methods.items()
+    )
+
+
+def _on_cpu(device: Any) -> bool:
+    return device is None or torch.device(device).type == "cpu"
+
+
+def _fanout(graph: Any, fanout: Any) -> Any:
+    """One hop's fan-out: a number, or for several edge types a mapping from all canonical types."""
+    if not isinstance(fanout, Mapping):
+        return _whole(fanout)
+    by_type: dict[EdgeType, Any] = {graph.to_canonical_etype(etype): _whole(n) for etype, n in fanout.items()}
+    if len(by_type) != len(graph.canonical_etypes):
+        missing = [etype for etype in graph.canonical_etypes if etype not in by_type]
+        raise dgl.DGLError(f"fan-outs given as a dict must name every edge type, {missing} are missing")
+    return by_type[graph.canonical_etypes[0]] if len(by_type) == 1 else by_type
+
+
+def _whole(fanout: Any) -> Any:
+    """DGL takes whatever int() takes; whole numbers only here."""
+    return int(fanout) if isinstance(fanout, Tensor | float) and float(fanout).is_integer() else fanout
