@@ -13,6 +13,7 @@ from ..csc import check_range
 from ..sampling import derive_key
 from ..sampling.excluded import ExcludedEdges
 from ..sampling.pairs import compact_pairs
+from .convert import core_graph
 from .foreign_source import lock_of
 from .graphbolt import import_dgl
 from .node_source import NodeSource, Rows, SampledNodes
@@ -68,7 +69,8 @@ class EdgeSource:
         self._graph = graph
         self._sampler = edge_sampler
         self._inner = inner
-        self._csc = {etype: inner.core.csc_of(etype) for etype in graph.canonical_etypes}
+        core = core_graph(graph)  # the edges as they are, whichever way the blocks are sampled
+        self._csc = {etype: core.csc_of(etype) for etype in graph.canonical_etypes}
         self._negatives = native_negatives(edge_sampler.negative_sampler)
         self._lock = lock_of(edge_sampler)
         self._fixed: tuple[list[tuple[Tensor, int]], dict[EdgeType, ExcludedEdges]] | None = None
@@ -162,7 +164,8 @@ class EdgeSource:
         return kept[1]
 
     def _set_of(self, etype: Any, ids: Any) -> ExcludedEdges:
-        return ExcludedEdges(self._csc[self._graph.to_canonical_etype(etype)].positions_of(torch.as_tensor(ids)))
+        sampled = self._inner.core.csc_of(self._graph.to_canonical_etype(etype))
+        return ExcludedEdges(sampled.positions_of(torch.as_tensor(ids)))
 
     # -- in the reader's thread ---------------------------------------------------------------------------
 

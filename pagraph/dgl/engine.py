@@ -23,7 +23,7 @@ from .edge_source import EdgeSource
 from .foreign_source import ForeignSource
 from .graphbolt import import_dgl
 from .node_source import NodeSource
-from .recognise import is_edge_sampler, native_sampler
+from .recognise import is_edge_sampler, native_sampler, runs_users_code
 
 dgl = import_dgl()
 
@@ -84,8 +84,8 @@ class Engine:
         return native_sampler(self._graph, self._sampler) if self._seeds_native else None
 
     def _options(self) -> PipelineOptions:
-        """A user's own sampler stays in the reader's thread, with its random state, unless workers are asked for."""
-        if self._native() is None and self._asked.workers == 0:
+        """What the user has written stays in the reader's thread, with its random state, unless workers are asked for."""
+        if (self._native() is None or runs_users_code(self._sampler)) and self._asked.workers == 0:
             return PipelineOptions(0, 0)
         return self._asked
 

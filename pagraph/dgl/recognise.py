@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..sampling import BlockSampler
     from ..sampling.negative import NegativePairs
 
-__all__ = ["is_edge_sampler", "native_negatives", "native_sampler"]
+__all__ = ["is_edge_sampler", "native_negatives", "native_sampler", "runs_users_code"]
 
 
 def native_sampler(graph: Any, sampler: Any) -> BlockSampler | None:
@@ -53,6 +53,14 @@ def is_edge_sampler(sampler: Any) -> bool:
         {"sample": EdgePredictionSampler, "_build_neg_graph": EdgePredictionSampler}
         | {"assign_lazy_features": EdgePredictionSampler},
     )
+
+
+def runs_users_code(sampler: Any) -> bool:
+    """Whether an edge sampler calls functions that the user has written: for the negatives, or for what to exclude."""
+    if not is_edge_sampler(sampler):
+        return False
+    own_negatives = sampler.negative_sampler is not None and native_negatives(sampler.negative_sampler) is None
+    return own_negatives or (callable(sampler.exclude) and type(sampler.exclude).__module__.split(".")[0] != "dgl")
 
 
 def native_negatives(sampler: Any) -> NegativePairs | None:
