@@ -84,7 +84,7 @@ class Engine:
         return native_sampler(self._graph, self._sampler) if self._seeds_native else None
 
     def _options(self) -> PipelineOptions:
-        """What the user has written stays in the reader's thread, with its random state, unless workers are asked for."""
+        """What the user wrote stays in the reader's thread, with its random state, unless workers are asked for."""
         if (self._native() is None or runs_users_code(self._sampler)) and self._asked.workers == 0:
             return PipelineOptions(0, 0)
         return self._asked
