@@ -126,6 +126,14 @@ class Loader:
         """Forget cached rows: for changes nobody can see (writes through NumPy views, by other processes)."""
         self._fields.invalidate()
 
+    def set_epoch(self, epoch: int) -> None:
+        """Make the next pass epoch number ``epoch``: with a ``seed``, that epoch's batches exactly.
+
+        Raises:
+            TypeError, ValueError: ``epoch`` is not an integer of at least 0.
+        """
+        self._epochs.set_epoch(epoch)
+
     def state_dict(self) -> dict[str, Any]:
         """Where the loader stands: after the last batch the newest iterator handed out."""
         return self._epochs.state_dict()

@@ -1,7 +1,12 @@
 """The DGL face: ``from pagraph.dgl import DataLoader`` in place of ``from dgl.dataloading import DataLoader``.
 
 Importing it imports DGL, with a placeholder for GraphBolt where DGL's own binary does not fit the torch in use.
+
+All other names of ``dgl.dataloading`` (samplers, ``GraphDataLoader``, deprecated ones) can be imported from here too,
+and are DGL's own objects: a script's whole import line can be swapped.
 """
+
+from typing import Any
 
 from .convert import core_graph, load_saved_graph, to_dgl
 from .graphbolt import GraphBoltMissingError, import_dgl
@@ -15,3 +20,22 @@ __all__ = [
     "load_saved_graph",
     "to_dgl",
 ]
+
+_dataloading = import_dgl().dataloading
+
+
+def _is_dgls(name: str) -> bool:
+    """A name that DGL's package defines, not one that it happens to have imported (``np``, ``os``)."""
+    value = None if name.startswith("_") else getattr(_dataloading, name, None)
+    home = getattr(value, "__module__", None) or getattr(value, "__name__", "")  # a class's or function's; a module's
+    return str(home).startswith(_dataloading.__name__ + ".")
+
+
+def __getattr__(name: str) -> Any:
+    if _is_dgls(name):
+        return getattr(_dataloading, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}, nor has {_dataloading.__name__!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *filter(_is_dgls, dir(_dataloading))})

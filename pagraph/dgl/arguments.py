@@ -13,7 +13,8 @@ from torch import Tensor
 
 from ..csc import check_range
 from ..device import resolve_device
-from ..sampling.seeds import DatasetOrder, SeedOrder
+from ..sampling.ranks import Ranks
+from ..sampling.seeds import DatasetOrder, SeedOrder, check_seed
 from .graphbolt import import_dgl
 
 dgl = import_dgl()
@@ -26,6 +27,8 @@ __all__ = [
     "gpu_cache_budget",
     "integer",
     "make_order",
+    "process_ranks",
+    "recreated",
     "tensor_indices",
 ]
 
@@ -146,39 +149,55 @@ def _device_of(indices: Any) -> torch.device:
 
 
 def check_seeds(graph: Any, indices: Any, sampler: Any) -> None:
-    """Seeds of DGL's node-wise samplers: DGL's own code ends the process on an id outside the graph.
+    """Seeds of DGL's node-wise and edge-wise samplers: DGL's own code ends the process on an id outside the graph.
 
     Other samplers, and subclasses with a ``sample`` of their own, decide what their indices mean.
 
     Raises:
-        DGLError: The dtype is not the graph's, a node type is unknown, or types are needed and not given.
+        DGLError: The dtype is not the graph's, a type is unknown, or types are needed and not given.
         IndexError: An id is outside the graph.
     """
     on_cpu = isinstance(graph, dgl.DGLGraph) and not graph.is_block and graph.device.type == "cpu"
-    if not on_cpu or not isinstance(indices, Tensor | Mapping) or not _takes_nodes(sampler):
+    if not on_cpu or not isinstance(indices, Tensor | Mapping):
+        return
+    if _samples_as(sampler, _NODE_WISE):
+        kind, types, count = "node", graph.ntypes, graph.num_nodes
+    elif _samples_as(sampler, _EDGE_WISE):
+        kind, types, count = "edge", graph.canonical_etypes, graph.num_edges
+    else:
         return
     if isinstance(indices, Tensor):
-        if len(graph.ntypes) > 1:
-            raise dgl.DGLError(f"indices must be a dict for a graph of the node types {graph.ntypes}, got a tensor")
-        _check_ids("indices", indices, graph.idtype, graph.num_nodes())
+        if len(types) > 1:
+            raise dgl.DGLError(f"indices must be a dict for a graph of the {kind} types {types}, got a tensor")
+        _check_ids("indices", indices, graph.idtype, count())
         return
-    for ntype, ids in indices.items():
-        if ntype not in graph.ntypes:
-            raise dgl.DGLError(f"indices must be of the graph's node types {graph.ntypes}, got {ntype!r}")
-        _check_ids(f"indices[{ntype!r}]", ids, graph.idtype, graph.num_nodes(ntype))
+    for name, ids in indices.items():
+        if not _is_type(graph, kind, name):
+            raise dgl.DGLError(f"indices must be of the graph's {kind} types {types}, got {name!r}")
+        _check_ids(f"indices[{name!r}]", ids, graph.idtype, count(name))
 
 
-def _takes_nodes(sampler: Any) -> bool:
-    """The sampler is one of DGL's whose seeds are nodes, with DGL's own ``sample``."""
-    dgl_samplers = dgl.dataloading.NeighborSampler, dgl.dataloading.LaborSampler, dgl.dataloading.ShaDowKHopSampler
-    base = next((base for base in dgl_samplers if isinstance(sampler, base)), None)
+_NODE_WISE = dgl.dataloading.NeighborSampler, dgl.dataloading.LaborSampler, dgl.dataloading.ShaDowKHopSampler
+_EDGE_WISE = (dgl.dataloading.EdgePredictionSampler,)
+
+
+def _samples_as(sampler: Any, bases: tuple[Any, ...]) -> bool:
+    """The sampler is one of these, with DGL's own ``sample``."""
+    base = next((base for base in bases if isinstance(sampler, base)), None)
     return base is not None and type(sampler).sample is base.sample and "sample" not in vars(sampler)
 
 
-def _check_ids(name: str, ids: Tensor, dtype: torch.dtype, num_nodes: int) -> None:
+def _is_type(graph: Any, kind: str, name: Any) -> bool:
+    """Edge types have two names: the canonical triple, and the relation where it is the only one of that name."""
+    if kind == "node":
+        return name in graph.ntypes
+    return name in graph.canonical_etypes or graph.etypes.count(name) == 1
+
+
+def _check_ids(name: str, ids: Tensor, dtype: torch.dtype, count: int) -> None:
     if ids.dtype != dtype:
         raise dgl.DGLError(f"{name} must have the graph's id dtype {dtype}, got {ids.dtype}")
-    check_range(name, ids, num_nodes, IndexError)
+    check_range(name, ids, count, IndexError)
 
 
 def make_order(
@@ -187,32 +206,33 @@ def make_order(
     *,
     shuffle: bool,
     drop_last: bool,
-    use_ddp: bool,
     seed: int | None,
     generator: torch.Generator | None,
+    ranks: Ranks | None,
 ) -> SeedOrder | DatasetOrder:
     """The seed order of tensors or of a user's dataset.
 
     Raises:
-        ValueError: ``batch_size`` is not a positive integer, or ``use_ddp`` without a process group.
+        ValueError: ``batch_size`` is not a positive integer.
     """
     if not isinstance(indices, Tensor | Mapping):
-        return DatasetOrder(indices, shuffle=shuffle, seed=seed)
-    rank, world_size = 0, 1
-    if use_ddp:
-        if not torch.distributed.is_available() or not torch.distributed.is_initialized():
-            raise ValueError("use_ddp=True needs torch.distributed.init_process_group() first")
-        rank, world_size = torch.distributed.get_rank(), torch.distributed.get_world_size()
+        return DatasetOrder(indices, shuffle=shuffle, seed=seed, ranks=ranks)
     return SeedOrder(
-        indices,
-        batch_size,
-        shuffle=shuffle,
-        drop_last=drop_last,
-        seed=seed,
-        generator=generator,
-        rank=rank,
-        world_size=world_size,
+        indices, batch_size, shuffle=shuffle, drop_last=drop_last, seed=seed, generator=generator, ranks=ranks
     )
+
+
+def process_ranks(ddp_seed: Any) -> Ranks:
+    """This process's place in ``torch.distributed``'s default group; nothing is sent.
+
+    Raises:
+        ValueError: There is no process group, or ``ddp_seed`` is negative.
+        TypeError: ``ddp_seed`` is not an integer.
+    """
+    if not torch.distributed.is_available() or not torch.distributed.is_initialized():
+        raise ValueError("use_ddp=True needs torch.distributed.init_process_group() first")
+    seed = check_seed("ddp_seed", ddp_seed) or 0
+    return Ranks(torch.distributed.get_rank(), torch.distributed.get_world_size(), seed)
 
 
 TORCH_KEYWORDS = frozenset(inspect.signature(torch.utils.data.DataLoader.__init__).parameters) - {"self"}
@@ -225,11 +245,31 @@ def check_keywords(keywords: Mapping[str, Any]) -> None:
         TypeError: An unknown keyword, or one that the loader sets itself.
         ValueError: ``sampler`` or ``batch_sampler``, which an order of seeds excludes.
     """
-    for name in keywords:
-        if name in ("sampler", "batch_sampler"):
+    for name, value in keywords.items():
+        if name in ("sampler", "batch_sampler") and value is not None:
             raise ValueError(f"{name} is not supported: the order of the seeds is set by indices and shuffle")
         if name in ("collate_fn", "pin_memory", "dataset") or name not in TORCH_KEYWORDS:
             raise TypeError(f"DataLoader() got an unexpected keyword argument {name!r}")
+
+
+def recreated(keywords: dict[str, Any]) -> tuple[int, bool]:
+    """Batch size and ``drop_last`` of the loader whose attributes are passed to make it again.
+
+    Lightning does so: it hands every argument the attribute of its name, and what torch's loader made of the rest
+    (``dataset``, ``collate_fn``, ``pin_memory`` and samplers: taken out of ``keywords``; ``batch_size`` is None then).
+
+    Raises:
+        TypeError: ``dataset`` is not one of our loaders'.
+    """
+    order = getattr(keywords.get("dataset"), "order", None)
+    if not isinstance(order, SeedOrder | DatasetOrder):
+        got = type(keywords.get("dataset")).__name__
+        raise TypeError(f"dataset must be that of a pagraph.dgl.DataLoader, got {got}")
+    for name in ("dataset", "collate_fn", "pin_memory"):
+        keywords.pop(name, None)
+    if isinstance(keywords.get("sampler"), torch.utils.data.dataloader._InfiniteConstantSampler):
+        del keywords["sampler"]  # torch's own, for datasets without one
+    return (order.batch_size, order.drop_last) if isinstance(order, SeedOrder) else (1, False)
 
 
 def gpu_cache_budget(graph: Any, gpu_cache: Any, device: torch.device) -> int:
@@ -237,12 +277,17 @@ def gpu_cache_budget(graph: Any, gpu_cache: Any, device: torch.device) -> int:
 
     Raises:
         AssertionError: It is not a mapping (DGL's own type).
+        TypeError: A number of rows is not an integer.
         ValueError: It asks for rows on a device that is not CUDA.
     """
     if not isinstance(gpu_cache, Mapping):
         raise AssertionError(f"gpu_cache must be a dict of dicts of row counts, got {type(gpu_cache).__name__}")
-    rows = dict(gpu_cache.get("node", {}))
-    if any(rows.values()) and device.type != "cuda":
+    rows = {kind: {n: integer(f"gpu_cache[{kind!r}][{n!r}]", k) for n, k in d.items()} for kind, d in gpu_cache.items()}
+    if device.type != "cuda" and any(k > 0 for columns in rows.values() for k in columns.values()):
         raise ValueError(f"gpu_cache needs a CUDA device, batches are delivered on {device}")
-    columns = graph._node_frames[0]._columns
-    return sum(n * columns[name].data[:1].nbytes for name, n in rows.items() if name in columns)
+    wanted = [
+        (column, rows.get("node", {}).get(name, 0))
+        for frame in graph._node_frames
+        for name, column in frame._columns.items()
+    ]
+    return sum(max(k, 0) * column.data[:1].nbytes for column, k in wanted)

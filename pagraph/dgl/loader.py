@@ -21,6 +21,8 @@ from .arguments import (
     gpu_cache_budget,
     integer,
     make_order,
+    process_ranks,
+    recreated,
     tensor_indices,
 )
 from .engine import Engine
@@ -51,10 +53,11 @@ class DataLoader(_DGLDataLoader):
         indices: Seeds: a tensor, a sequence, a mapping from type, or a dataset whose items are whole batches.
         graph_sampler: A DGL sampler, or anything with ``sample(graph, indices)``.
         device: Where batches are delivered. Default: the graph's device.
-        use_ddp: Hand each process of ``torch.distributed`` its own, equally long part of the indices.
-        ddp_seed: Accepted; ignored, as by DGL.
+        use_ddp: Hand each process of ``torch.distributed`` its own, equally long part of the indices: a slice of them,
+            or with ``shuffle`` of one order that all processes draw alike for every epoch.
+        ddp_seed: That order's seed where there is no ``seed``. (DGL ignores it.)
         batch_size: Seeds a batch.
-        drop_last: Leave out an incomplete last batch.
+        drop_last: Leave out an incomplete last batch, and indices that do not divide by the number of processes.
         shuffle: New order every epoch; from ``seed``, else from NumPy's global generator, as DGL does it.
         use_prefetch_thread: Accepted and checked as by DGL; ``prefetch`` decides.
         use_alternate_streams: Accepted.
@@ -107,42 +110,32 @@ class DataLoader(_DGLDataLoader):
         **kwargs: Any,
     ) -> None:
         given = {name: value for name, value in locals().items() if name not in ("self", "kwargs", "__class__")}
-        self._arguments = given | kwargs  # for pickling
+        if isinstance(kwargs.get("collate_fn"), CollateWrapper):
+            batch_size, drop_last = recreated(kwargs)
+            given.update(batch_size=batch_size, drop_last=drop_last)
         check_keywords(kwargs)
-        prefetch = integer("prefetch", prefetch)
         kwargs["num_workers"] = integer("num_workers", kwargs.get("num_workers", 0))
+        self._arguments = given | kwargs  # for pickling
         if isinstance(graph, dgl.distributed.DistGraph):
             raise TypeError("graph must not be a DistGraph; use dgl.dataloading.DistNodeDataLoader for those")
         self.graph, self.indices, self.graph_sampler = graph, indices, graph_sampler
-        self.use_ddp, self.ddp_seed, self.use_uva = use_ddp, ddp_seed, use_uva
+        self.use_ddp, self.ddp_seed, self.use_uva, self.gpu_cache = use_ddp, ddp_seed, use_uva, gpu_cache
         self.shuffle, self.drop_last, self.cpu_affinity_enabled = shuffle, drop_last, False
-        self.device = batch_device(device, graph, use_uva)
+        self.cache, self.cache_policy, self.seed = cache, cache_policy, seed
+        self.prefetch, self.device = integer("prefetch", prefetch), batch_device(device, graph, use_uva)
         self.other_storages: dict[str, Any] = {}
         ids = tensor_indices(indices)
-        asked = {"use_prefetch_thread": use_prefetch_thread, "use_alternate_streams": use_alternate_streams}
-        flags = check_devices(
-            graph,
-            ids,
-            self.device,
-            use_uva=use_uva,
-            num_workers=kwargs["num_workers"],
-            flags=asked | {"pin_prefetcher": pin_prefetcher},
-        )
+        flags = {name: given[name] for name in ("use_prefetch_thread", "use_alternate_streams", "pin_prefetcher")}
+        flags = check_devices(graph, ids, self.device, use_uva=use_uva, num_workers=kwargs["num_workers"], flags=flags)
         for name, value in flags.items():
             setattr(self, name, value)
+        ranks, generator = process_ranks(ddp_seed) if use_ddp else None, kwargs.get("generator")
         order = make_order(
-            ids,
-            batch_size,
-            shuffle=shuffle,
-            drop_last=drop_last,
-            use_ddp=use_ddp,
-            seed=seed,
-            generator=kwargs.get("generator"),
+            ids, batch_size, shuffle=shuffle, drop_last=drop_last, seed=seed, generator=generator, ranks=ranks
         )
         native_sampler(graph, graph_sampler)  # refuses bad fan-outs now, not with the first batch
         check_seeds(graph, ids, graph_sampler)
         budget = Budget.parse(cache if gpu_cache is None else gpu_cache_budget(graph, gpu_cache, self.device))
-        policy = resolve_policy(cache_policy)
         # torch's own constructor, not DGL's: it checks the keywords that mean the same to every loader.
         torch.utils.data.DataLoader.__init__(
             self,
@@ -152,9 +145,10 @@ class DataLoader(_DGLDataLoader):
             pin_memory=flags["pin_prefetcher"],
             **kwargs,
         )
-        self._engine = Engine(self, order, budget=budget, policy=policy, prefetch=prefetch)
+        self._engine = Engine(self, order, budget=budget, policy=resolve_policy(cache_policy), prefetch=self.prefetch)
 
     def __iter__(self) -> Iterator[Any]:
+        self._engine.worker_init_fn = self.worker_init_fn if self.num_workers else None  # may have been set since
         return self._engine.start()
 
     def __len__(self) -> int:
@@ -177,12 +171,33 @@ class DataLoader(_DGLDataLoader):
         """Forget cached rows: for changes nobody can see (writes through NumPy views, by other processes)."""
         self._engine.columns.invalidate()
 
+    def set_epoch(self, epoch: int) -> None:
+        """Make the next pass epoch number ``epoch`` (from 0); the passes after it count on from there.
+
+        What ``DistributedSampler.set_epoch`` is to torch's loader, with and without ``use_ddp``. Passes are counted
+        anyway: it is needed to go on where another run stopped, to repeat an epoch, or where processes made different
+        numbers of passes.
+
+        With a ``seed``, order and sampling are those of that epoch, exactly. Without one, ``use_ddp`` takes the order
+        of the indices from (``ddp_seed``, epoch); all else comes from the global generators, whatever the number.
+
+        A place in the middle of this very epoch that ``load_state_dict`` has set stays; any other is given up.
+
+        Raises:
+            TypeError: ``epoch`` is not an integer.
+            ValueError: ``epoch`` is negative.
+        """
+        self._engine.epochs.set_epoch(epoch)
+
     def state_dict(self) -> dict[str, Any]:
         """Where the loader stands: pass it to ``load_state_dict`` to go on with the batch after the last one."""
         return self._engine.epochs.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from ``state_dict()``, of this loader or of one made with the same arguments."""
+        """Go on from ``state_dict()``, of this loader or of one made with the same arguments.
+
+        With ``use_ddp`` and a ``seed``, a state of one process serves all, if they are at the same batch.
+        """
         self._engine.epochs.load_state_dict(state)
 
     def check_worker_number_rationality(self) -> None:

@@ -7,6 +7,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, Generic, TypeVar
 
 from ..sampling.seeds import DatasetOrder, EpochPlan, SeedOrder, Ticket
@@ -171,12 +172,27 @@ class Epochs(Generic[T]):
             raise ValueError(
                 f"state['key'] must be the epoch's key in the middle of an epoch (batch {batch}), got None"
             )
-        self.order.restore(state["permutation"], begun=key is not None or epoch > 0)
+        self.order.restore(state["permutation"], begun=key is not None)
         self._next_epoch, self._position, self._resume, self._current = epoch, None, None, None
-        if self.order.seed is not None and (batch or key is not None):
-            self._resume = (self.order.replan(epoch), batch)
-        elif key is not None:
-            self._resume = (EpochPlan(epoch, key, self.order.permutation), batch)
+        if batch or key is not None:
+            self._resume = (self.order.replan(epoch, key), batch)
+
+    def set_epoch(self, epoch: int) -> None:
+        """The next ``iter()`` is epoch number ``epoch``, from its beginning; those after it count on from there.
+
+        Only a place inside this very epoch that ``load_state_dict`` has set stays: the loop that resumes may name its
+        epoch first.
+
+        Raises:
+            TypeError: ``epoch`` is not an integer.
+            ValueError: ``epoch`` is negative.
+        """
+        if isinstance(epoch, bool) or not isinstance(epoch, Integral):
+            raise TypeError(f"epoch must be an integer, got {epoch!r}")
+        if epoch < 0:
+            raise ValueError(f"epoch must be at least 0, got {epoch}")
+        if self._resume is None or self._resume[0].epoch != epoch:
+            self._next_epoch, self._position, self._resume, self._current = int(epoch), None, None, None
 
     def first_step(self) -> None:
         """Tell the steps, once, that the first batch has been computed with."""

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .keys import derive_key
+from .keys import batch_key, derive_key, epoch_key
+from .ranks import Ranks
 
 __all__ = ["DatasetOrder", "EpochPlan", "SeedOrder", "Ticket"]
 
@@ -29,7 +30,10 @@ class Ticket:
 
 @dataclass(frozen=True, eq=False)
 class EpochPlan:
-    """All that decides an epoch: its number, its random key, and the order of the seeds (None: as given)."""
+    """All that decides an epoch: its number, its random key, and the order of (a rank's) seeds (None: as given).
+
+    The key knows no rank: a plan saved by one rank gives each its own batches.
+    """
 
     epoch: int
     key: int
@@ -42,15 +46,17 @@ class SeedOrder:
     With a ``seed``, epoch ``e`` is a pure function of (seed, e). Without one, it behaves as DGL does: the order comes
     from NumPy's global generator and permutes the permutation before; the sampling key comes from torch's.
 
+    Between ``ranks``, each epoch's order is one order of all seeds, the same on every rank, of which each takes its
+    slice: a function of (seed, e), or without a seed of (``ranks.seed``, e). Sampling keys differ between ranks.
+
     Args:
         seeds: Ids, shape ``(n,)``, or a mapping from type to ids, concatenated in the mapping's order.
         batch_size: Seeds a batch, over all types together.
         shuffle: Draw a new order for every epoch.
-        drop_last: Leave out an incomplete last batch.
+        drop_last: Leave out an incomplete last batch, and what does not divide by the number of ranks.
         seed: Makes order and sampling reproducible.
         generator: torch generator for the sampling key when there is no ``seed``.
-        rank: This process's part of the seeds, with ``world_size``: a contiguous slice, equally long on every rank.
-        world_size: Number of processes that share the seeds.
+        ranks: The processes that share the seeds. Default: this one has them all.
 
     Raises:
         TypeError: ``batch_size`` or ``seed`` is not an integer.
@@ -66,17 +72,17 @@ class SeedOrder:
         drop_last: bool = False,
         seed: int | None = None,
         generator: torch.Generator | None = None,
-        rank: int = 0,
-        world_size: int = 1,
+        ranks: Ranks | None = None,
     ) -> None:
         self.batch_size = check_batch_size(batch_size)
-        self.seed = _check_seed(seed)
-        self.shuffle = shuffle
-        self.drop_last = drop_last
+        self.seed = check_seed("seed", seed)
+        self.shuffle = bool(shuffle)
+        self.drop_last = bool(drop_last)
         self._generator = generator
         self._keys = list(seeds) if isinstance(seeds, Mapping) else None
         self._ids, self._types = _concatenate(seeds)
-        self._part = _rank_slice(len(self._ids), rank, world_size, drop_last)
+        self._ranks = ranks or Ranks(0, 1)
+        self._shuffle_seed = ranks.seed if self.seed is None and ranks is not None else self.seed
         self._permutation: Tensor | None = None  # of the newest epoch without a seed; the next one permutes it
 
     @property
@@ -86,8 +92,8 @@ class SeedOrder:
 
     @property
     def num_seeds(self) -> int:
-        """Seeds an epoch hands out (on this rank)."""
-        return len(self._ids) if self._part is None else len(self._part)
+        """Seeds an epoch hands out on this rank, before ``drop_last`` cuts them into whole batches."""
+        return len(self._ids) if self._ranks.size == 1 else self._ranks.share(len(self._ids), self.drop_last)
 
     def __len__(self) -> int:
         whole, rest = divmod(self.num_seeds, self.batch_size)
@@ -95,12 +101,14 @@ class SeedOrder:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What two orders must have in common for a place in one to mean the same in the other."""
+        """What two orders must have in common for a place in one to mean the same in the other; of no rank."""
         return {
             "seed": self.seed,
-            "shuffle": bool(self.shuffle),
-            "num_seeds": self.num_seeds,
+            "shuffle": self.shuffle,
+            "num_seeds": len(self._ids),
             "batch_size": self.batch_size,
+            "world_size": self._ranks.size,
+            "shuffle_seed": self._shuffle_seed if self.shuffle else None,
         }
 
     @property
@@ -113,23 +121,26 @@ class SeedOrder:
         if self.seed is not None:
             return self.replan(epoch)
         key = int(torch.empty((), dtype=torch.int64).random_(generator=self._generator))
-        if self.shuffle:
+        if self._remembers:
             permutation = self.permutation
             self._permutation = torch.arange(self.num_seeds) if permutation is None else permutation
             np.random.shuffle(self._permutation.numpy())
-        return EpochPlan(epoch, key, self._permutation)
+        return self.replan(epoch, key)
 
-    def replan(self, epoch: int) -> EpochPlan:
-        """The plan of ``epoch`` from the ``seed`` alone: draws and changes nothing.
+    def replan(self, epoch: int, key: int | None = None) -> EpochPlan:
+        """The plan of ``epoch`` from its ``key``, or from the ``seed`` where there is one: draws and changes nothing.
 
         Raises:
-            ValueError: The order has no seed.
+            ValueError: There is neither.
         """
-        key = _epoch_key(self.seed, epoch)
+        key = epoch_key(self.seed, epoch, key)
         if not self.shuffle:
             return EpochPlan(epoch, key, None)
-        rng = np.random.Generator(np.random.Philox(key=_epoch_key(self.seed, epoch, 1)))
-        return EpochPlan(epoch, key, torch.from_numpy(rng.permutation(self.num_seeds)))
+        if self._shuffle_seed is None:
+            return EpochPlan(epoch, key, self._permutation)
+        rng = np.random.Generator(np.random.Philox(key=derive_key(self._shuffle_seed, epoch, 1)))
+        permutation = torch.from_numpy(rng.permutation(len(self._ids)))
+        return EpochPlan(epoch, key, permutation if self._ranks.size == 1 else permutation[self._rows(self.num_seeds)])
 
     def restore(self, permutation: Tensor | None, *, begun: bool) -> None:
         """Go on from a saved ``permutation``: the next shuffle permutes it.
@@ -141,13 +152,12 @@ class SeedOrder:
         Raises:
             ValueError: It is not a permutation of the seeds, or it is there (or not there) against the rule.
         """
-        remembers = bool(self.shuffle) and self.seed is None
         if permutation is None:
-            if remembers and begun:
+            if self._remembers and begun:
                 raise ValueError("the saved permutation must be there once an epoch without a seed has begun, got None")
             self._permutation = None
             return
-        if not remembers:
+        if not self._remembers:
             raise ValueError("the saved permutation must be None for an order with a seed or without shuffle")
         _check_permutation(permutation, self.num_seeds)
         self._permutation = permutation.clone()
@@ -156,10 +166,16 @@ class SeedOrder:
         """Batch ``index`` of a planned epoch; its seeds are a copy."""
         begin = index * self.batch_size
         stop = min(begin + self.batch_size, self.num_seeds)
-        rows = torch.arange(begin, stop) if plan.permutation is None else plan.permutation[begin:stop]
-        if self._part is not None:
-            rows = self._part[rows]
-        return Ticket(plan.epoch, index, derive_key(plan.key, index), self._gather(rows))
+        rows = self._rows(stop, begin) if plan.permutation is None else plan.permutation[begin:stop]
+        return Ticket(plan.epoch, index, batch_key(plan.key, index, self._ranks), self._gather(rows))
+
+    @property
+    def _remembers(self) -> bool:
+        """Each shuffle permutes the one before, as DGL's does."""
+        return self.shuffle and self._shuffle_seed is None
+
+    def _rows(self, stop: int, begin: int = 0) -> Tensor:
+        return self._ranks.rows(begin, stop, share=self.num_seeds, total=len(self._ids))
 
     def _gather(self, rows: Tensor) -> Seeds:
         ids = self._ids[rows.to(self._ids.device)]
@@ -177,14 +193,18 @@ class DatasetOrder:
         dataset: Map-style (``len`` and ``[i]``) or iterable.
         shuffle: Call the dataset's ``shuffle()`` before each epoch.
         seed: As in ``SeedOrder``, for the sampling key only.
+        ranks: Keep the sampling keys of several processes apart. Which batches are whose is the dataset's business.
     """
 
-    def __init__(self, dataset: Any, *, shuffle: bool = False, seed: int | None = None) -> None:
+    def __init__(
+        self, dataset: Any, *, shuffle: bool = False, seed: int | None = None, ranks: Ranks | None = None
+    ) -> None:
         if shuffle and not callable(getattr(dataset, "shuffle", None)):
             raise AttributeError("shuffle=True needs an indices dataset with a shuffle() method, it has none")
         self.dataset = dataset
-        self.shuffle = shuffle
-        self.seed = _check_seed(seed)
+        self.shuffle = bool(shuffle)
+        self.seed = check_seed("seed", seed)
+        self._ranks = ranks or Ranks(0, 1)
 
     @property
     def ids(self) -> Tensor:
@@ -194,7 +214,8 @@ class DatasetOrder:
     @property
     def identity(self) -> dict[str, Any]:
         """As in ``SeedOrder``; the dataset alone knows its seeds."""
-        return {"seed": self.seed, "shuffle": bool(self.shuffle), "num_seeds": None, "batch_size": None}
+        ours = {"seed": self.seed, "shuffle": self.shuffle, "world_size": self._ranks.size}
+        return ours | {"num_seeds": None, "batch_size": None, "shuffle_seed": None}
 
     @property
     def permutation(self) -> None:
@@ -212,13 +233,13 @@ class DatasetOrder:
             return self.replan(epoch)
         return EpochPlan(epoch, int(torch.empty((), dtype=torch.int64).random_()), None)
 
-    def replan(self, epoch: int) -> EpochPlan:
-        """The plan of ``epoch`` from the ``seed`` alone; leaves the dataset as it is.
+    def replan(self, epoch: int, key: int | None = None) -> EpochPlan:
+        """The plan of ``epoch`` from its ``key``, or from the ``seed`` where there is one; the dataset stays as it is.
 
         Raises:
-            ValueError: The order has no seed.
+            ValueError: There is neither.
         """
-        return EpochPlan(epoch, _epoch_key(self.seed, epoch), None)
+        return EpochPlan(epoch, epoch_key(self.seed, epoch, key), None)
 
     def restore(self, permutation: Tensor | None, *, begun: bool) -> None:
         """Nothing to restore: the dataset keeps its own order.
@@ -231,7 +252,7 @@ class DatasetOrder:
 
     def ticket(self, plan: EpochPlan, index: int) -> Ticket:
         """Item ``index`` as a batch."""
-        return Ticket(plan.epoch, index, derive_key(plan.key, index), self.dataset[index])
+        return Ticket(plan.epoch, index, batch_key(plan.key, index, self._ranks), self.dataset[index])
 
 
 def check_batch_size(batch_size: Any) -> int:
@@ -245,20 +266,20 @@ def check_batch_size(batch_size: Any) -> int:
     return int(batch_size)
 
 
-def _check_seed(seed: Any) -> int | None:
+def check_seed(name: str, seed: Any) -> int | None:
+    """A seed as an int, or None.
+
+    Raises:
+        TypeError: It is not an integer.
+        ValueError: It is negative, or has more than 64 bits.
+    """
     if seed is None:
         return None
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
-        raise TypeError(f"seed must be an integer or None, got {seed!r}")
+        raise TypeError(f"{name} must be an integer or None, got {seed!r}")
     if not 0 <= seed < 2**64:
-        raise ValueError(f"seed must be in [0, 2**64), got {seed}")
+        raise ValueError(f"{name} must be in [0, 2**64), got {seed}")
     return int(seed)
-
-
-def _epoch_key(seed: int | None, *numbers: int) -> int:
-    if seed is None:
-        raise ValueError("seed must be set to plan an epoch again, got None")
-    return derive_key(seed, *numbers)
 
 
 def _check_permutation(permutation: Any, length: int) -> None:
@@ -284,12 +305,3 @@ def _concatenate(seeds: Tensor | Mapping[str, Tensor]) -> tuple[Tensor, Tensor |
         return torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64)
     types = [torch.full((len(ids),), t, dtype=torch.int64) for t, ids in enumerate(parts.values())]
     return torch.cat(list(parts.values())), torch.cat(types)
-
-
-def _rank_slice(length: int, rank: int, world_size: int, drop_last: bool) -> Tensor | None:
-    """Positions of this rank's seeds; a short last slice is filled up from the front of the whole list."""
-    if world_size == 1:
-        return None
-    each = length // world_size if drop_last else -(-length // world_size)
-    rows = torch.arange(rank * each, (rank + 1) * each)
-    return rows % length if length else rows
