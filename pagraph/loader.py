@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from .buffers import BufferPools
 from .cache.budget import Budget
-from .cache.policy import Policy, resolve_policy, share_key
+from .cache.policy import Policy, Ranked, resolve_policy, share_key
 from .cache.stats import CacheStats
 from .csc import check_range
 from .device import resolve_device
@@ -79,7 +79,7 @@ class Loader:
         drop_last: bool = False,
         device: str | torch.device = "cpu",
         cache: Any = "auto",
-        cache_policy: str | Callable[..., Tensor] = "degree",
+        cache_policy: str | Policy = "degree",
         num_workers: int = 0,
         prefetch: int = 2,
         seed: int | None = None,
@@ -202,7 +202,7 @@ class _Prepared:
     labels: dict[str, FieldRows | None]
 
 
-def _rank(policy: Policy, graph: Graph, seeds: Tensor, sampler: NeighborSampler, seed: int) -> Tensor:
+def _rank(policy: Policy, graph: Graph, seeds: Tensor, sampler: NeighborSampler, seed: int) -> Ranked:
     """All vertices by the policy, in the direction that is sampled."""
     sampled = graph if sampler.edge_dir == "in" else type(graph)(graph.adjacency(sampler.edge_dir))
     return policy(sampled, seeds, sampler, seed)

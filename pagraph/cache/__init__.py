@@ -1,9 +1,10 @@
 """The static cache: which vertices (policy), how many (budget), where (store), what it served (stats)."""
 
 from .budget import Budget, rows_that_fit
+from .division import Demand, divide
 from .memory import auto_budget
 from .plan import CachePlan, FieldPlan
-from .policy import POLICIES, Policy, check_ranking, degree, resolve_policy
+from .policy import POLICIES, Policy, Ranking, check_ranking, check_rankings, degree, resolve_policy
 from .stats import CacheStats, FieldStats, ReadCounters
 from .store import FeatureCache
 
@@ -12,14 +13,18 @@ __all__ = [
     "Budget",
     "CachePlan",
     "CacheStats",
+    "Demand",
     "FeatureCache",
     "FieldPlan",
     "FieldStats",
     "Policy",
+    "Ranking",
     "ReadCounters",
     "auto_budget",
     "check_ranking",
+    "check_rankings",
     "degree",
+    "divide",
     "resolve_policy",
     "rows_that_fit",
 ]

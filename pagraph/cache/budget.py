@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 
@@ -27,8 +27,8 @@ class Budget:
     """What a cache may take: bytes, a share of all rows, or what turns out to be free ("auto").
 
     Attributes:
-        limit: Bytes, with the index table; None unless given in bytes.
-        share: Of the bytes of all rows, the index table on top; None unless given as a share.
+        limit: Bytes, with the index tables; None unless given in bytes.
+        share: Of the bytes of all rows, the index tables on top; None unless given as a share.
 
     Example:
         >>> Budget.parse("2GiB")
@@ -93,12 +93,16 @@ class Budget:
         """Whether the size is decided when the memory of a training step is known."""
         return self.limit is None and self.share is None
 
-    def nbytes(self, row_bytes: Sequence[int], num_nodes: int, *, free: Callable[[], int]) -> int:
-        """The budget in bytes, with the index table.
+    @property
+    def pays_tables(self) -> bool:
+        """Whether the index tables are paid from it; they come on top of a share of the rows."""
+        return self.share is None
+
+    def nbytes(self, types: Iterable[tuple[int, int]], *, free: Callable[[], int]) -> int:
+        """The budget in bytes.
 
         Args:
-            row_bytes: Bytes of one row of each field.
-            num_nodes: Number of vertices.
+            types: For each vertex type the bytes of one vertex's rows of all fields, and the number of vertices.
             free: Bytes that "auto" may take; only asked then.
         """
         if self.limit is not None:
@@ -106,8 +110,7 @@ class Budget:
         if self.share is None:
             return max(0, free())
         # The small addition keeps 0.29 of 100 rows from becoming 28.
-        rows = math.floor(self.share * num_nodes + 1e-6)
-        return rows * sum(row_bytes) + SLOT_BYTES * num_nodes
+        return sum(math.floor(self.share * n + 1e-6) * width for width, n in types)
 
     def __repr__(self) -> str:
         if self.is_auto:

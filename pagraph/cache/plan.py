@@ -32,14 +32,15 @@ class FieldPlan:
 
 @dataclass(frozen=True)
 class CachePlan:
-    """What a cache holds.
+    """What a cache holds of the vertices of one type.
 
     Attributes:
         device: Where the rows are.
         num_nodes: Number of vertices.
-        budget_bytes: What it could take.
+        budget_bytes: What it could take, together with those of the other types.
         table_bytes: Bytes of the table from vertex to place.
         fields: One part per cached field.
+        node_type: The vertex type; None where there is only one.
     """
 
     device: torch.device
@@ -47,6 +48,7 @@ class CachePlan:
     budget_bytes: int
     table_bytes: int
     fields: tuple[FieldPlan, ...]
+    node_type: str | None = None
 
     def __iter__(self) -> Iterator[FieldPlan]:
         return iter(self.fields)
@@ -63,8 +65,9 @@ class CachePlan:
 
     def __repr__(self) -> str:
         parts = "; ".join(map(repr, self.fields)) or "no field"
+        vertices = "vertices" if self.node_type is None else f"{self.node_type!r} vertices"
         return (
-            f"CachePlan({self.rows} of {self.num_nodes} vertices on {self.device}, "
+            f"CachePlan({self.rows} of {self.num_nodes} {vertices} on {self.device}, "
             f"{_size(self.nbytes)} of {_size(self.budget_bytes)}; {parts})"
         )
 

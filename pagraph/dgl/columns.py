@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,8 @@ import torch
 from torch import Tensor
 
 from ..cache.budget import Budget
-from ..cache.stats import CacheStats
+from ..cache.policy import Ranked
+from ..cache.stats import CacheStats, FieldStats
 from ..features.fields import FieldSet
 from .graphbolt import import_dgl
 
@@ -45,16 +45,29 @@ class ColumnRows:
         return self.tensor
 
 
+@dataclass(frozen=True)
+class _Key:
+    """A column of the graph; reads as it is called in the statistics, which may be the same for two columns."""
+
+    kind: str
+    type: Any
+    name: str
+    label: str
+
+    def __repr__(self) -> str:
+        return repr(self.label)
+
+
 class Columns:
     """Reads rows of any vertex or edge column of a DGL graph onto a device.
 
-    Each vertex or edge type has a field set of its own; the static cache serves the vertices of graphs with one type.
+    One static cache serves the vertices of all types; columns of edges are not cached.
 
     Args:
         graph: A DGL graph, or anything with ``get_node_storage`` and ``get_edge_storage``.
         device: Where rows are delivered.
         budget: Bytes the cache may take, or None for no cache.
-        rank: Ranks all vertices, most valuable first; called once, when a cache is filled.
+        rank: Ranks the vertices of all types, most valuable first; called when the cache is filled.
         pool_of: Recycled memory for a column, by its key.
         share: See ``FieldSet``.
     """
@@ -65,18 +78,21 @@ class Columns:
         device: torch.device,
         *,
         budget: Budget | None,
-        rank: Callable[[], Tensor],
-        pool_of: Callable[[str], BufferPool],
+        rank: Callable[[], Ranked],
+        pool_of: Callable[[Hashable], BufferPool],
         share: Hashable = None,
     ) -> None:
         self._graph = graph
         self._device = device
-        self._budget = budget
-        self._rank = rank
-        self._pool_of = pool_of
-        self._share = share
-        self._sets: dict[tuple[str, Any], FieldSet] = {}
-        self._lock = threading.Lock()
+        self._fields = FieldSet(
+            {},
+            device=device,
+            budget=budget,
+            rank=rank,
+            pool_of=pool_of,
+            num_nodes=_vertex_counts(graph),
+            share=share,
+        )
 
     def read_ahead(self, kind: str, name: str, type_: Any, ids: Tensor) -> ColumnRows:
         """Rows of column ``name`` ("node" or "edge", of one type) at ``ids``, for any thread.
@@ -96,62 +112,60 @@ class Columns:
         storage = _storage(self._graph, kind, name, type_)
         if not isinstance(storage, Column):
             return awaited(storage.fetch(ids, self._device, False)), None
-        fields = self._set_of(kind, type_, name)
-        key = _key(kind, name, type_, self._graph)
-        rows = fields.read(key, ids)
-        return rows.tensor, partial(fields.is_current, key, rows)
+        key = self._add(kind, name, type_)
+        rows = self._fields.read(key, ids)
+        return rows.tensor, partial(self._fields.is_current, key, rows)
 
-    def declare(self, names: list[tuple[str, str]]) -> None:
-        """Say which vertex columns will be read, (type, name), so that one cache is planned for all of them."""
-        for ntype, name in names:
-            if name in self._graph._node_frames[self._graph.get_ntype_id(ntype)]._columns:
-                self._set_of("node", ntype, name)
+    def declare(self, names: Iterable[tuple[str, str]]) -> None:
+        """Say which vertex columns will be read, as (vertex type, name), so that one cache is planned for all of them.
+
+        A type that lacks a column is skipped.
+        """
+        for type_, name in names:
+            if name in self._graph._node_frames[self._graph.get_ntype_id(type_)]._columns:
+                self._add("node", name, type_)
 
     def prepare(self) -> None:
-        """Fill the caches whose budget is fixed."""
-        for fields in list(self._sets.values()):
-            fields.prepare()
+        """Fill the cache if its budget is fixed."""
+        self._fields.prepare()
 
     def after_first_step(self) -> None:
-        """Size and fill the caches whose budget is "auto"."""
-        for fields in list(self._sets.values()):
-            fields.after_first_step()
+        """Size and fill the cache if its budget is "auto"."""
+        self._fields.after_first_step()
 
     def invalidate(self) -> None:
         """Forget all cached values."""
-        for fields in list(self._sets.values()):
-            fields.invalidate()
+        self._fields.invalidate()
 
     def counters(self) -> CacheStats:
         """Rows and bytes by column."""
-        return CacheStats({k: f for fields in list(self._sets.values()) for k, f in fields.counters.fields.items()})
+        fields: dict[Hashable, FieldStats] = {}
+        for key, stats in self._fields.counters.fields.items():
+            label = key.label if isinstance(key, _Key) else key
+            fields[label] = fields.get(label, FieldStats()) + stats
+        return CacheStats(fields)
 
     @property
     def plans(self) -> list[CachePlan]:
-        """What is cached, for each vertex type that a cache serves."""
-        return [fields.plan for (kind, _), fields in list(self._sets.items()) if kind == "node"]
+        """What is cached of each vertex type."""
+        return [
+            replace(plan, fields=tuple(replace(part, key=getattr(part.key, "label", part.key)) for part in plan))
+            for plan in self._fields.plans
+        ]
 
-    def _set_of(self, kind: str, type_: Any, name: str) -> FieldSet:
-        """The field set of a type, which knows column ``name`` afterwards."""
-        with self._lock:
-            fields = self._sets.get((kind, type_))
-            if fields is None:
-                cached = kind == "node" and len(self._graph.ntypes) == len(self._graph.canonical_etypes) == 1
-                count = self._graph.num_nodes(type_) if kind == "node" else self._graph.num_edges(type_)
-                fields = FieldSet(
-                    {},
-                    device=self._device,
-                    budget=self._budget if cached else None,
-                    rank=self._rank,
-                    pool_of=self._pool_of,
-                    num_nodes=count,
-                    share=self._share,
-                )
-                self._sets[kind, type_] = fields
-            fields.add_source(
-                _key(kind, name, type_, self._graph), partial(_column_data, self._graph, kind, name, type_)
-            )
-            return fields
+    def _add(self, kind: str, name: str, type_: Any) -> _Key:
+        """The key of a column, which the field set knows afterwards."""
+        key = _Key(kind, type_, name, _label(kind, name, type_, self._graph))
+        source = partial(_column_data, self._graph, kind, name, type_)
+        self._fields.add_source(key, source, node_type=type_ if kind == "node" else None)
+        return key
+
+
+def _vertex_counts(graph: Any) -> dict[str, int]:
+    """Vertices of each type of a graph whose vertices can be ranked; a block has the same type at both ends."""
+    if not isinstance(graph, dgl.DGLGraph) or graph.is_block:
+        return {}
+    return {ntype: int(graph.num_nodes(ntype)) for ntype in graph.ntypes}
 
 
 def _storage(graph: Any, kind: str, name: str, type_: Any) -> Any:
@@ -165,7 +179,7 @@ def _column_data(graph: Any, kind: str, name: str, type_: Any) -> Tensor:
     return data
 
 
-def _key(kind: str, name: str, type_: Any, graph: Any) -> str:
+def _label(kind: str, name: str, type_: Any, graph: Any) -> str:
     """How a column is called in the statistics: ``feat``, ``user/feat``, ``edge:w``, ``edge:user-buys-item/w``."""
     if kind == "node":
         return name if len(graph.ntypes) == 1 else f"{type_}/{name}"

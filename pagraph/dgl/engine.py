@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from ..buffers import BufferPools
 from ..cache.budget import Budget
-from ..cache.policy import Policy, share_key
+from ..cache.policy import Policy, Ranked, share_key
 from ..pipeline import Epochs, LoaderStats, PipelineOptions, Steps
 from ..sampling.seeds import DatasetOrder, SeedOrder
 from .columns import Columns
@@ -70,7 +69,7 @@ class Engine:
             budget=budget,
             rank=partial(_rank, policy, self._graph, self._sampler, order),
             pool_of=self._pools,
-            share=share_key(policy, getattr(self._sampler, "edge_dir", "in")),
+            share=share_key(policy, _edge_dir(self._sampler)),
         )
         self.stats = LoaderStats(self.columns.counters)
         self.epochs: Epochs[Any] = Epochs(order, self._steps(), options=self._options(), stats=self.stats)
@@ -144,7 +143,13 @@ def _init_worker(worker_init_fn: Callable[[int], object], worker: int) -> None:
             torch.set_rng_state(state[2])
 
 
-def _rank(policy: Policy, graph: Any, sampler: Any, order: SeedOrder | DatasetOrder) -> Tensor:
-    """All vertices by the policy, in the direction that is sampled."""
-    core = core_graph(graph, getattr(sampler, "edge_dir", "in"))
+def _rank(policy: Policy, graph: Any, sampler: Any, order: SeedOrder | DatasetOrder) -> Ranked:
+    """The vertices of all types by the policy, in the direction that is sampled."""
+    core = core_graph(graph, _edge_dir(sampler))
     return policy(core, order.ids, native_sampler(graph, sampler), order.seed or 0)
+
+
+def _edge_dir(sampler: Any) -> str:
+    """Which neighbours a sampler draws; "in" where it does not say. An edge sampler has a sampler of nodes inside."""
+    direction = getattr(getattr(sampler, "sampler", sampler), "edge_dir", "in")
+    return "out" if direction == "out" else "in"

@@ -86,9 +86,11 @@ class SeedOrder:
         self._permutation: Tensor | None = None  # of the newest epoch without a seed; the next one permutes it
 
     @property
-    def ids(self) -> Tensor:
-        """All seeds, of all types and ranks."""
-        return self._ids
+    def ids(self) -> Tensor | dict[str, Tensor]:
+        """All seeds of all ranks, by type if they were given so."""
+        if self._keys is None or self._types is None:
+            return self._ids
+        return {key: self._ids[self._types == t] for t, key in enumerate(self._keys)}
 
     @property
     def num_seeds(self) -> int:

@@ -40,7 +40,7 @@ def never():
 def test_bytes(value, limit):
     budget = Budget.parse(value)
     assert budget == Budget(limit=limit) and not budget.is_auto
-    assert budget.nbytes([4], 10, free=never) == limit
+    assert budget.nbytes([(4, 10)], free=never) == limit
 
 
 @pytest.mark.parametrize(
@@ -70,8 +70,8 @@ def test_off(value):
 @pytest.mark.parametrize("value", ["auto", "AUTO", " auto "])
 def test_auto(value):
     assert Budget.parse(value).is_auto
-    assert Budget.parse(value).nbytes([4], 10, free=lambda: 123) == 123
-    assert Budget.parse(value).nbytes([4], 10, free=lambda: -5) == 0
+    assert Budget.parse(value).nbytes([(4, 10)], free=lambda: 123) == 123
+    assert Budget.parse(value).nbytes([(4, 10)], free=lambda: -5) == 0
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_wrong_types(value):
 def test_is_bytes_or_a_share():
     with pytest.raises(ValueError, match="a budget must be bytes or a share, got 5 and 0.5"):
         Budget(limit=5, share=0.5)
-    assert Budget(limit=0).nbytes([4], 3, free=never) == 0
+    assert Budget(limit=0).nbytes([(4, 3)], free=never) == 0
 
 
 def test_reprs():
@@ -168,13 +168,23 @@ def test_rows_fit_and_no_more_would(nbytes, row_bytes, num_nodes):
     st.integers(1, 10**8),
 )
 def test_a_share_gives_that_share_of_the_rows(share, row_bytes, num_nodes):
-    nbytes = Budget.parse(share).nbytes(row_bytes, num_nodes, free=never)
-    rows = rows_that_fit(nbytes, row_bytes, num_nodes)
+    nbytes = Budget.parse(share).nbytes([(sum(row_bytes), num_nodes)], free=never)
+    rows = rows_that_fit(nbytes, row_bytes, num_nodes, table=False)
     assert abs(rows - share * num_nodes) < 1.001
     assert rows <= num_nodes
 
 
 @pytest.mark.parametrize(("percent", "rows"), [(29, 29), (57, 57), (58, 58), (1, 1), (100, 100)])
 def test_percentages_do_not_lose_a_row_to_rounding(percent, rows):
-    nbytes = Budget.parse(f"{percent}%").nbytes([12], 100, free=never)
-    assert rows_that_fit(nbytes, [12], 100) == rows
+    nbytes = Budget.parse(f"{percent}%").nbytes([(12, 100)], free=never)
+    assert rows_that_fit(nbytes, [12], 100, table=False) == rows
+
+
+def test_one_budget_for_several_types():
+    types = [(12, 100), (100, 29), (5, 0)]
+    assert Budget.parse("10%").nbytes(types, free=never) == 10 * 12 + 2 * 100
+    assert Budget.parse("100%").nbytes(types, free=never) == 1200 + 2900
+    assert Budget.parse("1KiB").nbytes(types, free=never) == 1024
+    assert Budget.parse("auto").nbytes(types, free=lambda: 77) == 77
+    assert Budget.parse("10%").nbytes([], free=never) == 0
+    assert [Budget.parse(value).pays_tables for value in ("10%", "1KiB", "auto")] == [False, True, True]

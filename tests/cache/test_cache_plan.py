@@ -26,6 +26,11 @@ def test_an_empty_plan():
     assert repr(plan) == "CachePlan(0 of 100 vertices on cpu, 0 B of 0 B; no field)"
 
 
+def test_a_plan_of_one_of_several_types_names_it():
+    plan = CachePlan(CPU, 100, 6000, 400, (FieldPlan("user/feat", 1, 5, "disk"),), "user")
+    assert repr(plan).startswith("CachePlan(1 of 100 'user' vertices on cpu, 405 B of 5.859 KiB; 'user/feat': 1 rows")
+
+
 @pytest.mark.parametrize(
     ("nbytes", "text"),
     [(0, "0 B"), (1023, "1023 B"), (1024, "1 KiB"), (3 << 29, "1.5 GiB"), (5 << 40, "5 TiB"), (2**60, "1.049e+06 TiB")],

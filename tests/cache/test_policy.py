@@ -5,8 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pagraph.cache import POLICIES, check_ranking, degree, resolve_policy
-from pagraph.graph import Graph
+from pagraph.cache import POLICIES, Ranking, check_ranking, check_rankings, degree, resolve_policy
+from pagraph.graph import CSC, Graph
 from pagraph.sampling import NeighborSampler
 
 graphs = st.integers(1, 30).flatmap(
@@ -99,3 +99,67 @@ def test_right_rankings(dtype):
     ranking = check_ranking(torch.tensor([3, 0], dtype=dtype), 5)
     assert ranking.dtype == torch.int64 and ranking.tolist() == [3, 0]
     assert check_ranking(torch.empty(0, dtype=dtype), 0).tolist() == []
+
+
+def hetero(sizes, edges):
+    """A graph of two vertex types and four edge types; ``edges`` has one list of pairs for each."""
+    counts = dict(zip("ab", sizes, strict=True))
+    etypes = [("a", "to", "b"), ("b", "to", "a"), ("a", "to", "a"), ("a", "again", "b")]
+    csc = {}
+    for (src, relation, dst), pairs in zip(etypes, edges, strict=True):
+        pairs = [(u % counts[src], v % counts[dst]) for u, v in pairs if counts[src] and counts[dst]]
+        by_dst = [[u for u, v in pairs if v == w] for w in range(counts[dst])]
+        indptr = torch.tensor([0, *torch.tensor([len(us) for us in by_dst], dtype=torch.int64).cumsum(0).tolist()])
+        csc[src, relation, dst] = CSC(indptr, torch.tensor(sum(by_dst, []), dtype=torch.int64), counts[src])
+    return Graph(csc, counts)
+
+
+pairs = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), max_size=40)
+
+
+@settings(max_examples=50)
+@given(sizes=st.tuples(st.integers(0, 9), st.integers(0, 9)), edges=st.tuples(pairs, pairs, pairs, pairs))
+def test_degree_over_several_types_counts_all_edges_that_leave(sizes, edges):
+    graph = hetero(sizes, edges)
+    rankings = check_rankings(degree(graph, {}, None, 0), dict(zip("ab", sizes, strict=True)))
+    for ntype, size in zip("ab", sizes, strict=True):
+        leaving = [graph.csc_of(etype).indices.tolist() for etype in graph.edge_types if etype[0] == ntype]
+        counts = [sum(us.count(v) for us in leaving) for v in range(size)]
+        assert rankings[ntype].ids.tolist() == sorted(range(size), key=lambda v: (-counts[v], v))
+        assert rankings[ntype].scores.tolist() == sorted(counts, reverse=True)
+
+
+def test_rankings_of_all_types():
+    checked = check_rankings({"b": torch.tensor([1, 0], dtype=torch.int32)}, {"a": 3, "b": 2})
+    assert {t: r.ids.tolist() for t, r in checked.items()} == {"a": [], "b": [1, 0]}
+    assert list(checked) == ["a", "b"] and checked["b"].ids.dtype == torch.int64 and checked["b"].scores is None
+    ranking = Ranking(torch.tensor([2, 0]), torch.tensor([5, 5], dtype=torch.int32))
+    for ranked in (ranking, {"a": ranking}):
+        (only,) = check_rankings(ranked, {"a": 3}).values()
+        assert (only.ids.tolist(), only.scores.tolist(), only.scores.dtype) == ([2, 0], [5.0, 5.0], torch.float64)
+
+
+def scores(*values, **options):
+    return {"a": Ranking(torch.tensor([1, 0]), torch.tensor(values, **options))}
+
+
+@pytest.mark.parametrize(
+    ("ranked", "error", "text"),
+    [
+        (torch.tensor([0]), ValueError, r"mapping from vertex type to ids for the types \['a', 'b'\], got a Tensor"),
+        (Ranking(torch.tensor([0])), ValueError, "got a Ranking"),
+        ({"c": torch.tensor([0])}, ValueError, r"vertex types among \['a', 'b'\], got 'c'"),
+        ({"a": torch.tensor([2])}, ValueError, r"ids in \[0, 2\), got 2"),
+        ({"a": Ranking(torch.tensor([0.5]))}, TypeError, "int32 or int64 tensor, got torch.float32"),
+        ({"a": Ranking(torch.tensor([0]), [1.0])}, TypeError, "scores .* tensor of real numbers, got list"),
+        (scores(1j, 1j), TypeError, "real numbers, got torch.complex64"),
+        (scores(1), ValueError, r"shape \(2,\) as its ids, got \(1,\)"),
+        (scores(1.0, float("nan")), ValueError, "finite and at least 0, got nan"),
+        (scores(float("inf"), 1.0), ValueError, "finite and at least 0"),
+        (scores(1, -2), ValueError, "finite and at least 0, got -2.0"),
+        (scores(1, 2), ValueError, "must not increase"),
+    ],
+)
+def test_wrong_rankings_of_several_types(ranked, error, text):
+    with pytest.raises(error, match=text):
+        check_rankings(ranked, {"a": 2, "b": 3})
