@@ -10,6 +10,8 @@ import numpy as np
 
 from .block_sampler import BlockSampler, EdgeField
 from .uniform import UniformPicker
+from .weighted import WeightedPicker
+from .weights import edge_weights
 
 if TYPE_CHECKING:
     from ..graph import EdgeType, Graph
@@ -22,7 +24,7 @@ _MOST = 2**31 - 1
 
 @dataclass(frozen=True)
 class NeighborSampler(BlockSampler):
-    """Draws neighbours uniformly, hop by hop (GraphSAGE's sampling, as DGL's ``NeighborSampler`` does it).
+    """Draws neighbours hop by hop (GraphSAGE's sampling, as DGL's ``NeighborSampler`` does it), uniformly or by weight.
 
     Every known vertex is expanded again in each hop, as in DGL. The result depends on the graph, the seeds and the
     key alone, never on threads or on what was sampled before.
@@ -33,9 +35,11 @@ class NeighborSampler(BlockSampler):
         replace: Draw with replacement.
         edge_dir: "in" draws from in-edges; "out" from out-edges (the out-neighbours become the block's sources), for
             graphs with one vertex type.
+        prob: Name of an edge field: neighbours are drawn in proportion to it, those of weight 0 (or False) never. See
+            ``edge_weights`` for what it may hold. An edge type without the field is drawn from uniformly, as in DGL.
 
     Raises:
-        TypeError: A fan-out is not an integer.
+        TypeError: A fan-out is not an integer, or ``prob`` not a string.
         ValueError: No fan-out, one that is 0 or below -1, or an unknown direction.
 
     Example:
@@ -49,6 +53,7 @@ class NeighborSampler(BlockSampler):
     fanouts: Sequence[int | Mapping[EdgeType, int]]
     replace: bool = False
     edge_dir: str = "in"
+    prob: str | None = None
 
     def __post_init__(self) -> None:
         fanouts = tuple(self.fanouts)
@@ -56,6 +61,8 @@ class NeighborSampler(BlockSampler):
             raise ValueError("fanouts must have at least 1 entry, got none")
         if self.edge_dir not in ("in", "out"):
             raise ValueError(f"edge_dir must be 'in' or 'out', got {self.edge_dir!r}")
+        if self.prob is not None and not isinstance(self.prob, str):
+            raise TypeError(f"prob must be the name of an edge field, got {self.prob!r}")
         object.__setattr__(self, "fanouts", tuple(self._checked(fanout) for fanout in fanouts))
 
     def _checked(self, fanout: Any) -> int | dict[EdgeType, int]:
@@ -78,9 +85,20 @@ class NeighborSampler(BlockSampler):
         return fanout[edge_type] if isinstance(fanout, Mapping) else fanout
 
     def picker(self, graph: Graph, hop: int, edge_type: EdgeType, field: EdgeField) -> Picker | None:
-        """See :meth:`BlockSampler.picker`."""
+        """See :meth:`BlockSampler.picker`.
+
+        Raises:
+            TypeError: The field ``prob`` holds something else than numbers.
+            ValueError: It does not hold one finite number per edge, or a negative one.
+        """
         fanout = self.fanout(hop, edge_type)
-        return UniformPicker(fanout, self.replace) if fanout else None
+        if not fanout:
+            return None
+        values = None if self.prob is None else field(edge_type, self.prob)
+        if values is None:
+            return UniformPicker(fanout, self.replace)
+        csc = graph.adjacency(self.edge_dir, edge_type)
+        return WeightedPicker(fanout, self.replace, edge_weights(csc, values, name=f"edge field {self.prob!r}"))
 
 
 def check_fanout(fanout: Any, replace: bool, *, least: int = 1) -> int:

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
     from .hop import Hop, HopEdges
 
-__all__ = ["UniformPicker", "raise_bad_vertex"]
+    Array = npt.NDArray[Any]
+
+__all__ = ["UniformPicker", "measure_rows", "raise_bad_vertex"]
 
 
 @dataclass(frozen=True)
@@ -33,14 +35,8 @@ class UniformPicker:
         """See :class:`~pagraph.sampling.hop.Picker`."""
         from . import _cpu
 
-        csc, frontier, n = hop.csc, hop.frontier, len(hop.frontier)
-        starts, degrees = hop.scratch.array("starts", n, np.int64), hop.scratch.array("degrees", n, np.int64)
-        offsets = hop.scratch.array("offsets", n + 1, np.int64)
-        total = _cpu.measure(
-            csc.indptr.numpy(), csc.num_edges, frontier, self.fanout, self.replace, starts, degrees, offsets
-        )
-        if total < 0:
-            raise_bad_vertex(frontier, total)
+        frontier = hop.frontier
+        starts, degrees, offsets = measure_rows(hop, self.fanout, self.replace)
         edges = hop.edges(offsets)
         positions = edges.positions.numpy()
         if self.fanout == -1:
@@ -49,13 +45,30 @@ class UniformPicker:
             _cpu.pick_repeated(frontier, starts, degrees, offsets, hop.key, positions)
         else:
             # The set is a token where no vertex has to choose among so many.
-            many = self.fanout > _cpu.SCAN_LIMIT and n > 0 and int(degrees.max()) > self.fanout
+            many = self.fanout > _cpu.SCAN_LIMIT and len(frontier) > 0 and int(degrees.max()) > self.fanout
             seen = hop.scratch.hash_set(self.fanout if many else 1)
             _cpu.pick_distinct(frontier, starts, degrees, offsets, hop.key, seen, positions)
         return edges
 
 
-def raise_bad_vertex(frontier: npt.NDArray[Any], code: int) -> NoReturn:
+def measure_rows(hop: Hop, fanout: int, replace: bool) -> tuple[Array, Array, Array]:
+    """Where the row of each frontier vertex begins, its length, and the ``indptr`` of the picks, int64, in scratch.
+
+    Raises:
+        FormatError: The graph's ``indptr`` is damaged.
+    """
+    from . import _cpu
+
+    csc, n = hop.csc, len(hop.frontier)
+    starts, degrees = hop.scratch.array("starts", n, np.int64), hop.scratch.array("degrees", n, np.int64)
+    offsets = hop.scratch.array("offsets", n + 1, np.int64)
+    total = _cpu.measure(csc.indptr.numpy(), csc.num_edges, hop.frontier, fanout, replace, starts, degrees, offsets)
+    if total < 0:
+        raise_bad_vertex(hop.frontier, total)
+    return starts, degrees, offsets
+
+
+def raise_bad_vertex(frontier: Array, code: int) -> NoReturn:
     """Report what ``_cpu.measure`` found: code ``-1 - i`` means the frontier's vertex ``i``."""
     raise FormatError(
         f"the graph's indptr must be non-decreasing, it is not at vertex {int(frontier[-1 - code])}: damaged file?"

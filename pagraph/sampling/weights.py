@@ -1,0 +1,209 @@
+"""EdgeWeights: an edge field as the weights of a CSC's edges, checked, in order, and ready to draw from."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from ..csc import CSC, check_range
+from ..errors import FormatError
+from ..features.version import FieldVersion
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Array = npt.NDArray[Any]
+
+__all__ = ["EdgeWeights", "edge_weights"]
+
+_NARROW = (torch.float32, torch.float16, torch.bfloat16, torch.bool, torch.uint8, torch.int8, torch.int16)
+_WIDE = (torch.float64, torch.int32, torch.int64)
+_MOST_VERSIONS = 4
+# Keys are quotients of weights, running sums are sums of them: neither may leave the range of float64.
+_LEAST, _MOST = 1e-290, 1e290
+
+
+class EdgeWeights:
+    """The weights of a CSC's edges: a private copy, which later writes to the field do not reach.
+
+    Edges of weight 0 are set apart. Memory beyond the weights themselves: nothing where all positive weights are
+    equal (as in a mask), else 0.75 bytes an edge for the tables that draws use, made when first asked for; and with
+    zeros among the weights one position (4 or 8 bytes) for each positive one, and an ``indptr``.
+
+    Args:
+        csc: The edges; it is not kept.
+        weights: Shape ``(num_edges,)``, float32, float64 or bool, in CSC order, finite and not negative. It is changed.
+
+    Attributes:
+        num_edges: Edges of the CSC, those of weight 0 counted.
+        kept: The edges of positive weight, as a CSC whose ``indices`` are positions in the original one; None where all
+            are positive.
+        values: Shape ``(num_positive,)``, float32 or float64, in the order of the positions; None where all positive
+            weights are equal.
+    """
+
+    def __init__(self, csc: CSC, weights: Tensor) -> None:
+        self.num_edges = csc.num_edges
+        positive = int(torch.count_nonzero(weights))
+        self.kept = None if positive == csc.num_edges else _keep_positive(csc, weights, positive)
+        weights = weights if self.kept is None else weights[:positive]
+        equal = positive == 0 or weights.dtype == torch.bool or bool(weights.min() == weights.max())
+        # A clone, since a slice would keep the memory of what was cut off.
+        self.values = None if equal else weights if self.kept is None else weights.clone()
+        self._indptr = (csc if self.kept is None else self.kept).indptr
+        self._lock = threading.Lock()
+        self._tables: tuple[Array, Array] | None = None
+
+    @property
+    def num_positive(self) -> int:
+        """Edges of positive weight."""
+        return self.num_edges if self.kept is None else self.kept.num_edges
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held now."""
+        held = [self.values, *([] if self.kept is None else [self.kept.indptr, self.kept.indices])]
+        tables = sum(array.nbytes for array in self._tables or ())
+        return sum(tensor.nbytes for tensor in held if tensor is not None) + tables
+
+    def tables(self) -> tuple[Array, Array]:
+        """Running sums and guide of each row of ``values``, see ``_weights``; several threads may ask at once."""
+        with self._lock:
+            if self._tables is None:
+                self._tables = self._fill_tables()
+            return self._tables
+
+    def _fill_tables(self) -> tuple[Array, Array]:
+        from . import _weights
+
+        assert self.values is not None
+        chunks = len(self.values) // _weights.CHUNK
+        sums, guide = torch.zeros(chunks, dtype=torch.float64).numpy(), torch.zeros(chunks, dtype=torch.int32).numpy()
+        _weights.fill_tables(self._indptr.numpy(), self.values.numpy(), sums, guide)
+        return sums, guide
+
+    @cached_property
+    def in_order(self) -> Tensor:
+        """A weight for each edge in CSC order, zeros included, shape ``(num_edges,)``, float32 or float64.
+
+        Where all positive weights are equal they are 1. Made when first asked for, and kept.
+        """
+        positive = self.values if self.values is not None else torch.ones(self.num_positive)
+        if self.kept is None:
+            return positive
+        weights = torch.zeros(self.num_edges, dtype=positive.dtype)
+        weights[self.kept.indices.long()] = positive
+        return weights
+
+    def __repr__(self) -> str:
+        values = "equal" if self.values is None else str(self.values.dtype).removeprefix("torch.")
+        return f"EdgeWeights(num_edges={self.num_edges}, num_positive={self.num_positive}, values={values})"
+
+
+def _keep_positive(csc: CSC, weights: Tensor, count: int) -> CSC:
+    """Move the positive weights to the front, and tell where they were."""
+    from . import _weights
+
+    dtype = csc.indices.dtype
+    indptr, positions = torch.zeros(len(csc.indptr), dtype=dtype), torch.empty(count, dtype=dtype)
+    _weights.keep_positive(csc.indptr.numpy(), weights.numpy(), indptr.numpy(), positions.numpy())
+    return CSC(indptr, positions, csc.num_edges)
+
+
+class _Versions:
+    """The weights made for one CSC, the last one first."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: list[tuple[FieldVersion, EdgeWeights]] = []
+
+    def get(self, csc: CSC, values: Tensor, name: str) -> EdgeWeights:
+        """The weights of these values; whoever asks while they are being made waits for them."""
+        version = FieldVersion.of(values)
+        with self._lock:
+            # What was written over or has gone will not be asked for again.
+            self._known = [(known, weights) for known, weights in self._known if _may_return(known, version)]
+            for known, weights in self._known:
+                if known == version:
+                    return weights
+            weights = EdgeWeights(csc, _in_csc_order(csc, values, name))
+            self._known = [(version, weights), *self._known][:_MOST_VERSIONS]
+            return weights
+
+
+def _may_return(known: FieldVersion, now: FieldVersion) -> bool:
+    storage = known.storage()
+    if storage is None:
+        return False
+    return known == now or storage is not now.storage() or known.layout != now.layout
+
+
+_lock = threading.Lock()
+_versions: weakref.WeakKeyDictionary[CSC, _Versions] = weakref.WeakKeyDictionary()
+
+
+def edge_weights(csc: CSC, values: Tensor, *, name: str = "values") -> EdgeWeights:
+    """The weights of a CSC's edges, made once and kept as long as both the CSC and the field live.
+
+    Values that were written in place or replaced give new weights. Those of a tensor made in inference mode, whose
+    writes cannot be seen, are made anew at every call. Safe from any number of threads.
+
+    Args:
+        csc: The edges.
+        values: Shape ``(num_edges,)`` or ``(num_edges, 1)``, in the order of the edge ids: finite and not negative, on
+            the CPU; float16, bfloat16, float32, float64, bool or an integer dtype. Float64 weights above 0 are taken to
+            lie in [1e-290, 1e290].
+        name: What errors call the values.
+
+    Raises:
+        TypeError: The values have another dtype, or are not on the CPU.
+        ValueError: There is not one value per edge, or one is negative, infinite or NaN.
+        FormatError: The CSC's ``indptr`` is damaged.
+    """
+    _check(csc, values, name)
+    with _lock:
+        versions = _versions.setdefault(csc, _Versions())
+    return versions.get(csc, values, name)
+
+
+def _check(csc: CSC, values: Any, name: str) -> None:
+    if not isinstance(values, Tensor) or values.dtype not in (*_NARROW, *_WIDE):
+        got = values.dtype if isinstance(values, Tensor) else type(values).__name__
+        raise TypeError(f"{name} must be a tensor of floats, bools or integers, got {got}")
+    if values.device.type != "cpu":
+        raise TypeError(f"{name} must be on the CPU, got {values.device}")
+    if values.numel() != csc.num_edges or values.shape not in ((csc.num_edges,), (csc.num_edges, 1)):
+        raise ValueError(f"{name} must have one number per edge ({csc.num_edges}), got shape {tuple(values.shape)}")
+
+
+def _in_csc_order(csc: CSC, values: Tensor, name: str) -> Tensor:
+    """A copy of the values in CSC order, as bool, float32 or float64."""
+    from .. import _csc
+
+    if not _csc.is_sorted(csc.indptr.numpy()):
+        raise FormatError("the graph's indptr must be non-decreasing: damaged file?")
+    values = values.detach().reshape(-1)
+    if csc.edge_ids is not None:
+        check_range("edge_ids", csc.edge_ids, csc.num_edges)
+    # A copy even where nothing moves: the user may write to the field while a batch is being drawn.
+    weights = values.clone() if csc.edge_ids is None else values.index_select(0, csc.edge_ids)
+    if weights.dtype == torch.bool or len(weights) == 0:
+        return weights
+    weights = weights.to(torch.float32 if weights.dtype in _NARROW else torch.float64)
+    low, high = (float(bound) for bound in torch.aminmax(weights))
+    if not (low >= 0 and high < float("inf")):
+        raise ValueError(f"{name} must be finite and not negative, got {_wrong(weights)}")
+    if weights.dtype == torch.float64 and not (low >= _LEAST and high <= _MOST):
+        weights = torch.where(weights > 0, weights.clamp(_LEAST, _MOST), weights)
+    return weights.contiguous()
+
+
+def _wrong(weights: Tensor) -> float:
+    """The first weight that may not be."""
+    wrong = ~((weights >= 0) & (weights < float("inf")))
+    return float(weights[wrong][0])

@@ -1,0 +1,384 @@
+"""Weighted picks against their plain reference, exact probabilities, DGL's picks, and what they must not depend on."""
+
+import hashlib
+import itertools
+import threading
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from plain_weighted import sample as plain_sample
+from scipy import stats
+
+from pagraph import Graph, NeighborSampler
+from pagraph.datasets import rmat
+from pagraph.sampling import derive_key
+from pagraph.sampling.excluded import ExcludedEdges
+
+EDGE = ("_N", "_E", "_N")
+
+
+@pytest.fixture(scope="module")
+def dgl():
+    pytest.importorskip("pagraph.dgl")  # it makes any DGL importable
+    return pytest.importorskip("dgl")
+
+
+def graph_of(degrees, weights, order=None):
+    """Vertex ``v`` has ``degrees[v]`` in-edges; ``weights`` in CSC order; edge ids are permuted by ``order``."""
+    degrees, weights = np.asarray(degrees), np.asarray(weights)
+    n, m = len(degrees), int(np.sum(degrees))
+    dst = np.repeat(np.arange(n), degrees)
+    order = np.arange(m) if order is None else order
+    src = np.arange(m) % n  # self-loops and parallel edges among them
+    return Graph.from_coo(src[order], dst[order], n, edata={"w": weights[order]})
+
+
+def rows_of(block):
+    """Positions drawn for each vertex."""
+    ends = block.indptr.tolist()
+    positions = block.positions.tolist()
+    return [positions[a:b] for a, b in itertools.pairwise(ends)]
+
+
+def in_csc_order(graph):
+    """The weights in CSC order, as Python floats."""
+    csc = graph.csc
+    values = graph.edata["w"] if csc.edge_ids is None else graph.edata["w"][csc.edge_ids.long()]
+    return values.double().tolist()
+
+
+WEIGHTS = st.sampled_from([0.0, 0.0, 1.0, 1.0, 2.0, 0.3, 7.5, 1e-30, 1e30, 1e-3, 1e3])
+
+
+@st.composite
+def weighted_graphs(draw):
+    """Rows of none, few, and many edges, with zeros and huge ratios among the weights, edge ids in any order."""
+    degrees = draw(st.lists(st.sampled_from([0, 1, 3, 9, 15, 16, 31, 33, 47, 70, 130, 200]), min_size=1, max_size=6))
+    total = sum(degrees)
+    few = draw(st.lists(WEIGHTS, min_size=1, max_size=12))
+    spread = draw(st.booleans())
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    weights = rng.choice(few, total) * (rng.random(total) + 0.5 if spread else 1.0)
+    order = rng.permutation(total) if draw(st.booleans()) else np.arange(total)
+    return graph_of(degrees, weights.astype(draw(st.sampled_from([np.float32, np.float64]))), order)
+
+
+@settings(max_examples=200)
+@given(
+    graph=weighted_graphs(),
+    fanout=st.sampled_from([-1, 1, 2, 5, 10, 16, 40, 64, 65, 150]),
+    replace=st.booleans(),
+    key=st.integers(0, 2**64 - 1),
+)
+def test_equals_the_plain_reference(graph, fanout, replace, key):
+    weights = in_csc_order(graph)
+    seeds = list(range(graph.num_nodes))
+    block = NeighborSampler([fanout], replace=replace, prob="w").sample(graph, torch.tensor(seeds), key).blocks[0]
+    expected = plain_sample(graph.csc.indptr.tolist(), weights, seeds, fanout, derive_key(key, 0), replace)
+    drawn = rows_of(block)
+    assert [len(row) for row in drawn] == [len(row) for row in expected]
+    assert all(weights[p] > 0 for row in drawn for p in row)
+    if len({w for w in weights if w > 0}) <= 1:
+        return  # equal weights are drawn uniformly, by other means
+    for got, want in zip(drawn, expected, strict=True):
+        assert got == want if replace or fanout == -1 or len(want) < fanout else sorted(got) == sorted(want)
+
+
+@pytest.mark.parametrize("fanout", [1, 15, 16, 17, 31, 32, 33, 34, 64, 65, 66])
+@pytest.mark.parametrize("degree", [32, 33, 64, 129, 131])
+def test_the_borders_between_the_methods(degree, fanout):
+    weights = np.random.default_rng(degree).random(17 + 4 * degree).astype(np.float32)
+    weights[20:40] *= 1e6  # most draws come again
+    graph = graph_of([17, degree, degree, degree, degree], weights)
+    block = NeighborSampler([fanout], prob="w").sample(graph, torch.arange(5), 3).blocks[0]
+    expected = plain_sample(
+        graph.csc.indptr.tolist(), weights.astype(float).tolist(), range(5), fanout, derive_key(3, 0)
+    )
+    assert [sorted(row) for row in rows_of(block)] == [sorted(row) for row in expected]
+
+
+def test_one_weight_of_nearly_everything():
+    """Draws would never end; every other edge must still be as likely as it should be."""
+    copies, degree = 4000, 40
+    weights = np.full(degree, 1e-30)
+    weights[7], weights[8] = 1e30, 3e-30
+    graph = graph_of([degree] * copies, np.tile(weights, copies))
+    block = NeighborSampler([2], prob="w").sample(graph, torch.arange(copies), 1).blocks[0]
+    drawn = np.sort(np.array(rows_of(block)) % degree, axis=1)
+    assert np.all((drawn == 7).sum(axis=1) == 1)
+    other = drawn[drawn != 7]
+    counts = np.bincount(other, minlength=degree)
+    keep = np.arange(degree) != 7
+    assert stats.chisquare(counts[keep], copies * weights[keep] / weights[keep].sum()).pvalue > 1e-4
+
+
+def successive(weights, k):
+    """The probability of every set of ``k`` edges under successive sampling, by enumeration."""
+    total, chances = sum(weights), {}
+    for order in itertools.permutations(range(len(weights)), k):
+        left, chance = total, 1.0
+        for e in order:
+            chance *= weights[e] / left
+            left -= weights[e]
+        picked = tuple(sorted(order))
+        chances[picked] = chances.get(picked, 0.0) + chance
+    return chances
+
+
+def sets_drawn(weights, k, copies, key, dtype=np.float32):
+    """How often each set was drawn by ``copies`` vertices with the same weights."""
+    degree = len(weights)
+    graph = graph_of([degree] * copies, np.tile(np.asarray(weights, dtype=dtype), copies))
+    block = NeighborSampler([k], prob="w").sample(graph, torch.arange(copies), key).blocks[0]
+    rows = np.sort(block.positions.numpy().reshape(copies, k) % degree, axis=1)
+    picked, counts = np.unique(rows, axis=0, return_counts=True)
+    return {tuple(row): int(count) for row, count in zip(picked.tolist(), counts, strict=True)}
+
+
+LONG = np.array([0.1 + (e * 7 % 41) ** 2 / 100 for e in range(40)])
+
+
+@pytest.mark.parametrize(
+    ("weights", "k"),
+    [
+        ([1, 2, 3], 1),
+        ([1, 2, 3, 4], 2),
+        ([0.1, 5, 1, 1, 20, 0.5], 3),
+        ([1, 1, 1, 1, 1, 1.000001], 3),
+        ([1, 10, 100, 1000, 10000], 4),
+        (LONG, 1),
+        (LONG, 2),
+    ],
+)
+def test_every_set_is_as_likely_as_in_successive_sampling(weights, k):
+    copies = 60_000
+    chances = successive(list(map(float, weights)), k)
+    counts = sets_drawn(weights, k, copies, key=len(weights) + k)
+    assert set(counts) <= set(chances)
+    expected = np.array([copies * chance for chance in chances.values()])
+    observed = np.array([counts.get(picked, 0) for picked in chances])
+    rare = expected < 5
+    if rare.any():
+        expected = np.append(expected[~rare], expected[rare].sum())
+        observed = np.append(observed[~rare], observed[rare].sum())
+    assert 1e-4 < stats.chisquare(observed, expected * observed.sum() / expected.sum()).pvalue < 1 - 1e-4
+
+
+def same_rates(ours, theirs, rounds):
+    """The largest difference of two rates of inclusion, in standard deviations."""
+    rate = (ours + theirs) / (2 * rounds)
+    deviation = np.sqrt(np.maximum(rate * (1 - rate) * 2 / rounds, 1e-12))
+    return np.max(np.abs(ours - theirs) / rounds / deviation)
+
+
+def inclusions(rows, degree):
+    """How often each edge, and each pair among the first 12, was picked; ``rows`` of shape (rounds, k)."""
+    picked = np.zeros((len(rows), degree), dtype=bool)
+    picked[np.arange(len(rows))[:, None], rows] = True
+    first = picked[:, :12].astype(np.int64)
+    pairs = (first.T @ first)[np.triu_indices(12, 1)]
+    return picked.sum(axis=0), pairs
+
+
+@pytest.mark.parametrize(
+    ("degree", "fanout", "power"), [(300, 10, 1.0), (300, 10, 4.0), (100, 48, 1.0), (90, 60, 2.0), (500, 64, 8.0)]
+)
+def test_picks_of_long_rows_are_distributed_as_dgls(dgl, degree, fanout, power):
+    rounds = 3000
+    rng = np.random.default_rng(degree)
+    weights = np.sort(rng.random(degree))[::-1].copy() ** power
+    graph = graph_of([degree] * rounds, np.tile(weights, rounds).astype(np.float32))
+    block = NeighborSampler([fanout], prob="w").sample(graph, torch.arange(rounds), 5).blocks[0]
+    ours = inclusions(block.positions.numpy().reshape(rounds, fanout) % degree, degree)
+    theirs = dgl.graph((torch.arange(degree) + 1, torch.zeros(degree, dtype=torch.int64)))
+    theirs.edata["w"] = torch.from_numpy(weights.astype(np.float32))
+    dgl.seed(1)
+    picked = [
+        theirs.sample_neighbors(torch.zeros(1, dtype=torch.int64), fanout, prob="w").edata[dgl.EID].numpy()
+        for _ in range(rounds)
+    ]
+    expected = inclusions(np.array(picked), degree)
+    # The largest of so many normal numbers is above 5 once in 3000 runs; keys and seeds are fixed.
+    assert same_rates(ours[0], expected[0], rounds) < 5
+    assert same_rates(ours[1], expected[1], rounds) < 5
+
+
+@pytest.mark.parametrize("degree", [5, 20, 40, 300])
+def test_draws_with_replacement_are_in_proportion(degree):
+    copies, fanout = 300, 100
+    weights = np.random.default_rng(degree).random(degree) + 0.01
+    weights[degree // 2] = 0
+    graph = graph_of([degree] * copies, np.tile(weights, copies))
+    block = NeighborSampler([fanout], replace=True, prob="w").sample(graph, torch.arange(copies), 9).blocks[0]
+    counts = np.bincount(block.positions.numpy() % degree, minlength=degree)
+    positive = weights > 0
+    assert counts.sum() == copies * fanout and counts[degree // 2] == 0
+    expected = (weights / weights.sum() * copies * fanout)[positive]
+    assert 1e-4 < stats.chisquare(counts[positive], expected).pvalue < 1 - 1e-4
+    # Draws of one vertex do not hang together either.
+    rows = np.sort((block.positions.numpy() % degree).reshape(copies, fanout)[:, :2], axis=1)
+    share = weights / weights.sum()
+    same = (rows[:, 0] == rows[:, 1]).sum()
+    assert stats.binomtest(int(same), copies, float((share**2).sum())).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("replace", [False, True])
+@pytest.mark.parametrize("value", [1.0, 0.3, True, 5])
+def test_equal_weights_give_uniform_picks(value, replace):
+    graph = rmat(8, edge_factor=8, seed=2)
+    graph.set_field("w", torch.full((graph.num_edges,), value), edge_type=EDGE)
+    weighted = NeighborSampler([5, 3], replace=replace, prob="w").sample(graph, torch.arange(20), 4)
+    uniform = NeighborSampler([5, 3], replace=replace).sample(graph, torch.arange(20), 4)
+    for ours, plain in zip(weighted.blocks, uniform.blocks, strict=True):
+        assert torch.equal(ours.positions, plain.positions)
+
+
+def test_nearly_equal_weights_give_uniform_picks():
+    counts = np.zeros(40)
+    for picked, count in sets_drawn(1 + 1e-6 * np.arange(40), 5, 20_000, key=8).items():
+        counts[list(picked)] += count
+    statistic = ((counts - 2500) ** 2 / 2500).sum() * 39 / 35
+    assert 1e-4 < stats.chi2.sf(statistic, 39) < 1 - 1e-4
+
+
+@pytest.mark.parametrize("degree", [12, 100])
+def test_a_mask_leaves_uniform_picks_of_the_rest(degree):
+    copies, fanout = 4000, 3
+    mask = np.arange(degree) % 3 != 0
+    graph = graph_of([degree] * copies, np.tile(mask, copies))
+    block = NeighborSampler([fanout], prob="w").sample(graph, torch.arange(copies), 2).blocks[0]
+    counts = np.bincount(block.positions.numpy() % degree, minlength=degree)
+    left = int(mask.sum())
+    assert counts[~mask].sum() == 0 and counts.sum() == copies * fanout
+    statistic = ((counts[mask] - counts.sum() / left) ** 2 / (counts.sum() / left)).sum()
+    assert 1e-4 < stats.chi2.sf(statistic * (left - 1) / (left - fanout), left - 1) < 1 - 1e-4
+
+
+@pytest.mark.parametrize("fanout", [-1, 1, 3, 5, 100])
+@pytest.mark.parametrize("replace", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bool, torch.uint8])
+def test_as_many_picks_as_dgl(dgl, fanout, replace, dtype):
+    graph = rmat(7, edge_factor=12, seed=3)
+    weights = torch.rand(graph.num_edges, generator=torch.Generator().manual_seed(1))
+    weights = (weights - 0.5).clamp(min=0) * 8
+    weights[graph.csc.destinations() % 5 == 0] = 0  # rows of zeros only
+    graph.set_field("w", weights.to(dtype), edge_type=EDGE)
+    block = NeighborSampler([fanout], replace=replace, prob="w").sample(graph, torch.arange(128), 1).blocks[0]
+    theirs = dgl.graph(("csc", (graph.csc.indptr.long(), graph.csc.indices.long(), [])))
+    csc = graph.csc
+    theirs.edata["w"] = graph.edata["w"] if csc.edge_ids is None else graph.edata["w"][csc.edge_ids.long()]
+    drawn = theirs.sample_neighbors(torch.arange(128), fanout, prob="w", replace=replace)
+    assert torch.equal(block.indptr.diff().long(), drawn.in_degrees())
+
+
+def test_a_type_without_the_field_is_drawn_from_uniformly():
+    one, other = rmat(7, seed=1).csc, rmat(7, seed=2).csc
+    types = [("v", "a", "v"), ("v", "b", "v")]
+    weights = torch.rand(one.num_edges, generator=torch.Generator().manual_seed(2))
+    graph = Graph(dict(zip(types, [one, other], strict=True)), 128, edata={types[0]: {"w": weights}})
+    seeds = {"v": torch.arange(30)}
+    weighted = NeighborSampler([4], prob="w").sample(graph, seeds, 3).blocks[0]
+    uniform = NeighborSampler([4]).sample(graph, seeds, 3).blocks[0]
+    assert torch.equal(weighted.relations[types[1]].positions, uniform.relations[types[1]].positions)
+    assert not torch.equal(weighted.relations[types[0]].positions, uniform.relations[types[0]].positions)
+    unknown = NeighborSampler([4], prob="none").sample(graph, seeds, 3).blocks[0]
+    assert torch.equal(unknown.relations[types[0]].positions, uniform.relations[types[0]].positions)
+
+
+def test_out_edges_bring_their_own_weights():
+    graph = rmat(7, edge_factor=8, seed=5)
+    graph.set_field("w", torch.rand(graph.num_edges, generator=torch.Generator().manual_seed(3)), edge_type=EDGE)
+    out = NeighborSampler([4], edge_dir="out", prob="w").sample(graph, torch.arange(128), 6).blocks[0]
+    turned = NeighborSampler([4], prob="w").sample(graph.reverse(), torch.arange(128), 6).blocks[0]
+    assert torch.equal(out.positions, turned.positions) and torch.equal(out.indices, turned.indices)
+
+
+def test_excluded_edges_are_left_out():
+    graph = rmat(7, edge_factor=8, seed=5)
+    graph.set_field("w", torch.rand(graph.num_edges, generator=torch.Generator().manual_seed(4)), edge_type=EDGE)
+    sampler = NeighborSampler([6], prob="w")
+    whole = sampler.sample(graph, torch.arange(128), 6).blocks[0]
+    gone = whole.positions[::3]
+    block = sampler.sample(graph, torch.arange(128), 6, exclude={EDGE: ExcludedEdges(gone)}).blocks[0]
+    assert torch.equal(block.positions, whole.positions[~torch.isin(whole.positions, gone)])
+
+
+def weighted_graph():
+    graph = rmat(9, edge_factor=30, seed=7)
+    weights = torch.rand(graph.num_edges, generator=torch.Generator().manual_seed(5)) ** 3
+    graph.set_field("w", weights.where(weights > 0.01, 0.0), edge_type=EDGE)
+    return graph
+
+
+def digest(batch):
+    h = hashlib.sha256()
+    for block in batch.blocks:
+        for tensor in (block.indptr, block.indices, block.positions, block.src_nodes):
+            h.update(tensor.long().numpy().tobytes())
+    return h.hexdigest()[:16]
+
+
+def test_same_key_same_bits_whatever_the_threads_and_the_company():
+    graph = weighted_graph()
+    sampler = NeighborSampler([10, 5], prob="w")
+    alone = [digest(sampler.sample(graph, torch.arange(i, i + 20), i)) for i in range(40)]
+    again = weighted_graph()  # nothing is known about this one: the threads meet while its weights are made
+    results = {}
+
+    def run(part):
+        for i in range(part, 40, 4):
+            results[i] = digest(sampler.sample(again, torch.arange(i, i + 20), i))
+
+    threads = [threading.Thread(target=run, args=(part,)) for part in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [results[i] for i in range(40)] == alone
+    assert len(set(alone)) == 40
+    one = NeighborSampler([10], prob="w")
+    together = rows_of(one.sample(graph, torch.arange(100), 1).blocks[0])
+    assert together[37] == rows_of(one.sample(graph, torch.tensor([37]), 1).blocks[0])[0]
+
+
+def test_vertices_draw_independently():
+    copies, degree = 2000, 40
+    graph = graph_of([degree] * copies, np.tile(LONG, copies))
+    first = NeighborSampler([1], prob="w").sample(graph, torch.arange(copies), 5).blocks[0].positions.numpy() % degree
+    share = LONG / LONG.sum()
+    same = int((first[:-1] == first[1:]).sum())
+    assert stats.binomtest(same, copies - 1, float((share**2).sum())).pvalue > 1e-4
+
+
+def test_bits_stay_the_same_over_versions():
+    """A change here changes everybody's batches: resumed runs and published results with them."""
+    graph = weighted_graph()
+    without = NeighborSampler([3, 70, 10], prob="w").sample(graph, torch.arange(5), 11)
+    with_replacement = NeighborSampler([3, 20], replace=True, prob="w").sample(graph, torch.arange(5), 11)
+    assert (digest(without), digest(with_replacement)) == GOLDEN
+
+
+GOLDEN = ("52aaa1a7a6c326ab", "5a1d5cb27cd7680d")
+
+
+def test_the_field_is_read_at_every_batch():
+    graph = weighted_graph()
+    sampler, seeds = NeighborSampler([4], prob="w"), torch.arange(50)
+    before = digest(sampler.sample(graph, seeds, 1))
+    weights = graph.edata["w"]
+    weights[:] = weights.flip(0)
+    turned = digest(sampler.sample(graph, seeds, 1))
+    graph.set_field("w", weights.flip(0), edge_type=EDGE)
+    assert turned != before and digest(sampler.sample(graph, seeds, 1)) == before
+
+
+def test_bad_names_and_fields():
+    with pytest.raises(TypeError, match="prob must be the name of an edge field, got 3"):
+        NeighborSampler([2], prob=3)
+    graph = weighted_graph()
+    graph.edata["w"][3] = -1
+    with pytest.raises(ValueError, match="edge field 'w' must be finite and not negative, got -1.0"):
+        NeighborSampler([2], prob="w").sample(graph, torch.arange(3))
