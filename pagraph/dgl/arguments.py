@@ -156,6 +156,7 @@ def check_seeds(graph: Any, indices: Any, sampler: Any) -> None:
     Raises:
         DGLError: The dtype is not the graph's, a type is unknown, or types are needed and not given.
         IndexError: An id is outside the graph.
+        ValueError: An edge sampler's ``exclude`` is no mode, or lacks what says which edges are the reverse ones.
     """
     on_cpu = isinstance(graph, dgl.DGLGraph) and not graph.is_block and graph.device.type == "cpu"
     if not on_cpu or not isinstance(indices, Tensor | Mapping):
@@ -163,6 +164,7 @@ def check_seeds(graph: Any, indices: Any, sampler: Any) -> None:
     if _samples_as(sampler, _NODE_WISE):
         kind, types, count = "node", graph.ntypes, graph.num_nodes
     elif _samples_as(sampler, _EDGE_WISE):
+        _check_exclusion(sampler)
         kind, types, count = "edge", graph.canonical_etypes, graph.num_edges
     else:
         return
@@ -173,7 +175,8 @@ def check_seeds(graph: Any, indices: Any, sampler: Any) -> None:
         return
     for name, ids in indices.items():
         if not _is_type(graph, kind, name):
-            raise dgl.DGLError(f"indices must be of the graph's {kind} types {types}, got {name!r}")
+            several = ", a name that several have" if kind == "edge" and name in graph.etypes else ""
+            raise dgl.DGLError(f"indices must be of the graph's {kind} types {types}, got {name!r}{several}")
         _check_ids(f"indices[{name!r}]", ids, graph.idtype, count(name))
 
 
@@ -192,6 +195,16 @@ def _is_type(graph: Any, kind: str, name: Any) -> bool:
     if kind == "node":
         return name in graph.ntypes
     return name in graph.canonical_etypes or graph.etypes.count(name) == 1
+
+
+def _check_exclusion(sampler: Any) -> None:
+    mode, needs = sampler.exclude, {"self": None, "reverse_id": "reverse_eids", "reverse_types": "reverse_etypes"}
+    if not isinstance(mode, str):
+        return
+    if mode not in needs:
+        raise ValueError(f"exclude must be one of {list(needs)}, edges, or a function; got {mode!r}")
+    if (needed := needs[mode]) is not None and getattr(sampler, needed) is None:
+        raise ValueError(f"{needed} must be given with exclude={mode!r}, got None")
 
 
 def _check_ids(name: str, ids: Tensor, dtype: torch.dtype, count: int) -> None:

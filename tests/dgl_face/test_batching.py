@@ -266,6 +266,9 @@ def test_workers_cover_the_indices_in_order(workers, native):
     for _ in range(2):
         assert outputs(loader) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10]]
     assert loader.num_workers == workers
+    shuffled = ours(graph, ids, sampler, batch_size=4, num_workers=workers, persistent_workers=True, shuffle=True)
+    first, second = (sum(outputs(shuffled), []) for _ in range(2))
+    assert first != second and sorted(first) == sorted(second) == ids.tolist()
 
 
 def test_worker_init_fn_and_torchs_keywords():
@@ -343,23 +346,6 @@ def test_an_item_has_the_samplers_structure(wrap):
         elif wrap != "bare":
             first = b["a"] if wrap is dict else b[0]
             assert torch.equal(first, a["a"] if wrap is dict else a[0])
-
-
-def test_cpu_affinity_pins_and_restores():
-    import os
-
-    graph = make_graph()
-    loader = ours(graph, torch.arange(20), NeighborSampler([2]), batch_size=4, num_workers=1)
-    before = os.sched_getaffinity(0)
-    with loader.enable_cpu_affinity(verbose=False):
-        assert loader.cpu_affinity_enabled
-        assert len(list(loader)) == 5
-    assert os.sched_getaffinity(0) == before and not loader.cpu_affinity_enabled
-    with (
-        pytest.raises(Exception, match="num_workers of at least 1"),
-        ours(graph, torch.arange(20), NeighborSampler([2])).enable_cpu_affinity(),
-    ):
-        pass
 
 
 def test_worker_init_fn_leaves_the_training_loops_random_numbers_alone():

@@ -26,13 +26,22 @@ no_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="tells what happe
         ({"use_ddp": True}, ValueError, "init_process_group"),
         ({"gpu_cache": [("feat", 3)]}, AssertionError, "gpu_cache must be a dict"),
         ({"gpu_cache": {"node": {"feat": 10}}}, ValueError, "gpu_cache needs a CUDA device"),
+        ({"gpu_cache": {"edge": {"w": 10}}}, ValueError, "gpu_cache needs a CUDA device"),
+        (
+            {"gpu_cache": {"node": {"feat": 1.5}}},
+            TypeError,
+            r"gpu_cache\['node'\]\['feat'\] must be an integer, got 1.5",
+        ),
         ({"sampler": [1]}, ValueError, "sampler is not supported"),
         ({"batch_sampler": [1]}, ValueError, "batch_sampler is not supported"),
         ({"collate_fn": list}, TypeError, "unexpected keyword argument 'collate_fn'"),
         ({"pin_memory": True}, TypeError, "unexpected keyword argument 'pin_memory'"),
+        ({"dataset": IDS}, TypeError, "unexpected keyword argument 'dataset'"),
         ({"no_such": 1}, TypeError, "unexpected keyword argument 'no_such'"),
         ({"persistent_workers": True}, ValueError, "persistent_workers"),
         ({"prefetch_factor": 2}, ValueError, "prefetch_factor"),
+        ({"timeout": -1}, ValueError, "timeout"),
+        ({"multiprocessing_context": "fork"}, ValueError, "multiprocessing_context"),
         ({"num_workers": -1}, ValueError, "num_workers"),
         ({"cache": "lots"}, ValueError, "cache must be .*got 'lots'"),
         ({"cache": -5}, ValueError, "got -5"),
@@ -133,8 +142,92 @@ def test_samplers_with_their_own_meaning_of_indices_take_any():
     patched = NeighborSampler([2])
     patched.sample = lambda g, indices: indices
     assert [b.tolist() for b in ours(make_graph(), ids, patched, batch_size=10)] == [ids.tolist()]
-    edges = dgl.dataloading.as_edge_prediction_sampler(NeighborSampler([2]))
-    assert len(list(ours(make_graph(), torch.tensor([2000, 2400]), edges))) == 2
+
+
+as_edge_sampler = dgl.dataloading.as_edge_prediction_sampler
+EDGE_WISE = {
+    "native": as_edge_sampler(NeighborSampler([2])),
+    "negatives": as_edge_sampler(NeighborSampler([2]), negative_sampler=dgl.dataloading.negative_sampler.Uniform(1)),
+    "shadow": as_edge_sampler(dgl.dataloading.ShaDowKHopSampler([2])),
+    "labor": as_edge_sampler(dgl.dataloading.LaborSampler([2]), exclude="self"),
+}
+
+
+@pytest.mark.parametrize("sampler", EDGE_WISE.values(), ids=EDGE_WISE)
+@pytest.mark.parametrize("wrap", [lambda ids: ids, lambda ids: {"_E": ids}], ids=["tensor", "dict"])
+def test_edges_outside_the_graph_under_every_edge_wise_sampler(sampler, wrap):
+    graph = make_graph()  # 300 vertices, 2500 edges
+    for wrong in (2500, -1):
+        with pytest.raises(IndexError, match=rf"indices.* must be in \[0, 2500\), got {wrong}"):
+            ours(graph, wrap(torch.tensor([3, wrong])), sampler)
+    with pytest.raises(dgl.DGLError, match=r"id dtype torch.int64, got torch.int32"):
+        ours(graph, wrap(IDS.int()), sampler)
+    with pytest.raises(dgl.DGLError, match=r"id dtype torch.int64, got torch.float32"):
+        ours(graph, wrap(IDS.float()), sampler)
+    pairs = [batch[1].edata[dgl.EID].tolist() for batch in ours(graph, wrap(torch.tensor([2499, 0])), sampler)]
+    assert pairs == [[2499], [0]]
+
+
+def test_edges_of_heterographs_are_checked_by_type():
+    counts = {("a", "x", "b"): 1, ("b", "x", "a"): 2, ("b", "y", "a"): 3}
+    data = {etype: (torch.zeros(n, dtype=torch.int64),) * 2 for etype, n in counts.items()}
+    graph, sampler = dgl.heterograph(data), EDGE_WISE["native"]
+    for name, etype in {"y": ("b", "y", "a"), ("b", "x", "a"): ("b", "x", "a")}.items():
+        count = counts[etype]
+        pairs = [batch[1].num_edges(etype) for batch in ours(graph, {name: torch.arange(count)}, sampler)]
+        assert pairs == [1] * count
+        with pytest.raises(IndexError, match=rf"must be in \[0, {count}\), got {count}"):
+            ours(graph, {("a", "x", "b"): torch.tensor([0]), name: torch.tensor([count])}, sampler)
+    for unknown in ("z", ("a", "y", "b"), "x", 3):
+        with pytest.raises(dgl.DGLError, match="indices must be of the graph's edge types .*, got "):
+            ours(graph, {unknown: torch.tensor([0])}, sampler)
+    with pytest.raises(dgl.DGLError, match="got 'x', a name that several have"):
+        ours(graph, {"x": torch.tensor([0])}, sampler)
+    with pytest.raises(dgl.DGLError, match="must be a dict for a graph of the edge types"):
+        ours(graph, torch.tensor([0]), sampler)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"exclude": "reverse"}, "exclude must be one of .*'reverse_id'.*; got 'reverse'"),
+        ({"exclude": "reverse_id"}, "reverse_eids must be given with exclude='reverse_id', got None"),
+        ({"exclude": "reverse_types"}, "reverse_etypes must be given with exclude='reverse_types', got None"),
+    ],
+)
+def test_bad_exclusion(options, message):
+    with pytest.raises(ValueError, match=message):
+        ours(make_graph(), IDS, as_edge_sampler(NeighborSampler([2]), **options))
+
+
+def test_edge_samplers_with_their_own_meaning_of_indices_take_any():
+    class Shifted(dgl.dataloading.EdgePredictionSampler):
+        def sample(self, g, seed_edges):
+            return super().sample(g, seed_edges - 5000)
+
+    batches = list(ours(make_graph(), torch.tensor([5003, 5004]), Shifted(NeighborSampler([2])), batch_size=2))
+    assert [batch[1].edata[dgl.EID].tolist() for batch in batches] == [[3, 4]]
+
+
+def test_a_distributed_graph_is_refused():
+    graph = object.__new__(dgl.distributed.DistGraph)
+    with pytest.raises(TypeError, match="graph must not be a DistGraph; use dgl.dataloading.DistNodeDataLoader"):
+        ours(graph, IDS, NeighborSampler([2]))
+
+
+def test_what_dgl_takes_on_the_cpu_is_taken():
+    options = dict(use_alternate_streams=True, use_prefetch_thread=False, pin_prefetcher=False)
+    loader = ours(make_graph(), IDS, NeighborSampler([2]), batch_size=10, gpu_cache={"node": {"feat": 0}}, **options)
+    assert [batch[1].tolist() for batch in loader] == [IDS.tolist()]
+
+
+def test_a_leaf_that_cannot_be_moved():
+    class Counted(dgl.dataloading.Sampler):
+        def sample(self, g, indices):
+            return indices, len(indices)
+
+    with pytest.raises(AttributeError, match="'int' object has no attribute 'to'"):
+        list(ours(make_graph(), IDS, Counted()))
 
 
 def test_a_dataset_that_cannot_shuffle():

@@ -1,0 +1,67 @@
+"""The whole import line can be swapped: all names of ``dgl.dataloading``, ours first."""
+
+import pytest
+import torch
+from cases import dgl
+
+import pagraph.dgl
+
+SAMPLING = [
+    *("BlockSampler", "ClusterGCNSampler", "EdgePredictionSampler", "LaborSampler", "MultiLayerFullNeighborSampler"),
+    *("MultiLayerNeighborSampler", "NeighborSampler", "SAINTSampler", "Sampler", "ShaDowKHopSampler"),
+    *("as_edge_prediction_sampler", "find_exclude_eids", "negative_sampler"),
+]
+LOADING = ["DistNodeDataLoader", "DistEdgeDataLoader", "GraphDataLoader", "GraphCollator", "NodeCollator"]
+LAZY = [f"set_{what}_lazy_features" for what in ("node", "edge", "src", "dst")]
+
+
+@pytest.mark.parametrize("name", SAMPLING + LOADING + LAZY)
+def test_dgls_own_objects_come_unchanged(name):
+    if not hasattr(dgl.dataloading, name):
+        pytest.skip(f"dgl {dgl.__version__} has no {name}")
+    assert getattr(pagraph.dgl, name) is getattr(dgl.dataloading, name)
+    assert name in dir(pagraph.dgl)
+
+
+def test_a_swapped_import_line():
+    from pagraph.dgl import DataLoader, NeighborSampler, as_edge_prediction_sampler, negative_sampler
+
+    graph = dgl.graph((torch.arange(9), torch.arange(1, 10)))
+    sampler = as_edge_prediction_sampler(NeighborSampler([2]), negative_sampler=negative_sampler.Uniform(2))
+    (batch,) = DataLoader(graph, torch.arange(3), sampler, batch_size=3)
+    assert batch[1].edata[dgl.EID].tolist() == [0, 1, 2] and batch[2].num_edges() == 6
+
+
+def test_graph_classification_through_dgls_loader():
+    from pagraph.dgl import GraphDataLoader
+
+    graphs = [dgl.graph(([0] * n, [0] * n)) for n in (1, 2, 3)]
+    batches = [batch.batch_num_edges().tolist() for batch in GraphDataLoader(graphs, batch_size=2)]
+    assert batches == [[1, 2], [3]]
+
+
+def test_ours_are_never_shadowed():
+    assert pagraph.dgl.DataLoader is not dgl.dataloading.DataLoader
+    for name in pagraph.dgl.__all__:
+        assert getattr(pagraph.dgl, name).__module__.startswith("pagraph.")
+    assert pagraph.dgl.__name__ == "pagraph.dgl"
+
+
+@pytest.mark.parametrize(
+    "name", ["np", "os", "torch_geometric", "DGLGraph", "NodeDataLoader", "_private", "__wrapped__"]
+)
+def test_other_names_are_refused(name):
+    with pytest.raises(AttributeError, match=f"'pagraph.dgl' has no attribute '{name}', nor has 'dgl.dataloading'"):
+        getattr(pagraph.dgl, name)
+    assert name not in dir(pagraph.dgl)
+
+
+def test_importing_a_name_that_is_not_there():
+    with pytest.raises(ImportError, match="NodeDataLoader"):
+        from pagraph.dgl import NodeDataLoader  # noqa: F401
+
+
+def test_a_star_import_brings_ours_alone():
+    names = {}
+    exec("from pagraph.dgl import *", names)
+    assert set(names) - {"__builtins__"} == set(pagraph.dgl.__all__)
