@@ -17,16 +17,15 @@ from .arguments import (
     batch_device,
     check_devices,
     check_keywords,
-    check_seeds,
     gpu_cache_budget,
     integer,
     make_order,
     process_ranks,
     recreated,
-    tensor_indices,
 )
 from .engine import Engine
 from .graphbolt import import_dgl
+from .indices import check_seeds, tensor_indices
 from .recognise import native_sampler
 
 dgl = import_dgl()
@@ -133,8 +132,8 @@ class DataLoader(_DGLDataLoader):
         order = make_order(
             ids, batch_size, shuffle=shuffle, drop_last=drop_last, seed=seed, generator=generator, ranks=ranks
         )
-        native_sampler(graph, graph_sampler)  # refuses bad fan-outs now, not with the first batch
-        check_seeds(graph, ids, graph_sampler)
+        native = native_sampler(graph, graph_sampler)  # refuses bad fan-outs now, not with the first batch
+        check_seeds(graph, ids, graph_sampler, native=native is not None)
         budget = Budget.parse(cache if gpu_cache is None else gpu_cache_budget(graph, gpu_cache, self.device))
         # torch's own constructor, not DGL's: it checks the keywords that mean the same to every loader.
         torch.utils.data.DataLoader.__init__(

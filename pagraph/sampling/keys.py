@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 if TYPE_CHECKING:
     from .ranks import Ranks
@@ -45,3 +47,19 @@ def epoch_key(seed: int | None, epoch: int, drawn: int | None = None) -> int:
 def batch_key(epoch_key: int, index: int, ranks: Ranks) -> int:
     """The key of a batch. Ranks draw differently for the same vertex, whatever seeds their generators had."""
     return derive_key(epoch_key, index) if ranks.size == 1 else derive_key(epoch_key, index, ranks.rank)
+
+
+def check_seed(name: str, seed: Any) -> int | None:
+    """A seed as an int, or None.
+
+    Raises:
+        TypeError: It is not an integer.
+        ValueError: It is negative, or has more than 64 bits.
+    """
+    if seed is None:
+        return None
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
+        raise TypeError(f"{name} must be an integer or None, got {seed!r}")
+    if not 0 <= seed < 2**64:
+        raise ValueError(f"{name} must be in [0, 2**64), got {seed}")
+    return int(seed)

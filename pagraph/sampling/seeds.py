@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .keys import batch_key, derive_key, epoch_key
+from .keys import batch_key, check_seed, derive_key, epoch_key
 from .ranks import Ranks
 
 __all__ = ["DatasetOrder", "EpochPlan", "SeedOrder", "Ticket"]
@@ -95,7 +95,7 @@ class SeedOrder:
     @property
     def num_seeds(self) -> int:
         """Seeds an epoch hands out on this rank, before ``drop_last`` cuts them into whole batches."""
-        return len(self._ids) if self._ranks.size == 1 else self._ranks.share(len(self._ids), self.drop_last)
+        return self._ranks.share(len(self._ids), self.drop_last)
 
     def __len__(self) -> int:
         whole, rest = divmod(self.num_seeds, self.batch_size)
@@ -266,22 +266,6 @@ def check_batch_size(batch_size: Any) -> int:
     if isinstance(batch_size, bool) or not isinstance(batch_size, int | np.integer) or batch_size < 1:
         raise ValueError(f"batch_size must be an integer of at least 1, got {batch_size!r}")
     return int(batch_size)
-
-
-def check_seed(name: str, seed: Any) -> int | None:
-    """A seed as an int, or None.
-
-    Raises:
-        TypeError: It is not an integer.
-        ValueError: It is negative, or has more than 64 bits.
-    """
-    if seed is None:
-        return None
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
-        raise TypeError(f"{name} must be an integer or None, got {seed!r}")
-    if not 0 <= seed < 2**64:
-        raise ValueError(f"{name} must be in [0, 2**64), got {seed}")
-    return int(seed)
 
 
 def _check_permutation(permutation: Any, length: int) -> None:
