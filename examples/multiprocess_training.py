@@ -16,7 +16,7 @@ from pagraph.dgl import DataLoader  # before dgl, which with some versions of to
 # isort: split
 import argparse
 import os
-import socket
+import tempfile
 import time
 import warnings
 
@@ -83,14 +83,14 @@ def train(rank, graph, device, options):
     return model.module
 
 
-def run(rank, port, graph, options):
+def run(rank, meeting, graph, options):
     """One process."""
     warnings.simplefilter("ignore")  # DGL's advice on CPU affinity
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     cuda = torch.cuda.device_count() >= options.processes
     device = torch.device("cuda", rank) if cuda else torch.device("cpu")
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // options.processes))
-    dist.init_process_group("nccl" if cuda else "gloo", rank=rank, world_size=options.processes)
+    backend = "nccl" if cuda else "gloo"
+    dist.init_process_group(backend, init_method=meeting, rank=rank, world_size=options.processes)
     dgl.seed(options.seed + rank)
     torch.manual_seed(options.seed + rank)
     np.random.seed(options.seed + rank)  # shuffles: DGL's loader shuffles each process's part by itself
@@ -113,10 +113,8 @@ def main():
 
     graph = pagraph.dgl.to_dgl(open_graph(options.folder) if options.folder else sbm(8000, num_features=32))
     graph.create_formats_()  # here, once, instead of in every process
-    with socket.socket() as probe:  # a port that is free now
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    torch.multiprocessing.spawn(run, args=(port, graph, options), nprocs=options.processes)
+    with tempfile.TemporaryDirectory() as folder:  # a file to meet at: no port that another program may take
+        torch.multiprocessing.spawn(run, args=(f"file://{folder}/meeting", graph, options), nprocs=options.processes)
 
 
 if __name__ == "__main__":
