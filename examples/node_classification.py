@@ -1,5 +1,4 @@
-"""Node classification with GraphSAGE on sampled neighbours, as DGL's
-examples/pytorch/graphsage/node_classification.py does it.
+"""Node classification with GraphSAGE on sampled neighbours, as one writes it for DGL.
 
 The first import is all that a script for DGL's own loader has to change:
 

@@ -2,6 +2,8 @@
 
 from .block_sampler import BlockSampler
 from .keys import derive_key
+from .labor import LaborSampler
+from .layerwise import LayerSampler
 from .neighbor import NeighborSampler
 
-__all__ = ["BlockSampler", "NeighborSampler", "derive_key"]
+__all__ = ["BlockSampler", "LaborSampler", "LayerSampler", "NeighborSampler", "derive_key"]

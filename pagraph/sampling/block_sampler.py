@@ -43,6 +43,11 @@ class BlockSampler:
         """Blocks per mini-batch."""
         raise NotImplementedError
 
+    @property
+    def weighs_edges(self) -> bool:
+        """Whether blocks have edge weights; those without any edge then have an empty tensor of them."""
+        return False
+
     def picker(self, graph: Graph, hop: int, edge_type: EdgeType, field: EdgeField) -> Picker | None:
         """What picks the edges of ``edge_type`` in hop number ``hop`` (0 serves the seeds); None: no edges."""
         raise NotImplementedError
@@ -190,7 +195,8 @@ class _Run:
     def _pick(self, hop: Hop, number: int, etype: EdgeType) -> HopEdges:
         picker = self.sampler.picker(self.graph, number, etype, self.field) if len(hop.frontier) else None
         if picker is None:
-            return hop.edges(np.zeros(len(hop.frontier) + 1, dtype=np.int64))
+            offsets = np.zeros(len(hop.frontier) + 1, dtype=np.int64)
+            return hop.edges(offsets, weighted=self.sampler.weighs_edges)
         picked = picker.pick(hop)
         excluded = self.exclude.get(etype)
         return picked if excluded is None else excluded.drop_from(picked)

@@ -28,6 +28,7 @@ class Scratch:
         self._arrays: dict[Any, Array] = {}
         self._tables: list[VertexTable] = []
         self._seen: Array = np.empty(0, dtype=np.int64)
+        self._named: dict[str, VertexTable] = {}
 
     @staticmethod
     def of_this_thread() -> Scratch:
@@ -55,6 +56,10 @@ class Scratch:
         while len(self._tables) < count:
             self._tables.append(VertexTable())
         return self._tables[:count]
+
+    def table(self, name: str) -> VertexTable:
+        """A vertex table of its own, for use within one hop, with whatever the hop before left in it."""
+        return self._named.setdefault(name, VertexTable())
 
 
 class VertexTable:
@@ -122,6 +127,12 @@ class VertexTable:
                 return
             self._bits += 1
             self._fill()
+
+    def find(self, vertices: Array, local_ids: Array) -> None:
+        """Write the place of each vertex to ``local_ids``, or ``count`` where it has none."""
+        from . import _layerwise
+
+        _layerwise.find(vertices, self.nodes, self._table, np.uint64(64 - self._bits), local_ids)
 
     def _make_room(self, more: int) -> None:
         if len(self._nodes) < self.count + more:

@@ -1,0 +1,206 @@
+"""Layer-neighbour sampling: neighbours of each vertex, drawn so that a layer shares as many as possible (LABOR)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .block_sampler import BlockSampler, EdgeField
+from .neighbor import check_fanout
+from .rows import NO_WEIGHTS, Rows, in_order
+from .weights import edge_weights
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from ..graph import EdgeType, Graph
+    from .hop import Hop, HopEdges, Picker
+
+    Array = npt.NDArray[Any]
+
+__all__ = ["LaborPicker", "LaborSampler"]
+
+_NO_IDS: Array = np.empty(0, dtype=np.int32)
+_NO_PI: Array = np.empty(0, dtype=np.float64)
+_TOLERANCE = 1e-4
+_MOST_PI = 1e100
+
+
+@dataclass(frozen=True)
+class LaborSampler(BlockSampler):
+    """LABOR (Balin and Catalyurek, NeurIPS 2023), equal in distribution to ``dgl.dataloading.LaborSampler``.
+
+    Every source vertex ``u`` has one random number, which all frontier vertices and edge types of a hop share; vertex
+    ``v`` takes its in-neighbour ``u`` if the number is below a probability of the edge. Neighbours of different
+    vertices so coincide more often than independent draws would, and there are fewer input vertices. Without ``prob``
+    and importance sampling the probability is ``min(1, fan-out / degree)``: all where the degree is not above the
+    fan-out, else ``fan-out`` on average (not exactly).
+
+    With ``prob`` or importance sampling the blocks have weights: ``A / probability``, scaled to average 1 over the
+    sampled in-edges of each vertex, so that a weighted mean over them estimates the one over all (nearly unbiased:
+    a ratio). Edges of weight 0 are left out. The probabilities make each vertex's variance that of ``fan-out`` uniform
+    draws, to one part in 10,000, as in DGL; so edges that weigh next to nothing may be left out though the degree
+    is below the fan-out.
+
+    Args:
+        fanouts: Neighbours per vertex and edge type for each hop in DGL's order: the last entry serves the seeds. -1
+            takes all. An entry may be a mapping from edge type to a number, where 0 draws nothing.
+        prob: Name of an edge field with non-negative weights ``A``. Edge types without the field are sampled
+            uniformly. (DGL 2.1 looks the weights up by place in its CSC instead of by edge id.)
+        importance_sampling: Optimise the probabilities so that the layer has fewer vertices, so many times; a negative
+            number stands for "until that changes nothing".
+        layer_dependency: Use the same random numbers in all hops: fewer input vertices again.
+        edge_dir: "in" draws from in-edges; "out" from out-edges, for graphs with one vertex type.
+
+    Raises:
+        TypeError: A fan-out or ``importance_sampling`` is not an integer, or ``prob`` not a string.
+        ValueError: No fan-out, one that is 0 or below -1, or an unknown direction.
+
+    Example:
+        >>> import torch
+        >>> from pagraph.graph import Graph
+        >>> LaborSampler([2]).sample(Graph.from_coo([0, 1, 2], [1, 2, 2]), torch.tensor([2])).blocks
+        [Block(num_src=2, num_dst=1, num_edges=2)]
+    """
+
+    fanouts: Sequence[int | Mapping[EdgeType, int]]
+    prob: str | None = None
+    importance_sampling: int = 0
+    layer_dependency: bool = False
+    edge_dir: str = "in"
+
+    def __post_init__(self) -> None:
+        fanouts = tuple(self.fanouts)
+        if not fanouts:
+            raise ValueError("fanouts must have at least 1 entry, got none")
+        if self.edge_dir not in ("in", "out"):
+            raise ValueError(f"edge_dir must be 'in' or 'out', got {self.edge_dir!r}")
+        if self.prob is not None and not isinstance(self.prob, str):
+            raise TypeError(f"prob must be the name of an edge field, got {self.prob!r}")
+        times = self.importance_sampling
+        if not isinstance(times, int | np.integer):
+            raise TypeError(f"importance_sampling must be an integer, got {times!r}")
+        object.__setattr__(self, "fanouts", tuple(_checked(fanout) for fanout in fanouts))
+
+    @property
+    def num_hops(self) -> int:
+        """Blocks per mini-batch."""
+        return len(self.fanouts)
+
+    def fanout(self, hop: int, edge_type: EdgeType) -> int:
+        """Neighbours drawn on average in hop number ``hop`` (0 serves the seeds).
+
+        Raises:
+            KeyError: The hop's fan-outs do not name the edge type.
+        """
+        fanout = self.fanouts[-1 - hop]
+        return fanout[edge_type] if isinstance(fanout, Mapping) else fanout
+
+    @property
+    def weighs_edges(self) -> bool:
+        """See :meth:`BlockSampler.weighs_edges`."""
+        return self.prob is not None or self.importance_sampling != 0
+
+    def picker(self, graph: Graph, hop: int, edge_type: EdgeType, field: EdgeField) -> Picker | None:
+        """See :meth:`BlockSampler.picker`.
+
+        Raises:
+            TypeError: The field ``prob`` holds something else than numbers.
+            ValueError: It does not hold one finite number per edge, or a negative one.
+        """
+        fanout = self.fanout(hop, edge_type)
+        if fanout == 0:
+            return None
+        values = None if self.prob is None else field(edge_type, self.prob)
+        weights = None
+        if values is not None:
+            csc = graph.adjacency(self.edge_dir, edge_type)
+            weights = edge_weights(csc, values, name=f"edge field {self.prob!r}")
+        return LaborPicker(fanout, in_order(weights), int(self.importance_sampling), self.layer_dependency)
+
+
+def _checked(fanout: Any) -> int | dict[EdgeType, int]:
+    if isinstance(fanout, Mapping):
+        return {etype: check_fanout(n, False, least=0) for etype, n in fanout.items()}
+    return check_fanout(fanout, False)
+
+
+@dataclass(frozen=True, eq=False)
+class LaborPicker:
+    """Draws ``fanout`` in-edges of each vertex on average; see :class:`LaborSampler`.
+
+    Args:
+        fanout: Edges per vertex; -1 takes all.
+        weights: One per edge in CSC order; empty stands for 1.
+        importance_sampling: See :class:`LaborSampler`.
+        layer_dependency: See :class:`LaborSampler`.
+    """
+
+    fanout: int
+    weights: Array
+    importance_sampling: int = 0
+    layer_dependency: bool = False
+
+    def pick(self, hop: Hop) -> HopEdges:
+        """See :class:`~pagraph.sampling.hop.Picker`."""
+        from . import _labor
+
+        rows = Rows.of(hop)
+        key = hop.batch_key if self.layer_dependency else hop.layer_key
+        offsets = hop.scratch.array("offsets", len(rows.offsets), np.int64)
+        positions = rows.array("picked", hop.csc.indices.numpy().dtype)
+        if len(self.weights) == 0 and self.importance_sampling == 0:
+            indices = hop.csc.indices.numpy()
+            _labor.pick_uniform(indices, rows.starts, rows.offsets, self.fanout, key, offsets, positions)
+            return rows.edges(offsets, positions)
+        weights = rows.array("picked weights", np.float64)
+        self._pick_weighted(rows, key, offsets, positions, weights)
+        return rows.edges(offsets, positions, weights)
+
+    def _pick_weighted(self, rows: Rows, key: np.uint64, offsets: Array, positions: Array, out: Array) -> None:
+        """Probabilities, then edges."""
+        from . import _labor
+
+        starts, row_offsets, n = rows.starts, rows.offsets, len(rows.starts)
+        scales, sums = rows.hop.scratch.array("scales", n, np.float64), rows.hop.scratch.array("sums", n, np.float64)
+        if self.fanout < 0:
+            _labor.first_scales(self.weights, starts, row_offsets, np.inf, sums, scales)
+            local_ids, pi = _NO_IDS, _NO_PI
+        else:
+            _labor.first_scales(self.weights, starts, row_offsets, float(self.fanout), sums, scales)
+            local_ids, pi = self._probabilities(rows, sums, scales)
+        indices = rows.hop.csc.indices.numpy()
+        _labor.pick_weighted(
+            indices, local_ids, starts, row_offsets, self.weights, pi, scales, key, offsets, positions, out
+        )
+
+    def _probabilities(self, rows: Rows, sums: Array, scales: Array) -> tuple[Array, Array]:
+        """Optimise ``scales`` in place; each in-edge's candidate and the candidates' ``pi`` (empty: the weights)."""
+        from . import _labor
+
+        starts, offsets, weights = rows.starts, rows.offsets, self.weights
+        weighted = len(weights) > 0
+        if weighted:
+            _labor.solve_scales(_NO_IDS, starts, offsets, weights, _NO_PI, self.fanout, sums, scales)
+        if self.importance_sampling == 0:
+            return _NO_IDS, _NO_PI
+        local_ids, count = rows.candidates()
+        pi = rows.hop.scratch.array("pi", count, np.float64)
+        largest = rows.hop.scratch.array("largest", count, np.float64)
+        before = float("inf")
+        step = 0
+        while step != self.importance_sampling:
+            first_weights = weights if step == 0 else NO_WEIGHTS
+            _labor.largest_scales(local_ids, offsets, starts, first_weights, scales, largest)
+            # Beyond 1 the size of pi hardly matters, and it grows with each step.
+            pi[:] = largest if step == 0 else np.minimum(pi * largest, _MOST_PI)
+            _labor.solve_scales(local_ids, starts, offsets, weights, pi, self.fanout, sums, scales)
+            now = _labor.expected_vertices(pi)
+            if now >= (1.0 - _TOLERANCE) * before:
+                break
+            before = now
+            step += 1
+        return local_ids, pi

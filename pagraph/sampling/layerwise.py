@@ -1,0 +1,239 @@
+"""Layer-wise sampling: a number of vertices for each layer, shared by the whole frontier (LADIES, FastGCN)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .block_sampler import BlockSampler, EdgeField
+from .importance import Importance, importance_of
+from .rows import Rows, in_order
+from .weights import edge_weights
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from ..graph import EdgeType, Graph
+    from .hop import Hop, HopEdges, Picker
+    from .scratch import VertexTable
+
+    Array = npt.NDArray[Any]
+
+__all__ = ["METHODS", "FastGCNPicker", "LadiesPicker", "LayerSampler"]
+
+METHODS = ("ladies", "fastgcn")
+_MOST = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class LayerSampler(BlockSampler):
+    """Draws a number of vertices for each layer, and keeps all their edges to the frontier.
+
+    With ``P`` the adjacency whose rows add up to 1 (each in-edge of ``v`` has ``1 / in-degree``, or its share of the
+    weights in ``prob``), every edge of a block gets a weight, so that for each frontier vertex the weighted sum over
+    its sampled in-edges is an unbiased estimate of the sum over all of them with ``P``. Parallel edges count each for
+    itself. A block's destination vertices are among its sources, as in every block, drawn or not.
+
+    - "ladies" (Zou et al., NeurIPS 2019) draws ``min(size, candidates)`` distinct in-neighbours of the frontier,
+      vertex ``u`` with probability ``pi_u = min(1, c * p_u)``, where ``p_u`` is the sum of the squares of its edges'
+      ``P``; weights are ``P / pi_u``.
+    - "fastgcn" (Chen et al., ICLR 2018) makes ``size`` independent draws from all vertices, in proportion to
+      the same sum over all edges of the graph; weights are ``P * draws / (size * q_u)``.
+
+    Where ``size`` is not below the number of vertices to choose from, all are taken and the weights are ``P``.
+
+    Args:
+        sizes: Vertices drawn for each hop in DGL's order: the last entry serves the seeds. In a graph with several edge
+            types the number is drawn for each; an entry may be a mapping from edge type to a number, where 0 draws
+            nothing.
+        method: "ladies" or "fastgcn".
+        prob: Name of an edge field with non-negative weights; edges of weight 0 are never taken. Edge types without
+            the field count every edge as 1.
+        edge_dir: "in" draws from in-edges; "out" from out-edges, for graphs with one vertex type.
+
+    Raises:
+        TypeError: A size is not an integer, or ``prob`` not a string.
+        ValueError: No size, one below 1, an unknown method or direction.
+
+    Example:
+        >>> import torch
+        >>> from pagraph.graph import Graph
+        >>> graph = Graph.from_coo([0, 1, 2, 3], [4, 4, 5, 5])
+        >>> block = LayerSampler([2]).sample(graph, torch.tensor([4, 5])).blocks[0]
+        >>> block.weights.tolist()
+        [1.0, 1.0]
+    """
+
+    sizes: Sequence[int | Mapping[EdgeType, int]]
+    method: str = "ladies"
+    prob: str | None = None
+    edge_dir: str = "in"
+
+    def __post_init__(self) -> None:
+        sizes = tuple(self.sizes)
+        if not sizes:
+            raise ValueError("sizes must have at least 1 entry, got none")
+        if self.method not in METHODS:
+            raise ValueError(f"method must be one of {METHODS}, got {self.method!r}")
+        if self.prob is not None and not isinstance(self.prob, str):
+            raise TypeError(f"prob must be the name of an edge field, got {self.prob!r}")
+        if self.edge_dir not in ("in", "out"):
+            raise ValueError(f"edge_dir must be 'in' or 'out', got {self.edge_dir!r}")
+        object.__setattr__(self, "sizes", tuple(_checked(size) for size in sizes))
+
+    @property
+    def num_hops(self) -> int:
+        """Blocks per mini-batch."""
+        return len(self.sizes)
+
+    def size(self, hop: int, edge_type: EdgeType) -> int:
+        """Vertices drawn in hop number ``hop`` (0 serves the seeds).
+
+        Raises:
+            KeyError: The hop's sizes do not name the edge type.
+        """
+        size = self.sizes[-1 - hop]
+        return size[edge_type] if isinstance(size, Mapping) else size
+
+    @property
+    def weighs_edges(self) -> bool:
+        """See :meth:`BlockSampler.weighs_edges`."""
+        return True
+
+    def picker(self, graph: Graph, hop: int, edge_type: EdgeType, field: EdgeField) -> Picker | None:
+        """See :meth:`BlockSampler.picker`.
+
+        Raises:
+            TypeError: The field ``prob`` holds something else than numbers.
+            ValueError: It does not hold one finite number per edge, or a negative one.
+        """
+        size = self.size(hop, edge_type)
+        if size == 0:
+            return None
+        csc = graph.adjacency(self.edge_dir, edge_type)
+        values = None if self.prob is None else field(edge_type, self.prob)
+        weights = None if values is None else edge_weights(csc, values, name=f"edge field {self.prob!r}")
+        if self.method == "ladies":
+            return LadiesPicker(size, in_order(weights))
+        return FastGCNPicker(size, in_order(weights), importance_of(csc, weights))
+
+
+def _checked(size: Any) -> int | dict[EdgeType, int]:
+    if isinstance(size, Mapping):
+        return {etype: _check_size(n, least=0) for etype, n in size.items()}
+    return _check_size(size, least=1)
+
+
+def _check_size(size: Any, *, least: int) -> int:
+    if isinstance(size, bool) or not isinstance(size, int | np.integer):
+        raise TypeError(f"sizes must be integers, got {size!r}")
+    if size < least:
+        raise ValueError(f"sizes must be at least {least}, got {size}")
+    return min(int(size), _MOST)
+
+
+@dataclass(frozen=True, eq=False)
+class LadiesPicker:
+    """Draws ``size`` of the frontier's in-neighbours by importance; see :class:`LayerSampler`.
+
+    Args:
+        size: Vertices to draw.
+        weights: One per edge in CSC order; empty stands for 1.
+    """
+
+    size: int
+    weights: Array
+
+    def pick(self, hop: Hop) -> HopEdges:
+        """See :class:`~pagraph.sampling.hop.Picker`."""
+        from . import _layerwise
+
+        rows = Rows.of(hop)
+        scales = _scales(rows, self.weights)
+        local_ids, count = rows.candidates()
+        importance = hop.scratch.array("importance", count, np.float64)
+        _layerwise.add_squares(local_ids, rows.starts, rows.offsets, scales, self.weights, importance)
+        factors = hop.scratch.array("factors", count, np.float64)
+        # In the order of discovery, not shuffled: the in-neighbours of a frontier vertex then lie together, and a
+        # systematic sample takes its share of every stretch. Measured: a third fewer vertices without any sampled
+        # neighbour, errors up to a fifth smaller where neighbours are alike, equal where they are not.
+        _layerwise.choose(importance, self.size, hop.key, factors)
+        return _take(rows, local_ids, scales, self.weights, factors)
+
+
+@dataclass(frozen=True, eq=False)
+class FastGCNPicker:
+    """Draws ``size`` vertices of the whole graph by importance; see :class:`LayerSampler`.
+
+    Args:
+        size: Draws.
+        weights: One per edge in CSC order; empty stands for 1.
+        whole: What is drawn from.
+    """
+
+    size: int
+    weights: Array
+    whole: Importance
+
+    def pick(self, hop: Hop) -> HopEdges:
+        """See :class:`~pagraph.sampling.hop.Picker`."""
+        from . import _layerwise
+
+        rows, whole = Rows.of(hop), self.whole
+        scales = _scales(rows, self.weights)
+        if self.size >= whole.num_positive:
+            local_ids, count = rows.candidates()
+            factors = hop.scratch.array("factors", count, np.float64)
+            factors[:] = 1.0
+            return _take(rows, local_ids, scales, self.weights, factors)
+        draws = hop.scratch.array("draws", self.size, np.int64)
+        _layerwise.draw_repeated(whole.sums, self.size, hop.key, draws)
+        table = hop.scratch.table("draws")
+        table.reset(None, hop.csc.num_src, np.dtype(np.int64))
+        local_draws = hop.scratch.array("local draws", self.size, np.int64)
+        table.relabel(draws, local_draws)
+        factors = np.zeros(table.count + 1)
+        factors[:-1] = np.bincount(local_draws) / (self.size * whole.share(table.nodes))
+        return self._take_drawn(rows, scales, table, factors)
+
+    def _take_drawn(self, rows: Rows, scales: Array, table: VertexTable, factors: Array) -> HopEdges:
+        """All edges from the drawn vertices: few of the frontier's in-edges, so a filter goes first."""
+        from . import _cpu, _layerwise
+
+        scratch, indices = rows.hop.scratch, rows.hop.csc.indices.numpy()
+        bits = max(12, table.count.bit_length() + 5)  # a byte for 32 drawn vertices' hashes, in the innermost cache
+        marks = scratch.array("marks", 1 << bits, np.uint8)
+        _layerwise.mark(table.nodes, marks, np.uint64(64 - bits))
+        offsets = scratch.array("offsets", len(rows.offsets), np.int64)
+        positions = rows.array("picked", indices.dtype)
+        _layerwise.filter_rows(indices, rows.starts, rows.offsets, marks, np.uint64(64 - bits), offsets, positions)
+        count = int(offsets[-1])
+        sources, local_ids = scratch.array("sources", count, indices.dtype), scratch.array("found", count, np.int64)
+        _cpu.read_neighbors(indices, positions[:count], sources)
+        table.find(sources, local_ids)
+        weights = rows.array("picked weights", np.float64)
+        _layerwise.take_marked(local_ids, positions, offsets, scales, self.weights, factors, weights)
+        return rows.edges(offsets, positions, weights)
+
+
+def _scales(rows: Rows, weights: Array) -> Array:
+    """What makes each row's weights add up to 1."""
+    from . import _layerwise
+
+    scales = rows.hop.scratch.array("scales", len(rows.starts), np.float64)
+    _layerwise.row_scales(weights, rows.starts, rows.offsets, scales)
+    return scales
+
+
+def _take(rows: Rows, local_ids: Array, scales: Array, weights: Array, factors: Array) -> HopEdges:
+    """All edges from the candidates with a positive factor; their weights are their share of the row times it."""
+    from . import _layerwise
+
+    offsets = rows.hop.scratch.array("offsets", len(rows.offsets), np.int64)
+    positions = rows.array("picked", rows.hop.csc.indices.numpy().dtype)
+    out = rows.array("picked weights", np.float64)
+    _layerwise.take_rows(local_ids, rows.starts, rows.offsets, scales, weights, factors, offsets, positions, out)
+    return rows.edges(offsets, positions, out)
