@@ -5,7 +5,18 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-NAMES = ["start_up", "dgl_loader", "memory", "gather", "disk_cache"]
+NAMES = [
+    "start_up",
+    "dgl_loader",
+    "heterograph",
+    "link_prediction",
+    "weighted",
+    "layerwise",
+    "labor",
+    "memory",
+    "gather",
+    "disk_cache",
+]
 
 
 def main():

@@ -1,4 +1,5 @@
-"""Node classification with GraphSAGE on sampled neighbours, as one writes it for DGL.
+"""Node classification with GraphSAGE on sampled neighbours, as DGL's
+examples/pytorch/graphsage/node_classification.py does it.
 
 The first import is all that a script for DGL's own loader has to change:
 

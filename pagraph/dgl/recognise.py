@@ -76,10 +76,10 @@ def _neighbor_sampler(graph: Any, sampler: Any) -> NeighborSampler | None:
     base = dgl.dataloading.NeighborSampler
     if not _unchanged(sampler, {"sample": DGLBlockSampler, "sample_blocks": base, "assign_lazy_features": base}):
         return None
-    if sampler.prob is not None or (sampler.edge_dir != "in" and not graph.is_homogeneous):
+    if not isinstance(sampler.prob, str | None) or (sampler.edge_dir != "in" and not graph.is_homogeneous):
         return None
     fanouts = [_fanout(graph, fanout) for fanout in sampler.fanouts]
-    return NeighborSampler(fanouts, replace=bool(sampler.replace), edge_dir=sampler.edge_dir)
+    return NeighborSampler(fanouts, replace=bool(sampler.replace), edge_dir=sampler.edge_dir, prob=sampler.prob)
 
 
 def _unchanged(sampler: Any, methods: Mapping[str, type]) -> bool:

@@ -90,13 +90,18 @@ def assert_same_types(mine, reference):
 def assert_same_columns(parent, mine, reference, id_name):
     """A frame of a sampled graph: the reference's columns, each with the parent's rows at its ids."""
     assert set(mine) == set(reference)
-    ids = mine.get(id_name, None)
     for name, expected in reference.items():
         got = mine[name]
         assert (got.dtype, got.shape, got.device) == (expected.dtype, expected.shape, expected.device)
-        assert got.is_contiguous()
-        if name in parent and ids is not None:
-            assert torch.equal(got, parent[name][ids.long()])
+    assert_parents_rows(parent, mine, id_name)
+
+
+def assert_parents_rows(parent, mine, id_name):
+    """A frame of a sampled graph has the parent's columns, with the rows of its ids."""
+    assert set(mine) == {*parent, id_name}
+    for name in parent:
+        expected = parent[name][mine[id_name].long()]
+        assert mine[name].dtype == expected.dtype and mine[name].is_contiguous() and torch.equal(mine[name], expected)
 
 
 def edge_rows(block, etype):

@@ -1,7 +1,10 @@
 """What tests of the DGL face share."""
 
 import pytest
-from cases import dgl
+
+pytest.register_assert_rewrite("comparing", "distributions")
+from cases import dgl  # noqa: E402
+from worlds import make_world  # noqa: E402
 
 
 @pytest.fixture
@@ -11,3 +14,11 @@ def one_dgl_thread():
     dgl.utils.set_num_threads(1)
     yield
     dgl.utils.set_num_threads(before)
+
+
+@pytest.fixture
+def fresh_worlds():
+    """No graph that another test has used: DGL changes graphs while it computes."""
+    make_world.cache_clear()
+    yield
+    make_world.cache_clear()

@@ -17,7 +17,7 @@ from differential_cases import (
     world_of,
 )
 
-pytestmark = pytest.mark.usefixtures("no_threads_left", "one_dgl_thread")
+pytestmark = pytest.mark.usefixtures("no_threads_left", "one_dgl_thread", "fresh_worlds")
 
 
 def marked(case):

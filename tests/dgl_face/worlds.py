@@ -52,7 +52,7 @@ class World:
 
 @functools.cache
 def make_world(shape, idtype=torch.int64, layout="unsorted"):
-    """A graph of ``SHAPES`` with columns of all sorts. It is shared: nobody may change it.
+    """A graph of ``SHAPES`` with columns of all sorts; the same object throughout a test.
 
     Layouts: edges "unsorted", "sorted" by destination, made from "csc" arrays, or in "csc only".
     """

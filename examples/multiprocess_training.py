@@ -1,0 +1,121 @@
+"""Data-parallel GraphSAGE in several processes, as DGL's examples/multigpu/node_classification_sage.py does it.
+
+The first import is all that a script for DGL's own loader has to change:
+
+    -from dgl.dataloading import DataLoader
+    +from pagraph.dgl import DataLoader
+
+Every process trains a copy of the model on its part of the batches and the gradients are averaged; all make equally
+many batches, so that none waits for ever. Processes share the graph's memory and talk by gloo on CPUs, by NCCL on GPUs.
+
+    python examples/multiprocess_training.py [FOLDER] [--processes 2] [--epochs 12]
+"""
+
+from pagraph.dgl import DataLoader  # before dgl, which with some versions of torch can only be imported after it
+
+# isort: split
+import argparse
+import os
+import tempfile
+import time
+import warnings
+
+import dgl
+import numpy as np
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from dgl.dataloading import NeighborSampler
+from dgl.nn import SAGEConv
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import pagraph.dgl
+from pagraph.datasets import open_graph, sbm
+
+
+class SAGE(nn.Module):
+    def __init__(self, in_size, hidden_size, out_size):
+        super().__init__()
+        self.layers = nn.ModuleList([SAGEConv(in_size, hidden_size, "mean"), SAGEConv(hidden_size, out_size, "mean")])
+
+    def forward(self, blocks, x):
+        return self.layers[1](blocks[1], F.relu(self.layers[0](blocks[0], x)))
+
+
+def loader_of(graph, part, device, **options):
+    """Loads this process's part of the vertices that `part` names."""
+    nodes = graph.ndata[f"{part}_mask"].nonzero().squeeze(1)
+    sampler = NeighborSampler([10, 10], prefetch_node_feats=["feat"], prefetch_labels=["label"])
+    return DataLoader(graph, nodes, sampler, device=device, use_ddp=True, **options)
+
+
+@torch.no_grad()
+def evaluate(model, graph, device):
+    """Share of the test vertices that are classified right, over all processes."""
+    counts = torch.zeros(2, device=device)
+    for _, _, blocks in loader_of(graph, "test", device, batch_size=1024):
+        predicted = model(blocks, blocks[0].srcdata["feat"]).argmax(dim=1)
+        counts += torch.tensor([int((predicted == blocks[-1].dstdata["label"]).sum()), len(predicted)], device=device)
+    dist.all_reduce(counts)
+    return float(counts[0] / counts[1])
+
+
+def train(rank, graph, device, options):
+    model = SAGE(graph.ndata["feat"].shape[1], options.hidden, int(graph.ndata["label"].max()) + 1).to(device)
+    model = DistributedDataParallel(model, device_ids=[rank] if device.type == "cuda" else None)
+    loader = loader_of(graph, "train", device, batch_size=options.batch_size, shuffle=True)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01, weight_decay=5e-4)
+    for epoch in range(options.epochs):
+        if hasattr(loader, "set_epoch"):  # as torch's DistributedSampler; DGL's loader has none
+            loader.set_epoch(epoch)
+        begin, total = time.time(), torch.zeros(2, device=device)
+        for _, _, blocks in loader:
+            loss = F.cross_entropy(model(blocks, blocks[0].srcdata["feat"]), blocks[-1].dstdata["label"])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            total += torch.tensor([loss.item(), 1.0], device=device)
+        dist.all_reduce(total)
+        if rank == 0:
+            mean = float(total[0] / total[1])
+            print(f"epoch {epoch}  loss {mean:.4f}  {int(total[1])} batches  {time.time() - begin:.2f} s", flush=True)
+    return model.module
+
+
+def run(rank, meeting, graph, options):
+    """One process."""
+    warnings.simplefilter("ignore")  # DGL's advice on CPU affinity
+    cuda = torch.cuda.device_count() >= options.processes
+    device = torch.device("cuda", rank) if cuda else torch.device("cpu")
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // options.processes))
+    backend = "nccl" if cuda else "gloo"
+    dist.init_process_group(backend, init_method=meeting, rank=rank, world_size=options.processes)
+    dgl.seed(options.seed + rank)
+    torch.manual_seed(options.seed + rank)
+    np.random.seed(options.seed + rank)  # shuffles: DGL's loader shuffles each process's part by itself
+    model = train(rank, graph, device, options)
+    accuracy = evaluate(model, graph, device)
+    if rank == 0:
+        print(f"test accuracy {accuracy:.4f}", flush=True)
+    dist.destroy_process_group()
+
+
+def main():
+    parser = argparse.ArgumentParser(description="GraphSAGE in several processes")
+    parser.add_argument("folder", nargs="?", help="graph folder; default: a generated graph of 8000 vertices")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--epochs", type=int, default=12)
+    parser.add_argument("--batch-size", type=int, default=256, help="of each process")
+    parser.add_argument("--hidden", type=int, default=32)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+
+    graph = pagraph.dgl.to_dgl(open_graph(options.folder) if options.folder else sbm(8000, num_features=32))
+    graph.create_formats_()  # here, once, instead of in every process
+    with tempfile.TemporaryDirectory() as folder:  # a file to meet at: no port that another program may take
+        torch.multiprocessing.spawn(run, args=(f"file://{folder}/meeting", graph, options), nprocs=options.processes)
+
+
+if __name__ == "__main__":
+    main()
