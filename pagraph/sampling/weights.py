@@ -156,8 +156,8 @@ def edge_weights(csc: CSC, values: Tensor, *, name: str = "values") -> EdgeWeigh
     Args:
         csc: The edges.
         values: Shape ``(num_edges,)`` or ``(num_edges, 1)``, in the order of the edge ids: finite and not negative, on
-            the CPU; float16, bfloat16, float32, float64, bool or an integer dtype. Float64 weights above 0 are taken to
-            lie in [1e-290, 1e290].
+            the CPU; float16, bfloat16, float32, float64, bool, uint8 or a signed integer dtype. Float64 weights above
+            0 are taken to lie in [1e-290, 1e290].
         name: What errors call the values.
 
     Raises:
@@ -174,7 +174,7 @@ def edge_weights(csc: CSC, values: Tensor, *, name: str = "values") -> EdgeWeigh
 def _check(csc: CSC, values: Any, name: str) -> None:
     if not isinstance(values, Tensor) or values.dtype not in (*_NARROW, *_WIDE):
         got = values.dtype if isinstance(values, Tensor) else type(values).__name__
-        raise TypeError(f"{name} must be a tensor of floats, bools or integers, got {got}")
+        raise TypeError(f"{name} must be a tensor of floats, bools, uint8 or signed integers, got {got}")
     if values.device.type != "cpu":
         raise TypeError(f"{name} must be on the CPU, got {values.device}")
     if values.numel() != csc.num_edges or values.shape not in ((csc.num_edges,), (csc.num_edges, 1)):

@@ -1,8 +1,12 @@
-"""Weighted picks of one vertex in plain Python: slow, obvious, and the same as the kernels'."""
+"""Weighted picks in plain Python: slow, obvious, and the same as the kernels'; and graphs to try them on."""
 
+import itertools
 import math
 
+import numpy as np
 from plain_sampler import MASK, A, B, mix
+
+from pagraph import Graph
 
 CHUNK = 16
 KEYS = 1 << 40
@@ -90,3 +94,20 @@ def sample(indptr, weights, seeds, fanout, key, replace=False):
         [kept[e] for e in pick(v, before[indptr[v]], before[indptr[v + 1]], positive, fanout, replace, key)]
         for v in seeds
     ]
+
+
+def graph_of(degrees, weights, order=None):
+    """Vertex ``v`` has ``degrees[v]`` in-edges; ``weights`` in CSC order; edge ids are permuted by ``order``."""
+    degrees, weights = np.asarray(degrees), np.asarray(weights)
+    n, m = len(degrees), int(np.sum(degrees))
+    dst = np.repeat(np.arange(n), degrees)
+    order = np.arange(m) if order is None else order
+    src = np.arange(m) % n  # self-loops and parallel edges among them
+    return Graph.from_coo(src[order], dst[order], n, edata={"w": weights[order]})
+
+
+def rows_of(block):
+    """Positions drawn for each vertex."""
+    ends = block.indptr.tolist()
+    positions = block.positions.tolist()
+    return [positions[a:b] for a, b in itertools.pairwise(ends)]

@@ -156,6 +156,16 @@ def test_inference_tensors_and_gradients_can_be_weights():
     assert not edge_weights(csc, grown).in_order.requires_grad
 
 
+def test_columns_of_a_matrix_are_fields_of_their_own():
+    csc, matrix = shuffled(), torch.rand(300, 3)
+    columns = [edge_weights(csc, matrix[:, i]) for i in range(3)]
+    for i, weights in enumerate(columns):
+        assert torch.equal(weights.in_order, edge_weights(csc, matrix[:, i].clone()).in_order)
+    assert edge_weights(csc, matrix[:, 2]) is columns[2]
+    mask = (matrix > 0.5)[:, 1]
+    assert torch.equal(edge_weights(csc, mask).in_order, edge_weights(csc, mask.clone()).in_order)
+
+
 def test_far_float64_values_come_into_range():
     csc = CSC(torch.tensor([0, 4]), torch.tensor([0, 0, 0, 0]), 1)
     weights = edge_weights(csc, torch.tensor([1e-320, 0.0, 1.0, 1e300], dtype=torch.float64))
