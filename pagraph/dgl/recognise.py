@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..sampling import NeighborSampler
+from ..sampling import LaborSampler, NeighborSampler
 from ..sampling.negative import GlobalUniformNegatives, UniformNegatives
 from .graphbolt import import_dgl
 
@@ -28,8 +28,9 @@ __all__ = ["is_edge_sampler", "native_negatives", "native_sampler", "runs_users_
 def native_sampler(graph: Any, sampler: Any) -> BlockSampler | None:
     """Our sampler with the same meaning as a DGL sampler object, or None where only its own code will do.
 
-    Recognised are ``dgl.dataloading.NeighborSampler`` and ``MultiLayerFullNeighborSampler`` and subclasses that change
-    nothing about sampling, on graphs in CPU memory; for an edge sampler around one of these, the inner one is returned.
+    Recognised are ``dgl.dataloading.NeighborSampler``, ``MultiLayerFullNeighborSampler`` and ``LaborSampler`` (without
+    ``batch_dependency``), and subclasses that change nothing about sampling, on graphs in CPU memory. For an edge
+    sampler around one of these, the inner one is returned.
 
     Raises:
         ValueError: A fan-out is 0 or below -1.
@@ -43,6 +44,8 @@ def native_sampler(graph: Any, sampler: Any) -> BlockSampler | None:
         return None
     if isinstance(sampler, dgl.dataloading.NeighborSampler):
         return _neighbor_sampler(graph, sampler)
+    if isinstance(sampler, dgl.dataloading.LaborSampler):
+        return _labor_sampler(graph, sampler)
     return None
 
 
@@ -74,12 +77,34 @@ def native_negatives(sampler: Any) -> NegativePairs | None:
 
 def _neighbor_sampler(graph: Any, sampler: Any) -> NeighborSampler | None:
     base = dgl.dataloading.NeighborSampler
-    if not _unchanged(sampler, {"sample": DGLBlockSampler, "sample_blocks": base, "assign_lazy_features": base}):
-        return None
-    if not isinstance(sampler.prob, str | None) or (sampler.edge_dir != "in" and not graph.is_homogeneous):
+    if not _samples_as(sampler, base) or not _can_run(graph, sampler):
         return None
     fanouts = [_fanout(graph, fanout) for fanout in sampler.fanouts]
     return NeighborSampler(fanouts, replace=bool(sampler.replace), edge_dir=sampler.edge_dir, prob=sampler.prob)
+
+
+def _labor_sampler(graph: Any, sampler: Any) -> LaborSampler | None:
+    base = dgl.dataloading.LaborSampler
+    if not _samples_as(sampler, base) or not _can_run(graph, sampler):
+        return None
+    if "set_seed" in vars(sampler) or type(sampler).set_seed is not base.set_seed or int(sampler.cnt[1]) != 1:
+        return None  # batch_dependency: a batch's numbers depend on those of the batch before
+    return LaborSampler(
+        [_fanout(graph, fanout) for fanout in sampler.fanouts],
+        prob=sampler.prob,
+        importance_sampling=int(sampler.importance_sampling),
+        layer_dependency=bool(sampler.layer_dependency),
+        edge_dir=sampler.edge_dir,
+    )
+
+
+def _samples_as(sampler: Any, base: type) -> bool:
+    """Whether a subclass changes nothing about how ``base`` samples."""
+    return _unchanged(sampler, {"sample": DGLBlockSampler, "sample_blocks": base, "assign_lazy_features": base})
+
+
+def _can_run(graph: Any, sampler: Any) -> bool:
+    return isinstance(sampler.prob, str | None) and (sampler.edge_dir == "in" or graph.is_homogeneous)
 
 
 def _unchanged(sampler: Any, methods: Mapping[str, type]) -> bool:
