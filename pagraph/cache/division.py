@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import bisect
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -40,9 +41,9 @@ class Demand:
 def divide(nbytes: int, demands: Sequence[Demand]) -> list[int]:
     """How many of each type's best vertices to cache.
 
-    Of the types that get rows at all, rows are taken in the order of score per byte as long as one fits; ties go to
-    the type that comes first. Types are let in one after another, each time the one that saves most together with
-    those before, as long as that saves more: the table of a large type can cost more than its rows are worth.
+    Of the types that are let in, rows are taken in the order of score per byte as long as one fits; ties go to the type
+    that comes first. The table of a large type can cost more than its rows are worth: the types to let in are the best
+    of all together and each alone, changed by one type at a time as long as that saves more.
 
     Scores of different types must mean the same (reads saved). If a ranking has none, vertex ``i`` of ``n`` counts as
     ``row_bytes * (1 - i / n)`` in all types, and all are let in if their tables leave room: each gets the same share
@@ -59,15 +60,16 @@ def divide(nbytes: int, demands: Sequence[Demand]) -> list[int]:
         (only,) = demands
         return [rows_that_fit(nbytes - only.table_bytes, [only.row_bytes], len(only.ranking.ids), table=False)]
     scored = all(demand.ranking.scores is not None for demand in demands)
-    levels = _Levels.of(demands, scored)
-    tables = [demand.table_bytes for demand in demands]
-    best = _choose(levels, nbytes, tables, set() if scored else set(range(len(demands))))
+    offers = [_Offer.of(demand, scored) for demand in demands]
+    types = range(len(offers))
+    best = _choose(offers, nbytes, types)
+    if any(best.rows) and (not scored or not any(demand.table_bytes for demand in demands)):
+        return best.rows
+    best = max([best, *(_choose(offers, nbytes, [t]) for t in types)], key=_Choice.worth)
     while True:
-        opened = {t for t, rows in enumerate(best.rows) if rows}
-        closed = [t for t, rows in enumerate(best.rows) if not rows]
-        trials = [_choose(levels, nbytes, tables, opened | {t}) for t in closed]
-        better = max(trials, key=lambda choice: choice.worth, default=best)
-        if better.worth <= best.worth:
+        let_in = {t for t in types if best.rows[t]}
+        better = max((_choose(offers, nbytes, let_in ^ {t}) for t in types), key=_Choice.worth)
+        if better.worth() <= best.worth():
             return best.rows
         best = better
 
@@ -79,81 +81,94 @@ class _Choice:
     rows: list[int]
     saved: float
 
-    @property
     def worth(self) -> tuple[float, int]:
         """Of equal savings, more rows: vertices that are never drawn may be seeds."""
         return self.saved, sum(self.rows)
 
 
 @dataclass(frozen=True, eq=False)
-class _Levels:
-    """Runs of vertices of one type with one score, most reads saved per byte first.
+class _Offer:
+    """What the rows of one type save, best first.
 
-    Degrees of millions of vertices have thousands of values: all that follows is short.
+    Attributes:
+        order: Shape ``(n,)``, ascending: minus the reads saved per byte.
+        saved: Shape ``(n + 1,)``: reads saved by the first vertices.
+        row_bytes: Bytes of a row.
+        table_bytes: Bytes of the table.
     """
 
-    types: Array
-    counts: Array
-    scores: Array
-    row_bytes: Array
+    order: Array
+    saved: Array
+    row_bytes: int
+    table_bytes: int
 
     @classmethod
-    def of(cls, demands: Sequence[Demand], scored: bool) -> _Levels:
-        runs = [_runs(_scores(demand) if scored else _even_scores(demand)) for demand in demands]
-        types = np.repeat(np.arange(len(demands)), [len(counts) for counts, _ in runs])
-        counts, scores = (np.concatenate(parts) for parts in zip(*runs, strict=True))
-        row_bytes = np.array([demand.row_bytes for demand in demands], dtype=np.int64)[types]
-        levels = cls(types, counts, scores, row_bytes)
-        return levels.select(np.argsort(-scores / row_bytes, kind="stable"))
+    def of(cls, demand: Demand, scored: bool) -> _Offer:
+        scores = demand.ranking.scores
+        if scores is None or not scored:
+            places = np.arange(len(demand.ranking.ids), dtype=np.float64)
+            values = demand.row_bytes * (1 - places / max(1, demand.num_nodes))
+        else:
+            values = scores.double().numpy()
+        saved = np.concatenate([[0.0], np.cumsum(values)])
+        return cls(-values / demand.row_bytes, saved, demand.row_bytes, demand.table_bytes)
 
-    def select(self, which: Array) -> _Levels:
-        return _Levels(self.types[which], self.counts[which], self.scores[which], self.row_bytes[which])
+    def above(self, density: float) -> int:
+        """How many rows save more than ``density`` per byte."""
+        return int(np.searchsorted(self.order, -density, side="left"))
+
+    def at_least(self, density: float) -> int:
+        """How many rows save at least ``density`` per byte."""
+        return int(np.searchsorted(self.order, -density, side="right"))
 
 
-def _choose(levels: _Levels, nbytes: int, tables: list[int], opened: set[int]) -> _Choice:
-    """The best rows of the ``opened`` types; one that gets none pays no table."""
+def _choose(offers: Sequence[_Offer], nbytes: int, let_in: Iterable[int]) -> _Choice:
+    """The best rows of the types that are let in; one that gets none pays no table."""
+    types = list(let_in)
     while True:
-        choice = _take(levels.select(np.isin(levels.types, list(opened))), nbytes, tables, opened)
-        kept = {t for t in opened if choice.rows[t]}
-        if kept == opened:
-            return choice
-        opened = kept
+        rows = _take(offers, nbytes - sum(offers[t].table_bytes for t in types), types)
+        if all(rows[t] for t in types):
+            return _Choice(rows, sum(float(offers[t].saved[rows[t]]) for t in types))
+        types = [t for t in types if rows[t]]
 
 
-def _take(levels: _Levels, nbytes: int, tables: list[int], opened: set[int]) -> _Choice:
-    """Rows in the order of ``levels`` as long as one fits."""
-    rows, saved = np.zeros(len(tables), dtype=np.int64), 0.0
-    left = nbytes - sum(tables[t] for t in opened)
-    while len(levels.types) and left > 0:
-        ends = np.cumsum(levels.counts * levels.row_bytes)
-        whole = int(np.searchsorted(ends, min(left, int(ends[-1])), side="right"))
-        np.add.at(rows, levels.types[:whole], levels.counts[:whole])
-        saved += float(levels.counts[:whole] @ levels.scores[:whole])
-        if whole == len(ends):
-            break
-        left -= int(ends[whole - 1]) if whole else 0
-        cut, width = levels.types[whole], int(levels.row_bytes[whole])
-        part = rows_that_fit(left, [width], int(levels.counts[whole]), table=False)
-        rows[cut] += part
-        saved += part * float(levels.scores[whole])
-        left -= part * width
-        # Not one more row of this type fits; narrower ones of other types may.
-        levels = levels.select(np.flatnonzero((levels.types != cut) & (np.arange(len(ends)) > whole)))
-    return _Choice([int(n) for n in rows], saved)
+def _take(offers: Sequence[_Offer], left: int, types: Iterable[int]) -> list[int]:
+    """How many rows of each type to take: in the order of reads saved per byte, as long as one fits in ``left``."""
+    rows = [0] * len(offers)
+    live = list(types)
+    while live := [t for t in live if rows[t] < len(offers[t].order) and offers[t].row_bytes <= left]:
+        density = _threshold([(offers[t], rows[t]) for t in live], left)
+        for t in live:
+            taken = max(rows[t], offers[t].above(density))
+            left -= (taken - rows[t]) * offers[t].row_bytes
+            rows[t] = taken
+        ended = []
+        for t in live:  # of the rows that save just as much, not all fit
+            count = offers[t].at_least(density) - rows[t]
+            part = rows_that_fit(left, [offers[t].row_bytes], count, table=False)
+            left -= part * offers[t].row_bytes
+            rows[t] += part
+            if part < count:
+                ended.append(t)
+        live = [t for t in live if t not in ended]
+    return rows
 
 
-def _scores(demand: Demand) -> Array:
-    scores = demand.ranking.scores
-    assert scores is not None
-    return scores.double().numpy()
+def _threshold(offers: Sequence[tuple[_Offer, int]], left: int) -> float:
+    """The least reads per byte such that all rows that save more fit in ``left``, given each type's rows so far.
+
+    A search by halves, in the bits of floating point numbers: those of positive ones are in the numbers' order.
+    """
+
+    def fits(bits: int) -> bool:
+        density = _from_bits(bits)
+        return sum(max(0, offer.above(density) - n) * offer.row_bytes for offer, n in offers) <= left
+
+    return _from_bits(bisect.bisect_left(range(_INFINITY), True, key=fits))
 
 
-def _even_scores(demand: Demand) -> Array:
-    places = np.arange(len(demand.ranking.ids), dtype=np.float64)
-    return demand.row_bytes * (1 - places / max(1, demand.num_nodes))
+_INFINITY = int(np.float64(np.inf).view(np.int64))
 
 
-def _runs(scores: Array) -> tuple[Array, Array]:
-    """Lengths and values of the runs of equal ``scores``."""
-    starts = np.flatnonzero(np.diff(scores, prepend=np.nan))
-    return np.diff(starts, append=len(scores)), scores[starts]
+def _from_bits(bits: int) -> float:
+    return float(np.int64(bits).view(np.float64))
