@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
 
 from ..cache.budget import Budget
-from ..cache.policy import resolve_policy
+from ..cache.policy import Policy, resolve_policy
 from ..pipeline import LoaderStats
 from ..sampling.seeds import EpochPlan
 from .affinity import cpu_affinity
@@ -103,7 +102,7 @@ class DataLoader(_DGLDataLoader):
         gpu_cache: Mapping[str, Mapping[str, int]] | None = None,
         *,
         cache: Any = "auto",
-        cache_policy: str | Callable[..., Tensor] = "degree",
+        cache_policy: str | Policy = "degree",
         prefetch: int = 2,
         seed: int | None = None,
         **kwargs: Any,

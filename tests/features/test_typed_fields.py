@@ -1,5 +1,7 @@
 """Fields of several vertex types in one set: one budget, one decision, late fields, shared caches."""
 
+import threading
+
 import numpy as np
 import pytest
 import torch
@@ -227,3 +229,33 @@ def test_a_bad_ranking_of_one_type_is_an_error(sources):
         field_set(sources, "50%", rank=lambda: bad).prepare()
     with pytest.raises(ValueError, match="mapping from vertex type"):
         field_set(sources, "50%", rank=lambda: torch.arange(40)).prepare()
+
+
+def test_threads_read_all_types_while_the_cache_is_filled_and_a_type_comes_late(sources):
+    fields = field_set({("a", "x"): sources["a", "x"]}, 10**6)
+    known, wrong, stop = [("a", "x")], [], threading.Event()
+
+    def work(seed):
+        generator = torch.Generator().manual_seed(seed)
+        while not stop.is_set():
+            for key in list(known):
+                ids = torch.randint(0, len(sources[key]), (50,), generator=generator)
+                if not torch.equal(fields.read(key, ids).tensor, sources[key][ids]):
+                    wrong.append(key)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(3)]
+    for thread in threads:
+        thread.start()
+    fields.prepare()
+    fields.add_source(("b", "x"), lambda: sources["b", "x"], node_type="b")
+    known.append(("b", "x"))
+    for _ in range(30):
+        fields.invalidate(("b", "x"))
+        sources["a", "x"].add_(0)  # a write: the cache is dropped, the values stay
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert sum(plan.nbytes for plan in fields.plans) <= fields.plans[0].budget_bytes
+    read_all(fields, {key: sources[key] for key in known}, times=20)
+    assert rows(fields) == {"a": 100, "b": 40, "c": 0}
