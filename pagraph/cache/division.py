@@ -42,8 +42,9 @@ def divide(nbytes: int, demands: Sequence[Demand]) -> list[int]:
     """How many of each type's best vertices to cache.
 
     Of the types that are let in, rows are taken in the order of score per byte as long as one fits; ties go to the type
-    that comes first. The table of a large type can cost more than its rows are worth: the types to let in are the best
-    of all together and each alone, changed by one type at a time as long as that saves more.
+    that comes first. Without tables to pay, that is all types. Else the table of a large type can cost more than its
+    rows are worth: the types to let in are the best of all together and each alone, changed by one type at a time as
+    long as that saves more.
 
     Scores of different types must mean the same (reads saved). If a ranking has none, vertex ``i`` of ``n`` counts as
     ``row_bytes * (1 - i / n)`` in all types, and all are let in if their tables leave room: each gets the same share
