@@ -222,4 +222,6 @@ def _check_seeds(graph: Graph, seeds: Any) -> None:
     if not isinstance(seeds, Tensor) or seeds.dtype not in (torch.int32, torch.int64):
         got = seeds.dtype if isinstance(seeds, Tensor) else type(seeds).__name__
         raise TypeError(f"seeds must be an int32 or int64 tensor, got {got}")
+    if seeds.dim() != 1:
+        raise ValueError(f"seeds must be 1-D, got shape {tuple(seeds.shape)}")
     check_range("seeds", seeds, graph.num_nodes, IndexError)

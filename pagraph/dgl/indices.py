@@ -76,7 +76,8 @@ def check_seeds(graph: Any, indices: Any, sampler: Any, *, native: bool) -> None
     Raises:
         DGLError: The dtype is not the graph's, a type is unknown, or types are needed and not given.
         IndexError: An id is outside the graph.
-        ValueError: An edge sampler's ``exclude`` is no mode, or lacks what says which edges are the reverse ones.
+        ValueError: Ids are not 1-D; an edge sampler's ``exclude`` is no mode, or lacks what says which edges are the
+            reverse ones.
     """
     on_cpu = isinstance(graph, dgl.DGLGraph) and not graph.is_block and graph.device.type == "cpu"
     if not on_cpu or not isinstance(indices, Tensor | Mapping):
@@ -130,4 +131,6 @@ def _check_exclusion(sampler: Any) -> None:
 def _check_ids(name: str, ids: Tensor, dtype: torch.dtype, count: int) -> None:
     if ids.dtype != dtype:
         raise dgl.DGLError(f"{name} must have the graph's id dtype {dtype}, got {ids.dtype}")
+    if ids.dim() != 1:
+        raise ValueError(f"{name} must be 1-D, got shape {tuple(ids.shape)}")
     check_range(name, ids, count, IndexError)

@@ -50,7 +50,8 @@ class SeedOrder:
     slice: a function of (seed, e), or without a seed of (``ranks.seed``, e). Sampling keys differ between ranks.
 
     Args:
-        seeds: Ids, shape ``(n,)``, or a mapping from type to ids, concatenated in the mapping's order.
+        seeds: Ids, shape ``(n,)``, or a mapping from type to ids, concatenated in the mapping's order. Each may have
+            more dimensions: a row is a seed then (a pair of vertices, say), and what it means, the sampler knows.
         batch_size: Seeds a batch, over all types together.
         shuffle: Draw a new order for every epoch.
         drop_last: Leave out an incomplete last batch, and what does not divide by the number of ranks.
@@ -60,7 +61,7 @@ class SeedOrder:
 
     Raises:
         TypeError: ``batch_size`` or ``seed`` is not an integer.
-        ValueError: ``batch_size`` is below 1, ``seed`` negative, or the seeds are not 1-D.
+        ValueError: ``batch_size`` is below 1, ``seed`` negative, or the seeds have no rows, or rows of several shapes.
     """
 
     def __init__(
@@ -282,12 +283,15 @@ def _concatenate(seeds: Tensor | Mapping[str, Tensor]) -> tuple[Tensor, Tensor |
     """All ids behind each other, and the number of each one's type (None when there are no types)."""
     parts = dict(seeds) if isinstance(seeds, Mapping) else {"": seeds}
     for name, ids in parts.items():
-        if ids.dim() != 1:
+        if ids.dim() == 0:
             where = f"seeds[{name!r}]" if isinstance(seeds, Mapping) else "seeds"
-            raise ValueError(f"{where} must be 1-D, got shape {tuple(ids.shape)}")
+            raise ValueError(f"{where} must have at least one dimension, got shape ()")
     if not isinstance(seeds, Mapping):
         return seeds, None
     if not parts:
         return torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64)
+    if len({ids.shape[1:] for ids in parts.values()}) > 1:
+        shapes = [tuple(ids.shape) for ids in parts.values()]
+        raise ValueError(f"seeds must have rows of one shape for all types, got shapes {shapes}")
     types = [torch.full((len(ids),), t, dtype=torch.int64) for t, ids in enumerate(parts.values())]
     return torch.cat(list(parts.values())), torch.cat(types)
