@@ -10,11 +10,13 @@ from typing import Any
 
 from .convert import core_graph, load_saved_graph, to_dgl
 from .graphbolt import GraphBoltMissingError, import_dgl
+from .layer_sampler import LayerSampler
 from .loader import DataLoader
 
 __all__ = [
     "DataLoader",
     "GraphBoltMissingError",
+    "LayerSampler",
     "core_graph",
     "import_dgl",
     "load_saved_graph",

@@ -11,6 +11,7 @@ from torch import Tensor
 from ..sampling import LaborSampler, NeighborSampler
 from ..sampling.negative import GlobalUniformNegatives, UniformNegatives
 from .graphbolt import import_dgl
+from .layer_sampler import LayerSampler
 
 dgl = import_dgl()
 from dgl.dataloading import BlockSampler as DGLBlockSampler  # noqa: E402
@@ -29,12 +30,13 @@ def native_sampler(graph: Any, sampler: Any) -> BlockSampler | None:
     """Our sampler with the same meaning as a DGL sampler object, or None where only its own code will do.
 
     Recognised are ``dgl.dataloading.NeighborSampler``, ``MultiLayerFullNeighborSampler`` and ``LaborSampler`` (without
-    ``batch_dependency``), and subclasses that change nothing about sampling, on graphs in CPU memory. For an edge
-    sampler around one of these, the inner one is returned.
+    ``batch_dependency``), ``pagraph.dgl.LayerSampler``, and subclasses that change nothing about sampling, on graphs in
+    CPU memory. For an edge sampler around one of these, the inner one is returned.
 
     Raises:
         ValueError: A fan-out is 0 or below -1.
         DGLError: A hop's fan-outs do not name all edge types.
+        KeyError: A layer sampler's weights are no column of the graph.
     """
     if not isinstance(graph, dgl.DGLGraph) or graph.is_block or graph.device.type != "cpu":
         return None
@@ -46,6 +48,8 @@ def native_sampler(graph: Any, sampler: Any) -> BlockSampler | None:
         return _neighbor_sampler(graph, sampler)
     if isinstance(sampler, dgl.dataloading.LaborSampler):
         return _labor_sampler(graph, sampler)
+    if isinstance(sampler, LayerSampler):
+        return sampler.core_sampler(graph) if _samples_as(sampler, LayerSampler) else None
     return None
 
 

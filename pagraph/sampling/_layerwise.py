@@ -15,7 +15,6 @@ _S11 = np.uint64(11)
 _S32 = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
 _TO_UNIT = 2.0**-53
-_TO_UNIT_32 = 2.0**-32
 
 
 @kernel
@@ -83,7 +82,7 @@ def column_squares(indptr, indices, weights, out):  # type: ignore[no-untyped-de
 
 @kernel
 def _cap(importance, size):  # type: ignore[no-untyped-def]
-    """The ``c`` with which ``min(1, c * p)`` adds up to ``size``; returns it, how many reach 1, and the others' sum.
+    """The ``c`` with which ``min(1, c * p)`` adds up to ``size``, and how many reach 1.
 
     Starts below and only grows: each round counts those that reach 1 and shares the rest out among the others.
     """
@@ -96,10 +95,10 @@ def _cap(importance, size):  # type: ignore[no-untyped-def]
             else:
                 rest += p
         if reached == certain and c > 0.0:
-            return c, certain, rest
+            return c, certain
         certain = reached
         if certain >= size or rest <= 0.0:
-            return c, certain, rest
+            return c, certain
         c = (size - certain) / rest
 
 
@@ -107,33 +106,41 @@ def _cap(importance, size):  # type: ignore[no-untyped-def]
 def choose(importance, size, key, out):  # type: ignore[no-untyped-def]
     """Draw ``size`` vertices with probabilities ``pi = min(1, c * p)``; ``out`` is 1 / pi of them, 0 of the others.
 
-    Systematic sampling (Madow, Annals of Mathematical Statistics 1949): the probabilities are laid end to end, and of
-    each unit of length the point at one random offset is taken. Exact in every ``pi`` and in the number drawn.
+    The pivotal method in the given order (Deville and Tille, Biometrika 1998): one vertex at a time meets the one that
+    is still undecided, and a draw moves as much probability from one to the other as makes one of them certain or
+    impossible. Exact in every ``pi`` and in the number drawn, and of each stretch of vertices the share that is due.
     """
     positive = np.int64(0)
     for p in importance:
-        if p > 0.0:
-            positive += 1
+        positive += p > 0.0
     if positive <= size:
         for u in range(len(importance)):
             out[u] = 1.0 if importance[u] > 0.0 else 0.0
         return
-    c, certain, rest = _cap(importance, size)
+    c, certain = _cap(importance, size)
     left = size - certain
-    step = rest / left if left > 0 else 0.0
-    # 32 bits: the last point stays below the sum by more than rounding can add.
-    start = np.float64(mix(key) >> _S32) * _TO_UNIT_32
-    drawn, reached = np.int64(0), 0.0
+    open_, chance = np.int64(-1), 0.0  # the undecided vertex, and its probability by now
     for u in range(len(importance)):
-        p = importance[u]
-        out[u] = 0.0
-        if c * p >= 1.0:
-            out[u] = 1.0
-        elif drawn < left and p > 0.0:
-            reached += p
-            if reached > (start + drawn) * step:
-                out[u] = step / p
-                drawn += 1
+        pi = c * importance[u]
+        out[u] = 1.0 if pi >= 1.0 else 0.0
+        if pi <= 0.0 or pi >= 1.0:
+            continue
+        both = chance + pi
+        r = unit(mix(key + np.uint64(u) * _B))
+        if both < 1.0:
+            if r * both < pi:
+                open_ = u
+            chance = both
+            continue
+        if r * (2.0 - both) < 1.0 - chance:
+            out[u] = 1.0 / pi
+        else:
+            out[open_] = 1.0 / (c * importance[open_])
+            open_ = u
+        left -= 1
+        chance = both - 1.0
+    if left > 0:  # by rounding short of 1
+        out[open_] = 1.0 / (c * importance[open_])
 
 
 @kernel

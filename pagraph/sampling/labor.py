@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from ..graph import EdgeType, Graph
     from .hop import Hop, HopEdges, Picker
+    from .weights import EdgeWeights
 
     Array = npt.NDArray[Any]
 
@@ -119,7 +120,7 @@ class LaborSampler(BlockSampler):
         if values is not None:
             csc = graph.adjacency(self.edge_dir, edge_type)
             weights = edge_weights(csc, values, name=f"edge field {self.prob!r}")
-        return LaborPicker(fanout, in_order(weights), int(self.importance_sampling), self.layer_dependency)
+        return LaborPicker(fanout, weights, int(self.importance_sampling), self.layer_dependency)
 
 
 def _checked(fanout: Any) -> int | dict[EdgeType, int]:
@@ -134,13 +135,13 @@ class LaborPicker:
 
     Args:
         fanout: Edges per vertex; -1 takes all.
-        weights: One per edge in CSC order; empty stands for 1.
+        weights: The edges'; None stands for 1.
         importance_sampling: See :class:`LaborSampler`.
         layer_dependency: See :class:`LaborSampler`.
     """
 
     fanout: int
-    weights: Array
+    weights: EdgeWeights | None
     importance_sampling: int = 0
     layer_dependency: bool = False
 
@@ -152,7 +153,7 @@ class LaborPicker:
         key = hop.batch_key if self.layer_dependency else hop.layer_key
         offsets = hop.scratch.array("offsets", len(rows.offsets), np.int64)
         positions = rows.array("picked", hop.csc.indices.numpy().dtype)
-        if len(self.weights) == 0 and self.importance_sampling == 0:
+        if self.weights is None and self.importance_sampling == 0:
             indices = hop.csc.indices.numpy()
             _labor.pick_uniform(indices, rows.starts, rows.offsets, self.fanout, key, offsets, positions)
             return rows.edges(offsets, positions)
@@ -164,26 +165,23 @@ class LaborPicker:
         """Probabilities, then edges."""
         from . import _labor
 
-        starts, row_offsets, n = rows.starts, rows.offsets, len(rows.starts)
+        starts, row_offsets, weights, n = rows.starts, rows.offsets, in_order(self.weights), len(rows.starts)
         scales, sums = rows.hop.scratch.array("scales", n, np.float64), rows.hop.scratch.array("sums", n, np.float64)
         if self.fanout < 0:
-            _labor.first_scales(self.weights, starts, row_offsets, np.inf, sums, scales)
+            _labor.first_scales(weights, starts, row_offsets, np.inf, sums, scales)
             local_ids, pi = _NO_IDS, _NO_PI
         else:
-            _labor.first_scales(self.weights, starts, row_offsets, float(self.fanout), sums, scales)
+            _labor.first_scales(weights, starts, row_offsets, float(self.fanout), sums, scales)
             local_ids, pi = self._probabilities(rows, sums, scales)
         indices = rows.hop.csc.indices.numpy()
-        _labor.pick_weighted(
-            indices, local_ids, starts, row_offsets, self.weights, pi, scales, key, offsets, positions, out
-        )
+        _labor.pick_weighted(indices, local_ids, starts, row_offsets, weights, pi, scales, key, offsets, positions, out)
 
     def _probabilities(self, rows: Rows, sums: Array, scales: Array) -> tuple[Array, Array]:
         """Optimise ``scales`` in place; each in-edge's candidate and the candidates' ``pi`` (empty: the weights)."""
         from . import _labor
 
-        starts, offsets, weights = rows.starts, rows.offsets, self.weights
-        weighted = len(weights) > 0
-        if weighted:
+        starts, offsets, weights = rows.starts, rows.offsets, in_order(self.weights)
+        if len(weights) > 0:
             _labor.solve_scales(_NO_IDS, starts, offsets, weights, _NO_PI, self.fanout, sums, scales)
         if self.importance_sampling == 0:
             return _NO_IDS, _NO_PI

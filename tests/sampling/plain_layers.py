@@ -66,21 +66,27 @@ def inclusion(importance, size):
 
 
 def ladies(csc, frontier, size, key, weights=None):
-    """A systematic sample of the candidates in the order of their discovery."""
+    """The pivotal method over the candidates in the order of their discovery."""
     layer = Layer(csc, frontier, weights)
     importance = layer.candidates()
     pi = inclusion(importance, size)
-    start = (mix(key) >> 32) * 2.0**-32
-    factor, reached, point = {}, 0.0, start
-    for u in importance:
-        if pi[u] >= 1.0:
-            factor[u] = 1.0
+    chosen = [u for u in importance if pi[u] >= 1.0]
+    undecided, chance = None, 0.0
+    for i, u in enumerate(importance):
+        if pi[u] <= 0 or pi[u] >= 1:
             continue
-        reached += pi[u]
-        if pi[u] > 0 and reached > point:
-            factor[u] = 1.0 / pi[u]
-            point += 1.0
-    return layer.take(factor)
+        r, both = unit(mix((key + i * B) & MASK)), chance + pi[u]
+        if both < 1:
+            undecided, chance = (u if r * both < pi[u] else undecided), both
+        elif r * (2 - both) < 1 - chance:
+            chosen.append(u)
+            chance = both - 1
+        else:
+            chosen.append(undecided)
+            undecided, chance = u, both - 1
+    if len(chosen) < min(size, sum(p > 0 for p in pi.values())):
+        chosen.append(undecided)
+    return layer.take({u: 1.0 / pi[u] for u in chosen})
 
 
 def fastgcn(csc, frontier, size, key, weights=None):

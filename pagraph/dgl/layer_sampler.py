@@ -1,0 +1,164 @@
+"""LayerSampler: layer-wise sampling as a DGL sampler, for DGL's loader and ours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from ..sampling import LayerSampler as CoreSampler
+from ..sampling.excluded import ExcludedEdges
+from .blocks import BlockBuilder
+from .convert import core_graph
+from .graphbolt import import_dgl
+
+dgl = import_dgl()
+from dgl import utils  # noqa: E402
+from dgl.dataloading import BlockSampler as DGLBlockSampler  # noqa: E402
+
+if TYPE_CHECKING:
+    from ..graph import EdgeType, Graph
+
+__all__ = ["LayerSampler"]
+
+
+class LayerSampler(DGLBlockSampler):
+    """Draws a number of vertices for each layer (LADIES, FastGCN) and keeps all their edges to the frontier.
+
+    A ``dgl.dataloading.BlockSampler``. Blocks have ``edata["edge_weights"]``, float32: the sum over a vertex's in-edges
+    of weight times source row is an unbiased estimate of the mean over all its in-neighbours, or of the mean by
+    ``edge_weight``. Use a sum for aggregation, and take no further mean. See ``pagraph.sampling.LayerSampler``.
+
+    With ``pagraph.dgl.DataLoader`` batches are a function of the loader's seed; otherwise the random key of each comes
+    from torch's default generator.
+
+    Args:
+        sizes: Vertices drawn for each layer, the last entry for the one that the seeds read. For each edge type if
+            there are several; an entry may be a mapping from edge type to a number, where 0 draws nothing.
+        method: "ladies" (Zou et al., NeurIPS 2019) or "fastgcn" (Chen et al., ICLR 2018).
+        edge_weight: Name of a column of ``edata`` with non-negative numbers to average by; edge types without the
+            column count each edge as 1. Default: all do.
+        edge_dir: "in" draws from in-edges; "out" from out-edges, for homogeneous graphs.
+        prefetch_node_feats: Columns of vertices that the first block's sources get.
+        prefetch_labels: Columns of vertices that the last block's destinations get.
+        prefetch_edge_feats: Columns of edges that all blocks get.
+        output_device: Where blocks are returned. Default: on the CPU.
+
+    Raises:
+        TypeError: A size is not an integer, or ``edge_weight`` is not a string.
+        ValueError: No size, one below 1, an unknown method or direction.
+
+    Example:
+        >>> import dgl, torch
+        >>> graph = dgl.graph(([0, 1, 2, 3], [4, 4, 5, 5]))
+        >>> _, _, blocks = LayerSampler([4]).sample(graph, torch.tensor([4, 5]))
+        >>> blocks[0].edata["edge_weights"].tolist()
+        [0.5, 0.5, 0.5, 0.5]
+    """
+
+    def __init__(
+        self,
+        sizes: Sequence[int | Mapping[Any, int]],
+        method: str = "ladies",
+        *,
+        edge_weight: str | None = None,
+        edge_dir: str = "in",
+        prefetch_node_feats: Any = None,
+        prefetch_labels: Any = None,
+        prefetch_edge_feats: Any = None,
+        output_device: Any = None,
+    ) -> None:
+        super().__init__(prefetch_node_feats, prefetch_labels, prefetch_edge_feats, output_device)
+        if edge_weight is not None and not isinstance(edge_weight, str):
+            raise TypeError(f"edge_weight must be the name of an edge column, got {edge_weight!r}")
+        checked = CoreSampler(sizes, method, edge_dir=edge_dir)
+        self.sizes = list(checked.sizes)
+        self.method = method
+        self.edge_weight = edge_weight
+        self.edge_dir = edge_dir
+
+    def core_sampler(self, graph: Any) -> CoreSampler:
+        """The core sampler with the same meaning for a graph: what a loader runs in its own threads.
+
+        Raises:
+            DGLError: A mapping of sizes does not name all edge types, or one that the graph does not have.
+            KeyError: No edge type has the column ``edge_weight``.
+            ValueError: ``edge_dir`` is "out" and the graph is not homogeneous.
+        """
+        etypes = graph.canonical_etypes
+        if self.edge_dir != "in" and not graph.is_homogeneous:
+            raise ValueError(f"edge_dir must be 'in' for graphs of several types, got {self.edge_dir!r}")
+        if self.edge_weight is not None and not any(self.edge_weight in graph.edges[t].data for t in etypes):
+            names = sorted({name for etype in etypes for name in graph.edges[etype].data})
+            raise KeyError(f"edge_weight must name an edge column of the graph, {names}; got {self.edge_weight!r}")
+        sizes = [self._by_type(graph, size) for size in self.sizes]
+        return CoreSampler(sizes, self.method, prob=self.edge_weight, edge_dir=self.edge_dir)
+
+    @staticmethod
+    def _by_type(graph: Any, size: Any) -> Any:
+        """One layer's size with canonical edge types."""
+        if not isinstance(size, Mapping):
+            return size
+        by_type = {graph.to_canonical_etype(etype): number for etype, number in size.items()}
+        missing = [etype for etype in graph.canonical_etypes if etype not in by_type]
+        if missing:
+            raise dgl.DGLError(f"sizes given as a dict must name every edge type, {missing} are missing")
+        return by_type
+
+    def sample_blocks(self, g: Any, seed_nodes: Any, exclude_eids: Any = None) -> tuple[Any, Any, list[Any]]:
+        """Sample the blocks of one batch.
+
+        Args:
+            g: A graph on the CPU.
+            seed_nodes: Ids, or a mapping from vertex type.
+            exclude_eids: Edges that no block may hold: ids, or a mapping from edge type. Weights stay as they are.
+
+        Returns:
+            Input nodes, ``seed_nodes``, and the blocks, outermost first.
+
+        Raises:
+            TypeError: ``g`` is not a DGL graph.
+            DGLError: ``g`` is not on the CPU; ids of the wrong dtype or type; see :meth:`core_sampler`.
+            IndexError: A seed is outside the graph.
+        """
+        if not isinstance(g, dgl.DGLGraph) or g.is_block:
+            raise TypeError(f"LayerSampler samples from whole dgl.DGLGraph objects, got {type(g).__name__}")
+        if g.device.type != "cpu":
+            raise dgl.DGLError(f"LayerSampler samples from graphs on the CPU, got one on {g.device}")
+        sampler = self.core_sampler(g)
+        core = core_graph(g, self.edge_dir)
+        seeds = utils.prepare_tensor_or_dict(g, seed_nodes, "seed_nodes")
+        batch = sampler.with_in_edges().sample(
+            core,
+            dict(seeds) if isinstance(seeds, Mapping) else {_only_type(g): seeds},
+            int(torch.randint(2**63 - 1, ())),
+            dtype=g.idtype,
+            field=lambda etype, name: g.edges[etype].data.get(name),
+            exclude=_excluded(g, core, exclude_eids),
+        )
+        builder = BlockBuilder(g, core)
+        blocks = [builder.build(block, own_ids=i > 0) for i, block in enumerate(batch.blocks)]
+        if self.output_device is not None:
+            blocks = [block.to(self.output_device) for block in blocks]
+        return blocks[0].srcdata[dgl.NID], seed_nodes, blocks
+
+
+def _only_type(graph: Any) -> str:
+    if len(graph.ntypes) != 1:
+        raise dgl.DGLError(f"seed_nodes must be a mapping from vertex type for a graph of {list(graph.ntypes)}")
+    return str(graph.ntypes[0])
+
+
+def _excluded(graph: Any, core: Graph, exclude: Any) -> dict[EdgeType, ExcludedEdges]:
+    if exclude is None:
+        return {}
+    by_type: Mapping[Any, Tensor] = exclude if isinstance(exclude, Mapping) else {graph.canonical_etypes[0]: exclude}
+    if not isinstance(exclude, Mapping) and len(graph.canonical_etypes) > 1:
+        raise dgl.DGLError("exclude_eids must be a mapping from edge type for a graph of several edge types")
+    sets = {}
+    for etype, ids in by_type.items():
+        canonical = graph.to_canonical_etype(etype)
+        sets[canonical] = ExcludedEdges(core.csc_of(canonical).positions_of(torch.as_tensor(ids)))
+    return sets
