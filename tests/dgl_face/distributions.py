@@ -30,8 +30,8 @@ class Forest:
     positions: dict[tuple[str, str, str], np.ndarray]
 
 
-def make_forest(degrees, copies=250, idtype=torch.int64, **columns):
-    """A forest: one relation for each of ``degrees``; edge ids in no order.
+def make_forest(degrees, copies=250, idtype=torch.int64, *, in_order=False, **columns):
+    """A forest: one relation for each of ``degrees``; edge ids in no order, or in that of the destinations.
 
     ``columns``: a name to the values over the in-edges of a vertex, for each relation (None: the column is missing).
     """
@@ -42,7 +42,7 @@ def make_forest(degrees, copies=250, idtype=torch.int64, **columns):
     data, positions = {}, {}
     for etype, degree in zip(etypes, degrees, strict=True):
         m = copies * degree
-        order = rng.permutation(m)
+        order = np.arange(m) if in_order else rng.permutation(m)
         first = copies if single else 0
         counts[etype[0]] = first + m
         data[etype] = torch.from_numpy(first + order).to(idtype), torch.from_numpy(order // degree).to(idtype)
