@@ -20,13 +20,6 @@ from differential_cases import (
 pytestmark = pytest.mark.usefixtures("no_threads_left", "one_dgl_thread", "fresh_worlds")
 
 
-def marked(case):
-    """DGL's own code, which draws weighted neighbours, sorts the pair graph's edge ids (see edge_sampler)."""
-    wrong = pytest.mark.xfail(strict=True, reason="DGL's edge-wise sampler sorts the ids of pair graphs")
-    marks = [wrong] if case["exclude"] in ("self", "reverse_types") and case["weights"] != "uniform" else []
-    return pytest.param(case, marks=marks, id=case_name(case))
-
-
 def run(make, *args, **options):
     """All batches of an epoch, or of two if they are shuffled, from the same state of the generator that shuffles."""
     np.random.seed(7)
@@ -46,7 +39,7 @@ def test_node_wise_batches_equal_dgls(case):
     assert_same_messages(graph, mine[-1][-1], reference[-1][-1])
 
 
-@pytest.mark.parametrize("case", [marked(case) for case in EDGE_CASES])
+@pytest.mark.parametrize("case", EDGE_CASES, ids=case_name)
 def test_edge_wise_batches_equal_dgls(case):
     """DGL's loader is given the negative edges that ours drew."""
     graph, seeds = world_of(case).graph, edge_seeds(case)
