@@ -12,7 +12,6 @@ from ..sampling import LaborSampler, NeighborSampler
 from ..sampling.negative import GlobalUniformNegatives, UniformNegatives
 from .graphbolt import import_dgl
 from .layer_sampler import LayerSampler
-from .layer_sampler import LayerSampler
 
 dgl = import_dgl()
 from dgl.dataloading import BlockSampler as DGLBlockSampler  # noqa: E402
