@@ -54,11 +54,12 @@ EDGE_OPTIONS = {
     "columns": COLUMNS,
     **LOADER,
 }
-NODE_CASES = pairwise(fanouts=DETERMINISTIC, replace=[False], **NODE_OPTIONS)
+KINDS = ["neighbor", "labor"]
+NODE_CASES = pairwise(kind=KINDS, fanouts=DETERMINISTIC, replace=[False], **NODE_OPTIONS)
 # "All" with replacement is all, once.
 NODE_CASES += [{**case, "fanouts": "all", "replace": True} for case in NODE_CASES[:2]]
 RANDOM_NODE_CASES = pairwise(fanouts=RANDOM, replace=[False, True], **NODE_OPTIONS)
-EDGE_CASES = pairwise(fanouts=DETERMINISTIC, **EDGE_OPTIONS)
+EDGE_CASES = pairwise(kind=KINDS, fanouts=DETERMINISTIC, **EDGE_OPTIONS)
 RANDOM_EDGE_CASES = pairwise(fanouts=RANDOM, **EDGE_OPTIONS)
 
 
@@ -85,18 +86,17 @@ def edge_seeds(case):
     return edge_seeds_of(world_of(case), case["keys"])
 
 
-def node_sampler(case):
-    """DGL's sampler object, for both. fused=False: DGL 2.1's fused sampling is wrong on int32 graphs and in threads."""
+def node_sampler(case, *, fused=False):
+    """DGL's sampler object. For DGL's loader not ``fused``, which is wrong on int32 graphs from the 2nd batch on."""
     graph = world_of(case).graph
     fanouts = FANOUTS[case["fanouts"]](graph.canonical_etypes)
     if graph.is_homogeneous:
         fanouts = [next(iter(f.values())) if isinstance(f, dict) and 0 in f.values() else f for f in fanouts]
+    names = prefetching(graph, case["columns"])
+    if case.get("kind") == "labor":  # without weights: DGL reads those of other edges, see test_differential_labor
+        return d.LaborSampler(fanouts, **names)
     return d.NeighborSampler(
-        fanouts,
-        fused=False,
-        replace=case.get("replace", False),
-        **WEIGHTS[case["weights"]],
-        **prefetching(graph, case["columns"]),
+        fanouts, replace=case.get("replace", False), fused=fused, **WEIGHTS[case["weights"]], **names
     )
 
 
@@ -120,11 +120,11 @@ def edge_names(graph, form):
     return {c if form == "canonical" else c[1]: ["w"] for i, c in enumerate(graph.canonical_etypes) if i % 4 != 3}
 
 
-def edge_sampler(case, negative_sampler, *, copying=False):
-    """DGL's edge-wise sampler object; ``copying``: excluding copies of the ids.
+def edge_sampler(case, negative_sampler, *, fused=False, copying=False):
+    """DGL's edge-wise sampler object; ``copying``: excluding copies of the ids, as DGL's loader needs.
 
     DGL sorts the ids that it excludes, in place: with "self" and "reverse_types" these are the pair graph's edge ids,
-    and the batch's indices, which then belong to other edges. The reference must be given copies.
+    and the batch's indices, which then belong to other edges. The reference is given copies.
     """
     world = world_of(case)
     graph, exclude, reverse = world.graph, case["exclude"], {}
@@ -142,7 +142,7 @@ def edge_sampler(case, negative_sampler, *, copying=False):
         exclude = lambda seeds: recursive_apply(found(graph, seeds, mode, **reverse), torch.clone)  # noqa: E731
         exclude = None if mode is None else exclude
     return d.as_edge_prediction_sampler(
-        node_sampler(case),
+        node_sampler(case, fused=fused),
         exclude=exclude,
         negative_sampler=negative_sampler,
         prefetch_labels=edge_names(graph, case["labels"]),

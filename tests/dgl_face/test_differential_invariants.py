@@ -74,7 +74,7 @@ def assert_drawn_right(case, sampler, blocks, excluded=None):
 @pytest.mark.parametrize("make", [ours, theirs])
 @pytest.mark.parametrize("case", RANDOM_NODE_CASES, ids=case_name)
 def test_random_node_wise_batches(case, make):
-    graph, seeds, sampler = world_of(case).graph, node_seeds(case), node_sampler(case)
+    graph, seeds, sampler = world_of(case).graph, node_seeds(case), node_sampler(case, fused=make is ours)
     options, only_ours = loader_options(case)
     batches = run(make, graph, seeds, sampler, **options, **(only_ours if make is ours else {}))
     assert batches
@@ -91,7 +91,7 @@ def test_random_node_wise_batches(case, make):
 def test_random_edge_wise_batches(case):
     graph, seeds = world_of(case).graph, edge_seeds(case)
     options, only_ours = loader_options(case)
-    sampler = edge_sampler(case, NEGATIVES[case["negatives"]](), copying=True)
+    sampler = edge_sampler(case, NEGATIVES[case["negatives"]](), fused=True, copying=True)
     batches = run(ours, graph, seeds, sampler, **options, **only_ours)
     assert batches
     for batch in batches:

@@ -124,10 +124,13 @@ def test_a_column_of_one_type_that_is_replaced_between_batches(graph, prefetch, 
         graph.nodes[ntype].data["feat"] = mapped(rows) if step < 3 else rows
 
 
-@pytest.mark.parametrize("kind", ["node-wise", "edge-wise", "negatives"])
+@pytest.mark.parametrize("kind", ["node-wise", "weighted", "labor", "weighted labor", "edge-wise", "negatives"])
 def test_the_same_bits_for_any_workers_and_depth(kind, graph):
-    sampler, ids = sampler_of([3, {c: 2 for c in graph.canonical_etypes}], prefetch_node_feats=EVERY_NODE), SEEDS
-    if kind != "node-wise":
+    fanouts, ids = [3, {c: 2 for c in graph.canonical_etypes}], SEEDS
+    sampler_class = d.LaborSampler if "labor" in kind else d.NeighborSampler
+    weights = {"prob": "p_float64"} if "weighted" in kind else {}
+    sampler = sampler_class(fanouts, prefetch_node_feats=EVERY_NODE, **weights)
+    if kind in ("edge-wise", "negatives"):
         negatives = d.negative_sampler.Uniform(2) if kind == "negatives" else None
         sampler = d.as_edge_prediction_sampler(sampler, exclude="self", negative_sampler=negatives)
         ids = {"buys": torch.arange(20, 60), FOLLOWS: torch.arange(30)}

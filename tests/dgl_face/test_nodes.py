@@ -88,22 +88,6 @@ def test_repeated_seeds_keep_their_rows():
         assert torch.equal(block.dstdata[dgl.NID][dst], parent_dst)
 
 
-def test_out_edges():
-    """DGL's own blocks for edge_dir="out" hold destinations of -1; ours have the out-neighbours as sources."""
-    graph = make_graph()
-    for _, output_nodes, blocks in ours(
-        graph, torch.arange(30), NeighborSampler([-1, 2], edge_dir="out"), batch_size=10
-    ):
-        assert torch.equal(blocks[-1].dstdata[dgl.NID], output_nodes)
-        for block in blocks:
-            src, dst = block.edges()
-            parent_src, parent_dst = graph.find_edges(block.edata[dgl.EID])
-            assert torch.equal(block.srcdata[dgl.NID][src], parent_dst)
-            assert torch.equal(block.dstdata[dgl.NID][dst], parent_src)
-        expected = graph.out_degrees(blocks[0].dstdata[dgl.NID])
-        assert torch.equal(blocks[0].in_degrees().long(), expected.long())
-
-
 @pytest.mark.parametrize("conv", ["sage", "gcn", "gat"])
 def test_layers_compute_the_same_on_our_blocks(conv):
     graph = make_graph()
