@@ -101,6 +101,20 @@ def probabilities(weights, fanout, *, replace=False, excluded=(), base=2):
     return dict(found)
 
 
+def class_probabilities(classes, fanout, *, replace=False):
+    """The exact probability of how many picks have which weight, for ``(weight, number of edges)`` pairs."""
+    chances = {(0,) * len(classes): 1.0}
+    for _ in range(fanout):
+        after = Counter()
+        for picked, chance in chances.items():
+            left = [w * (n - (0 if replace else k)) for (w, n), k in zip(classes, picked, strict=True)]
+            for i, mass in enumerate(left):
+                if mass > 0:
+                    after[(*picked[:i], picked[i] + 1, *picked[i + 1 :])] += chance * mass / sum(left)
+        chances = dict(after)
+    return chances
+
+
 def products(*parts):
     """The probabilities of independent outcomes together, as tuples."""
     return {

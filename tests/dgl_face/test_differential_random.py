@@ -5,15 +5,18 @@ import pytest
 import torch
 from cases import collect, dgl, ours, theirs
 from distributions import (
+    ALARM,
     assert_distribution,
     assert_same_distribution,
     assert_uniform_inclusion,
+    class_probabilities,
     draw,
     make_forest,
     outcomes,
     probabilities,
     products,
 )
+from scipy import stats
 
 pytestmark = pytest.mark.usefixtures("no_threads_left", "one_dgl_thread")
 
@@ -79,6 +82,36 @@ def test_weighted_draws(kind, fanout, replace):
     assert_distribution(mine, chances)
     if kind in ("float64", "bool"):
         assert_same_distribution(mine, draw(theirs, forest, sampler, base=base)[EDGE].ravel())
+
+
+# Weights of an edge, and how many edges have it: even, some heavy, nearly all in two edges.
+CLASSES = {"even": [(1.0, 150)], "steep": [(8.0, 10), (1.0, 50), (0.25, 60), (0.0, 30)], "heavy": [(1e6, 2), (1.0, 68)]}
+
+
+@pytest.mark.parametrize("classes", CLASSES)
+@pytest.mark.parametrize(("fanout", "replace"), [(1, False), (3, False), (5, False), (3, True)])
+def test_weighted_draws_from_many(classes, fanout, replace):
+    """How many picks fall on edges of each weight is as theory says; edges of one weight come equally often."""
+    values, counts = zip(*CLASSES[classes], strict=True)
+    which = np.random.default_rng(3).permutation(np.repeat(np.arange(len(values)), counts))
+    forest = make_forest([len(which)], p=[torch.tensor(values)[torch.from_numpy(which)]])
+    sampler = NeighborSampler([fanout], prob="p", replace=replace)
+    loader = ours(forest.graph, torch.arange(250).repeat(60), sampler, batch_size=250, seed=2)
+    picks, times = [], np.zeros(len(which))
+    for _, _, (block,) in loader:
+        dst, positions = block.edges()[1].numpy(), forest.positions[EDGE][block.edata[dgl.EID].numpy()]
+        np.add.at(times, positions, 1)
+        by_vertex = np.zeros((250, len(values)), dtype=np.int64)
+        np.add.at(by_vertex, (dst, which[positions]), 1)
+        picks += map(tuple, by_vertex.tolist())
+    chances = class_probabilities(CLASSES[classes], fanout, replace=replace)
+    if len(chances) > 1:
+        assert_distribution(picks, chances)
+    assert set(picks) <= set(chances)
+    for i, count in enumerate(counts):
+        seen = times[which == i]
+        if count > 2 and seen.sum() > 5 * count:
+            assert stats.chisquare(seen).pvalue > ALARM
 
 
 @pytest.mark.parametrize("prob", [None, "p"])

@@ -186,6 +186,62 @@ def test_a_negative_sampler_of_the_users_own_is_asked_as_dgl_asks_it():
     assert shapes[ours] == shapes[theirs]
 
 
+def test_what_a_batch_holds_is_the_batchs_own():
+    """Writing to it changes neither the indices, nor the graph, nor the batch's other graphs, nor a later batch."""
+    world = make_world("heterograph")
+    graph, seeds = world.graph, {FOLLOWS: torch.arange(40), BUYS: torch.arange(30)}
+    labels, feats = graph.edges[BUYS].data["w"].clone(), graph.nodes["item"].data["feat"].clone()
+    names = {"prefetch_node_feats": {"item": ["feat"]}}
+    sampler = edge_sampler(
+        d.NeighborSampler([2], **names), negative_sampler=Uniform(1), exclude="self", prefetch_labels={BUYS: ["w"]}
+    )
+    loader = ours(graph, seeds, sampler, batch_size=35, seed=0, prefetch=2)
+    for _ in range(2):
+        drawn = []
+        for inputs, pair, negative, (block,) in loader:
+            drawn.append(pair.edges[BUYS].data[dgl.EID].tolist())
+            ids = block.dstnodes["item"].data[dgl.NID].clone()
+            assert torch.equal(pair.edges[BUYS].data["w"], labels[drawn[-1]])
+            assert torch.equal(block.srcnodes["item"].data["feat"], feats[inputs["item"]])
+            for part in (inputs["item"], pair.nodes["item"].data[dgl.NID]):
+                part.fill_(-1)
+            assert torch.equal(negative.nodes["item"].data[dgl.NID], ids)
+            assert torch.equal(block.dstnodes["item"].data[dgl.NID], ids)
+            for rows in (pair.edges[BUYS].data[dgl.EID], pair.edges[BUYS].data["w"]):
+                rows.fill_(-1)
+            block.srcnodes["item"].data["feat"].fill_(-1)
+        assert sum(drawn, []) == list(range(30))
+    assert torch.equal(seeds[BUYS], torch.arange(30))
+    assert torch.equal(graph.edges[BUYS].data["w"], labels) and torch.equal(graph.nodes["item"].data["feat"], feats)
+
+
+@pytest.mark.xfail(strict=True, reason="ids outside the graph are refused")
+@pytest.mark.parametrize("outside", [-1, 300])
+def test_excluded_ids_outside_the_graph_exclude_nothing(outside):
+    """As with DGL: reverse_eids of -1 say that an edge has no reverse."""
+    world = make_world("homogeneous")
+    reverse = world.reverse_eids["_N", "_E", "_N"].clone()
+    reverse[::2] = outside
+    seeds = torch.arange(20)
+    sampler = edge_sampler(exclude="reverse_id", reverse_eids=reverse)
+    for make in (theirs, ours):
+        for _, pair, (block,) in collect(make(world.graph, seeds, sampler, batch_size=5)):
+            excluded = torch.cat([pair.edata[dgl.EID], reverse[pair.edata[dgl.EID]]])
+            whole = world.graph.in_edges(block.dstdata[dgl.NID], form="eid")
+            assert set(block.edata[dgl.EID].tolist()) == set(whole.tolist()) - set(
+                torch.cat([eids, reverse[eids]]).tolist()
+            )
+
+
+@pytest.mark.xfail(strict=True, reason="a mask is taken for the edge ids 0 and 1")
+def test_a_mask_is_no_list_of_ids_to_exclude():
+    graph = make_world("homogeneous").graph
+    sampler = edge_sampler(exclude=torch.arange(graph.num_edges()) % 3 == 0)
+    for make in (theirs, ours):
+        with pytest.raises((dgl.DGLError, TypeError)):
+            collect(make(graph, torch.arange(9), sampler, batch_size=3))
+
+
 def test_an_unknown_way_to_exclude():
     world = make_world("homogeneous")
     with pytest.raises(ValueError, match="reverse"):
