@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -165,40 +167,66 @@ class LaborPicker:
         """Probabilities, then edges."""
         from . import _labor
 
-        starts, row_offsets, weights, n = rows.starts, rows.offsets, in_order(self.weights), len(rows.starts)
-        scales, sums = rows.hop.scratch.array("scales", n, np.float64), rows.hop.scratch.array("sums", n, np.float64)
+        scales = rows.hop.scratch.array("scales", len(rows.starts), np.float64)
+        local_ids, pi, weights = _NO_IDS, _NO_PI, in_order(self.weights)
         if self.fanout < 0:
-            _labor.first_scales(weights, starts, row_offsets, np.inf, sums, scales)
-            local_ids, pi = _NO_IDS, _NO_PI
+            scales[:] = np.inf
+        elif self.importance_sampling == 0:
+            self._scale_by_weight(rows, scales)
         else:
-            _labor.first_scales(weights, starts, row_offsets, float(self.fanout), sums, scales)
-            local_ids, pi = self._probabilities(rows, sums, scales)
+            local_ids, pi = self._optimise(rows, scales)
         indices = rows.hop.csc.indices.numpy()
-        _labor.pick_weighted(indices, local_ids, starts, row_offsets, weights, pi, scales, key, offsets, positions, out)
+        _labor.pick_weighted(
+            indices, local_ids, rows.starts, rows.offsets, weights, pi, scales, key, offsets, positions, out
+        )
 
-    def _probabilities(self, rows: Rows, sums: Array, scales: Array) -> tuple[Array, Array]:
-        """Optimise ``scales`` in place; each in-edge's candidate and the candidates' ``pi`` (empty: the weights)."""
+    def _scale_by_weight(self, rows: Rows, scales: Array) -> None:
+        """The scales where weights stand for ``pi``."""
         from . import _labor
 
-        starts, offsets, weights = rows.starts, rows.offsets, in_order(self.weights)
-        if len(weights) > 0:
-            _labor.solve_scales(_NO_IDS, starts, offsets, weights, _NO_PI, self.fanout, sums, scales)
-        if self.importance_sampling == 0:
-            return _NO_IDS, _NO_PI
+        assert self.weights is not None
+        known = _known_scales(self.weights, self.fanout, rows.hop.csc.num_dst)
+        frontier, room = rows.hop.frontier, rows.hop.scratch.array("row", 2 * rows.largest, np.float64)
+        weights = in_order(self.weights)
+        _labor.scales_by_weight(frontier, rows.starts, rows.offsets, weights, self.fanout, known, scales, room)
+
+    def _optimise(self, rows: Rows, scales: Array) -> tuple[Array, Array]:
+        """Importance sampling: fill ``scales``; each in-edge's candidate, and the candidates' ``pi``."""
+        from . import _labor
+
+        starts, offsets, weights, scratch = rows.starts, rows.offsets, in_order(self.weights), rows.hop.scratch
+        sums = scratch.array("sums", len(starts), np.float64)
+        _labor.row_sums(weights, starts, offsets, sums)
+        if self.weights is None:
+            np.divide(self.fanout, sums, out=scales, where=sums > 0.0)
+        else:
+            self._scale_by_weight(rows, scales)
         local_ids, count = rows.candidates()
-        pi = rows.hop.scratch.array("pi", count, np.float64)
-        largest = rows.hop.scratch.array("largest", count, np.float64)
-        before = float("inf")
-        step = 0
+        pi, room = scratch.array("pi", count, np.float64), scratch.array("row", 2 * rows.largest, np.float64)
+        largest = inverses = scratch.array("largest", count, np.float64)  # the one is read, then the other
+        before, step = float("inf"), 0
         while step != self.importance_sampling:
-            first_weights = weights if step == 0 else NO_WEIGHTS
-            _labor.largest_scales(local_ids, offsets, starts, first_weights, scales, largest)
+            _labor.largest_scales(local_ids, offsets, starts, weights if step == 0 else NO_WEIGHTS, scales, largest)
             # Beyond 1 the size of pi hardly matters, and it grows with each step.
             pi[:] = largest if step == 0 else np.minimum(pi * largest, _MOST_PI)
-            _labor.solve_scales(local_ids, starts, offsets, weights, pi, self.fanout, sums, scales)
+            inverses[:] = 0.0
+            np.divide(1.0, pi, out=inverses, where=pi > 0.0)
+            _labor.solve_scales(local_ids, starts, offsets, weights, inverses, self.fanout, sums, scales, room)
             now = _labor.expected_vertices(pi)
             if now >= (1.0 - _TOLERANCE) * before:
                 break
-            before = now
-            step += 1
+            before, step = now, step + 1
         return local_ids, pi
+
+
+_lock = threading.Lock()
+_scales_by_fanout: weakref.WeakKeyDictionary[EdgeWeights, dict[int, Array]] = weakref.WeakKeyDictionary()
+
+
+def _known_scales(weights: EdgeWeights, fanout: int, num_vertices: int) -> Array:
+    """The scale of each vertex for these weights, 0 where it is not known yet; kept as long as the weights."""
+    with _lock:
+        by_fanout = _scales_by_fanout.setdefault(weights, {})
+        if fanout not in by_fanout:
+            by_fanout[fanout] = np.zeros(num_vertices)
+        return by_fanout[fanout]

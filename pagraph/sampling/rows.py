@@ -65,6 +65,11 @@ class Rows:
         """In-edges of the whole frontier."""
         return int(self.offsets[-1])
 
+    @property
+    def largest(self) -> int:
+        """In-edges of the vertex that has most."""
+        return int(np.diff(self.offsets).max(initial=0))
+
     def array(self, name: str, dtype: Any) -> Array:
         """Scratch for each in-edge, and one element more: kernels write before they count (contents undefined).
 

@@ -211,6 +211,16 @@ def test_vertices_without_neighbours_or_weights_and_empty_batches():
     assert uniform.weights is None and uniform.num_edges == 2
 
 
+def test_weights_that_were_written_over_count_from_then_on():
+    graph = Graph.from_coo([0, 1], [2, 2], 3, edata={"w": torch.tensor([1.0, 0.0])})
+    for importance_sampling in (0, 1):
+        sampler = LaborSampler([2], "w", importance_sampling)
+        graph.edata["w"].copy_(torch.tensor([1.0, 0.0]))
+        assert sampler.sample(graph, torch.tensor([2])).input_nodes.tolist() == [2, 0]
+        graph.edata["w"].copy_(torch.tensor([0.0, 1.0]))
+        assert sampler.sample(graph, torch.tensor([2])).input_nodes.tolist() == [2, 1]
+
+
 def test_fan_outs_by_edge_type():
     csc = CSC(torch.tensor([0, 30]), torch.arange(30), 30)
     graph = Graph({("a", "x", "b"): csc, ("a", "y", "b"): csc, ("a", "z", "b"): csc})
