@@ -36,6 +36,31 @@ def read_rows(indices, starts, offsets, out):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def number_sources(indices, starts, offsets, places, local_ids):  # type: ignore[no-untyped-def]
+    """Number the sources of all in-edges in the order of their discovery, by a table of all vertices filled with -1.
+
+    Without a branch on whether a source is new, which cannot be predicted. Returns how many there are, or ``-1 - p``
+    where position ``p`` leads out of the graph.
+    """
+    n = len(starts)
+    count = np.int64(0)
+    for i in range(n):
+        if i + _ROWS_AHEAD < n:
+            prefetch(indices, starts[i + _ROWS_AHEAD])
+        shift = starts[i] - offsets[i]
+        for e in range(offsets[i], offsets[i + 1]):
+            v = np.int64(indices[e + shift])
+            if v < 0 or v >= len(places):
+                return np.int64(-1) - (e + shift)
+            known = np.int64(places[v])
+            local = count if known < 0 else known
+            places[v] = local
+            local_ids[e] = local
+            count += known < 0
+    return count
+
+
+@kernel
 def row_scales(weights, starts, offsets, out):  # type: ignore[no-untyped-def]
     """What makes the weights of each row add up to 1; 0 for rows without any weight."""
     for i in range(len(starts)):
@@ -86,14 +111,13 @@ def _cap(importance, size):  # type: ignore[no-untyped-def]
 
     Starts below and only grows: each round counts those that reach 1 and shares the rest out among the others.
     """
-    c, certain, rest = 0.0, np.int64(0), 0.0
+    c, certain = 0.0, np.int64(0)
     while True:
         reached, rest = np.int64(0), 0.0
         for p in importance:
-            if c * p >= 1.0:
-                reached += 1
-            else:
-                rest += p
+            sure = c * p >= 1.0
+            reached += sure
+            rest += 0.0 if sure else p
         if reached == certain and c > 0.0:
             return c, certain
         certain = reached
@@ -205,23 +229,29 @@ def find(sources, nodes, table, shift, local_ids):  # type: ignore[no-untyped-de
 
 
 @kernel
-def take_rows(local_ids, starts, offsets, scales, weights, factors, out_offsets, positions, out):  # type: ignore[no-untyped-def]
+def take_rows(local_ids, starts, offsets, scales, weights, factors, chosen, out_offsets, positions, out):  # type: ignore[no-untyped-def]
     """Positions and weights of the in-edges that come from chosen vertices: their share of the row times the factor.
 
-    There is room for all in-edges: an edge is written first and kept if its weight is positive, which costs less than
-    a branch that cannot be predicted.
+    There is room for all in-edges: an edge is written first and counted if it is wanted, which costs less than a branch
+    that cannot be predicted. ``chosen`` is scratch, a byte for each candidate: smaller than the factors.
     """
+    for u in range(len(factors)):
+        chosen[u] = factors[u] > 0.0
     total = np.int64(0)
     out_offsets[0] = 0
     for i in range(len(starts)):
         shift = starts[i] - offsets[i]
+        first = total
         for e in range(offsets[i], offsets[i + 1]):
-            weight = scales[i] * factors[local_ids[e]]
-            if len(weights) > 0:
-                weight *= np.float64(weights[e + shift])
             positions[total] = e + shift
-            out[total] = weight
-            total += weight > 0.0
+            if len(weights) > 0:
+                total += chosen[local_ids[e]] & np.uint8(weights[e + shift] > 0.0)
+            else:
+                total += np.int64(chosen[local_ids[e]])
+        for t in range(first, total):
+            out[t] = scales[i] * factors[local_ids[positions[t] - shift]]
+            if len(weights) > 0:
+                out[t] *= np.float64(weights[positions[t]])
         out_offsets[i + 1] = total
 
 

@@ -236,5 +236,8 @@ def _take(rows: Rows, local_ids: Array, scales: Array, weights: Array, factors: 
     offsets = rows.hop.scratch.array("offsets", len(rows.offsets), np.int64)
     positions = rows.array("picked", rows.hop.csc.indices.numpy().dtype)
     out = rows.array("picked weights", np.float64)
-    _layerwise.take_rows(local_ids, rows.starts, rows.offsets, scales, weights, factors, offsets, positions, out)
+    chosen = rows.hop.scratch.array("chosen", len(factors), np.uint8)
+    _layerwise.take_rows(
+        local_ids, rows.starts, rows.offsets, scales, weights, factors, chosen, offsets, positions, out
+    )
     return rows.edges(offsets, positions, out)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .scratch import raise_bad_source
 from .uniform import raise_bad_vertex
 
 if TYPE_CHECKING:
@@ -21,6 +22,10 @@ __all__ = ["NO_WEIGHTS", "Rows", "in_order"]
 
 NO_WEIGHTS: Array = np.empty(0, dtype=np.float32)
 """Stands for weights of 1 in kernels."""
+
+
+_VERTICES_PER_EDGE = 8
+"""Up to here a table of all vertices is about as large as what a hop needs anyway, and faster than a hash table."""
 
 
 def in_order(weights: EdgeWeights | None) -> Array:
@@ -93,14 +98,22 @@ class Rows:
         """
         from . import _layerwise
 
-        csc, table = self.hop.csc, self.hop.scratch.table("candidates")
+        csc, scratch = self.hop.csc, self.hop.scratch
         indices = csc.indices.numpy()
-        sources = self.hop.scratch.array("sources", self.num_edges, indices.dtype)
-        local_ids = self.hop.scratch.array("local sources", self.num_edges, _narrow(self.num_edges))
-        _layerwise.read_rows(indices, self.starts, self.offsets, sources)
-        table.reset(None, csc.num_src, indices.dtype)
-        table.relabel(sources, local_ids)
-        return local_ids, table.count
+        local_ids = scratch.array("local sources", self.num_edges, _narrow(self.num_edges))
+        if csc.num_src > _VERTICES_PER_EDGE * self.num_edges:
+            sources = scratch.array("sources", self.num_edges, indices.dtype)
+            _layerwise.read_rows(indices, self.starts, self.offsets, sources)
+            table = scratch.table("candidates")
+            table.reset(None, csc.num_src, indices.dtype)
+            table.relabel(sources, local_ids)
+            return local_ids, table.count
+        places = scratch.array("places", csc.num_src, _narrow(csc.num_src))
+        places.fill(-1)
+        count = int(_layerwise.number_sources(indices, self.starts, self.offsets, places, local_ids))
+        if count < 0:
+            raise_bad_source(int(indices[-1 - count]), csc.num_src)
+        return local_ids, count
 
 
 def _narrow(limit: int) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 
-__all__ = ["Scratch", "VertexTable"]
+__all__ = ["Scratch", "VertexTable", "raise_bad_source"]
 
 _MIN_TABLE_BITS = 10
 _local = threading.local()
@@ -119,10 +119,7 @@ class VertexTable:
             )
             self.count = int(count)
             if at < 0:
-                raise FormatError(
-                    f"the graph's indices must be in [0, {self._num_vertices}), got {int(neighbors[-1 - at])}: "
-                    "damaged file?"
-                )
+                raise_bad_source(int(neighbors[-1 - at]), self._num_vertices)
             if at == len(neighbors):
                 return
             self._bits += 1
@@ -148,3 +145,8 @@ class VertexTable:
             self._table = np.empty(size, dtype=np.int64)
         self._table.fill(-1)
         _cpu.insert_nodes(self._nodes, self.count, self._table, np.uint64(64 - self._bits))
+
+
+def raise_bad_source(vertex: int, num_vertices: int) -> NoReturn:
+    """Report an edge that leads out of the graph."""
+    raise FormatError(f"the graph's indices must be in [0, {num_vertices}), got {vertex}: damaged file?")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from pagraph import CSC, FormatError, Graph
 from pagraph.buffers import BufferPools
-from pagraph.sampling import LayerSampler, derive_key
+from pagraph.sampling import LaborSampler, LayerSampler, derive_key
 from pagraph.sampling.excluded import ExcludedEdges
 from pagraph.sampling.importance import importance_of
 
@@ -213,6 +213,21 @@ def test_each_edge_type_draws_its_own_number(method):
         LayerSampler([{("b", "x", "a"): 3}], method).sample(graph, seeds)
 
 
+@pytest.mark.parametrize("prob", [None, "w"])
+def test_a_table_of_all_vertices_and_a_hash_table_number_candidates_alike(prob):
+    """Which one serves depends on the vertices per in-edge; vertices that nobody knows must change nothing."""
+    few = hub_graph()
+    src, dst = few.csc.indices, few.csc.destinations()
+    weights = torch.tensor(in_csc_order(few, "w"))
+    digests = []
+    for num_nodes in (few.num_nodes, 10**6):
+        graph = Graph.from_coo(src, dst, num_nodes, edata={"w": weights})
+        batches = [LayerSampler([20, 15], prob=prob).sample(graph, torch.arange(10), key) for key in range(10)]
+        batches += [LaborSampler([2, 3], prob, -1).sample(graph, torch.arange(10), key) for key in range(10)]
+        digests.append([digest(batch) for batch in batches])
+    assert digests[0] == digests[1]
+
+
 def test_excluded_edges_are_left_out_of_what_was_drawn():
     graph, seeds = hub_graph(), torch.arange(20)
     whole = LayerSampler([30]).sample(graph, seeds, 9).blocks[0]
@@ -322,6 +337,9 @@ def test_bad_weights_and_damaged_graphs():
         LayerSampler([1]).sample(damaged, torch.tensor([0, 1]))
     with pytest.raises(ValueError, match=r"indices must be in \[0, 2\), got 99"):
         LayerSampler([1], "fastgcn").sample(damaged, torch.tensor([0, 1]))
+    sparse = Graph(CSC(torch.tensor([0, 1, *[1] * 99]), torch.tensor([-5]), 100))
+    with pytest.raises(FormatError, match=r"indices must be in \[0, 100\), got -5"):
+        LayerSampler([1]).sample(sparse, torch.tensor([0]))
     bent = Graph(CSC(torch.tensor([0, 9, 4]), torch.tensor([0, 1, 1, 0]), 2))
     with pytest.raises(FormatError, match="indptr must be non-decreasing"):
         LayerSampler([1]).sample(bent, torch.tensor([0, 1]))
