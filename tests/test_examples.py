@@ -47,6 +47,7 @@ CASES = [
     Example("node_classification.py", ("--epochs", "6"), least=0.8),
     Example("link_prediction.py", metric="test AUC", least=0.8),
     Example("rgcn_hetero.py", least=0.75),
+    Example("layerwise_gcn.py", least=0.75, within=0.05),
     Example("layerwise_inference.py", least=0.75, within=0.04, says="equal to the whole graph at once: True"),
     Example("multiprocess_training.py", least=0.7, within=0.05, says="", spawns=True),
 ]
