@@ -85,7 +85,10 @@ class Budget:
         if unit == "%":
             return cls.parse(float(number) / 100)
         if unit:
-            return cls.parse(int(float(number) * _UNITS[unit]))
+            nbytes = float(number) * _UNITS[unit]
+            if not math.isfinite(nbytes):
+                raise ValueError(f"cache must be a finite number of bytes, got {text!r}")
+            return cls.parse(int(nbytes))
         return cls.parse(float(number) if "." in number else int(number))
 
     @property

@@ -3,7 +3,7 @@
 Importing it imports DGL, with a placeholder for GraphBolt where DGL's own binary does not fit the torch in use.
 
 All other names of ``dgl.dataloading`` (samplers, ``GraphDataLoader``, deprecated ones) can be imported from here too,
-and are DGL's own objects: a script's whole import line can be swapped.
+and are DGL's own objects: a script's whole import line can be swapped, one with ``*`` too.
 """
 
 from typing import Any
@@ -41,3 +41,6 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *filter(_is_dgls, dir(_dataloading))})
+
+
+__all__ += [name for name in dir(_dataloading) if _is_dgls(name) and name not in globals()]

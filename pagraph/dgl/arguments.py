@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ..device import resolve_device
+from ..graph import Graph
 from ..sampling.keys import check_seed
 from ..sampling.ranks import Ranks
 from ..sampling.seeds import DatasetOrder, SeedOrder
@@ -22,6 +23,7 @@ __all__ = [
     "batch_device",
     "check_devices",
     "check_keywords",
+    "check_parts",
     "gpu_cache_budget",
     "integer",
     "make_order",
@@ -39,6 +41,27 @@ def integer(name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise TypeError(f"{name} must be an integer, got {value!r}")
     return int(value)
+
+
+def check_parts(graph: Any, sampler: Any) -> None:
+    """What is sampled and what samples: the least that either must have.
+
+    Raises:
+        TypeError: A ``DistGraph``.
+        AttributeError: A graph without ``device``, or a sampler without ``sample`` (DGL's own type).
+    """
+    if isinstance(graph, dgl.distributed.DistGraph):
+        raise TypeError("graph must not be a DistGraph; use dgl.dataloading.DistNodeDataLoader for those")
+    if isinstance(graph, Graph):
+        raise AttributeError(
+            "graph must be DGL's or have a device, got a pagraph.Graph: pass pagraph.dgl.to_dgl(graph)"
+        )
+    if not hasattr(graph, "device"):
+        raise AttributeError(f"graph must be a dgl.DGLGraph or have a device, got {type(graph).__name__}")
+    if not hasattr(sampler, "sample"):
+        raise AttributeError(
+            f"graph_sampler must have a method sample(graph, indices), got {type(sampler).__name__} without one"
+        )
 
 
 def batch_device(device: Any, graph: Any, use_uva: bool) -> torch.device:
@@ -177,18 +200,18 @@ def gpu_cache_budget(graph: Any, gpu_cache: Any, device: torch.device) -> int:
     """DGL's ``gpu_cache`` rows as bytes of the vertex columns it names.
 
     Raises:
-        AssertionError: It is not a mapping (DGL's own type).
+        AssertionError: It is not a mapping of mappings (DGL's own type).
         TypeError: A number of rows is not an integer.
         ValueError: It asks for rows on a device that is not CUDA.
     """
-    if not isinstance(gpu_cache, Mapping):
-        raise AssertionError(f"gpu_cache must be a dict of dicts of row counts, got {type(gpu_cache).__name__}")
+    if not isinstance(gpu_cache, Mapping) or not all(isinstance(d, Mapping) for d in gpu_cache.values()):
+        raise AssertionError(f"gpu_cache must be a dict of dicts of row counts, got {gpu_cache!r}")
     rows = {kind: {n: integer(f"gpu_cache[{kind!r}][{n!r}]", k) for n, k in d.items()} for kind, d in gpu_cache.items()}
     if device.type != "cuda" and any(k > 0 for columns in rows.values() for k in columns.values()):
         raise ValueError(f"gpu_cache needs a CUDA device, batches are delivered on {device}")
     wanted = [
         (column, rows.get("node", {}).get(name, 0))
-        for frame in graph._node_frames
+        for frame in getattr(graph, "_node_frames", ())
         for name, column in frame._columns.items()
     ]
     return sum(max(k, 0) * column.data[:1].nbytes for column, k in wanted)

@@ -170,7 +170,13 @@ def _vertex_counts(graph: Any) -> dict[str, int]:
 
 def _storage(graph: Any, kind: str, name: str, type_: Any) -> Any:
     get = graph.get_node_storage if kind == "node" else graph.get_edge_storage
-    return get(name, type_)
+    try:
+        return get(name, type_)
+    except KeyError:
+        if not isinstance(graph, dgl.DGLGraph):
+            raise
+        there = sorted((graph.nodes if kind == "node" else graph.edges)[type_].data)
+        raise KeyError(f"{kind}s of type {type_!r} must have the column {name!r}, they have {there}") from None
 
 
 def _column_data(graph: Any, kind: str, name: str, type_: Any) -> Tensor:

@@ -16,6 +16,7 @@ from .arguments import (
     batch_device,
     check_devices,
     check_keywords,
+    check_parts,
     gpu_cache_budget,
     integer,
     make_order,
@@ -42,9 +43,10 @@ __all__ = ["DataLoader"]
 class DataLoader(_DGLDataLoader):
     """Drop-in for ``dgl.dataloading.DataLoader`` (DGL 1.1 to 2.x): the same arguments, the same batches.
 
-    ``NeighborSampler`` and ``MultiLayerFullNeighborSampler`` objects on homogeneous graphs are run by our kernels, in
-    threads, ahead of the training loop; any other sampler runs its own ``sample``. Prefetched columns are read through
-    a static cache. Threads take the place of DGL's worker processes: batches always come in order.
+    DGL's neighbour and LABOR samplers, ``pagraph.dgl.LayerSampler``, and edge samplers around them are run by our
+    kernels, in threads, ahead of the training loop; any other sampler runs its own ``sample``. Graphs have any number
+    of vertex and edge types. Prefetched columns are read through a static cache. Threads take the place of DGL's worker
+    processes: batches always come in order.
 
     Args:
         graph: The graph to sample from.
@@ -61,7 +63,7 @@ class DataLoader(_DGLDataLoader):
         use_alternate_streams: Accepted.
         pin_prefetcher: Accepted and checked as by DGL.
         use_uva: Accepted on machines with CUDA; sampling stays on the CPU.
-        gpu_cache: DGL's row counts by column; their bytes become the cache's budget where ``cache`` is not given.
+        gpu_cache: DGL's row counts by column; their bytes become the cache's budget where ``cache`` is ``"auto"``.
         cache: What the static feature cache may take: ``"2GiB"``, bytes, a fraction, ``"auto"``, or 0 for none.
             On a CUDA device it holds columns that live in host memory; on the CPU those that lie on disk.
         cache_policy: Ranks the vertices: ``"degree"`` (PaGraph), or a callable as ``pagraph.cache.policy`` says.
@@ -114,8 +116,7 @@ class DataLoader(_DGLDataLoader):
         check_keywords(kwargs)
         kwargs["num_workers"] = integer("num_workers", kwargs.get("num_workers", 0))
         self._arguments = given | kwargs  # for pickling
-        if isinstance(graph, dgl.distributed.DistGraph):
-            raise TypeError("graph must not be a DistGraph; use dgl.dataloading.DistNodeDataLoader for those")
+        check_parts(graph, graph_sampler)
         self.graph, self.indices, self.graph_sampler = graph, indices, graph_sampler
         self.use_ddp, self.ddp_seed, self.use_uva, self.gpu_cache = use_ddp, ddp_seed, use_uva, gpu_cache
         self.shuffle, self.drop_last, self.cpu_affinity_enabled = shuffle, drop_last, False
@@ -133,13 +134,14 @@ class DataLoader(_DGLDataLoader):
         )
         native = native_sampler(graph, graph_sampler)  # refuses bad fan-outs now, not with the first batch
         check_seeds(graph, ids, graph_sampler, native=native is not None)
-        budget = Budget.parse(cache if gpu_cache is None else gpu_cache_budget(graph, gpu_cache, self.device))
+        rows = None if gpu_cache is None else gpu_cache_budget(graph, gpu_cache, self.device)
+        budget = Budget.parse(cache if rows is None or cache != "auto" else rows)
         # torch's own constructor, not DGL's: it checks the keywords that mean the same to every loader.
         torch.utils.data.DataLoader.__init__(
             self,
             _Order(order),
             batch_size=None,
-            collate_fn=CollateWrapper(getattr(graph_sampler, "sample", None), graph, use_uva, self.device),
+            collate_fn=CollateWrapper(graph_sampler.sample, graph, use_uva, self.device),
             pin_memory=flags["pin_prefetcher"],
             **kwargs,
         )

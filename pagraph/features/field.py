@@ -150,6 +150,17 @@ class Field:
         with self._lock:
             return self._cache if self._version == version else None
 
+    def forget_other_than(self, seen: Snapshot) -> None:
+        """Give up a cache of other values than those of ``seen``, which no cache can serve."""
+        with self._lock:
+            if seen.generation == self._generation and self._version != seen.version:
+                self._drop()
+
+    @property
+    def is_cached(self) -> bool:
+        """Whether there is a cache now."""
+        return self._cache is not None
+
     def adopt(self, seen: Snapshot, cache: FeatureCache) -> None:
         """Use a cache that another field of the same values has filled."""
         with self._lock:

@@ -114,7 +114,10 @@ class StaticCache:
     ) -> tuple[FeatureCache | None, bool]:
         """Count a read of a field; returns its cache if that has these values, and whether a cache may serve it."""
         field, node_type = self._fields.get(key, (None, ""))
-        if field is None or not can_cache(base, self._device, self._num_nodes[node_type]):
+        if field is None:
+            return None, False
+        if not can_cache(base, self._device, self._num_nodes[node_type]):
+            field.forget_other_than(seen)  # its memory would wait for the old values for ever
             return None, False
         cache, due = field.cache_for(seen)
         if due and self._decided and self._fill_lock.acquire(blocking=False):
@@ -136,7 +139,8 @@ class StaticCache:
     @property
     def plans(self) -> list[CachePlan]:
         """What is cached of each vertex type."""
-        parts, several = self._parts, len(self._num_nodes) > 1
+        parts = {key: part for key, part in self._parts.items() if self._fields[key][0].is_cached}
+        several = len(self._num_nodes) > 1
         by_type = {t: tuple(p for k, p in parts.items() if self._fields[k][1] == t) for t in self._num_nodes}
         return [
             CachePlan(self._device, n, self._nbytes, self._table_bytes(t), by_type[t], t if several else None)

@@ -156,7 +156,7 @@ class Epochs(Generic[T]):
         """
         if not isinstance(state, dict):
             raise TypeError(f"state must be a dict that state_dict() made, got {type(state).__name__}")
-        expected = {"version": _STATE_VERSION, "batches": len(self), **self.order.identity}
+        expected = {"version": _STATE_VERSION, **self.order.identity, "batches": len(self)}
         for name in (*expected, "epoch", "batch", "key", "permutation"):
             if name not in state:
                 raise ValueError(f"state must have the key {name!r}, it has {list(state)}")

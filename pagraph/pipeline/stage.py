@@ -63,7 +63,8 @@ class Stage(Generic[S, T]):
         work: A pure function.
         workers: Number of threads, at least 1.
         ahead: Items that may be in work or waiting to be read, at least ``workers``.
-        on_start: Called with the worker's number in each thread before it starts.
+        on_start: Called with the worker's number in each thread before it starts; all are done before the stage is
+            made, so that what they do to global state and put back is never seen by the reader.
         name: Prefix of the threads' names.
     """
 
@@ -87,6 +88,8 @@ class Stage(Generic[S, T]):
         ]
         for thread in self._shared.threads:
             thread.start()
+        if on_start is not None:
+            self._shared.wait_for_starts()
 
     def __iter__(self) -> Iterator[T]:
         return self
@@ -129,6 +132,7 @@ class _Shared(Generic[S, T]):
         self._draw_lock = threading.Lock()
         self._changed = threading.Condition()
         self._results: dict[int, Any] = {}
+        self._threads_ready = 0
         self._started = 0
         self._delivered = 0
         self._ended = False  # nothing more will be drawn
@@ -153,6 +157,17 @@ class _Shared(Generic[S, T]):
                 self.put(number, _Failure(error))
                 return None
             return self._count(), item
+
+    def ready(self) -> None:
+        """A thread has run ``on_start``, or failed to."""
+        with self._changed:
+            self._threads_ready += 1
+            self._changed.notify_all()
+
+    def wait_for_starts(self) -> None:
+        """Wait until all threads are ready."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopped or self._threads_ready == len(self.threads))
 
     def put(self, number: int, result: Any) -> None:
         """Hand a result over; a failure ends the drawing of more."""
@@ -219,6 +234,8 @@ def _worker(shared: _Shared[Any, Any], index: int) -> None:
     except BaseException as error:
         shared.fail(error)
         return
+    finally:
+        shared.ready()
     while (drawn := shared.draw()) is not None:
         number, item = drawn
         try:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from ..cache.stats import CacheStats
+from ..cache.stats import CacheStats, FieldStats
 
 __all__ = ["EpochStats", "LoaderStats"]
 
@@ -137,7 +137,7 @@ class LoaderStats:
         fields = [["field", "read s", "rows", "hits", "hit rate", *(f"{tier} bytes" for tier in tiers)]]
         for key, f in total.reads.fields.items():
             nbytes = [f"{f.nbytes.get(tier, 0):,}" for tier in tiers]
-            fields.append([str(key), f"{f.seconds:.3f}", f"{f.asked:,}", f"{f.hits:,}", f"{f.hit_rate:.1%}", *nbytes])
+            fields.append([str(key), f"{f.seconds:.3f}", f"{f.asked:,}", f"{f.hits:,}", _hit_rate([f]), *nbytes])
         return f"{_table(rows)}\n\n{_table(fields)}"
 
     __repr__ = __str__
@@ -146,7 +146,13 @@ class LoaderStats:
 def _row(name: str, e: EpochStats) -> list[str]:
     times = [f"{e.seconds.get(stage, 0.0):.3f}" for stage in STAGES]
     edges, asked = e.counts.get("edges", 0), e.reads.total.asked
-    return [name, str(e.batches), *times, f"{edges:,}", f"{asked:,}", f"{e.hit_rate:.1%}"]
+    return [name, str(e.batches), *times, f"{edges:,}", f"{asked:,}", _hit_rate(e.reads.fields.values())]
+
+
+def _hit_rate(fields: Iterable[FieldStats]) -> str:
+    """Of the fields that a cache may serve; "-" where there is none: no cache is wanted there, so none is missing."""
+    cacheable = CacheStats({i: f for i, f in enumerate(fields) if f.cacheable})
+    return f"{cacheable.hit_rate:.1%}" if cacheable.fields else "-"
 
 
 def _table(rows: list[list[str]]) -> str:

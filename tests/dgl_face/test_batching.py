@@ -4,6 +4,7 @@ import copy
 import inspect
 import pickle
 import random
+import time
 
 import numpy as np
 import pytest
@@ -382,3 +383,17 @@ def test_a_loader_can_be_pickled_and_copied_in_the_middle_of_an_epoch(how, seed)
     rest = list(clone)
     assert [bits(b) for b in rest] == [bits(b) for b in batches]
     assert torch.equal(rest[0][2][0].srcdata["feat"], graph.ndata["feat"][rest[0][0]])
+
+
+def test_worker_init_fn_is_done_before_the_loop_goes_on():
+    """It may change the global generators for a while: not while the training loop draws from them."""
+    done = []
+
+    def slow(worker):
+        time.sleep(0.05 * worker)
+        done.append(worker)
+
+    options = dict(batch_size=1, num_workers=3, worker_init_fn=slow)
+    batches = iter(ours(make_graph(), torch.arange(4), NeighborSampler([2]), **options))
+    assert sorted(done) == [0, 1, 2]
+    assert len(list(batches)) == 4

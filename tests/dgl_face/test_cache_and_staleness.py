@@ -244,3 +244,43 @@ def test_memory_stays_bounded_by_the_depth():
             del blocks
     # workers + prefetch + the reader's own + the one that is being replaced
     assert len(addresses) <= 4 * (2 + 2 + 2)
+
+
+def test_a_cache_that_is_given_counts_for_more_than_gpu_cache(tmp_path):
+    graph = disk_graph(tmp_path)
+    sampler = NeighborSampler([4, 3], prefetch_node_feats=["disk"])
+    rows = {"gpu_cache": {"node": {"disk": 0}}}
+    for options, cached in (({"cache": 1.0}, graph.num_nodes()), ({}, 0)):
+        loader = ours(graph, torch.arange(50), sampler, batch_size=20, **rows, **options)
+        collect(loader)
+        collect(loader)
+        assert [plan.rows for plan in loader.cache_plan] == [cached]
+
+
+def test_the_plan_tells_what_is_cached_now(tmp_path):
+    graph = disk_graph(tmp_path)
+    mapped = graph.ndata["disk"]
+    sampler = NeighborSampler([4], prefetch_node_feats=["disk"])
+    loader = ours(graph, torch.arange(100), sampler, batch_size=10, cache=1.0, num_workers=1)
+    collect(loader)
+    assert [plan.rows for plan in loader.cache_plan] == [graph.num_nodes()]
+    graph.ndata["disk"] = graph.ndata["feat"]  # in memory: nothing to cache
+    collect(loader)
+    assert [plan.rows for plan in loader.cache_plan] == [0] and "no field" in str(loader.cache_plan)
+    graph.ndata["disk"] = mapped
+    for _ in range(5):
+        collect(loader)
+    assert [plan.rows for plan in loader.cache_plan] == [graph.num_nodes()]
+
+
+def test_no_hit_rate_is_shown_where_there_is_nothing_to_cache(tmp_path):
+    graph = disk_graph(tmp_path)
+    sampler = NeighborSampler([4], prefetch_node_feats=["disk", "feat"])
+    both, memory = (
+        ours(graph, torch.arange(100), s, batch_size=50, cache=1.0)
+        for s in (sampler, NeighborSampler([4], prefetch_node_feats=["feat"]))
+    )
+    collect(both), collect(memory)
+    assert "%" not in str(memory.stats)
+    shown = {line.split()[0]: "%" in line for line in str(both.stats).splitlines() if line}
+    assert shown == {"epoch": False, "0": True, "total": True, "field": False, "disk": True, "feat": False}

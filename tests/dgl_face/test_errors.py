@@ -9,6 +9,8 @@ import pytest
 import torch
 from cases import dgl, make_graph, ours
 
+import pagraph
+
 NeighborSampler = dgl.dataloading.NeighborSampler
 IDS = torch.arange(10)
 no_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="tells what happens without CUDA")
@@ -25,6 +27,7 @@ no_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="tells what happe
         ({"use_prefetch_thread": True}, ValueError, "use_prefetch_thread=True needs"),
         ({"use_ddp": True}, ValueError, "init_process_group"),
         ({"gpu_cache": [("feat", 3)]}, AssertionError, "gpu_cache must be a dict"),
+        ({"gpu_cache": {"node": [3]}}, AssertionError, "gpu_cache must be a dict of dicts"),
         ({"gpu_cache": {"node": {"feat": 10}}}, ValueError, "gpu_cache needs a CUDA device"),
         ({"gpu_cache": {"edge": {"w": 10}}}, ValueError, "gpu_cache needs a CUDA device"),
         (
@@ -45,6 +48,7 @@ no_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="tells what happe
         ({"num_workers": -1}, ValueError, "num_workers"),
         ({"cache": "lots"}, ValueError, "cache must be .*got 'lots'"),
         ({"cache": -5}, ValueError, "got -5"),
+        pytest.param({"cache": "9" * 400 + "GB"}, ValueError, "cache must be a finite number of bytes", id="huge"),
         ({"cache": float("nan")}, ValueError, "nan"),
         ({"cache": 1.5}, ValueError, "got 1.5"),
         ({"cache": True}, TypeError, "got True"),
@@ -330,3 +334,25 @@ def test_dgl_missing_is_one_clear_error():
             print(type(error).__name__, error)
     """)
     assert done.stdout.startswith("MissingDependencyError pagraph.dgl needs DGL"), done.stderr
+
+
+def test_what_is_no_graph_or_no_sampler_is_refused_at_once():
+    with pytest.raises(AttributeError, match=r"graph_sampler must have a method sample.*got list without one"):
+        ours(make_graph(), IDS, [5, 5])
+    with pytest.raises(AttributeError, match="graph must be a dgl.DGLGraph or have a device, got str"):
+        ours("graph", IDS, NeighborSampler([2]))
+    with pytest.raises(AttributeError, match=r"got a pagraph.Graph: pass pagraph.dgl.to_dgl\(graph\)"):
+        ours(pagraph.Graph.from_coo([0, 1], [1, 2]), IDS, NeighborSampler([2]))
+
+
+@pytest.mark.parametrize(
+    ("prefetched", "message"),
+    [
+        ({"prefetch_node_feats": "feat"}, "nodes of type '_N' must have the column 'f', they have .*'feat', 'label'"),
+        ({"prefetch_labels": ["lable"]}, "column 'lable', they have .*'label'"),
+        ({"prefetch_edge_feats": ["v"]}, "edges of type .*'_E'.* must have the column 'v', they have .*'w'"),
+    ],
+)
+def test_a_missing_column_is_named_with_those_that_are_there(prefetched, message):
+    with pytest.raises(KeyError, match=message):
+        list(ours(make_graph(), IDS, NeighborSampler([2], **prefetched)))

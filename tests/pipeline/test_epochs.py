@@ -300,3 +300,10 @@ def test_an_error_in_a_worker_reaches_the_loop_and_the_loader_goes_on():
         list(loader)
     graph.set_field("feat", saved)
     assert len(list(loader)) == 7
+
+
+def test_another_batch_size_is_named_as_such():
+    graph = make_graph()
+    state = make_loader(graph, seed=1).state_dict()
+    with pytest.raises(ValueError, match=r"state\['batch_size'\] must be 8 for this loader, got 16"):
+        make_loader(graph, seed=1, batch_size=8).load_state_dict(state)
