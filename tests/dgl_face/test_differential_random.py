@@ -40,8 +40,10 @@ def NeighborSampler(fanouts, **options):
         (2, 5, True, torch.int64),
     ],
 )
-def test_uniform_draws(degree, fanout, replace, idtype):
-    forest, base = make_forest([degree], idtype=idtype), fanout + 1
+@pytest.mark.parametrize("in_order", [True, False])
+def test_uniform_draws(degree, fanout, replace, idtype, in_order):
+    """In order, a place in the row that comes too often shows; in no order, an edge id that is another edge's does."""
+    forest, base = make_forest([degree], idtype=idtype, in_order=in_order), fanout + 1
     mine, reference = (
         draw(make, forest, NeighborSampler([fanout], replace=replace), base=base)[EDGE].ravel()
         for make in (ours, theirs)
@@ -54,7 +56,7 @@ def test_uniform_draws(degree, fanout, replace, idtype):
 
 @pytest.mark.parametrize(("degree", "fanout"), [(40, 10), (200, 60), (61, 60), (1000, 3)])
 def test_uniform_draws_from_many(degree, fanout):
-    forest = make_forest([degree], copies=40)
+    forest = make_forest([degree], copies=40, in_order=True)
     loader = ours(
         forest.graph, torch.arange(40).repeat(40), NeighborSampler([fanout]), batch_size=40, seed=9, num_workers=2
     )
@@ -72,7 +74,8 @@ def test_weighted_draws(kind, fanout, replace):
     scale = {"tiny": 1e-30, "huge": 1e30}.get(kind, 1.0)
     weights = torch.tensor(WEIGHTS) * scale
     weights = (weights > 0).to(getattr(torch, kind)) if masked else weights.to(getattr(torch, kind, torch.float32))
-    forest, base = make_forest([5], p=[weights]), fanout + 1 if replace else 2
+    in_order = kind not in ("float64", "bool")
+    forest, base = make_forest([5], p=[weights], in_order=in_order), fanout + 1 if replace else 2
     sampler = NeighborSampler([fanout], replace=replace, **{"mask" if masked else "prob": "p"})
     chances = probabilities(weights.double().tolist(), fanout, replace=replace, base=base)
     mine = draw(ours, forest, sampler, base=base)[EDGE].ravel()
@@ -94,7 +97,8 @@ def test_weighted_draws_from_many(classes, fanout, replace):
     """How many picks fall on edges of each weight is as theory says; edges of one weight come equally often."""
     values, counts = zip(*CLASSES[classes], strict=True)
     which = np.random.default_rng(3).permutation(np.repeat(np.arange(len(values)), counts))
-    forest = make_forest([len(which)], p=[torch.tensor(values)[torch.from_numpy(which)]])
+    weights = torch.tensor(values)[torch.from_numpy(which)]
+    forest = make_forest([len(which)], p=[weights], in_order=fanout != 3)
     sampler = NeighborSampler([fanout], prob="p", replace=replace)
     loader = ours(forest.graph, torch.arange(250).repeat(60), sampler, batch_size=250, seed=2)
     picks, times = [], np.zeros(len(which))
@@ -150,7 +154,7 @@ def test_relations_are_drawn_apart():
 
 @pytest.mark.parametrize("prob", [None, "p"])
 def test_hops_vertices_batches_and_epochs_are_drawn_apart(prob):
-    forest = make_forest([4], p=[torch.tensor([1.0, 2.0, 3.0, 2.0])])
+    forest = make_forest([4], p=[torch.tensor([1.0, 2.0, 3.0, 2.0])], in_order=True)
     sampler = NeighborSampler([1, 1], prob=prob)
     chances = probabilities([1.0, 2.0, 3.0, 2.0] if prob else [1] * 4, 1)
     first = draw(ours, forest, sampler, hop=1)[EDGE]

@@ -63,6 +63,30 @@ def test_types_without_vertices_in_the_batch_have_columns_without_rows(graph):
     assert block.dstnodes["item"].data["feat"].shape == (0, 3, 2)
 
 
+@pytest.mark.parametrize("edge_wise", [False, True])
+def test_what_is_to_be_prefetched_is_there_and_the_rest_waits(graph, edge_wise):
+    names = dict(prefetch_node_feats=EVERY_NODE, prefetch_labels={"user": ["label"]}, prefetch_edge_feats={BUYS: ["w"]})
+    sampler, ids = sampler_of([2, 2], **names), SEEDS
+    if edge_wise:
+        sampler, ids = d.as_edge_prediction_sampler(sampler, prefetch_labels={"buys": ["w"]}), {BUYS: torch.arange(30)}
+    number = graph.get_etype_id(BUYS)
+    for batch in ours(graph, ids, sampler, batch_size=7):
+        fetched = {("src", ntype, name) for ntype, columns in EVERY_NODE.items() for name in columns}
+        assert columns_there(batch[-1][0].srcnodes, "src", graph.ntypes) == fetched
+        assert columns_there(batch[-1][-1].dstnodes, "dst", graph.ntypes) == {("dst", "user", "label")}
+        for part in [*batch[-1], *([batch[1]] if edge_wise else [])]:
+            there = [{n for n, c in frame._columns.items() if c.index is None} for frame in part._edge_frames]
+            assert [i for i, columns in enumerate(there) if "w" in columns] == [number]
+
+
+def columns_there(nodes, place, ntypes):
+    """Columns that hold their rows already, ids aside."""
+    frames = {ntype: nodes[ntype].data._graph._node_frames[nodes[ntype].data._ntid] for ntype in ntypes}
+    return {(place, t, n) for t, f in frames.items() for n, c in f._columns.items() if c.index is None} - {
+        (place, ntype, dgl.NID) for ntype in ntypes
+    }
+
+
 @pytest.mark.parametrize("prefetch", [{"tag": ["label"]}, {"user": ["nope"]}])
 def test_a_prefetched_column_that_its_type_lacks(graph, prefetch):
     loader = ours(graph, SEEDS, sampler_of([2], prefetch_node_feats=prefetch), batch_size=7)
