@@ -174,3 +174,8 @@ def end_ids(graph, etype):
     src, dst = graph.edges(etype=etype, order="eid")
     src_ids, dst_ids = graph.nodes[etype[0]].data[dgl.NID], graph.nodes[etype[2]].data[dgl.NID]
     return src_ids[src.long()], dst_ids[dst.long()]
+
+
+def pairs_of(graph, etype):
+    """The same as a list of pairs."""
+    return list(zip(*(part.tolist() for part in end_ids(graph, etype)), strict=True))
