@@ -109,7 +109,8 @@ def column_squares(indptr, indices, weights, out):  # type: ignore[no-untyped-de
 def _cap(importance, size):  # type: ignore[no-untyped-def]
     """The ``c`` with which ``min(1, c * p)`` adds up to ``size``, and how many reach 1.
 
-    Starts below and only grows: each round counts those that reach 1 and shares the rest out among the others.
+    Starts below and only grows: each round counts those that reach 1 and shares the rest out among the others. Where
+    one is at 1 to the last bit, rounding may take it away again: a round without a new one is the last.
     """
     c, certain = 0.0, np.int64(0)
     while True:
@@ -118,8 +119,8 @@ def _cap(importance, size):  # type: ignore[no-untyped-def]
             sure = c * p >= 1.0
             reached += sure
             rest += 0.0 if sure else p
-        if reached == certain and c > 0.0:
-            return c, certain
+        if reached <= certain and c > 0.0:
+            return c, reached
         certain = reached
         if certain >= size or rest <= 0.0:
             return c, certain
@@ -145,7 +146,7 @@ def choose(importance, size, key, out):  # type: ignore[no-untyped-def]
     left = size - certain
     open_, chance = np.int64(-1), 0.0  # the undecided vertex, and its probability by now
     for u in range(len(importance)):
-        pi = c * importance[u]
+        pi = c * importance[u] if importance[u] > 0.0 else 0.0  # c is infinite where the others' squares vanish
         out[u] = 1.0 if pi >= 1.0 else 0.0
         if pi <= 0.0 or pi >= 1.0:
             continue

@@ -213,7 +213,7 @@ class LaborPicker:
             np.divide(1.0, pi, out=inverses, where=pi > 0.0)
             _labor.solve_scales(local_ids, starts, offsets, weights, inverses, self.fanout, sums, scales, room)
             now = _labor.expected_vertices(pi)
-            if now >= (1.0 - _TOLERANCE) * before:
+            if not now < (1.0 - _TOLERANCE) * before:  # a NaN must end it, too
                 break
             before, step = now, step + 1
         return local_ids, pi
