@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .scratch import raise_bad_source
-from .uniform import raise_bad_vertex
+from .uniform import measure_rows
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -55,14 +55,7 @@ class Rows:
         Raises:
             FormatError: The graph's ``indptr`` is damaged.
         """
-        from . import _cpu
-
-        n, csc = len(hop.frontier), hop.csc
-        starts, degrees = hop.scratch.array("starts", n, np.int64), hop.scratch.array("degrees", n, np.int64)
-        offsets = hop.scratch.array("row offsets", n + 1, np.int64)
-        total = _cpu.measure(csc.indptr.numpy(), csc.num_edges, hop.frontier, -1, False, starts, degrees, offsets)
-        if total < 0:
-            raise_bad_vertex(hop.frontier, total)
+        starts, _, offsets = measure_rows(hop, -1, False, offsets="row offsets")  # pickers write "offsets" meanwhile
         return cls(hop, starts, offsets)
 
     @property

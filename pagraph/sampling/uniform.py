@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 
-__all__ = ["UniformPicker", "measure_rows", "raise_bad_vertex"]
+__all__ = ["UniformPicker", "measure_rows"]
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,10 @@ class UniformPicker:
         return edges
 
 
-def measure_rows(hop: Hop, fanout: int, replace: bool) -> tuple[Array, Array, Array]:
+def measure_rows(hop: Hop, fanout: int, replace: bool, *, offsets: str = "offsets") -> tuple[Array, Array, Array]:
     """Where the row of each frontier vertex begins, its length, and the ``indptr`` of the picks, int64, in scratch.
+
+    ``offsets`` is the scratch's name for the last.
 
     Raises:
         FormatError: The graph's ``indptr`` is damaged.
@@ -61,15 +63,11 @@ def measure_rows(hop: Hop, fanout: int, replace: bool) -> tuple[Array, Array, Ar
 
     csc, n = hop.csc, len(hop.frontier)
     starts, degrees = hop.scratch.array("starts", n, np.int64), hop.scratch.array("degrees", n, np.int64)
-    offsets = hop.scratch.array("offsets", n + 1, np.int64)
-    total = _cpu.measure(csc.indptr.numpy(), csc.num_edges, hop.frontier, fanout, replace, starts, degrees, offsets)
-    if total < 0:
-        raise_bad_vertex(hop.frontier, total)
-    return starts, degrees, offsets
-
-
-def raise_bad_vertex(frontier: Array, code: int) -> NoReturn:
-    """Report what ``_cpu.measure`` found: code ``-1 - i`` means the frontier's vertex ``i``."""
-    raise FormatError(
-        f"the graph's indptr must be non-decreasing, it is not at vertex {int(frontier[-1 - code])}: damaged file?"
-    )
+    indptr = hop.scratch.array(offsets, n + 1, np.int64)
+    total = _cpu.measure(csc.indptr.numpy(), csc.num_edges, hop.frontier, fanout, replace, starts, degrees, indptr)
+    if total < 0:  # -1 - i means the frontier's vertex i
+        raise FormatError(
+            f"the graph's indptr must be non-decreasing, it is not at vertex {int(hop.frontier[-1 - total])}: "
+            "damaged file?"
+        )
+    return starts, degrees, indptr
