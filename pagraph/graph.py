@@ -147,7 +147,11 @@ class Graph:
 
     @staticmethod
     def csc_from_dgl(graph: Any, etype: EdgeType, layout: str) -> CSC:
-        """One edge type of a DGL graph: layout "csc" gives its in-edges, "csr" its out-edges as a CSC."""
+        """One edge type of a DGL graph: layout "csc" gives its in-edges, "csr" its out-edges as a CSC.
+
+        A copy: DGL sorts rows in place when a graph is asked for pairs that are no edges
+        (``global_uniform_negative_sampling``), and what it hands out is its own memory.
+        """
         formats = graph.formats()
         if layout not in [*formats["created"], *formats["not created"]]:
             graph = graph.formats(layout)  # the user restricted the formats: convert a copy of the structure
@@ -155,8 +159,8 @@ class Graph:
         far = etype[0] if layout == "csc" else etype[2]
         num_src = int(graph.num_nodes(far))
         dtype = id_dtype(max(num_src, len(indptr) - 1), len(indices))
-        ids = None if len(edge_ids) == 0 and len(indices) > 0 else edge_ids
-        return CSC(indptr.to(dtype), indices.to(dtype), num_src, ids)
+        ids = None if len(edge_ids) == 0 and len(indices) > 0 else edge_ids.to(dtype, copy=True)
+        return CSC(indptr.to(dtype, copy=True), indices.to(dtype, copy=True), num_src, ids)
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str], *, verify: bool = False) -> Graph:

@@ -80,7 +80,7 @@ class NodeSource:
         # For "out" the core graph is turned round already: what is sampled are its in-edges.
         self.core = core_graph(graph, sampler.edge_dir)
         self._sampler = sampler if sampler.edge_dir == "in" else sampler.with_in_edges()
-        self.builder = BlockBuilder(graph, self.core)
+        self.builder = BlockBuilder(graph, self.core, pools)
         self._src_names = node_columns(graph, "prefetch_node_feats", dgl_sampler.prefetch_node_feats)
         self._dst_names = node_columns(graph, "prefetch_labels", dgl_sampler.prefetch_labels)
         self._edge_names = edge_columns(graph, "prefetch_edge_feats", dgl_sampler.prefetch_edge_feats)
@@ -142,8 +142,7 @@ class NodeSource:
     def build(self, sampled: SampledNodes) -> tuple[Any, list[Any]]:
         """DGL's input nodes and blocks, on the CPU."""
         graph, batch = self._graph, sampled.batch
-        # Sources of all blocks are prefixes of one array; DGL's do not share memory, and users write to ids.
-        blocks = [self.builder.build(block, own_ids=i > 0) for i, block in enumerate(batch.blocks)]
+        blocks = self.builder.build_all(batch.blocks)
         numbers = {ntype: i for i, ntype in enumerate(graph.ntypes)}
         for (ntype, name), rows in sampled.src.items():
             blocks[0]._node_frames[numbers[ntype]][name] = rows.current()
