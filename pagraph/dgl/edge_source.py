@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..csc import check_range
+from ..csc import as_ids, check_range
 from ..sampling import derive_key
-from ..sampling.excluded import ExcludedEdges
 from ..sampling.pairs import compact_pairs
 from .convert import core_graph
+from .exclusion import FixedExclusion, excluded_sets
 from .foreign_source import lock_of
 from .graphbolt import import_dgl
 from .node_source import NodeSource, Rows, SampledNodes
@@ -26,6 +26,7 @@ from dgl.dataloading.base import find_exclude_eids  # noqa: E402
 if TYPE_CHECKING:
     from ..graph import EdgeType
     from ..pipeline.stats import EpochRecorder
+    from ..sampling.excluded import ExcludedEdges
     from ..sampling.seeds import Ticket
 
 __all__ = ["EdgeSource"]
@@ -73,7 +74,7 @@ class EdgeSource:
         self._csc = {etype: core.csc_of(etype) for etype in graph.canonical_etypes}
         self._negatives = native_negatives(edge_sampler.negative_sampler)
         self._lock = lock_of(edge_sampler)
-        self._fixed: tuple[list[tuple[Tensor, int]], dict[EdgeType, ExcludedEdges]] | None = None
+        self._fixed = FixedExclusion()
         self._label_names = edge_columns(graph, "prefetch_labels", edge_sampler.prefetch_labels)
 
     # -- in the order of the batches ----------------------------------------------------------------------
@@ -142,7 +143,7 @@ class EdgeSource:
     def _checked(self, etype: Any, ends: Any) -> tuple[Tensor, Tensor]:
         """What a user's negative sampler returned for one edge type, in the graph's id dtype."""
         src_type, _, dst_type = self._graph.to_canonical_etype(etype)
-        src, dst = (torch.as_tensor(ids) for ids in ends)
+        src, dst = (as_ids("ends of negative pairs", ids) for ids in ends)
         if len(src) != len(dst):
             raise dgl.DGLError(f"negative pairs must have as many sources as destinations, got {len(src)}, {len(dst)}")
         check_range("sources of negative pairs", src, self._graph.num_nodes(src_type), dgl.DGLError)
@@ -150,22 +151,8 @@ class EdgeSource:
         return src.to(self._graph.idtype), dst.to(self._graph.idtype)
 
     def _excluded(self, exclude: Any) -> dict[EdgeType, ExcludedEdges]:
-        if exclude is None:
-            return {}
-        by_type = exclude if isinstance(exclude, Mapping) else {self._graph.canonical_etypes[0]: exclude}
-        if exclude is not self._sampler.exclude:
-            return {self._graph.to_canonical_etype(etype): self._set_of(etype, ids) for etype, ids in by_type.items()}
-        # The same edges for every batch, perhaps all test edges: one set serves as long as nobody writes to them.
-        version = [(ids, ids._version) for ids in by_type.values()]
-        kept = self._fixed
-        if kept is None or any(a is not b or v != w for (a, v), (b, w) in zip(kept[0], version, strict=True)):
-            kept = version, {self._graph.to_canonical_etype(e): self._set_of(e, ids) for e, ids in by_type.items()}
-            self._fixed = kept
-        return kept[1]
-
-    def _set_of(self, etype: Any, ids: Any) -> ExcludedEdges:
-        sampled = self._inner.core.csc_of(self._graph.to_canonical_etype(etype))
-        return ExcludedEdges(sampled.positions_of(torch.as_tensor(ids)))
+        make = self._fixed.sets if exclude is self._sampler.exclude else excluded_sets
+        return make(self._graph, self._inner.core, exclude)
 
     # -- in the reader's thread ---------------------------------------------------------------------------
 

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-from torch import Tensor
 
 from ..sampling import LayerSampler as CoreSampler
-from ..sampling.excluded import ExcludedEdges
 from .blocks import BlockBuilder
 from .convert import core_graph
+from .exclusion import excluded_sets
 from .graphbolt import import_dgl
 
 dgl = import_dgl()
 from dgl import utils  # noqa: E402
 from dgl.dataloading import BlockSampler as DGLBlockSampler  # noqa: E402
-
-if TYPE_CHECKING:
-    from ..graph import EdgeType, Graph
 
 __all__ = ["LayerSampler"]
 
@@ -136,10 +132,9 @@ class LayerSampler(DGLBlockSampler):
             int(torch.randint(2**63 - 1, ())),
             dtype=g.idtype,
             field=lambda etype, name: g.edges[etype].data.get(name),
-            exclude=_excluded(g, core, exclude_eids),
+            exclude=excluded_sets(g, core, exclude_eids),
         )
-        builder = BlockBuilder(g, core)
-        blocks = [builder.build(block, own_ids=i > 0) for i, block in enumerate(batch.blocks)]
+        blocks = BlockBuilder(g, core).build_all(batch.blocks)
         if self.output_device is not None:
             blocks = [block.to(self.output_device) for block in blocks]
         return blocks[0].srcdata[dgl.NID], seed_nodes, blocks
@@ -149,16 +144,3 @@ def _only_type(graph: Any) -> str:
     if len(graph.ntypes) != 1:
         raise dgl.DGLError(f"seed_nodes must be a mapping from vertex type for a graph of {list(graph.ntypes)}")
     return str(graph.ntypes[0])
-
-
-def _excluded(graph: Any, core: Graph, exclude: Any) -> dict[EdgeType, ExcludedEdges]:
-    if exclude is None:
-        return {}
-    by_type: Mapping[Any, Tensor] = exclude if isinstance(exclude, Mapping) else {graph.canonical_etypes[0]: exclude}
-    if not isinstance(exclude, Mapping) and len(graph.canonical_etypes) > 1:
-        raise dgl.DGLError("exclude_eids must be a mapping from edge type for a graph of several edge types")
-    sets = {}
-    for etype, ids in by_type.items():
-        canonical = graph.to_canonical_etype(etype)
-        sets[canonical] = ExcludedEdges(core.csc_of(canonical).positions_of(torch.as_tensor(ids)))
-    return sets

@@ -233,7 +233,7 @@ def test_what_it_cannot_sample():
         LayerSampler([3]).sample(several, seeds)
     with pytest.raises(ValueError, match="edge_dir must be 'in' for graphs of several types, got 'out'"):
         LayerSampler([3], edge_dir="out").sample(several, {"user": seeds})
-    with pytest.raises(dgl.DGLError, match="exclude_eids must be a mapping"):
+    with pytest.raises(dgl.DGLError, match="excluded edges must be a mapping"):
         LayerSampler([3]).sample_blocks(several, {"user": seeds}, seeds)
 
 
