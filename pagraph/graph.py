@@ -152,6 +152,8 @@ class Graph:
         A copy: DGL sorts rows in place when a graph is asked for pairs that are no edges
         (``global_uniform_negative_sampling``), and what it hands out is its own memory.
         """
+        from . import _csc
+
         formats = graph.formats()
         if layout not in [*formats["created"], *formats["not created"]]:
             graph = graph.formats(layout)  # the user restricted the formats: convert a copy of the structure
@@ -159,7 +161,9 @@ class Graph:
         far = etype[0] if layout == "csc" else etype[2]
         num_src = int(graph.num_nodes(far))
         dtype = id_dtype(max(num_src, len(indptr) - 1), len(indices))
-        ids = None if len(edge_ids) == 0 and len(indices) > 0 else edge_ids.to(dtype, copy=True)
+        # DGL writes out ids that only count; without them an edge costs one random read less.
+        counting = len(edge_ids) < len(indices) or bool(_csc.is_sorted(edge_ids.numpy()))
+        ids = None if counting else edge_ids.to(dtype, copy=True)
         return CSC(indptr.to(dtype, copy=True), indices.to(dtype, copy=True), num_src, ids)
 
     @classmethod

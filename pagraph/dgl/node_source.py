@@ -40,6 +40,7 @@ class SampledNodes:
 
     seeds: Any
     batch: HeteroMiniBatch
+    structures: list[Any]
     src: Rows
     dst: Rows
     edges: list[Rows]
@@ -110,6 +111,8 @@ class NodeSource:
                 field=self._edge_field,
                 exclude=exclude,
             )
+        with recorder.time("building"):
+            structures = [self.builder.structure(block, place) for place, block in enumerate(batch.blocks)]
         with recorder.time("fetching"):
             src = self.read("node", self._src_names, batch.input_nodes)
             dst = self.read("node", self._dst_names, batch.blocks[-1].dst_nodes)
@@ -120,7 +123,7 @@ class NodeSource:
                     for etype in {etype for etype, _ in self._edge_names}
                 }
                 edges.append(self.read("edge", self._edge_names, ids))
-        return SampledNodes(seeds, batch, src, dst, edges)
+        return SampledNodes(seeds, batch, structures, src, dst, edges)
 
     def _edge_field(self, etype: EdgeType, name: str) -> Tensor | None:
         frame = self._graph._edge_frames[self._graph.get_etype_id(etype)]
@@ -142,7 +145,7 @@ class NodeSource:
     def build(self, sampled: SampledNodes) -> tuple[Any, list[Any]]:
         """DGL's input nodes and blocks, on the CPU."""
         graph, batch = self._graph, sampled.batch
-        blocks = self.builder.build_all(batch.blocks)
+        blocks = self.builder.build_all(batch.blocks, sampled.structures)
         numbers = {ntype: i for i, ntype in enumerate(graph.ntypes)}
         for (ntype, name), rows in sampled.src.items():
             blocks[0]._node_frames[numbers[ntype]][name] = rows.current()

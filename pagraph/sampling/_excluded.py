@@ -5,23 +5,30 @@ import numpy as np
 from .._jit import kernel
 
 _A = np.uint64(0x9E3779B97F4A7C15)
+_S3, _LOW3 = np.uint64(3), np.uint64(7)
 
 
 @kernel
-def insert(positions, table, shift):  # type: ignore[no-untyped-def]
-    """Enter positions into an empty table (-1 is free) of at least four times their number."""
+def insert(positions, table, shift, marks, marks_shift):  # type: ignore[no-untyped-def]
+    """Enter positions into an empty table (-1 is free) of at least twice their number, and mark a bit for each."""
     mask = len(table) - 1
     for i in range(len(positions)):
         p = np.int64(positions[i])
-        slot = np.int64((np.uint64(p) * _A) >> shift)
+        hashed = np.uint64(p) * _A
+        bit = hashed >> marks_shift
+        marks[np.int64(bit >> _S3)] |= np.uint8(1 << np.int64(bit & _LOW3))
+        slot = np.int64(hashed >> shift)
         while table[slot] != -1 and table[slot] != p:
             slot = (slot + 1) & mask
         table[slot] = p
 
 
 @kernel
-def drop(indptr, positions, weights, table, shift):  # type: ignore[no-untyped-def]
-    """Close up the gaps that the table's positions leave; ``weights`` may be empty. Returns the edges that are left."""
+def drop(indptr, positions, weights, table, shift, marks, marks_shift):  # type: ignore[no-untyped-def]
+    """Close up the gaps that the table's positions leave; ``weights`` may be empty. Returns the edges that are left.
+
+    One bit, in the innermost cache, answers for nearly every edge; only where it is set the table is asked.
+    """
     mask = len(table) - 1
     has_weights = len(weights) > 0
     kept = np.int64(0)
@@ -30,14 +37,18 @@ def drop(indptr, positions, weights, table, shift):  # type: ignore[no-untyped-d
         end = np.int64(indptr[i + 1])
         for e in range(begin, end):
             p = np.int64(positions[e])
-            slot = np.int64((np.uint64(p) * _A) >> shift)
-            while table[slot] != -1 and table[slot] != p:
-                slot = (slot + 1) & mask
-            if table[slot] == -1:
-                positions[kept] = p
-                if has_weights:
-                    weights[kept] = weights[e]
-                kept += 1
+            hashed = np.uint64(p) * _A
+            bit = hashed >> marks_shift
+            if (marks[np.int64(bit >> _S3)] >> np.int64(bit & _LOW3)) & 1:
+                slot = np.int64(hashed >> shift)
+                while table[slot] != -1 and table[slot] != p:
+                    slot = (slot + 1) & mask
+                if table[slot] == p:
+                    continue
+            positions[kept] = p
+            if has_weights:
+                weights[kept] = weights[e]
+            kept += 1
         begin = end
         indptr[i + 1] = kept
     return kept

@@ -26,12 +26,13 @@ class ExcludedEdges:
         from . import _excluded
 
         values: npt.NDArray[Any] = positions.numpy()
-        # A load of at most a quarter: nearly every look-up ends at the first slot, in the innermost cache.
-        bits = max(6, (4 * len(values)).bit_length())
+        bits = max(6, (2 * len(values)).bit_length())
         self._table = np.full(1 << bits, -1, dtype=np.int64)
-        self._shift = np.uint64(64 - bits)
+        # 16 bits for each slot, 32 to 64 for each edge: 16 KiB for 1000 edges and their reverse ones.
+        self._marks = np.zeros(1 << (bits + 1), dtype=np.uint8)
+        self._shifts = np.uint64(64 - bits), np.uint64(64 - bits - 4)
         self._count = len(values)
-        _excluded.insert(values, self._table, self._shift)
+        _excluded.insert(values, self._table, self._shifts[0], self._marks, self._shifts[1])
 
     def drop_from(self, edges: HopEdges) -> HopEdges:
         """The edges without the excluded ones, in order; the arrays are changed in place."""
@@ -40,5 +41,13 @@ class ExcludedEdges:
         if self._count == 0 or len(edges.positions) == 0:
             return edges
         weights = np.empty(0, dtype=np.float32) if edges.weights is None else edges.weights.numpy()
-        kept = _excluded.drop(edges.indptr.numpy(), edges.positions.numpy(), weights, self._table, self._shift)
+        kept = _excluded.drop(
+            edges.indptr.numpy(),
+            edges.positions.numpy(),
+            weights,
+            self._table,
+            self._shifts[0],
+            self._marks,
+            self._shifts[1],
+        )
         return edges.head(int(kept))

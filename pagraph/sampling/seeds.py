@@ -184,6 +184,8 @@ class SeedOrder:
         ids = self._ids[rows.to(self._ids.device)]
         if self._keys is None or self._types is None:
             return ids
+        if len(self._keys) == 1:
+            return {self._keys[0]: ids} if len(ids) else {}
         types = self._types[rows]
         present = torch.unique(types).tolist()
         return {self._keys[t]: ids[types == t] for t in present}
