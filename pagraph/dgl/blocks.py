@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor
 
 from ..buffers import BufferPools
@@ -111,7 +110,11 @@ class BlockBuilder:
 
         DGL takes an empty array for the same, but its libxsmm kernels then fail on edge features.
         """
-        return torch.arange(num_edges, out=pool.take((num_edges,), self._idtype))
+        from . import _counting
+
+        ids = pool.take((num_edges,), self._idtype)
+        _counting.count_up(ids.numpy())
+        return ids
 
     def edge_ids(self, etype: EdgeType, positions: Tensor) -> Tensor:
         """The graph's id of each edge of a type, shape ``(num_edges,)``."""
