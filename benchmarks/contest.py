@@ -1,8 +1,8 @@
 """Loaders that run in turn: what the benchmarks against DGL's DataLoader have in common.
 
-Loaders are made once, as for training. Each runs one whole epoch per round, round after round, in one process, after one
-round that is not counted; the figure is the median over the rounds, and the ratio is taken against the better of DGL's
-loaders of the same case.
+Loaders are made once, as for training. Each runs one whole epoch per round, round after round, in one process, after
+one round that is not counted; the figure is the median over the rounds, and the ratio is taken against the better of
+DGL's loaders of the same case.
 """
 
 import argparse

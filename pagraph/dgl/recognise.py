@@ -91,7 +91,7 @@ def _labor_sampler(graph: Any, sampler: Any) -> LaborSampler | None:
     base = dgl.dataloading.LaborSampler
     if not _samples_as(sampler, base) or not _can_run(graph, sampler):
         return None
-    if "set_seed" in vars(sampler) or type(sampler).set_seed is not base.set_seed or int(sampler.cnt[1]) != 1:
+    if not _unchanged(sampler, {"set_seed": base}) or int(sampler.cnt[1]) != 1:
         return None  # batch_dependency: a batch's numbers depend on those of the batch before
     return LaborSampler(
         [_fanout(graph, fanout) for fanout in sampler.fanouts],
