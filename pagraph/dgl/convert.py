@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 import threading
 import weakref
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from ..errors import FormatError
-from ..graph import Graph
+from ..graph import EdgeType, Graph
 from .graphbolt import import_dgl
 
 dgl = import_dgl()
 
-__all__ = ["core_graph", "load_saved_graph", "to_dgl"]
+__all__ = ["by_edge_type", "core_graph", "load_saved_graph", "to_dgl"]
 
 _core_graphs: weakref.WeakKeyDictionary[Any, tuple[Any, dict[str, Graph]]] = weakref.WeakKeyDictionary()
 _lock = threading.Lock()
@@ -38,6 +39,19 @@ def core_graph(graph: Any, edge_dir: str = "in") -> Graph:
             csc = {etype[::turn]: Graph.csc_from_dgl(graph, etype, layout) for etype in graph.canonical_etypes}
             by_direction[edge_dir] = Graph(csc, {t: int(graph.num_nodes(t)) for t in graph.ntypes})
         return by_direction[edge_dir]
+
+
+def by_edge_type(graph: Any, what: str, numbers: Mapping[Any, Any]) -> dict[EdgeType, Any]:
+    """A mapping from edge types, named by triple or by relation, as one from all canonical types of a DGL graph.
+
+    Raises:
+        DGLError: It does not name every edge type, or one that the graph does not have.
+    """
+    by_type = {graph.to_canonical_etype(etype): number for etype, number in numbers.items()}
+    missing = [etype for etype in graph.canonical_etypes if etype not in by_type]
+    if missing:
+        raise dgl.DGLError(f"{what} given as a dict must name every edge type, {missing} are missing")
+    return by_type
 
 
 def to_dgl(graph: Graph) -> Any:

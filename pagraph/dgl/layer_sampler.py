@@ -9,7 +9,7 @@ import torch
 
 from ..sampling import LayerSampler as CoreSampler
 from .blocks import BlockBuilder
-from .convert import core_graph
+from .convert import by_edge_type, core_graph
 from .exclusion import excluded_sets
 from .graphbolt import import_dgl
 
@@ -89,19 +89,8 @@ class LayerSampler(DGLBlockSampler):
         if self.edge_weight is not None and not any(self.edge_weight in graph.edges[t].data for t in etypes):
             names = sorted({name for etype in etypes for name in graph.edges[etype].data})
             raise KeyError(f"edge_weight must name an edge column of the graph, {names}; got {self.edge_weight!r}")
-        sizes = [self._by_type(graph, size) for size in self.sizes]
+        sizes = [by_edge_type(graph, "sizes", size) if isinstance(size, Mapping) else size for size in self.sizes]
         return CoreSampler(sizes, self.method, prob=self.edge_weight, edge_dir=self.edge_dir)
-
-    @staticmethod
-    def _by_type(graph: Any, size: Any) -> Any:
-        """One layer's size with canonical edge types."""
-        if not isinstance(size, Mapping):
-            return size
-        by_type = {graph.to_canonical_etype(etype): number for etype, number in size.items()}
-        missing = [etype for etype in graph.canonical_etypes if etype not in by_type]
-        if missing:
-            raise dgl.DGLError(f"sizes given as a dict must name every edge type, {missing} are missing")
-        return by_type
 
     def sample_blocks(self, g: Any, seed_nodes: Any, exclude_eids: Any = None) -> tuple[Any, Any, list[Any]]:
         """Sample the blocks of one batch.

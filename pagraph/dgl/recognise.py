@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..sampling import LaborSampler, NeighborSampler
 from ..sampling.negative import GlobalUniformNegatives, UniformNegatives
+from .convert import by_edge_type
 from .graphbolt import import_dgl
 from .layer_sampler import LayerSampler
 
@@ -19,7 +20,6 @@ from dgl.dataloading import negative_sampler as dgl_negatives  # noqa: E402
 from dgl.dataloading.base import EdgePredictionSampler  # noqa: E402
 
 if TYPE_CHECKING:
-    from ..graph import EdgeType
     from ..sampling import BlockSampler
     from ..sampling.negative import NegativePairs
 
@@ -127,10 +127,7 @@ def _fanout(graph: Any, fanout: Any) -> Any:
     """One hop's fan-out: a number, or for several edge types a mapping from all canonical types."""
     if not isinstance(fanout, Mapping):
         return _whole(fanout)
-    by_type: dict[EdgeType, Any] = {graph.to_canonical_etype(etype): _whole(n) for etype, n in fanout.items()}
-    if len(by_type) != len(graph.canonical_etypes):
-        missing = [etype for etype in graph.canonical_etypes if etype not in by_type]
-        raise dgl.DGLError(f"fan-outs given as a dict must name every edge type, {missing} are missing")
+    by_type = by_edge_type(graph, "fan-outs", {etype: _whole(n) for etype, n in fanout.items()})
     return by_type[graph.canonical_etypes[0]] if len(by_type) == 1 else by_type
 
 

@@ -16,6 +16,7 @@ from ..minibatch import HeteroBlock, HeteroMiniBatch, MiniBatch, Relation
 from .hop import Hop, HopEdges, Picker
 from .keys import derive_key
 from .scratch import Scratch, VertexTable
+from .weights import EdgeWeights, edge_weights
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -23,10 +24,39 @@ if TYPE_CHECKING:
     from ..graph import EdgeType, Graph
     from .excluded import ExcludedEdges
 
-__all__ = ["BlockSampler", "EdgeField", "id_dtype_of"]
+__all__ = ["BlockSampler", "EdgeField", "check_per_hop", "id_dtype_of", "of_edge_type"]
 
 EdgeField = Callable[["EdgeType", str], "Tensor | None"]
 """Gives an edge field by edge type and name, in the order of the edge ids; None where there is none."""
+
+
+def check_per_hop(name: str, entries: Any, check: Callable[[Any, int], int]) -> tuple[Any, ...]:
+    """The entries of all hops, checked; only a mapping may say 0, for a type that draws nothing.
+
+    Args:
+        name: What errors call them.
+        entries: A number, or a mapping from edge type to numbers, for each hop.
+        check: Gives a number, and the least it may be, as an int, or raises.
+
+    Raises:
+        ValueError: There is no entry.
+    """
+    entries = tuple(entries)
+    if not entries:
+        raise ValueError(f"{name} must have at least 1 entry, got none")
+    return tuple(
+        {etype: check(number, 0) for etype, number in entry.items()} if isinstance(entry, Mapping) else check(entry, 1)
+        for entry in entries
+    )
+
+
+def of_edge_type(entry: int | Mapping[EdgeType, int], edge_type: EdgeType) -> int:
+    """What a hop's entry says of an edge type.
+
+    Raises:
+        KeyError: It does not name the edge type.
+    """
+    return entry[edge_type] if isinstance(entry, Mapping) else entry
 
 
 class BlockSampler:
@@ -37,6 +67,30 @@ class BlockSampler:
     """
 
     edge_dir: str
+    prob: str | None
+
+    def check_edges(self) -> None:
+        """Refuse an unknown direction, and a ``prob`` that names nothing.
+
+        Raises:
+            ValueError, TypeError: As said.
+        """
+        if self.edge_dir not in ("in", "out"):
+            raise ValueError(f"edge_dir must be 'in' or 'out', got {self.edge_dir!r}")
+        if self.prob is not None and not isinstance(self.prob, str):
+            raise TypeError(f"prob must be the name of an edge field, got {self.prob!r}")
+
+    def weights(self, graph: Graph, edge_type: EdgeType, field: EdgeField) -> EdgeWeights | None:
+        """The weights in the field ``prob``; None where there is no such field, or none is named.
+
+        Raises:
+            TypeError: The field holds something else than numbers.
+            ValueError: It does not hold one finite number per edge, or a negative one.
+        """
+        values = None if self.prob is None else field(edge_type, self.prob)
+        if values is None:
+            return None
+        return edge_weights(graph.adjacency(self.edge_dir, edge_type), values, name=f"edge field {self.prob!r}")
 
     @property
     def num_hops(self) -> int:

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .block_sampler import BlockSampler, EdgeField
+from .block_sampler import BlockSampler, EdgeField, check_per_hop, of_edge_type
 from .neighbor import check_fanout
 from .rows import NO_WEIGHTS, Rows, in_order
-from .weights import edge_weights
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -76,17 +75,12 @@ class LaborSampler(BlockSampler):
     edge_dir: str = "in"
 
     def __post_init__(self) -> None:
-        fanouts = tuple(self.fanouts)
-        if not fanouts:
-            raise ValueError("fanouts must have at least 1 entry, got none")
-        if self.edge_dir not in ("in", "out"):
-            raise ValueError(f"edge_dir must be 'in' or 'out', got {self.edge_dir!r}")
-        if self.prob is not None and not isinstance(self.prob, str):
-            raise TypeError(f"prob must be the name of an edge field, got {self.prob!r}")
+        fanouts = check_per_hop("fanouts", self.fanouts, lambda n, least: check_fanout(n, False, least=least))
+        self.check_edges()
         times = self.importance_sampling
         if not isinstance(times, int | np.integer):
             raise TypeError(f"importance_sampling must be an integer, got {times!r}")
-        object.__setattr__(self, "fanouts", tuple(_checked(fanout) for fanout in fanouts))
+        object.__setattr__(self, "fanouts", fanouts)
 
     @property
     def num_hops(self) -> int:
@@ -99,8 +93,7 @@ class LaborSampler(BlockSampler):
         Raises:
             KeyError: The hop's fan-outs do not name the edge type.
         """
-        fanout = self.fanouts[-1 - hop]
-        return fanout[edge_type] if isinstance(fanout, Mapping) else fanout
+        return of_edge_type(self.fanouts[-1 - hop], edge_type)
 
     @property
     def weighs_edges(self) -> bool:
@@ -117,18 +110,8 @@ class LaborSampler(BlockSampler):
         fanout = self.fanout(hop, edge_type)
         if fanout == 0:
             return None
-        values = None if self.prob is None else field(edge_type, self.prob)
-        weights = None
-        if values is not None:
-            csc = graph.adjacency(self.edge_dir, edge_type)
-            weights = edge_weights(csc, values, name=f"edge field {self.prob!r}")
+        weights = self.weights(graph, edge_type, field)
         return LaborPicker(fanout, weights, int(self.importance_sampling), self.layer_dependency)
-
-
-def _checked(fanout: Any) -> int | dict[EdgeType, int]:
-    if isinstance(fanout, Mapping):
-        return {etype: check_fanout(n, False, least=0) for etype, n in fanout.items()}
-    return check_fanout(fanout, False)
 
 
 @dataclass(frozen=True, eq=False)

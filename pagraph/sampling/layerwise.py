@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .block_sampler import BlockSampler, EdgeField
+from .block_sampler import BlockSampler, EdgeField, check_per_hop, of_edge_type
 from .importance import Importance, importance_of
 from .rows import Rows, in_order
-from .weights import edge_weights
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -73,16 +72,11 @@ class LayerSampler(BlockSampler):
     edge_dir: str = "in"
 
     def __post_init__(self) -> None:
-        sizes = tuple(self.sizes)
-        if not sizes:
-            raise ValueError("sizes must have at least 1 entry, got none")
+        sizes = check_per_hop("sizes", self.sizes, _check_size)
         if self.method not in METHODS:
             raise ValueError(f"method must be one of {METHODS}, got {self.method!r}")
-        if self.prob is not None and not isinstance(self.prob, str):
-            raise TypeError(f"prob must be the name of an edge field, got {self.prob!r}")
-        if self.edge_dir not in ("in", "out"):
-            raise ValueError(f"edge_dir must be 'in' or 'out', got {self.edge_dir!r}")
-        object.__setattr__(self, "sizes", tuple(_checked(size) for size in sizes))
+        self.check_edges()
+        object.__setattr__(self, "sizes", sizes)
 
     @property
     def num_hops(self) -> int:
@@ -95,8 +89,7 @@ class LayerSampler(BlockSampler):
         Raises:
             KeyError: The hop's sizes do not name the edge type.
         """
-        size = self.sizes[-1 - hop]
-        return size[edge_type] if isinstance(size, Mapping) else size
+        return of_edge_type(self.sizes[-1 - hop], edge_type)
 
     @property
     def weighs_edges(self) -> bool:
@@ -113,21 +106,14 @@ class LayerSampler(BlockSampler):
         size = self.size(hop, edge_type)
         if size == 0:
             return None
-        csc = graph.adjacency(self.edge_dir, edge_type)
-        values = None if self.prob is None else field(edge_type, self.prob)
-        weights = None if values is None else edge_weights(csc, values, name=f"edge field {self.prob!r}")
+        weights = self.weights(graph, edge_type, field)
         if self.method == "ladies":
             return LadiesPicker(size, in_order(weights))
-        return FastGCNPicker(size, in_order(weights), importance_of(csc, weights))
+        whole = importance_of(graph.adjacency(self.edge_dir, edge_type), weights)
+        return FastGCNPicker(size, in_order(weights), whole)
 
 
-def _checked(size: Any) -> int | dict[EdgeType, int]:
-    if isinstance(size, Mapping):
-        return {etype: _check_size(n, least=0) for etype, n in size.items()}
-    return _check_size(size, least=1)
-
-
-def _check_size(size: Any, *, least: int) -> int:
+def _check_size(size: Any, least: int) -> int:
     if isinstance(size, bool) or not isinstance(size, int | np.integer):
         raise TypeError(f"sizes must be integers, got {size!r}")
     if size < least:

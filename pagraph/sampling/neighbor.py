@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .block_sampler import BlockSampler, EdgeField
+from .block_sampler import BlockSampler, EdgeField, check_per_hop, of_edge_type
 from .uniform import UniformPicker
 from .weighted import WeightedPicker
-from .weights import edge_weights
 
 if TYPE_CHECKING:
     from ..graph import EdgeType, Graph
@@ -56,19 +55,9 @@ class NeighborSampler(BlockSampler):
     prob: str | None = None
 
     def __post_init__(self) -> None:
-        fanouts = tuple(self.fanouts)
-        if not fanouts:
-            raise ValueError("fanouts must have at least 1 entry, got none")
-        if self.edge_dir not in ("in", "out"):
-            raise ValueError(f"edge_dir must be 'in' or 'out', got {self.edge_dir!r}")
-        if self.prob is not None and not isinstance(self.prob, str):
-            raise TypeError(f"prob must be the name of an edge field, got {self.prob!r}")
-        object.__setattr__(self, "fanouts", tuple(self._checked(fanout) for fanout in fanouts))
-
-    def _checked(self, fanout: Any) -> int | dict[EdgeType, int]:
-        if isinstance(fanout, Mapping):
-            return {etype: check_fanout(n, self.replace, least=0) for etype, n in fanout.items()}
-        return check_fanout(fanout, self.replace)
+        fanouts = check_per_hop("fanouts", self.fanouts, lambda n, least: check_fanout(n, self.replace, least=least))
+        self.check_edges()
+        object.__setattr__(self, "fanouts", fanouts)
 
     @property
     def num_hops(self) -> int:
@@ -81,8 +70,7 @@ class NeighborSampler(BlockSampler):
         Raises:
             KeyError: The hop's fan-outs do not name the edge type.
         """
-        fanout = self.fanouts[-1 - hop]
-        return fanout[edge_type] if isinstance(fanout, Mapping) else fanout
+        return of_edge_type(self.fanouts[-1 - hop], edge_type)
 
     def picker(self, graph: Graph, hop: int, edge_type: EdgeType, field: EdgeField) -> Picker | None:
         """See :meth:`BlockSampler.picker`.
@@ -94,11 +82,10 @@ class NeighborSampler(BlockSampler):
         fanout = self.fanout(hop, edge_type)
         if not fanout:
             return None
-        values = None if self.prob is None else field(edge_type, self.prob)
-        if values is None:
+        weights = self.weights(graph, edge_type, field)
+        if weights is None:
             return UniformPicker(fanout, self.replace)
-        csc = graph.adjacency(self.edge_dir, edge_type)
-        return WeightedPicker(fanout, self.replace, edge_weights(csc, values, name=f"edge field {self.prob!r}"))
+        return WeightedPicker(fanout, self.replace, weights)
 
 
 def check_fanout(fanout: Any, replace: bool, *, least: int = 1) -> int:
