@@ -12,7 +12,8 @@ from torch import Tensor
 
 from .buffers import BufferPools
 from .cache.budget import Budget
-from .cache.policy import Policy, Ranked, resolve_policy, share_key
+from .cache.policies import resolve_policy, share_key
+from .cache.policy import Policy, Ranking, apply_policy
 from .cache.stats import CacheStats
 from .csc import check_range
 from .device import resolve_device
@@ -96,7 +97,7 @@ class Loader:
             {name: partial(graph.ndata.__getitem__, name) for name in [*fields, *labels]},
             device=self.device,
             budget=Budget.parse(cache),
-            rank=partial(_rank, policy, graph, seeds, sampler, seed or 0),
+            rank=partial(_rank, policy, graph, sampler, order),
             pool_of=pools,
             num_nodes=graph.num_nodes,
             share=share_key(policy, sampler.edge_dir),
@@ -202,10 +203,11 @@ class _Prepared:
     labels: dict[str, FieldRows | None]
 
 
-def _rank(policy: Policy, graph: Graph, seeds: Tensor, sampler: NeighborSampler, seed: int) -> Ranked:
+def _rank(policy: Policy, graph: Graph, sampler: NeighborSampler, order: SeedOrder) -> dict[str, Ranking]:
     """All vertices by the policy, in the direction that is sampled."""
-    sampled = graph if sampler.edge_dir == "in" else type(graph)(graph.adjacency(sampler.edge_dir))
-    return policy(sampled, seeds, sampler, seed)
+    if sampler.edge_dir != "in":
+        graph, sampler = type(graph)(graph.adjacency(sampler.edge_dir)), sampler.with_in_edges()
+    return apply_policy(policy, graph, order.ids, sampler, order.seed or 0, batch_size=order.batch_size)
 
 
 def _counters(fields: FieldSet) -> CacheStats:

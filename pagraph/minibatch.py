@@ -87,6 +87,15 @@ class MiniBatch:
         """The vertices whose rows the first layer reads, shape ``(num_input,)``."""
         return self.blocks[0].src_nodes if self.blocks else self.output_nodes
 
+    @property
+    def hop_ends(self) -> list[int]:
+        """How many of ``input_nodes`` are known after each hop; the seeds are hop 0.
+
+        Vertices come in the order in which they are found: those of hop ``h`` are
+        ``input_nodes[hop_ends[h - 1]:hop_ends[h]]``.
+        """
+        return [len(self.output_nodes), *(block.num_src for block in reversed(self.blocks))]
+
     def to(self, device: torch.device | str) -> MiniBatch:
         """The mini-batch with its tensors on ``device``; copies to an accelerator are not waited for."""
         ahead = torch.device(device).type != "cpu"
@@ -177,6 +186,14 @@ class HeteroMiniBatch:
     output_nodes: dict[str, Tensor]
     blocks: list[HeteroBlock]
     input_nodes: dict[str, Tensor]
+
+    @property
+    def hop_ends(self) -> dict[str, list[int]]:
+        """Vertex type to how many of its ``input_nodes`` are known after each hop; see ``MiniBatch.hop_ends``."""
+        return {
+            ntype: [len(self.output_nodes.get(ntype, ())), *(len(b.src_nodes[ntype]) for b in reversed(self.blocks))]
+            for ntype in self.input_nodes
+        }
 
     def only(self) -> MiniBatch:
         """The mini-batch of a graph with one vertex type and one edge type."""

@@ -1,10 +1,12 @@
 """The static cache: which vertices (policy), how many (budget), where (store), what it served (stats)."""
 
 from .budget import Budget, rows_that_fit
+from .degree import degree
 from .division import Demand, divide
 from .memory import auto_budget
 from .plan import CachePlan, FieldPlan
-from .policy import POLICIES, Policy, Ranking, check_ranking, check_rankings, degree, resolve_policy
+from .policies import POLICIES, resolve_policy
+from .policy import Policy, Ranking, apply_policy, check_ranking, check_rankings
 from .stats import CacheStats, FieldStats, ReadCounters
 from .store import FeatureCache
 
@@ -20,6 +22,7 @@ __all__ = [
     "Policy",
     "Ranking",
     "ReadCounters",
+    "apply_policy",
     "auto_budget",
     "check_ranking",
     "check_rankings",

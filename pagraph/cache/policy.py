@@ -1,8 +1,9 @@
-"""Policies rank the vertices of a graph by how much caching them saves; they do nothing else."""
+"""What a policy is: it ranks the vertices of a graph by how much caching them saves, and does nothing else."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,17 +14,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from ..graph import Graph
 
-__all__ = [
-    "POLICIES",
-    "Policy",
-    "Ranked",
-    "Ranking",
-    "check_ranking",
-    "check_rankings",
-    "degree",
-    "resolve_policy",
-    "share_key",
-]
+__all__ = ["Policy", "Ranked", "Ranking", "apply_policy", "check_ranking", "check_rankings", "descending"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,21 +25,36 @@ class Ranking:
         ids: Shape ``(n,)``, int32 or int64, without repeats.
         scores: Shape ``(n,)``, non-increasing: the reads that caching each saves, up to a factor that all types share.
             None: unknown.
+        per_epoch: The factor is 1: scores are the rows expected to be read in an epoch.
     """
 
     ids: Tensor
     scores: Tensor | None = None
+    per_epoch: bool = False
+
+    @classmethod
+    def of_reads(cls, reads: Tensor) -> Ranking:
+        """All vertices by the reads an epoch that are expected of each, shape ``(num_nodes,)``; ties go by id."""
+        ids = descending(reads)
+        return cls(ids, reads[ids], per_epoch=True)
+
+
+def descending(values: Tensor) -> Tensor:
+    """Places of the values from the largest to the smallest; ties keep their order."""
+    # NumPy's stable sort takes 30 ms for a million vertices, torch's 80 ms.
+    return torch.from_numpy(np.argsort(-values.numpy(), kind="stable"))
 
 
 Ranked = Tensor | Ranking | Mapping[str, Tensor | Ranking]
 """What policies return: ids, most valuable first, with or without scores; for several vertex types, by type."""
 
-Policy = Callable[["Graph", Any, object, int], Ranked]
+Policy = Callable[..., Ranked]
 """``(graph, seeds, sampler, seed)`` to vertex ids, most valuable first, without repeats.
 
 ``graph`` is the one that is sampled (turned round for out-neighbours), ``seeds`` are the training vertices, or edges,
 of the loader (by type if it got them so), ``sampler`` is its sampler, ``seed`` makes random policies repeatable. A
-ranking may leave out vertices that are not worth caching.
+policy that takes the keyword ``batch_size`` is told how many seeds make a batch. A ranking may leave out vertices that
+are not worth caching.
 
 For a graph with several vertex types a policy returns a mapping from type to ids, and may leave types out. One budget
 serves all types. If all rankings come with scores (:class:`Ranking`), it goes where it saves most reads per byte;
@@ -56,50 +62,26 @@ otherwise the bytes are divided in proportion to the bytes of all rows of each t
 """
 
 
-def degree(graph: Graph, seeds: Any, sampler: object, seed: int) -> Tensor | dict[str, Ranking]:
-    """Ranks by out-degree: how often a vertex can be drawn (PaGraph's policy). Ties go by id.
-
-    With several types, by the edges of all types that leave a vertex; the scores are these degrees.
-    """
-    if graph.is_homogeneous:
-        return _descending(graph.csc.source_counts)
-    degrees = {ntype: torch.zeros(graph.num_nodes_of(ntype), dtype=torch.int64) for ntype in graph.node_types}
-    for etype in graph.edge_types:
-        degrees[etype[0]] += graph.csc_of(etype).source_counts
-    return {ntype: Ranking(order := _descending(counts), counts[order]) for ntype, counts in degrees.items()}
+def takes_batch_size(policy: Policy) -> bool:
+    """Whether a policy wants to know how many seeds make a batch."""
+    try:
+        parameters = inspect.signature(policy).parameters
+    except (TypeError, ValueError):  # a callable that does not say
+        return False
+    return "batch_size" in parameters
 
 
-def _descending(counts: Tensor) -> Tensor:
-    # NumPy's stable sort takes 30 ms for a million vertices, torch's 80 ms.
-    return torch.from_numpy(np.argsort(-counts.numpy(), kind="stable"))
-
-
-POLICIES: dict[str, Policy] = {"degree": degree}
-"""The policies that have a name."""
-
-
-def resolve_policy(policy: str | Policy) -> Policy:
-    """The policy of that name, or ``policy`` itself if it is a function.
+def apply_policy(
+    policy: Policy, graph: Graph, seeds: Any, sampler: Any, seed: int, *, batch_size: int
+) -> dict[str, Ranking]:
+    """What a policy says, as one checked ranking for every vertex type.
 
     Raises:
-        ValueError: No policy has this name.
-        TypeError: ``policy`` is neither a name nor a function.
+        TypeError, ValueError: As :func:`check_rankings`, and whatever the policy raises.
     """
-    if isinstance(policy, str):
-        if policy not in POLICIES:
-            raise ValueError(f"cache_policy must be one of {sorted(POLICIES)} or a function, got {policy!r}")
-        return POLICIES[policy]
-    if not callable(policy):
-        raise TypeError(f"cache_policy must be a name or a function, got {type(policy).__name__}")
-    return policy
-
-
-def share_key(policy: Policy, edge_dir: str) -> Hashable:
-    """What loaders of one graph have in common if they would cache the same vertices; None if that depends on more.
-
-    The degree ranking does not look at the seeds: the train and the validation loader can share a cache.
-    """
-    return ("degree", edge_dir) if policy is degree else None
+    settings = {"batch_size": batch_size} if takes_batch_size(policy) else {}
+    ranked = policy(graph, seeds, sampler, seed, **settings)
+    return check_rankings(ranked, {ntype: graph.num_nodes_of(ntype) for ntype in graph.node_types})
 
 
 def check_rankings(ranked: Ranked, num_nodes: Mapping[str, int]) -> dict[str, Ranking]:
@@ -132,7 +114,9 @@ def _check(ranking: Tensor | Ranking, num_nodes: int) -> Ranking:
     if not isinstance(ranking, Ranking):
         return Ranking(check_ranking(ranking, num_nodes))
     ids = check_ranking(ranking.ids, num_nodes)
-    return Ranking(ids, None if ranking.scores is None else _check_scores(ranking.scores, len(ids)))
+    if ranking.scores is None:
+        return Ranking(ids)
+    return Ranking(ids, _check_scores(ranking.scores, len(ids)), ranking.per_epoch)
 
 
 def _check_scores(scores: Tensor, count: int) -> Tensor:

@@ -13,7 +13,8 @@ import torch
 
 from ..buffers import BufferPools
 from ..cache.budget import Budget
-from ..cache.policy import Policy, Ranked, share_key
+from ..cache.policies import share_key
+from ..cache.policy import Policy, Ranking, apply_policy
 from ..pipeline import Epochs, LoaderStats, PipelineOptions, Steps
 from ..sampling.seeds import DatasetOrder, SeedOrder
 from .columns import Columns
@@ -143,10 +144,13 @@ def _init_worker(worker_init_fn: Callable[[int], object], worker: int) -> None:
             torch.set_rng_state(state[2])
 
 
-def _rank(policy: Policy, graph: Any, sampler: Any, order: SeedOrder | DatasetOrder) -> Ranked:
+def _rank(policy: Policy, graph: Any, sampler: Any, order: SeedOrder | DatasetOrder) -> dict[str, Ranking]:
     """The vertices of all types by the policy, in the direction that is sampled."""
-    core = core_graph(graph, _edge_dir(sampler))
-    return policy(core, order.ids, native_sampler(graph, sampler), order.seed or 0)
+    core, native = core_graph(graph, _edge_dir(sampler)), native_sampler(graph, sampler)
+    if native is not None and native.edge_dir != "in":
+        native = native.with_in_edges()
+    batch_size = order.batch_size if isinstance(order, SeedOrder) else 1
+    return apply_policy(policy, core, order.ids, native, order.seed or 0, batch_size=batch_size)
 
 
 def _edge_dir(sampler: Any) -> str:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..cache.budget import Budget
-from ..cache.policy import Policy, resolve_policy
+from ..cache.policies import resolve_policy
+from ..cache.policy import Policy
 from ..pipeline import LoaderStats
 from ..sampling.seeds import EpochPlan
 from .affinity import cpu_affinity

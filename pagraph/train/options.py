@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from ..cache.budget import Budget
-from ..cache.policy import resolve_policy
+from ..cache.policies import resolve_policy
 
 __all__ = ["LOADERS", "MODELS", "TrainOptions"]
 

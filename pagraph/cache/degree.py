@@ -1,0 +1,28 @@
+"""The degree policy: PaGraph's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from .policy import Ranking, descending
+
+if TYPE_CHECKING:
+    from ..graph import Graph
+
+__all__ = ["degree"]
+
+
+def degree(graph: Graph, seeds: Any, sampler: object, seed: int) -> Tensor | dict[str, Ranking]:
+    """Ranks by out-degree: how often a vertex can be drawn (PaGraph's policy). Ties go by id.
+
+    With several types, by the edges of all types that leave a vertex; the scores are these degrees.
+    """
+    if graph.is_homogeneous:
+        return descending(graph.csc.source_counts)
+    degrees = {ntype: torch.zeros(graph.num_nodes_of(ntype), dtype=torch.int64) for ntype in graph.node_types}
+    for etype in graph.edge_types:
+        degrees[etype[0]] += graph.csc_of(etype).source_counts
+    return {ntype: Ranking(order := descending(counts), counts[order]) for ntype, counts in degrees.items()}

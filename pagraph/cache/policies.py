@@ -1,0 +1,37 @@
+"""The policies that have a name."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from .degree import degree
+from .policy import Policy
+
+__all__ = ["POLICIES", "resolve_policy", "share_key"]
+
+POLICIES: dict[str, Policy] = {"degree": degree}
+"""Name to policy."""
+
+
+def resolve_policy(policy: str | Policy) -> Policy:
+    """The policy of that name, or ``policy`` itself if it is a function.
+
+    Raises:
+        ValueError: No policy has this name.
+        TypeError: ``policy`` is neither a name nor a function.
+    """
+    if isinstance(policy, str):
+        if policy not in POLICIES:
+            raise ValueError(f"cache_policy must be one of {sorted(POLICIES)} or a function, got {policy!r}")
+        return POLICIES[policy]
+    if not callable(policy):
+        raise TypeError(f"cache_policy must be a name or a function, got {type(policy).__name__}")
+    return policy
+
+
+def share_key(policy: Policy, edge_dir: str) -> Hashable:
+    """What loaders of one graph have in common if they would cache the same vertices; None if that depends on more.
+
+    The degree ranking does not look at the seeds: the train and the validation loader can share a cache.
+    """
+    return ("degree", edge_dir) if policy is degree else None

@@ -1,0 +1,186 @@
+"""AccessCounts: how often each vertex is read in epochs of sampled mini-batches, and by which hop it was found."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..minibatch import HeteroMiniBatch, MiniBatch
+from .seeds import SeedOrder, Ticket
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from ..graph import Graph
+
+__all__ = ["AccessCounts", "BatchSampler", "count_accesses"]
+
+
+class BatchSampler(Protocol):
+    """What is counted: anything that turns seeds into mini-batches, ``BlockSampler`` for one."""
+
+    @property
+    def num_hops(self) -> int:
+        """Blocks per mini-batch."""
+
+    def sample(self, graph: Graph, seeds: Any, key: int = 0) -> MiniBatch | HeteroMiniBatch:
+        """One mini-batch; safe from any thread."""
+
+
+class AccessCounts:
+    """How often each vertex was an input node, by the hop that found it (0: the seeds).
+
+    A vertex counts once in each batch that reads its row, however many edges lead to it (GNNLab, EuroSys'22, section
+    5.3), so that the counts of an epoch are the rows a loader reads. Safe from any thread.
+
+    Args:
+        num_nodes: Vertex type to its number of vertices.
+        num_hops: Hops of a mini-batch.
+        most: An upper bound of any count: 65,535 takes 2 bytes a vertex and hop, more takes 4.
+
+    Attributes:
+        batches: Batches added.
+    """
+
+    def __init__(self, num_nodes: Mapping[str, int], num_hops: int, *, most: int) -> None:
+        dtype = np.uint16 if most < 2**16 else np.uint32
+        self._counts: dict[str, npt.NDArray[Any]] = {
+            t: np.zeros((n, num_hops + 1), dtype) for t, n in num_nodes.items()
+        }
+        self._lock = threading.Lock()
+        self.num_hops = num_hops
+        self.batches = 0
+
+    def add(self, batch: MiniBatch | HeteroMiniBatch) -> None:
+        """Count the input nodes of a batch."""
+        from . import _accesses
+
+        ids = (
+            batch.input_nodes if isinstance(batch, HeteroMiniBatch) else dict.fromkeys(self._counts, batch.input_nodes)
+        )
+        ends = batch.hop_ends if isinstance(batch, HeteroMiniBatch) else dict.fromkeys(self._counts, batch.hop_ends)
+        with self._lock:
+            for ntype, nodes in ids.items():
+                _accesses.add_accesses(nodes.numpy(), np.array(ends[ntype], np.int64), self._counts[ntype])
+            self.batches += 1
+
+    @property
+    def node_types(self) -> list[str]:
+        """The vertex types that are counted."""
+        return list(self._counts)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the counters."""
+        return sum(counts.nbytes for counts in self._counts.values())
+
+    def by_hop(self, node_type: str) -> Tensor:
+        """Reads of each vertex by the hop that found it, shape ``(num_nodes, num_hops + 1)``, int64."""
+        return torch.from_numpy(self._counts[node_type].astype(np.int64))
+
+    def reads(self, node_type: str) -> Tensor:
+        """Reads of each vertex as an input node, shape ``(num_nodes,)``, int64."""
+        return torch.from_numpy(self._counts[node_type].sum(1, dtype=np.int64))
+
+    def frontier(self, node_type: str, hop: int) -> Tensor:
+        """In how many batches hop number ``hop`` (0 serves the seeds) expanded each vertex, shape ``(num_nodes,)``."""
+        return torch.from_numpy(self._counts[node_type][:, : hop + 1].sum(1, dtype=np.int64))
+
+    @property
+    def total(self) -> int:
+        """Rows read of all types."""
+        return sum(int(counts.sum(dtype=np.int64)) for counts in self._counts.values())
+
+
+def count_accesses(
+    graph: Graph,
+    seeds: Tensor | Mapping[Any, Tensor],
+    sampler: BatchSampler,
+    *,
+    batch_size: int,
+    seed: int,
+    epochs: Iterable[int] = (0,),
+    drop_last: bool = False,
+    threads: int | None = None,
+    seconds: float | None = None,
+    progress: Callable[[], object] | None = None,
+) -> AccessCounts:
+    """Sample epochs and count what they read; no feature is touched.
+
+    The batches are those of a loader with this ``seed`` and ``shuffle=True`` in these epochs.
+
+    Args:
+        graph: The graph.
+        seeds: As for ``SeedOrder``.
+        sampler: Draws the mini-batches.
+        batch_size: Seeds a batch.
+        seed: Of order and sampling.
+        epochs: Numbers of the epochs.
+        drop_last: Leave out an incomplete last batch.
+        threads: Threads that sample. Default: one for each processor, at most 8.
+        seconds: Begin no further epoch after this time; the first is always whole. Makes the result depend on the
+            machine's speed.
+        progress: Called after each batch, by the threads.
+
+    Raises:
+        IndexError, KeyError, TypeError, ValueError: As ``SeedOrder`` and the sampler raise them.
+    """
+    order = SeedOrder(seeds, batch_size, shuffle=True, drop_last=drop_last, seed=seed)
+    epochs = list(epochs)
+    # A vertex counts once a batch, unless it is a seed several times over.
+    counts = AccessCounts(
+        {ntype: graph.num_nodes_of(ntype) for ntype in graph.node_types},
+        sampler.num_hops,
+        most=len(order) * len(epochs) * (1 if _distinct(seeds) else order.batch_size),
+    )
+
+    def work(ticket: Ticket) -> None:
+        counts.add(sampler.sample(graph, ticket.seeds, ticket.key))
+        if progress is not None:
+            progress()
+
+    _run(work, _tickets(order, epochs, seconds), threads or min(8, _processors()))
+    return counts
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _distinct(seeds: Tensor | Mapping[Any, Tensor]) -> bool:
+    if not isinstance(seeds, Mapping):
+        return len(torch.unique(seeds)) == len(seeds)
+    return all(map(_distinct, seeds.values()))
+
+
+def _tickets(order: SeedOrder, epochs: Iterable[int], seconds: float | None) -> Iterator[Ticket]:
+    begin = time.perf_counter()
+    for place, epoch in enumerate(epochs):
+        if place and seconds is not None and time.perf_counter() - begin > seconds:
+            return
+        plan = order.plan(epoch)
+        yield from (order.ticket(plan, index) for index in range(len(order)))
+
+
+def _run(work: Callable[[Ticket], None], tickets: Iterator[Ticket], threads: int) -> None:
+    """Work off all tickets; an exception, Ctrl-C included, ends it after the tickets that are in work."""
+    if threads == 1:
+        for ticket in tickets:
+            work(ticket)
+        return
+    with ThreadPoolExecutor(threads, thread_name_prefix="pagraph-count") as pool:
+        waiting: set[Future[None]] = {pool.submit(work, ticket) for ticket in islice(tickets, 2 * threads)}
+        while waiting:
+            done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+            for future in done:
+                future.result()
+            waiting |= {pool.submit(work, ticket) for ticket in islice(tickets, len(done))}
