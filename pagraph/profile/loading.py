@@ -1,0 +1,208 @@
+"""Where the time of an epoch goes: real epochs of the real loader, timed."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, field
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from ..loader import Loader
+from .checks import check_epochs, check_fields, check_seeds
+
+if TYPE_CHECKING:
+    from ..cache.policy import Policy
+    from ..graph import Graph
+    from ..minibatch import MiniBatch
+    from ..pipeline import EpochStats
+    from ..sampling import NeighborSampler
+
+__all__ = ["LOADING_STAGES", "EpochTimes", "LoadingTimes", "measure_loading"]
+
+LOADING_STAGES = {
+    "sampling": "workers draw neighbours",
+    "gathering": "workers read rows, from the cache or from memory or disk",
+    "filling": "the reader fills the cache, once",
+    "waiting": "the reader waits for a batch that is not ready",
+    "copying": "the reader hands batches to the device",
+    "computing": "the reader computes with the batch",
+}
+"""Stage to what happens in it. Those of workers are summed over threads and run while the reader computes; those of
+the reader follow one another and make up the epoch."""
+
+
+@dataclass(frozen=True)
+class EpochTimes:
+    """One epoch.
+
+    Attributes:
+        epoch: Its number.
+        batches: Batches read.
+        seconds: Wall time.
+        stages: Seconds by stage, see ``LOADING_STAGES``.
+        hit_rate: Rows served by the cache / rows asked for, of the fields that a cache may serve.
+        rows: Rows asked for of all fields.
+    """
+
+    epoch: int
+    batches: int
+    seconds: float
+    stages: dict[str, float]
+    hit_rate: float
+    rows: int
+
+
+@dataclass(frozen=True)
+class LoadingTimes:
+    """Epochs of a loader, by stage.
+
+    Attributes:
+        epochs: One entry each; the first one also compiles kernels and fills the cache.
+        settings: What was run.
+        cache: What the cache held, in words.
+    """
+
+    epochs: list[EpochTimes]
+    settings: dict[str, Any] = field(default_factory=dict)
+    cache: str = ""
+
+    @property
+    def medians(self) -> dict[str, float]:
+        """Stage to the median of its seconds an epoch; ``"epoch"`` is the wall time. Without the first of several."""
+        epochs = self.epochs[1:] or self.epochs
+        stages = {stage: median(e.stages[stage] for e in epochs) for stage in LOADING_STAGES}
+        return stages | {"epoch": median(e.seconds for e in epochs)}
+
+    def to_json(self) -> dict[str, Any]:
+        """As what ``json.dumps`` takes."""
+        return asdict(self) | {"medians": self.medians}
+
+
+def measure_loading(
+    graph: Graph,
+    seeds: Tensor,
+    sampler: NeighborSampler,
+    *,
+    fields: Sequence[str] = (),
+    labels: Sequence[str] = (),
+    batch_size: int = 1000,
+    drop_last: bool = False,
+    cache: Any = "auto",
+    policy: str | Policy = "degree",
+    device: str | torch.device = "cpu",
+    num_workers: int = 0,
+    prefetch: int = 2,
+    epochs: int = 3,
+    seed: int = 0,
+    compute: Callable[[MiniBatch], object] | None = None,
+    trace: str | os.PathLike[str] | None = None,
+    progress: Callable[[int, int], object] | None = None,
+) -> LoadingTimes:
+    """Run a :class:`pagraph.Loader` over whole epochs and say where the time goes.
+
+    Args:
+        graph: A homogeneous graph.
+        seeds: Vertex ids to train on, shape ``(n,)``.
+        sampler: Draws the blocks.
+        fields: Fields to read for the input nodes.
+        labels: Fields to read for the seeds.
+        batch_size: Seeds a batch.
+        drop_last: Leave out an incomplete last batch.
+        cache: As for the loader.
+        policy: The loader's ``cache_policy``.
+        device: Where batches are delivered.
+        num_workers: As for the loader.
+        prefetch: As for the loader.
+        epochs: Epochs to run; of several the first is a warm-up that ``LoadingTimes.medians`` leaves out.
+        seed: Of order and sampling.
+        compute: Called with every batch: the training step. Default: nothing is computed.
+        trace: Where to write a timeline of the run (see ``Loader.trace``).
+        progress: Called with the batches done and all batches.
+
+    Raises:
+        ValueError: ``epochs`` is below 1, there are no seeds, a field does not exist, the graph is not homogeneous.
+        TypeError, IndexError: As the loader.
+    """
+    check_epochs(epochs)
+    check_seeds(graph, seeds)
+    if not graph.is_homogeneous:
+        raise ValueError(f"graph must have one vertex type and one edge type to measure loading, got {graph}")
+    check_fields(graph, [*fields, *labels])
+    loader = Loader(
+        graph,
+        seeds,
+        sampler,
+        fields=fields,
+        labels=labels,
+        batch_size=batch_size,
+        shuffle=True,
+        drop_last=drop_last,
+        device=device,
+        cache=cache,
+        cache_policy=policy,
+        num_workers=num_workers,
+        prefetch=prefetch,
+        seed=seed,
+    )
+    settings = {"batch_size": batch_size, "cache": str(cache), "policy": str(policy), "device": str(loader.device)}
+    settings |= {"epochs": epochs, "seed": seed, "sampler": repr(sampler), "computes": compute is not None}
+    with _tracing(loader, trace):
+        times = [_epoch(loader, number, compute, _from(progress, number, epochs)) for number in range(epochs)]
+    return LoadingTimes(times, settings, repr(loader.cache_plan))
+
+
+def _tracing(loader: Any, path: str | os.PathLike[str] | None) -> AbstractContextManager[object]:
+    timeline: AbstractContextManager[object] = nullcontext() if path is None else loader.trace(path)
+    return timeline
+
+
+def _from(progress: Callable[[int, int], object] | None, epoch: int, epochs: int) -> Callable[[int, int], object]:
+    """Tells how far all epochs are, given how far one is."""
+    return lambda done, batches: progress is None or progress(epoch * batches + done, epochs * batches)
+
+
+def _epoch(
+    loader: Loader,
+    number: int,
+    compute: Callable[[MiniBatch], object] | None,
+    progress: Callable[[int, int], object],
+) -> EpochTimes:
+    computing = 0.0
+    begin = _now(loader.device)
+    for done, batch in enumerate(loader, 1):
+        if compute is not None:
+            ready = _now(loader.device)
+            compute(batch)
+            computing += _now(loader.device) - ready
+        progress(done, len(loader))
+    seconds = _now(loader.device) - begin
+    stats = loader.stats.epochs[-1]
+    stages = _stages(stats, on_cpu=loader.device.type == "cpu") | {"computing": computing}
+    return EpochTimes(number, stats.batches, seconds, stages, stats.hit_rate, stats.reads.total.asked)
+
+
+def _stages(stats: EpochStats, *, on_cpu: bool) -> dict[str, float]:
+    """The loader's stages by other names, and what the reader waits split by what it waits for."""
+    seconds = stats.seconds
+    copying = 0.0 if on_cpu else seconds.get("building", 0.0)  # nothing to build but the copy
+    filling = seconds.get("filling", 0.0)
+    return {
+        "sampling": seconds.get("sampling", 0.0),
+        "gathering": seconds.get("fetching", 0.0),
+        "filling": filling,
+        "waiting": max(0.0, seconds.get("waiting", 0.0) - copying - filling),
+        "copying": copying,
+    }
+
+
+def _now(device: torch.device) -> float:
+    """Seconds on a clock that has waited for the device's pending work."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
