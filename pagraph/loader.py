@@ -161,16 +161,18 @@ class _Source:
         with recorder.time("sampling"):
             batch = self.sampler.sample(self.graph, ticket.seeds, ticket.key, pools=self.pools)
         with recorder.time("fetching"):
-            features = {name: self._read_ahead(name, batch.input_nodes) for name in self.feature_names}
-            labels = {name: self._read_ahead(name, batch.output_nodes) for name in self.label_names}
+            ends = batch.hop_ends
+            features = {name: self._read_ahead(name, batch.input_nodes, ends) for name in self.feature_names}
+            labels = {name: self._read_ahead(name, batch.output_nodes, ends[:1]) for name in self.label_names}
         return _Prepared(batch, features, labels)
 
     def deliver(self, prepared: _Prepared, recorder: EpochRecorder) -> MiniBatch:
         """The batch with its fields as they are now."""
         batch = prepared.batch
         with recorder.time("building"):
-            batch.features = {n: self._current(n, r, batch.input_nodes) for n, r in prepared.features.items()}
-            batch.labels = {n: self._current(n, r, batch.output_nodes) for n, r in prepared.labels.items()}
+            ends = batch.hop_ends
+            batch.features = {n: self._current(n, r, batch.input_nodes, ends) for n, r in prepared.features.items()}
+            batch.labels = {n: self._current(n, r, batch.output_nodes, ends[:1]) for n, r in prepared.labels.items()}
             if self.device.type != "cpu":
                 batch = batch.to(self.device)
         recorder.delivered(
@@ -180,17 +182,17 @@ class _Source:
         )
         return batch
 
-    def _read_ahead(self, name: str, ids: Tensor) -> FieldRows | None:
+    def _read_ahead(self, name: str, ids: Tensor, ends: list[int]) -> FieldRows | None:
         """The rows; None where there is no such field, which may just be about to be set again."""
         try:
-            return self.fields.read(name, ids)
+            return self.fields.read(name, ids, ends)
         except (KeyError, RuntimeError):
             return None
 
-    def _current(self, name: str, rows: FieldRows | None, ids: Tensor) -> Tensor:
+    def _current(self, name: str, rows: FieldRows | None, ids: Tensor, ends: list[int]) -> Tensor:
         """The rows, read again if the field was replaced or written since."""
         if rows is None or not self.fields.is_current(name, rows):
-            return self.fields.read(name, ids).tensor
+            return self.fields.read(name, ids, ends).tensor
         return rows.tensor
 
 

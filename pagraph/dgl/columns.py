@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -94,26 +94,30 @@ class Columns:
             share=share,
         )
 
-    def read_ahead(self, kind: str, name: str, type_: Any, ids: Tensor) -> ColumnRows:
+    def read_ahead(
+        self, kind: str, name: str, type_: Any, ids: Tensor, bounds: Sequence[int] | None = None
+    ) -> ColumnRows:
         """Rows of column ``name`` ("node" or "edge", of one type) at ``ids``, for any thread.
 
         A column that cannot be read may have been deleted only to be set again: whether that is an error is seen when
-        the rows are needed.
+        the rows are needed. ``bounds``: where the ids of each hop end, see ``FieldSet.read``.
         """
-        read = partial(self._read, kind, name, type_, ids)
+        read = partial(self._read, kind, name, type_, ids, bounds)
         try:
             tensor, is_current = read()
         except (KeyError, RuntimeError):
             return ColumnRows(lambda: read()[0])
         return ColumnRows(lambda: read()[0], tensor, is_current)
 
-    def _read(self, kind: str, name: str, type_: Any, ids: Tensor) -> tuple[Tensor, Callable[[], bool] | None]:
+    def _read(
+        self, kind: str, name: str, type_: Any, ids: Tensor, bounds: Sequence[int] | None
+    ) -> tuple[Tensor, Callable[[], bool] | None]:
         """The rows now, and how to ask later whether they still are."""
         storage = _storage(self._graph, kind, name, type_)
         if not isinstance(storage, Column):
             return awaited(storage.fetch(ids, self._device, False)), None
         key = self._add(kind, name, type_)
-        rows = self._fields.read(key, ids)
+        rows = self._fields.read(key, ids, bounds)
         return rows.tensor, partial(self._fields.is_current, key, rows)
 
     def declare(self, names: Iterable[tuple[str, str]]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -114,25 +114,41 @@ class NodeSource:
         with recorder.time("building"):
             structures = [self.builder.structure(block, place) for place, block in enumerate(batch.blocks)]
         with recorder.time("fetching"):
-            src = self.read("node", self._src_names, batch.input_nodes)
+            src = self.read("node", self._src_names, batch.input_nodes, bounds=batch.hop_ends)
             dst = self.read("node", self._dst_names, batch.blocks[-1].dst_nodes)
-            edges = []
-            for block in batch.blocks if self._edge_names else []:
-                ids = {
-                    etype: self.builder.edge_ids(etype, block.relations[etype].positions)
-                    for etype in {etype for etype, _ in self._edge_names}
-                }
-                edges.append(self.read("edge", self._edge_names, ids))
+            edges = [self._read_edges(batch, place) for place in range(len(batch.blocks) if self._edge_names else 0)]
         return SampledNodes(seeds, batch, structures, src, dst, edges)
+
+    def _read_edges(self, batch: HeteroMiniBatch, place: int) -> Rows:
+        """Rows of one block's edges, counted for the hop that drew them; the last block is hop 1."""
+        relations = batch.blocks[place].relations
+        ids = {
+            etype: self.builder.edge_ids(etype, relations[etype].positions)
+            for etype in {etype for etype, _ in self._edge_names}
+        }
+        hop = len(batch.blocks) - place
+        return self.read("edge", self._edge_names, ids, bounds={t: [0] * hop + [len(ids[t])] for t in ids})
 
     def _edge_field(self, etype: EdgeType, name: str) -> Tensor | None:
         frame = self._graph._edge_frames[self._graph.get_etype_id(etype)]
         values: Tensor | None = frame[name] if name in frame._columns else None
         return values
 
-    def read(self, kind: str, names: list[tuple[Any, str]], ids: Mapping[Any, Tensor]) -> Rows:
-        """Rows of columns ("node" or "edge") at the ids of their types."""
-        return {(type_, name): self._columns.read_ahead(kind, name, type_, ids[type_]) for type_, name in names}
+    def read(
+        self,
+        kind: str,
+        names: list[tuple[Any, str]],
+        ids: Mapping[Any, Tensor],
+        *,
+        bounds: Mapping[Any, Sequence[int]] | None = None,
+    ) -> Rows:
+        """Rows of columns ("node" or "edge") at the ids of their types.
+
+        ``bounds`` are where the ids of each hop end; without, all are those of the seeds.
+        """
+        ends = {type_: [len(ids[type_])] for type_, _ in names} if bounds is None else bounds
+        read_ahead = self._columns.read_ahead
+        return {(type_, name): read_ahead(kind, name, type_, ids[type_], ends[type_]) for type_, name in names}
 
     def deliver(self, sampled: SampledNodes, recorder: EpochRecorder) -> Any:
         """DGL's ``(input_nodes, output_nodes, blocks)`` with columns as the graph holds them now."""

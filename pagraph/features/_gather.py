@@ -53,12 +53,12 @@ def find_slot(slots, num_cached, row):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def gather_cached(cached, num_cached, slots, rows, stride, row_bytes, limit, ids, out):  # type: ignore[no-untyped-def]
-    """As :func:`gather`, but from ``cached`` where it can; returns the hits, or -1 - position of a bad id."""
+def gather_part(cached, num_cached, slots, rows, stride, row_bytes, limit, ids, stop, out):  # type: ignore[no-untyped-def]
+    """The first ``stop`` rows of :func:`gather_cached`; returns the hits, or -1 - position of a bad id."""
     count = len(ids)
     ahead = 32 if row_bytes <= _NARROW else 16
     hits = 0
-    for i in range(count):
+    for i in range(stop):
         if i + 2 * ahead < count:
             prefetch(slots, np.int64(ids[i + 2 * ahead]))
         if i + ahead < count:
@@ -79,6 +79,32 @@ def gather_cached(cached, num_cached, slots, rows, stride, row_bytes, limit, ids
         else:
             copy_row(out, i * row_bytes, rows, row * stride, row_bytes)
     return hits
+
+
+@kernel
+def gather_cached(cached, num_cached, slots, rows, stride, row_bytes, limit, ids, ends, out, hits):  # type: ignore[no-untyped-def]
+    """As :func:`gather`, but from ``cached`` where it can; ``hits[k]`` counts from ``ends[k - 1]`` to ``ends[k]``."""
+    # A call for each part, whose loop begins at 0, costs nothing (100 000 rows of 4 bytes: 0.83 ms, as without parts).
+    # Loops from one end to the next, or one that looks for the next end, took 0.95; for rows of 512 bytes all take 2.3.
+    begin = 0
+    for part in range(len(ends)):
+        found = gather_part(
+            cached,
+            num_cached,
+            slots,
+            rows,
+            stride,
+            row_bytes,
+            limit,
+            ids[begin:],
+            ends[part] - begin,
+            out[begin * row_bytes :],
+        )
+        if found < 0:
+            return begin - 1 - found
+        hits[part] = found
+        begin = ends[part]
+    return -1
 
 
 @kernel

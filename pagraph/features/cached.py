@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -10,7 +13,7 @@ from .device import staging, word_view
 from .feature import Array, Feature, byte_view, id_array, output_for, raise_bad_id
 from .host import HostFeature
 
-__all__ = ["CachedFeature"]
+__all__ = ["CachedFeature", "part_ends"]
 
 
 class CachedFeature:
@@ -50,20 +53,36 @@ class CachedFeature:
         """The rows of ``ids``; see :class:`~pagraph.features.feature.Feature`."""
         return self.read_counted(ids, out)[0]
 
-    def read_counted(self, ids: Tensor, out: Tensor | None = None) -> tuple[Tensor, int]:
-        """As :meth:`read`, with the number of rows that the cache served."""
+    def read_counted(
+        self, ids: Tensor, out: Tensor | None = None, bounds: Sequence[int] | None = None
+    ) -> tuple[Tensor, tuple[int, ...]]:
+        """As :meth:`read`, with the number of rows that the cache served, of each part of the ids.
+
+        Args:
+            ids: As for :meth:`read`.
+            out: As for :meth:`read`.
+            bounds: Where the parts end, such as ``MiniBatch.hop_ends``: ascending, the last is ``len(ids)``. None: all
+                ids are one part.
+
+        Raises:
+            ValueError: ``bounds`` are not such.
+        """
         index = id_array(ids)
+        ends = part_ends(bounds, len(index))
         out = output_for(self, len(index), out)
         source = self._fallback
         if self._near is not None and isinstance(source, HostFeature) and source.rows is not None:
-            return out, self._read_near(source, source.rows, index, out)
-        return out, self._read_split(index, out)
+            hits = self._read_near(source, source.rows, index, ends, out)
+        else:
+            hits = self._read_split(index, ends, out)
+        return out, tuple(hits.tolist())
 
-    def _read_near(self, source: HostFeature, rows: Array, index: Array, out: Tensor) -> int:
+    def _read_near(self, source: HostFeature, rows: Array, index: Array, ends: Array, out: Tensor) -> Array:
         from . import _gather
 
         source.announce(index, self._slots, len(self._cache))
-        hits = _gather.gather_cached(
+        hits = np.zeros(len(ends), dtype=np.int64)
+        bad = _gather.gather_cached(
             self._near,
             len(self._cache),
             self._slots,
@@ -72,13 +91,15 @@ class CachedFeature:
             self.row_bytes,
             self.num_rows,
             index,
+            ends,
             byte_view(out),
+            hits,
         )
-        if hits < 0:
-            raise_bad_id(index, -1 - hits, self.num_rows)
-        return int(hits)
+        if bad >= 0:
+            raise_bad_id(index, bad, self.num_rows)
+        return hits
 
-    def _read_split(self, index: Array, out: Tensor) -> int:
+    def _read_split(self, index: Array, ends: Array, out: Tensor) -> Array:
         from . import _gather
 
         count = len(index)
@@ -98,8 +119,9 @@ class CachedFeature:
         )
         if hits < 0:
             raise_bad_id(index, -1 - hits, self.num_rows)
+        by_part: Array = np.diff(np.searchsorted(parts[1, :hits], ends), prepend=0)
         if out.numel() == 0:
-            return int(hits)
+            return by_part
         misses = count - hits
         staged = staging((misses, *self.row_shape), self.dtype, self.device)
         there = where.to(self.device, non_blocking=True)
@@ -109,4 +131,17 @@ class CachedFeature:
         self._fallback.read(miss_ids[:misses], staged)
         missed = word_view(staged).to(self.device, non_blocking=True)
         target.index_copy_(0, there[2, :misses], missed)
-        return int(hits)
+        return by_part
+
+
+def part_ends(bounds: Sequence[int] | None, count: int) -> Array:
+    """Where the parts of ``count`` ids end, shape ``(parts,)``, int64; one part where ``bounds`` is None.
+
+    Raises:
+        ValueError: ``bounds`` do not ascend from 0 or more to ``count``.
+    """
+    ends: Array = np.array([count] if bounds is None else bounds, dtype=np.int64)
+    sizes = np.diff(ends, prepend=0)
+    if sizes.sum() != count or (sizes < 0).any():
+        raise ValueError(f"bounds must ascend to the number of ids, {count}, got {list(bounds or ())}")
+    return ends

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,7 +19,7 @@ from ..cache.plan import CachePlan
 from ..cache.policy import Ranked
 from ..cache.stats import CacheStats, ReadCounters
 from ..graph import NODE_TYPE
-from .cached import CachedFeature
+from .cached import CachedFeature, part_ends
 from .feature import Feature
 from .field import Field, delivering, host_feature
 from .static import StaticCache
@@ -106,8 +107,13 @@ class FieldSet:
         if self._static is not None and node_type is not None and node_type in self._num_nodes:
             self._static.add(key, field, node_type)
 
-    def read(self, key: Hashable, ids: Tensor) -> FieldRows:
+    def read(self, key: Hashable, ids: Tensor, bounds: Sequence[int] | None = None) -> FieldRows:
         """The rows of ``ids``; safe from any thread.
+
+        Args:
+            key: The field.
+            ids: 1-D int32 or int64 tensor.
+            bounds: Where the ids of each hop end (``MiniBatch.hop_ends``), to count them by hop.
 
         Raises:
             KeyError: There is no such field now.
@@ -119,15 +125,17 @@ class FieldSet:
         base = host_feature(seen.tensor, self._device)
         cache, cacheable = (None, False) if self._static is None else self._static.cache_for(key, seen, base)
         feature = delivering(base, self._device) if cache is None else CachedFeature(base, cache)
-        tensor, hits = self._read(key, feature, ids)
+        tensor, hits = self._read(key, feature, ids, bounds)
         self._counters.record(
             key,
             base.tier,
             asked=len(ids),
-            hits=hits,
+            hits=sum(hits),
             row_bytes=base.row_bytes,
             cacheable=cacheable,
             seconds=time.perf_counter() - begin,
+            asked_by_hop=() if bounds is None else np.diff(bounds, prepend=0).tolist(),
+            hits_by_hop=() if bounds is None else hits,
         )
         return FieldRows(tensor, seen.version, seen.generation)
 
@@ -174,13 +182,16 @@ class FieldSet:
         (plan,) = self.plans
         return plan
 
-    def _read(self, key: Hashable, feature: Feature, ids: Tensor) -> tuple[Tensor, int]:
+    def _read(
+        self, key: Hashable, feature: Feature, ids: Tensor, bounds: Sequence[int] | None
+    ) -> tuple[Tensor, tuple[int, ...]]:
+        """The rows, and how many the cache served of each hop."""
         out = None
         if self._device.type == "cpu":
             out = self._pool_of(key).take((len(ids), *feature.row_shape), feature.dtype)
         if isinstance(feature, CachedFeature):
-            return feature.read_counted(ids, out)
-        return feature.read(ids, out), 0
+            return feature.read_counted(ids, out, bounds)
+        return feature.read(ids, out), (0,) * len(part_ends(bounds, len(ids)))
 
 
 def _read_source(sources: Mapping[Hashable, Callable[[], Tensor]], key: Hashable) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -41,6 +41,16 @@ class EpochStats:
     def hit_rate(self) -> float:
         """Rows served by the cache / rows asked for, over the fields that a cache may serve; 0.0 if there is none."""
         return self.reads.hit_rate
+
+    @property
+    def hit_rate_by_field(self) -> dict[Hashable, float]:
+        """The hit rate of each field that a cache may serve."""
+        return self.reads.hit_rate_by_field
+
+    @property
+    def hit_rate_by_hop(self) -> tuple[float, ...]:
+        """The hit rate of the vertices that each hop found, over the fields that a cache may serve; seeds are hop 0."""
+        return self.reads.hit_rate_by_hop
 
     @property
     def loading_seconds(self) -> float:
@@ -127,20 +137,39 @@ class LoaderStats:
         return EpochStats(-1, sum(e.batches for e in epochs), seconds, counts, self._reads())
 
     def __str__(self) -> str:
-        total = self.total
+        epochs, total = self.epochs, self.total
         rows = [["epoch", "batches", *(f"{s} s" for s in STAGES), "edges", "rows", "hit rate"]]
-        rows += [_row(str(e.epoch), e) for e in self.epochs]
+        rows += [_row(str(e.epoch), e) for e in epochs]
         rows.append(_row("total", total))
-        if not total.reads.fields:
-            return _table(rows)
-        tiers = sorted({tier for f in total.reads.fields.values() for tier in f.nbytes})
-        fields = [["field", "read s", "rows", "hits", "hit rate", *(f"{tier} bytes" for tier in tiers)]]
-        for key, f in total.reads.fields.items():
-            nbytes = [f"{f.nbytes.get(tier, 0):,}" for tier in tiers]
-            fields.append([str(key), f"{f.seconds:.3f}", f"{f.asked:,}", f"{f.hits:,}", _hit_rate([f]), *nbytes])
-        return f"{_table(rows)}\n\n{_table(fields)}"
+        tables = [rows]
+        if total.reads.fields:
+            tables.append(_field_rows(total.reads))
+        if total.hit_rate_by_field:
+            tables.append(_hop_rows([*((str(e.epoch), e.reads) for e in epochs), ("total", total.reads)]))
+        return "\n\n".join(map(_table, tables))
 
     __repr__ = __str__
+
+
+def _field_rows(reads: CacheStats) -> list[list[str]]:
+    """Rows and bytes by field."""
+    tiers = sorted({tier for f in reads.fields.values() for tier in f.nbytes})
+    rows = [["field", "read s", "rows", "hits", "hit rate", *(f"{tier} bytes" for tier in tiers)]]
+    for key, f in reads.fields.items():
+        nbytes = [f"{f.nbytes.get(tier, 0):,}" for tier in tiers]
+        rows.append([str(key), f"{f.seconds:.3f}", f"{f.asked:,}", f"{f.hits:,}", _hit_rate([f]), *nbytes])
+    return rows
+
+
+def _hop_rows(reads: list[tuple[str, CacheStats]]) -> list[list[str]]:
+    """Hit rates by epoch, field and hop, of the fields that a cache may serve; "-" where a hop read nothing."""
+    lines = [(name, str(key), f) for name, r in reads for key, f in r.fields.items() if f.cacheable and f.asked]
+    hops = max((len(f.asked_by_hop) for _, _, f in lines), default=0)
+    rows = [["epoch", "field", "hit rate", *(f"hop {hop}" for hop in range(hops))]]
+    for name, key, f in lines:
+        rates = [f"{r:.1%}" if n else "-" for r, n in zip(f.hit_rate_by_hop, f.asked_by_hop, strict=True)]
+        rows.append([name, key, f"{f.hit_rate:.1%}", *rates, *["-"] * (hops - len(rates))])
+    return rows
 
 
 def _row(name: str, e: EpochStats) -> list[str]:

@@ -83,3 +83,35 @@ def test_threads_lose_no_count():
     for thread in threads:
         thread.join()
     assert counters.snapshot().fields["feat"].rows == {"host": 4000, "cache": 2000}
+
+
+def test_hops_are_counted_by_their_number():
+    counters = ReadCounters()
+    record(counters, asked=10, hits=4)
+    counters.record(
+        "feat", "host", asked=6, hits=4, row_bytes=8, cacheable=True, asked_by_hop=[2, 4], hits_by_hop=(1, 3)
+    )
+    before = counters.snapshot()
+    assert before.fields["feat"].hit_rate_by_hop == (0.5, 0.75)
+    counters.record(
+        "feat", "host", asked=7, hits=2, row_bytes=8, cacheable=True, asked_by_hop=[0, 4, 3], hits_by_hop=(0, 2, 0)
+    )
+    after = counters.snapshot()
+    feat = after.fields["feat"]
+    assert (feat.asked, feat.asked_by_hop, feat.hits_by_hop) == (23, (2, 8, 3), (1, 5, 0))
+    assert feat.hit_rate_by_hop == (0.5, 0.625, 0.0)
+    since = (after - before).fields["feat"]
+    assert (since.asked_by_hop, since.hits_by_hop) == ((0, 4, 3), (0, 2, 0))
+    assert since.hit_rate_by_hop == (0.0, 0.5, 0.0)
+    assert before.fields["feat"].asked_by_hop == (2, 4)
+
+
+def test_rates_by_field_and_hop_are_of_the_fields_that_a_cache_may_serve():
+    a = FieldStats({"host": 2, "cache": 2}, cacheable=True, asked_by_hop=(1, 3), hits_by_hop=(1, 1))
+    b = FieldStats({"host": 1, "cache": 1}, cacheable=True, asked_by_hop=(2,), hits_by_hop=(1,))
+    c = FieldStats({"host": 9}, asked_by_hop=(4, 4, 1), hits_by_hop=(0, 0, 0))
+    stats = CacheStats({"a": a, "b": b, "c": c})
+    assert stats.hit_rate_by_field == {"a": 0.5, "b": 0.5}
+    assert stats.hit_rate_by_hop == (2 / 3, 1 / 3)
+    assert stats.total.asked_by_hop == (7, 7, 1)
+    assert CacheStats().hit_rate_by_hop == () and CacheStats().hit_rate_by_field == {}

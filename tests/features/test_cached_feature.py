@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pagraph.cache import FeatureCache
 from pagraph.cache.store import slots_for
@@ -46,8 +48,8 @@ def test_both_ways_give_the_same_rows_and_hits(dtype, shape, count, id_dtype):
     tensor = raw.view(40, *shape).to(torch.float32).to(dtype)
     chosen = torch.randperm(40, generator=torch.Generator().manual_seed(3))[:count]
     ids = torch.randint(0, 40, (100,), generator=torch.Generator().manual_seed(4)).to(id_dtype)
-    near, near_hits = cached(HostFeature(tensor), chosen).read_counted(ids)
-    split, split_hits = cached(Rows(tensor), chosen).read_counted(ids)
+    near, (near_hits,) = cached(HostFeature(tensor), chosen).read_counted(ids)
+    split, (split_hits,) = cached(Rows(tensor), chosen).read_counted(ids)
     assert near_hits == split_hits == int(torch.isin(ids, chosen).sum())
     for rows in (near, split):
         assert rows.dtype == dtype and rows.shape == (100, *shape)
@@ -67,7 +69,7 @@ def test_with_all_rows_cached_the_source_is_not_read():
     feature = cached(HostFeature(tensor), torch.randperm(10))
     expected = tensor.clone()
     tensor.fill_(-1)
-    rows, hits = feature.read_counted(torch.arange(10))
+    rows, (hits,) = feature.read_counted(torch.arange(10))
     assert torch.equal(rows, expected) and hits == 10
 
 
@@ -82,6 +84,35 @@ def test_writes_into_out():
             cached(source, [1, 2]).read(ids, torch.zeros(2, 3))
 
 
+@given(data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_hits_are_counted_for_every_part_of_the_ids(data):
+    num_rows = data.draw(st.integers(1, 30))
+    ids = torch.tensor(data.draw(st.lists(st.integers(0, num_rows - 1), max_size=120)), dtype=torch.int64)
+    chosen = torch.tensor(data.draw(st.lists(st.integers(0, num_rows - 1), unique=True)), dtype=torch.int64)
+    inner = data.draw(st.lists(st.integers(0, len(ids)), max_size=5))
+    bounds = [*sorted(inner), len(ids)]
+    tensor = torch.arange(num_rows * 3.0).view(num_rows, 3)
+    hit = torch.isin(ids, chosen)
+    expected = tuple(int(hit[a:b].sum()) for a, b in zip([0, *bounds], bounds, strict=False))
+    for source in (HostFeature(tensor), Rows(tensor)):
+        rows, hits = cached(source, chosen).read_counted(ids, bounds=bounds)
+        assert torch.equal(rows, tensor[ids]) and hits == expected
+
+
+@pytest.mark.parametrize("bounds", [[], [2], [4], [2, 1, 3], [-1, 3], [4, 3], [3, 3, 2]], ids=str)
+def test_parts_that_are_not_those_of_the_ids(bounds):
+    for source in (HostFeature(torch.zeros(8, 3)), Rows(torch.zeros(8, 3))):
+        with pytest.raises(ValueError, match="bounds must ascend to the number of ids, 3, got"):
+            cached(source, [1]).read_counted(torch.tensor([1, 2, 3]), bounds=bounds)
+
+
+def test_a_bad_id_in_a_later_part_is_found_at_its_place():
+    for source in (HostFeature(torch.zeros(8, 3)), Rows(torch.zeros(8, 3))):
+        with pytest.raises(IndexError, match="got 9 at position 3"):
+            cached(source, [1]).read_counted(torch.tensor([1, 2, 3, 9, 9, 0]), bounds=[2, 2, 4, 6])
+
+
 @pytest.mark.parametrize("bad", [-1, 8, 2**33])
 def test_bad_ids_on_both_ways(bad):
     for source in (HostFeature(torch.randn(8, 3)), Rows(torch.randn(8, 3))):
@@ -92,7 +123,7 @@ def test_bad_ids_on_both_ways(bad):
 def test_strided_source_falls_back_and_is_right():
     tensor = torch.randn(6, 9).t()
     ids = torch.tensor([8, 0, 4, 4])
-    rows, hits = cached(HostFeature(tensor), [4]).read_counted(ids)
+    rows, (hits,) = cached(HostFeature(tensor), [4]).read_counted(ids)
     assert torch.equal(rows, tensor[ids]) and hits == 2
 
 
@@ -100,7 +131,7 @@ def test_table_may_list_more_rows_than_are_cached():
     source = HostFeature(torch.arange(6.0))
     slots = slots_for(torch.tensor([5, 3, 1]), 6)
     cache = FeatureCache(torch.tensor([50.0, 30.0]), slots)
-    rows, hits = CachedFeature(source, cache).read_counted(torch.tensor([1, 3, 5, 0]))
+    rows, (hits,) = CachedFeature(source, cache).read_counted(torch.tensor([1, 3, 5, 0]))
     assert rows.tolist() == [1, 30, 50, 0] and hits == 2
 
 
@@ -108,7 +139,7 @@ def test_table_may_be_shorter_than_the_source():
     source = HostFeature(torch.arange(6.0))
     cache = FeatureCache(torch.tensor([10.0]), torch.tensor([-1, 0], dtype=torch.int32))
     for fallback in (source, Rows(torch.arange(6.0))):
-        rows, hits = CachedFeature(fallback, cache).read_counted(torch.tensor([1, 5, 0]))
+        rows, (hits,) = CachedFeature(fallback, cache).read_counted(torch.tensor([1, 5, 0]))
         assert rows.tolist() == [10, 5, 0] and hits == 1
 
 
@@ -137,6 +168,6 @@ def test_cache_on_a_gpu(dtype, count):
     chosen = torch.randperm(40)[:count]
     feature = CachedFeature(source, fill_cache(source, chosen, device=device, num_nodes=40))
     ids = torch.randint(0, 40, (100,))
-    rows, hits = feature.read_counted(ids)
+    rows, (hits,) = feature.read_counted(ids)
     assert rows.device == device and hits == int(torch.isin(ids, chosen).sum())
     assert rows.cpu().tolist() == tensor[ids].tolist()

@@ -149,7 +149,7 @@ def test_reads_a_cold_file(npy, values, random_access, share):
     chosen = torch.randperm(4000)[: int(4000 * share)]
     feature = CachedFeature(source, fill_cache(source, chosen, device=CPU, num_nodes=4000))
     ids = torch.randint(0, 4000, (1000,))
-    rows, hits = feature.read_counted(ids)
+    rows, (hits,) = feature.read_counted(ids)
     assert torch.equal(rows, torch.from_numpy(values)[ids])
     assert hits == int(torch.isin(ids, chosen).sum())
 

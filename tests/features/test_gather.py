@@ -76,7 +76,7 @@ def test_cached_read_equals_indexing_and_counts_hits(dtype, shape, count):
     chosen = torch.randperm(50, generator=torch.Generator().manual_seed(2))[:count]
     feature = CachedFeature(source, fill_cache(source, chosen, device=CPU, num_nodes=50))
     ids = torch.randint(0, 50, (200,), generator=torch.Generator().manual_seed(1))
-    rows, hits = feature.read_counted(ids)
+    rows, (hits,) = feature.read_counted(ids)
     assert same(rows, picked(tensor, ids))
     assert hits == int(torch.isin(ids, chosen).sum())
 
@@ -120,7 +120,7 @@ def test_every_layout_is_read_in_place(name, tensor):
     ids = torch.tensor([0, tensor.shape[0] - 1, 0, tensor.shape[0] // 2])
     assert torch.equal(source.read(ids), tensor[ids])
     cache = fill_cache(source, torch.tensor([0]), device=CPU, num_nodes=tensor.shape[0])
-    rows, hits = CachedFeature(source, cache).read_counted(ids)
+    rows, (hits,) = CachedFeature(source, cache).read_counted(ids)
     assert torch.equal(rows, tensor[ids]) and hits == int((ids == 0).sum())
 
 
@@ -138,7 +138,7 @@ def test_no_ids_and_no_rows(width):
         source = HostFeature(torch.zeros(num_rows, width))
         cached = CachedFeature(source, fill_cache(source, empty, device=CPU, num_nodes=num_rows))
         assert source.read(empty).shape == (0, width)
-        assert cached.read_counted(empty)[1] == 0
+        assert cached.read_counted(empty)[1] == (0,)
 
 
 @pytest.mark.parametrize("width", [0, 4])
