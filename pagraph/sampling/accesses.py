@@ -83,6 +83,10 @@ class AccessCounts:
         """Bytes of the counters."""
         return sum(counts.nbytes for counts in self._counts.values())
 
+    def counters(self, node_type: str) -> npt.NDArray[Any]:
+        """The counters themselves, not a copy, shape ``(num_nodes, num_hops + 1)``, uint16 or uint32."""
+        return self._counts[node_type]
+
     def by_hop(self, node_type: str) -> Tensor:
         """Reads of each vertex by the hop that found it, shape ``(num_nodes, num_hops + 1)``, int64."""
         return torch.from_numpy(self._counts[node_type].astype(np.int64))

@@ -1,0 +1,146 @@
+"""The policies of a curve by name, and what each says of a graph."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from ..cache.policies import POLICIES, resolve_policy
+from ..cache.policy import Policy, Ranking, apply_policy
+from ..graph import Graph
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+__all__ = ["DEFAULT_POLICIES", "IDEAL_EPOCHS", "Rankings", "ideal_epochs", "name_policies"]
+
+DEFAULT_POLICIES = ("auto", "degree", "presample", "vip", "random", "oracle")
+IDEAL_EPOCHS = 30
+"""Epochs whose mean ``ideal`` ranks by; ``ideal:N`` takes N."""
+
+_ANALYSIS = ("ideal", "oracle")
+_PREDICTORS = ("auto", "vip", "presample")
+
+
+def name_policies(policies: Sequence[str | Policy] | None) -> dict[str, Policy | None]:
+    """Name to policy, in the order given; the oracle and the ideal, which are no functions of the graph, are None.
+
+    Raises:
+        ValueError: A name is unknown or comes twice, or there is none.
+        TypeError: Something is neither a name nor a function, or all of it is one string.
+    """
+    if isinstance(policies, str):
+        raise TypeError(f"policies must be a list of names or functions, got {policies!r}")
+    if policies is None:
+        policies = [name for name in DEFAULT_POLICIES if name in POLICIES or name in _ANALYSIS]
+    named: dict[str, Policy | None] = {}
+    for policy in policies:
+        name = policy if isinstance(policy, str) else getattr(policy, "__name__", type(policy).__name__)
+        if name in named:
+            raise ValueError(f"policies must have different names, got {name!r} twice")
+        named[name] = _resolve(policy)
+    if not named:
+        raise ValueError("policies must hold at least 1 policy, got none")
+    return named
+
+
+def _resolve(policy: str | Policy) -> Policy | None:
+    if isinstance(policy, str):
+        base = policy.partition(":")[0]
+        if policy == "oracle":
+            return None
+        if base == "ideal":
+            ideal_epochs(policy)
+            return None
+        if base not in POLICIES:
+            raise ValueError(f"policies must be among {sorted({*POLICIES, *_ANALYSIS})} or functions, got {policy!r}")
+    elif not callable(policy):
+        raise TypeError(f"policies must be names or functions, got {type(policy).__name__}")
+    return resolve_policy(policy)
+
+
+def ideal_epochs(name: str) -> int:
+    """How many epochs ``"ideal"`` or ``"ideal:N"`` looks at.
+
+    Raises:
+        ValueError: N is not a number of at least 1.
+    """
+    _, colon, number = name.partition(":")
+    if not colon:
+        return IDEAL_EPOCHS
+    if not number.isdecimal() or int(number) < 1:
+        raise ValueError(f"policies may say 'ideal:N' with N at least 1, got {name!r}")
+    return int(number)
+
+
+@dataclass(eq=False)
+class Rankings:
+    """Ranks a graph's vertices by policies.
+
+    Attributes:
+        graph: The graph.
+        seeds: The training vertices.
+        sampler: Draws mini-batches.
+        batch_size: Seeds a batch.
+        seed: Of the loader.
+        seconds: Policy to the wall time of its ranking.
+    """
+
+    graph: Graph
+    seeds: Any
+    sampler: Any
+    batch_size: int
+    seed: int
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if getattr(self.sampler, "edge_dir", "in") != "in":
+            self.graph, self.sampler = _turned(self.graph, self.sampler.edge_dir), self.sampler.with_in_edges()
+
+    def of(self, name: str, policy: Policy) -> dict[str, Ranking]:
+        """What a policy says, by vertex type.
+
+        Raises:
+            TypeError, ValueError: As :func:`apply_policy`.
+        """
+        begin = time.perf_counter()
+        result = apply_policy(policy, self.graph, self.seeds, self.sampler, self.seed, batch_size=self.batch_size)
+        self.seconds[name] = time.perf_counter() - begin
+        return result
+
+    def expectation(self, known: Mapping[str, dict[str, Ranking]]) -> dict[str, npt.NDArray[np.float64]] | None:
+        """Reads an epoch expected of each vertex, before any measured epoch was seen, shape ``(num_nodes, 1)`` by type.
+
+        Args:
+            known: Rankings made already, by policy.
+
+        Returns:
+            What the first policy of auto, vip and presample says; None where none says anything of this graph.
+        """
+        for name in _PREDICTORS:
+            if name in POLICIES:
+                rankings = known.get(name) or self.of(name, POLICIES[name])
+                if all(ranking.per_epoch and ranking.scores is not None for ranking in rankings.values()):
+                    return {ntype: self._scatter(ntype, ranking) for ntype, ranking in rankings.items()}
+        return None
+
+    def _scatter(self, ntype: str, ranking: Ranking) -> npt.NDArray[np.float64]:
+        values = torch.zeros(self.graph.num_nodes_of(ntype), 1, dtype=torch.float64)
+        if ranking.scores is not None:
+            values[ranking.ids, 0] = ranking.scores
+        result: npt.NDArray[np.float64] = values.numpy()
+        return result
+
+
+def _turned(graph: Graph, edge_dir: str) -> Graph:
+    """The graph whose in-edges are what a sampler draws from; edge fields stay, since edge ids do."""
+    csc = {etype: graph.adjacency(edge_dir, etype) for etype in graph.edge_types}
+    counts = {ntype: graph.num_nodes_of(ntype) for ntype in graph.node_types}
+    fields = {etype: graph.edge_fields(etype) for etype in graph.edge_types}
+    edata = next(iter(fields.values())) if len(fields) == 1 else fields
+    return Graph(csc, counts, edata=edata)

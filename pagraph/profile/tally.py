@@ -1,0 +1,125 @@
+"""Tally: what each policy's caches would have served of the epochs counted so far."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .curve import CurveRecord
+from .hits import Cut
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from ..cache.policy import Ranking
+    from ..sampling.accesses import AccessCounts
+    from .budgets import Spending
+    from .field_sizes import FieldSizes
+
+    Array = npt.NDArray[Any]
+
+__all__ = ["ORACLE", "Tally"]
+
+ORACLE = "oracle"
+"""The policy that may be another ranking in each epoch."""
+
+
+@dataclass(eq=False)
+class Tally:
+    """Adds up hits by policy, epoch, vertex type, budget and hop.
+
+    Attributes:
+        sizes: The fields.
+        budgets: What caches may take.
+        expected: Vertex type to the reads expected of each vertex, shape ``(num_nodes, 1)``; None: not known.
+    """
+
+    sizes: FieldSizes
+    budgets: Sequence[Spending]
+    expected: Mapping[str, Array] | None
+    _reads: list[Array] = field(default_factory=list)  # of each epoch by type and hop
+    _hits: dict[str, list[Array]] = field(default_factory=dict)  # by type, budget and hop
+    _predicted: dict[str, list[Array]] = field(default_factory=dict)  # by budget
+
+    def cut(self, rankings: Mapping[str, Ranking]) -> Cut:
+        """The vertices that each budget buys, by a ranking."""
+        return Cut.of(rankings, self.sizes.rows, self.budgets)
+
+    def add(self, counts: AccessCounts, cuts: Mapping[str, Cut]) -> None:
+        """Add an epoch.
+
+        Args:
+            counts: What it read.
+            cuts: Policy to what caches hold in it.
+        """
+        by_type = {ntype: counts.counters(ntype) for ntype in self.sizes.rows.cached_types}
+        self._reads.append(np.stack([values.sum(0, dtype=np.int64) for values in by_type.values()]))
+        for policy, cut in cuts.items():
+            self._hits.setdefault(policy, []).append(cut.hits(by_type))
+            if self.expected is not None and (policy == ORACLE or policy not in self._predicted):
+                expected = {ntype: self.expected[ntype] for ntype in by_type}
+                hits, reads = cut.hits(expected).sum((0, 2)), sum(float(values.sum()) for values in expected.values())
+                self._predicted.setdefault(policy, []).append(_ratio(hits, np.float64(reads)))
+
+    @property
+    def reads_by_hop(self) -> list[float]:
+        """Rows of input nodes an epoch asks for, of the types that can be cached, by hop."""
+        return [float(reads) for reads in np.mean(self._reads, 0).sum(0)]
+
+    def records(self, policies: Sequence[str]) -> list[CurveRecord]:
+        """One record for every policy and budget."""
+        oracle = _ratio(np.sum(self._hits[ORACLE], (0, 1, 3)), np.sum(self._reads))
+        return [r for p in policies for r in self._records(p, oracle)]
+
+    def _records(self, policy: str, oracle: Array) -> list[CurveRecord]:
+        hits, reads = np.stack(self._hits[policy]), np.stack(self._reads)
+        rates = _ratio(hits.sum((0, 1, 3)), reads.sum())
+        by_epoch = _ratio(hits.sum((1, 3)), reads.sum((1, 2))[:, None])
+        by_hop = _ratio(hits.sum((0, 1)), reads.sum((0, 1)))
+        predicted = np.mean(self._predicted[policy], 0) if policy in self._predicted else None
+        rows = self.sizes.rows
+        return [
+            CurveRecord(
+                policy,
+                rows.rows(budget) / max(1, rows.vertices),
+                rows.rows(budget),
+                rows.nbytes(budget),
+                hit_rate=float(rates[place]),
+                hit_rate_by_epoch=by_epoch[:, place].tolist(),
+                hit_rate_by_hop=by_hop[place].tolist(),
+                hit_rate_by_field=self._by_field(hits[:, :, place].sum(0), reads.sum(0)),
+                bytes_moved=self._bytes_moved((reads - hits[:, :, place]).sum(0)),
+                predicted_hit_rate=None if predicted is None else float(predicted[place]),
+                oracle_hit_rate=float(oracle[place]),
+                share_of_oracle=float(rates[place] / oracle[place]) if oracle[place] else 1.0,
+            )
+            for place, budget in enumerate(self.budgets)
+        ]
+
+    def _by_field(self, hits: Array, reads: Array) -> dict[str, float]:
+        """Hit rates of all fields, from hits and reads by type and hop."""
+        rates = {}
+        for t, ntype in enumerate(self.sizes.rows.cached_types):
+            for name in self.sizes.inputs.get(ntype, ()):
+                rates[self.sizes.key(ntype, name)] = float(_ratio(hits[t].sum(), reads[t].sum()))
+            for name in self.sizes.labels.get(ntype, ()):
+                rates[self.sizes.key(ntype, name)] = float(_ratio(hits[t, 0], reads[t, 0]))
+        return rates
+
+    def _bytes_moved(self, misses: Array) -> int | None:
+        """Bytes an epoch, from the misses of all epochs by type and hop."""
+        if self.sizes.rows.row_bytes is None:
+            return None
+        moved = 0
+        for t, ntype in enumerate(self.sizes.rows.cached_types):
+            moved += int(misses[t].sum()) * sum(self.sizes.inputs.get(ntype, {}).values())
+            moved += int(misses[t, 0]) * sum(self.sizes.labels.get(ntype, {}).values())
+        return round(moved / len(self._reads))
+
+
+def _ratio(hits: Any, reads: Any) -> Any:
+    """``hits / reads``; 0 where nothing is read."""
+    return np.divide(hits, reads, out=np.zeros(np.broadcast(hits, reads).shape), where=np.asarray(reads) != 0)
