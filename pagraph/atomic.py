@@ -12,9 +12,9 @@ import secrets
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-__all__ = ["check_absent", "is_unfinished", "new_folder", "write_json"]
+__all__ = ["check_absent", "check_writable", "is_unfinished", "new_file", "new_folder", "write_json"]
 
 _UNFINISHED = re.compile(r"(?s)\..+\.[0-9a-f]{8}\.partial")
 
@@ -60,7 +60,7 @@ def new_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
     target = check_absent(folder)
     target.parent.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(target)
-    part = target.parent / f".{target.name}.{secrets.token_hex(4)}.partial"
+    part = _part_of(target)
     part.mkdir()
     try:
         with _locked(part):
@@ -81,14 +81,27 @@ def write_json(path: str | os.PathLike[str], value: Any) -> None:
     such as ``/dev/stdout``, is written directly.
     """
     text = json.dumps(_without_nan(value), indent=2, allow_nan=False) + "\n"
+    with new_file(path) as file:
+        file.write(text.encode())
+
+
+@contextlib.contextmanager
+def new_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """Write a file; a reader sees the old one or the new one, never half of it.
+
+    Yields a hidden sibling, open for writing. When the block ends, it is flushed to the disk and takes the place of
+    ``path``; when the block raises, it is removed. A path that is no regular file, such as ``/dev/stdout``, is written
+    directly.
+    """
     target = Path(os.path.realpath(path))
     if target.exists() and not target.is_file():
-        target.write_text(text)
+        with open(target, "wb") as file:
+            yield file
         return
-    part = target.parent / f".{target.name}.{secrets.token_hex(4)}.partial"
+    part = _part_of(target)
     try:
-        with open(part, "x") as file:
-            file.write(text)
+        with open(part, "xb") as file:
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(part, target)
@@ -96,6 +109,43 @@ def write_json(path: str | os.PathLike[str], value: Any) -> None:
         part.unlink(missing_ok=True)
         raise
     _sync(target.parent)
+
+
+def check_writable(name: str, path: str | os.PathLike[str]) -> Path:
+    """The absolute path of a file that :func:`new_file` can write; long work calls this before it starts.
+
+    Creates and removes a hidden file beside it: what may be written, only the system knows.
+
+    Args:
+        name: What the caller calls the path.
+        path: Of a file, which may exist.
+
+    Raises:
+        IsADirectoryError: There is a folder at that path.
+        FileNotFoundError: Its folder does not exist.
+        NotADirectoryError: What should be its folder is none.
+        PermissionError: Nothing may be written there.
+    """
+    target = Path(os.path.realpath(path))
+    if target.is_dir():
+        raise IsADirectoryError(f"{name} must be a file, got the folder {str(path)!r}")
+    if target.exists() and not target.is_file():
+        if not os.access(target, os.W_OK):
+            raise PermissionError(f"{name} must be writable, got {str(path)!r}")
+        return target
+    part = _part_of(target)
+    try:
+        part.touch(exist_ok=False)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise type(error)(f"{name} must be in a folder that exists, got {str(path)!r}") from None
+    except PermissionError:
+        raise PermissionError(f"{name} must be writable, got {str(path)!r}") from None
+    part.unlink()
+    return target
+
+
+def _part_of(target: Path) -> Path:
+    return target.parent / f".{target.name}.{secrets.token_hex(4)}.partial"
 
 
 def _without_nan(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +19,7 @@ from .cache.stats import CacheStats
 from .csc import check_range
 from .device import resolve_device
 from .features.fields import FieldRows, FieldSet
-from .pipeline import Epochs, LoaderStats, PipelineOptions, Steps
+from .pipeline import Epochs, LoaderStats, PipelineOptions, Steps, Tracer
 from .sampling.seeds import SeedOrder, Ticket
 
 if TYPE_CHECKING:
@@ -111,6 +112,7 @@ class Loader:
             after_first_step=self._fields.after_first_step,
         )
         self._epochs: Epochs[MiniBatch] = Epochs(order, steps, options=options, stats=self.stats)
+        self._fields.observe(self._epochs.tracing.read)
 
     def __len__(self) -> int:
         return len(self._epochs)
@@ -126,6 +128,22 @@ class Loader:
     def invalidate_cache(self) -> None:
         """Forget cached rows: for changes nobody can see (writes through NumPy views, by other processes)."""
         self._fields.invalidate()
+
+    def trace(self, path: str | os.PathLike[str] | Tracer, *, label: str = "loader") -> Tracer:
+        """Write a timeline of what the loader does from now on: a Chrome trace, which Perfetto opens.
+
+        Args:
+            path: A new file (``.gz``: compressed), or the tracer of another loader: both are in its file then.
+            label: What this loader is called there.
+
+        Returns:
+            A context manager; its ``stop()``, or the end of the ``with`` block, writes the file.
+
+        Raises:
+            OSError: The path cannot be written.
+            PipelineError: The loader is being traced already.
+        """
+        return self._epochs.tracing.start(path, label)
 
     def set_epoch(self, epoch: int) -> None:
         """Make the next pass epoch number ``epoch``: with a ``seed``, that epoch's batches exactly.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
@@ -132,11 +132,16 @@ def _combine_hops(left: tuple[int, ...], right: tuple[int, ...], sign: int) -> t
 
 
 class ReadCounters:
-    """Counts reads from any number of threads."""
+    """Counts reads from any number of threads.
+
+    Attributes:
+        on_read: Told of every read with what ``record`` got, in the thread that has just done it.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._fields: dict[Hashable, FieldStats] = {}
+        self.on_read: Callable[[Hashable, str, int, int, int, bool, float], object] | None = None
 
     def record(
         self,
@@ -162,6 +167,8 @@ class ReadCounters:
         read = FieldStats(rows, nbytes, cacheable, seconds, tuple(asked_by_hop), tuple(hits_by_hop))
         with self._lock:
             self._fields[key] = self._fields.get(key, FieldStats()) + read
+        if self.on_read is not None:
+            self.on_read(key, tier, asked, hits, row_bytes, cacheable, seconds)
 
     def snapshot(self) -> CacheStats:
         """The counts now."""

@@ -10,6 +10,7 @@ import click
 
 from ..train import TrainOptions
 from ..train.options import LOADERS, MODELS
+from .writing import writable_file
 
 if TYPE_CHECKING:
     from ..train import TrainResult
@@ -80,12 +81,21 @@ def _option(name: str, text: str, **settings: Any) -> Any:
     help="Run with DGL's DataLoader, then with pagraph's.",
 )
 @click.option("--json", "json_file", type=click.Path(path_type=Path), default=None, help="Write the figures here.")
+@click.option(
+    "--trace",
+    "trace_file",
+    type=click.Path(path_type=Path),
+    default=None,
+    callback=writable_file,
+    help="Write a timeline of the loader here, for Perfetto; .gz is compressed.",
+)
 def command(
     folder: Path,
     split: str,
     baseline: str | None,
     compare: str | None,
     json_file: Path | None,
+    trace_file: Path | None,
     **settings: Any,
 ) -> None:
     """Train on the graph folder DIR and report accuracy, and where the time of each epoch went.
@@ -96,6 +106,8 @@ def command(
         raise click.UsageError("--baseline and --compare must not be given together")
     if json_file is not None and not json_file.parent.is_dir():
         raise click.BadParameter(f"--json must be in a folder that exists, got {json_file}")
+    if baseline and trace_file is not None:
+        raise click.UsageError(f"--trace must not be given with --baseline {baseline}, whose loader has no timeline")
     options = TrainOptions(**settings, loader=baseline or "pagraph")
     from ..atomic import write_json
     from ..datasets import open_graph
@@ -105,7 +117,7 @@ def command(
     task = make_task(open_graph(folder, split=split), options)
     click.echo(f"{folder}: {task}")
     names = LOADERS[::-1] if compare else (options.loader,)
-    results = {name: _run(task, replace(options, loader=name)) for name in names}
+    results = {name: _run(task, replace(options, loader=name), trace_file) for name in names}
     for name, result in results.items():
         click.echo(result_line(result, title=name))
     if compare:
@@ -116,10 +128,14 @@ def command(
         write_json(json_file, reports if compare else reports[options.loader])
 
 
-def _run(task: Task, options: TrainOptions) -> TrainResult:
+def _run(task: Task, options: TrainOptions, trace_file: Path | None) -> TrainResult:
+    from ..pipeline import Tracer
     from ..train.loop import train
     from .train_report import ConsoleReporter
 
     click.echo(f"{options.model} with {options.loader}'s loader on {options.torch_device()}")
     with ConsoleReporter(options) as reporter:
-        return train(task, options, reporter=reporter)
+        if trace_file is None or options.loader == "dgl":
+            return train(task, options, reporter=reporter)
+        with Tracer(trace_file) as tracer:
+            return train(task, options, reporter=reporter, tracer=tracer)

@@ -57,6 +57,9 @@ class _Key:
     def __repr__(self) -> str:
         return repr(self.label)
 
+    def __str__(self) -> str:
+        return self.label
+
 
 class Columns:
     """Reads rows of any vertex or edge column of a DGL graph onto a device.
@@ -140,6 +143,10 @@ class Columns:
     def invalidate(self) -> None:
         """Forget all cached values."""
         self._fields.invalidate()
+
+    def observe(self, on_read: Callable[..., object]) -> None:
+        """Call ``on_read`` after every read; see ``ReadCounters``."""
+        self._fields.observe(on_read)
 
     def counters(self) -> CacheStats:
         """Rows and bytes by column."""

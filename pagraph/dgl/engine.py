@@ -74,6 +74,7 @@ class Engine:
         )
         self.stats = LoaderStats(self.columns.counters)
         self.epochs: Epochs[Any] = Epochs(order, self._steps(), options=self._options(), stats=self.stats)
+        self.columns.observe(self.epochs.tracing.read)
 
     def start(self) -> Iterator[Any]:
         """Begin an epoch."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ import torch
 from ..cache.budget import Budget
 from ..cache.policies import resolve_policy
 from ..cache.policy import Policy
-from ..pipeline import LoaderStats
+from ..pipeline import LoaderStats, Tracer
 from ..sampling.seeds import EpochPlan
 from .affinity import cpu_affinity
 from .arguments import (
@@ -171,6 +172,22 @@ class DataLoader(_DGLDataLoader):
     def invalidate_cache(self) -> None:
         """Forget cached rows: for changes nobody can see (writes through NumPy views, by other processes)."""
         self._engine.columns.invalidate()
+
+    def trace(self, path: str | os.PathLike[str] | Tracer, *, label: str = "loader") -> Tracer:
+        """Write a timeline of what the loader does from now on: a Chrome trace, which Perfetto opens.
+
+        Args:
+            path: A new file (``.gz``: compressed), or the tracer of another loader: both are in its file then.
+            label: What this loader is called there.
+
+        Returns:
+            A context manager; its ``stop()``, or the end of the ``with`` block, writes the file.
+
+        Raises:
+            OSError: The path cannot be written.
+            PipelineError: The loader is being traced already.
+        """
+        return self._engine.epochs.tracing.start(path, label)
 
     def set_epoch(self, epoch: int) -> None:
         """Make the next pass epoch number ``epoch`` (from 0); the passes after it count on from there.

@@ -164,6 +164,10 @@ class FieldSet:
             if version is not None and self._static is not None:
                 self._static.invalidate_shared(version)
 
+    def observe(self, on_read: Callable[[Hashable, str, int, int, int, bool, float], object]) -> None:
+        """Call ``on_read`` after every read; see ``ReadCounters``."""
+        self._counters.on_read = on_read
+
     @property
     def counters(self) -> CacheStats:
         """What was read so far; subtract an earlier value for what was read since."""

@@ -13,12 +13,15 @@ from typing import Any, Generic, TypeVar
 from ..sampling.seeds import DatasetOrder, EpochPlan, SeedOrder, Ticket
 from .stage import SerialStage, Stage
 from .stats import EpochRecorder, LoaderStats
+from .tracing import Tracing
 
 T = TypeVar("T")
 
 __all__ = ["Epochs", "PipelineOptions", "Steps"]
 
 _STATE_VERSION = 1
+
+_AnyStage = Stage[Any, Any] | SerialStage[Any, Any]
 
 
 def default_workers() -> int:
@@ -106,11 +109,12 @@ class Epochs(Generic[T]):
         self.steps = steps
         self.options = options
         self.stats = stats
+        self.tracing = Tracing()
         self._next_epoch = 0
         self._resume: tuple[EpochPlan, int] | None = None
         self._position: tuple[EpochPlan, int] | None = None
         self._current: weakref.ref[EpochIterator[T]] | None = None
-        self._first_step_done = False
+        self.first_step_done = False
 
     def __len__(self) -> int:
         return len(self.order)
@@ -120,7 +124,8 @@ class Epochs(Generic[T]):
             plan, begin = self._resume
             self._resume = None
         else:
-            plan, begin = self.order.plan(self._next_epoch), 0
+            with self.tracing.span("shuffling"):
+                plan, begin = self.order.plan(self._next_epoch), 0
         self._next_epoch = plan.epoch + 1
         iterator = EpochIterator(self, plan, begin)
         self._current = weakref.ref(iterator)
@@ -195,11 +200,10 @@ class Epochs(Generic[T]):
             self._next_epoch, self._position, self._resume, self._current = int(epoch), None, None, None
 
     def first_step(self) -> None:
-        """Tell the steps, once, that the first batch has been computed with."""
-        if not self._first_step_done:
-            if self.steps.after_first_step is not None:
-                self.steps.after_first_step()
-            self._first_step_done = True
+        """Tell the steps that the first batch has been computed with."""
+        if self.steps.after_first_step is not None:
+            self.steps.after_first_step()
+        self.first_step_done = True
 
     def moved(self, iterator: EpochIterator[T], plan: EpochPlan, batch: int) -> None:
         """An iterator handed out a batch; the newest one's place is the loader's."""
@@ -215,7 +219,7 @@ class EpochIterator(Generic[T]):
         self._plan = plan
         self._batch = begin
         self._asked = False
-        self._recorder = owner.stats.begin(plan.epoch)
+        self._recorder = owner.stats.begin(plan.epoch, owner.tracing)
         weakref.finalize(self, self._recorder.close).atexit = False
         self._prepare_caches()
         self._stage = _start(owner, plan, begin, self._recorder)
@@ -224,19 +228,24 @@ class EpochIterator(Generic[T]):
         return self
 
     def __next__(self) -> T:
-        begin = time.perf_counter()
+        begin = time.perf_counter_ns()
+        self._recorder.trace.asked(self._batch, begin)
+        delivered = False
         try:
-            if self._asked:
+            if self._asked and not self._owner.first_step_done:
                 with self._recorder.time("filling"):
                     self._owner.first_step()
             prepared = next(self._stage)
             self._asked = True
             result = self._owner.steps.deliver(prepared, self._recorder)
+            delivered = True
         except BaseException:
             self.close()
             raise
         finally:
-            self._recorder.add_seconds("waiting", time.perf_counter() - begin)
+            end = time.perf_counter_ns()
+            self._recorder.add_seconds("waiting", (end - begin) * 1e-9)
+            self._recorder.trace.answered(begin, end, delivered=delivered)
         self._batch += 1
         self._owner.moved(self, self._plan, self._batch)
         return result
@@ -245,10 +254,9 @@ class EpochIterator(Generic[T]):
         """Fill what has a fixed size before the first batch; the reader waits for it."""
         before = self._owner.steps.before_first_batch
         if before is not None and self._batch < len(self._owner):
-            begin = time.perf_counter()
-            before()
-            for stage in ("filling", "waiting"):
-                self._recorder.add_seconds(stage, time.perf_counter() - begin)
+            self._recorder.trace.at(-1)
+            with self._recorder.time("waiting"), self._recorder.time("filling"):
+                before()
 
     def close(self) -> None:
         """End this pass and its threads."""
@@ -256,25 +264,20 @@ class EpochIterator(Generic[T]):
         self._recorder.close()
 
 
-def _start(
-    owner: Epochs[T], plan: EpochPlan, begin: int, recorder: EpochRecorder
-) -> Stage[Any, Any] | SerialStage[Any, Any]:
+def _start(owner: Epochs[T], plan: EpochPlan, begin: int, recorder: EpochRecorder) -> _AnyStage:
     """The stages of one epoch. Nothing here refers to the iterator, whose end must end them."""
     steps, options = owner.steps, owner.options
 
-    def work(item: Any) -> Any:
-        return steps.prepare(item, recorder)
+    def work(item: tuple[int, Any]) -> Any:
+        index, drawn = item
+        with recorder.trace.span("preparing", index):
+            return steps.prepare(drawn, recorder)
 
     source = _tickets(owner.order, plan, begin, len(owner), steps, recorder)
-    if not options.threads:
+    workers, ahead = options.threads, options.threads + options.prefetch
+    if not workers:
         return SerialStage(source, work)
-    return Stage(
-        source,
-        work,
-        workers=options.threads,
-        ahead=options.threads + options.prefetch,
-        on_start=steps.on_start,
-    )
+    return Stage(source, work, workers=workers, ahead=ahead, on_start=steps.on_start, on_change=recorder.trace.depth)
 
 
 def _tickets(
@@ -284,8 +287,10 @@ def _tickets(
     end: int,
     steps: Steps[Any],
     recorder: EpochRecorder,
-) -> Iterator[Any]:
-    """The first stage: tickets in order, with ``draw`` done where steps have one."""
+) -> Iterator[tuple[int, Any]]:
+    """The first stage: tickets in order with their number, with ``draw`` done where steps have one."""
     for index in range(begin, end):
-        ticket = order.ticket(plan, index)
-        yield ticket if steps.draw is None else steps.draw(ticket, recorder)
+        with recorder.trace.span("ticket", index):
+            ticket = order.ticket(plan, index)
+            drawn = ticket if steps.draw is None else steps.draw(ticket, recorder)
+        yield index, drawn

@@ -16,7 +16,10 @@ from ..errors import PipelineError
 S = TypeVar("S")
 T = TypeVar("T")
 
-__all__ = ["SerialStage", "Stage"]
+__all__ = ["THREAD_NAME", "SerialStage", "Stage"]
+
+THREAD_NAME = "pagraph"
+"""Threads are called so, with their number."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,8 @@ class Stage(Generic[S, T]):
         ahead: Items that may be in work or waiting to be read, at least ``workers``.
         on_start: Called with the worker's number in each thread before it starts; all are done before the stage is
             made, so that what they do to global state and put back is never seen by the reader.
-        name: Prefix of the threads' names.
+        on_change: Called with the number of results that wait and of items in work whenever they change; under a
+            lock, so that it must be quick.
     """
 
     def __init__(
@@ -76,14 +80,14 @@ class Stage(Generic[S, T]):
         workers: int,
         ahead: int,
         on_start: Callable[[int], object] | None = None,
-        name: str = "pagraph",
+        on_change: Callable[[int, int], object] | None = None,
     ) -> None:
-        self._shared: _Shared[S, T] = _Shared(source, work, ahead, on_start)
+        self._shared: _Shared[S, T] = _Shared(source, work, ahead, on_start, on_change)
         # The threads know the shared state, not the stage: a reader that just drops the stage ends them.
         weakref.finalize(self, _drop, self._shared).atexit = False
         _running.add(self._shared)
         self._shared.threads = [
-            threading.Thread(target=_worker, args=(self._shared, i), name=f"{name}-{i}", daemon=True)
+            threading.Thread(target=_worker, args=(self._shared, i), name=f"{THREAD_NAME}-{i}", daemon=True)
             for i in range(workers)
         ]
         for thread in self._shared.threads:
@@ -122,10 +126,12 @@ class _Shared(Generic[S, T]):
         work: Callable[[S], T],
         ahead: int,
         on_start: Callable[[int], object] | None,
+        on_change: Callable[[int, int], object] | None,
     ) -> None:
         self.source = source
         self.work = work
         self.on_start = on_start
+        self._on_change = on_change
         self.threads: list[threading.Thread] = []
         self.pid = os.getpid()
         self._ahead = ahead
@@ -174,6 +180,7 @@ class _Shared(Generic[S, T]):
         with self._changed:
             if not self._stopped:
                 self._results[number] = result
+                self._tell()
             self._ended = self._ended or isinstance(result, _Failure)
             self._changed.notify_all()
 
@@ -196,6 +203,7 @@ class _Shared(Generic[S, T]):
                 raise StopIteration
             result = self._results.pop(self._delivered)
             self._delivered += 1
+            self._tell()
             self._changed.notify_all()
             return result
 
@@ -218,7 +226,12 @@ class _Shared(Generic[S, T]):
     def _count(self) -> int:
         with self._changed:
             self._started += 1
+            self._tell()
             return self._started - 1
+
+    def _tell(self) -> None:
+        if self._on_change is not None:
+            self._on_change(len(self._results), self._started - self._delivered - len(self._results))
 
     def _end(self) -> None:
         with self._changed:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..cache.stats import CacheStats, FieldStats
+from .tracing import EpochTrace, Tracing
 
 __all__ = ["EpochStats", "LoaderStats"]
 
@@ -61,8 +62,9 @@ class EpochStats:
 class EpochRecorder:
     """Collects one epoch's figures from all threads."""
 
-    def __init__(self, epoch: int, reads: Callable[[], CacheStats]) -> None:
+    def __init__(self, epoch: int, reads: Callable[[], CacheStats], trace: EpochTrace) -> None:
         self.epoch = epoch
+        self.trace = trace
         self._lock = threading.Lock()
         self._seconds: dict[str, float] = {}
         self._counts: dict[str, int] = {}
@@ -74,11 +76,15 @@ class EpochRecorder:
     @contextmanager
     def time(self, stage: str) -> Iterator[None]:
         """Add the time of the ``with`` body to ``stage``."""
-        begin = time.perf_counter()
+        begin = time.perf_counter_ns()
         try:
             yield
         finally:
-            self.add_seconds(stage, time.perf_counter() - begin)
+            end = time.perf_counter_ns()
+            self.add_seconds(stage, (end - begin) * 1e-9)
+            tracer = self.trace.tracer
+            if tracer is not None:
+                tracer.add(stage, begin, end)
 
     def add_seconds(self, stage: str, seconds: float) -> None:
         """Add to a stage's time."""
@@ -91,9 +97,13 @@ class EpochRecorder:
             self._batches += 1
             for name, value in counts.items():
                 self._counts[name] = self._counts.get(name, 0) + value
+        tracer = self.trace.tracer
+        if tracer is not None:
+            tracer.delivered(counts)
 
     def close(self) -> None:
         """Fix the field counters: what other epochs read from now on is theirs."""
+        self.trace.close()
         if self._reads_after is None:
             self._reads_after = self._reads()
 
@@ -115,9 +125,9 @@ class LoaderStats:
         self._reads = reads
         self._recorders: list[EpochRecorder] = []
 
-    def begin(self, epoch: int) -> EpochRecorder:
+    def begin(self, epoch: int, tracing: Tracing | None = None) -> EpochRecorder:
         """Open the books of an epoch; its iterator closes them."""
-        self._recorders.append(EpochRecorder(epoch, self._reads))
+        self._recorders.append(EpochRecorder(epoch, self._reads, EpochTrace(tracing or Tracing(), epoch)))
         return self._recorders[-1]
 
     @property

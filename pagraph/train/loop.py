@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -16,6 +16,7 @@ from torch.nn.functional import cross_entropy
 
 from ..dgl import DataLoader
 from ..dgl.graphbolt import import_dgl
+from ..pipeline import Tracer
 from .evaluate import predict
 from .models import GCN, GraphSAGE
 from .options import TrainOptions
@@ -26,7 +27,9 @@ from .task import FEATURES, LABELS, Task
 __all__ = ["train"]
 
 
-def train(task: Task, options: TrainOptions, *, reporter: Reporter | None = None) -> TrainResult:
+def train(
+    task: Task, options: TrainOptions, *, reporter: Reporter | None = None, tracer: Tracer | None = None
+) -> TrainResult:
     """Train and evaluate one model.
 
     A run seeds the global generators of torch, NumPy and DGL: dropout and DGL's loader draw from them.
@@ -35,6 +38,7 @@ def train(task: Task, options: TrainOptions, *, reporter: Reporter | None = None
         task: From :func:`pagraph.train.task.make_task`, made with the same ``options.model``.
         options: How to train.
         reporter: Told of every batch and epoch.
+        tracer: Gets the timeline of pagraph's loaders: "train" and "evaluate". DGL's cannot be traced.
     """
     dgl = import_dgl()
     reporter = reporter or Reporter()
@@ -46,13 +50,14 @@ def train(task: Task, options: TrainOptions, *, reporter: Reporter | None = None
     sampler = dgl.dataloading.NeighborSampler(
         list(options.fanout), prefetch_node_feats=[*model.fields], prefetch_labels=[LABELS]
     )
-    loader = _make_loader(task, options, task.train, sampler, batch_size=options.batch_size, shuffle=True)
+    make_loader = partial(_make_loader, task, options, tracer=tracer)
+    loader = make_loader(task.train, sampler, label="train", batch_size=options.batch_size, shuffle=True)
     records: list[EpochRecord] = []
     with _quiet_dgl():
         for epoch in range(options.epochs):
             record = _run_epoch(epoch, model, loader, optimizer, reporter)
             if (epoch + 1) % options.eval_every == 0 or epoch + 1 == options.epochs:
-                record = _evaluated(record, task, options, model)
+                record = _evaluated(record, task, model, make_loader)
             records.append(record)
             reporter.epoch(record)
     stats = getattr(loader, "stats", None)
@@ -66,7 +71,15 @@ def _make_model(task: Task, options: TrainOptions) -> GraphSAGE | GCN:
 
 
 def _make_loader(
-    task: Task, options: TrainOptions, ids: Any, sampler: Any, *, cache: Any = None, **settings: Any
+    task: Task,
+    options: TrainOptions,
+    ids: Any,
+    sampler: Any,
+    *,
+    label: str,
+    tracer: Tracer | None = None,
+    cache: Any = None,
+    **settings: Any,
 ) -> Any:
     """The chosen loader over ``ids``; both get the same arguments but for what only pagraph's has."""
     settings |= {"device": options.torch_device(), "num_workers": options.num_workers}
@@ -76,7 +89,10 @@ def _make_loader(
         settings["prefetch"] = options.prefetch
     settings["cache"] = options.cache if cache is None else cache
     policy, seed = options.cache_policy, options.seed
-    return DataLoader(task.graph, ids, sampler, cache_policy=policy, seed=seed, **settings)
+    loader = DataLoader(task.graph, ids, sampler, cache_policy=policy, seed=seed, **settings)
+    if tracer is not None:
+        loader.trace(tracer, label=label)
+    return loader
 
 
 def _run_epoch(epoch: int, model: Any, loader: Any, optimizer: Any, reporter: Reporter) -> EpochRecord:
@@ -108,11 +124,10 @@ def _run_epoch(epoch: int, model: Any, loader: Any, optimizer: Any, reporter: Re
     )
 
 
-def _evaluated(record: EpochRecord, task: Task, options: TrainOptions, model: Any) -> EpochRecord:
+def _evaluated(record: EpochRecord, task: Task, model: Any, make_loader: Callable[..., Any]) -> EpochRecord:
     """The record with both accuracies, each vertex computed from all of its neighbours."""
     nodes = torch.cat([task.val, task.test])
-    make_loader = partial(_make_loader, task, options, cache=0)
-    scores = predict(model, task.graph, nodes, make_loader=make_loader)
+    scores = predict(model, task.graph, nodes, make_loader=partial(make_loader, label="evaluate", cache=0))
     right = (scores.argmax(1) == task.graph.ndata[LABELS][nodes]).float()
     val, test = right[: len(task.val)].mean(), right[len(task.val) :].mean()
     return replace(record, val_accuracy=float(val), test_accuracy=float(test))

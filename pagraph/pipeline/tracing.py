@@ -1,0 +1,133 @@
+"""What a loader and its threads know of a trace: whether there is one, and how to tell it what they do."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ..errors import PipelineError
+from .trace import Tracer
+
+__all__ = ["EpochTrace", "Tracing"]
+
+
+class Tracing:
+    """Whether a loader is being traced: the one thing that its threads look at.
+
+    Attributes:
+        tracer: Collects; None when nothing is traced.
+        label: What the loader is called in the trace.
+    """
+
+    def __init__(self) -> None:
+        self.tracer: Tracer | None = None
+        self.label = "loader"
+
+    def start(self, trace: str | os.PathLike[str] | Tracer, label: str) -> Tracer:
+        """Trace from now on, into a new file or with a tracer that other loaders have too.
+
+        Raises:
+            PipelineError: The loader is being traced already.
+            OSError: The path cannot be written.
+        """
+        if self.tracer is not None:
+            raise PipelineError(f"a loader must have one trace at a time, this one is traced to {self.tracer.path}")
+        tracer = trace if isinstance(trace, Tracer) else Tracer(trace)
+        tracer.follow(self)
+        self.tracer, self.label = tracer, label
+        return tracer
+
+    @contextmanager
+    def span(self, name: str) -> Iterator[None]:
+        """Trace the ``with`` body in the calling thread; it belongs to no batch."""
+        begin = time.perf_counter_ns()
+        try:
+            yield
+        finally:
+            tracer = self.tracer
+            if tracer is not None:
+                tracer.log.number = tracer.log.batch = -1
+                tracer.add(name, begin, time.perf_counter_ns())
+
+    def read(self, key: Any, tier: str, asked: int, hits: int, row_bytes: int, cacheable: bool, seconds: float) -> None:
+        """Rows of a field have just been read in the calling thread."""
+        tracer = self.tracer
+        if tracer is not None:
+            end = time.perf_counter_ns()
+            read = (str(key), tier, asked, hits, row_bytes, cacheable)
+            tracer.add("reading", end - int(seconds * 1e9), end, read)
+
+
+class EpochTrace:
+    """One pass over a loader's batches, as its threads report it; everything is one look when nothing is traced."""
+
+    def __init__(self, tracing: Tracing, epoch: int) -> None:
+        self._tracing = tracing
+        self._epoch = epoch
+        self._lock = threading.Lock()
+        self._pass: tuple[int, int] | None = None  # the tracer's serial: statistics must not keep a tracer
+
+    @property
+    def tracer(self) -> Tracer | None:
+        """Collects; None when nothing is traced."""
+        return self._tracing.tracer
+
+    def at(self, batch: int) -> None:
+        """The calling thread is at work for ``batch`` from now on (-1: for all)."""
+        tracer = self._tracing.tracer
+        if tracer is not None:
+            tracer.log.number, tracer.log.batch = self._number(tracer), batch
+
+    @contextmanager
+    def span(self, name: str, batch: int) -> Iterator[None]:
+        """Trace the ``with`` body as work for ``batch``."""
+        self.at(batch)
+        begin = time.perf_counter_ns()
+        try:
+            yield
+        finally:
+            tracer = self._tracing.tracer
+            if tracer is not None:
+                tracer.add(name, begin, time.perf_counter_ns())
+
+    def depth(self, waiting: int, working: int) -> None:
+        """The queue has changed."""
+        tracer = self._tracing.tracer
+        if tracer is not None:
+            tracer.add_depth(self._number(tracer), waiting, working)
+
+    def asked(self, batch: int, now: int) -> None:
+        """The reader asks for ``batch``: it is done with the one before."""
+        tracer = self._tracing.tracer
+        if tracer is not None:
+            tracer.end_computing(now)
+            self.at(batch)
+
+    def answered(self, begin: int, end: int, *, delivered: bool) -> None:
+        """The reader, who asked at ``begin``, has got its batch at ``end``, or there was none."""
+        tracer = self._tracing.tracer
+        if tracer is not None:
+            log = tracer.log
+            if not delivered:
+                log.batch = -1
+            tracer.add("waiting", begin, end)
+            log.computing = (end, log.number, log.batch) if delivered else None
+
+    def close(self) -> None:
+        """The pass is over."""
+        tracer, begun = self._tracing.tracer, self._pass
+        if tracer is not None and begun is not None and begun[0] == tracer.serial:
+            tracer.end_pass(begun[1])
+
+    def _number(self, tracer: Tracer) -> int:
+        begun = self._pass
+        if begun is None or begun[0] != tracer.serial:
+            with self._lock:
+                if self._pass is None or self._pass[0] != tracer.serial:
+                    self._pass = (tracer.serial, tracer.begin_pass(self._tracing.label, self._epoch))
+                begun = self._pass
+        return begun[1]
