@@ -12,7 +12,7 @@ from .policy import Ranking, descending
 if TYPE_CHECKING:
     from ..graph import Graph
 
-__all__ = ["degree"]
+__all__ = ["degree", "out_degrees"]
 
 
 def degree(graph: Graph, seeds: Any, sampler: object, seed: int) -> Tensor | dict[str, Ranking]:
@@ -22,7 +22,12 @@ def degree(graph: Graph, seeds: Any, sampler: object, seed: int) -> Tensor | dic
     """
     if graph.is_homogeneous:
         return descending(graph.csc.source_counts)
+    return {ntype: Ranking(order := descending(counts), counts[order]) for ntype, counts in out_degrees(graph).items()}
+
+
+def out_degrees(graph: Graph) -> dict[str, Tensor]:
+    """Edges of all types that leave each vertex, by vertex type, int64."""
     degrees = {ntype: torch.zeros(graph.num_nodes_of(ntype), dtype=torch.int64) for ntype in graph.node_types}
     for etype in graph.edge_types:
         degrees[etype[0]] += graph.csc_of(etype).source_counts
-    return {ntype: Ranking(order := descending(counts), counts[order]) for ntype, counts in degrees.items()}
+    return degrees

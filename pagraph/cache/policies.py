@@ -6,11 +6,21 @@ from collections.abc import Hashable
 
 from .degree import degree
 from .policy import Policy
+from .presample import Presample
+from .random_order import random_order
+from .vip import vip
 
 __all__ = ["POLICIES", "resolve_policy", "share_key"]
 
-POLICIES: dict[str, Policy] = {"degree": degree}
-"""Name to policy."""
+POLICIES: dict[str, Policy] = {
+    "degree": degree,
+    "presample": Presample(),
+    "random": random_order,
+    "vip": vip,
+}
+"""Name to policy; "presample:K" samples K epochs."""
+
+_PRESAMPLE = "presample:"
 
 
 def resolve_policy(policy: str | Policy) -> Policy:
@@ -19,7 +29,12 @@ def resolve_policy(policy: str | Policy) -> Policy:
     Raises:
         ValueError: No policy has this name.
         TypeError: ``policy`` is neither a name nor a function.
+
+    >>> resolve_policy("presample:3")
+    Presample(epochs=3)
     """
+    if isinstance(policy, str) and policy.startswith(_PRESAMPLE):
+        return Presample(_epochs(policy))
     if isinstance(policy, str):
         if policy not in POLICIES:
             raise ValueError(f"cache_policy must be one of {sorted(POLICIES)} or a function, got {policy!r}")
@@ -27,6 +42,13 @@ def resolve_policy(policy: str | Policy) -> Policy:
     if not callable(policy):
         raise TypeError(f"cache_policy must be a name or a function, got {type(policy).__name__}")
     return policy
+
+
+def _epochs(policy: str) -> int:
+    number = policy.removeprefix(_PRESAMPLE)
+    if not (number.isascii() and number.isdigit() and int(number) >= 1):
+        raise ValueError(f"cache_policy 'presample:K' needs a whole number of epochs K of at least 1, got {policy!r}")
+    return int(number)
 
 
 def share_key(policy: Policy, edge_dir: str) -> Hashable:

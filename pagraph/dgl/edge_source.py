@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..csc import as_ids, check_range
-from ..sampling import derive_key
+from ..sampling.edge_batches import edge_ends, negative_pairs
 from ..sampling.pairs import compact_pairs
 from .convert import core_graph
 from .exclusion import FixedExclusion, excluded_sets
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from ..sampling.seeds import Ticket
 
 __all__ = ["EdgeSource"]
-
-_NEGATIVES = -1  # the place of the negative pairs' key among those of the hops
 
 Pairs = dict["EdgeType", tuple[Tensor, Tensor]]
 
@@ -103,11 +101,7 @@ class EdgeSource:
         """Find the ends, draw negatives, number the vertices, sample their blocks, read the columns."""
         idtype = self._graph.idtype
         with recorder.time("sampling"):
-            positive: Pairs = {}
-            for etype, ids in drawn.edges.items():
-                csc = self._csc[etype]
-                src, dst = csc.ends_at(csc.positions_of(ids))
-                positive[etype] = (src.to(idtype), dst.to(idtype))
+            positive = edge_ends(self._csc, drawn.edges, idtype)
             groups = [positive]
             if self._sampler.negative_sampler is not None:
                 groups.append(self._negative_pairs(drawn, positive))
@@ -122,15 +116,7 @@ class EdgeSource:
 
     def _negative_pairs(self, drawn: _Drawn, positive: Pairs) -> Pairs:
         if self._negatives is not None:
-            return {
-                etype: self._negatives.draw(
-                    self._csc[etype],
-                    src,
-                    derive_key(drawn.key, _NEGATIVES, self._graph.get_etype_id(etype)),
-                    loops_possible=etype[0] == etype[2],
-                )
-                for etype, (src, _) in positive.items()
-            }
+            return negative_pairs(self._csc, positive, self._negatives, drawn.key)
         pairs = drawn.negatives
         if not isinstance(pairs, Mapping):
             if len(self._csc) != 1:

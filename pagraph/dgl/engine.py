@@ -14,15 +14,15 @@ import torch
 from ..buffers import BufferPools
 from ..cache.budget import Budget
 from ..cache.policies import share_key
-from ..cache.policy import Policy, Ranking, apply_policy
+from ..cache.policy import Policy
 from ..pipeline import Epochs, LoaderStats, PipelineOptions, Steps
 from ..sampling.seeds import DatasetOrder, SeedOrder
 from .columns import Columns
-from .convert import core_graph
 from .edge_source import EdgeSource
 from .foreign_source import ForeignSource
 from .graphbolt import import_dgl
 from .node_source import NodeSource
+from .ranking import edge_dir, rank
 from .recognise import is_edge_sampler, native_sampler, runs_users_code
 
 dgl = import_dgl()
@@ -68,9 +68,9 @@ class Engine:
             self._graph,
             self._device,
             budget=budget,
-            rank=partial(_rank, policy, self._graph, self._sampler, order),
+            rank=partial(rank, policy, self._graph, self._sampler, order),
             pool_of=self._pools,
-            share=share_key(policy, _edge_dir(self._sampler)),
+            share=share_key(policy, edge_dir(self._sampler)),
         )
         self.stats = LoaderStats(self.columns.counters)
         self.epochs: Epochs[Any] = Epochs(order, self._steps(), options=self._options(), stats=self.stats)
@@ -143,18 +143,3 @@ def _init_worker(worker_init_fn: Callable[[int], object], worker: int) -> None:
             random.setstate(state[0])
             np.random.set_state(state[1])
             torch.set_rng_state(state[2])
-
-
-def _rank(policy: Policy, graph: Any, sampler: Any, order: SeedOrder | DatasetOrder) -> dict[str, Ranking]:
-    """The vertices of all types by the policy, in the direction that is sampled."""
-    core, native = core_graph(graph, _edge_dir(sampler)), native_sampler(graph, sampler)
-    if native is not None and native.edge_dir != "in":
-        native = native.with_in_edges()
-    batch_size = order.batch_size if isinstance(order, SeedOrder) else 1
-    return apply_policy(policy, core, order.ids, native, order.seed or 0, batch_size=batch_size)
-
-
-def _edge_dir(sampler: Any) -> str:
-    """Which neighbours a sampler draws; "in" where it does not say. An edge sampler has a sampler of nodes inside."""
-    direction = getattr(getattr(sampler, "sampler", sampler), "edge_dir", "in")
-    return "out" if direction == "out" else "in"

@@ -20,6 +20,14 @@ _TRIES = 64  # draws until a pair that is no edge is given up: enough unless nea
 class NegativePairs(Protocol):
     """Draws the negative pairs of one edge type."""
 
+    @property
+    def k(self) -> int:
+        """Pairs for each positive edge."""
+
+    @property
+    def keeps_sources(self) -> bool:
+        """Whether the sources are those of the positive edges, so that only destinations are drawn."""
+
     def draw(self, csc: CSC, src: Tensor, key: int, *, loops_possible: bool) -> tuple[Tensor, Tensor]:
         """Sources and destinations.
 
@@ -39,6 +47,11 @@ class UniformNegatives:
     """
 
     k: int
+
+    @property
+    def keeps_sources(self) -> bool:
+        """See :class:`NegativePairs`."""
+        return True
 
     def draw(self, csc: CSC, src: Tensor, key: int, *, loops_possible: bool) -> tuple[Tensor, Tensor]:
         """See :class:`NegativePairs`."""
@@ -66,6 +79,11 @@ class GlobalUniformNegatives:
     k: int
     exclude_self_loops: bool = True
     replace: bool = False
+
+    @property
+    def keeps_sources(self) -> bool:
+        """See :class:`NegativePairs`."""
+        return False
 
     def draw(self, csc: CSC, src: Tensor, key: int, *, loops_possible: bool) -> tuple[Tensor, Tensor]:
         """See :class:`NegativePairs`."""

@@ -1,13 +1,16 @@
 """One conformance suite for every policy with a name, and the checks of a user's own."""
 
+import random
+
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pagraph.cache import POLICIES, Ranking, check_ranking, check_rankings, degree, resolve_policy
+from pagraph.cache import POLICIES, Ranking, apply_policy, check_ranking, check_rankings, degree, resolve_policy
 from pagraph.graph import CSC, Graph
-from pagraph.sampling import NeighborSampler
+from pagraph.sampling import NeighborSampler, accesses
 
 graphs = st.integers(1, 30).flatmap(
     lambda n: st.tuples(st.just(n), st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), max_size=80))
@@ -19,34 +22,106 @@ def build(num_nodes, edges):
     return Graph.from_coo(src, dst, num_nodes=num_nodes)
 
 
-@pytest.mark.parametrize("name", sorted(POLICIES))
+def hetero(sizes, edges):
+    """A graph of two vertex types and four edge types; ``edges`` has one list of pairs for each."""
+    counts = dict(zip("ab", sizes, strict=True))
+    etypes = [("a", "to", "b"), ("b", "to", "a"), ("a", "to", "a"), ("a", "again", "b")]
+    csc = {}
+    for (src, relation, dst), pairs in zip(etypes, edges, strict=True):
+        pairs = [(u % counts[src], v % counts[dst]) for u, v in pairs if counts[src] and counts[dst]]
+        by_dst = [[u for u, v in pairs if v == w] for w in range(counts[dst])]
+        indptr = torch.tensor([0, *torch.tensor([len(us) for us in by_dst], dtype=torch.int64).cumsum(0).tolist()])
+        csc[src, relation, dst] = CSC(indptr, torch.tensor(sum(by_dst, []), dtype=torch.int64), counts[src])
+    return Graph(csc, counts)
+
+
+pairs = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), max_size=40)
+
+
+def rank(policy, graph, seeds, sampler, seed, batch_size=4):
+    """What a loader makes of a policy, and it names all vertices."""
+    rankings = apply_policy(resolve_policy(policy), graph, seeds, sampler, seed, batch_size=batch_size)
+    for ntype in graph.node_types:
+        assert rankings[ntype].ids.sort().values.tolist() == list(range(graph.num_nodes_of(ntype)))
+    return rankings
+
+
+def ids(rankings):
+    return {ntype: ranking.ids.tolist() for ntype, ranking in rankings.items()}
+
+
+@pytest.mark.parametrize("name", [*sorted(POLICIES), "presample:2"])
 class TestEveryPolicy:
     """What holds for all of them."""
 
-    @settings(max_examples=50, deadline=None)
-    @given(graph=graphs, seed=st.integers(0, 2**63 - 1))
-    def test_ranks_each_vertex_once(self, name, graph, seed):
+    @settings(max_examples=25)
+    @given(graph=graphs, seed=st.integers(0, 2**63 - 1), data=st.data())
+    def test_ranks_each_vertex_once(self, name, graph, seed, data):
         graph = build(*graph)
-        seeds = torch.arange(0, graph.num_nodes, 2)
-        ranking = POLICIES[name](graph, seeds, NeighborSampler([2, 2]), seed)
-        assert check_ranking(ranking, graph.num_nodes).sort().values.tolist() == list(range(graph.num_nodes))
+        seeds = torch.tensor(data.draw(st.lists(st.integers(0, graph.num_nodes - 1), min_size=1, max_size=20)))
+        rank(name, graph, seeds, NeighborSampler([2, -1]), seed, data.draw(st.integers(1, 30)))
 
-    def test_is_a_function_of_its_arguments(self, name):
-        generator = torch.Generator().manual_seed(0)
-        src, dst = torch.randint(0, 100, (2, 1000), generator=generator)
+    def test_is_a_function_of_its_arguments(self, name, monkeypatch, no_threads_left):
+        src, dst = torch.randint(0, 100, (2, 1000), generator=torch.Generator().manual_seed(0))
         graph, seeds = Graph.from_coo(src, dst, num_nodes=100), torch.arange(50)
-        first = POLICIES[name](graph, seeds, NeighborSampler([2, 2]), 7)
-        torch.manual_seed(1)
-        again = POLICIES[name](graph, seeds, NeighborSampler([2, 2]), 7)
-        assert torch.equal(first, again)
+        first = rank(name, graph, seeds, NeighborSampler([2, 2]), 7)
+        for threads in (1, 4):
+            torch.manual_seed(threads)
+            np.random.seed(threads)
+            random.seed(threads)
+            monkeypatch.setattr(accesses, "_processors", lambda threads=threads: threads)
+            again = rank(name, Graph.from_coo(src, dst, num_nodes=100), seeds.clone(), NeighborSampler([2, 2]), 7)
+            assert ids(first) == ids(again)
+
+    def test_leaves_the_global_generators_alone(self, name):
+        graph = Graph.from_coo([0, 1, 2], [1, 2, 0])
+        before = torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()
+        rank(name, graph, torch.arange(3), NeighborSampler([1]), 0)
+        after = torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()
+        assert torch.equal(before[0], after[0]) and before[1:] == after[1:]
 
     def test_prefers_a_hub_that_every_seed_reaches(self, name):
         graph = Graph.from_coo([9] * 9 + [0, 1], list(range(9)) + [9, 9])
-        ranking = POLICIES[name](graph, torch.arange(9), NeighborSampler([2]), 0)
-        assert int(ranking[0]) == 9
+        rankings = rank(name, graph, torch.arange(9), NeighborSampler([2]), 0)
+        assert name == "random" or ids(rankings)["_N"][0] == 9
 
-    def test_resolves_by_name(self, name):
-        assert resolve_policy(name) is POLICIES[name]
+    @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+    def test_takes_seeds_of_both_dtypes(self, name, dtype):
+        graph = Graph.from_coo([9] * 9 + [0, 1], list(range(9)) + [9, 9])
+        expected = rank(name, graph, torch.arange(9), NeighborSampler([2]), 0)
+        assert ids(rank(name, graph, torch.arange(9, dtype=dtype), NeighborSampler([2]), 0)) == ids(expected)
+
+    @settings(max_examples=15)
+    @given(sizes=st.tuples(st.integers(0, 9), st.integers(1, 9)), edges=st.tuples(pairs, pairs, pairs, pairs))
+    def test_ranks_all_types_of_a_heterograph(self, name, sizes, edges):
+        rank(name, hetero(sizes, edges), {"b": torch.arange(sizes[1])}, NeighborSampler([2, 3]), 1)
+
+    def test_scores_of_several_types_are_all_there_or_none_is(self, name):
+        graph = hetero((3, 4), ([(0, 1), (1, 2)], [(2, 0)], [], []))
+        rankings = rank(name, graph, {"b": torch.arange(4)}, NeighborSampler([2, 3]), 1)
+        assert len({ranking.scores is None for ranking in rankings.values()}) == 1
+
+    def test_changes_neither_graph_nor_seeds(self, name):
+        graph, seeds = Graph.from_coo([2, 1, 0, 0], [0, 0, 1, 2]), torch.tensor([2, 0, 1])
+        before = [graph.csc.indptr.tolist(), graph.csc.indices.tolist(), seeds.tolist()]
+        rank(name, graph, seeds, NeighborSampler([1, 2]), 3)
+        assert [graph.csc.indptr.tolist(), graph.csc.indices.tolist(), seeds.tolist()] == before
+
+
+@pytest.mark.parametrize("name", sorted(POLICIES))
+def test_policies_have_names(name):
+    assert resolve_policy(name) is POLICIES[name]
+
+
+@pytest.mark.parametrize("name", ["presample", "vip"])
+def test_a_users_own_sampling_cannot_be_foreseen(name):
+    with pytest.raises(ValueError, match=f"cache_policy '{name}' needs seeds and a sampler .*got your own.*'degree'"):
+        rank(name, Graph.from_coo([0], [1]), torch.arange(2), None, 0)
+
+
+@pytest.mark.parametrize("name", ["degree", "random"])
+def test_policies_that_need_no_sampler(name):
+    rank(name, Graph.from_coo([0], [1]), torch.empty(0, dtype=torch.int64), None, 0)
 
 
 def test_degree_ranks_by_out_degree_and_breaks_ties_by_id():
@@ -99,22 +174,6 @@ def test_right_rankings(dtype):
     ranking = check_ranking(torch.tensor([3, 0], dtype=dtype), 5)
     assert ranking.dtype == torch.int64 and ranking.tolist() == [3, 0]
     assert check_ranking(torch.empty(0, dtype=dtype), 0).tolist() == []
-
-
-def hetero(sizes, edges):
-    """A graph of two vertex types and four edge types; ``edges`` has one list of pairs for each."""
-    counts = dict(zip("ab", sizes, strict=True))
-    etypes = [("a", "to", "b"), ("b", "to", "a"), ("a", "to", "a"), ("a", "again", "b")]
-    csc = {}
-    for (src, relation, dst), pairs in zip(etypes, edges, strict=True):
-        pairs = [(u % counts[src], v % counts[dst]) for u, v in pairs if counts[src] and counts[dst]]
-        by_dst = [[u for u, v in pairs if v == w] for w in range(counts[dst])]
-        indptr = torch.tensor([0, *torch.tensor([len(us) for us in by_dst], dtype=torch.int64).cumsum(0).tolist()])
-        csc[src, relation, dst] = CSC(indptr, torch.tensor(sum(by_dst, []), dtype=torch.int64), counts[src])
-    return Graph(csc, counts)
-
-
-pairs = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), max_size=40)
 
 
 @settings(max_examples=50)
