@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..cache.policy import Ranking
     from .budgets import RowSizes, Spending
 
-__all__ = ["Cut"]
+__all__ = ["Cut", "column_sums"]
 
 _INT32 = 2**31 - 1
 
@@ -59,6 +59,15 @@ class Cut:
         _hits.add_segments(self.ids[ntype].numpy(), ends, counts, sums)
         result: npt.NDArray[Any] = sums.cumsum(0)[places.reshape(-1)]
         return result
+
+
+def column_sums(counts: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Sums of the columns of integers, shape ``(columns,)``."""
+    from . import _hits
+
+    sums = np.zeros(counts.shape[1], np.int64)
+    _hits.add_columns(counts, sums)
+    return sums
 
 
 def _narrow(ids: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .curve import CurveRecord
-from .hits import Cut
+from .hits import Cut, column_sums
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -56,7 +56,7 @@ class Tally:
             cuts: Policy to what caches hold in it.
         """
         by_type = {ntype: counts.counters(ntype) for ntype in self.sizes.rows.cached_types}
-        self._reads.append(np.stack([values.sum(0, dtype=np.int64) for values in by_type.values()]))
+        self._reads.append(np.stack([column_sums(values) for values in by_type.values()]))
         for policy, cut in cuts.items():
             self._hits.setdefault(policy, []).append(cut.hits(by_type))
             if self.expected is not None and (policy == ORACLE or policy not in self._predicted):

@@ -14,7 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..buffers import BufferPools
 from ..minibatch import HeteroMiniBatch, MiniBatch
+from .block_sampler import BlockSampler
 from .seeds import SeedOrder, Ticket
 
 if TYPE_CHECKING:
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
     from ..graph import Graph
 
-__all__ = ["AccessCounts", "BatchSampler", "count_accesses"]
+__all__ = ["AccessCounts", "BatchSampler", "count_accesses", "run_tickets"]
 
 
 class BatchSampler(Protocol):
@@ -93,11 +95,15 @@ class AccessCounts:
 
     def reads(self, node_type: str) -> Tensor:
         """Reads of each vertex as an input node, shape ``(num_nodes,)``, int64."""
-        return torch.from_numpy(self._counts[node_type].sum(1, dtype=np.int64))
+        return self.frontier(node_type, self.num_hops)
 
     def frontier(self, node_type: str, hop: int) -> Tensor:
         """In how many batches hop number ``hop`` (0 serves the seeds) expanded each vertex, shape ``(num_nodes,)``."""
-        return torch.from_numpy(self._counts[node_type][:, : hop + 1].sum(1, dtype=np.int64))
+        counts = self._counts[node_type]
+        result = counts[:, 0].astype(np.int64)
+        for column in range(1, hop + 1):  # a sum over the short axis takes 15 times as long
+            result += counts[:, column]
+        return torch.from_numpy(result)
 
     @property
     def total(self) -> int:
@@ -147,12 +153,16 @@ def count_accesses(
         most=len(order) * len(epochs) * (1 if _distinct(seeds) else order.batch_size),
     )
 
+    threads = threads or min(8, _processors())
+    # Batches live no longer than their count: their memory is recycled.
+    settings = {"pools": BufferPools(threads)} if isinstance(sampler, BlockSampler) else {}
+
     def work(ticket: Ticket) -> None:
-        counts.add(sampler.sample(graph, ticket.seeds, ticket.key))
+        counts.add(sampler.sample(graph, ticket.seeds, ticket.key, **settings))
         if progress is not None:
             progress()
 
-    _run(work, _tickets(order, epochs, seconds), threads or min(8, _processors()))
+    run_tickets(work, _tickets(order, epochs, seconds), threads)
     return counts
 
 
@@ -175,7 +185,7 @@ def _tickets(order: SeedOrder, epochs: Iterable[int], seconds: float | None) -> 
         yield from (order.ticket(plan, index) for index in range(len(order)))
 
 
-def _run(work: Callable[[Ticket], None], tickets: Iterator[Ticket], threads: int) -> None:
+def run_tickets(work: Callable[[Ticket], None], tickets: Iterator[Ticket], threads: int) -> None:
     """Work off all tickets; an exception, Ctrl-C included, ends it after the tickets that are in work."""
     if threads == 1:
         for ticket in tickets:

@@ -75,6 +75,7 @@ def test_the_loader_has_these_hit_rates(tmp_path, policy, edge_dir):
             epochs = loader.stats.epochs
             assert [e.hit_rate for e in epochs] == record.hit_rate_by_epoch
             total = loader.stats.total.reads.total
+            assert total.hit_rate_by_hop == pytest.approx(record.hit_rate_by_hop)
             assert total.hit_rate == pytest.approx(record.hit_rate, abs=1e-12)
             assert total.asked == 2 * curve.reads
             assert total.misses * 12 == pytest.approx(2 * record.bytes_moved, abs=1)

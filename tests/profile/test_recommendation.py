@@ -1,0 +1,85 @@
+"""What curves of known shape speak for."""
+
+import json
+
+import pytest
+
+from pagraph.profile import CurveRecord, HitRateCurve, recommend
+
+
+def curve(num_nodes=1000, **rates):
+    """A curve from policy to ``{rows: hit rate}``; the first one's oracle is the policy ``oracle``, or 1.0."""
+    best = rates.get("oracle", {})
+    records = [
+        CurveRecord(
+            policy.replace("_", ":"),
+            rows / num_nodes,
+            rows,
+            rows * 8 + 4000,
+            hit_rate=rate,
+            hit_rate_by_epoch=[rate],
+            hit_rate_by_hop=[rate],
+            hit_rate_by_field={},
+            bytes_moved=None,
+            predicted_hit_rate=None,
+            oracle_hit_rate=best.get(rows, 1.0),
+            share_of_oracle=rate / best.get(rows, 1.0),
+        )
+        for policy, of in rates.items()
+        for rows, rate in of.items()
+    ]
+    return HitRateCurve(records, num_nodes, batches=1, reads=100.0, rows_by_hop=[100.0])
+
+
+def test_the_knee_is_where_the_curve_bends():
+    found = recommend(curve(degree={1000: 1.0, 100: 0.5, 200: 0.9, 500: 0.95}))
+    assert (found.policy, found.budget_rows, found.budget_fraction, found.budget_bytes) == ("degree", 200, 0.2, 5600)
+    assert (found.knee.budget_rows, found.knee.hit_rate, found.hit_rate) == (200, 0.9, 0.9)
+
+
+def test_the_smallest_budget_for_a_share_of_the_best_possible():
+    rates = {100: 0.5, 200: 0.9, 500: 0.95, 1000: 1.0}
+    found = recommend(curve(degree=rates)).smallest_for
+    assert {share: choice.budget_rows for share, choice in found.items()} == {0.9: 200, 0.95: 500, 0.99: 1000}
+    # Without a budget for all vertices, what the oracle reaches with the largest one is the best possible.
+    found = recommend(curve(degree={100: 0.36, 200: 0.38}, oracle={100: 0.38, 200: 0.4})).smallest_for
+    assert (found[0.9].budget_rows, found[0.95].budget_rows, found[0.99]) == (100, 200, None)
+
+
+def test_the_policy_that_hits_most_on_average():
+    found = recommend(curve(degree={100: 0.3, 1000: 1.0}, vip={100: 0.5, 1000: 1.0}, oracle={100: 0.6, 1000: 1.0}))
+    assert (found.policy, found.budget_rows) == ("vip", 100)
+    assert "vip serves 50.0% of all reads from 10.0% of the vertices, 83% of what the best" in found.reason
+    assert "The next policy with this budget, degree, serves 30.0%." in found.reason
+
+
+def test_of_equal_policies_the_cheapest():
+    rates = {100: 0.5, 1000: 1.0}
+    for policies in (("auto", "presample_3", "vip", "degree"), ("degree", "auto")):
+        assert recommend(curve(**{policy: rates for policy in policies})).policy == "degree"
+    assert recommend(curve(auto=rates, mine=rates, presample_3=rates)).policy == "presample:3"
+    assert recommend(curve(degree={100: 0.499, 1000: 1.0}, auto=rates)).policy == "degree"
+    assert recommend(curve(degree={100: 0.49, 1000: 1.0}, auto=rates)).policy == "auto"
+
+
+def test_what_only_analysis_can_use_is_not_recommended():
+    rates = {100: 0.5, 1000: 1.0}
+    both = curve(degree={100: 0.1, 1000: 1.0}, oracle=rates, ideal_4=rates)
+    assert recommend(both).policy == "degree"
+    with pytest.raises(ValueError, match=r"curve must have a policy that training can use, got \['oracle'\]"):
+        recommend(curve(oracle=rates))
+    assert curve(oracle=rates).to_json()["recommendation"] is None
+
+
+@pytest.mark.parametrize("rates", [{0: 0.0}, {10: 0.2}, {0: 0.0, 500: 0.0, 1000: 0.0}, {500: 0.5, 1000: 1.0}])
+def test_curves_without_a_bend(rates):
+    found = recommend(curve(degree=rates))
+    assert found.budget_rows in rates and found.hit_rate == rates[found.budget_rows] and found.reason
+
+
+def test_is_json():
+    found = recommend(curve(degree={100: 0.5, 200: 0.6}))
+    read = json.loads(json.dumps(found.to_json()))
+    assert read["smallest_for"] == {"0.90": None, "0.95": None, "0.99": None}
+    assert read["knee"] == {"budget_rows": 100, "budget_fraction": 0.1, "budget_bytes": 4800, "hit_rate": 0.5}
+    assert read["policy"] == "degree" and read["reason"] == found.reason
