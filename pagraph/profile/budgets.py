@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
@@ -90,6 +90,19 @@ class RowSizes:
         if not 0 <= number <= self.vertices:
             raise ValueError(f"budgets must be from 0 to {self.vertices} rows (all vertices), got {value!r}")
         return Spending(number * self.all_bytes // max(1, self.vertices))
+
+    def spendings(self, values: Iterable[Any]) -> list[Spending]:
+        """The same for several budgets.
+
+        Raises:
+            ValueError, TypeError: As :meth:`spending`; or there is none, or all of it is one string.
+        """
+        if isinstance(values, str):
+            raise TypeError(f"budgets must be a list, got {values!r}")
+        result = [self.spending(value) for value in values]
+        if not result:
+            raise ValueError("budgets must hold at least 1 budget, got none")
+        return result
 
     def rows(self, spending: Spending) -> int:
         """How many vertices of average size a budget buys."""

@@ -19,7 +19,7 @@ from .checks import check_epochs, check_seeds
 from .curve import HitRateCurve
 from .field_sizes import FieldNames, FieldSizes
 from .rankings import Rankings, ideal_epochs, name_policies
-from .tally import Tally
+from .tally import ORACLE, Tally
 
 if TYPE_CHECKING:
     from ..graph import Graph
@@ -76,13 +76,11 @@ def hit_rate_curve(
     num_seeds = check_seeds(graph, seeds)
     named = name_policies(policies)
     sizes = FieldSizes.of(graph, fields, labels)
-    spendings = [sizes.rows.spending(budget) for budget in budgets]
-    if not spendings:
-        raise ValueError("budgets must hold at least 1 budget, got none")
+    spendings = sizes.rows.spendings(budgets)
     batches = len(SeedOrder(seeds, batch_size, drop_last=drop_last))
     if not batches:
         raise ValueError(f"seeds must fill at least 1 batch of {batch_size}, got {num_seeds}")
-    ideals = {name: ideal_epochs(name) for name in named if name.startswith("ideal")}
+    ideals = {name: ideal_epochs(name) for name, policy in named.items() if policy is None and name != ORACLE}
     count = partial(
         count_accesses,
         graph,
@@ -94,8 +92,7 @@ def hit_rate_curve(
         threads=threads,
         progress=_counter(progress, batches * (epochs + sum(ideals.values()))),
     )
-    clock = _Clock()
-    ranks = Rankings(graph, seeds, sampler, batch_size, seed)
+    clock, ranks = _Clock(), Rankings(graph, seeds, sampler, batch_size, seed)
     with clock("ranking"):
         rankings = {name: ranks.of(name, policy) for name, policy in named.items() if policy is not None}
         for name, number in ideals.items():
@@ -106,20 +103,12 @@ def hit_rate_curve(
         with clock("counting"):
             counts = count(epochs=[epoch])
         with clock("summing"):
-            tally.add(counts, {**cuts, "oracle": tally.cut(_by_reads(counts, 1))})
+            tally.add(counts, {**cuts, ORACLE: tally.cut(_by_reads(counts, 1))})
     settings = {"sampler": repr(sampler), "seeds": num_seeds, "batch_size": batch_size, "epochs": epochs, "seed": seed}
     settings |= {"drop_last": drop_last, "policies": [*named], "budgets": [*budgets]}
-    return HitRateCurve(
-        tally.records([*named]),
-        sizes.rows.vertices,
-        batches,
-        reads=sum(tally.reads_by_hop),
-        rows_by_hop=tally.reads_by_hop,
-        row_bytes=sizes.row_bytes,
-        settings=settings,
-        seconds=clock.seconds,
-        ranking_seconds=ranks.seconds,
-    )
+    reads, vertices = tally.reads_by_hop, sizes.rows.vertices
+    times = (settings, clock.seconds, ranks.seconds)
+    return HitRateCurve(tally.records([*named]), vertices, batches, sum(reads), reads, sizes.row_bytes, *times)
 
 
 def _by_reads(counts: AccessCounts, epochs: int) -> dict[str, Ranking]:

@@ -41,6 +41,8 @@ def name_policies(policies: Sequence[str | Policy] | None) -> dict[str, Policy |
     named: dict[str, Policy | None] = {}
     for policy in policies:
         name = policy if isinstance(policy, str) else getattr(policy, "__name__", type(policy).__name__)
+        if not isinstance(policy, str) and name in _ANALYSIS:
+            raise ValueError(f"policies must not have the names {list(_ANALYSIS)} if they are functions, got {name!r}")
         if name in named:
             raise ValueError(f"policies must have different names, got {name!r} twice")
         named[name] = _resolve(policy)

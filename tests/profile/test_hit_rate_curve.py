@@ -285,6 +285,10 @@ def test_types_without_fields_are_not_cached():
     assert (record.budget_fraction, record.hit_rate) == (1.0, 1.0)
 
 
+def oracle(graph, seeds, sampler, seed):
+    return torch.arange(graph.num_nodes)
+
+
 def call(**changes):
     settings = {"seeds": torch.arange(10), "sampler": NeighborSampler([2]), "policies": ["degree"]} | changes
     graph = skewed(feat=torch.zeros(300, 2))
@@ -301,6 +305,8 @@ def call(**changes):
         ({"policies": [3]}, TypeError, "policies must be names or functions, got int"),
         ({"policies": ["ideal:0"]}, ValueError, "N at least 1, got 'ideal:0'"),
         ({"policies": ["ideal:few"]}, ValueError, "N at least 1, got 'ideal:few'"),
+        ({"policies": [oracle]}, ValueError, "must not have the names .* if they are functions, got 'oracle'"),
+        ({"budgets": "10%"}, TypeError, "budgets must be a list, got '10%'"),
         ({"budgets": []}, ValueError, "budgets must hold at least 1 budget, got none"),
         ({"budgets": ["150%"]}, ValueError, "budgets must be rows .* shares .* or bytes .*, got '150%'"),
         ({"budgets": [1.5]}, ValueError, "budgets must be .*, got 1.5"),
