@@ -57,6 +57,8 @@ class HitRateCurve:
         reads: Rows of input nodes an epoch asks for (the mean of the measured epochs).
         rows_by_hop: The same by the hop that found them; hop 0 are the seeds.
         row_bytes: Field to the bytes of one row.
+        bytes_read: Bytes an epoch asks for, all fields together: what is moved without a cache. None where no field is
+            named.
         settings: What was measured: sampler, batch size, seeds, epochs, seed.
         seconds: Wall time of "ranking" (all policies), "counting" (sampling the measured epochs) and "summing" (all
             policies and budgets).
@@ -69,6 +71,7 @@ class HitRateCurve:
     reads: float
     rows_by_hop: list[float]
     row_bytes: dict[str, int] = field(default_factory=dict)
+    bytes_read: int | None = None
     settings: dict[str, Any] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     ranking_seconds: dict[str, float] = field(default_factory=dict)
@@ -120,6 +123,7 @@ class HitRateCurve:
             "reads": self.reads,
             "rows_by_hop": self.rows_by_hop,
             "row_bytes": self.row_bytes,
+            "bytes_read": self.bytes_read,
             "settings": self.settings,
             "seconds": self.seconds,
             "ranking_seconds": self.ranking_seconds,

@@ -57,7 +57,7 @@ def hit_rate_curve(
         epochs: Epochs to measure.
         policies: Names or functions, see ``pagraph.cache``; besides them ``"oracle"``, which ranks by the reads of each
             measured epoch itself, and ``"ideal"`` (``"ideal:N"``), which ranks by the mean of 30 (N) other epochs.
-            Default: auto, degree, presample, vip, random and the oracle.
+            Default: auto, degree, presample, vip, random and the oracle, but for those that this sampler does not suit.
         budgets: Rows as an int, shares of the vertices (0.1, "10%"), or bytes ("2GiB", tables included).
         seed: Of order and sampling.
         drop_last: Leave out an incomplete last batch.
@@ -94,7 +94,7 @@ def hit_rate_curve(
     )
     clock, ranks = _Clock(), Rankings(graph, seeds, sampler, batch_size, seed)
     with clock("ranking"):
-        rankings = {name: ranks.of(name, policy) for name, policy in named.items() if policy is not None}
+        rankings = ranks.of_all(named, required=policies is not None)
         for name, number in ideals.items():
             rankings[name] = _by_reads(count(epochs=range(epochs, epochs + number)), number)
         tally = Tally(sizes, spendings, ranks.expectation(rankings))
@@ -106,9 +106,18 @@ def hit_rate_curve(
             tally.add(counts, {**cuts, ORACLE: tally.cut(_by_reads(counts, 1))})
     settings = {"sampler": repr(sampler), "seeds": num_seeds, "batch_size": batch_size, "epochs": epochs, "seed": seed}
     settings |= {"drop_last": drop_last, "policies": [*named], "budgets": [*budgets]}
-    reads, vertices = tally.reads_by_hop, sizes.rows.vertices
-    times = (settings, clock.seconds, ranks.seconds)
-    return HitRateCurve(tally.records([*named]), vertices, batches, sum(reads), reads, sizes.row_bytes, *times)
+    return HitRateCurve(
+        tally.records([name for name in named if name == ORACLE or name in cuts]),
+        sizes.rows.vertices,
+        batches,
+        reads=sum(tally.reads_by_hop),
+        rows_by_hop=tally.reads_by_hop,
+        row_bytes=sizes.row_bytes,
+        bytes_read=tally.bytes_read,
+        settings=settings,
+        seconds=clock.seconds,
+        ranking_seconds=ranks.seconds,
+    )
 
 
 def _by_reads(counts: AccessCounts, epochs: int) -> dict[str, Ranking]:

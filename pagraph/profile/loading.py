@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -128,6 +128,7 @@ def measure_loading(
     Raises:
         ValueError: ``epochs`` is below 1, there are no seeds, a field does not exist, the graph is not homogeneous.
         TypeError, IndexError: As the loader.
+        OSError: ``trace`` cannot be written.
     """
     check_epochs(epochs)
     check_seeds(graph, seeds)
@@ -152,14 +153,9 @@ def measure_loading(
     )
     settings = {"batch_size": batch_size, "cache": str(cache), "policy": str(policy), "device": str(loader.device)}
     settings |= {"epochs": epochs, "seed": seed, "sampler": repr(sampler), "computes": compute is not None}
-    with _tracing(loader, trace):
+    with nullcontext() if trace is None else loader.trace(trace):
         times = [_epoch(loader, number, compute, _from(progress, number, epochs)) for number in range(epochs)]
     return LoadingTimes(times, settings, repr(loader.cache_plan))
-
-
-def _tracing(loader: Any, path: str | os.PathLike[str] | None) -> AbstractContextManager[object]:
-    timeline: AbstractContextManager[object] = nullcontext() if path is None else loader.trace(path)
-    return timeline
 
 
 def _from(progress: Callable[[int, int], object] | None, epoch: int, epochs: int) -> Callable[[int, int], object]:

@@ -104,6 +104,22 @@ class Rankings:
         if getattr(self.sampler, "edge_dir", "in") != "in":
             self.graph, self.sampler = _turned(self.graph, self.sampler.edge_dir), self.sampler.with_in_edges()
 
+    def of_all(self, named: Mapping[str, Policy | None], *, required: bool) -> dict[str, dict[str, Ranking]]:
+        """What all policies say, but those that are None, and unless ``required`` those that refuse the sampler.
+
+        Raises:
+            TypeError, ValueError: As :meth:`of`.
+        """
+        rankings = {}
+        for name, policy in named.items():
+            try:
+                if policy is not None:
+                    rankings[name] = self.of(name, policy)
+            except ValueError:
+                if required:
+                    raise
+        return rankings
+
     def of(self, name: str, policy: Policy) -> dict[str, Ranking]:
         """What a policy says, by vertex type.
 
@@ -124,11 +140,10 @@ class Rankings:
         Returns:
             What the first policy of auto, vip and presample says; None where none says anything of this graph.
         """
-        for name in _PREDICTORS:
-            if name in POLICIES:
-                rankings = known.get(name) or self.of(name, POLICIES[name])
-                if all(ranking.per_epoch and ranking.scores is not None for ranking in rankings.values()):
-                    return {ntype: self._scatter(ntype, ranking) for ntype, ranking in rankings.items()}
+        for name in (name for name in _PREDICTORS if name in POLICIES):
+            rankings = known.get(name) or self.of_all({name: POLICIES[name]}, required=False).get(name)
+            if rankings and all(ranking.per_epoch and ranking.scores is not None for ranking in rankings.values()):
+                return {ntype: self._scatter(ntype, ranking) for ntype, ranking in rankings.items()}
         return None
 
     def _scatter(self, ntype: str, ranking: Ranking) -> npt.NDArray[np.float64]:

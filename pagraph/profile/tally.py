@@ -69,6 +69,11 @@ class Tally:
         """Rows of input nodes an epoch asks for, of the types that can be cached, by hop."""
         return [float(reads) for reads in np.mean(self._reads, 0).sum(0)]
 
+    @property
+    def bytes_read(self) -> int | None:
+        """Bytes an epoch asks for."""
+        return self._bytes_moved(np.sum(self._reads, 0))
+
     def records(self, policies: Sequence[str]) -> list[CurveRecord]:
         """One record for every policy and budget."""
         oracle = _ratio(np.sum(self._hits[ORACLE], (0, 1, 3)), np.sum(self._reads))

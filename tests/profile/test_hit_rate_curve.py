@@ -13,6 +13,7 @@ from pagraph.cache import POLICIES
 from pagraph.graph import CSC
 from pagraph.mapped import map_npy
 from pagraph.profile import DEFAULT_BUDGETS, hit_rate_curve
+from pagraph.sampling import LayerSampler
 from pagraph.sampling.seeds import SeedOrder
 
 BUDGETS = [0.02, 17, "10%", 0.3, 0.5, 1.0]
@@ -154,6 +155,7 @@ def test_rates_grow_with_the_budget_up_to_all(curve):
 def test_hops_epochs_and_fields_add_up(curve):
     assert sum(curve.rows_by_hop) == pytest.approx(curve.reads)
     assert curve.row_bytes == {"feat": 20, "label": 8}
+    assert curve.bytes_read == pytest.approx(20 * curve.reads + 8 * curve.rows_by_hop[0], abs=1)
     for record in curve:
         by_hop = sum(rate * reads for rate, reads in zip(record.hit_rate_by_hop, curve.rows_by_hop, strict=True))
         assert by_hop == pytest.approx(record.hit_rate * curve.reads)
@@ -180,6 +182,29 @@ def test_a_function_that_leaves_vertices_out_caches_fewer():
     few, many = hit_rate_curve(graph, seeds, sampler, policies=[two], budgets=[2, 300]).records
     assert many.hit_rate == few.hit_rate < 1 and many.budget_rows == 300
     assert hit_rate_curve(graph, seeds, sampler, policies=[by_id], budgets=[2]).records[0].hit_rate == few.hit_rate
+
+
+def test_policies_that_do_not_suit_the_sampler():
+    graph, seeds, sampler = skewed(), torch.arange(100), LayerSampler([20, 30])
+    curve = hit_rate_curve(graph, seeds, sampler, batch_size=20)
+    assert {"degree", "presample", "oracle"} <= set(curve.policies) and "vip" not in curve.policies
+    assert curve.records[0].predicted_hit_rate is not None
+    with pytest.raises(ValueError, match="cache_policy 'vip' needs a sampler with fan-outs"):
+        hit_rate_curve(graph, seeds, sampler, policies=["vip"])
+
+
+@pytest.mark.parametrize("edge_dir", ["in", "out"])
+def test_predicts_what_it_has_not_measured(edge_dir):
+    """Within 2 points, of weighted draws too: edge fields are those of the graph as it is sampled."""
+    rng = np.random.default_rng(3)
+    graph = skewed(1000, 9000)
+    graph.set_field("w", torch.from_numpy(rng.random(9000) ** 4), edge_type=graph.edge_types[0])
+    sampler = NeighborSampler([4, 3], prob="w", edge_dir=edge_dir)
+    curve = hit_rate_curve(
+        graph, torch.arange(400), sampler, batch_size=20, epochs=5, policies=["degree", "vip", by_id]
+    )
+    for record in curve:
+        assert record.predicted_hit_rate == pytest.approx(record.hit_rate, abs=0.02)
 
 
 def test_drop_last_leaves_the_last_batch_out():

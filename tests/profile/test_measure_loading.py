@@ -72,6 +72,15 @@ def test_labels_are_read_for_the_seeds(tmp_path):
     assert [e.rows for e in times.epochs] == [10, 10]
 
 
+def test_writes_a_timeline(tmp_path):
+    graph, sampler = make_graph(tmp_path), NeighborSampler([2])
+    measure_loading(graph, torch.arange(10), sampler, batch_size=4, epochs=2, trace=tmp_path / "trace.json")
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert sum(event["name"] == "sampling" for event in events) == 6
+    with pytest.raises(OSError):
+        measure_loading(graph, torch.arange(10), sampler, trace=tmp_path / "missing" / "trace.json")
+
+
 def test_an_error_in_the_step_ends_the_threads(tmp_path):
     def fail(batch):
         raise OSError("the disk is gone")
