@@ -13,6 +13,7 @@ from torch import Tensor
 
 from .buffers import BufferPools
 from .cache.budget import Budget
+from .cache.direction import turned
 from .cache.policies import resolve_policy, share_key
 from .cache.policy import Policy, Ranking, apply_policy
 from .cache.stats import CacheStats
@@ -225,8 +226,7 @@ class _Prepared:
 
 def _rank(policy: Policy, graph: Graph, sampler: NeighborSampler, order: SeedOrder) -> dict[str, Ranking]:
     """All vertices by the policy, in the direction that is sampled."""
-    if sampler.edge_dir != "in":
-        graph, sampler = type(graph)(graph.adjacency(sampler.edge_dir)), sampler.with_in_edges()
+    graph, sampler = turned(graph, sampler.edge_dir), sampler.with_in_edges()
     return apply_policy(policy, graph, order.ids, sampler, order.seed or 0, batch_size=order.batch_size)
 
 

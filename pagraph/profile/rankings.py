@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from ..cache.direction import turned
 from ..cache.policies import POLICIES, resolve_policy
 from ..cache.policy import Policy, Ranking, apply_policy
-from ..graph import Graph
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
+    from ..graph import Graph
 
 __all__ = ["DEFAULT_POLICIES", "IDEAL_EPOCHS", "Rankings", "ideal_epochs", "name_policies"]
 
@@ -102,7 +104,7 @@ class Rankings:
 
     def __post_init__(self) -> None:
         if getattr(self.sampler, "edge_dir", "in") != "in":
-            self.graph, self.sampler = _turned(self.graph, self.sampler.edge_dir), self.sampler.with_in_edges()
+            self.graph, self.sampler = turned(self.graph, self.sampler.edge_dir), self.sampler.with_in_edges()
 
     def of_all(self, named: Mapping[str, Policy | None], *, required: bool) -> dict[str, dict[str, Ranking]]:
         """What all policies say, but those that are None, and unless ``required`` those that refuse the sampler.
@@ -152,12 +154,3 @@ class Rankings:
             values[ranking.ids, 0] = ranking.scores
         result: npt.NDArray[np.float64] = values.numpy()
         return result
-
-
-def _turned(graph: Graph, edge_dir: str) -> Graph:
-    """The graph whose in-edges are what a sampler draws from; edge fields stay, since edge ids do."""
-    csc = {etype: graph.adjacency(edge_dir, etype) for etype in graph.edge_types}
-    counts = {ntype: graph.num_nodes_of(ntype) for ntype in graph.node_types}
-    fields = {etype: graph.edge_fields(etype) for etype in graph.edge_types}
-    edata = next(iter(fields.values())) if len(fields) == 1 else fields
-    return Graph(csc, counts, edata=edata)
