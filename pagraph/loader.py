@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from .cache.policy import Policy, Ranking, apply_policy
 from .cache.stats import CacheStats
 from .csc import check_range
 from .device import resolve_device
+from .features.candidate import Role, RowType
 from .features.fields import FieldRows, FieldSet
 from .pipeline import Epochs, LoaderStats, PipelineOptions, Steps, Tracer
 from .sampling.seeds import SeedOrder, Ticket
@@ -96,14 +97,18 @@ class Loader:
         policy = resolve_policy(cache_policy)
         pools = BufferPools(options.max_batches)
         self._fields = FieldSet(
-            {name: partial(graph.ndata.__getitem__, name) for name in [*fields, *labels]},
+            {},
             device=self.device,
             budget=Budget.parse(cache),
             rank=partial(_rank, policy, graph, sampler, order),
             pool_of=pools,
             num_nodes=graph.num_nodes,
+            outputs=partial(_seed_reads, graph, order),
             share=share_key(policy, sampler.edge_dir),
         )
+        for names, role in ((fields, Role.INPUT), (labels, Role.OUTPUT)):
+            for name in names:
+                self._fields.add_source(name, partial(graph.ndata.__getitem__, name), role=role)
         self.stats = LoaderStats(partial(_counters, self._fields))
         source = _Source(graph, sampler, self._fields, tuple(fields), tuple(labels), pools, self.device)
         steps = Steps(
@@ -123,7 +128,7 @@ class Loader:
 
     @property
     def cache_plan(self) -> CachePlan:
-        """What the static cache holds: rows and bytes by field."""
+        """What the static cache holds: rows, bytes and what they should save, by field; prints as a table."""
         return self._fields.plan
 
     def invalidate_cache(self) -> None:
@@ -224,10 +229,20 @@ class _Prepared:
     labels: dict[str, FieldRows | None]
 
 
-def _rank(policy: Policy, graph: Graph, sampler: NeighborSampler, order: SeedOrder) -> dict[str, Ranking]:
+def _rank(
+    policy: Policy, graph: Graph, sampler: NeighborSampler, order: SeedOrder, types: Collection[RowType]
+) -> Mapping[RowType, Ranking]:
     """All vertices by the policy, in the direction that is sampled."""
     graph, sampler = turned(graph, sampler.edge_dir), sampler.with_in_edges()
-    return apply_policy(policy, graph, order.ids, sampler, order.seed or 0, batch_size=order.batch_size)
+    ranked = apply_policy(policy, graph, order.ids, sampler, order.seed or 0, batch_size=order.batch_size)
+    return {t: ranked[t] for t in types if isinstance(t, str)}
+
+
+def _seed_reads(graph: Graph, order: SeedOrder, row_type: RowType) -> Tensor:
+    """How often each vertex is a seed in an epoch."""
+    ids = order.ids
+    assert isinstance(ids, Tensor)
+    return torch.bincount(ids.long().cpu(), minlength=graph.num_nodes)
 
 
 def _counters(fields: FieldSet) -> CacheStats:

@@ -1,9 +1,9 @@
-"""Dividing one budget over the vertices of several types: the most reads saved per byte first."""
+"""Dividing one budget over fields of several widths, orders and numbers of reads: the most bytes saved first."""
 
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from .budget import rows_that_fit
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+    from torch import Tensor
 
     from .policy import Ranking
 
@@ -23,53 +24,70 @@ __all__ = ["Demand", "divide"]
 
 @dataclass(frozen=True, eq=False)
 class Demand:
-    """What one vertex type asks of a budget.
+    """What some fields, of which the same rows are cached, ask of a budget.
 
     Attributes:
-        num_nodes: Number of vertices.
-        row_bytes: Bytes of one vertex's rows of all fields, at least 1.
-        table_bytes: What the type pays once if it gets any rows.
-        ranking: The vertices that are worth caching.
+        num_nodes: Number of rows there are.
+        row_bytes: Bytes that one row of all these fields takes in the cache, at least 1.
+        table_bytes: What is paid once if any rows of this order are cached.
+        ranking: The rows that are worth caching, and the order in which they are.
+        order: Demands with equal ``order`` have one table; they have the same ids. None: a table of its own.
+        reads: Shape ``(len(ids),)``: the reads that caching each row saves, along the ids. Need not decrease. Default:
+            the ranking's scores.
+        read_bytes: Bytes that a read of a row moves where they are not ``row_bytes`` (rows cached at half precision).
     """
 
     num_nodes: int
     row_bytes: int
     table_bytes: int
     ranking: Ranking
+    order: Hashable = None
+    reads: Tensor | None = None
+    read_bytes: int | None = None
 
 
 def divide(nbytes: int, demands: Sequence[Demand]) -> list[int]:
-    """How many of each type's best vertices to cache.
+    """How many of each demand's first rows to cache, so that the most bytes need not be moved.
 
-    Of the types that are let in, rows are taken in the order of score per byte as long as one fits; ties go to the type
-    that comes first. Without tables to pay, that is all types. Else the table of a large type can cost more than its
-    rows are worth: the types to let in are the best of all together and each alone, changed by one type at a time as
-    long as that saves more.
+    A cached row of ``w`` bytes that is read ``r`` times saves ``r * w`` bytes: per byte of cache, ``r``, whatever the
+    width. Of the orders that are let in, rows are taken by reads as long as one fits; ties go to the demand that comes
+    first. An order's best rows need not be its first (labels along the order of the features): there the slopes of the
+    concave envelope of what its first rows save take the place of reads. Without tables to pay, all orders are let in.
+    Else the table of a large type can cost more than its rows are worth: the orders to let in are the best of all
+    together and each alone, changed by one at a time as long as that saves more.
 
-    Scores of different types must mean the same (reads saved). If a ranking has none, vertex ``i`` of ``n`` counts as
-    ``row_bytes * (1 - i / n)`` in all types, and all are let in if their tables leave room: each gets the same share
-    of its vertices, that is bytes in proportion to the bytes of all its rows.
+    No choice of the same orders saves more than the envelopes say for that many bytes. Of that, less than one row is
+    missing where reads decrease along all orders; elsewhere at most one block of an envelope, the first that does not
+    fit whole (the better of taking a part of it and of leaving it out is taken). Which orders to let in is a local
+    optimum, at least as good as any alone.
+
+    Reads of different demands must mean the same. If one has none, row ``i`` of ``n`` counts as ``1 - i / n`` in all,
+    and all are let in if their tables leave room: each gets the same share of its rows, that is bytes in proportion to
+    the bytes of all its rows.
 
     Args:
         nbytes: Bytes to spend.
-        demands: One for each type.
+        demands: Any number; ``row_bytes`` of at least 1 each.
 
     Returns:
-        For each type a number of vertices; their rows and tables take at most ``nbytes``.
+        For each demand a number of rows; with their tables they take at most ``nbytes``.
     """
     if len(demands) == 1:
         (only,) = demands
         return [rows_that_fit(nbytes - only.table_bytes, [only.row_bytes], len(only.ranking.ids), table=False)]
-    scored = all(demand.ranking.scores is not None for demand in demands)
-    offers = [_Offer.of(demand, scored) for demand in demands]
-    types = range(len(offers))
-    best = _choose(offers, nbytes, types)
+    scored = all(demand.reads is not None or demand.ranking.scores is not None for demand in demands)
+    offers = [_Offer.of(demand, place, scored) for place, demand in enumerate(demands)]
+    orders = list(dict.fromkeys(offer.order for offer in offers))
+    best = _choose(offers, nbytes, orders)
     if any(best.rows) and (not scored or not any(demand.table_bytes for demand in demands)):
         return best.rows
-    best = max([best, *(_choose(offers, nbytes, [t]) for t in types)], key=_Choice.worth)
+    best = max([best, *(_choose(offers, nbytes, [order]) for order in orders)], key=_Choice.worth)
     while True:
-        let_in = {t for t in types if best.rows[t]}
-        better = max((_choose(offers, nbytes, let_in ^ {t}) for t in types), key=_Choice.worth)
+        let_in = {offer.order for offer, rows in zip(offers, best.rows, strict=True) if rows}
+        trials = (let_in ^ {order} for order in orders)
+        better = max(
+            (_choose(offers, nbytes, [o for o in orders if o in trial]) for trial in trials), key=_Choice.worth
+        )
         if better.worth() <= best.worth():
             return best.rows
         best = better
@@ -77,67 +95,109 @@ def divide(nbytes: int, demands: Sequence[Demand]) -> list[int]:
 
 @dataclass(frozen=True, eq=False)
 class _Choice:
-    """Vertices of each type, and the reads they save."""
+    """Rows for each demand, and the bytes that they save."""
 
     rows: list[int]
     saved: float
 
     def worth(self) -> tuple[float, int]:
-        """Of equal savings, more rows: vertices that are never drawn may be seeds."""
         return self.saved, sum(self.rows)
 
 
 @dataclass(frozen=True, eq=False)
 class _Offer:
-    """What the rows of one type save, best first.
+    """What a demand's rows save: its slopes, which do not increase, and sums.
 
     Attributes:
-        order: Shape ``(n,)``, ascending: minus the reads saved per byte.
-        saved: Shape ``(n + 1,)``: reads saved by the first vertices.
-        row_bytes: Bytes of a row.
+        order: Whose table it needs.
+        slopes: Shape ``(n,)``, negated bytes saved per byte, non-decreasing.
+        saved: Shape ``(n + 1,)``: bytes that the first rows save.
+        row_bytes: Bytes of one row.
         table_bytes: Bytes of the table.
+        ends: Where the blocks end whose rows share a slope; None if each row has its own.
     """
 
-    order: Array
+    order: Hashable
+    slopes: Array
     saved: Array
     row_bytes: int
     table_bytes: int
+    ends: Array | None
 
     @classmethod
-    def of(cls, demand: Demand, scored: bool) -> _Offer:
-        scores = demand.ranking.scores
-        if scores is None or not scored:
-            places = np.arange(len(demand.ranking.ids), dtype=np.float64)
-            values = demand.row_bytes * (1 - places / max(1, demand.num_nodes))
+    def of(cls, demand: Demand, place: int, scored: bool) -> _Offer:
+        reads = demand.ranking.scores if demand.reads is None else demand.reads
+        if reads is None or not scored:
+            values = 1 - np.arange(len(demand.ranking.ids), dtype=np.float64) / max(1, demand.num_nodes)
+            moved = demand.row_bytes
         else:
-            values = scores.double().numpy()
-        saved = np.concatenate([[0.0], np.cumsum(values)])
-        return cls(-values / demand.row_bytes, saved, demand.row_bytes, demand.table_bytes)
+            values = reads.double().numpy()
+            moved = demand.row_bytes if demand.read_bytes is None else demand.read_bytes
+        saved = np.concatenate([[0.0], np.cumsum(values) * moved])
+        order = ("alone", place) if demand.order is None else ("order", demand.order)
+        slopes, ends = _envelope(values)
+        return cls(order, slopes * (-moved / demand.row_bytes), saved, demand.row_bytes, demand.table_bytes, ends)
+
+    def whole_blocks(self, stop: int, begin: int) -> int:
+        """The last end of a block in ``[begin, stop]``; ``begin`` if there is none."""
+        if self.ends is None:
+            return stop
+        place = int(np.searchsorted(self.ends, stop, side="right"))
+        return max(begin, int(self.ends[place - 1])) if place else begin
 
     def above(self, density: float) -> int:
         """How many rows save more than ``density`` per byte."""
-        return int(np.searchsorted(self.order, -density, side="left"))
+        return int(np.searchsorted(self.slopes, -density, side="left"))
 
     def at_least(self, density: float) -> int:
         """How many rows save at least ``density`` per byte."""
-        return int(np.searchsorted(self.order, -density, side="right"))
+        return int(np.searchsorted(self.slopes, -density, side="right"))
 
 
-def _choose(offers: Sequence[_Offer], nbytes: int, let_in: Iterable[int]) -> _Choice:
-    """The best rows of the types that are let in; one that gets none pays no table."""
-    types = list(let_in)
+def _envelope(values: Array) -> tuple[Array, Array | None]:
+    """The slopes of the least concave curve above the sums of ``values``, and where its pieces end.
+
+    The values themselves, and None, if they do not increase.
+    """
+    if not np.any(values[1:] > values[:-1]):
+        return values, None
+    from . import _envelope as kernels
+
+    means, sizes = np.empty_like(values), np.empty(len(values), np.int64)
+    blocks = kernels.pool(np.ascontiguousarray(values), means, sizes)
+    return np.repeat(means[:blocks], sizes[:blocks]), np.cumsum(sizes[:blocks])
+
+
+def _choose(offers: Sequence[_Offer], nbytes: int, let_in: Sequence[Hashable]) -> _Choice:
+    """The best rows of the orders that are let in; one that gets none pays no table."""
     while True:
-        rows = _take(offers, nbytes - sum(offers[t].table_bytes for t in types), types)
-        if all(rows[t] for t in types):
-            return _Choice(rows, sum(float(offers[t].saved[rows[t]]) for t in types))
-        types = [t for t in types if rows[t]]
+        live = [place for place, offer in enumerate(offers) if offer.order in let_in]
+        tables = {offers[place].order: offers[place].table_bytes for place in live}
+        best = _fill(offers, nbytes - sum(tables.values()), live)
+        used = [order for order in let_in if any(best.rows[place] for place in live if offers[place].order == order)]
+        if len(used) == len(let_in):
+            return best
+        let_in = used
 
 
-def _take(offers: Sequence[_Offer], left: int, types: Iterable[int]) -> list[int]:
-    """How many rows of each type to take: in the order of reads saved per byte, as long as one fits in ``left``."""
-    rows = [0] * len(offers)
-    live = list(types)
-    while live := [t for t in live if rows[t] < len(offers[t].order) and offers[t].row_bytes <= left]:
+def _fill(offers: Sequence[_Offer], left: int, live: Sequence[int]) -> _Choice:
+    """The better of taking a part of the block of an envelope that does not fit, and of leaving it out at first."""
+    choices = []
+    for whole in (False, True) if any(offers[t].ends is not None for t in live) else (False,):
+        rows = [0] * len(offers)
+        rest = _take(offers, rows, left, live, whole=whole)
+        if whole:
+            _take(offers, rows, rest, live, whole=False)
+        choices.append(_Choice(rows, sum(float(offers[t].saved[rows[t]]) for t in live)))
+    return max(choices, key=_Choice.worth)
+
+
+def _take(offers: Sequence[_Offer], rows: list[int], left: int, live: Sequence[int], *, whole: bool) -> int:
+    """Add to ``rows`` in the order of bytes saved per byte, as long as one fits in ``left``; returns what is left then.
+
+    With ``whole``, a block of an envelope that does not fit is left out.
+    """
+    while live := [t for t in live if rows[t] < len(offers[t].slopes) and offers[t].row_bytes <= left]:
         density = _threshold([(offers[t], rows[t]) for t in live], left)
         for t in live:
             taken = max(rows[t], offers[t].above(density))
@@ -147,16 +207,17 @@ def _take(offers: Sequence[_Offer], left: int, types: Iterable[int]) -> list[int
         for t in live:  # of the rows that save just as much, not all fit
             count = offers[t].at_least(density) - rows[t]
             part = rows_that_fit(left, [offers[t].row_bytes], count, table=False)
-            left -= part * offers[t].row_bytes
-            rows[t] += part
             if part < count:
                 ended.append(t)
+                part = offers[t].whole_blocks(rows[t] + part, rows[t]) - rows[t] if whole else part
+            left -= part * offers[t].row_bytes
+            rows[t] += part
         live = [t for t in live if t not in ended]
-    return rows
+    return left
 
 
 def _threshold(offers: Sequence[tuple[_Offer, int]], left: int) -> float:
-    """The least reads per byte such that all rows that save more fit in ``left``, given each type's rows so far.
+    """The least saving per byte such that all rows that save more fit in ``left``, given each demand's rows so far.
 
     A search by halves, in the bits of floating point numbers: those of positive ones are in the numbers' order.
     """

@@ -11,8 +11,10 @@ import torch
 from torch import Tensor
 
 from ..cache.budget import Budget
-from ..cache.policy import Ranked
+from ..cache.plan import CachePlans
 from ..cache.stats import CacheStats, FieldStats
+from ..features.candidate import Role, RowType
+from ..features.choice import Outputs, Rank
 from ..features.fields import FieldSet
 from .graphbolt import import_dgl
 
@@ -21,7 +23,6 @@ from dgl.frame import Column  # noqa: E402
 
 if TYPE_CHECKING:
     from ..buffers import BufferPool
-    from ..cache.plan import CachePlan
 
 __all__ = ["ColumnRows", "Columns", "awaited"]
 
@@ -64,13 +65,14 @@ class _Key:
 class Columns:
     """Reads rows of any vertex or edge column of a DGL graph onto a device.
 
-    One static cache serves the vertices of all types; columns of edges are not cached.
+    One static cache serves the vertices of all types, and the edges of the columns that are declared.
 
     Args:
         graph: A DGL graph, or anything with ``get_node_storage`` and ``get_edge_storage``.
         device: Where rows are delivered.
         budget: Bytes the cache may take, or None for no cache.
-        rank: Ranks the vertices of all types, most valuable first; called when the cache is filled.
+        rank: Ranks vertices and edges, most valuable first; called when the cache is filled.
+        outputs: How often an epoch reads each vertex or edge of a type as a seed.
         pool_of: Recycled memory for a column, by its key.
         share: See ``FieldSet``.
     """
@@ -81,19 +83,22 @@ class Columns:
         device: torch.device,
         *,
         budget: Budget | None,
-        rank: Callable[[], Ranked],
+        rank: Rank,
+        outputs: Outputs = lambda row_type: None,
         pool_of: Callable[[Hashable], BufferPool],
         share: Hashable = None,
     ) -> None:
         self._graph = graph
         self._device = device
+        self._roles: dict[tuple[str, Any, str], Role] = {}
         self._fields = FieldSet(
             {},
             device=device,
             budget=budget,
             rank=rank,
             pool_of=pool_of,
-            num_nodes=_vertex_counts(graph),
+            num_nodes=_row_counts(graph),
+            outputs=outputs,
             share=share,
         )
 
@@ -123,14 +128,29 @@ class Columns:
         rows = self._fields.read(key, ids, bounds)
         return rows.tensor, partial(self._fields.is_current, key, rows)
 
-    def declare(self, names: Iterable[tuple[str, str]]) -> None:
-        """Say which vertex columns will be read, as (vertex type, name), so that one cache is planned for all of them.
+    def declare(self, kind: str, names: Iterable[tuple[Any, str]], role: Role) -> None:
+        """Say which columns ("node" or "edge") will be read, so that one cache is planned for all of them.
 
-        A type that lacks a column is skipped.
+        Columns of edges are only cached if they are declared: else nobody knows how often they are read.
+
+        Args:
+            kind: "node" or "edge".
+            names: (type, name) of columns; a type that lacks one now is not planned for.
+            role: Which of a batch's rows are read.
         """
+        graph = self._graph
         for type_, name in names:
-            if name in self._graph._node_frames[self._graph.get_ntype_id(type_)]._columns:
-                self._add("node", name, type_)
+            self._roles[kind, type_, name] = role | self._roles.get((kind, type_, name), role)
+            if kind == "node":
+                frame = graph._node_frames[graph.get_ntype_id(type_)]
+            else:
+                frame = graph._edge_frames[graph.get_etype_id(type_)]
+            if name in frame._columns:
+                self._add(kind, name, type_)
+
+    def refill(self, rank: Rank) -> None:
+        """Choose what is cached anew; see ``FieldSet.refill``."""
+        self._fields.refill(rank)
 
     def prepare(self) -> None:
         """Fill the cache if its budget is fixed."""
@@ -157,26 +177,29 @@ class Columns:
         return CacheStats(fields)
 
     @property
-    def plans(self) -> list[CachePlan]:
-        """What is cached of each vertex type."""
-        return [
+    def plans(self) -> CachePlans:
+        """What is cached of each vertex type, and of each edge type of which anything is."""
+        return CachePlans(
             replace(plan, fields=tuple(replace(part, key=getattr(part.key, "label", part.key)) for part in plan))
             for plan in self._fields.plans
-        ]
+        )
 
     def _add(self, kind: str, name: str, type_: Any) -> _Key:
         """The key of a column, which the field set knows afterwards."""
         key = _Key(kind, type_, name, _label(kind, name, type_, self._graph))
         source = partial(_column_data, self._graph, kind, name, type_)
-        self._fields.add_source(key, source, node_type=type_ if kind == "node" else None)
+        role = self._roles.get((kind, type_, name))
+        row_type = type_ if kind == "node" or role is not None else None
+        self._fields.add_source(key, source, row_type=row_type, role=role or Role.INPUT)
         return key
 
 
-def _vertex_counts(graph: Any) -> dict[str, int]:
-    """Vertices of each type of a graph whose vertices can be ranked; a block has the same type at both ends."""
+def _row_counts(graph: Any) -> dict[RowType, int]:
+    """Vertices and edges by type of a graph where they can be ranked; a block has the same type at both ends."""
     if not isinstance(graph, dgl.DGLGraph) or graph.is_block:
         return {}
-    return {ntype: int(graph.num_nodes(ntype)) for ntype in graph.ntypes}
+    counts: dict[RowType, int] = {ntype: int(graph.num_nodes(ntype)) for ntype in graph.ntypes}
+    return counts | {etype: int(graph.num_edges(etype)) for etype in graph.canonical_etypes}
 
 
 def _storage(graph: Any, kind: str, name: str, type_: Any) -> Any:

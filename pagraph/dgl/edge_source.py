@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..csc import as_ids, check_range
+from ..features.candidate import Role
 from ..sampling.edge_batches import edge_ends, negative_pairs
 from ..sampling.pairs import compact_pairs
 from .convert import core_graph
@@ -74,6 +75,7 @@ class EdgeSource:
         self._lock = lock_of(edge_sampler)
         self._fixed = FixedExclusion()
         self._label_names = edge_columns(graph, "prefetch_labels", edge_sampler.prefetch_labels)
+        inner.declare("edge", self._label_names, Role.OUTPUT)
 
     # -- in the order of the batches ----------------------------------------------------------------------
 

@@ -22,8 +22,9 @@ from .edge_source import EdgeSource
 from .foreign_source import ForeignSource
 from .graphbolt import import_dgl
 from .node_source import NodeSource
-from .ranking import edge_dir, rank
+from .ranking import edge_dir, rank_types
 from .recognise import is_edge_sampler, native_sampler, runs_users_code
+from .seed_reads import seed_reads
 
 dgl = import_dgl()
 
@@ -68,7 +69,8 @@ class Engine:
             self._graph,
             self._device,
             budget=budget,
-            rank=partial(rank, policy, self._graph, self._sampler, order),
+            rank=partial(rank_types, policy, self._graph, self._sampler, order),
+            outputs=partial(seed_reads, self._graph, self._sampler, order),
             pool_of=self._pools,
             share=share_key(policy, edge_dir(self._sampler)),
         )

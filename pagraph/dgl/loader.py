@@ -37,7 +37,7 @@ from dgl.dataloading.dataloader import CollateWrapper  # noqa: E402
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from ..cache.plan import CachePlan
+    from ..cache.plan import CachePlans
 
 __all__ = ["DataLoader"]
 
@@ -165,8 +165,8 @@ class DataLoader(_DGLDataLoader):
         return self._engine.stats
 
     @property
-    def cache_plan(self) -> list[CachePlan]:
-        """What the static cache holds: rows and bytes by field."""
+    def cache_plan(self) -> CachePlans:
+        """What the static cache holds of each type: rows, bytes and what they should save; prints as a table."""
         return self._engine.columns.plans
 
     def invalidate_cache(self) -> None:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ..buffers import BufferPools
+from ..features.candidate import Role
 from .blocks import BlockBuilder
 from .columns import ColumnRows, Columns
 from .convert import core_graph
@@ -86,7 +87,9 @@ class NodeSource:
         self._dst_names = node_columns(graph, "prefetch_labels", dgl_sampler.prefetch_labels)
         self._edge_names = edge_columns(graph, "prefetch_edge_feats", dgl_sampler.prefetch_edge_feats)
         materialise(graph)
-        columns.declare([*self._src_names, *self._dst_names])
+        columns.declare("node", self._src_names, Role.INPUT)
+        columns.declare("node", self._dst_names, Role.OUTPUT)
+        columns.declare("edge", self._edge_names, Role.INPUT)
 
     def prepare(self, ticket: Ticket, recorder: EpochRecorder) -> SampledNodes:
         """Sample, then read the prefetched columns."""
@@ -133,6 +136,10 @@ class NodeSource:
         frame = self._graph._edge_frames[self._graph.get_etype_id(etype)]
         values: Tensor | None = frame[name] if name in frame._columns else None
         return values
+
+    def declare(self, kind: str, names: list[tuple[Any, str]], role: Role) -> None:
+        """Say which other columns will be read; see ``Columns.declare``."""
+        self._columns.declare(kind, names, role)
 
     def read(
         self,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..cache.edge_ranking import edge_draws, rank_edges
 from ..cache.policy import Policy, Ranking, apply_policy
 from ..cache.vip import expected_accesses
+from ..features.candidate import RowType
 from ..graph import Graph
 from ..sampling import BlockSampler
 from ..sampling.edge_batches import EdgeBatches
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from ..graph import EdgeType
     from ..sampling.seeds import DatasetOrder
 
-__all__ = ["Sampled", "edge_dir", "rank", "rank_edge_types"]
+__all__ = ["Sampled", "edge_dir", "rank", "rank_edge_types", "rank_types"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +89,16 @@ def rank_edge_types(
         draws = edge_draws(expected, given.graph, given.sampler, core_type)
         rankings[etype] = rank_edges(given.graph, core_type, draws)
     return rankings
+
+
+def rank_types(
+    policy: Policy, graph: Any, sampler: Any, order: SeedOrder | DatasetOrder, types: Collection[RowType]
+) -> dict[RowType, Ranking]:
+    """The vertices of some types by a policy, and the edges of others; edges that cannot be ranked are left out."""
+    vertices = [t for t in types if isinstance(t, str)]
+    edges = [t for t in types if isinstance(t, tuple)]
+    ranked = rank(policy, graph, sampler, order) if vertices else {}
+    return {t: ranked[t] for t in vertices} | (rank_edge_types(graph, sampler, order, edges) if edges else {})
 
 
 def edge_dir(sampler: Any) -> str:

@@ -167,6 +167,11 @@ class Field:
             if seen.generation == self._generation:
                 self._cache, self._version, self._reads = cache, seen.version, 0
 
+    def release(self) -> None:
+        """Give the cache up because other rows will be cached: the values are still those of now."""
+        with self._lock:
+            self._cache, self._reads = None, 0
+
     def invalidate(self) -> FieldVersion | None:
         """Forget the cache, and call every earlier snapshot old; returns the version that was cached."""
         with self._lock:

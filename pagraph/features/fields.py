@@ -15,11 +15,12 @@ from torch import Tensor
 
 from ..buffers import BufferPool
 from ..cache.budget import Budget
-from ..cache.plan import CachePlan
-from ..cache.policy import Ranked
+from ..cache.plan import CachePlan, CachePlans
 from ..cache.stats import CacheStats, ReadCounters
 from ..graph import NODE_TYPE
 from .cached import CachedFeature, part_ends
+from .candidate import Role, RowType
+from .choice import Outputs, Rank
 from .feature import Feature
 from .field import Field, delivering, host_feature
 from .static import StaticCache
@@ -47,18 +48,20 @@ class FieldSet:
     """Reads rows of named fields, from a static cache where it holds them; always the present values.
 
     On the CPU, fields of memory-mapped files are cached in memory; for another device, fields in host
-    memory or in files are cached on it. Of one vertex type the same vertices are cached for all its fields; one budget
-    serves all types. When a field is replaced or written, it is read from its source until it has settled, then cached
-    again.
+    memory or in files are cached on it. One budget serves all fields of all vertex and edge types, and goes where it
+    saves most bytes; within a type rows are cached in one order. When a field is replaced or written, it is read from
+    its source until it has settled, then cached again.
 
     Args:
         sources: Field key to a function that gives the field's present tensor. Asked anew at every read;
             keys may come and go.
         device: Where rows are delivered, and cached.
         budget: What the cache may take. None: no cache.
-        rank: Gives the vertices (of every type), most valuable first; called when the cache is filled.
+        rank: Gives the rows of some types, most valuable first, as checked rankings; called when the cache is filled.
         pool_of: Gives the memory for a field's rows that are delivered on the CPU.
-        num_nodes: Number of vertices; for several vertex types, a mapping from type.
+        num_nodes: Number of vertices; for several types, a mapping from vertex and edge types to numbers of rows.
+        outputs: How often an epoch reads each row of a type as a seed, shape ``(num_rows,)``; None where that is not
+            known. Default: of no type.
         share: Sets with equal ``share``, budget and device that read the same tensors use one cache: the train and
             the validation loader of a graph, say. None: no sharing, as when the ranking depends on the seeds.
     """
@@ -69,9 +72,10 @@ class FieldSet:
         *,
         device: torch.device,
         budget: Budget | None,
-        rank: Callable[[], Ranked],
+        rank: Rank,
         pool_of: Callable[[Any], BufferPool],
-        num_nodes: int | Mapping[str, int],
+        num_nodes: int | Mapping[RowType, int],
+        outputs: Outputs = lambda row_type: None,
         share: Hashable = None,
     ) -> None:
         if device.type == "cuda" and device.index is None:
@@ -79,33 +83,43 @@ class FieldSet:
             device = torch.device("cuda", torch.cuda.current_device())
         self._device = device
         self._pool_of = pool_of
-        self._num_nodes = {NODE_TYPE: num_nodes} if isinstance(num_nodes, int) else dict(num_nodes)
+        self._num_rows: dict[RowType, int] = {NODE_TYPE: num_nodes} if isinstance(num_nodes, int) else dict(num_nodes)
         self._sources: dict[Hashable, Callable[[], Tensor]] = {}
         self._fields: dict[Hashable, Field] = {}
         self._lock = threading.Lock()
         self._counters = ReadCounters()
         self._static: StaticCache | None = None
         if budget is not None:
-            self._static = StaticCache(device=device, budget=budget, rank=rank, num_nodes=self._num_nodes, share=share)
+            self._static = StaticCache(
+                device=device, budget=budget, rank=rank, num_rows=self._num_rows, outputs=outputs, share=share
+            )
         for key, source in sources.items():
             self.add_source(key, source)
 
-    def add_source(self, key: Hashable, source: Callable[[], Tensor], *, node_type: str | None = NODE_TYPE) -> None:
+    def add_source(
+        self,
+        key: Hashable,
+        source: Callable[[], Tensor],
+        *,
+        row_type: RowType | None = NODE_TYPE,
+        role: Role = Role.INPUT,
+    ) -> None:
         """Add or replace a field; one that comes after the cache was filled gets the bytes that are left.
 
         Args:
             key: The field.
             source: Gives its present tensor, or raises KeyError.
-            node_type: Whose rows it has. Fields of edges (None), and of types that ``num_nodes`` does not name, are
-                never cached.
+            row_type: Whose rows it has: a vertex or an edge type. Fields of None, and of types that ``num_nodes`` does
+                not name, are never cached.
+            role: Which rows of a batch are read; another one is added to those that are known.
         """
         self._sources[key] = source
         with self._lock:
-            if key in self._fields:
-                return
-            field = self._fields[key] = Field(key, partial(_read_source, self._sources, key))
-        if self._static is not None and node_type is not None and node_type in self._num_nodes:
-            self._static.add(key, field, node_type)
+            field = self._fields.get(key)
+            if field is None:
+                field = self._fields[key] = Field(key, partial(_read_source, self._sources, key))
+        if self._static is not None and row_type is not None and row_type in self._num_rows:
+            self._static.add(key, field, row_type, role)
 
     def read(self, key: Hashable, ids: Tensor, bounds: Sequence[int] | None = None) -> FieldRows:
         """The rows of ``ids``; safe from any thread.
@@ -153,6 +167,14 @@ class FieldSet:
         if self._static is not None:
             self._static.after_first_step()
 
+    def refill(self, rank: Rank) -> None:
+        """Choose what is cached anew by another ranking, under the same number of bytes; reads may go on.
+
+        Before the cache is filled for the first time, that ranking is taken then. See ``StaticCache.refill``.
+        """
+        if self._static is not None:
+            self._static.refill(rank)
+
     def invalidate(self, key: Hashable | None = None) -> None:
         """Forget what is cached of one field, or of all: for writes that torch cannot see.
 
@@ -174,17 +196,17 @@ class FieldSet:
         return self._counters.snapshot()
 
     @property
-    def plans(self) -> list[CachePlan]:
-        """What the cache holds of each vertex type; no field before that is decided, and without a budget."""
+    def plans(self) -> CachePlans:
+        """What the cache holds of each type; no field before that is decided, and without a budget."""
         if self._static is not None:
             return self._static.plans
-        return [CachePlan(self._device, n, 0, 0, ()) for n in self._num_nodes.values()]
+        vertices = {t: n for t, n in self._num_rows.items() if isinstance(t, str)}
+        return CachePlans(CachePlan(self._device, n, 0, 0, ()) for n in vertices.values())
 
     @property
     def plan(self) -> CachePlan:
         """What the cache holds, of a set with one vertex type."""
-        (plan,) = self.plans
-        return plan
+        return self.plans[0]
 
     def _read(
         self, key: Hashable, feature: Feature, ids: Tensor, bounds: Sequence[int] | None

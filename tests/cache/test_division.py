@@ -1,5 +1,6 @@
 """Dividing a budget over vertex types, against a plain greedy one row at a time."""
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -18,24 +19,24 @@ def demand(num_nodes, row_bytes, scores=None, count=None):
     return Demand(num_nodes, row_bytes, SLOT_BYTES * num_nodes, Ranking(torch.arange(count), scores))
 
 
-def scores_of(demands):
-    """What each row saves, as Python numbers."""
+def reads_of(demands):
+    """How often each row is read, as Python numbers."""
     if all(d.ranking.scores is not None for d in demands):
-        return [d.ranking.scores.tolist() for d in demands]
-    return [[d.row_bytes * (1 - i / d.num_nodes) for i in range(len(d.ranking.ids))] for d in demands]
+        return [(d.ranking.scores if d.reads is None else d.reads).tolist() for d in demands]
+    return [[1 - i / d.num_nodes for i in range(len(d.ranking.ids))] for d in demands]
 
 
 def plain_take(nbytes, demands, opened):
-    """Rows of the opened types, best score per byte first, one at a time, each if it fits."""
-    scores = scores_of(demands)
-    rows = [(-scores[t][i] / demands[t].row_bytes, t, i) for t in opened for i in range(len(scores[t]))]
+    """Rows of the opened types, those read most first, one at a time, each if it fits."""
+    reads = reads_of(demands)
+    rows = [(-reads[t][i], t, i) for t in opened for i in range(len(reads[t]))]
     left = nbytes - sum(demands[t].table_bytes for t in opened)
     counts, saved = [0] * len(demands), 0.0
     for _, t, i in sorted(rows):
         if demands[t].row_bytes <= left:
             left -= demands[t].row_bytes
             counts[t] += 1
-            saved += scores[t][i]
+            saved += reads[t][i] * demands[t].row_bytes
     return (saved, sum(counts)), counts
 
 
@@ -63,6 +64,14 @@ def plain_divide(nbytes, demands):
         if better[0] <= best[0]:
             return best[1]
         best = better
+
+
+def saved_by(demands, counts):
+    reads = reads_of(demands)
+    return sum(
+        sum(r[:n]) * (d.row_bytes if d.read_bytes is None else d.read_bytes)
+        for d, r, n in zip(demands, reads, counts, strict=True)
+    )
 
 
 def spent(demands, counts):
@@ -105,9 +114,7 @@ def test_fits_and_leaves_no_room(demands, scored, nbytes):
 @settings(max_examples=150)
 @given(demand_lists(with_tables=True), st.integers(0, 6000))
 def test_saves_at_least_what_any_type_alone_does(demands, nbytes):
-    counts = divide(nbytes, demands)
-    scores = scores_of(demands)
-    saved = sum(sum(s[:n]) for s, n in zip(scores, counts, strict=True))
+    saved = saved_by(demands, divide(nbytes, demands))
     for t in range(len(demands)):
         assert saved >= plain_choose(nbytes, demands, [t])[0][0]
 
@@ -120,22 +127,28 @@ def test_with_bytes_for_everything_everything_is_taken(demands):
     assert divide(2**70, demands) == everything
 
 
-def test_the_row_that_is_read_more_per_byte_goes_first():
-    # tables: 8 + 8 bytes; per byte the wide rows save 2 and 0.4, the narrow ones 1 and 1
-    demands = [demand(2, 10, [20, 4]), demand(2, 5, [5, 5])]
+def test_the_row_that_is_read_more_goes_first_whatever_its_width():
+    # tables: 8 + 8 bytes
+    demands = [demand(2, 10, [9, 2]), demand(2, 5, [4, 4])]
     for nbytes, counts in [(17, [0, 1]), (18, [1, 0]), (25, [1, 0]), (31, [1, 1]), (36, [1, 2]), (46, [2, 2])]:
         assert divide(nbytes, demands) == counts, nbytes
 
 
+def test_rows_cached_at_half_their_width_save_twice_as_much_per_byte():
+    demands = [replace(d, table_bytes=0) for d in (demand(4, 8, [3, 3, 3, 3]), demand(4, 8, [2, 2, 2, 2]))]
+    assert divide(32, demands) == [4, 0]
+    assert divide(32, [demands[0], replace(demands[1], read_bytes=16)]) == [0, 4]
+
+
 def test_a_table_that_costs_more_than_it_saves_is_not_paid():
     large = demand(1000, 10, [5] + [1] * 999)
-    small = demand(10, 50, [7] * 10)
+    small = demand(10, 50, [2] * 10)
     assert divide(4000 + 40 + 300, [large, small]) == [0, 10]
     assert divide(4000 + 40 + 500 + 100, [large, small]) == [10, 10]
 
 
 def test_types_are_let_in_and_out_one_at_a_time():
-    demands = [demand(1, 90, [50]), demand(4, 30, [20, 20, 20, 20]), demand(1, 40, [1])]
+    demands = [demand(1, 90, [5]), demand(4, 30, [6, 6, 6, 6]), demand(1, 40, [1])]
     assert divide(136, demands) == [0, 4, 0]  # all three together would leave out one of the second
     assert divide(24 + 210, demands) == [1, 4, 0]
     assert divide(24 + 250, demands) == [1, 4, 1]
@@ -149,7 +162,7 @@ def test_never_worse_than_one_pass_over_all_types_with_their_tables():
             for n in rng.integers(1, 20, 3).tolist()
         ]
         nbytes = int(rng.integers(0, 2000))
-        saved = sum(sum(s[:n]) for s, n in zip(scores_of(demands), divide(nbytes, demands), strict=True))
+        saved = saved_by(demands, divide(nbytes, demands))
         assert saved >= plain_take(nbytes, demands, range(3))[0][0]
 
 
@@ -188,3 +201,115 @@ def test_many_distinct_scores_and_large_numbers():
         assert divide(nbytes, demands) == plain_divide(nbytes, demands)
     wide = [demand(3, 2**40, [9, 2, 1]), demand(3, 2**41, [9, 9, 9])]
     assert divide(24 + 2**40 * 6, wide) == plain_divide(24 + 2**40 * 6, wide)
+
+
+# -- orders whose best rows do not come first, and fields that share a table -------------------------------
+
+
+def along(order, num_nodes, row_bytes, reads, table_bytes=0):
+    """A demand of an order whose ids are those of all demands of it."""
+    ranking = Ranking(torch.arange(len(reads)), torch.zeros(len(reads), dtype=torch.float64))
+    reads = torch.tensor(reads, dtype=torch.float64)
+    return Demand(num_nodes, row_bytes, table_bytes, ranking, order=order, reads=reads)
+
+
+@st.composite
+def shared_orders(draw):
+    """Up to three fields of up to two orders, of few rows, read in any pattern."""
+    demands = []
+    for order in "ab"[: draw(st.integers(1, 2))]:
+        count = draw(st.integers(0, 5))
+        table = draw(st.sampled_from([0, 7, 30]))
+        for _ in range(draw(st.integers(1, 2))):
+            reads = draw(st.lists(st.integers(0, 9), min_size=count, max_size=count))
+            demands.append(along(order, count, draw(st.integers(1, 12)), reads, table))
+    return demands
+
+
+def taken(demands, counts):
+    """Bytes of rows and tables; an order's table is paid once."""
+    tables = {d.order: d.table_bytes for d, n in zip(demands, counts, strict=True) if n}
+    return sum(n * d.row_bytes for d, n in zip(demands, counts, strict=True)) + sum(tables.values())
+
+
+def blocks(reads):
+    """The pieces of the least concave curve above the running sums: for each its end and its slope."""
+    sums, at, pieces = [0, *itertools.accumulate(reads)], 0, []
+    while at < len(reads):
+        slope, end = max(((sums[j] - sums[at]) / (j - at), j) for j in range(at + 1, len(sums)))
+        pieces.append((at, end, slope))
+        at = end
+    return pieces
+
+
+def bound(demands, nbytes):
+    """What no choice can exceed: pieces of all envelopes by slope, the last one cut where the bytes end; no tables."""
+    pieces = sorted(((s, (e - b) * d.row_bytes) for d in demands for b, e, s in blocks(d.reads.tolist())), reverse=True)
+    saved, left = 0.0, max(0, nbytes)
+    for slope, width in pieces:
+        saved += slope * min(width, left)
+        left -= min(width, left)
+    return saved
+
+
+@settings(max_examples=300)
+@given(shared_orders(), st.integers(0, 150))
+def test_as_much_as_any_choice_saves_but_for_one_block(demands, nbytes):
+    counts = divide(nbytes, demands)
+    assert taken(demands, counts) <= nbytes
+    demands = [replace(d, table_bytes=0) for d in demands]
+    saved = saved_by(demands, divide(nbytes, demands))
+    every = itertools.product(*(range(len(d.ranking.ids) + 1) for d in demands))
+    best = max(saved_by(demands, choice) for choice in every if taken(demands, choice) <= nbytes)
+    assert saved <= best <= bound(demands, nbytes) + 1e-9
+    if len(demands) > 1:
+        largest = max((s * (e - b) * d.row_bytes for d in demands for b, e, s in blocks(d.reads.tolist())), default=0)
+        assert saved >= bound(demands, nbytes) - largest - 1e-9
+
+
+@settings(max_examples=200)
+@given(shared_orders(), st.integers(0, 150))
+def test_tables_of_orders_are_paid_once_and_no_order_alone_is_better(demands, nbytes):
+    counts = divide(nbytes, demands)
+    assert taken(demands, counts) <= nbytes
+    for order in {d.order for d in demands}:
+        alone = [d for d in demands if d.order == order]
+        table = alone[0].table_bytes
+        free = [replace(d, table_bytes=0) for d in alone]
+        assert len(alone) == 1 or saved_by(demands, counts) >= saved_by(free, divide(nbytes - table, free)) - 1e-9
+
+
+def test_labels_along_the_order_of_the_features_stop_after_the_last_seed():
+    features = along("v", 6, 10, [9, 8, 7, 3, 2, 1])
+    labels = along("v", 6, 2, [0, 1, 1, 0, 0, 0])
+    assert divide(40 + 6, [features, labels]) == [4, 3]  # 3 label rows save 4 bytes, and half a feature row nothing
+    assert divide(60 + 6, [features, labels]) == [6, 3]
+
+
+def test_a_block_that_does_not_fit_is_left_out_if_others_save_more():
+    late = along("a", 10, 10, [0] * 5 + [10] * 5)  # 5 a byte, but only if all ten fit
+    even = along("b", 10, 10, [4] * 10)
+    assert divide(50, [late, even]) == [0, 5]
+    assert divide(100, [late, even]) == [10, 0]
+    assert divide(130, [late, even]) == [10, 3]
+
+
+def test_many_rows_in_any_order_are_as_good_as_the_bound():
+    rng = np.random.default_rng(3)
+    features = np.sort(rng.zipf(1.6, 20_000).clip(0, 500))[::-1].tolist()
+    seeds = (rng.random(20_000) < 0.1).astype(float).tolist()
+    demands = [along("v", 20_000, 400, features), along("v", 20_000, 8, seeds)]
+    for nbytes in (10_000, 400_000, 3_000_000, 8_100_000):
+        counts = divide(nbytes, demands)
+        assert taken(demands, counts) <= nbytes
+        assert saved_by(demands, counts) >= 0.999 * bound_of_sorted(demands, nbytes)
+
+
+def bound_of_sorted(demands, nbytes):
+    """An upper bound that needs no envelope: all rows by reads, as if any could be taken."""
+    rows = sorted(((r, d.row_bytes) for d in demands for r in d.reads.tolist()), reverse=True)
+    saved, left = 0.0, nbytes
+    for reads, width in rows:
+        saved += reads * min(width, left)
+        left -= min(width, left)
+    return saved

@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from pagraph.buffers import BufferPool
-from pagraph.cache import Budget
+from pagraph.cache import Budget, Ranking
 from pagraph.features import FieldSet, on_disk
+from pagraph.graph import NODE_TYPE
 from pagraph.mapped import map_npy
 
 CPU = torch.device("cpu")
@@ -43,7 +44,7 @@ def field_set(sources, budget="50%", rank=None, num_nodes=N, pool=None):
         sources,
         device=CPU,
         budget=Budget.parse(budget),
-        rank=rank or (lambda: torch.arange(num_nodes).flip(0)),
+        rank=lambda types: {NODE_TYPE: Ranking(rank() if rank else torch.arange(num_nodes).flip(0))},
         pool_of=lambda key: pool,
         num_nodes=num_nodes,
     )
@@ -122,18 +123,8 @@ def test_ranking_and_filling_happen_once(feat):
     assert calls == [1]
 
 
-def test_a_bad_ranking_is_an_error(feat):
-    for ranking, text in (
-        (torch.zeros(N).long(), "at most once"),
-        (torch.arange(N + 1), r"ids in \[0, 300\)"),
-        (torch.arange(N).float(), "int32 or int64"),
-    ):
-        with pytest.raises((ValueError, TypeError), match=text):
-            field_set({"feat": feat}, "50%", rank=lambda ranking=ranking: ranking).prepare()
-
-
 def test_a_short_ranking_caches_no_more_than_it_names(feat):
-    fields = field_set({"feat": feat}, "50%", rank=lambda: torch.tensor([5, 3], dtype=torch.int32))
+    fields = field_set({"feat": feat}, "50%", rank=lambda: torch.tensor([5, 3]))
     fields.prepare()
     assert fields.plan.rows == 2
     fields.read("feat", torch.tensor([3, 5, 5, 9]))
@@ -324,7 +315,7 @@ def test_delivery_on_a_gpu(feat, budget):
         {key: (lambda value=value: value) for key, value in sources.items()},
         device=device,
         budget=Budget.parse(budget),
-        rank=lambda: torch.arange(N),
+        rank=lambda types: {NODE_TYPE: Ranking(torch.arange(N))},
         pool_of=lambda key: BufferPool(1),
         num_nodes=N,
     )

@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from pagraph.buffers import BufferPool
-from pagraph.cache import Budget
+from pagraph.cache import Budget, Ranking
 from pagraph.features import FieldSet, on_disk
+from pagraph.graph import NODE_TYPE
 from pagraph.mapped import map_npy
 
 N = 200
@@ -27,7 +28,7 @@ class Graph:
             {"h": lambda: self.ndata["h"]},
             device=torch.device("cpu"),
             budget=Budget.parse(share),
-            rank=lambda: torch.arange(N),
+            rank=lambda types: {NODE_TYPE: Ranking(torch.arange(N))},
             pool_of=lambda key: pool,
             num_nodes=N,
         )

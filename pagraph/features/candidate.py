@@ -1,0 +1,42 @@
+"""Candidate: a field that is worth caching, as it is now; whose rows it has and when these are read."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from ..graph import EdgeType
+from .device import DeviceFeature
+from .field import Field, Snapshot
+from .host import HostFeature
+
+__all__ = ["Candidate", "Role", "RowType"]
+
+RowType = str | EdgeType
+"""Whose rows a field has: a vertex type, or an edge type."""
+
+
+class Role(enum.Flag):
+    """Which rows of a batch are read: a field may be both.
+
+    INPUT: rows of the input nodes, or of the edges of all blocks. OUTPUT: rows of the seeds.
+    """
+
+    INPUT = enum.auto()
+    OUTPUT = enum.auto()
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A field that is worth caching, as it is now."""
+
+    field: Field
+    type: RowType
+    role: Role
+    seen: Snapshot
+    base: HostFeature | DeviceFeature
+
+    @property
+    def cached_bytes(self) -> int:
+        """Bytes that one row takes in the cache: the only place that says so."""
+        return self.base.row_bytes

@@ -1,0 +1,187 @@
+"""Holding: the cached rows of a loader's fields as they are now, by one choice of vertices and edges."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+
+import torch
+
+from ..cache.plan import CachePlan, CachePlans, FieldPlan
+from ..cache.store import FeatureCache
+from .candidate import Candidate, Role, RowType
+from .choice import Choice, Outputs
+from .field import Field, can_cache, host_feature
+from .filling import fill_cache, holds
+from .version import FieldVersion
+
+__all__ = ["Entry", "Holding"]
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """A field that is considered."""
+
+    field: Field
+    type: RowType
+    role: Role
+
+
+class Holding:
+    """The fields that may be cached, and what is cached of them. Who changes it holds a lock; anyone may look.
+
+    Args:
+        device: Where rows are cached.
+        num_rows: Vertex and edge types to their numbers of rows.
+        outputs: Gives how often an epoch reads each row of a type as a seed.
+
+    Attributes:
+        entries: The fields.
+        choice: Which rows of each type are cached.
+    """
+
+    def __init__(self, device: torch.device, num_rows: Mapping[RowType, int], outputs: Outputs) -> None:
+        self._device = device
+        self._num_rows = dict(num_rows)
+        self._outputs = outputs
+        self.entries: dict[Hashable, Entry] = {}
+        self.choice = Choice()
+        self._parts: dict[Hashable, FieldPlan] = {}
+        self._declined: dict[Hashable, tuple[RowType, FieldVersion]] = {}  # considered, and not worth a row
+
+    def candidates(self) -> dict[Hashable, Candidate]:
+        """The fields that are worth caching; one that cannot be read now raises when it is read."""
+        found = {}
+        for key, entry in list(self.entries.items()):
+            try:
+                seen = entry.field.snapshot()
+            except (KeyError, RuntimeError):
+                continue
+            base = host_feature(seen.tensor, self._device)
+            if can_cache(base, self._device, self._num_rows[entry.type]):
+                found[key] = Candidate(entry.field, entry.type, entry.role, seen, base)
+        return found
+
+    def cached(self, row_type: RowType, version: FieldVersion) -> FeatureCache | None:
+        """The cache of whichever field of a type has these values."""
+        caches = (entry.field.cached(version) for entry in list(self.entries.values()) if entry.type == row_type)
+        return next((cache for cache in caches if cache is not None), None)
+
+    def has_declined(self, candidate: Candidate) -> bool:
+        """Whether these values were considered and not worth a row."""
+        return (candidate.type, candidate.seen.version) in list(self._declined.values())
+
+    def used_without(self, key: Hashable) -> int:
+        """Bytes of all tables, and of the rows of all fields but one."""
+        return self.choice.table_bytes + sum(part.nbytes for other, part in self._parts.items() if other != key)
+
+    def plans(self, budget_bytes: int) -> CachePlans:
+        """What is cached of each vertex type, and of each edge type of which anything is."""
+        parts = {key: part for key, part in self._parts.items() if self.entries[key].field.is_cached}
+        by_type = {t: tuple(p for k, p in parts.items() if self.entries[k].type == t) for t in self._num_rows}
+        several = sum(isinstance(t, str) for t in self._num_rows) > 1
+        indices = self.choice.indices
+        return CachePlans(
+            CachePlan(
+                self._device,
+                count,
+                budget_bytes,
+                indices[t].table_bytes if t in indices else 0,
+                by_type[t],
+                t if several or isinstance(t, tuple) else None,
+            )
+            for t, count in self._num_rows.items()
+            if isinstance(t, str) or by_type[t]
+        )
+
+    def install(self, choice: Choice, found: Mapping[Hashable, Candidate]) -> None:
+        """Make a choice the present one: give up what it leaves out, keep the rows that stay, fill the others."""
+        kept, old = self._kept(choice, found), self._parts
+        self.choice = choice
+        self._declined = {k: (c.type, c.seen.version) for k, c in found.items() if k not in choice.rows}
+        self._parts = {key: part for key, part in old.items() if key in choice.rows}
+        for key, cache in kept.items():
+            self._use(key, found[key], FeatureCache(cache.rows, choice.indices[found[key].type].slots))
+        # On a device there may be no room beside the old rows.
+        for key in old.keys() - (choice.rows.keys() if self._device.type == "cpu" else kept.keys()):
+            self.entries[key].field.release()
+        growth = {
+            key: count * found[key].cached_bytes - (old[key].nbytes if key in old else 0)
+            for key, count in choice.rows.items()
+            if key not in kept
+        }
+        for key in sorted(growth, key=growth.__getitem__):
+            if self.fill(key, found[key], choice.rows[key]) is None:
+                self.entries[key].field.release()  # written meanwhile: rows of the old choice must not stay
+
+    def _kept(self, choice: Choice, found: Mapping[Hashable, Candidate]) -> dict[Hashable, FeatureCache]:
+        """The caches that have the very rows of a new choice already."""
+        kept = {}
+        for key, count in choice.rows.items():
+            candidate = found[key]
+            cache, before = candidate.field.cached(candidate.seen.version), self.choice.indices.get(candidate.type)
+            if cache is None or before is None or len(cache) != count:
+                continue
+            if torch.equal(before.ids[:count], choice.indices[candidate.type].ids[:count]):
+                kept[key] = cache
+        return kept
+
+    def decline(self, key: Hashable, candidate: Candidate) -> None:
+        """Note that these values are not worth a row."""
+        self._declined = {**self._declined, key: (candidate.type, candidate.seen.version)}
+
+    def fill(self, key: Hashable, candidate: Candidate, count: int) -> FeatureCache | None:
+        """Cache the first ``count`` rows of the order; None if the values change meanwhile."""
+        index = self.choice.indices[candidate.type]
+        cache = candidate.field.fill(
+            candidate.seen,
+            lambda: fill_cache(
+                candidate.base,
+                index.ids[:count],
+                device=self._device,
+                num_nodes=self._num_rows[candidate.type],
+                slots=index.slots,
+            ),
+        )
+        if cache is not None:
+            self._describe(key, candidate, cache)
+        return cache
+
+    def caches_of(self, found: Mapping[Hashable, Candidate]) -> dict[Hashable, FeatureCache] | None:
+        """The rows of another's fields, by the other's keys; None if this was not made for all of them."""
+        caches = {}
+        for key, candidate in found.items():
+            cache = self.cached(candidate.type, candidate.seen.version)
+            if cache is None:
+                if not self.has_declined(candidate):
+                    return None
+                continue  # of a field that is not worth caching the rows are missing rightly
+            # A new loader promises the values of now, those written behind torch's back too: compare them.
+            if not holds(cache, candidate.base, self.choice.indices[candidate.type].ids):
+                return None
+            caches[key] = cache
+        return caches
+
+    def adopt(
+        self, other: Holding, found: Mapping[Hashable, Candidate], caches: Mapping[Hashable, FeatureCache]
+    ) -> None:
+        """Take what another holds of these fields as this one's."""
+        types = {found[key].type for key in caches}
+        indices = {t: index for t, index in other.choice.indices.items() if t in types}
+        self.choice = Choice(indices, {key: len(cache) for key, cache in caches.items()})
+        self._declined = dict(other._declined)
+        for key, cache in caches.items():
+            self._use(key, found[key], cache)
+
+    def _use(self, key: Hashable, candidate: Candidate, cache: FeatureCache) -> None:
+        """Take rows that are there already."""
+        candidate.field.adopt(candidate.seen, cache)
+        self._describe(key, candidate, cache)
+
+    def _describe(self, key: Hashable, candidate: Candidate, cache: FeatureCache) -> None:
+        """Note what is cached of a field, and what that is expected to save."""
+        seeds = self._outputs(candidate.type) if Role.OUTPUT in candidate.role else None
+        expected = self.choice.indices[candidate.type].expected(candidate.role, len(cache), seeds)
+        base = candidate.base
+        part = FieldPlan(key, len(cache), cache.row_nbytes, base.tier, base.row_bytes, *expected)
+        self._parts = {**self._parts, key: part}
