@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 
+import torch
 from torch import Tensor
 
 from ..cache.budget import SLOT_BYTES, rows_that_fit
@@ -41,7 +42,7 @@ class Index:
     @classmethod
     def of(cls, ranking: Ranking, count: int, num_rows: int) -> Index:
         """The first ``count`` vertices of a ranking."""
-        ids = ranking.ids[:count].clone()  # a view would keep the whole ranking in memory
+        ids = ranking.ids[:count].to(torch.int64, copy=True)  # a view would keep the whole ranking in memory
         slots = slots_for(ids, num_rows if len(ids) else 0)
         if ranking.scores is None or not ranking.per_epoch:
             return cls(ids, slots, None, 0.0)
@@ -182,7 +183,7 @@ def _demand(
     ranking, num = rankings[first.type], num_rows[first.type]
     reads, outputs = None, seeds.get(first.type)
     if ranking.per_epoch and ranking.scores is not None and Role.OUTPUT in first.role and outputs is not None:
-        reads = outputs[ranking.ids].double()
+        reads = outputs[ranking.ids.long()].double()
         if Role.INPUT in first.role:
             reads = reads + ranking.scores
     return Demand(
