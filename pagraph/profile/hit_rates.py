@@ -93,12 +93,12 @@ def hit_rate_curve(
         progress=_counter(progress, batches * (epochs + sum(ideals.values()))),
     )
     clock, ranks = _Clock(), Rankings(graph, seeds, sampler, batch_size, seed)
+    tally = Tally(sizes, spendings)
     with clock("ranking"):
-        rankings = ranks.of_all(named, required=policies is not None)
+        cuts = {name: tally.cut(rankings) for name, rankings in ranks.each(named, required=policies is not None)}
         for name, number in ideals.items():
-            rankings[name] = _by_reads(count(epochs=range(epochs, epochs + number)), number)
-        tally = Tally(sizes, spendings, ranks.expectation(rankings))
-        cuts = {name: tally.cut(rankings.pop(name)) for name in list(rankings)}
+            cuts[name] = tally.cut(_by_reads(count(epochs=range(epochs, epochs + number)), number))
+        tally.expected = ranks.expectation()
     for epoch in range(epochs):
         with clock("counting"):
             counts = count(epochs=[epoch])

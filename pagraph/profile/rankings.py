@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -101,52 +101,50 @@ class Rankings:
     batch_size: int
     seed: int
     seconds: dict[str, float] = field(default_factory=dict)
+    _expected: dict[str, dict[str, npt.NDArray[np.float64]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if getattr(self.sampler, "edge_dir", "in") != "in":
             self.graph, self.sampler = turned(self.graph, self.sampler.edge_dir), self.sampler.with_in_edges()
 
-    def of_all(self, named: Mapping[str, Policy | None], *, required: bool) -> dict[str, dict[str, Ranking]]:
-        """What all policies say, but those that are None, and unless ``required`` those that refuse the sampler.
-
-        Raises:
-            TypeError, ValueError: As :meth:`of`.
-        """
-        rankings = {}
-        for name, policy in named.items():
-            try:
-                if policy is not None:
-                    rankings[name] = self.of(name, policy)
-            except ValueError:
-                if required:
-                    raise
-        return rankings
-
-    def of(self, name: str, policy: Policy) -> dict[str, Ranking]:
-        """What a policy says, by vertex type.
+    def each(
+        self, named: Mapping[str, Policy | None], *, required: bool = True
+    ) -> Iterator[tuple[str, dict[str, Ranking]]]:
+        """What each policy says, by vertex type, but those that are None; without ``required``, those that refuse too.
 
         Raises:
             TypeError, ValueError: As :func:`apply_policy`.
         """
-        begin = time.perf_counter()
-        result = apply_policy(policy, self.graph, self.seeds, self.sampler, self.seed, batch_size=self.batch_size)
-        self.seconds[name] = time.perf_counter() - begin
-        return result
+        for name, policy in named.items():
+            try:
+                if policy is not None:
+                    yield name, self._of(name, policy)
+            except ValueError:
+                if required:
+                    raise
 
-    def expectation(self, known: Mapping[str, dict[str, Ranking]]) -> dict[str, npt.NDArray[np.float64]] | None:
+    def expectation(self) -> dict[str, npt.NDArray[np.float64]] | None:
         """Reads an epoch expected of each vertex, before any measured epoch was seen, shape ``(num_nodes, 1)`` by type.
 
-        Args:
-            known: Rankings made already, by policy.
-
         Returns:
-            What the first policy of auto, vip and presample says; None where none says anything of this graph.
+            What the first policy of auto, vip and presample says that says anything; None where none does. It is asked
+            unless :meth:`each` did.
         """
         for name in (name for name in _PREDICTORS if name in POLICIES):
-            rankings = known.get(name) or self.of_all({name: POLICIES[name]}, required=False).get(name)
-            if rankings and all(ranking.per_epoch and ranking.scores is not None for ranking in rankings.values()):
-                return {ntype: self._scatter(ntype, ranking) for ntype, ranking in rankings.items()}
+            if name not in self._expected:
+                for _ in self.each({name: POLICIES[name]}, required=False):
+                    pass
+            if name in self._expected:
+                return self._expected[name]
         return None
+
+    def _of(self, name: str, policy: Policy) -> dict[str, Ranking]:
+        begin = time.perf_counter()
+        rankings = apply_policy(policy, self.graph, self.seeds, self.sampler, self.seed, batch_size=self.batch_size)
+        self.seconds[name] = time.perf_counter() - begin
+        if name in _PREDICTORS and all(r.per_epoch and r.scores is not None for r in rankings.values()):
+            self._expected[name] = {ntype: self._scatter(ntype, ranking) for ntype, ranking in rankings.items()}
+        return rankings
 
     def _scatter(self, ntype: str, ranking: Ranking) -> npt.NDArray[np.float64]:
         values = torch.zeros(self.graph.num_nodes_of(ntype), 1, dtype=torch.float64)

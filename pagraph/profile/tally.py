@@ -39,7 +39,7 @@ class Tally:
 
     sizes: FieldSizes
     budgets: Sequence[Spending]
-    expected: Mapping[str, Array] | None
+    expected: Mapping[str, Array] | None = None
     _reads: list[Array] = field(default_factory=list)  # of each epoch by type and hop
     _hits: dict[str, list[Array]] = field(default_factory=dict)  # by type, budget and hop
     _predicted: dict[str, list[Array]] = field(default_factory=dict)  # by budget
