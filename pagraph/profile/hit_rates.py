@@ -64,7 +64,8 @@ def hit_rate_curve(
         threads: Threads that sample. Default: one for each processor, at most 8.
         fields: Fields that are read for the input nodes: their widths turn rows into bytes. For several vertex types a
             mapping from type to names. Default: none; then all vertices count the same, and bytes are not known.
-        labels: Fields that are read for the seeds, in the same way.
+        labels: Fields that are read for the seeds, in the same way. All fields of a vertex are cached together here; a
+            loader that knows the reads of both may cache other vertices' labels than features, and moves no more bytes.
         progress: Called with the batches done and all batches, by the threads that sample.
 
     Raises:
