@@ -16,6 +16,7 @@ NAMES = [
     "memory",
     "gather",
     "disk_cache",
+    "timeline",
 ]
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+pytest.register_assert_rewrite("timelines")
+
 # Speed is measured in benchmarks/, never here: the first call of a kernel may compile it.
 hypothesis.settings.register_profile("pagraph", deadline=None)
 hypothesis.settings.load_profile("pagraph")

@@ -270,8 +270,11 @@ def _start(owner: Epochs[T], plan: EpochPlan, begin: int, recorder: EpochRecorde
 
     def work(item: tuple[int, Any]) -> Any:
         index, drawn = item
-        with recorder.trace.span("preparing", index):
+        begin = recorder.trace.begin(index)
+        try:
             return steps.prepare(drawn, recorder)
+        finally:
+            recorder.trace.end("preparing", begin)
 
     source = _tickets(owner.order, plan, begin, len(owner), steps, recorder)
     workers, ahead = options.threads, options.threads + options.prefetch
@@ -290,7 +293,8 @@ def _tickets(
 ) -> Iterator[tuple[int, Any]]:
     """The first stage: tickets in order with their number, with ``draw`` done where steps have one."""
     for index in range(begin, end):
-        with recorder.trace.span("ticket", index):
-            ticket = order.ticket(plan, index)
-            drawn = ticket if steps.draw is None else steps.draw(ticket, recorder)
+        begun = recorder.trace.begin(index)
+        ticket = order.ticket(plan, index)
+        drawn = ticket if steps.draw is None else steps.draw(ticket, recorder)
+        recorder.trace.end("ticket", begun)
         yield index, drawn

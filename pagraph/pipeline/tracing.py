@@ -82,17 +82,18 @@ class EpochTrace:
         if tracer is not None:
             tracer.log.number, tracer.log.batch = self._number(tracer), batch
 
-    @contextmanager
-    def span(self, name: str, batch: int) -> Iterator[None]:
-        """Trace the ``with`` body as work for ``batch``."""
+    def begin(self, batch: int) -> int:
+        """The calling thread begins something for ``batch``: when, or 0 if nothing is traced."""
+        if self._tracing.tracer is None:
+            return 0
         self.at(batch)
-        begin = time.perf_counter_ns()
-        try:
-            yield
-        finally:
-            tracer = self._tracing.tracer
-            if tracer is not None:
-                tracer.add(name, begin, time.perf_counter_ns())
+        return time.perf_counter_ns()
+
+    def end(self, name: str, begin: int) -> None:
+        """The calling thread has done what it began at ``begin``."""
+        tracer = self._tracing.tracer
+        if begin and tracer is not None:
+            tracer.add(name, begin, time.perf_counter_ns())
 
     def depth(self, waiting: int, working: int) -> None:
         """The queue has changed."""

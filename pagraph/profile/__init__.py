@@ -1,5 +1,6 @@
 """Profiling: what caches of several sizes would serve, which one to take, and where the time of an epoch goes."""
 
+from ..pipeline import merge_traces
 from .budgets import DEFAULT_BUDGETS
 from .curve import CurveRecord, HitRateCurve
 from .hit_rates import hit_rate_curve
@@ -20,6 +21,7 @@ __all__ = [
     "Recommendation",
     "hit_rate_curve",
     "measure_loading",
+    "merge_traces",
     "recommend",
     "training_seeds",
 ]

@@ -4,11 +4,13 @@ import shutil
 import subprocess
 import sys
 import warnings
+from collections import Counter
 
 import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
+from timelines import checked, spans
 
 from pagraph.cli import main
 from pagraph.datasets import sbm, write_graph
@@ -109,6 +111,21 @@ def test_pagraphs_folder_form(tmp_path):
     assert "300 vertices, " in run(tmp_path, *QUICK).stdout
 
 
+@pytest.mark.parametrize("name", ["t.json", "t.json.gz"])
+def test_a_timeline_of_training_and_evaluation(folder, tmp_path, name):
+    assert run(folder, *QUICK, "--trace", tmp_path / name).exit_code == 0
+    events = checked(tmp_path / name)
+    assert len(spans(events, "epoch 1")) == 1  # evaluation makes new loaders
+    by_loader = Counter(span["args"]["loader"] for span in spans(events) if span["name"].startswith("epoch "))
+    assert by_loader == {"train": 2, "evaluate": 4}
+    assert len(spans(events, "computing")) > 10
+
+
+def test_a_comparison_has_a_timeline_of_our_loader(folder, tmp_path):
+    assert run(folder, *QUICK, "--compare", "dgl", "--trace", tmp_path / "t.json").exit_code == 0
+    assert len(spans(checked(tmp_path / "t.json"), "epoch 1")) == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -125,6 +142,12 @@ def test_pagraphs_folder_form(tmp_path):
         (["--cache-policy", "magic"], "'magic'"),
         (["--model", "gat"], "'gat'"),
         (["--json", "/no/such/folder/x.json"], "--json must be in a folder that exists, got /no/such/folder/x.json"),
+        (
+            ["--trace", "/no/such/folder/t.json"],
+            "--trace must be in a folder that exists, got '/no/such/folder/t.json'",
+        ),
+        (["--trace", "/"], "--trace must be a file, got the folder '/'"),
+        (["--trace", "/tmp/t.json", "--baseline", "dgl"], "--trace must not be given with --baseline dgl"),
         (["--baseline", "dgl", "--compare", "dgl"], "--baseline and --compare must not be given together"),
     ],
 )
