@@ -16,7 +16,6 @@ from torch import Tensor
 
 from ..buffers import BufferPools
 from ..minibatch import HeteroMiniBatch, MiniBatch
-from .block_sampler import BlockSampler
 from .seeds import SeedOrder, Ticket
 
 if TYPE_CHECKING:
@@ -155,6 +154,8 @@ def count_accesses(
 
     threads = threads or min(8, _processors())
     # Batches live no longer than their count: their memory is recycled.
+    from .block_sampler import BlockSampler  # which reads weights from fields, whose caches have policies that count
+
     settings = {"pools": BufferPools(threads)} if isinstance(sampler, BlockSampler) else {}
 
     def work(ticket: Ticket) -> None:
