@@ -1,0 +1,273 @@
+"""``pagraph profile``: what caches of several sizes would serve on a graph folder, and which one to take."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .progress import progress_bar
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ..graph import Graph
+    from ..profile import HitRateCurve, Recommendation
+    from ..profile.loading import LoadingTimes
+    from ..profile.timeline import Span
+    from ..sampling import NeighborSampler
+
+_PATH = click.Path(path_type=Path)
+_FEATURES = "feat"
+
+
+def _names(_context: click.Context, _parameter: click.Parameter, value: str | None) -> tuple[str, ...] | None:
+    return None if value is None else tuple(part.strip() for part in value.split(",") if part.strip())
+
+
+def _numbers(_context: click.Context, parameter: click.Parameter, value: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in value.split(","))
+    except ValueError:
+        raise click.BadParameter(f"{parameter.name} must be integers with commas between, got {value!r}") from None
+
+
+@dataclass(frozen=True)
+class _Outputs:
+    """Where the results go, besides the terminal."""
+
+    json: Path | None
+    plot: Path | None
+    html: Path | None
+    trace: Path | None
+
+    def check(self) -> None:
+        """Refuse what could not be written, before the long work.
+
+        Raises:
+            ClickException: A path cannot be written, or is given twice.
+            MissingDependencyError: A plot is wanted, without matplotlib.
+        """
+        from ..atomic import check_writable
+        from ..profile.plot import check_plot
+
+        if self.plot is not None:
+            check_plot(self.plot)
+        seen: dict[Path, str] = {}
+        for name, path in vars(self).items():
+            if path is None:
+                continue
+            try:
+                target = check_writable(f"--{name}", path)
+            except OSError as error:
+                raise click.ClickException(str(error)) from None
+            if target in seen and (target.is_file() or not target.exists()):
+                raise click.UsageError(f"--{name} must be another file than --{seen[target]}, got {path}")
+            seen[target] = name
+
+
+@dataclass(frozen=True)
+class _Settings:
+    """How to sample and what to compare; see the options of the verb."""
+
+    fanout: tuple[int, ...]
+    batch_size: int
+    epochs: int
+    policies: tuple[str, ...] | None
+    budgets: tuple[str, ...] | None
+    fields: tuple[str, ...] | None
+    labels: tuple[str, ...]
+    seed: int
+    device: str
+    num_workers: int
+
+
+@click.command(name="profile")
+@click.argument("folder", metavar="DIR", type=_PATH)
+@click.option(
+    "--fanout",
+    default="10,10",
+    show_default=True,
+    callback=_numbers,
+    help="Neighbours sampled per hop; the last serves the seeds, -1 takes all.",
+)
+@click.option("--batch-size", default=1000, show_default=True, help="Seeds per mini-batch.")
+@click.option("--epochs", default=1, show_default=True, help="Epochs to measure.")
+@click.option("--policies", callback=_names, help="Names with commas between.  [default: all, and the oracle]")
+@click.option(
+    "--budgets",
+    callback=_names,
+    help="Rows (1000), shares (10%) or bytes (2GiB), with commas between.  [default: 20 from 1% to 100%]",
+)
+@click.option("--fields", callback=_names, help="Fields read for the input nodes.  [default: feat, if it is there]")
+@click.option("--labels", callback=_names, default="", help="Fields read for the seeds.")
+@click.option("--split", default="", metavar="PREFIX", help="Use another split of the folder, such as pub_.")
+@click.option("--train-fraction", type=float, help="Train on a random share of the vertices, for graphs without masks.")
+@click.option("--seed", default=0, show_default=True, help="Of shuffling and sampling.")
+@click.option("--device", default="auto", show_default=True, help="Where --measure delivers: auto, cpu, or cuda[:N].")
+@click.option("--num-workers", default=0, show_default=True, help="Sampling threads, 0: as many as are useful.")
+@click.option("--measure", is_flag=True, help="Also time real loading with the recommended cache.")
+@click.option("--trace", type=_PATH, help="With --measure: write a timeline for Perfetto here.")
+@click.option("--json", "json_file", type=_PATH, help="Write all figures here.")
+@click.option("--plot", type=_PATH, help="Draw the curves here, .png or .svg.")
+@click.option("--html", type=_PATH, help="Write a report for the browser here.")
+def command(
+    folder: Path,
+    split: str,
+    train_fraction: float | None,
+    measure: bool,
+    trace: Path | None,
+    json_file: Path | None,
+    plot: Path | None,
+    html: Path | None,
+    **settings: Any,
+) -> None:
+    """Say what a feature cache would save on the graph folder DIR, how large it should be, and by which policy.
+
+    Samples real epochs once, without reading features, and works out the hit rate of every policy with every
+    budget.
+    """
+    options = _Settings(**settings)
+    outputs = _Outputs(json_file, plot, html, trace)
+    if trace is not None and not measure:
+        raise click.UsageError("--trace must come with --measure, which runs what is traced")
+    outputs.check()
+    _check(options)
+    from ..datasets import open_graph
+    from ..profile import recommend, training_seeds
+    from ..profile.recommendation import is_usable
+    from ..sampling import NeighborSampler
+    from .profile_report import print_profile
+
+    graph = open_graph(folder, split=split)
+    seeds = training_seeds(graph, fraction=train_fraction, seed=options.seed)
+    sampler = NeighborSampler(list(options.fanout))
+    curve = _curve(graph, seeds, sampler, options)
+    if not any(map(is_usable, curve.policies)):
+        raise click.UsageError(f"--policies must name one that training can use, got {', '.join(curve.policies)}")
+    recommendation = recommend(curve)
+    loading: LoadingTimes | None = None
+    spans: list[Span] = []
+    if measure:
+        loading, spans = _measured(graph, seeds, sampler, options, curve, recommendation, outputs)
+    print_profile(curve, recommendation, loading, title=str(folder))
+    source = {"folder": str(folder), "split": split, "train_fraction": train_fraction}
+    _write(outputs, curve, recommendation, loading, spans, source)
+
+
+def _check(options: _Settings) -> None:
+    """What the library would notice late, or not at all."""
+    from ..train.options import TrainOptions
+
+    TrainOptions(  # the same rules, in the same words
+        fanout=options.fanout,
+        batch_size=options.batch_size,
+        epochs=options.epochs,
+        seed=options.seed,
+        device=options.device,
+        num_workers=options.num_workers,
+    )
+
+
+def _curve(graph: Graph, seeds: Tensor, sampler: NeighborSampler, options: _Settings) -> HitRateCurve:
+    from ..profile import hit_rate_curve
+    from ..profile.budgets import DEFAULT_BUDGETS
+
+    with progress_bar("sampling") as progress:
+        return hit_rate_curve(
+            graph,
+            seeds,
+            sampler,
+            batch_size=options.batch_size,
+            epochs=options.epochs,
+            policies=options.policies,
+            budgets=options.budgets if options.budgets is not None else DEFAULT_BUDGETS,
+            seed=options.seed,
+            threads=options.num_workers or None,
+            fields=_fields(graph, options),
+            labels=options.labels,
+            progress=progress,
+        )
+
+
+def _fields(graph: Graph, options: _Settings) -> tuple[str, ...]:
+    if options.fields is not None:
+        return options.fields
+    return (_FEATURES,) if _FEATURES in graph.ndata else ()
+
+
+def _measured(
+    graph: Graph,
+    seeds: Tensor,
+    sampler: NeighborSampler,
+    options: _Settings,
+    curve: HitRateCurve,
+    recommendation: Recommendation,
+    outputs: _Outputs,
+) -> tuple[LoadingTimes, list[Span]]:
+    """Real epochs with the recommended cache; one more than is measured, the first to warm up."""
+    from ..profile import measure_loading
+    from ..profile.timeline import read_spans
+    from ..profile.words import cache_argument
+    from ..train.options import TrainOptions
+
+    device = TrainOptions(device=options.device).torch_device()
+    fields = _fields(graph, options)
+    with tempfile.TemporaryDirectory(prefix="pagraph-") as scratch, progress_bar("measuring") as progress:
+        trace = outputs.trace or (Path(scratch) / "trace.json" if outputs.html else None)
+        loading = measure_loading(
+            graph,
+            seeds,
+            sampler,
+            fields=fields,
+            labels=options.labels,
+            batch_size=options.batch_size,
+            cache=cache_argument(recommendation.budget_rows, curve.num_nodes),
+            policy=recommendation.policy,
+            device=device,
+            num_workers=options.num_workers,
+            epochs=options.epochs + 1,
+            seed=options.seed,
+            compute=_step(graph, fields, options, device),
+            trace=trace,
+            progress=progress,
+        )
+        return loading, read_spans(trace) if trace and outputs.html else []
+
+
+def _step(graph: Graph, fields: tuple[str, ...], options: _Settings, device: Any) -> Callable[[Any], object] | None:
+    """A training step on the fields; None where there are none to train on."""
+    from ..profile.step import SageStep
+
+    width = sum(graph.ndata[name][0].numel() for name in fields)
+    return SageStep(fields, width=width, hops=len(options.fanout), device=device) if width else None
+
+
+def _write(
+    outputs: _Outputs,
+    curve: HitRateCurve,
+    recommendation: Recommendation,
+    loading: LoadingTimes | None,
+    spans: list[Span],
+    source: dict[str, Any],
+) -> None:
+    """Write the files that are wanted, each whole or not at all."""
+    from ..atomic import new_file, write_json
+    from ..profile.page import html_page
+    from ..profile.plot import save_plot
+
+    title = Path(source["folder"]).resolve().name
+    if outputs.plot is not None:
+        save_plot(curve, outputs.plot, recommendation=recommendation, title=title)
+    if outputs.html is not None:
+        facts = {name.replace("_", " "): value for name, value in source.items()}
+        page = html_page(curve, title=title, recommendation=recommendation, loading=loading, spans=spans, facts=facts)
+        with new_file(outputs.html) as file:
+            file.write(page.encode())
+    if outputs.json is not None:
+        times = {} if loading is None else {"loading": loading.to_json()}
+        write_json(outputs.json, {**source, **curve.to_json(), **times})

@@ -1,0 +1,110 @@
+"""What ``pagraph profile`` prints: hit rates, hits by hop, the recommendation, and where the time goes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+from ..profile.hop_table import hop_name
+from ..profile.loading import LOADING_STAGES
+from ..profile.recommendation import is_usable
+from ..profile.time_bars import verdict
+from ..profile.words import answer, bytes_text, cache_argument, percent, record_at
+
+if TYPE_CHECKING:
+    from ..profile import CurveRecord, HitRateCurve, Recommendation
+    from ..profile.loading import LoadingTimes
+
+__all__ = ["print_profile"]
+
+
+def print_profile(
+    curve: HitRateCurve,
+    recommendation: Recommendation,
+    loading: LoadingTimes | None,
+    *,
+    title: str,
+    console: Console | None = None,
+) -> None:
+    """Print all of it, readable in 100 columns.
+
+    Args:
+        curve: What was measured.
+        recommendation: What it speaks for.
+        loading: Where the time went, if that was measured.
+        title: What the graph is called.
+        console: Where to print. Default: standard output.
+    """
+    console = console or Console(highlight=False, markup=False)
+    best = record_at(curve, recommendation.policy, recommendation.budget_rows)
+    console.print(
+        f"{title}: {curve.num_nodes:,} vertices; an epoch has {curve.batches:,} batches and reads "
+        f"{curve.reads:,.0f} rows",
+        soft_wrap=True,
+    )
+    console.print(_rates(curve, best))
+    console.print(_hops(curve, best))
+    if loading is not None:
+        console.print(_times(loading))
+        console.print(verdict(loading), soft_wrap=True)
+    console.print()
+    for sentence in answer(curve, recommendation):
+        console.print(sentence)
+    console.print(_smallest(recommendation))
+    share = cache_argument(recommendation.budget_rows, curve.num_nodes)
+    console.print(f'To set: cache="{share}", cache_policy="{recommendation.policy}"', soft_wrap=True)
+
+
+def _rates(curve: HitRateCurve, best: CurveRecord) -> Table:
+    caption = "* the best policy that can be used, > the recommended budget"
+    table = Table(title="hit rate", title_justify="left", caption=caption, caption_justify="left")
+    table.add_column("budget", justify="right")
+    table.add_column("rows", justify="right")
+    if curve.row_bytes:
+        table.add_column("bytes", justify="right")
+    for policy in curve.policies:
+        table.add_column(policy, justify="right")
+    for records in zip(*map(curve.of, curve.policies), strict=True):
+        first = records[0]
+        chosen = first.budget_rows == best.budget_rows
+        most = max((record.hit_rate for record in records if is_usable(record.policy)), default=2.0)
+        cells = [f"{'> ' if chosen else ''}{percent(first.budget_fraction)}", f"{first.budget_rows:,}"]
+        if first.budget_bytes is not None:
+            cells.append(bytes_text(first.budget_bytes))
+        cells += [percent(r.hit_rate) + ("*" if is_usable(r.policy) and r.hit_rate >= most else " ") for r in records]
+        table.add_row(*cells, style="bold" if chosen else None)
+    return table
+
+
+def _hops(curve: HitRateCurve, best: CurveRecord) -> Table:
+    title = f"rows and hits by hop: {best.policy}, {percent(best.budget_fraction)}"
+    table = Table(title=title, title_justify="left")
+    for name in ("found by", "rows an epoch", "hit rate", "rows fetched"):
+        table.add_column(name, justify="left" if name == "found by" else "right")
+    for hop, (rows, rate) in enumerate(zip(curve.rows_by_hop, best.hit_rate_by_hop, strict=True)):
+        table.add_row(hop_name(hop), f"{rows:,.0f}", percent(rate if rows else None), f"{rows * (1 - rate):,.0f}")
+    table.add_row("all", f"{curve.reads:,.0f}", percent(best.hit_rate), f"{curve.reads * (1 - best.hit_rate):,.0f}")
+    return table
+
+
+def _times(loading: LoadingTimes) -> Table:
+    title = f"where the time goes, with the recommended cache: {len(loading.epochs)} epochs, seconds"
+    table = Table(title=title, title_justify="left")
+    for name in ("stage", "first epoch", "median after it", "of the epoch", "what happens in it"):
+        table.add_column(name, justify="left" if name in ("stage", "what happens in it") else "right")
+    medians, first = loading.medians, loading.epochs[0]
+    for stage, words in LOADING_STAGES.items():
+        share = medians[stage] / (medians["epoch"] or 1.0)
+        table.add_row(stage, f"{first.stages[stage]:.3f}", f"{medians[stage]:.3f}", percent(share), words)
+    table.add_row("epoch", f"{first.seconds:.3f}", f"{medians['epoch']:.3f}", "", "wall time")
+    return table
+
+
+def _smallest(recommendation: Recommendation) -> str:
+    parts = [
+        f"{share:.0%}: " + ("none measured" if choice is None else f"{percent(choice.budget_fraction)}")
+        for share, choice in recommendation.smallest_for.items()
+    ]
+    return f"Smallest budget for a share of the best possible hit rate: {', '.join(parts)}."

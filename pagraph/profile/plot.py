@@ -1,0 +1,155 @@
+"""A profile as a picture: hit rates over the budget, and whose rows the cache serves. Needs matplotlib."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..atomic import new_file
+from ..errors import MissingDependencyError
+from .colors import policy_styles
+from .hop_table import hop_name
+from .recommendation import recommend
+from .words import bytes_text, percent, record_at
+
+if TYPE_CHECKING:
+    from .curve import CurveRecord, HitRateCurve
+    from .recommendation import Recommendation
+
+__all__ = ["PLOT_FORMATS", "check_plot", "save_plot"]
+
+PLOT_FORMATS = (".png", ".svg")
+"""Endings of the files that can be drawn."""
+
+_INK, _SOFT, _RULE, _MARK, _HIT, _MISS = "#1c2430", "#566072", "#d9dee6", "#0a7a4b", "#0072b2", "#c9d4e0"
+
+
+def check_plot(path: str | os.PathLike[str]) -> None:
+    """Refuse, before the long work, what :func:`save_plot` would refuse after it.
+
+    Raises:
+        ValueError: The file's ending is not one of ``PLOT_FORMATS``.
+        MissingDependencyError: matplotlib is not installed.
+    """
+    if Path(path).suffix.lower() not in PLOT_FORMATS:
+        raise ValueError(f"plot must end in {' or '.join(PLOT_FORMATS)}, got {os.fspath(path)!r}")
+    try:
+        import matplotlib.figure  # noqa: F401
+    except ImportError as error:
+        if error.name is not None and error.name.partition(".")[0] != "matplotlib":
+            raise  # matplotlib is there and something it needs is not: its own message is the better one
+        raise MissingDependencyError(
+            "a plot needs matplotlib, which is not installed: pip install 'pagraph[plot]'"
+        ) from None
+
+
+def save_plot(
+    curve: HitRateCurve,
+    path: str | os.PathLike[str],
+    *,
+    recommendation: Recommendation | None = None,
+    title: str = "",
+) -> None:
+    """Draw a profile into a file, which appears whole or not at all.
+
+    Args:
+        curve: What was measured.
+        path: Ends in ``.png`` or ``.svg``.
+        recommendation: Default: that of :func:`pagraph.profile.recommend`.
+        title: What the graph is called.
+
+    Raises:
+        ValueError: Another ending; a curve without a policy that training can use.
+        MissingDependencyError: matplotlib is not installed.
+        OSError: The file cannot be written.
+    """
+    check_plot(path)
+    from matplotlib import rc_context
+
+    recommendation = recommendation or recommend(curve)
+    best = record_at(curve, recommendation.policy, recommendation.budget_rows)
+    with rc_context({"font.size": 11, "text.color": _INK, "svg.hashsalt": "pagraph", "axes.edgecolor": _SOFT}):
+        figure = _figure(curve, best, title)
+        suffix = Path(path).suffix.lower()
+        metadata = {"Date": None} if suffix == ".svg" else None
+        with new_file(path) as file:
+            figure.savefig(file, format=suffix[1:], dpi=150, metadata=metadata)
+
+
+def _figure(curve: HitRateCurve, best: CurveRecord, title: str) -> Any:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(12.0, 5.2), layout="constrained")
+    left, right = figure.subplots(1, 2, width_ratios=[3, 2])
+    figure.suptitle(f"What a cache saves on {title}" if title else "What a cache saves", weight="bold")
+    _draw_curves(left, curve, best)
+    _draw_hops(right, curve, best)
+    for axes in (left, right):
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.tick_params(colors=_SOFT, labelcolor=_INK)
+    return figure
+
+
+def _draw_curves(axes: Any, curve: HitRateCurve, best: CurveRecord) -> None:
+    for zorder, (policy, style) in enumerate(reversed(policy_styles(curve.policies).items()), start=3):
+        records = sorted(curve.of(policy), key=lambda record: record.budget_fraction)
+        x = [0.0, *(100 * record.budget_fraction for record in records)]
+        y = [0.0, *(100 * record.hit_rate for record in records)]
+        here = record_at(curve, policy, best.budget_rows)
+        width, place = (3.2, 50) if policy == best.policy else (1.8, zorder)
+        dashes = (0, [d / 1.8 for d in style.dash]) if style.dash else "solid"
+        label = f"{percent(here.hit_rate)}  {policy}"
+        axes.plot(x, y, color=style.light, lw=width, ls=dashes, label=label, zorder=place)
+    axes.axvline(100 * best.budget_fraction, color=_SOFT, lw=1, ls=":", zorder=1)
+    axes.plot(100 * best.budget_fraction, 100 * best.hit_rate, "o", ms=9, color=_MARK, mec="white", mew=1.5, zorder=99)
+    widest = max(record.budget_fraction for record in curve) or 1.0
+    handles, labels = axes.get_legend_handles_labels()
+    order = sorted(range(len(labels)), key=lambda i: -float(labels[i].partition("%")[0]))
+    axes.legend(
+        [handles[i] for i in order],
+        [labels[i] for i in order],
+        title=f"hit rate at the recommended {_budget(best)}",
+        loc="lower right",
+        framealpha=0.9,
+        edgecolor=_RULE,
+        handlelength=3,
+    ).set_zorder(100)
+    axes.set(
+        xlim=(0, 101 * widest),
+        ylim=(0, 101),
+        xlabel="vertices in the cache, % of all",
+        ylabel="hit rate: rows served by the cache, %",
+    )
+    axes.set_title("Hit rate by budget", loc="left")
+    axes.grid(color=_RULE, lw=0.7)
+    axes.set_axisbelow(True)
+
+
+def _budget(record: CurveRecord) -> str:
+    words = percent(record.budget_fraction)
+    return words if record.budget_bytes is None else f"{words}, {bytes_text(record.budget_bytes)}"
+
+
+def _draw_hops(axes: Any, curve: HitRateCurve, best: CurveRecord) -> None:
+    names = [hop_name(hop) for hop in range(len(curve.rows_by_hop))]
+    hits = [rows * rate for rows, rate in zip(curve.rows_by_hop, best.hit_rate_by_hop, strict=True)]
+    misses = [rows - hit for rows, hit in zip(curve.rows_by_hop, hits, strict=True)]
+    axes.barh(names, hits, color=_HIT, height=0.6, label="from the cache")
+    axes.barh(names, misses, left=hits, color=_MISS, height=0.6, label="fetched")
+    most = max(curve.rows_by_hop, default=0.0) or 1.0
+    for place, (rows, rate) in enumerate(zip(curve.rows_by_hop, best.hit_rate_by_hop, strict=True)):
+        axes.text(rows + 0.015 * most, place, percent(rate) if rows else "-", va="center")
+    axes.invert_yaxis()
+    axes.set(xlim=(0, 1.16 * most), xlabel="rows read in an epoch")
+    axes.xaxis.set_major_formatter(lambda value, _: _short(value))
+    axes.set_title(f"Hits by hop with {best.policy}, {percent(best.budget_fraction)}", loc="left")
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2, frameon=False)
+
+
+def _short(count: float) -> str:
+    """A count for an axis: 250k, 1.5M."""
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if abs(count) >= size:
+            return f"{count / size:g}{unit}"
+    return f"{count:g}"

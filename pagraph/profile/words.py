@@ -1,0 +1,165 @@
+"""A profile in plain words: what the numbers mean, for people who have read nothing about caches."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from .recommendation import is_usable
+
+if TYPE_CHECKING:
+    from .curve import CurveRecord, HitRateCurve
+    from .recommendation import Recommendation
+
+__all__ = [
+    "GLOSSARY",
+    "answer",
+    "budget_text",
+    "bytes_text",
+    "cache_argument",
+    "percent",
+    "policy_words",
+    "record_at",
+]
+
+_POLICY_WORDS = {
+    "auto": "counts reads in sampled epochs, and helps itself with computed chances where the counts are thin; the "
+    "default of the loaders",
+    "adaptive": "starts as degree and, after the first epoch, takes the vertices that were really read",
+    "presample": "counts reads in sampled epochs (three, or K with presample:K) before training begins",
+    "vip": "computes each vertex's chance of being read from the graph and the fan-out, without sampling",
+    "degree": "takes the vertices that most edges lead from; looks at neither the training vertices nor the fan-out",
+    "random": "takes any vertices: what a cache saves without a policy",
+    "oracle": "has seen the very epoch it is measured on: the limit that no cache of that size can pass; "
+    "not for use in training",
+    "ideal": "ranks by the mean of many other epochs: the best a ranking can do that does not know the future; "
+    "for comparison only",
+}
+
+GLOSSARY = (
+    ("Feature row", "The numbers that describe one vertex. Training on a batch needs the rows of all its vertices."),
+    ("Batch", "The training vertices of one step, together with the neighbours that were drawn for them."),
+    ("Epoch", "One pass over all training vertices, batch by batch."),
+    (
+        "Hop, fan-out",
+        "The training vertices of a batch are hop 0. Hop 1 are neighbours drawn for them, hop 2 neighbours of those, "
+        "and so on; the fan-out says how many are drawn for each vertex.",
+    ),
+    (
+        "Cache",
+        "Rows kept where the model computes, on a GPU in its own memory. They are chosen before training and need not "
+        "be fetched again.",
+    ),
+    ("Budget", "How much the cache may hold: a share of all vertices, a number of rows, or bytes."),
+    (
+        "Hit rate",
+        "The share of the rows asked for that the cache serves. The others, the misses, are fetched from main memory "
+        "or the disk.",
+    ),
+    ("Policy", "The rule that chooses which vertices the cache holds."),
+    ("Knee", "The budget at which a curve bends: rows beyond it save less than the average row does."),
+)
+"""Terms and what they mean, in the order in which they build on each other."""
+
+
+def percent(share: float | None) -> str:
+    """A share as per cent with one decimal; a dash for None.
+
+    Example:
+        >>> percent(0.1234), percent(None)
+        ('12.3%', '-')
+    """
+    return "-" if share is None else f"{share:.1%}"
+
+
+def bytes_text(nbytes: float) -> str:
+    """Bytes with a decimal unit and three digits.
+
+    Example:
+        >>> bytes_text(512), bytes_text(1_234_567_890)
+        ('512 bytes', '1.23 GB')
+    """
+    if nbytes < 1000:
+        return f"{nbytes:.0f} bytes"
+    for unit in ("kB", "MB", "GB", "TB"):
+        nbytes /= 1000
+        if nbytes < 999.5 or unit == "TB":
+            break
+    return f"{nbytes:.{2 if nbytes < 9.995 else 1 if nbytes < 99.95 else 0}f} {unit}"
+
+
+def cache_argument(rows: int, num_nodes: int) -> str:
+    """What to say to ``cache=`` for so many rows: the roundest per cent that buys them.
+
+    Example:
+        >>> cache_argument(1433, 4096), cache_argument(1434, 4096)
+        ('35%', '35.01%')
+    """
+    exact = 100 * rows / num_nodes if num_nodes else 0.0
+    texts = [f"{exact:.{digits}f}" for digits in range(13)]
+    return next((t for t in texts if math.floor(float(t) / 100 * num_nodes + 1e-6) == rows), texts[-1]) + "%"
+
+
+def budget_text(record: CurveRecord) -> str:
+    """A budget by share, rows and, where they are known, bytes."""
+    parts = [percent(record.budget_fraction), f"{record.budget_rows:,} rows"]
+    if record.budget_bytes is not None:
+        parts.append(bytes_text(record.budget_bytes))
+    return f"{parts[0]} of the vertices ({', '.join(parts[1:])})"
+
+
+def policy_words(policy: str) -> str:
+    """One sentence about a policy."""
+    return _POLICY_WORDS.get(policy.partition(":")[0], "a policy of your own")
+
+
+def record_at(curve: HitRateCurve, policy: str, rows: int) -> CurveRecord:
+    """What was measured for a policy at a budget of so many rows."""
+    return next(record for record in curve.of(policy) if record.budget_rows == rows)
+
+
+def answer(curve: HitRateCurve, recommendation: Recommendation) -> list[str]:
+    """What to do and what it brings, in a few sentences."""
+    best = record_at(curve, recommendation.policy, recommendation.budget_rows)
+    sentences = [
+        f"Give the cache {budget_text(best)} and let the policy {best.policy} choose them: "
+        f"it then serves {percent(best.hit_rate)} of the rows that training reads.",
+        _saving(curve, best),
+    ]
+    if best.oracle_hit_rate:
+        sentences.append(
+            f"A cache of this size that knew in advance what will be read would serve {percent(best.oracle_hit_rate)}."
+        )
+    sentences.append(_beyond(curve, best))
+    others = [
+        record
+        for record in curve.records
+        if record.budget_rows == best.budget_rows and record.policy != best.policy and is_usable(record.policy)
+    ]
+    if others:
+        named = ", ".join(
+            f"{r.policy} {percent(r.hit_rate)}" for r in sorted(others, key=lambda r: r.hit_rate, reverse=True)
+        )
+        sentences.append(f"Other policies at this budget: {named}.")
+    return [sentence for sentence in sentences if sentence]
+
+
+def _saving(curve: HitRateCurve, best: CurveRecord) -> str:
+    missed = curve.reads * (1 - best.hit_rate)
+    if best.bytes_moved is None:
+        return f"An epoch reads {curve.reads:,.0f} rows; {missed:,.0f} of them still have to be fetched."
+    instead = "" if curve.bytes_read is None else f" instead of {bytes_text(curve.bytes_read)}"
+    return f"An epoch then fetches {bytes_text(best.bytes_moved)}{instead}."
+
+
+def _beyond(curve: HitRateCurve, best: CurveRecord) -> str:
+    """What the next larger measured budget of about twice the size would bring."""
+    larger = [r for r in curve.records if r.policy == best.policy and r.budget_rows >= 2 * best.budget_rows]
+    if not larger:
+        return ""
+    more = min(larger, key=lambda r: r.budget_rows)
+    gain = more.hit_rate - best.hit_rate
+    return (
+        f"More pays less: a cache of {percent(more.budget_fraction)} of the vertices would serve "
+        f"{percent(more.hit_rate)}, {gain * 100:.1f} points more."
+    )

@@ -1,0 +1,233 @@
+import html.parser
+import json
+import re
+import shutil
+import sys
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from pagraph.cli import main
+from pagraph.datasets import rmat, write_graph
+
+QUICK = [
+    "--fanout",
+    "5,5",
+    "--batch-size",
+    "100",
+    "--num-workers",
+    "2",
+    "--policies",
+    "degree,oracle",
+    "--device",
+    "cpu",
+]
+BUDGETS = ["--budgets", "10%,50%,100%"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("profile") / "graph"
+    write_graph(rmat(9, num_features=8, num_classes=4), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory):
+    """No features, no labels, no masks."""
+    path = tmp_path_factory.mktemp("profile") / "bare"
+    graph = rmat(8)
+    for name in list(graph.ndata):
+        del graph.ndata[name]
+    write_graph(graph, path)
+    return path
+
+
+def run(*arguments, columns=100):
+    result = CliRunner().invoke(main, ["profile", *map(str, arguments)], env={"COLUMNS": str(columns)})
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def fails(*arguments):
+    result = run(*arguments)
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    return line
+
+
+def test_prints_tables_and_a_recommendation(folder):
+    result = run(folder, *QUICK, *BUDGETS)
+    assert (result.exit_code, result.stderr) == (0, "")
+    text = result.stdout
+    assert "512 vertices; an epoch has 4 batches and reads" in text
+    assert re.search(r"│ > \d+\.\d% │", text)
+    assert len(re.findall(r"\d%\*", text)) == 3  # degree is the best that can be used with every budget
+    for words in ("training vertices", "hop 1", "hop 2", "oracle", "Give the cache", "Smallest budget"):
+        assert words in text
+    assert re.search(r'^To set: cache="\d+%", cache_policy="degree"$', text, re.MULTILINE)
+    assert max(map(len, text.splitlines()[1:])) <= 100
+    assert "\x1b" not in text
+
+
+def test_json(folder, tmp_path):
+    file = tmp_path / "p.json"
+    assert run(folder, *QUICK, *BUDGETS, "--epochs", "2", "--labels", "label", "--json", file).exit_code == 0
+    report = json.loads(file.read_text())
+    assert [(r["policy"], r["budget_rows"]) for r in report["curve"]] == [
+        *(("degree", rows) for rows in (51, 256, 512)),
+        *(("oracle", rows) for rows in (51, 256, 512)),
+    ]
+    keys = {"policy", "budget_fraction", "budget_rows", "hit_rate", "predicted_hit_rate", "oracle_hit_rate"}
+    for record in report["curve"]:
+        assert keys <= set(record)
+        assert 0 < record["hit_rate"] <= record["oracle_hit_rate"] <= 1
+        assert len(record["hit_rate_by_epoch"]) == 2 and len(record["hit_rate_by_hop"]) == 3
+        assert set(record["hit_rate_by_field"]) == {"feat", "label"}
+    assert report["recommendation"]["policy"] == "degree"
+    assert set(report["recommendation"]["smallest_for"]) == {"0.90", "0.95", "0.99"}
+    assert report["folder"] == str(folder)
+    assert report["bytes_read"] == pytest.approx(report["reads"] * 32 + report["rows_by_hop"][0] * 8)
+    assert "loading" not in report
+
+
+def test_a_seed_repeats_it(folder, tmp_path):
+    for name, seed in (("a", 3), ("b", 3), ("c", 4)):
+        assert run(folder, *QUICK, "--seed", seed, "--json", tmp_path / name).exit_code == 0
+    a, b, c = (json.loads((tmp_path / name).read_text())["curve"] for name in "abc")
+    assert a == b != c
+
+
+def test_measured_with_all_outputs(folder, tmp_path):
+    pytest.importorskip("matplotlib")
+    outputs = {name: tmp_path / f"p.{name}" for name in ("json", "html", "svg", "trace")}
+    files = [
+        "--json",
+        outputs["json"],
+        "--html",
+        outputs["html"],
+        "--plot",
+        outputs["svg"],
+        "--trace",
+        outputs["trace"],
+    ]
+    result = run(folder, *QUICK, *BUDGETS, "--measure", *files)
+    assert result.exit_code == 0, result.output
+    assert "where the time goes, with the recommended cache: 2 epochs" in result.stdout
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(p.name for p in outputs.values())
+    loading = json.loads(outputs["json"].read_text())["loading"]
+    assert len(loading["epochs"]) == 2
+    assert loading["medians"]["computing"] > 0 and loading["medians"]["sampling"] > 0
+    page = outputs["html"].read_text()
+    html.parser.HTMLParser().feed(page)
+    assert 'class="timeline"' in page and "stage-sampling" in page
+    assert "http:" not in page and "https:" not in page
+    assert json.loads(outputs["trace"].read_text())["traceEvents"]
+
+
+def test_neither_features_nor_masks_are_needed(bare, tmp_path):
+    file = tmp_path / "p.json"
+    result = run(bare, *QUICK, "--train-fraction", "0.5", "--json", file, "--html", tmp_path / "p.html")
+    assert result.exit_code == 0, result.output
+    assert "bytes" not in result.stdout
+    report = json.loads(file.read_text())
+    assert report["rows_by_hop"][0] == 128
+    assert {r["budget_bytes"] for r in report["curve"]} == {None} == {r["bytes_moved"] for r in report["curve"]}
+
+
+def test_measures_without_features(bare):
+    result = run(bare, *QUICK, "--train-fraction", "0.5", "--measure")
+    assert result.exit_code == 0, result.output
+    assert "nothing was computed" in result.stdout
+
+
+def test_budgets_in_rows_shares_and_bytes(folder):
+    text = run(folder, *QUICK, "--budgets", "100, 25%, 0.5, 10KB").stdout
+    for rows in (100, 128, 256):
+        assert re.search(rf"│ +{rows} │", text), text
+    assert "10.0 kB" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--policies", "degree,best"], r"policies must be among \[.*degree.*oracle.*\] or functions, got 'best'"),
+        (["--policies", "oracle"], "--policies must name one that training can use, got oracle"),
+        (["--policies", ""], "policies must hold at least 1 policy, got none"),
+        (["--fields", "colour"], "feat"),
+        (["--labels", "colour"], "label"),
+        (["--budgets", "150%"], "budgets must be .*, got '150%'"),
+        (["--budgets", "-5"], "budgets must be .*, got '-5'"),
+        (["--budgets", "513"], "budgets must be from 0 to 512 rows .*, got '513'"),
+        (["--budgets", "nan"], "budgets must be .*, got 'nan'"),
+        (["--budgets", ""], "budgets must hold at least 1 budget, got none"),
+        (["--train-fraction", "0"], r"train_fraction must be in \(0, 1\], got 0"),
+        (["--train-fraction", "1.5"], r"train_fraction must be in \(0, 1\], got 1.5"),
+        (["--train-fraction", "nan"], r"train_fraction must be in \(0, 1\], got nan"),
+        (["--split", "pub_"], "split must be one of"),
+        (["--fanout", "ten"], "fanout must be integers with commas between, got 'ten'"),
+        (["--fanout", "0"], "fanout must be one or more of -1 or at least 1"),
+        (["--epochs", "0"], "epochs must be at least 1, got 0"),
+        (["--batch-size", "0"], "batch_size must be at least 1, got 0"),
+        (["--seed", "-1"], "seed must be in"),
+        (["--device", "abacus"], "device must be auto, cpu or cuda"),
+        (["--num-workers", "-1"], "num_workers must be at least 0, got -1"),
+        (["--plot", "p.pdf"], r"plot must end in \.png or \.svg, got 'p.pdf'"),
+        (["--trace", "t.json"], "--trace must come with --measure"),
+        (["--json", "no/such/p.json"], "--json must be in a folder that exists, got 'no/such/p.json'"),
+        (["--measure", "--trace", "no/t.json"], "--trace must be in a folder that exists"),
+        (["--html", "."], "--html must be a file, got the folder"),
+        (["--html", "p.x", "--json", "p.x"], "--html must be another file than --json"),
+    ],
+)
+def test_bad_input_is_one_line_and_no_file(folder, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    given = [*QUICK, "--json", "p.json"] if "--json" not in arguments else QUICK
+    assert re.search(message, fails(folder, *given, *arguments))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_train_vertices(bare, tmp_path):
+    assert "graph must have the field train_mask, or train_fraction must be given" in fails(bare, *QUICK)
+    graph = rmat(8, num_classes=2)
+    graph.ndata["train_mask"] = graph.ndata["train_mask"] & False
+    write_graph(graph, tmp_path / "empty")
+    assert "train_mask must select at least 1 vertex, got 0" in fails(tmp_path / "empty", *QUICK)
+
+
+def test_no_graph(tmp_path):
+    assert "nowhere" in fails(tmp_path / "nowhere", *QUICK)
+
+
+def test_another_split(folder, tmp_path):
+    copy = tmp_path / "two"
+    graph = rmat(8, num_features=2, num_classes=2)
+    graph.ndata["pub_train_mask"] = ~graph.ndata["train_mask"]
+    write_graph(graph, copy)
+    counts = []
+    for split in ("", "pub_"):
+        assert run(copy, *QUICK, "--split", split, "--json", tmp_path / "p.json").exit_code == 0
+        counts.append(json.loads((tmp_path / "p.json").read_text())["rows_by_hop"][0])
+    assert np.isclose(sum(counts), 256) and counts[0] != counts[1]
+
+
+def test_missing_matplotlib(folder, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    result = run(folder, *QUICK, "--plot", tmp_path / "p.png")
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert result.stderr == "Error: a plot needs matplotlib, which is not installed: pip install 'pagraph[plot]'\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_old_file_stays_whole_where_the_run_fails(folder, tmp_path):
+    old = tmp_path / "p.html"
+    old.write_text("old")
+    broken = tmp_path / "broken"
+    shutil.copytree(folder, broken)
+    (broken / "manifest.json").write_text("{}")
+    assert run(broken, *QUICK, "--html", old).exit_code == 2
+    assert old.read_text() == "old"

@@ -1,0 +1,142 @@
+import dataclasses
+import re
+import xml.etree.ElementTree as ElementTree
+from html.parser import HTMLParser
+
+import pytest
+
+from pagraph.profile import recommend
+from pagraph.profile.page import html_page
+
+VOID = {"meta", "br", "hr", "img", "link", "input"}
+
+
+class Page(HTMLParser):
+    """Checks that tags are balanced; collects the words and the attributes."""
+
+    def __init__(self, text):
+        super().__init__(convert_charrefs=True)
+        self.open, self.tags, self.attributes, self.words = [], [], [], []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += attrs
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] not in ("style", "script"):
+            self.words.append(data)
+
+    @property
+    def text(self):
+        return " ".join(" ".join(self.words).split())
+
+
+def drawings(page):
+    """All drawings, as XML."""
+    found = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
+    assert found
+    return [ElementTree.fromstring(text) for text in found]
+
+
+def test_the_answer_comes_first(curve):
+    text = Page(html_page(curve, title="my graph")).text
+    best = recommend(curve)
+    assert (best.policy, best.budget_rows) == ("auto", 200)
+    assert text.index('cache="20%", cache_policy="auto"') < text.index("How much of the reading")
+    assert "Give the cache 20.0% of the vertices (200 rows, 12.0 kB) and let the policy auto choose them" in text
+    assert "it then serves 70.0% of the rows that training reads" in text
+    assert "An epoch then fetches 24.0 kB instead of 80.0 kB." in text
+    assert "knew in advance what will be read would serve 80.0%" in text
+    assert "a cache of 50.0% of the vertices would serve 90.0%, 20.0 points more" in text
+    assert "Other policies at this budget: degree 50.0%." in text
+
+
+def test_all_numbers_are_there(curve):
+    text = Page(html_page(curve)).text
+    for record in curve:
+        assert f"{record.hit_rate:.1%}" in text
+        assert f"{record.budget_rows:,}" in text
+    for words in ("Hit rate", "Knee", "Policy oracle", "NeighborSampler([5])", "hop 1", "training vertices", "torch"):
+        assert words in text
+
+
+def test_needs_no_network(curve, loading, spans):
+    page = html_page(curve, loading=loading, spans=spans)
+    names = {name for name, _ in Page(page).attributes}
+    assert not names & {"src", "href", "srcset", "data", "action"}
+    assert "http:" not in page and "https:" not in page and "url(" not in page and "@import" not in page
+
+
+def test_drawings_are_xml_with_a_line_for_each_policy(curve, loading, spans):
+    chart = next(d for d in drawings(html_page(curve, loading=loading, spans=spans)) if d.get("id") == "curves")
+    lines = [e for e in chart.iter("path")]
+    assert sorted(e.find("title").text for e in lines) == ["auto", "degree", "oracle"]
+    width, height = map(float, chart.get("viewBox").split()[2:])
+    for line in lines:
+        places = [tuple(map(float, p.split())) for p in line.get("d")[1:].split("L")]
+        assert len(places) == 5  # no cache, and four budgets
+        assert all(0 <= x <= width and 0 <= y <= height for x, y in places)
+        xs, ys = zip(*places, strict=True)
+        assert list(xs) == sorted(xs) and list(ys) == sorted(ys, reverse=True)
+
+
+def test_hop_bars_are_as_long_as_the_rows(curve):
+    bars = [d for d in drawings(html_page(curve)) if d.get("class") == "bar"]
+    widths = [[float(r.get("width")) for r in bar.iter("rect")] for bar in bars]
+    assert widths == [[25.0, 5.0], [100.0, 70.0]]  # 400 and 1,600 rows; 20 and 70 % hits
+
+
+def test_time_and_timeline_only_where_measured(curve, loading, spans):
+    assert "Where the time of an epoch goes" not in html_page(curve)
+    with_bars = html_page(curve, loading=loading)
+    assert "Where the time of an epoch goes" in with_bars and 'class="timeline"' not in with_bars
+    text = Page(html_page(curve, loading=loading, spans=spans)).text
+    assert "waits for batches 50.0% of it" in text
+    assert "Most of the loader's time goes into gathering" in text
+    assert "MainThread" in text and "worker-1" in text
+
+
+def test_bars_of_an_epoch_add_up_to_it(curve, loading):
+    bars = [
+        d for d in drawings(html_page(curve, loading=loading)) if d.find("rect[@class='stage-waiting']") is not None
+    ]
+    sums = [sum(float(r.get("width")) for r in bar.iter("rect")) for bar in bars if bar.get("class") == "bar"]
+    assert sums == pytest.approx([100 * 1.5 / 1.5, 100 * 1.0 / 1.5], abs=0.05)
+
+
+def test_without_features_bytes_are_left_out(make_curve):
+    text = Page(html_page(make_curve(features=False))).text
+    assert "An epoch reads 2,000 rows; 600 of them still have to be fetched." in text
+    assert "bytes of a row" not in text and "kB" not in text
+
+
+def test_names_are_shown_as_text(make_curve):
+    evil = '<script>alert("1")</script>&amp;'
+    rates = {evil: (0.5, 0.7, 0.9, 1.0), "oracle": (0.6, 0.8, 1.0, 1.0)}
+    page = html_page(make_curve(rates=rates), title=evil, facts={evil: evil})
+    parsed = Page(page)
+    assert parsed.tags.count("script") == 1
+    assert evil in parsed.text
+    drawings(page)
+
+
+def test_one_budget_and_one_policy(make_curve):
+    curve = make_curve(rates={"random": (0.1, 0.2, 0.5, 1.0)})
+    curve = dataclasses.replace(curve, records=curve.records[:1])
+    text = Page(html_page(curve)).text
+    assert "Give the cache 10.0% of the vertices" in text
+    assert "none measured" in text
+    assert "Other policies" not in text and "oracle is the limit" not in text
+
+
+def test_nothing_to_use_is_refused(make_curve):
+    with pytest.raises(ValueError, match="curve must have a policy that training can use"):
+        html_page(make_curve(rates={"oracle": (0.6, 0.8, 1.0, 1.0)}))

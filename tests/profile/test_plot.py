@@ -1,0 +1,76 @@
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+
+from pagraph.profile.plot import check_plot, save_plot
+
+
+@pytest.fixture
+def matplotlib():
+    return pytest.importorskip("matplotlib")
+
+
+def test_svg_is_xml_and_repeatable(curve, tmp_path, matplotlib):
+    for name in ("a.svg", "b.svg"):
+        save_plot(curve, tmp_path / name, title="my <graph>")
+    text = (tmp_path / "a.svg").read_text()
+    assert ElementTree.fromstring(text).tag.endswith("svg")
+    assert text == (tmp_path / "b.svg").read_text()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.svg", "b.svg"]
+
+
+def test_png_is_an_image(curve, tmp_path, matplotlib):
+    from matplotlib.image import imread
+
+    save_plot(curve, tmp_path / "a.PNG")
+    image = imread(tmp_path / "a.PNG")
+    assert image.shape[0] > 500 and image.shape[1] > 1000
+    assert image[..., :3].std() > 0.05  # something is drawn
+
+
+def test_what_is_drawn(curve, matplotlib):
+    from pagraph.profile.plot import _figure
+    from pagraph.profile.words import record_at
+
+    left, right = _figure(curve, record_at(curve, "auto", 200), "").axes
+    lines = {line.get_label().split()[-1]: line for line in left.lines if "%" in line.get_label()}
+    assert lines["auto"].get_ydata() == pytest.approx([0, 50, 70, 90, 100])
+    assert lines["degree"].get_xdata() == pytest.approx([0, 10, 20, 50, 100])
+    assert [text.get_text() for text in left.get_legend().get_texts()] == [
+        "80.0%  oracle",
+        "70.0%  auto",
+        "50.0%  degree",
+    ]
+    assert [bar.get_width() for bar in right.patches] == pytest.approx([80, 1120, 320, 480])
+
+
+def test_without_features(make_curve, tmp_path, matplotlib):
+    save_plot(make_curve(features=False), tmp_path / "a.svg")
+    assert "kB" not in (tmp_path / "a.svg").read_text()
+
+
+def test_other_endings_are_refused(curve, tmp_path):
+    for name in ("a.pdf", "a", "a.png.txt"):
+        with pytest.raises(ValueError, match=r"plot must end in \.png or \.svg, got"):
+            save_plot(curve, tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_missing_matplotlib_is_said_before_the_work(tmp_path):
+    (tmp_path / "matplotlib.py").write_text("raise ModuleNotFoundError('no', name='matplotlib')")
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "from pagraph import MissingDependencyError\n"
+        "from pagraph.profile.plot import check_plot\n"
+        "try: check_plot('a.png')\n"
+        "except MissingDependencyError as error: print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "a plot needs matplotlib, which is not installed: pip install 'pagraph[plot]'\n", done.stderr
+
+
+def test_accepted_endings(matplotlib):
+    for name in ("a.png", "b.svg", "C.SVG"):
+        check_plot(name)
