@@ -55,10 +55,26 @@ def test_import_writes_nothing_to_the_terminal():
     assert run("import pagraph") == ""
 
 
-@pytest.mark.parametrize("module", ["pagraph.errors", "pagraph.graph", "pagraph.train", "pagraph.datasets"])
+@pytest.mark.parametrize(
+    "module", ["pagraph.errors", "pagraph.graph", "pagraph.train", "pagraph.datasets", "pagraph.profile"]
+)
 def test_rooms_outside_the_face_do_not_import_dgl(module):
     loaded = run(f"import {module}, sys; print('dgl' in sys.modules, 'torch_geometric' in sys.modules)")
     assert loaded.split() == ["False", "False"]
+
+
+ROOMS = "cache dgl features graph loader minibatch pipeline profile sampling sampling.accesses train".split()
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_every_room_may_be_the_first_to_be_imported(room):
+    """A circle of imports shows only from some of its members."""
+    assert run(f"import pagraph.{room}") == ""
+
+
+@pytest.mark.parametrize("name", ["Graph", "Loader", "NeighborSampler"])
+def test_every_name_may_be_the_first_to_be_imported(name):
+    assert run(f"from pagraph import {name}") == ""
 
 
 def test_names_that_are_exported_exist():

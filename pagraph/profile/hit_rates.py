@@ -65,7 +65,7 @@ def hit_rate_curve(
         fields: Fields that are read for the input nodes: their widths turn rows into bytes. For several vertex types a
             mapping from type to names. Default: none; then all vertices count the same, and bytes are not known.
         labels: Fields that are read for the seeds, in the same way. All fields of a vertex are cached together here; a
-            loader that knows the reads of both may cache other vertices' labels than features, and moves no more bytes.
+            loader that expects the reads of both may cache more rows of one than of the other.
         progress: Called with the batches done and all batches, by the threads that sample.
 
     Raises:

@@ -152,6 +152,8 @@ def count_accesses(
         most=len(order) * len(epochs) * (1 if _distinct(seeds) else order.batch_size),
     )
 
+    from .block_sampler import BlockSampler  # which needs features, these caches, and presampling counts
+
     threads = threads or min(8, _processors())
     # Batches live no longer than their count: their memory is recycled.
     from .block_sampler import BlockSampler  # which reads weights from fields, whose caches have policies that count
