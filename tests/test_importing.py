@@ -63,7 +63,19 @@ def test_rooms_outside_the_face_do_not_import_dgl(module):
     assert loaded.split() == ["False", "False"]
 
 
-ROOMS = "cache dgl features graph loader minibatch pipeline profile sampling sampling.accesses train".split()
+ROOMS = [
+    "cache",
+    "dgl",
+    "features",
+    "graph",
+    "loader",
+    "minibatch",
+    "pipeline",
+    "profile",
+    "sampling",
+    "sampling.accesses",
+    "train",
+]
 
 
 @pytest.mark.parametrize("room", ROOMS)

@@ -156,7 +156,6 @@ def count_accesses(
 
     threads = threads or min(8, _processors())
     # Batches live no longer than their count: their memory is recycled.
-    from .block_sampler import BlockSampler  # which reads weights from fields, whose caches have policies that count
 
     settings = {"pools": BufferPools(threads)} if isinstance(sampler, BlockSampler) else {}
 
