@@ -51,9 +51,12 @@ def counted_epochs(graph: Graph, seeds: Any, sampler: Any, *, batch_size: int, s
     settings: dict[str, Any] = {"batch_size": batch_size, "seed": seed}
     first = count_accesses(graph, seeds, sampler, epochs=[0], **settings)
     more = min(_MOST_EPOCHS, int(_SECONDS / max(_seconds(graph, sampler, first), 1e-9))) - 1
-    if more < 1:
+    if more < 1 or not first.batches:
         return [Counted(first, 1)]
-    return [Counted(first, 1), Counted(count_accesses(graph, seeds, sampler, epochs=range(1, more + 1), **settings), more)]
+    return [
+        Counted(first, 1),
+        Counted(count_accesses(graph, seeds, sampler, epochs=range(1, more + 1), **settings), more),
+    ]
 
 
 def _seconds(graph: Graph, sampler: Any, counts: AccessCounts) -> float:

@@ -61,8 +61,8 @@ def expected_reads(
        vertices really differ; each vertex's count is taken as far as this is larger than the noise.
     3. The noise of one epoch is modelled (:func:`~pagraph.cache.noise.noise_share`), and with two countings measured.
 
-    How often a seed is read as such is known, and left out of all this. So expected hit rates are not too high, as those
-    of raw counts are: a vertex that ranks high for being counted often by chance is pulled back.
+    How often a seed is read as such is known, and left out of all this. So expected hit rates are not too high, as
+    those of raw counts are: a vertex that ranks high for being counted often by chance is pulled back.
 
     Args:
         graph: The graph.
@@ -75,43 +75,78 @@ def expected_reads(
         Vertex type to reads an epoch, shape ``(num_nodes,)``, float64.
     """
     analytic = None if sampler is None else expected_accesses(graph, seeds, sampler, batch_size=batch_size)
-    epochs = sum(c.epochs for c in counted)
-    batches = max(1.0, sum(c.counts.batches for c in counted) / epochs)
-    exact_seeds = analytic is not None and not hasattr(sampler, "seed_rates")
-    shares = None if analytic is None else _noise(graph, sampler, analytic, counted, batches)
+    evidence = _Evidence(counted, seeds_are_known=not hasattr(sampler, "seed_rates"))
+    shares = None if analytic is None else _noise_shares(graph, sampler, analytic, evidence)
     degrees = out_degrees(graph)
-    reads = {}
-    for ntype in graph.node_types:
-        first = 1 if exact_seeds else 0
-        known = _array(analytic.by_hop(ntype)[:, 0]) if analytic is not None and exact_seeds else 0.0
-        drawn = [_array(c.counts.by_hop(ntype)[:, first:].sum(1)) for c in counted]
-        seeded = sum(_array(c.counts.by_hop(ntype)[:, 0]) for c in counted) / epochs
-        mean = sum(drawn) / epochs
-        prior, traits = np.ones(len(mean)), [_array(degrees[ntype]), np.round(seeded)]
-        if analytic is not None:
-            prior = np.minimum(_array(analytic.by_hop(ntype)[:, first:].sum(1)), batches)
-            traits = [prior, *traits]
-        prior = np.minimum(_fitted(prior, mean, traits), batches)
-        noise = prior * (1 - prior / batches) * (1.0 if shares is None else shares[ntype])
-        measured = _measured(drawn, [c.epochs for c in counted])
-        reads[ntype] = torch.from_numpy(known + _shrunk(prior, mean, noise, measured, epochs))
-    return reads
+    return {
+        ntype: torch.from_numpy(
+            _reads(ntype, evidence, analytic, _array(degrees[ntype]), None if shares is None else shares[ntype])
+        )
+        for ntype in graph.node_types
+    }
 
 
-def _noise(
-    graph: Graph, sampler: Any, analytic: ExpectedAccesses, counted: Sequence[Counted], batches: float
-) -> dict[str, Array]:
+@dataclass(frozen=True, eq=False)
+class _Evidence:
+    """Countings of the same loader."""
+
+    counted: Sequence[Counted]
+    seeds_are_known: bool
+
+    @property
+    def epochs(self) -> float:
+        return sum(c.epochs for c in self.counted)
+
+    @property
+    def batches(self) -> float:
+        """Batches of an epoch."""
+        return max(1.0, sum(c.counts.batches for c in self.counted) / self.epochs)
+
+    @property
+    def first_hop(self) -> int:
+        """The first hop whose reads are a matter of chance."""
+        return 1 if self.seeds_are_known else 0
+
+    def drawn(self, ntype: str) -> list[Array]:
+        """What hops of chance read, one array for each counting."""
+        return [_array(c.counts.by_hop(ntype)[:, self.first_hop :].sum(1)) for c in self.counted]
+
+    def mean(self, ntype: str, hop: int) -> Array:
+        """What one hop found in an epoch."""
+        found = [_array(c.counts.by_hop(ntype)[:, hop]) for c in self.counted]
+        mean: Array = np.add.reduce(found) / self.epochs
+        return mean
+
+
+def _reads(
+    ntype: str, evidence: _Evidence, analytic: ExpectedAccesses | None, degrees: Array, shares: Array | None
+) -> Array:
+    """The expected reads of the vertices of one type."""
+    seeded, drawn, batches = evidence.mean(ntype, 0), evidence.drawn(ntype), evidence.batches
+    mean = np.add.reduce(drawn) / evidence.epochs
+    known, prior, traits = seeded, np.ones(len(mean)), [degrees, np.round(seeded)]
+    if analytic is not None:
+        by_hop = analytic.by_hop(ntype)
+        known, prior = _array(by_hop[:, 0]), np.minimum(_array(by_hop[:, evidence.first_hop :].sum(1)), batches)
+        traits = [prior, *traits]
+    prior = np.minimum(_fitted(prior, mean, traits), batches)
+    noise = prior * (1 - prior / batches) * (1.0 if shares is None else shares)
+    measured = _measured(drawn, [c.epochs for c in evidence.counted])
+    reads = _shrunk(prior, mean, noise, measured, evidence.epochs)
+    return reads + known if evidence.seeds_are_known else reads
+
+
+def _noise_shares(graph: Graph, sampler: Any, analytic: ExpectedAccesses, evidence: _Evidence) -> dict[str, Array]:
     """``noise_share`` with frontiers as large as the counted ones."""
-    epochs = sum(c.epochs for c in counted)
     frontiers: list[Mapping[str, Array]] = []
     known = {t: np.zeros(graph.num_nodes_of(t)) for t in graph.node_types}
     for hop in range(analytic.num_hops):
         for ntype in known:
             found = _array(analytic.by_hop(ntype)[:, hop])
-            there = sum(float(c.counts.by_hop(ntype)[:, hop].sum()) for c in counted) / epochs
+            there = float(evidence.mean(ntype, hop).sum())
             known[ntype] = known[ntype] + found * (there / max(float(found.sum()), 1e-300))
         frontiers.append(dict(known))
-    return noise_share(graph, getattr(sampler, "blocks", sampler), frontiers, max(1, round(batches)))
+    return noise_share(graph, getattr(sampler, "blocks", sampler), frontiers, max(1, round(evidence.batches)))
 
 
 def _array(values: Tensor) -> Array:
@@ -132,19 +167,22 @@ class _Strata:
         sample = positive[:: max(1, len(positive) // _SAMPLE)]
         wanted = min(_STRATA, max(1, len(positive) // _LEAST))
         # Equal values stay together: a stratum begins at a value, not between two of the same.
-        begins = np.unique(np.quantile(sample, np.arange(1, wanted) / wanted, method="lower")) if len(sample) else sample
-        places = np.searchsorted(begins, values, side="right") + 1
+        begins = (
+            np.unique(np.quantile(sample, np.arange(1, wanted) / wanted, method="lower")) if len(sample) else sample
+        )
+        places = np.searchsorted(begins, values, side="right").astype(np.int64) + 1
         places[values <= 0] = 0
         return cls(places, len(begins) + 2)
 
     def sum(self, values: Array) -> Array:
         """Sum of each stratum."""
-        return np.bincount(self.of, weights=values, minlength=self.count)
+        return np.bincount(self.of, weights=values, minlength=self.count).astype(np.float64)
 
     def ratio(self, above: Array, below: Array) -> Array:
         """For each vertex the ratio of its stratum's sums; 0 where nothing is expected."""
         below = self.sum(below)
-        return np.divide(self.sum(above), below, out=np.zeros(self.count), where=below > 0)[self.of]
+        ratios: Array = np.divide(self.sum(above), below, out=np.zeros(self.count), where=below > 0)
+        return ratios[self.of]
 
 
 def _fitted(prior: Array, mean: Array, traits: Sequence[Array]) -> Array:
@@ -161,7 +199,8 @@ def _measured(drawn: Sequence[Array], epochs: Sequence[float]) -> Array | None:
     """For each vertex the variance of one epoch's reads, from two countings; None where there is one."""
     if len(drawn) < 2:
         return None
-    return (drawn[0] / epochs[0] - drawn[1] / epochs[1]) ** 2 / (1 / epochs[0] + 1 / epochs[1])
+    squared: Array = (drawn[0] / epochs[0] - drawn[1] / epochs[1]) ** 2 / (1 / epochs[0] + 1 / epochs[1])
+    return squared
 
 
 def _shrunk(prior: Array, mean: Array, noise: Array, measured: Array | None, epochs: float) -> Array:
@@ -174,4 +213,5 @@ def _shrunk(prior: Array, mean: Array, noise: Array, measured: Array | None, epo
     scale = strata.sum(prior**2)
     signal = np.divide(surplus, scale, out=np.zeros_like(scale), where=scale > 0)[strata.of] * prior**2
     trust = np.divide(signal, signal + noise, out=np.zeros_like(signal), where=signal + noise > 0)
-    return prior + trust * (mean - prior)
+    reads: Array = prior + trust * (mean - prior)
+    return reads
