@@ -1,4 +1,4 @@
-"""The commands and scripts of README.md and docs/train.md run as they stand, from top to bottom of the page."""
+"""The commands and scripts of README.md and of some pages of docs/ run as they stand, from top to bottom of the page."""
 
 import re
 import shlex
@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from pagraph.cli import main
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [page for page in ("README.md", "docs/train.md") if (ROOT / page).exists()]
+PAGES = [page for page in ("README.md", "docs/train.md", "docs/profile.md") if (ROOT / page).exists()]
 
 
 def blocks(page: str) -> list[tuple[str, str]]:

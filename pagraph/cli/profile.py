@@ -236,7 +236,7 @@ def _measured(
             trace=trace,
             progress=progress,
         )
-        return loading, read_spans(trace) if trace and outputs.html else []
+        return loading, read_spans(trace, copies=device.type != "cpu") if trace and outputs.html else []
 
 
 def _step(graph: Graph, fields: tuple[str, ...], options: _Settings, device: Any) -> Callable[[Any], object] | None:

@@ -9,9 +9,8 @@ from rich.table import Table
 
 from ..profile.hop_table import hop_name
 from ..profile.loading import LOADING_STAGES
-from ..profile.recommendation import is_usable
 from ..profile.time_bars import verdict
-from ..profile.words import answer, bytes_text, cache_argument, percent, record_at
+from ..profile.words import answer, best_of, bytes_text, cache_argument, percent, record_at
 
 if TYPE_CHECKING:
     from ..profile import CurveRecord, HitRateCurve, Recommendation
@@ -69,11 +68,11 @@ def _rates(curve: HitRateCurve, best: CurveRecord) -> Table:
     for records in zip(*map(curve.of, curve.policies), strict=True):
         first = records[0]
         chosen = first.budget_rows == best.budget_rows
-        most = max((record.hit_rate for record in records if is_usable(record.policy)), default=2.0)
+        best_ones = best_of(records)
         cells = [f"{'> ' if chosen else ''}{percent(first.budget_fraction)}", f"{first.budget_rows:,}"]
         if first.budget_bytes is not None:
             cells.append(bytes_text(first.budget_bytes))
-        cells += [percent(r.hit_rate) + ("*" if is_usable(r.policy) and r.hit_rate >= most else " ") for r in records]
+        cells += [percent(r.hit_rate) + ("*" if r.policy in best_ones else " ") for r in records]
         table.add_row(*cells, style="bold" if chosen else None)
     return table
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import cycle
 
 __all__ = ["STAGE_STYLES", "Style", "policy_styles"]
 
@@ -54,11 +55,10 @@ STAGE_STYLES = {
 
 
 def policy_styles(policies: Iterable[str]) -> dict[str, Style]:
-    """A style for each policy; names that are not ours get the others in turn."""
+    """A style for each policy; those that are not ours get others in turn, as does ``presample:5`` behind another."""
     styles: dict[str, Style] = {}
-    others = 0
+    others = cycle(_OTHERS)
     for policy in policies:
         known = _KNOWN.get(policy.partition(":")[0])
-        styles[policy] = known or _OTHERS[others % len(_OTHERS)]
-        others += known is None
+        styles[policy] = known if known is not None and known not in styles.values() else next(others)
     return styles

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["curve_chart", "curve_key", "policy_css"]
 
 _WIDTH, _HEIGHT = 480.0, 340.0
-_LEFT, _RIGHT, _TOP, _BOTTOM = 46.0, 12.0, 30.0, 46.0
+_LEFT, _RIGHT, _TOP, _BOTTOM = 50.0, 12.0, 30.0, 46.0
 
 
 def curve_chart(curve: HitRateCurve, recommendation: Recommendation) -> str:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from .recommendation import is_usable
 from .svg import element
-from .words import bytes_text, percent
+from .words import best_of, bytes_text, percent
 
 if TYPE_CHECKING:
     from .curve import CurveRecord, HitRateCurve
@@ -34,12 +33,11 @@ def _rates(curve: HitRateCurve, recommendation: Recommendation) -> str:
     body = ""
     for records in zip(*map(curve.of, curve.policies), strict=True):
         first = records[0]
-        most = max((r.hit_rate for r in records if is_usable(r.policy)), default=2.0)
+        best = best_of(records)
         cells = element("th", percent(first.budget_fraction), scope="row") + element("td", f"{first.budget_rows:,}")
         cells += element("td", bytes_text(first.budget_bytes)) if first.budget_bytes is not None else ""
         for record in records:
-            best = is_usable(record.policy) and record.hit_rate >= most
-            cells += element("td", percent(record.hit_rate), class_="best" if best else None)
+            cells += element("td", percent(record.hit_rate), class_="best" if record.policy in best else None)
         chosen = first.budget_rows == recommendation.budget_rows
         body += element("tr", cells, class_="chosen" if chosen else None)
     caption = element("caption", "Hit rate; the best policy that can be used is bold, the recommended budget shaded")

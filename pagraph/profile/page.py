@@ -120,7 +120,7 @@ def _choices(recommendation: Recommendation) -> str:
         f"The smallest measured budgets, with the policy {recommendation.policy}. The best possible is the hit rate "
         "of a cache of the largest measured budget that knows what will be read."
     )
-    table = element("table", element("thead", head) + element("tbody", body), class_="numbers")
+    table = element("table", element("thead", head) + element("tbody", body), class_="numbers choices")
     return element("div", table, class_="scroll") + _paragraph(note, class_="soft")
 
 

@@ -64,7 +64,9 @@ dl.facts{display:grid;grid-template-columns:max-content 1fr;gap:.15rem 1.2rem}dl
 dl.facts dt{font-weight:400;color:var(--soft)}dl.facts dd{overflow-wrap:anywhere}
 details{margin:.6rem 0}summary{cursor:pointer}
 @media(max-width:36rem){body{padding:.6rem .8rem 3rem}.bar{width:32%}th,td{padding:.28rem .35rem}
- .hops th,.times th{white-space:normal}pre{white-space:pre-wrap;overflow-wrap:anywhere}
+ .hops th,.times th,.choices th{white-space:normal}svg.chart text{font-size:15px}
+ .choices{font-size:.84rem}.choices th,.choices td{padding:.28rem .18rem}
+ pre{white-space:pre-wrap;overflow-wrap:anywhere}
  dl.facts{grid-template-columns:1fr}dl.facts dd{margin-bottom:.4rem}.code button{position:static;margin-top:.2rem}}
 @media print{.code button{display:none}}
 """

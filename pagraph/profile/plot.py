@@ -80,8 +80,8 @@ def save_plot(
 def _figure(curve: HitRateCurve, best: CurveRecord, title: str) -> Any:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(12.0, 5.2), layout="constrained")
-    left, right = figure.subplots(1, 2, width_ratios=[3, 2])
+    figure = Figure(figsize=(14.0, 5.2), layout="constrained")
+    left, right = figure.subplots(1, 2, width_ratios=[4, 3])
     figure.suptitle(f"What a cache saves on {title}" if title else "What a cache saves", weight="bold")
     _draw_curves(left, curve, best)
     _draw_hops(right, curve, best)
@@ -109,12 +109,14 @@ def _draw_curves(axes: Any, curve: HitRateCurve, best: CurveRecord) -> None:
     axes.legend(
         [handles[i] for i in order],
         [labels[i] for i in order],
-        title=f"hit rate at the recommended {_budget(best)}",
-        loc="lower right",
-        framealpha=0.9,
-        edgecolor=_RULE,
+        title=f"with {_budget(best)},\nthe recommended budget",
+        loc="upper left",
+        bbox_to_anchor=(1.01, 1.0),  # outside: with few budgets or many policies there is no free corner
+        borderaxespad=0.0,
+        frameon=False,
+        alignment="left",
         handlelength=3,
-    ).set_zorder(100)
+    )
     axes.set(
         xlim=(0, 101 * widest),
         ylim=(0, 101),

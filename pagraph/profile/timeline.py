@@ -20,7 +20,7 @@ _READER = frozenset({"waiting", "computing"})
 _STAGES = {
     **{name: name for name in ("sampling", "filling", "waiting", "copying", "computing")},
     "fetching": "gathering",
-    "building": "copying",
+    "building": "other",
 }
 
 
@@ -30,7 +30,7 @@ class Span:
 
     Attributes:
         lane: The thread's name.
-        stage: See ``pagraph.profile.loading.LOADING_STAGES``.
+        stage: See ``pagraph.profile.loading.LOADING_STAGES``, or "other".
         begin: Seconds.
         end: Seconds.
         epoch: Number of the epoch; -1 where it is not known.
@@ -45,8 +45,12 @@ class Span:
     batch: int = -1
 
 
-def read_spans(path: str | Path) -> list[Span]:
+def read_spans(path: str | Path, *, copies: bool = False) -> list[Span]:
     """The stages in a trace file of ``loader.trace``; everything else in it is passed over.
+
+    Args:
+        path: The file.
+        copies: Whether batches went to another device: then delivering them is "copying", else "other".
 
     Raises:
         OSError: The file cannot be read.
@@ -54,14 +58,15 @@ def read_spans(path: str | Path) -> list[Span]:
     """
     events = read_trace(path)["traceEvents"]
     names = {(e.get("pid"), e.get("tid")): e["args"]["name"] for e in events if e.get("name") == "thread_name"}
-    return [_span(event, names) for event in events if event.get("ph") == "X" and event.get("name") in _STAGES]
+    stages = _STAGES | ({"building": "copying"} if copies else {})
+    return [_span(e, names, stages[e["name"]]) for e in events if e.get("ph") == "X" and e.get("name") in stages]
 
 
-def _span(event: dict[str, Any], names: dict[Any, str]) -> Span:
+def _span(event: dict[str, Any], names: dict[Any, str], stage: str) -> Span:
     lane = names.get((event.get("pid"), event.get("tid")), f"thread {event.get('tid')}")
     begin, args = event["ts"] / 1e6, event.get("args", {})
     end = begin + event["dur"] / 1e6
-    return Span(lane, _STAGES[event["name"]], begin, end, args.get("epoch", -1), args.get("batch", -1))
+    return Span(lane, stage, begin, end, args.get("epoch", -1), args.get("batch", -1))
 
 
 def timeline(spans: Sequence[Span], *, batches: int = 10) -> str:
@@ -70,7 +75,7 @@ def timeline(spans: Sequence[Span], *, batches: int = 10) -> str:
     The last epoch, because in the first one kernels are compiled and the cache is filled.
     """
     epoch = max((span.epoch for span in spans), default=-1)
-    first = [span for span in spans if span.epoch == epoch and span.batch < batches and span.stage != "filling"]
+    first = [span for span in spans if span.epoch == epoch and 0 <= span.batch < batches and span.stage != "filling"]
     if not first:
         return ""
     begin, end = min(span.begin for span in first), max(span.end for span in first)
@@ -83,7 +88,8 @@ def timeline(spans: Sequence[Span], *, batches: int = 10) -> str:
     scale = (_WIDTH - 2 * _MARGIN) / (end - begin or 1.0)
     for row, lane in enumerate(lanes):
         top = _MARGIN + row * (_LANE + _LABEL)
-        drawing.text(_MARGIN, top + _LABEL - 5, lane)
+        reads = _reads(lane, shown)
+        drawing.text(_MARGIN, top + _LABEL - 5, f"training loop ({lane})" if reads else f"loader's thread {lane}")
         drawing.add("rect", x=_MARGIN, y=top + _LABEL, width=_WIDTH - 2 * _MARGIN, height=_LANE, class_="lane")
         for span in sorted((s for s in shown if s.lane == lane), key=lambda s: s.begin - s.end):
             _rect(drawing, span, begin, end, scale, top + _LABEL)
@@ -92,7 +98,12 @@ def timeline(spans: Sequence[Span], *, batches: int = 10) -> str:
 
 def _lane_order(lane: str, spans: Sequence[Span]) -> tuple[bool, str]:
     """The training loop first, then the loader's threads by name."""
-    return not any(span.lane == lane and span.stage in _READER for span in spans), lane
+    return not _reads(lane, spans), lane
+
+
+def _reads(lane: str, spans: Sequence[Span]) -> bool:
+    """Whether this thread is the one that the batches are for."""
+    return any(span.lane == lane and span.stage in _READER for span in spans)
 
 
 def _rect(drawing: Drawing, span: Span, begin: float, end: float, scale: float, top: float) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from .recommendation import is_usable
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = [
     "GLOSSARY",
     "answer",
+    "best_of",
     "budget_text",
     "bytes_text",
     "cache_argument",
@@ -118,6 +120,12 @@ def record_at(curve: HitRateCurve, policy: str, rows: int) -> CurveRecord:
     return next(record for record in curve.of(policy) if record.budget_rows == rows)
 
 
+def best_of(records: Iterable[CurveRecord]) -> set[str]:
+    """Of the policies that training can use, those with the best hit rate: all that look the same when it is shown."""
+    rates = {record.policy: round(record.hit_rate, 3) for record in records if is_usable(record.policy)}
+    return {policy for policy, rate in rates.items() if rate == max(rates.values())}
+
+
 def answer(curve: HitRateCurve, recommendation: Recommendation) -> list[str]:
     """What to do and what it brings, in a few sentences."""
     best = record_at(curve, recommendation.policy, recommendation.budget_rows)
@@ -154,7 +162,7 @@ def _saving(curve: HitRateCurve, best: CurveRecord) -> str:
 
 def _beyond(curve: HitRateCurve, best: CurveRecord) -> str:
     """What the next larger measured budget of about twice the size would bring."""
-    larger = [r for r in curve.records if r.policy == best.policy and r.budget_rows >= 2 * best.budget_rows]
+    larger = [r for r in curve.records if r.policy == best.policy and r.budget_rows >= max(1, 2 * best.budget_rows)]
     if not larger:
         return ""
     more = min(larger, key=lambda r: r.budget_rows)

@@ -46,6 +46,15 @@ def test_what_is_drawn(curve, matplotlib):
     assert [bar.get_width() for bar in right.patches] == pytest.approx([80, 1120, 320, 480])
 
 
+def test_policies_look_different():
+    from pagraph.profile.colors import policy_styles
+
+    names = ["auto", "degree", "presample", "presample:5", "vip", "random", "oracle", "ideal:10", "mine", "yours"]
+    styles = policy_styles(names)
+    assert [*styles] == names
+    assert len(set(styles.values())) == len(names)
+
+
 def test_without_features(make_curve, tmp_path, matplotlib):
     save_plot(make_curve(features=False), tmp_path / "a.svg")
     assert "kB" not in (tmp_path / "a.svg").read_text()
