@@ -1,7 +1,11 @@
-"""Kernels of expected accesses: how likely an edge is drawn by some hop, multiplied up over the edges of a vertex.
+"""Kernels of expected accesses: the chance that no edge leads to a vertex yet, multiplied up edge by edge.
 
-All work on rows: ``indptr`` and the in-neighbours of each vertex that may be drawn. ``found[t, u]`` is the chance that
-hop ``t`` finds ``u`` (0: a seed), and not before. From then on every hop draws from ``u`` again.
+All work on rows: ``indptr`` and the in-neighbours of each vertex that may be drawn. ``unknown[u, t]`` is the chance
+that ``u`` is not known after hop ``t`` (0: it is no seed). Once known, every hop draws from ``u`` again.
+
+An edge ``v -> u`` cannot find a ``v`` that was known before; so what counts is the chance that ``u`` is known although
+``v`` is not. Where ``u -> v`` is an edge, too, as everywhere in an undirected graph, ``u`` may owe it to ``v`` that it
+is known: that part is taken out, as in belief propagation (``_drawn_apart``).
 """
 
 import math
@@ -11,155 +15,114 @@ import numpy as np
 from .._jit import kernel, prefetch
 
 _AHEAD = 24
-_NEWTON_STEPS = 20
-_STEPS = 200
-_TOLERANCE = 1e-6
 
 
 @kernel
-def keep_chance(degree, fanout, replace):  # type: ignore[no-untyped-def]
-    """The chance that one hop leaves an edge out of ``degree`` alone."""
-    if fanout < 0 or (fanout >= degree and not replace):
-        return 0.0
-    if replace:
-        return (1.0 - 1.0 / degree) ** fanout
-    return 1.0 - fanout / degree
+def keep_chances(degree, fanouts, replace, same, keep, again):  # type: ignore[no-untyped-def]
+    """The chance that a hop leaves an edge out of ``degree`` alone, and that it does so if all hops before it did."""
+    least = 1.0
+    for t in range(len(fanouts)):
+        fanout = fanouts[t]
+        if fanout < 0 or (fanout >= degree and not replace):
+            keep[t] = 0.0
+        elif replace:
+            keep[t] = (1.0 - 1.0 / degree) ** fanout
+        else:
+            keep[t] = 1.0 - fanout / degree
+        least = chain(keep, again, t, same, least)
 
 
 @kernel
-def push_uniform(indptr, indices, found, fanouts, replace, same, out):  # type: ignore[no-untyped-def]
-    """Add to ``out[v]`` the logarithm of the chance that no edge from ``v`` has been drawn after these hops.
+def chain(keep, again, t, same, least):  # type: ignore[no-untyped-def]
+    """Fill ``again[t]``; ``least`` is the least chance so far, which is returned with hop ``t``.
+
+    With the ``same`` random numbers in all hops, a hop takes nothing new unless its fan-out is larger (than all before:
+    an approximation for vertices that were found in between).
+    """
+    again[t] = (min(1.0, keep[t] / least) if least > 0.0 else 0.0) if same else keep[t]
+    return min(least, keep[t])
+
+
+@kernel
+def drawn(unknown, u, keep, same):  # type: ignore[no-untyped-def]
+    """The chance that an edge into ``u`` has been drawn after ``len(keep)`` hops."""
+    rest, total = 1.0, 0.0
+    for t in range(len(keep) - 1, -1, -1):
+        rest = min(rest, keep[t]) if same else rest * keep[t]
+        before = unknown[u, t - 1] if t else 1.0
+        total += max(before - unknown[u, t], 0.0) * (1.0 - rest)
+    return total
+
+
+@kernel
+def drawn_apart(unknown, u, keep, again, back_unknown, v, back_keep, back_again):  # type: ignore[no-untyped-def]
+    """As :func:`drawn`, for the edge ``v -> u`` if ``v`` is not known: without what ``u`` owes to ``v``.
+
+    The same for both ends at once: each one's chance is that without the other's draws of the hops before.
+    """
+    known, left = 1.0 - unknown[u, 0], (1.0 - unknown[u, 0]) * keep[0]
+    back_known, back_left = 1.0 - back_unknown[v, 0], (1.0 - back_unknown[v, 0]) * back_keep[0]
+    for t in range(1, len(keep)):
+        now = _without(known, unknown[u, t], back_known - back_left)
+        back_now = _without(back_known, back_unknown[v, t], known - left)
+        left = left * again[t] + (now - known) * keep[t]
+        back_left = back_left * back_again[t] + (back_now - back_known) * back_keep[t]
+        known, back_known = now, back_now
+    return known - left
+
+
+@kernel
+def _without(known, unknown, drawn):  # type: ignore[no-untyped-def]
+    """The chance to be known without the edge that has been drawn with chance ``drawn``; not below ``known``."""
+    return max(known, 1.0 - min(1.0, unknown / (1.0 - drawn))) if drawn < 1.0 else known
+
+
+@kernel
+def log_rest(chance):  # type: ignore[no-untyped-def]
+    """The logarithm of the chance that something does not happen."""
+    return math.log1p(-chance) if chance < 1.0 else -np.inf
+
+
+@kernel
+def push_uniform(  # type: ignore[no-untyped-def]
+    indptr, indices, unknown, fanouts, replace, same, loops, mutual, back_indptr, back_unknown, back_fanouts, out
+):
+    """Add to ``out[v]`` the logarithm of the chance that no edge from ``v`` has been drawn after some hops.
 
     Args:
         indptr: Shape ``(num_dst + 1,)``.
         indices: Shape ``(num_edges,)``.
-        found: Shape ``(hops, num_dst)``.
+        unknown: Of the destinations.
         fanouts: Shape ``(hops,)``.
         replace: Draws are with replacement.
         same: A vertex's draws are the same in all hops, as far as the fan-outs are.
+        loops: Both ends are of one type: an edge may lead from a vertex to itself, and finds nothing.
+        mutual: Shape ``(num_edges,)``, whether there is an edge back; empty if there is none at all.
+        back_indptr: Rows of the edges back.
+        back_unknown: Of the sources.
+        back_fanouts: Of the edges back.
         out: Shape ``(num_src,)``.
     """
-    edges = len(indices)
+    edges, hops = len(indices), len(fanouts)
+    keep, again, back_keep, back_again = np.empty((4, hops))
     for u in range(len(indptr) - 1):
         begin, end = np.int64(indptr[u]), np.int64(indptr[u + 1])
-        if begin == end:
+        if begin == end or unknown[u, hops - 1] >= 1.0:
             continue
-        keep, drawn = 1.0, 0.0
-        for t in range(len(fanouts) - 1, -1, -1):
-            once = keep_chance(end - begin, fanouts[t], replace)
-            keep = min(keep, once) if same else keep * once
-            drawn += found[t, u] * (1.0 - keep)
-        if drawn <= 0.0:
-            continue
-        log = math.log1p(-drawn) if drawn < 1.0 else -np.inf
+        keep_chances(end - begin, fanouts, replace, same, keep, again)
+        log = log_rest(drawn(unknown, u, keep, same))
         for e in range(begin, end):
             if e + _AHEAD < edges:
                 prefetch(out, indices[e + _AHEAD])
-            out[indices[e]] += log
-
-
-@kernel
-def row_totals(indptr, values, out):  # type: ignore[no-untyped-def]
-    """The sum of each row's weights."""
-    for u in range(len(indptr) - 1):
-        total = 0.0
-        for e in range(np.int64(indptr[u]), np.int64(indptr[u + 1])):
-            total += np.float64(values[e])
-        out[u] = total
-
-
-@kernel
-def _expected(values, begin, end, rate):  # type: ignore[no-untyped-def]
-    """How many exponential clocks of a row have rung at time ``rate``, on average, and how many ring then a second."""
-    count, slope = 0.0, 0.0
-    for e in range(begin, end):
-        w = np.float64(values[e])
-        late = math.exp(-rate * w)
-        count += 1.0 - late
-        slope += w * late
-    return count, slope
-
-
-@kernel
-def solve_rates(indptr, values, totals, fanout, out):  # type: ignore[no-untyped-def]
-    """The time at which ``fanout`` of a row's clocks have rung on average; infinite where all edges are drawn.
-
-    Successive draws in proportion to the weights take the edges whose exponential clocks ring first: edge ``e`` is
-    among them with a chance of about ``1 - exp(-time * w)`` (Rosen, J. Appl. Prob. 1997).
-    """
-    for u in range(len(indptr) - 1):
-        begin, end = np.int64(indptr[u]), np.int64(indptr[u + 1])
-        if fanout < 0 or fanout >= end - begin:
-            out[u] = np.inf
-            continue
-        out[u] = _solve(values, begin, end, totals[u], fanout) if fanout > 0 else 0.0
-
-
-@kernel
-def _solve(values, begin, end, total, fanout):  # type: ignore[no-untyped-def]
-    # The count is concave: Newton's steps come from below and never pass the solution.
-    rate = fanout / total
-    for _ in range(_NEWTON_STEPS):
-        count, slope = _expected(values, begin, end, rate)
-        missing = fanout - count
-        if missing <= _TOLERANCE * fanout:
-            return rate
-        if slope <= 0.0:
-            break
-        rate += missing / slope
-    # Weights of very different size: find a time that is too late, then halve.
-    early, late = rate, np.inf
-    for _ in range(_STEPS):
-        rate = early * 4.0 if late == np.inf else 0.5 * (early + late)
-        count, _slope = _expected(values, begin, end, rate)
-        if abs(fanout - count) <= _TOLERANCE * fanout:
-            break
-        if count < fanout:
-            early = rate
-        else:
-            late = rate
-    return rate
-
-
-@kernel
-def push_weighted(indptr, indices, values, totals, found, rates, replace, same, out):  # type: ignore[no-untyped-def]
-    """As :func:`push_uniform`, for draws in proportion to ``values`` (all positive).
-
-    Args:
-        indptr: Shape ``(num_dst + 1,)``.
-        indices: Shape ``(num_edges,)``.
-        values: Shape ``(num_edges,)``.
-        totals: Shape ``(num_dst,)``, the sums of the rows.
-        found: Shape ``(hops, num_dst)``.
-        rates: Shape ``(hops, num_dst)``: draws with replacement, or the times of :func:`solve_rates`.
-        replace: Draws are with replacement.
-        same: See :func:`push_uniform`.
-        out: Shape ``(num_src,)``.
-    """
-    hops, edges = len(rates), len(indices)
-    sums = np.empty(hops, np.float64)
-    for u in range(len(indptr) - 1):
-        begin, end = np.int64(indptr[u]), np.int64(indptr[u + 1])
-        rate, known = 0.0, 0.0
-        for t in range(hops - 1, -1, -1):
-            rate = max(rate, rates[t, u]) if same else rate + rates[t, u]
-            sums[t] = rate
-            known += found[t, u]
-        if known <= 0.0 or rate <= 0.0:
-            continue
-        for e in range(begin, end):
-            if e + _AHEAD < edges:
-                prefetch(out, indices[e + _AHEAD])
-            out[indices[e]] += _log_not_drawn(np.float64(values[e]), totals[u], found, u, sums, replace)
-
-
-@kernel
-def _log_not_drawn(w, total, found, u, sums, replace):  # type: ignore[no-untyped-def]
-    log = -w
-    if replace:
-        log = math.log1p(-w / total) if w < total else -np.inf
-    drawn = 0.0
-    for t in range(len(sums)):
-        if sums[t] > 0.0 and found[t, u] > 0.0:
-            drawn -= found[t, u] * math.expm1(sums[t] * log)
-    return math.log1p(-drawn) if drawn < 1.0 else -np.inf
+                if hops > 1 and len(mutual):
+                    prefetch(back_unknown, indices[e + _AHEAD] * back_unknown.shape[1])
+                    prefetch(back_indptr, indices[e + _AHEAD])
+            v = indices[e]
+            if loops and v == u:
+                continue
+            if hops > 1 and len(mutual) and mutual[e]:
+                degree = np.int64(back_indptr[v + 1]) - np.int64(back_indptr[v])
+                keep_chances(degree, back_fanouts, replace, same, back_keep, back_again)
+                out[v] += log_rest(drawn_apart(unknown, u, keep, again, back_unknown, v, back_keep, back_again))
+            else:
+                out[v] += log

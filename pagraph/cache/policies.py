@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
+from .auto import adaptive, auto
 from .degree import degree
+from .oracle import Hindsight
 from .policy import Policy
 from .presample import Presample
 from .random_order import random_order
@@ -13,7 +15,11 @@ from .vip import vip
 __all__ = ["POLICIES", "resolve_policy", "share_key"]
 
 POLICIES: dict[str, Policy] = {
+    "adaptive": adaptive,
+    "auto": auto,
     "degree": degree,
+    "ideal": Hindsight(begin=1_000_000, epochs=30),
+    "oracle": Hindsight(),
     "presample": Presample(),
     "random": random_order,
     "vip": vip,

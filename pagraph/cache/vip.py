@@ -12,13 +12,13 @@ from torch import Tensor
 
 from ..csc import check_range
 from ..sampling.chances import chance_of_some
+from .draws import Draws, Mutual, find_mutual
 from .policy import Ranking
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from ..graph import EdgeType, Graph
-    from ..sampling.weights import EdgeWeights
+    from ..graph import Graph
 
     Array = npt.NDArray[Any]
 
@@ -35,7 +35,7 @@ class ExpectedAccesses:
     To be used as :class:`~pagraph.sampling.accesses.AccessCounts`, for one epoch.
 
     Attributes:
-        found: Vertex type to expected reads, float64, shape ``(num_hops + 1, num_nodes)``.
+        found: Vertex type to expected reads, float64, shape ``(num_nodes, num_hops + 1)``.
         batches: Batches of the epoch, an incomplete last one counted.
     """
 
@@ -50,19 +50,19 @@ class ExpectedAccesses:
     @property
     def num_hops(self) -> int:
         """Hops of a mini-batch."""
-        return len(next(iter(self.found.values()))) - 1
+        return int(next(iter(self.found.values())).shape[1]) - 1
 
     def by_hop(self, node_type: str) -> Tensor:
         """Reads of each vertex by the hop that finds it, shape ``(num_nodes, num_hops + 1)``, float64."""
-        return self.found[node_type].T
+        return self.found[node_type]
 
     def reads(self, node_type: str) -> Tensor:
         """Reads of each vertex as an input node, shape ``(num_nodes,)``, float64."""
-        return self.found[node_type].sum(0)
+        return self.found[node_type].sum(1)
 
     def frontier(self, node_type: str, hop: int) -> Tensor:
         """In how many batches hop number ``hop`` (0 serves the seeds) expands each vertex, shape ``(num_nodes,)``."""
-        return self.found[node_type][: hop + 1].sum(0)
+        return self.found[node_type][:, : hop + 1].sum(1)
 
     @property
     def total(self) -> float:
@@ -95,8 +95,9 @@ def expected_accesses(graph: Graph, seeds: Any, sampler: Any, *, batch_size: int
 
     After VIP of SALIENT++ (Kaler et al., MLSys 2023), for directed graphs of any types, with the seeds' own reads. As
     the samplers do, each hop draws from every vertex known so far; so the chance that an edge has been drawn depends on
-    when its destination was found. Edges, and the vertices at their ends, are taken to be drawn independently of each
-    other; what LABOR's vertices share is left aside. One pass over the edges for each hop.
+    when its destination was found, and if there is an edge back, on how much the one end owes to the other. Apart from
+    that, edges are taken to be drawn independently of each other: what the random numbers have in common that LABOR's
+    vertices share is left aside, and cycles of more than two edges count twice. One pass over the edges for each hop.
 
     Args:
         graph: The graph.
@@ -117,19 +118,26 @@ def expected_accesses(graph: Graph, seeds: Any, sampler: Any, *, batch_size: int
     blocks = getattr(sampler, "blocks", sampler)
     if not hasattr(blocks, "fanout"):
         return None
-    hops = [_Hops.of(graph, blocks, etype) for etype in graph.edge_types]
     rates = getattr(sampler, "seed_rates", None)
     starts = _Seeds(graph, seeds) if rates is None else None
-    total = _length(seeds)
-    found = {t: torch.zeros(blocks.num_hops + 1, graph.num_nodes_of(t), dtype=torch.float64) for t in graph.node_types}
+    total, steps = _length(seeds), _steps(graph, blocks)
+    found = {t: torch.zeros(graph.num_nodes_of(t), blocks.num_hops + 1, dtype=torch.float64) for t in graph.node_types}
     for size, times in _batches(total, batch_size):
         first = rates(seeds, size) if rates is not None else starts.rates(size)  # type: ignore[union-attr]
-        for ntype, part in _expand(graph, first, hops, blocks.num_hops).items():
-            found[ntype] += times * torch.from_numpy(part)
+        for ntype, unknown in _expand(first, steps, blocks.num_hops).items():
+            found[ntype] += times * torch.from_numpy(-np.diff(unknown, axis=1, prepend=1.0))
     if starts is not None:
         for ntype, counts in starts.counts.items():
-            found[ntype][0] = counts  # a seed that is there several times is read as often
+            found[ntype][:, 0] = counts  # a seed that is there several times is read as often
     return ExpectedAccesses(found, -(-total // batch_size))
+
+
+def _steps(graph: Graph, sampler: Any) -> list[_Step]:
+    """The draws along each edge type."""
+    draws = [Draws.of(graph, sampler, etype) for etype in graph.edge_types]
+    if sampler.num_hops < 2:  # the seeds owe nothing to each other
+        return [_Step(each, None) for each in draws]
+    return [_Step(each, find_mutual(each, draws)) for each in draws]
 
 
 def _batches(total: int, batch_size: int) -> Iterator[tuple[int, float]]:
@@ -163,99 +171,25 @@ class _Seeds:
         return {t: chance_of_some(counts, self.total, batch_size) for t, counts in self.counts.items()}
 
 
-@dataclass(frozen=True, eq=False)
-class _Hops:
-    """How the hops draw from the edges of one type.
-
-    Attributes:
-        edge_type: The type.
-        indptr: Rows of the edges that may be drawn.
-        indices: Sources of these edges.
-        fanouts: By hop, the one that serves the seeds first.
-        replace: Draws are with replacement.
-        same: Draws are the same in all hops.
-        values: Weights of the edges; None where all are as likely.
-        totals: Sums of the rows' weights.
-        rates: Shape ``(num_hops, num_dst)``, see ``_vip.push_weighted``; empty without weights.
-    """
-
-    edge_type: EdgeType
-    indptr: Array
-    indices: Array
-    fanouts: Array
-    replace: bool
-    same: bool
-    values: Array | None
-    totals: Array
-    rates: Array
-
-    @classmethod
-    def of(cls, graph: Graph, sampler: Any, edge_type: EdgeType) -> _Hops:
-        """The draws of a sampler.
-
-        Raises:
-            TypeError, ValueError: As the sampler raises them for wrong weights; ValueError for a damaged graph.
-        """
-        csc = graph.adjacency(sampler.edge_dir, edge_type)
-        csc.validate()
-        fanouts = np.array([sampler.fanout(hop, edge_type) for hop in range(sampler.num_hops)], np.int64)
-        replace, same = bool(getattr(sampler, "replace", False)), bool(getattr(sampler, "layer_dependency", False))
-        weights = sampler.weights(graph, edge_type, lambda etype, name: graph.edge_fields(etype).get(name))
-        indptr, indices = csc.indptr, csc.indices
-        if weights is not None and weights.kept is not None:
-            indptr, indices = weights.kept.indptr, indices[weights.kept.indices.long()]
-        values, totals, rates = _weigh(indptr.numpy(), weights, fanouts, replace)
-        return cls(edge_type, indptr.numpy(), indices.numpy(), fanouts, replace, same, values, totals, rates)
-
-    def push(self, found: Array, out: Array) -> None:
-        """Add the logarithms of the chances that no edge has been drawn after ``len(found)`` hops."""
-        from . import _vip
-
-        hops = len(found)
-        if self.values is None:
-            _vip.push_uniform(self.indptr, self.indices, found, self.fanouts[:hops], self.replace, self.same, out)
-            return
-        rates = self.rates[:hops]
-        _vip.push_weighted(
-            self.indptr, self.indices, self.values, self.totals, found, rates, self.replace, self.same, out
-        )
-
-
-def _weigh(
-    indptr: Array, weights: EdgeWeights | None, fanouts: Array, replace: bool
-) -> tuple[Array | None, Array, Array]:
-    """Weights, sums of rows, and rates of all hops."""
-    from . import _vip
-
-    if weights is None or weights.values is None:
-        return None, np.empty(0), np.empty((0, 0))
-    values, totals = weights.values.numpy(), np.zeros(len(indptr) - 1)
-    _vip.row_totals(indptr, values, totals)
-    if replace:
-        draws = np.where(fanouts < 0, np.inf, fanouts)
-        return values, totals, np.repeat(draws[:, None], len(totals), axis=1)
-    solved: dict[int, Array] = {}
-    for fanout in set(fanouts.tolist()):
-        solved[fanout] = np.empty(len(totals))
-        _vip.solve_rates(indptr, values, totals, fanout, solved[fanout])
-    return values, totals, np.stack([solved[fanout] for fanout in fanouts.tolist()])
-
-
-def _expand(graph: Graph, first: Mapping[str, Tensor], hops: list[_Hops], num_hops: int) -> dict[str, Array]:
-    """The chance that each hop finds each vertex in a batch, shape ``(num_hops + 1, num_nodes)`` by type."""
-    found = {t: np.zeros((num_hops + 1, graph.num_nodes_of(t))) for t in graph.node_types}
+def _expand(first: Mapping[str, Tensor], steps: list[_Step], num_hops: int) -> dict[str, Array]:
+    """The chance that a vertex is not known after each hop of a batch, shape ``(num_nodes, num_hops + 1)`` by type."""
+    unknown = {t: np.ones((len(rates), num_hops + 1)) for t, rates in first.items()}
     for ntype, rates in first.items():
-        found[ntype][0] = rates.numpy()
+        unknown[ntype][:, 0] -= rates.numpy()
     with np.errstate(divide="ignore"):
-        unseeded = {t: np.log1p(-part[0]) for t, part in found.items()}
-    known = {t: part[0].copy() for t, part in found.items()}
-    for hop in range(num_hops):
+        unseeded = {t: np.log(part[:, 0]) for t, part in unknown.items()}
+    for hop in range(1, num_hops + 1):
         logs = {t: part.copy() for t, part in unseeded.items()}
-        for draws in hops:
-            src_type, _, dst_type = draws.edge_type
-            draws.push(found[dst_type][: hop + 1], logs[src_type])
+        for step in steps:
+            step.draws.push(unknown, hop, step.back, logs[step.draws.edge_type[0]])
         for t, log in logs.items():
-            now = -np.expm1(log)
-            np.maximum(now - known[t], 0.0, out=found[t][hop + 1])
-            known[t] = np.maximum(now, known[t])
-    return found
+            np.minimum(np.exp(log), unknown[t][:, hop - 1], out=unknown[t][:, hop])
+    return unknown
+
+
+@dataclass(frozen=True, eq=False)
+class _Step:
+    """One edge type in every hop."""
+
+    draws: Draws
+    back: Mutual | None

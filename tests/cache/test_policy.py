@@ -147,7 +147,9 @@ def test_a_function_is_its_own_policy():
 
 
 def test_unknown_policies():
-    with pytest.raises(ValueError, match=r"cache_policy must be one of \['degree'.*\] or a function, got 'best'"):
+    with pytest.raises(
+        ValueError, match=r"cache_policy must be one of \['adaptive', 'auto'.*\] or a function, got 'best'"
+    ):
         resolve_policy("best")
     with pytest.raises(TypeError, match="cache_policy must be a name or a function, got int"):
         resolve_policy(3)
