@@ -1,4 +1,4 @@
-"""The commands and scripts of README.md and of some pages of docs/ run as they stand, from top to bottom of the page."""
+"""The commands and scripts of README.md and of pages of docs/ run as they stand, from top to bottom of the page."""
 
 import re
 import shlex
