@@ -5,7 +5,7 @@ from .degree import degree
 from .division import Demand, divide
 from .edge_ranking import edge_draws, rank_edges
 from .memory import auto_budget
-from .plan import CachePlan, FieldPlan
+from .plan import CachePlan, CachePlans, FieldPlan
 from .policies import POLICIES, resolve_policy
 from .policy import Policy, Ranking, apply_policy, check_ranking, check_rankings
 from .presample import Presample
@@ -17,6 +17,7 @@ __all__ = [
     "POLICIES",
     "Budget",
     "CachePlan",
+    "CachePlans",
     "CacheStats",
     "Demand",
     "ExpectedAccesses",

@@ -77,8 +77,9 @@ class Holding:
 
     def plans(self, budget_bytes: int) -> CachePlans:
         """What is cached of each vertex type, and of each edge type of which anything is."""
-        parts = {key: part for key, part in self._parts.items() if self.entries[key].field.is_cached}
-        by_type = {t: tuple(p for k, p in parts.items() if self.entries[k].type == t) for t in self._num_rows}
+        now, entries = self._parts, list(self.entries.items())
+        parts = [(entry.type, now[key]) for key, entry in entries if key in now and entry.field.is_cached]
+        by_type = {t: tuple(part for of, part in parts if of == t) for t in self._num_rows}
         several = sum(isinstance(t, str) for t in self._num_rows) > 1
         indices = self.choice.indices
         return CachePlans(

@@ -1,10 +1,12 @@
 """What a plan says."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from pagraph.cache import CachePlan, FieldPlan
-from pagraph.cache.plan import _size
+from pagraph.cache.plan import CachePlans, _size
 
 CPU = torch.device("cpu")
 
@@ -23,12 +25,61 @@ def test_a_plan_adds_up_its_parts():
 def test_an_empty_plan():
     plan = CachePlan(CPU, 100, 0, 0, ())
     assert (plan.rows, plan.nbytes, list(plan)) == (0, 0, [])
+    assert plan.expected_hit_rate is None and plan.expected_bytes_saved is None
     assert repr(plan) == "CachePlan(0 of 100 vertices on cpu, 0 B of 0 B; no field)"
+    assert str(plan) == "cache on cpu: 0 B of 0 B; no field"
+    assert str(CachePlans([plan, plan])) == str(plan) and str(CachePlans()) == "cache: no field"
 
 
 def test_a_plan_of_one_of_several_types_names_it():
     plan = CachePlan(CPU, 100, 6000, 400, (FieldPlan("user/feat", 1, 5, "disk"),), "user")
     assert repr(plan).startswith("CachePlan(1 of 100 'user' vertices on cpu, 405 B of 5.859 KiB; 'user/feat': 1 rows")
+    edges = replace(plan, node_type=("user", "buys", "item"))
+    assert repr(edges).startswith("CachePlan(1 of 100 'user-buys-item' edges on cpu")
+
+
+def test_what_is_expected_follows_from_reads_and_hits():
+    part = FieldPlan("feat", 10, 640, "disk", row_bytes=128, expected_reads=80.0, expected_hits=60.0)
+    assert part.expected_hit_rate == 0.75 and part.expected_bytes_saved == 60 * 128
+    nothing = replace(part, expected_reads=0.0, expected_hits=0.0)
+    assert nothing.expected_hit_rate == 0.0 and nothing.expected_bytes_saved == 0.0
+    unknown = FieldPlan("feat", 10, 640, "disk", row_bytes=128)
+    assert unknown.expected_hit_rate is None and unknown.expected_bytes_saved is None
+
+
+def test_a_plan_sums_what_its_fields_are_expected_to_save():
+    feat = FieldPlan("feat", 10, 640, "disk", 64, 80.0, 60.0)
+    label = FieldPlan("label", 5, 40, "disk", 8, 20.0, 5.0)
+    plan = CachePlan(CPU, 100, 2000, 400, (feat, label))
+    assert plan.expected_hit_rate == 0.65 and plan.expected_bytes_saved == 60 * 64 + 5 * 8
+    with_unknown = replace(plan, fields=(feat, FieldPlan("label", 5, 40, "disk", 8)))
+    assert with_unknown.expected_hit_rate is None and with_unknown.expected_bytes_saved is None
+
+
+def test_a_plan_prints_as_a_table():
+    fields = (FieldPlan("user/feat", 10, 5120, "disk", 512, 80.0, 60.0), FieldPlan("user/age", 7, 56, "host", 8))
+    edges = (FieldPlan("edge:w", 30, 120, "disk", 4, 50.0, 50.0),)
+    plans = CachePlans(
+        [
+            CachePlan(CPU, 100, 6000, 400, fields, "user"),
+            CachePlan(CPU, 0, 6000, 0, (), "item"),
+            CachePlan(CPU, 300, 6000, 200, edges, ("user", "buys", "item")),
+        ]
+    )
+    assert str(plans) == "\n".join(
+        [
+            "cache on cpu: 5.758 KiB of 5.859 KiB",
+            "field      rows  of all      bytes  hit rate  saved an epoch  others on",
+            "user/feat    10  10.0 %      5 KiB    75.0 %          30 KiB  disk",
+            "user/age      7   7.0 %       56 B         ?               ?  host",
+            "edge:w       30  10.0 %      120 B   100.0 %           200 B  disk",
+            "tables                       600 B",
+            "total                    5.758 KiB         ?               ?",
+        ]
+    )
+    known = str(CachePlans([replace(plans[0], fields=fields[:1])]))
+    assert known.splitlines()[0] == "cache on cpu: 5.391 KiB of 5.859 KiB; hit rates and bytes saved are expectations"
+    assert known.splitlines()[-1].split() == ["total", "5.391", "KiB", "75.0", "%", "30", "KiB"]
 
 
 @pytest.mark.parametrize(
