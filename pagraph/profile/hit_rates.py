@@ -6,13 +6,14 @@ import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from ..cache.policy import Policy, Ranking
-from ..sampling.accesses import AccessCounts, BatchSampler, count_accesses
+from ..sampling.accesses import AccessCounts, BatchSampler, count_accesses, default_threads
 from ..sampling.seeds import SeedOrder
 from .budgets import DEFAULT_BUDGETS
 from .checks import check_epochs, check_seeds
@@ -81,6 +82,7 @@ def hit_rate_curve(
     batches = len(SeedOrder(seeds, batch_size, drop_last=drop_last))
     if not batches:
         raise ValueError(f"seeds must fill at least 1 batch of {batch_size}, got {num_seeds}")
+    threads = threads or default_threads()
     ideals = {name: ideal_epochs(name) for name, policy in named.items() if policy is None and name != ORACLE}
     count = partial(
         count_accesses,
@@ -94,17 +96,17 @@ def hit_rate_curve(
         progress=_counter(progress, batches * (epochs + sum(ideals.values()))),
     )
     clock, ranks = _Clock(), Rankings(graph, seeds, sampler, batch_size, seed)
-    tally = Tally(sizes, spendings)
+    tally = Tally(sizes, spendings, threads)
     with clock("ranking"):
         cuts = {name: tally.cut(rankings) for name, rankings in ranks.each(named, required=policies is not None)}
         for name, number in ideals.items():
-            cuts[name] = tally.cut(_by_reads(count(epochs=range(epochs, epochs + number)), number))
+            cuts[name] = tally.cut(_by_reads(count(epochs=range(epochs, epochs + number))))
         tally.expected = ranks.expectation()
     for epoch in range(epochs):
         with clock("counting"):
             counts = count(epochs=[epoch])
         with clock("summing"):
-            tally.add(counts, {**cuts, ORACLE: tally.cut(_by_reads(counts, 1))})
+            tally.add(counts, {**cuts, ORACLE: tally.cut(_by_reads(counts))})
     settings = {"sampler": repr(sampler), "seeds": num_seeds, "batch_size": batch_size, "epochs": epochs, "seed": seed}
     settings |= {"drop_last": drop_last, "policies": [*named], "budgets": [*budgets]}
     return HitRateCurve(
@@ -121,10 +123,10 @@ def hit_rate_curve(
     )
 
 
-def _by_reads(counts: AccessCounts, epochs: int) -> dict[str, Ranking]:
-    """The vertices of every type by what was read of them."""
+def _by_reads(counts: AccessCounts) -> dict[str, Ranking]:
+    """The vertices of every type by what was read of them; of several epochs, the sums put them in the same order."""
     rankings = {ntype: Ranking.of_reads(counts.reads(ntype)) for ntype in counts.node_types}
-    return {ntype: Ranking(r.ids, None if r.scores is None else r.scores / epochs) for ntype, r in rankings.items()}
+    return {ntype: replace(ranking, per_epoch=False) for ntype, ranking in rankings.items()}
 
 
 def _counter(progress: Callable[[int, int], object] | None, total: int) -> Callable[[], object] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -34,11 +35,13 @@ class Tally:
     Attributes:
         sizes: The fields.
         budgets: What caches may take.
+        threads: Threads that add up.
         expected: Vertex type to the reads expected of each vertex, shape ``(num_nodes, 1)``; None: not known.
     """
 
     sizes: FieldSizes
     budgets: Sequence[Spending]
+    threads: int = 1
     expected: Mapping[str, Array] | None = None
     _reads: list[Array] = field(default_factory=list)  # of each epoch by type and hop
     _hits: dict[str, list[Array]] = field(default_factory=dict)  # by type, budget and hop
@@ -57,12 +60,24 @@ class Tally:
         """
         by_type = {ntype: counts.counters(ntype) for ntype in self.sizes.rows.cached_types}
         self._reads.append(np.stack([column_sums(values) for values in by_type.values()]))
-        for policy, cut in cuts.items():
-            self._hits.setdefault(policy, []).append(cut.hits(by_type))
-            if self.expected is not None and (policy == ORACLE or policy not in self._predicted):
-                expected = {ntype: self.expected[ntype] for ntype in by_type}
-                hits, reads = cut.hits(expected).sum((0, 2)), sum(float(values.sum()) for values in expected.values())
-                self._predicted.setdefault(policy, []).append(_ratio(hits, np.float64(reads)))
+        with ThreadPoolExecutor(self.threads, thread_name_prefix="pagraph-tally") as pool:
+            hits = dict(zip(cuts, pool.map(lambda cut: cut.hits(by_type), cuts.values()), strict=True))
+            unknown = {policy: cut for policy, cut in cuts.items() if policy == ORACLE or policy not in self._predicted}
+            predicted = dict(zip(unknown, pool.map(self._predict, unknown.values()), strict=True))
+        for policy, of in hits.items():
+            self._hits.setdefault(policy, []).append(of)
+        for policy, rates in predicted.items():
+            if rates is not None:
+                self._predicted.setdefault(policy, []).append(rates)
+
+    def _predict(self, cut: Cut) -> Array | None:
+        """The hit rates that are expected of a cut's budgets."""
+        if self.expected is None:
+            return None
+        expected = {ntype: self.expected[ntype] for ntype in self.sizes.rows.cached_types}
+        reads = sum(float(values.sum()) for values in expected.values())
+        rates: Array = _ratio(cut.hits(expected).sum((0, 2)), np.float64(reads))
+        return rates
 
     @property
     def reads_by_hop(self) -> list[float]:

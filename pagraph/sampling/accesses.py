@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ..graph import Graph
 
-__all__ = ["AccessCounts", "BatchSampler", "count_accesses", "run_tickets"]
+__all__ = ["AccessCounts", "BatchSampler", "count_accesses", "default_threads", "run_tickets"]
 
 
 class BatchSampler(Protocol):
@@ -154,7 +154,7 @@ def count_accesses(
 
     from .block_sampler import BlockSampler  # which needs features, these caches, and presampling counts
 
-    threads = threads or min(8, _processors())
+    threads = threads or default_threads()
     # Batches live no longer than their count: their memory is recycled.
 
     settings = {"pools": BufferPools(threads)} if isinstance(sampler, BlockSampler) else {}
@@ -168,8 +168,9 @@ def count_accesses(
     return counts
 
 
-def _processors() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def default_threads() -> int:
+    """One for each processor, at most 8."""
+    return min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
 
 def _distinct(seeds: Tensor | Mapping[Any, Tensor]) -> bool:
