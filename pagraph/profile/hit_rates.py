@@ -19,8 +19,9 @@ from .budgets import DEFAULT_BUDGETS
 from .checks import check_epochs, check_seeds
 from .curve import HitRateCurve
 from .field_sizes import FieldNames, FieldSizes
+from .hits import Cut
 from .rankings import Rankings, ideal_epochs, name_policies
-from .tally import ORACLE, Tally
+from .tally import ADAPTIVE, ORACLE, Tally
 
 if TYPE_CHECKING:
     from ..graph import Graph
@@ -57,7 +58,8 @@ def hit_rate_curve(
         batch_size: Seeds a batch.
         epochs: Epochs to measure.
         policies: Names or functions, see ``pagraph.cache``; besides them ``"oracle"``, which ranks by the reads of each
-            measured epoch itself, and ``"ideal"`` (``"ideal:N"``), which ranks by the mean of 30 (N) other epochs.
+            measured epoch itself, and ``"ideal"`` (``"ideal:N"``), which ranks by the mean of 30 (N) other epochs. Of
+            ``"adaptive"`` the epochs after the first are measured: in that it still is degree.
             Default: auto, degree, presample, vip, random and the oracle, but for those that this sampler does not suit.
         budgets: Rows as an int, shares of the vertices (0.1, "10%"), or bytes ("2GiB", tables included).
         seed: Of order and sampling.
@@ -77,6 +79,8 @@ def hit_rate_curve(
     check_epochs(epochs)
     num_seeds = check_seeds(graph, seeds)
     named = name_policies(policies)
+    if ADAPTIVE in named and epochs < 2:
+        raise ValueError(f"epochs must be at least 2 to measure what {ADAPTIVE!r} learns in the first, got {epochs}")
     sizes = FieldSizes.of(graph, fields, labels)
     spendings = sizes.rows.spendings(budgets)
     batches = len(SeedOrder(seeds, batch_size, drop_last=drop_last))
@@ -102,11 +106,7 @@ def hit_rate_curve(
         for name, number in ideals.items():
             cuts[name] = tally.cut(_by_reads(count(epochs=range(epochs, epochs + number))))
         tally.expected = ranks.expectation()
-    for epoch in range(epochs):
-        with clock("counting"):
-            counts = count(epochs=[epoch])
-        with clock("summing"):
-            tally.add(counts, {**cuts, ORACLE: tally.cut(_by_reads(counts))})
+    _measure(tally, count, epochs=epochs, cuts=cuts, ranks=ranks, clock=clock)
     settings = {"sampler": repr(sampler), "seeds": num_seeds, "batch_size": batch_size, "epochs": epochs, "seed": seed}
     settings |= {"drop_last": drop_last, "policies": [*named], "budgets": [*budgets]}
     return HitRateCurve(
@@ -121,6 +121,27 @@ def hit_rate_curve(
         seconds=clock.seconds,
         ranking_seconds=ranks.seconds,
     )
+
+
+def _measure(
+    tally: Tally,
+    count: Callable[..., AccessCounts],
+    *,
+    epochs: int,
+    cuts: Mapping[str, Cut],
+    ranks: Rankings,
+    clock: _Clock,
+) -> None:
+    """Count the epochs and add them up, the oracle's vertices chosen anew for each."""
+    cuts = dict(cuts)
+    for epoch in range(epochs):
+        with clock("counting"):
+            counts = count(epochs=[epoch])
+        with clock("summing"):
+            tally.add(counts, {**cuts, ORACLE: tally.cut(_by_reads(counts))})
+        if epoch == 0 and ADAPTIVE in cuts:
+            with clock("ranking"):
+                cuts[ADAPTIVE] = tally.cut(ranks.refilled(counts))
 
 
 def _by_reads(counts: AccessCounts) -> dict[str, Ranking]:
