@@ -21,6 +21,7 @@ from .csc import check_range
 from .device import resolve_device
 from .features.candidate import Role, RowType
 from .features.fields import FieldRows, FieldSet
+from .features.precision import parse_cache_dtype
 from .pipeline import Epochs, LoaderStats, PipelineOptions, Steps, Tracer
 from .sampling.seeds import SeedOrder, Ticket
 
@@ -51,6 +52,9 @@ class Loader:
         drop_last: Leave out an incomplete last batch.
         device: Where batches are delivered.
         cache: What the static feature cache may take: ``"2GiB"``, bytes, a fraction, ``"auto"``, or 0 for none.
+        cache_dtype: ``"float16"`` or ``"bfloat16"``: float32 and float64 rows are cached so, twice as many. All rows of
+            fields that a cache may serve are delivered rounded, in the field's dtype; see
+            ``pagraph.features.precision`` for how much that changes. Default: as they are.
         cache_policy: ``"degree"`` or a callable, see ``pagraph.cache.policy``.
         num_workers: Threads; 0 lets the loader choose.
         prefetch: Finished batches that may wait; 0 prepares each when it is asked for, without threads.
@@ -84,12 +88,13 @@ class Loader:
         device: str | torch.device = "cpu",
         cache: Any = "auto",
         cache_policy: str | Policy = "degree",
+        cache_dtype: str | torch.dtype | None = None,
         num_workers: int = 0,
         prefetch: int = 2,
         seed: int | None = None,
     ) -> None:
         self.graph, self.sampler = graph, sampler
-        self.device = resolve_device(device)
+        self.device, self.cache_dtype = resolve_device(device), parse_cache_dtype(cache_dtype)
         _check_fields(graph, [*fields, *labels])
         _check_seeds(graph, seeds)
         options = PipelineOptions(num_workers, prefetch)
@@ -105,6 +110,7 @@ class Loader:
             num_nodes=graph.num_nodes,
             outputs=partial(_seed_reads, graph, order),
             share=share_key(policy, sampler.edge_dir),
+            cache_dtype=self.cache_dtype,
         )
         for names, role in ((fields, Role.INPUT), (labels, Role.OUTPUT)):
             for name in names:

@@ -19,7 +19,7 @@ class FieldStats:
 
     Attributes:
         rows: Tier to the number of rows it served.
-        nbytes: Tier to the bytes of these rows.
+        nbytes: Tier to the bytes of these rows, as they were delivered.
         cacheable: Whether a cache may serve this field.
         seconds: Time spent reading it, over all threads.
         asked_by_hop: Rows asked for of the vertices that each hop found; hop 0 are the seeds. An edge's row counts for

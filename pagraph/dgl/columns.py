@@ -75,6 +75,7 @@ class Columns:
         outputs: How often an epoch reads each vertex or edge of a type as a seed.
         pool_of: Recycled memory for a column, by its key.
         share: See ``FieldSet``.
+        cache_dtype: See ``FieldSet``.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class Columns:
         outputs: Outputs = lambda row_type: None,
         pool_of: Callable[[Hashable], BufferPool],
         share: Hashable = None,
+        cache_dtype: torch.dtype | None = None,
     ) -> None:
         self._graph = graph
         self._device = device
@@ -100,6 +102,7 @@ class Columns:
             num_nodes=_row_counts(graph),
             outputs=outputs,
             share=share,
+            cache_dtype=cache_dtype,
         )
 
     def read_ahead(

@@ -73,6 +73,7 @@ class Engine:
             outputs=partial(seed_reads, self._graph, self._sampler, order),
             pool_of=self._pools,
             share=share_key(policy, edge_dir(self._sampler)),
+            cache_dtype=loader.cache_dtype,
         )
         self.stats = LoaderStats(self.columns.counters)
         self.epochs: Epochs[Any] = Epochs(order, self._steps(), options=self._options(), stats=self.stats)

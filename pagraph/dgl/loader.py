@@ -11,6 +11,7 @@ import torch
 from ..cache.budget import Budget
 from ..cache.policies import resolve_policy
 from ..cache.policy import Policy
+from ..features.precision import parse_cache_dtype
 from ..pipeline import LoaderStats, Tracer
 from ..sampling.seeds import EpochPlan
 from .affinity import cpu_affinity
@@ -69,6 +70,9 @@ class DataLoader(_DGLDataLoader):
         cache: What the static feature cache may take: ``"2GiB"``, bytes, a fraction, ``"auto"``, or 0 for none.
             On a CUDA device it holds columns that live in host memory; on the CPU those that lie on disk.
         cache_policy: Ranks the vertices: ``"degree"`` (PaGraph), or a callable as ``pagraph.cache.policy`` says.
+        cache_dtype: ``"float16"`` or ``"bfloat16"``: float32 and float64 columns are cached so, twice as many rows. All
+            prefetched rows of columns that the cache may serve are delivered rounded, in the column's dtype; see
+            ``pagraph.features.precision`` for how much that changes. Default: as they are.
         prefetch: Finished batches that may wait. 0 prepares each batch when it is asked for, without threads.
         seed: Makes the order and the sampling a function of (seed, epoch). Without it, the sampling follows
             ``torch.manual_seed`` and the order ``numpy.random.seed``.
@@ -107,6 +111,7 @@ class DataLoader(_DGLDataLoader):
         *,
         cache: Any = "auto",
         cache_policy: str | Policy = "degree",
+        cache_dtype: str | torch.dtype | None = None,
         prefetch: int = 2,
         seed: int | None = None,
         **kwargs: Any,
@@ -123,6 +128,7 @@ class DataLoader(_DGLDataLoader):
         self.use_ddp, self.ddp_seed, self.use_uva, self.gpu_cache = use_ddp, ddp_seed, use_uva, gpu_cache
         self.shuffle, self.drop_last, self.cpu_affinity_enabled = shuffle, drop_last, False
         self.cache, self.cache_policy, self.seed = cache, cache_policy, seed
+        self.cache_dtype = parse_cache_dtype(cache_dtype)
         self.prefetch, self.device = integer("prefetch", prefetch), batch_device(device, graph, use_uva)
         self.other_storages: dict[str, Any] = {}
         ids = tensor_indices(indices)

@@ -12,6 +12,7 @@ from ..cache.store import FeatureCache
 from .device import staging, word_view
 from .feature import Array, Feature, byte_view, id_array, output_for, raise_bad_id
 from .host import HostFeature
+from .narrow import NarrowFeature
 
 __all__ = ["CachedFeature", "part_ends"]
 
@@ -22,10 +23,10 @@ class CachedFeature:
     Rows are delivered on the cache's device. On the CPU one kernel copies from both sides. Elsewhere ids
     are split on the CPU, the missing rows are gathered into pinned memory and copied without waiting, and
     the device puts both together on its current stream; this way is tested on the CPU and not yet measured
-    on a GPU.
+    on a GPU. Narrow rows become as wide as the field's when they are delivered, the missing ones too.
 
     Args:
-        fallback: Delivers on the CPU; has all the rows.
+        fallback: Delivers on the CPU; has all the rows, as the cache keeps them.
         cache: Filled from ``fallback``.
 
     Raises:
@@ -44,8 +45,9 @@ class CachedFeature:
         self.device = cache.rows.device
         self.num_rows = fallback.num_rows
         self.row_shape = fallback.row_shape
-        self.dtype = fallback.dtype
-        self.row_bytes = fallback.row_bytes
+        whole = fallback.source if isinstance(fallback, NarrowFeature) else fallback
+        self.dtype = whole.dtype
+        self.row_bytes = whole.row_bytes
         self.tier = fallback.tier
         self._near = byte_view(cache.rows) if self.device.type == "cpu" else None
 
@@ -71,7 +73,9 @@ class CachedFeature:
         ends = part_ends(bounds, len(index))
         out = output_for(self, len(index), out)
         source = self._fallback
-        if self._near is not None and isinstance(source, HostFeature) and source.rows is not None:
+        if self._near is not None and isinstance(source, NarrowFeature) and source.is_direct:
+            hits = source.gather(index, ends, out, self._near.view(np.uint16), self._slots, len(self._cache))
+        elif self._near is not None and isinstance(source, HostFeature) and source.rows is not None:
             hits = self._read_near(source, source.rows, index, ends, out)
         else:
             hits = self._read_split(index, ends, out)
@@ -123,15 +127,21 @@ class CachedFeature:
         if out.numel() == 0:
             return by_part
         misses = count - hits
-        staged = staging((misses, *self.row_shape), self.dtype, self.device)
+        staged = staging((misses, *self.row_shape), self._fallback.dtype, self.device)
         there = where.to(self.device, non_blocking=True)
-        target = word_view(out)
+        words = word_view if self._fallback.dtype == self.dtype else _same
+        target = words(out)
         # The hits are put together while the CPU gathers the misses.
-        target.index_copy_(0, there[1, :hits], word_view(self._cache.rows).index_select(0, there[0, :hits]))
+        found = words(self._cache.rows).index_select(0, there[0, :hits])
+        target.index_copy_(0, there[1, :hits], found.to(target.dtype))
         self._fallback.read(miss_ids[:misses], staged)
-        missed = word_view(staged).to(self.device, non_blocking=True)
-        target.index_copy_(0, there[2, :misses], missed)
+        missed = words(staged).to(self.device, non_blocking=True)
+        target.index_copy_(0, there[2, :misses], missed.to(target.dtype))
         return by_part
+
+
+def _same(tensor: Tensor) -> Tensor:
+    return tensor
 
 
 def part_ends(bounds: Sequence[int] | None, count: int) -> Array:

@@ -9,6 +9,7 @@ from ..graph import EdgeType
 from .device import DeviceFeature
 from .field import Field, Snapshot
 from .host import HostFeature
+from .narrow import NarrowFeature
 
 __all__ = ["Candidate", "Role", "RowType"]
 
@@ -28,15 +29,25 @@ class Role(enum.Flag):
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A field that is worth caching, as it is now."""
+    """A field that is worth caching, as it is now.
+
+    Attributes:
+        field: The field.
+        type: Whose rows it has.
+        role: Which of them are read.
+        seen: The values.
+        base: The rows.
+        stored: The rows as the cache keeps them.
+    """
 
     field: Field
     type: RowType
     role: Role
     seen: Snapshot
     base: HostFeature | DeviceFeature
+    stored: HostFeature | DeviceFeature | NarrowFeature
 
     @property
     def cached_bytes(self) -> int:
         """Bytes that one row takes in the cache: the only place that says so."""
-        return self.base.row_bytes
+        return self.stored.row_bytes

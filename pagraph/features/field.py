@@ -14,6 +14,7 @@ from .device import DeviceFeature, UploadedFeature
 from .disk import DiskFeature
 from .feature import Feature
 from .host import HostFeature
+from .narrow import NarrowFeature, RoundedFeature
 from .placement import on_disk
 from .version import FieldVersion
 
@@ -46,8 +47,10 @@ def host_feature(tensor: Tensor, device: torch.device) -> HostFeature | DeviceFe
     return DiskFeature(tensor) if on_disk(tensor) else HostFeature(tensor)
 
 
-def delivering(feature: HostFeature | DeviceFeature, device: torch.device) -> Feature:
-    """The feature itself, or what brings its rows to ``device``."""
+def delivering(feature: HostFeature | DeviceFeature | NarrowFeature, device: torch.device) -> Feature:
+    """The feature itself, or what brings its rows to ``device``; narrow ones as wide as the field's."""
+    if isinstance(feature, NarrowFeature):
+        return RoundedFeature(feature, device)
     if isinstance(feature, DeviceFeature) or device.type == "cpu":
         return feature
     return UploadedFeature(feature, device)

@@ -23,6 +23,7 @@ from .candidate import Role, RowType
 from .choice import Outputs, Rank
 from .feature import Feature
 from .field import Field, delivering, host_feature
+from .narrow import stored_as
 from .static import StaticCache
 from .version import FieldVersion
 
@@ -64,6 +65,8 @@ class FieldSet:
             known. Default: of no type.
         share: Sets with equal ``share``, budget and device that read the same tensors use one cache: the train and
             the validation loader of a graph, say. None: no sharing, as when the ranking depends on the seeds.
+        cache_dtype: float16 or bfloat16: what rows of float32 and float64 fields are cached in. All rows of fields that
+            the cache may serve are rounded alike, cached or not. None: as they are.
     """
 
     def __init__(
@@ -77,12 +80,14 @@ class FieldSet:
         num_nodes: int | Mapping[RowType, int],
         outputs: Outputs = lambda row_type: None,
         share: Hashable = None,
+        cache_dtype: torch.dtype | None = None,
     ) -> None:
         if device.type == "cuda" and device.index is None:
             # Each thread has a current device of its own, and reads come from any thread.
             device = torch.device("cuda", torch.cuda.current_device())
         self._device = device
         self._pool_of = pool_of
+        self._cache_dtype = cache_dtype
         self._num_rows: dict[RowType, int] = {NODE_TYPE: num_nodes} if isinstance(num_nodes, int) else dict(num_nodes)
         self._sources: dict[Hashable, Callable[[], Tensor]] = {}
         self._fields: dict[Hashable, Field] = {}
@@ -91,7 +96,13 @@ class FieldSet:
         self._static: StaticCache | None = None
         if budget is not None:
             self._static = StaticCache(
-                device=device, budget=budget, rank=rank, num_rows=self._num_rows, outputs=outputs, share=share
+                device=device,
+                budget=budget,
+                rank=rank,
+                num_rows=self._num_rows,
+                outputs=outputs,
+                share=share,
+                cache_dtype=cache_dtype,
             )
         for key, source in sources.items():
             self.add_source(key, source)
@@ -133,12 +144,14 @@ class FieldSet:
             KeyError: There is no such field now.
             IndexError: An id is out of range.
             RuntimeError: The field requires gradients.
+            ValueError: A value is too large for ``cache_dtype``.
         """
         begin = time.perf_counter()
         seen = self._fields[key].snapshot()
         base = host_feature(seen.tensor, self._device)
         cache, cacheable = (None, False) if self._static is None else self._static.cache_for(key, seen, base)
-        feature = delivering(base, self._device) if cache is None else CachedFeature(base, cache)
+        stored = stored_as(base, self._cache_dtype, key) if cacheable else base
+        feature = delivering(stored, self._device) if cache is None else CachedFeature(stored, cache)
         tensor, hits = self._read(key, feature, ids, bounds)
         self._counters.record(
             key,

@@ -11,8 +11,11 @@ from ..cache.plan import CachePlan, CachePlans, FieldPlan
 from ..cache.store import FeatureCache
 from .candidate import Candidate, Role, RowType
 from .choice import Choice, Outputs
-from .field import Field, can_cache, host_feature
+from .device import DeviceFeature
+from .field import Field, Snapshot, can_cache, host_feature
 from .filling import fill_cache, holds
+from .host import HostFeature
+from .narrow import NarrowFeature, stored_as
 from .version import FieldVersion
 
 __all__ = ["Entry", "Holding"]
@@ -34,16 +37,25 @@ class Holding:
         device: Where rows are cached.
         num_rows: Vertex and edge types to their numbers of rows.
         outputs: Gives how often an epoch reads each row of a type as a seed.
+        cache_dtype: What float32 and float64 rows are cached in; None: as they are.
 
     Attributes:
         entries: The fields.
         choice: Which rows of each type are cached.
     """
 
-    def __init__(self, device: torch.device, num_rows: Mapping[RowType, int], outputs: Outputs) -> None:
+    def __init__(
+        self,
+        device: torch.device,
+        num_rows: Mapping[RowType, int],
+        outputs: Outputs,
+        *,
+        cache_dtype: torch.dtype | None = None,
+    ) -> None:
         self._device = device
         self._num_rows = dict(num_rows)
         self._outputs = outputs
+        self._cache_dtype = cache_dtype
         self.entries: dict[Hashable, Entry] = {}
         self.choice = Choice()
         self._parts: dict[Hashable, FieldPlan] = {}
@@ -59,8 +71,14 @@ class Holding:
                 continue
             base = host_feature(seen.tensor, self._device)
             if can_cache(base, self._device, self._num_rows[entry.type]):
-                found[key] = Candidate(entry.field, entry.type, entry.role, seen, base)
+                found[key] = self.candidate(key, seen, base)
         return found
+
+    def candidate(self, key: Hashable, seen: Snapshot, base: HostFeature | DeviceFeature) -> Candidate:
+        """A field that is worth caching."""
+        entry = self.entries[key]
+        stored = stored_as(base, self._cache_dtype, key)
+        return Candidate(entry.field, entry.type, entry.role, seen, base, stored)
 
     def cached(self, row_type: RowType, version: FieldVersion) -> FeatureCache | None:
         """The cache of whichever field of a type has these values."""
@@ -137,7 +155,7 @@ class Holding:
         cache = candidate.field.fill(
             candidate.seen,
             lambda: fill_cache(
-                candidate.base,
+                candidate.stored,
                 index.ids[:count],
                 device=self._device,
                 num_nodes=self._num_rows[candidate.type],
@@ -146,6 +164,8 @@ class Holding:
         )
         if cache is not None:
             self._describe(key, candidate, cache)
+            if isinstance(candidate.stored, NarrowFeature):
+                candidate.stored.warn_of_tiny()
         return cache
 
     def caches_of(self, found: Mapping[Hashable, Candidate]) -> dict[Hashable, FeatureCache] | None:
@@ -158,7 +178,7 @@ class Holding:
                     return None
                 continue  # of a field that is not worth caching the rows are missing rightly
             # A new loader promises the values of now, those written behind torch's back too: compare them.
-            if not holds(cache, candidate.base, self.choice.indices[candidate.type].ids):
+            if not holds(cache, candidate.stored, self.choice.indices[candidate.type].ids):
                 return None
             caches[key] = cache
         return caches

@@ -40,6 +40,7 @@ class StaticCache:
         outputs: Gives how often an epoch reads each row of a type as a seed.
         share: Caches with equal ``share``, budget, device and ``num_rows`` of the same tensors become one. None: no
             sharing, as when the ranking depends on the seeds.
+        cache_dtype: What float32 and float64 rows are cached in; None: as they are.
     """
 
     _live: weakref.WeakSet[StaticCache] = weakref.WeakSet()
@@ -54,14 +55,15 @@ class StaticCache:
         num_rows: Mapping[RowType, int],
         outputs: Outputs = lambda row_type: None,
         share: Hashable = None,
+        cache_dtype: torch.dtype | None = None,
     ) -> None:
         self._device = device
         self._budget = budget
         self._rank = rank
         self._num_rows = dict(num_rows)
         self._outputs = outputs
-        self._share = share
-        self._holding = Holding(device, num_rows, outputs)
+        self._share = None if share is None else (share, cache_dtype)
+        self._holding = Holding(device, num_rows, outputs, cache_dtype=cache_dtype)
         self._fill_lock = threading.Lock()
         self._stepped = self._decided = self._refilled = False
         self._room = self._nbytes = 0  # what choices are made under; the same with tables that come on top
@@ -122,7 +124,7 @@ class StaticCache:
         cache, due = entry.field.cache_for(seen)
         if due and self._decided and self._fill_lock.acquire(blocking=False):
             try:
-                cache = self._fill_late(key, Candidate(entry.field, entry.type, entry.role, seen, base))
+                cache = self._fill_late(key, self._holding.candidate(key, seen, base))
             finally:
                 self._fill_lock.release()
         return cache, True

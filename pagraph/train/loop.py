@@ -88,8 +88,8 @@ def _make_loader(
     if options.prefetch is not None:
         settings["prefetch"] = options.prefetch
     settings["cache"] = options.cache if cache is None else cache
-    policy, seed = options.cache_policy, options.seed
-    loader = DataLoader(task.graph, ids, sampler, cache_policy=policy, seed=seed, **settings)
+    settings |= {"cache_policy": options.cache_policy, "cache_dtype": options.cache_dtype, "seed": options.seed}
+    loader = DataLoader(task.graph, ids, sampler, **settings)
     if tracer is not None:
         loader.trace(tracer, label=label)
     return loader

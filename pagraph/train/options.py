@@ -9,6 +9,7 @@ import torch
 
 from ..cache.budget import Budget
 from ..cache.policies import resolve_policy
+from ..features.precision import parse_cache_dtype
 
 __all__ = ["LOADERS", "MODELS", "TrainOptions"]
 
@@ -35,6 +36,7 @@ class TrainOptions:
         device: Where the model trains; ``"auto"`` is the current CUDA device if there is one, else the CPU.
         cache: Budget of the feature cache: ``"2GiB"``, bytes, a share such as ``"10%"``, or ``"auto"``.
         cache_policy: How vertices are ranked for the cache.
+        cache_dtype: ``"float16"`` or ``"bfloat16"``: the cache holds twice as many rows, rounded. None: as they are.
         num_workers: Sampling threads, 0 lets the loader choose; with DGL's loader, worker processes.
         prefetch: Batches made ahead. None: the loader's default.
         eval_every: Epochs between evaluations; the last epoch is always evaluated.
@@ -57,6 +59,7 @@ class TrainOptions:
     device: str = "auto"
     cache: str = "auto"
     cache_policy: str = "degree"
+    cache_dtype: str | None = None
     num_workers: int = 0
     prefetch: int | None = None
     eval_every: int = 1
@@ -85,6 +88,7 @@ class TrainOptions:
             raise ValueError(f"seed must be in [0, 2**32), got {self.seed}")
         Budget.parse(self.cache)
         resolve_policy(self.cache_policy)
+        parse_cache_dtype(self.cache_dtype)
         self.torch_device()
 
     def torch_device(self) -> torch.device:

@@ -54,6 +54,7 @@ no_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="tells what happe
         ({"cache": True}, TypeError, "got True"),
         ({"cache_policy": "hot"}, ValueError, "cache_policy must be one of"),
         ({"cache_policy": 3}, TypeError, "cache_policy must be a name or a function"),
+        ({"cache_dtype": "fp8"}, ValueError, "cache_dtype must be None, torch.float16, .*got 'fp8'"),
         ({"prefetch": -1}, ValueError, "prefetch must be at least 0, got -1"),
         ({"prefetch": 1.5}, TypeError, "prefetch must be an integer, got 1.5"),
         ({"num_workers": 1.5}, TypeError, "num_workers must be an integer, got 1.5"),

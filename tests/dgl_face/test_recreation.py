@@ -16,7 +16,8 @@ NeighborSampler = dgl.dataloading.NeighborSampler
 SAME = [
     *("graph", "indices", "graph_sampler", "device", "use_ddp", "ddp_seed", "shuffle", "drop_last", "use_uva"),
     *("use_prefetch_thread", "use_alternate_streams", "pin_prefetcher", "gpu_cache", "batch_size", "num_workers"),
-    *("cache", "cache_policy", "prefetch", "seed", "other_storages", "cpu_affinity_enabled", "worker_init_fn"),
+    *("cache", "cache_policy", "cache_dtype", "prefetch", "seed", "other_storages", "cpu_affinity_enabled"),
+    "worker_init_fn",
     *("persistent_workers", "prefetch_factor", "timeout", "generator", "pin_memory"),
 ]
 
@@ -44,7 +45,7 @@ OPTIONS = {
     "plain": {},
     "batches": {"batch_size": 7, "drop_last": True, "shuffle": True},
     "workers": {"num_workers": 2, "persistent_workers": True, "prefetch_factor": 3, "worker_init_fn": initialise},
-    "ours": {"cache": 0.5, "cache_policy": "degree", "prefetch": 1, "batch_size": 16},
+    "ours": {"cache": 0.5, "cache_policy": "degree", "cache_dtype": "bf16", "prefetch": 1, "batch_size": 16},
     "other": {"timeout": 3, "generator": torch.Generator(), "device": "cpu", "ddp_seed": 5, "cache": 0},
     "flags": {"use_alternate_streams": True, "pin_prefetcher": False, "gpu_cache": {"node": {"feat": 0}}},
 }

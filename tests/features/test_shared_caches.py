@@ -36,7 +36,8 @@ def rows_of(loader, name="feat"):
 def run(loader):
     for batch in loader:
         for name, rows in batch.features.items():
-            assert torch.equal(rows, loader.graph.ndata[name][batch.input_nodes])
+            expected = loader.graph.ndata[name][batch.input_nodes]
+            assert torch.equal(rows, expected.to(loader.cache_dtype or torch.float64).double())
     return loader
 
 
@@ -54,14 +55,20 @@ def test_train_and_validation_share_one_cache(graph, cache):
     run(val)  # the cache lives as long as anyone uses it
 
 
+def test_loaders_with_one_cache_dtype_share_it(graph):
+    train, val = run(make(graph, cache_dtype="fp16")), run(make(graph, range(50, 100), cache_dtype=torch.float16))
+    assert rows_of(val) == rows_of(train)
+
+
 @pytest.mark.parametrize(
     "options",
     [
         {"cache": "30%"},
         {"fields": ("feat", "more")},
+        {"cache_dtype": "bf16"},
         {"cache_policy": lambda graph, seeds, sampler, seed: seeds},
     ],
-    ids=["budget", "fields", "policy"],
+    ids=["budget", "fields", "dtype", "policy"],
 )
 def test_other_budgets_fields_and_policies_have_their_own(graph, options):
     first = run(make(graph))

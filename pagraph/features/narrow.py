@@ -1,0 +1,199 @@
+"""Float rows rounded to 16 bits: as a cache keeps them, and as they are delivered then."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Hashable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .device import DeviceFeature, UploadedFeature
+from .feature import Array, Feature, byte_view, id_array, output_for, raise_bad_id, row_bytes
+from .host import HostFeature
+from .precision import cached_dtype
+
+__all__ = ["NarrowFeature", "RoundedFeature", "stored_as"]
+
+_NO_SLOTS: Array = np.empty(0, dtype=np.int32)
+_NO_ROWS: Array = np.empty(0, dtype=np.uint16)
+# The least bits of a float32 that round to infinity.
+_TOO_LARGE = {torch.float16: 0x477FF000, torch.bfloat16: 0x7F7F8000}
+
+
+def stored_as(
+    feature: HostFeature | DeviceFeature, cache_dtype: torch.dtype | None, name: Hashable
+) -> HostFeature | DeviceFeature | NarrowFeature:
+    """The rows of a field as a cache keeps them: narrow ones where ``cache_dtype`` says so, else its own."""
+    dtype = cached_dtype(feature.dtype, cache_dtype)
+    if dtype == feature.dtype or not isinstance(feature, HostFeature):
+        return feature
+    return NarrowFeature(feature, dtype, name)
+
+
+class NarrowFeature:
+    """Rows of a float32 or float64 field in 16 bits.
+
+    All rows of such a field are rounded alike, whether a cache has them or not: what is delivered must not depend on
+    what happens to be cached.
+
+    Args:
+        source: The field's rows.
+        dtype: float16 or bfloat16.
+        name: The field, for errors.
+    """
+
+    def __init__(self, source: HostFeature, dtype: torch.dtype, name: Hashable) -> None:
+        self.source = source
+        self.dtype = dtype
+        self.num_rows = source.num_rows
+        self.row_shape = source.row_shape
+        self.row_bytes = row_bytes(self.row_shape, dtype)
+        self.device = source.device
+        self.tier = source.tier
+        self._name = name
+        self._largest = 0.0
+        self._brain = dtype == torch.bfloat16
+        in_place = source.dtype == torch.float32 and source.rows is not None and self.row_bytes > 0
+        self._bits: Array | None = source.rows.view(np.uint32) if in_place and source.rows is not None else None
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether rows are rounded on their way; else they are copied first."""
+        return self._bits is not None
+
+    def read(self, ids: Tensor, out: Tensor | None = None) -> Tensor:
+        """The rows of ``ids``; see :class:`~pagraph.features.feature.Feature`.
+
+        Raises:
+            ValueError: A finite value is too large for ``dtype``.
+        """
+        from . import _precision
+
+        index = id_array(ids)
+        out = output_for(self, len(index), out)
+        if self._bits is None:
+            return out.copy_(self.round_(self.source.read(ids)))
+        self.source.announce(index)
+        worst = np.zeros(1, dtype=np.uint32)
+        bad = _precision.gather_narrow(
+            self._bits,
+            self.source.stride_bytes // 4,
+            self.num_rows,
+            index,
+            self._brain,
+            byte_view(out).view(np.uint16),
+            self.row_bytes // 2,
+            worst,
+        )
+        if bad >= 0:
+            raise_bad_id(index, bad, self.num_rows)
+        self._check(worst[0])
+        return out
+
+    def warn_of_tiny(self) -> None:
+        """Warn if all that was read so far is 0 or below float16's normal numbers, and not all 0."""
+        if self.dtype == torch.float16 and 0 < self._largest < torch.finfo(torch.float16).smallest_normal:
+            warnings.warn(
+                f"cache_dtype float16 loses most of field {self._name!r}, whose cached values are below 2**-14: use "
+                "bfloat16",
+                stacklevel=2,
+            )
+
+    def gather(
+        self, index: Array, ends: Array, out: Tensor, cached: Array = _NO_ROWS, slots: Array = _NO_SLOTS, count: int = 0
+    ) -> Array:
+        """Write rounded rows, in the source's dtype; returns how many came from a cache, up to each of ``ends``.
+
+        Args:
+            index: The ids.
+            ends: Where the parts end that are counted.
+            out: Where to write, on the CPU.
+            cached: The cached rows' bits, flat.
+            slots: Their places.
+            count: How many there are.
+        """
+        from . import _precision
+
+        self.source.announce(index, slots, count)
+        hits, worst = np.zeros(len(ends), dtype=np.int64), np.zeros(1, dtype=np.uint32)
+        bad = _precision.gather_rounded(
+            cached,
+            count,
+            slots,
+            self._bits,
+            self.source.stride_bytes // 4,
+            self.num_rows,
+            index,
+            ends,
+            self._brain,
+            byte_view(out).view(np.uint32),
+            self.row_bytes // 2,
+            hits,
+            worst,
+        )
+        if bad >= 0:
+            raise_bad_id(index, bad, self.num_rows)
+        self._check(worst[0])
+        return hits
+
+    def round_(self, rows: Tensor) -> Tensor:
+        """Round contiguous rows of the source's dtype in place."""
+        from . import _precision
+
+        single = rows.to(torch.float32)
+        beyond = single.isinf() & ~rows.isinf()
+        if beyond.any():
+            raise self._too_large(float(rows[beyond].abs().max()))
+        self._check(_precision.round_all(byte_view(single).view(np.uint32), self._brain))
+        return rows.copy_(single)
+
+    def _check(self, worst: np.uint32) -> None:
+        """Note the bits of the largest finite magnitude that was rounded; refuse what is too large."""
+        value = float(np.uint32(worst).view(np.float32))
+        if worst >= _TOO_LARGE[self.dtype]:
+            raise self._too_large(value)
+        self._largest = max(self._largest, value)
+
+    def _too_large(self, value: float) -> ValueError:
+        largest, advice = torch.finfo(self.dtype).max, ": use bfloat16" if self.dtype == torch.float16 else ""
+        return ValueError(
+            f"cache_dtype must hold the values of field {self._name!r}, got {value:g}, the largest of "
+            f"{str(self.dtype).removeprefix('torch.')} is {largest:g}{advice}"
+        )
+
+
+class RoundedFeature:
+    """Rows of a field as its cache would give them, where nothing is cached yet.
+
+    Args:
+        narrow: The rows in 16 bits.
+        device: Where they are delivered.
+    """
+
+    def __init__(self, narrow: NarrowFeature, device: torch.device) -> None:
+        self._narrow = narrow
+        self.device = device
+        self.num_rows = narrow.num_rows
+        self.row_shape = narrow.row_shape
+        self.dtype = narrow.source.dtype
+        self.row_bytes = narrow.source.row_bytes
+        self.tier = narrow.tier
+
+    def read(self, ids: Tensor, out: Tensor | None = None) -> Tensor:
+        """The rows of ``ids``; see :class:`~pagraph.features.feature.Feature`.
+
+        Raises:
+            ValueError: A finite value is too large for the 16 bits.
+        """
+        index = id_array(ids)
+        out = output_for(self, len(index), out)
+        narrow = self._narrow
+        if self.device.type != "cpu":
+            uploaded: Feature = UploadedFeature(narrow, self.device)
+            return out.copy_(uploaded.read(ids))
+        if narrow.is_direct:
+            narrow.gather(index, np.array([len(index)]), out)
+            return out
+        return narrow.round_(narrow.source.read(ids, out))
