@@ -125,6 +125,7 @@ def check_writable(name: str, path: str | os.PathLike[str]) -> Path:
         FileNotFoundError: Its folder does not exist.
         NotADirectoryError: What should be its folder is none.
         PermissionError: Nothing may be written there.
+        OSError: Nothing can be written there, as in a read-only file system.
     """
     target = Path(os.path.realpath(path))
     if target.is_dir():
@@ -138,8 +139,8 @@ def check_writable(name: str, path: str | os.PathLike[str]) -> Path:
         part.touch(exist_ok=False)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise type(error)(f"{name} must be in a folder that exists, got {str(path)!r}") from None
-    except PermissionError:
-        raise PermissionError(f"{name} must be writable, got {str(path)!r}") from None
+    except OSError as error:
+        raise type(error)(f"{name} must be writable, got {str(path)!r}: {error.strerror}") from None
     part.unlink()
     return target
 

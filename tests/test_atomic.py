@@ -9,11 +9,11 @@ import threading
 
 import pytest
 
-from pagraph.atomic import check_absent, is_unfinished, new_folder, write_json
+from pagraph.atomic import check_absent, check_writable, is_unfinished, new_file, new_folder, write_json
 
 SLOW_WRITER = """
 import sys, time
-from pagraph.atomic import new_folder
+from pagraph.atomic import check_absent, check_writable, is_unfinished, new_file, new_folder, write_json
 with new_folder(sys.argv[1]) as part:
     (part / "a.txt").write_text("half")
     print(part, flush=True)
@@ -130,6 +130,42 @@ class TestKilledWriter:
             assert os.path.isfile(os.path.join(part, "a.txt"))
         finally:
             self.end(writer, signal.SIGKILL)
+
+
+class TestNewFile:
+    def test_appears_whole(self, tmp_path):
+        path = tmp_path / "a"
+        path.write_bytes(b"old")
+        with new_file(path) as file:
+            file.write(b"new")
+            assert path.read_bytes() == b"old"
+        assert path.read_bytes() == b"new"
+        assert names(tmp_path) == ["a"]
+
+    def test_failure_leaves_the_old_file_or_none(self, tmp_path):
+        for path in (tmp_path / "a", tmp_path / "none"):
+            (tmp_path / "a").write_bytes(b"old")
+            with pytest.raises(ZeroDivisionError), new_file(path) as file:
+                file.write(b"half")
+                raise ZeroDivisionError
+        assert names(tmp_path) == ["a"]
+        assert (tmp_path / "a").read_bytes() == b"old"
+
+
+class TestCheckWritable:
+    def test_leaves_nothing(self, tmp_path):
+        (tmp_path / "old").write_bytes(b"old")
+        assert check_writable("out", tmp_path / "old") == tmp_path / "old"
+        assert check_writable("out", tmp_path / "new") == tmp_path / "new"
+        assert names(tmp_path) == ["old"]
+        assert (tmp_path / "old").read_bytes() == b"old"
+
+    def test_devices_are_written_directly(self):
+        assert str(check_writable("out", "/dev/null")) == "/dev/null"
+
+    def test_a_name_that_is_too_long(self, tmp_path):
+        with pytest.raises(OSError, match="out must be writable, got '.*aaa': File name too long"):
+            check_writable("out", tmp_path / ("a" * 250))
 
 
 class TestWriteJson:

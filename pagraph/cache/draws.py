@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -104,7 +103,6 @@ class Draws:
             rows = self.indptr, self.indices, self.values, self.totals, self.rates
             _vip_weighted.push_weighted(*rows, unknown[dst_type], *rest)
 
-    @cached_property
     def turned(self) -> tuple[Array, Array]:
         """The edges by source: an ``indptr``, and their destinations."""
         from .. import _csc
@@ -150,22 +148,35 @@ class Mutual:
     draws: Draws
 
 
-def find_mutual(draws: Draws, others: Iterable[Draws]) -> Mutual | None:
-    """The edges back of the type that has most of them; None where there are none."""
-    src_type, _, dst_type = draws.edge_type
-    candidates = [other for other in others if other.edge_type[::2] == (dst_type, src_type)]
+def find_mutual(draws: Sequence[Draws]) -> list[Mutual | None]:
+    """The edges back of each type's edges: those of the type that has most of them; None where there are none."""
+    turned: dict[EdgeType, tuple[Array, Array]] = {}
+    found = []
+    for each in draws:
+        src_type, _, dst_type = each.edge_type
+        others = [other for other in draws if other.edge_type[::2] == (dst_type, src_type)]
+        for other in others:
+            if other.edge_type not in turned:
+                turned[other.edge_type] = other.turned()
+        found.append(_most_mutual(each, others, turned))
+    return found
+
+
+def _most_mutual(
+    draws: Draws, others: Sequence[Draws], turned: Mapping[EdgeType, tuple[Array, Array]]
+) -> Mutual | None:
     step = max(1, len(draws.indptr) // _LOOKED_AT)
-    counts = [_mark(draws, other, step, np.empty(0, np.bool_)) for other in candidates]
+    counts = [_mark(draws, turned[other.edge_type], step, np.empty(0, np.bool_)) for other in others]
     if not any(counts):
         return None
-    back = candidates[counts.index(max(counts))]
+    back = others[counts.index(max(counts))]
     flags = np.zeros(len(draws.indices), np.bool_)
-    _mark(draws, back, 1, flags)
+    _mark(draws, turned[back.edge_type], 1, flags)
     return Mutual(flags, back)
 
 
-def _mark(draws: Draws, back: Draws, step: int, flags: Array) -> int:
+def _mark(draws: Draws, turned: tuple[Array, Array], step: int, flags: Array) -> int:
     from . import _mutual
 
     stamps = np.full(draws.num_src, -1, draws.indices.dtype)
-    return int(_mutual.mark_mutual(draws.indptr, draws.indices, *back.turned, _LARGEST, step, stamps, flags))
+    return int(_mutual.mark_mutual(draws.indptr, draws.indices, *turned, _LARGEST, step, stamps, flags))

@@ -20,8 +20,8 @@ class FieldPlan:
         nbytes: Bytes of these rows in the cache.
         tier: Where its other rows are read from.
         row_bytes: Bytes that a read of one row moves.
-        expected_reads: Rows that are expected to be read in an epoch. None where that is not known: the policy's
-            scores are not reads an epoch.
+        expected_reads: Rows that are expected to be read in an epoch, by all processes that share the seeds. None
+            where that is not known: the policy's scores are not reads an epoch.
         expected_hits: How many of these are cached ones.
     """
 

@@ -60,7 +60,7 @@ policy that takes the keyword ``batch_size`` is told how many seeds make a batch
 are not worth caching.
 
 For a graph with several vertex types a policy returns a mapping from type to ids, and may leave types out. One budget
-serves all types. If all rankings come with scores (:class:`Ranking`), it goes where it saves most reads per byte;
+serves all types. If all rankings come with scores (:class:`Ranking`), it goes to the highest, which saves most bytes;
 otherwise the bytes are divided in proportion to the bytes of all rows of each type.
 """
 

@@ -135,9 +135,9 @@ def expected_accesses(graph: Graph, seeds: Any, sampler: Any, *, batch_size: int
 def _steps(graph: Graph, sampler: Any) -> list[_Step]:
     """The draws along each edge type."""
     draws = [Draws.of(graph, sampler, etype) for etype in graph.edge_types]
-    if sampler.num_hops < 2:  # the seeds owe nothing to each other
-        return [_Step(each, None) for each in draws]
-    return [_Step(each, find_mutual(each, draws)) for each in draws]
+    # With one hop, no vertex owes anything to another.
+    backs = find_mutual(draws) if sampler.num_hops > 1 else [None] * len(draws)
+    return [_Step(each, back) for each, back in zip(draws, backs, strict=True)]
 
 
 def _batches(total: int, batch_size: int) -> Iterator[tuple[int, float]]:

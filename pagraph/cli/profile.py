@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from .profile_options import Outputs, Settings, choose_fields, choose_seeds
 from .progress import progress_bar
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from ..graph import Graph
     from ..profile import HitRateCurve, Recommendation
     from ..profile.loading import LoadingTimes
     from ..profile.timeline import Span
     from ..sampling import NeighborSampler
+    from .profile_options import Seeds
 
 _PATH = click.Path(path_type=Path)
 _FEATURES = "feat"
@@ -34,56 +33,6 @@ def _numbers(_context: click.Context, parameter: click.Parameter, value: str) ->
         return tuple(int(part) for part in value.split(","))
     except ValueError:
         raise click.BadParameter(f"{parameter.name} must be integers with commas between, got {value!r}") from None
-
-
-@dataclass(frozen=True)
-class _Outputs:
-    """Where the results go, besides the terminal."""
-
-    json: Path | None
-    plot: Path | None
-    html: Path | None
-    trace: Path | None
-
-    def check(self) -> None:
-        """Refuse what could not be written, before the long work.
-
-        Raises:
-            ClickException: A path cannot be written, or is given twice.
-            MissingDependencyError: A plot is wanted, without matplotlib.
-        """
-        from ..atomic import check_writable
-        from ..profile.plot import check_plot
-
-        if self.plot is not None:
-            check_plot(self.plot)
-        seen: dict[Path, str] = {}
-        for name, path in vars(self).items():
-            if path is None:
-                continue
-            try:
-                target = check_writable(f"--{name}", path)
-            except OSError as error:
-                raise click.ClickException(str(error)) from None
-            if target in seen and (target.is_file() or not target.exists()):
-                raise click.UsageError(f"--{name} must be another file than --{seen[target]}, got {path}")
-            seen[target] = name
-
-
-@dataclass(frozen=True)
-class _Settings:
-    """How to sample and what to compare; see the options of the verb."""
-
-    fanout: tuple[int, ...]
-    batch_size: int
-    epochs: int
-    policies: tuple[str, ...] | None
-    budgets: tuple[str, ...] | None
-    fields: tuple[str, ...] | None
-    labels: tuple[str, ...]
-    seed: int
-    device: str
-    num_workers: int
 
 
 @click.command(name="profile")
@@ -107,6 +56,9 @@ class _Settings:
 @click.option("--labels", callback=_names, default="", help="Fields read for the seeds.")
 @click.option("--split", default="", metavar="PREFIX", help="Use another split of the folder, such as pub_.")
 @click.option("--train-fraction", type=float, help="Train on a random share of the vertices, for graphs without masks.")
+@click.option(
+    "--node-type", help="Of the training vertices, where there are several.  [default: those with train_mask]"
+)
 @click.option("--seed", default=0, show_default=True, help="Of shuffling and sampling.")
 @click.option("--device", default="auto", show_default=True, help="Where --measure delivers: auto, cpu, or cuda[:N].")
 @click.option("--num-workers", default=0, show_default=True, help="Sampling threads, 0: as many as are useful.")
@@ -119,6 +71,7 @@ def command(
     folder: Path,
     split: str,
     train_fraction: float | None,
+    node_type: str | None,
     measure: bool,
     trace: Path | None,
     json_file: Path | None,
@@ -131,20 +84,22 @@ def command(
     Samples real epochs once, without reading features, and works out the hit rate of every policy with every
     budget.
     """
-    options = _Settings(**settings)
-    outputs = _Outputs(json_file, plot, html, trace)
+    options = Settings(**settings)
+    outputs = Outputs(json_file, plot, html, trace)
     if trace is not None and not measure:
         raise click.UsageError("--trace must come with --measure, which runs what is traced")
     outputs.check()
-    _check(options)
+    options.check()
     from ..datasets import open_graph
-    from ..profile import recommend, training_seeds
+    from ..profile import recommend
     from ..profile.recommendation import is_usable
     from ..sampling import NeighborSampler
     from .profile_report import print_profile
 
     graph = open_graph(folder, split=split)
-    seeds = training_seeds(graph, fraction=train_fraction, seed=options.seed)
+    if measure and not graph.is_homogeneous:
+        raise click.UsageError(f"--measure must be for a graph with one vertex type and one edge type, got {graph}")
+    seeds = choose_seeds(graph, node_type, train_fraction, seed=options.seed)
     sampler = NeighborSampler(list(options.fanout))
     curve = _curve(graph, seeds, sampler, options)
     if not any(map(is_usable, curve.policies)):
@@ -155,25 +110,11 @@ def command(
     if measure:
         loading, spans = _measured(graph, seeds, sampler, options, curve, recommendation, outputs)
     print_profile(curve, recommendation, loading, title=str(folder))
-    source = {"folder": str(folder), "split": split, "train_fraction": train_fraction}
+    source = {"folder": str(folder), "split": split, "train_fraction": train_fraction, "node_type": node_type}
     _write(outputs, curve, recommendation, loading, spans, source)
 
 
-def _check(options: _Settings) -> None:
-    """What the library would notice late, or not at all."""
-    from ..train.options import TrainOptions
-
-    TrainOptions(  # the same rules, in the same words
-        fanout=options.fanout,
-        batch_size=options.batch_size,
-        epochs=options.epochs,
-        seed=options.seed,
-        device=options.device,
-        num_workers=options.num_workers,
-    )
-
-
-def _curve(graph: Graph, seeds: Tensor, sampler: NeighborSampler, options: _Settings) -> HitRateCurve:
+def _curve(graph: Graph, seeds: Seeds, sampler: NeighborSampler, options: Settings) -> HitRateCurve:
     from ..profile import hit_rate_curve
     from ..profile.budgets import DEFAULT_BUDGETS
 
@@ -188,35 +129,39 @@ def _curve(graph: Graph, seeds: Tensor, sampler: NeighborSampler, options: _Sett
             budgets=options.budgets if options.budgets is not None else DEFAULT_BUDGETS,
             seed=options.seed,
             threads=options.num_workers or None,
-            fields=_fields(graph, options),
-            labels=options.labels,
+            fields=choose_fields(graph, "fields", _input_fields(graph, options)),
+            labels=choose_fields(graph, "labels", options.labels),
             progress=progress,
         )
 
 
-def _fields(graph: Graph, options: _Settings) -> tuple[str, ...]:
+def _input_fields(graph: Graph, options: Settings) -> tuple[str, ...]:
+    """By default ``feat``, if there is one."""
     if options.fields is not None:
         return options.fields
-    return (_FEATURES,) if _FEATURES in graph.ndata else ()
+    return (_FEATURES,) if any(_FEATURES in graph.node_fields(ntype) for ntype in graph.node_types) else ()
 
 
 def _measured(
     graph: Graph,
-    seeds: Tensor,
+    seeds: Seeds,
     sampler: NeighborSampler,
-    options: _Settings,
+    options: Settings,
     curve: HitRateCurve,
     recommendation: Recommendation,
-    outputs: _Outputs,
+    outputs: Outputs,
 ) -> tuple[LoadingTimes, list[Span]]:
     """Real epochs with the recommended cache; one more than is measured, the first to warm up."""
+    from torch import Tensor
+
     from ..profile import measure_loading
     from ..profile.timeline import read_spans
     from ..profile.words import cache_argument
     from ..train.options import TrainOptions
 
     device = TrainOptions(device=options.device).torch_device()
-    fields = _fields(graph, options)
+    fields = _input_fields(graph, options)
+    assert isinstance(seeds, Tensor)  # one vertex type
     with tempfile.TemporaryDirectory(prefix="pagraph-") as scratch, progress_bar("measuring") as progress:
         trace = outputs.trace or (Path(scratch) / "trace.json" if outputs.html else None)
         loading = measure_loading(
@@ -239,7 +184,7 @@ def _measured(
         return loading, read_spans(trace, copies=device.type != "cpu") if trace and outputs.html else []
 
 
-def _step(graph: Graph, fields: tuple[str, ...], options: _Settings, device: Any) -> Callable[[Any], object] | None:
+def _step(graph: Graph, fields: tuple[str, ...], options: Settings, device: Any) -> Callable[[Any], object] | None:
     """A training step on the fields; None where there are none to train on."""
     from ..profile.step import SageStep
 
@@ -248,7 +193,7 @@ def _step(graph: Graph, fields: tuple[str, ...], options: _Settings, device: Any
 
 
 def _write(
-    outputs: _Outputs,
+    outputs: Outputs,
     curve: HitRateCurve,
     recommendation: Recommendation,
     loading: LoadingTimes | None,

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from ..profile.hop_table import hop_name
 from ..profile.loading import LOADING_STAGES
-from ..profile.time_bars import verdict
+from ..profile.time_bars import WORKERS, verdict
 from ..profile.words import answer, best_of, bytes_text, cache_argument, percent, record_at
 
 if TYPE_CHECKING:
@@ -89,14 +89,15 @@ def _hops(curve: HitRateCurve, best: CurveRecord) -> Table:
 
 
 def _times(loading: LoadingTimes) -> Table:
-    title = f"where the time goes, with the recommended cache: {len(loading.epochs)} epochs, seconds"
+    title = f"where the time goes, with the recommended cache: {len(loading.epochs)} epochs, seconds each"
     table = Table(title=title, title_justify="left")
-    for name in ("stage", "first epoch", "median after it", "of the epoch", "what happens in it"):
+    for name in ("stage", "first", "median", "share", "what happens in it"):
         table.add_column(name, justify="left" if name in ("stage", "what happens in it") else "right")
     medians, first = loading.medians, loading.epochs[0]
     for stage, words in LOADING_STAGES.items():
-        share = medians[stage] / (medians["epoch"] or 1.0)
-        table.add_row(stage, f"{first.stages[stage]:.3f}", f"{medians[stage]:.3f}", percent(share), words)
+        # Shares of the epoch: what threads do at the same time has none.
+        share = "" if stage in WORKERS else percent(medians[stage] / (medians["epoch"] or 1.0))
+        table.add_row(stage, f"{first.stages[stage]:.3f}", f"{medians[stage]:.3f}", share, words)
     table.add_row("epoch", f"{first.seconds:.3f}", f"{medians['epoch']:.3f}", "", "wall time")
     return table
 

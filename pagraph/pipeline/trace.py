@@ -45,6 +45,7 @@ class Tracer:
         if max_events < 1:
             raise ValueError(f"max_events must be at least 1, got {max_events}")
         self._record = Record(check_writable("trace", path), max_events, clock_offset())
+        self._events, self._max_events = self._record.events, max_events
         self.serial = next(_serials)
         self._local = threading.local()
         self._traced: weakref.WeakSet[Tracing] = weakref.WeakSet()
@@ -83,7 +84,7 @@ class Tracer:
         record = self._record
         with record.lock:
             log = record.streams.setdefault(stream, Log(stream, 0))
-        if next(record.events) < record.max_events:
+        if next(self._events) < self._max_events:
             log.spans.append((name, begin, end, -1, -1, None))
 
     # -- for the pipeline ---------------------------------------------------------------------------------
@@ -109,15 +110,13 @@ class Tracer:
 
     def add(self, name: str, begin: int, end: int, read: Any = None) -> None:
         """Add a span to the calling thread, for the batch that it is at."""
-        record = self._record
-        if next(record.events) < record.max_events:
+        if next(self._events) < self._max_events:
             log = self.log
             log.spans.append((name, begin, end, log.number, log.batch, read))
 
     def add_depth(self, number: int, waiting: int, working: int) -> None:
         """Add a sample of a pass's queue."""
-        record = self._record
-        if next(record.events) < record.max_events:
+        if next(self._events) < self._max_events:
             self.log.depths.append((time.perf_counter_ns(), number, waiting, working))
 
     def begin_pass(self, label: str, epoch: int) -> int:
@@ -129,7 +128,7 @@ class Tracer:
     def delivered(self, counts: dict[str, int]) -> None:
         """What the batch that the calling thread is at turned out to hold."""
         log = self.log
-        if log.number >= 0 and next(self._record.events) < self._record.max_events:
+        if log.number >= 0 and next(self._events) < self._max_events:
             self._record.passes[log.number].delivered[log.batch] = counts
 
     def end_pass(self, number: int) -> None:
@@ -146,7 +145,7 @@ class Tracer:
         if log.computing is not None:
             begin, number, batch = log.computing
             log.computing = None
-            if next(self._record.events) < self._record.max_events:
+            if next(self._events) < self._max_events:
                 log.spans.append(("computing", begin, now, number, batch, None))
 
 

@@ -12,6 +12,7 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,9 @@ the same base puts both on one axis even for readers that do not know of bases."
 
 FIRST_OWN_TRACK = 1 << 30
 """Numbers of tracks that are no threads begin here: above all thread ids, and they fit into 32 bits."""
+
+ROUNDING = 2
+"""Nanoseconds between neighbours: readers that keep times as doubles must not see them overlap."""
 
 Event = tuple[int, int, int, str]
 """Begin, minus duration, rank, JSON: what sorts so that a span comes before those inside it."""
@@ -83,6 +87,10 @@ def merge_traces(*paths: str | os.PathLike[str], out: str | os.PathLike[str]) ->
 def write_record(record: Record) -> None:
     """Write what a tracer has collected to its path, whole or not at all."""
     now = time.perf_counter_ns()
+    # Workers may be at it still: what is taken first refers to what is taken then, never to more.
+    logs = [replace(log, spans=list(log.spans), depths=list(log.depths)) for log in list(record.logs)]
+    streams = {name: replace(log, spans=list(log.spans)) for name, log in list(record.streams.items())}
+    record = replace(record, logs=logs, streams=streams, passes=list(record.passes))
     base = (record.epoch_ns + record.begin) // BASE_PERIOD * BASE_PERIOD
     count = next(record.events)
     head = {
@@ -136,7 +144,7 @@ class _Chrome:
         events.extend(self._ends())
         events.extend(self._reads())
         events.sort()
-        yield self._meta("process_name", 0, name="pagraph")
+        yield json.dumps({"ph": "M", "name": "process_name", "pid": record.pid, "args": {"name": "pagraph"}})
         for track, name in [*((t, n) for n, t in own.items()), *names]:
             yield self._meta("thread_name", track, name=name)
         for place, track in enumerate([*own.values(), *(track for track, _ in names)]):
@@ -160,6 +168,8 @@ class _Chrome:
             name, begin, end, *_, read = span
             if read is not None:
                 name = f"reading {read[0]}"
+            if name == "computing":  # from the very end of one wait to the very beginning of the next
+                begin, end = begin + ROUNDING, end - ROUNDING
             yield self._span(name, begin, end, track, self._args(span))
 
     def _open(self, log: Log) -> Iterator[Span]:
@@ -186,14 +196,14 @@ class _Chrome:
     def _depths(self, log: Log) -> Iterator[Event]:
         for when, number, waiting, working in log.depths:
             if when <= (self._record.passes[number].end or self._now):  # a worker may end after its pass
-                name = f"batches of {self._names[number]}"
+                name = f"{self._names[number]} batches"
                 yield self._counter(name, when, {"waiting": waiting, "in work": working})
 
     def _ends(self) -> Iterator[Event]:
         """Nothing waits any more where a pass with threads has ended, read to its end or not."""
         for number in sorted({depth[1] for log in self._record.logs for depth in log.depths}):
             if end := self._record.passes[number].end:
-                yield self._counter(f"batches of {self._names[number]}", end, {"waiting": 0, "in work": 0})
+                yield self._counter(f"{self._names[number]} batches", end, {"waiting": 0, "in work": 0})
 
     def _reads(self) -> Iterator[Event]:
         """Hit rate of each batch, and bytes read so far by tier, at the end of the batch's last read."""
@@ -208,13 +218,13 @@ class _Chrome:
             asked = sum(span[5][2] for span in spans if span[5][5])
             if asked:
                 rate = sum(span[5][3] for span in spans if span[5][5]) / asked
-                yield self._counter(f"hit rate of {self._names[number]}", when, {"hit rate": round(rate, 6)})
+                yield self._counter(f"{self._names[number]} cache", when, {"hit rate": round(rate, 6)})
             nbytes = so_far[label]
             for *_, (_, tier, rows, hits, row_bytes, _) in spans:
                 for name, served in ((CACHE_TIER, hits), (tier, rows - hits)):
                     if served:
                         nbytes[name] = nbytes.get(name, 0) + served * row_bytes
-            yield self._counter(f"bytes read of {label}", when, dict(sorted(nbytes.items())))
+            yield self._counter(f"{label} bytes read", when, dict(sorted(nbytes.items())))
 
     # -- JSON ---------------------------------------------------------------------------------------------
 
@@ -227,8 +237,9 @@ class _Chrome:
         return begin, begin - end, rank, line
 
     def _counter(self, name: str, when: int, args: dict[str, float]) -> Event:
+        """Perfetto calls it name and key, and takes a counter of thread 0 for the idle process's."""
         line = (
-            f'{{"ph":"C","name":{json.dumps(name)},"pid":{self._record.pid},"tid":0,'
+            f'{{"ph":"C","name":{json.dumps(name)},"pid":{self._record.pid},'
             f'"ts":{_microseconds(when + self._shift)},"args":{json.dumps(args)}}}'
         )
         return when, 0, 1, line

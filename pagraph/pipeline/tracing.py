@@ -50,7 +50,8 @@ class Tracing:
         finally:
             tracer = self.tracer
             if tracer is not None:
-                tracer.log.number = tracer.log.batch = -1
+                log = tracer.log
+                log.number = log.batch = -1
                 tracer.add(name, begin, time.perf_counter_ns())
 
     def read(self, key: Any, tier: str, asked: int, hits: int, row_bytes: int, cacheable: bool, seconds: float) -> None:
@@ -80,7 +81,8 @@ class EpochTrace:
         """The calling thread is at work for ``batch`` from now on (-1: for all)."""
         tracer = self._tracing.tracer
         if tracer is not None:
-            tracer.log.number, tracer.log.batch = self._number(tracer), batch
+            log = tracer.log
+            log.number, log.batch = self._number(tracer), batch
 
     def begin(self, batch: int) -> int:
         """The calling thread begins something for ``batch``: when, or 0 if nothing is traced."""

@@ -6,20 +6,22 @@ import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from ..cache.policy import Policy, Ranking
-from ..sampling.accesses import AccessCounts, BatchSampler, count_accesses
+from ..sampling.accesses import AccessCounts, BatchSampler, count_accesses, default_threads
 from ..sampling.seeds import SeedOrder
 from .budgets import DEFAULT_BUDGETS
 from .checks import check_epochs, check_seeds
 from .curve import HitRateCurve
 from .field_sizes import FieldNames, FieldSizes
+from .hits import Cut
 from .rankings import Rankings, ideal_epochs, name_policies
-from .tally import ORACLE, Tally
+from .tally import ADAPTIVE, ORACLE, Tally
 
 if TYPE_CHECKING:
     from ..graph import Graph
@@ -56,7 +58,8 @@ def hit_rate_curve(
         batch_size: Seeds a batch.
         epochs: Epochs to measure.
         policies: Names or functions, see ``pagraph.cache``; besides them ``"oracle"``, which ranks by the reads of each
-            measured epoch itself, and ``"ideal"`` (``"ideal:N"``), which ranks by the mean of 30 (N) other epochs.
+            measured epoch itself, and ``"ideal"`` (``"ideal:N"``), which ranks by the mean of 30 (N) other epochs. Of
+            ``"adaptive"`` the epochs after the first are measured: in that it still is degree.
             Default: auto, degree, presample, vip, random and the oracle, but for those that this sampler does not suit.
         budgets: Rows as an int, shares of the vertices (0.1, "10%"), or bytes ("2GiB", tables included).
         seed: Of order and sampling.
@@ -76,11 +79,14 @@ def hit_rate_curve(
     check_epochs(epochs)
     num_seeds = check_seeds(graph, seeds)
     named = name_policies(policies)
+    if ADAPTIVE in named and epochs < 2:
+        raise ValueError(f"epochs must be at least 2 to measure what {ADAPTIVE!r} learns in the first, got {epochs}")
     sizes = FieldSizes.of(graph, fields, labels)
     spendings = sizes.rows.spendings(budgets)
     batches = len(SeedOrder(seeds, batch_size, drop_last=drop_last))
     if not batches:
         raise ValueError(f"seeds must fill at least 1 batch of {batch_size}, got {num_seeds}")
+    threads = threads or default_threads()
     ideals = {name: ideal_epochs(name) for name, policy in named.items() if policy is None and name != ORACLE}
     count = partial(
         count_accesses,
@@ -94,17 +100,13 @@ def hit_rate_curve(
         progress=_counter(progress, batches * (epochs + sum(ideals.values()))),
     )
     clock, ranks = _Clock(), Rankings(graph, seeds, sampler, batch_size, seed)
-    tally = Tally(sizes, spendings)
+    tally = Tally(sizes, spendings, threads)
     with clock("ranking"):
         cuts = {name: tally.cut(rankings) for name, rankings in ranks.each(named, required=policies is not None)}
         for name, number in ideals.items():
-            cuts[name] = tally.cut(_by_reads(count(epochs=range(epochs, epochs + number)), number))
+            cuts[name] = tally.cut(_by_reads(count(epochs=range(epochs, epochs + number))))
         tally.expected = ranks.expectation()
-    for epoch in range(epochs):
-        with clock("counting"):
-            counts = count(epochs=[epoch])
-        with clock("summing"):
-            tally.add(counts, {**cuts, ORACLE: tally.cut(_by_reads(counts, 1))})
+    _measure(tally, count, epochs=epochs, cuts=cuts, ranks=ranks, clock=clock)
     settings = {"sampler": repr(sampler), "seeds": num_seeds, "batch_size": batch_size, "epochs": epochs, "seed": seed}
     settings |= {"drop_last": drop_last, "policies": [*named], "budgets": [*budgets]}
     return HitRateCurve(
@@ -121,10 +123,31 @@ def hit_rate_curve(
     )
 
 
-def _by_reads(counts: AccessCounts, epochs: int) -> dict[str, Ranking]:
-    """The vertices of every type by what was read of them."""
+def _measure(
+    tally: Tally,
+    count: Callable[..., AccessCounts],
+    *,
+    epochs: int,
+    cuts: Mapping[str, Cut],
+    ranks: Rankings,
+    clock: _Clock,
+) -> None:
+    """Count the epochs and add them up, the oracle's vertices chosen anew for each."""
+    cuts = dict(cuts)
+    for epoch in range(epochs):
+        with clock("counting"):
+            counts = count(epochs=[epoch])
+        with clock("summing"):
+            tally.add(counts, {**cuts, ORACLE: tally.cut(_by_reads(counts))})
+        if epoch == 0 and ADAPTIVE in cuts:
+            with clock("ranking"):
+                cuts[ADAPTIVE] = tally.cut(ranks.refilled(counts))
+
+
+def _by_reads(counts: AccessCounts) -> dict[str, Ranking]:
+    """The vertices of every type by what was read of them; of several epochs, the sums put them in the same order."""
     rankings = {ntype: Ranking.of_reads(counts.reads(ntype)) for ntype in counts.node_types}
-    return {ntype: Ranking(r.ids, None if r.scores is None else r.scores / epochs) for ntype, r in rankings.items()}
+    return {ntype: replace(ranking, per_epoch=False) for ntype, ranking in rankings.items()}
 
 
 def _counter(progress: Callable[[int, int], object] | None, total: int) -> Callable[[], object] | None:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from ..cache.direction import turned
+from ..cache.expected import Counted, expected_reads
 from ..cache.policies import POLICIES, resolve_policy
 from ..cache.policy import Policy, Ranking, apply_policy
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from ..graph import Graph
+    from ..sampling.accesses import AccessCounts
 
 __all__ = ["DEFAULT_POLICIES", "IDEAL_EPOCHS", "Rankings", "ideal_epochs", "name_policies"]
 
@@ -39,12 +41,12 @@ def name_policies(policies: Sequence[str | Policy] | None) -> dict[str, Policy |
     if isinstance(policies, str):
         raise TypeError(f"policies must be a list of names or functions, got {policies!r}")
     if policies is None:
-        policies = [name for name in DEFAULT_POLICIES if name in POLICIES or name in _ANALYSIS]
+        policies = DEFAULT_POLICIES
     named: dict[str, Policy | None] = {}
     for policy in policies:
         name = policy if isinstance(policy, str) else getattr(policy, "__name__", type(policy).__name__)
-        if not isinstance(policy, str) and name in _ANALYSIS:
-            raise ValueError(f"policies must not have the names {list(_ANALYSIS)} if they are functions, got {name!r}")
+        if not isinstance(policy, str) and name in (*POLICIES, *_ANALYSIS) and POLICIES.get(name) is not policy:
+            raise ValueError(f"policies must have names of their own if they are functions, got {name!r}")
         if name in named:
             raise ValueError(f"policies must have different names, got {name!r} twice")
         named[name] = _resolve(policy)
@@ -123,6 +125,12 @@ class Rankings:
                 if required:
                     raise
 
+    def refilled(self, counts: AccessCounts) -> dict[str, Ranking]:
+        """What the policy adaptive holds once an epoch was counted."""
+        counted = [Counted(counts, 1)]
+        reads = expected_reads(self.graph, self.seeds, self.sampler, counted, batch_size=self.batch_size)
+        return {ntype: Ranking.of_reads(values) for ntype, values in reads.items()}
+
     def expectation(self) -> dict[str, npt.NDArray[np.float64]] | None:
         """Reads an epoch expected of each vertex, before any measured epoch was seen, shape ``(num_nodes, 1)`` by type.
 
@@ -130,7 +138,7 @@ class Rankings:
             What the first policy of auto, vip and presample says that says anything; None where none does. It is asked
             unless :meth:`each` did.
         """
-        for name in (name for name in _PREDICTORS if name in POLICIES):
+        for name in _PREDICTORS:
             if name not in self._expected:
                 for _ in self.each({name: POLICIES[name]}, required=False):
                     pass

@@ -66,7 +66,9 @@ def is_usable(policy: str) -> bool:
 
 
 def recommend(curve: HitRateCurve) -> Recommendation:
-    """The policy with the highest hit rate on average over the budgets, and the budget at the knee of its curve.
+    """The policy that saves most on average over the budgets, and the budget at the knee of its curve.
+
+    It saves the share of the bytes that the cache serves: the hit rate, where all rows have one width.
 
     Of policies that are within a tenth of a point of the best, the one that is cheapest to compute. The knee is that of
     kneedle (Satopaa et al., ICDCS workshops 2011) without smoothing.
@@ -97,9 +99,19 @@ def recommend(curve: HitRateCurve) -> Recommendation:
 
 
 def _best(curve: HitRateCurve, usable: Sequence[str]) -> str:
-    means = {policy: fmean(record.hit_rate for record in curve.of(policy)) for policy in usable}
+    means = {policy: fmean(_saved(curve, record) for record in curve.of(policy)) for policy in usable}
     close = [policy for policy in usable if means[policy] >= max(means.values()) - _TIE]
     return min(close, key=_cost)
+
+
+def _saved(curve: HitRateCurve, record: CurveRecord) -> float:
+    """The share of the bytes that the cache serves, of the rows where bytes are not known.
+
+    Bytes are what policies spend a budget for: where rows are of different widths, one that hits less may move less.
+    """
+    if record.bytes_moved is None or not curve.bytes_read:
+        return record.hit_rate
+    return 1 - record.bytes_moved / curve.bytes_read
 
 
 def _cost(policy: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +22,11 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 
-__all__ = ["ORACLE", "Tally"]
+__all__ = ["ADAPTIVE", "ORACLE", "Tally"]
 
 ORACLE = "oracle"
-"""The policy that may be another ranking in each epoch."""
+ADAPTIVE = "adaptive"
+_MOVING = (ORACLE, ADAPTIVE)  # may be another ranking in each epoch
 
 
 @dataclass(eq=False)
@@ -34,11 +36,13 @@ class Tally:
     Attributes:
         sizes: The fields.
         budgets: What caches may take.
+        threads: Threads that add up.
         expected: Vertex type to the reads expected of each vertex, shape ``(num_nodes, 1)``; None: not known.
     """
 
     sizes: FieldSizes
     budgets: Sequence[Spending]
+    threads: int = 1
     expected: Mapping[str, Array] | None = None
     _reads: list[Array] = field(default_factory=list)  # of each epoch by type and hop
     _hits: dict[str, list[Array]] = field(default_factory=dict)  # by type, budget and hop
@@ -57,12 +61,26 @@ class Tally:
         """
         by_type = {ntype: counts.counters(ntype) for ntype in self.sizes.rows.cached_types}
         self._reads.append(np.stack([column_sums(values) for values in by_type.values()]))
-        for policy, cut in cuts.items():
-            self._hits.setdefault(policy, []).append(cut.hits(by_type))
-            if self.expected is not None and (policy == ORACLE or policy not in self._predicted):
-                expected = {ntype: self.expected[ntype] for ntype in by_type}
-                hits, reads = cut.hits(expected).sum((0, 2)), sum(float(values.sum()) for values in expected.values())
-                self._predicted.setdefault(policy, []).append(_ratio(hits, np.float64(reads)))
+        with ThreadPoolExecutor(self.threads, thread_name_prefix="pagraph-tally") as pool:
+            hits = dict(zip(cuts, pool.map(lambda cut: cut.hits(by_type), cuts.values()), strict=True))
+            unknown = {
+                policy: cut for policy, cut in cuts.items() if policy in _MOVING or policy not in self._predicted
+            }
+            predicted = dict(zip(unknown, pool.map(self._predict, unknown.values()), strict=True))
+        for policy, of in hits.items():
+            self._hits.setdefault(policy, []).append(of)
+        for policy, rates in predicted.items():
+            if rates is not None:
+                self._predicted.setdefault(policy, []).append(rates)
+
+    def _predict(self, cut: Cut) -> Array | None:
+        """The hit rates that are expected of a cut's budgets."""
+        if self.expected is None:
+            return None
+        expected = {ntype: self.expected[ntype] for ntype in self.sizes.rows.cached_types}
+        reads = sum(float(values.sum()) for values in expected.values())
+        rates: Array = _ratio(cut.hits(expected).sum((0, 2)), np.float64(reads))
+        return rates
 
     @property
     def reads_by_hop(self) -> list[float]:
@@ -72,19 +90,21 @@ class Tally:
     @property
     def bytes_read(self) -> int | None:
         """Bytes an epoch asks for."""
-        return self._bytes_moved(np.sum(self._reads, 0))
+        return self._bytes_moved(np.sum(self._reads, 0), len(self._reads))
 
     def records(self, policies: Sequence[str]) -> list[CurveRecord]:
         """One record for every policy and budget."""
-        oracle = _ratio(np.sum(self._hits[ORACLE], (0, 1, 3)), np.sum(self._reads))
-        return [r for p in policies for r in self._records(p, oracle)]
+        return [record for policy in policies for record in self._records(policy)]
 
-    def _records(self, policy: str, oracle: Array) -> list[CurveRecord]:
-        hits, reads = np.stack(self._hits[policy]), np.stack(self._reads)
+    def _records(self, policy: str) -> list[CurveRecord]:
+        settled = slice(1 if policy == ADAPTIVE else 0, None)  # its first epoch is degree's, and not what it is for
+        every, reads = np.stack(self._hits[policy]), np.stack(self._reads)
+        by_epoch = _ratio(every.sum((1, 3)), reads.sum((1, 2))[:, None])
+        hits, reads = every[settled], reads[settled]
         rates = _ratio(hits.sum((0, 1, 3)), reads.sum())
-        by_epoch = _ratio(hits.sum((1, 3)), reads.sum((1, 2))[:, None])
+        oracle = _ratio(np.sum(self._hits[ORACLE][settled], (0, 1, 3)), reads.sum())
         by_hop = _ratio(hits.sum((0, 1)), reads.sum((0, 1)))
-        predicted = np.mean(self._predicted[policy], 0) if policy in self._predicted else None
+        predicted = np.mean(self._predicted[policy][settled], 0) if policy in self._predicted else None
         rows = self.sizes.rows
         return [
             CurveRecord(
@@ -96,7 +116,7 @@ class Tally:
                 hit_rate_by_epoch=by_epoch[:, place].tolist(),
                 hit_rate_by_hop=by_hop[place].tolist(),
                 hit_rate_by_field=self._by_field(hits[:, :, place].sum(0), reads.sum(0)),
-                bytes_moved=self._bytes_moved((reads - hits[:, :, place]).sum(0)),
+                bytes_moved=self._bytes_moved((reads - hits[:, :, place]).sum(0), len(reads)),
                 predicted_hit_rate=None if predicted is None else float(predicted[place]),
                 oracle_hit_rate=float(oracle[place]),
                 share_of_oracle=float(rates[place] / oracle[place]) if oracle[place] else 1.0,
@@ -114,15 +134,15 @@ class Tally:
                 rates[self.sizes.key(ntype, name)] = float(_ratio(hits[t, 0], reads[t, 0]))
         return rates
 
-    def _bytes_moved(self, misses: Array) -> int | None:
-        """Bytes an epoch, from the misses of all epochs by type and hop."""
+    def _bytes_moved(self, misses: Array, epochs: int) -> int | None:
+        """Bytes an epoch, from the misses of several by type and hop."""
         if self.sizes.rows.row_bytes is None:
             return None
         moved = 0
         for t, ntype in enumerate(self.sizes.rows.cached_types):
             moved += int(misses[t].sum()) * sum(self.sizes.inputs.get(ntype, {}).values())
             moved += int(misses[t, 0]) * sum(self.sizes.labels.get(ntype, {}).values())
-        return round(moved / len(self._reads))
+        return round(moved / epochs)
 
 
 def _ratio(hits: Any, reads: Any) -> Any:

@@ -149,6 +149,11 @@ def answer(curve: HitRateCurve, recommendation: Recommendation) -> list[str]:
             f"{r.policy} {percent(r.hit_rate)}" for r in sorted(others, key=lambda r: r.hit_rate, reverse=True)
         )
         sentences.append(f"Other policies at this budget: {named}.")
+    if any("/" in key for key in curve.row_bytes):
+        sentences.append(
+            "Vertex types have rows of different widths. Policies spend a budget where it saves most bytes, so a cache "
+            "that hits less may still be the better one."
+        )
     return [sentence for sentence in sentences if sentence]
 
 

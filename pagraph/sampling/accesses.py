@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ..graph import Graph
 
-__all__ = ["AccessCounts", "BatchSampler", "count_accesses", "run_tickets"]
+__all__ = ["AccessCounts", "BatchSampler", "count_accesses", "default_threads", "run_tickets"]
 
 
 class BatchSampler(Protocol):
@@ -46,14 +46,14 @@ class AccessCounts:
     Args:
         num_nodes: Vertex type to its number of vertices.
         num_hops: Hops of a mini-batch.
-        most: An upper bound of any count: 65,535 takes 2 bytes a vertex and hop, more takes 4.
+        most: An upper bound of any count: up to 255 takes 1 byte a vertex and hop, up to 65,535 takes 2, more takes 4.
 
     Attributes:
         batches: Batches added.
     """
 
     def __init__(self, num_nodes: Mapping[str, int], num_hops: int, *, most: int) -> None:
-        dtype = np.uint16 if most < 2**16 else np.uint32
+        dtype = np.uint8 if most < 2**8 else np.uint16 if most < 2**16 else np.uint32
         self._counts: dict[str, npt.NDArray[Any]] = {
             t: np.zeros((n, num_hops + 1), dtype) for t, n in num_nodes.items()
         }
@@ -85,7 +85,7 @@ class AccessCounts:
         return sum(counts.nbytes for counts in self._counts.values())
 
     def counters(self, node_type: str) -> npt.NDArray[Any]:
-        """The counters themselves, not a copy, shape ``(num_nodes, num_hops + 1)``, uint16 or uint32."""
+        """The counters themselves, not a copy, shape ``(num_nodes, num_hops + 1)``, uint8, uint16 or uint32."""
         return self._counts[node_type]
 
     def by_hop(self, node_type: str) -> Tensor:
@@ -154,7 +154,7 @@ def count_accesses(
 
     from .block_sampler import BlockSampler  # which needs features, these caches, and presampling counts
 
-    threads = threads or min(8, _processors())
+    threads = threads or default_threads()
     # Batches live no longer than their count: their memory is recycled.
 
     settings = {"pools": BufferPools(threads)} if isinstance(sampler, BlockSampler) else {}
@@ -168,8 +168,9 @@ def count_accesses(
     return counts
 
 
-def _processors() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def default_threads() -> int:
+    """One for each processor, at most 8."""
+    return min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
 
 def _distinct(seeds: Tensor | Mapping[Any, Tensor]) -> bool:

@@ -69,7 +69,7 @@ class TestEveryPolicy:
             torch.manual_seed(threads)
             np.random.seed(threads)
             random.seed(threads)
-            monkeypatch.setattr(accesses, "_processors", lambda threads=threads: threads)
+            monkeypatch.setattr(accesses, "default_threads", lambda threads=threads: threads)
             again = rank(name, Graph.from_coo(src, dst, num_nodes=100), seeds.clone(), NeighborSampler([2, 2]), 7)
             assert ids(first) == ids(again)
 

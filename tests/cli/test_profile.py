@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from pagraph.cli import main
-from pagraph.datasets import rmat, write_graph
+from pagraph.datasets import citation, rmat, write_graph
 
 QUICK = [
     "--fanout",
@@ -149,6 +149,41 @@ def test_budgets_in_rows_shares_and_bytes(folder):
     for rows in (100, 128, 256):
         assert re.search(rf"│ +{rows} │", text), text
     assert "10.0 kB" in text
+
+
+@pytest.fixture(scope="module")
+def papers(tmp_path_factory):
+    path = tmp_path_factory.mktemp("profile") / "papers"
+    write_graph(citation(300, num_features=4, num_author_features=2), path)
+    return path
+
+
+def test_several_vertex_types(papers, tmp_path):
+    file = tmp_path / "p.json"
+    result = run(papers, *QUICK, *BUDGETS, "--json", file, "--html", tmp_path / "p.html")
+    assert result.exit_code == 0, result.output
+    report = json.loads(file.read_text())
+    assert set(report["row_bytes"]) == {"paper/feat", "author/feat"}
+    assert report["curve"][-1]["hit_rate"] == 1.0
+    assert run(papers, *QUICK, "--fields", "author/feat", "--labels", "paper/label", "--json", file).exit_code == 0
+    assert set(json.loads(file.read_text())["row_bytes"]) == {"author/feat", "paper/label"}
+    drawn = ["--node-type", "author", "--train-fraction", "0.5"]
+    assert run(papers, *QUICK, *drawn, "--json", file).exit_code == 0
+    assert json.loads(file.read_text())["settings"]["seeds"] == 225
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--node-type", "editor"], "--node-type must be one of paper, author, institution, got 'editor'"),
+        (["--node-type", "author"], "graph must have the field train_mask, or train_fraction must be given"),
+        (["--fields", "colour"], "--fields must be among paper/.*author/feat.*, got 'colour'"),
+        (["--measure"], "--measure must be for a graph with one vertex type and one edge type"),
+    ],
+)
+def test_bad_input_for_several_types(papers, tmp_path, arguments, message):
+    assert re.search(message, fails(papers, *QUICK, *arguments, "--json", tmp_path / "p.json"))
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

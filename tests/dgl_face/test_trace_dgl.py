@@ -34,12 +34,12 @@ def test_blocks_and_the_hit_rate_of_each_batch(tmp_path, prefetch):
         assert set(found) == WORK | {"fetching", "reading disk", "reading wide", "reading label"}
     reads = spans(events, "reading disk")
     expected = sorted(round(read["args"]["hits"] / read["args"]["rows"], 6) for read in reads)
-    assert sorted(c["hit rate"] for c in counters(events, "hit rate of loader")) == expected
+    assert sorted(c["hit rate"] for c in counters(events, "loader cache")) == expected
     assert 0 < min(expected) < max(expected) < 1
     assert len(spans(events, "filling")) == 2  # before the first batch, and after it
     reads_of = loader.stats.total.reads
     assert sum(read["args"]["hits"] for read in reads) == reads_of.fields["disk"].hits
-    assert counters(events, "bytes read of loader")[-1] == reads_of.total.nbytes
+    assert counters(events, "loader bytes read")[-1] == reads_of.total.nbytes
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -67,7 +67,7 @@ def test_a_foreign_sampler(tmp_path, workers):
         stages = stages_by_batch(events, epoch)
         assert sorted(stages) == [0, 1, 2]
         assert all(set(found) == WORK | {"fetching", "reading feat"} for found in stages.values())
-    assert bool(counters(events, "batches of loader")) == (workers > 0)
+    assert bool(counters(events, "loader batches")) == (workers > 0)
 
 
 def test_types_in_the_names(tmp_path):

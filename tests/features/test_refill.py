@@ -235,6 +235,33 @@ def test_at_most_one_field_more_than_the_budget_is_held(mapped, monkeypatch):
     assert sum(part.nbytes for part in fields.plan) <= 32 * 100
 
 
+def test_elsewhere_than_in_memory_the_old_rows_go_first(sources, monkeypatch):
+    """A device that holds no values shows what is held when."""
+    pool = BufferPool(1)
+    fields = FieldSet(
+        {key: (lambda value=value: value) for key, value in sources.items()},
+        device=torch.device("meta"),
+        budget=Budget.parse("25%"),
+        rank=first(range(50)),
+        pool_of=lambda key: pool,
+        num_nodes=N,
+    )
+    held = []
+    fill = holding.fill_cache
+
+    def watched(*args, **options):
+        cache = fill(*args, **options)
+        held.append(sum(field.is_cached for field in fields._fields.values()))
+        return cache
+
+    monkeypatch.setattr(holding, "fill_cache", watched)
+    fields.prepare()
+    fields.refill(first(range(50)))  # the same: nothing goes
+    fields.refill(first(range(100, 150)))
+    assert held == [0, 1, 0, 1]
+    assert [part.rows for part in fields.plan] == [50, 50]
+
+
 def test_threads_read_whole_rows_while_the_cache_is_refilled(sources):
     fields = field_set(sources)
     fields.prepare()

@@ -76,7 +76,7 @@ def test_spans_hold_what_the_statistics_count(tmp_path):
     for stage in ("sampling", "fetching", "waiting"):
         seconds = sum(span["dur"] for span in spans(events, stage)) / 1e6
         assert seconds == pytest.approx(stats.seconds[stage], abs=1e-6)
-    last = counters(events, "bytes read of loader")[-1]
+    last = counters(events, "loader bytes read")[-1]
     assert last == stats.reads.total.nbytes
 
 
@@ -106,7 +106,7 @@ def test_the_queue_is_counted(tmp_path):
     with loader.trace(tmp_path / "t.json"):
         for _ in loader:
             time.sleep(0.002)
-    depths = counters(checked(tmp_path / "t.json"), "batches of loader")
+    depths = counters(checked(tmp_path / "t.json"), "loader batches")
     assert all(depth["waiting"] + depth["in work"] <= 4 for depth in depths)
     assert max(depth["waiting"] for depth in depths) >= 2
     assert depths[-1] == {"waiting": 0, "in work": 0}
@@ -116,7 +116,7 @@ def test_no_queue_without_threads(tmp_path):
     loader = make_loader(prefetch=0)
     with loader.trace(tmp_path / "t.json"):
         list(loader)
-    assert not counters(checked(tmp_path / "t.json"), "batches of loader")
+    assert not counters(checked(tmp_path / "t.json"), "loader batches")
 
 
 def test_a_broken_off_epoch_ends_where_it_was_left(tmp_path):
@@ -135,7 +135,7 @@ def test_a_broken_off_epoch_ends_where_it_was_left(tmp_path):
     for span in (epoch, last):
         end = nanoseconds(span)[1] + read_trace(tmp_path / "t.json")["baseTimeNanoseconds"]
         assert end - (time.time_ns() - (time.perf_counter_ns() - left)) < 20e6
-    assert counters(events, "batches of loader")[-1] == {"waiting": 0, "in work": 0}
+    assert counters(events, "loader batches")[-1] == {"waiting": 0, "in work": 0}
 
 
 def test_an_exception_in_the_loop_still_writes_what_there_is(tmp_path):
@@ -217,7 +217,7 @@ def test_several_loaders_in_one_file(tmp_path):
     events = checked(tmp_path / "t.json")
     labels = Counter(span["args"]["loader"] for span in spans(events, "sampling"))
     assert labels == {"train": 7, "val": 7}
-    assert counters(events, "batches of val")
+    assert counters(events, "val batches")
 
 
 def test_a_stream_is_a_track(tmp_path):

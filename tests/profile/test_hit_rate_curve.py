@@ -196,6 +196,27 @@ def test_policies_that_do_not_suit_the_sampler():
         hit_rate_curve(graph, seeds, sampler, policies=["vip"])
 
 
+def test_adaptive_is_degree_first_and_then_what_was_read():
+    graph, seeds, sampler = skewed(1000, 9000), torch.arange(0, 1000, 5), NeighborSampler([4, 3])
+    curve = hit_rate_curve(
+        graph,
+        seeds,
+        sampler,
+        fields=None,
+        batch_size=10,
+        epochs=3,
+        policies=["adaptive", "degree", "ideal", "oracle"],
+        budgets=[0.1, 0.2],
+    )
+    for record, degree, ideal, oracle in zip(*map(curve.of, curve.policies), strict=True):
+        assert record.hit_rate_by_epoch[0] == degree.hit_rate_by_epoch[0]
+        assert record.hit_rate_by_epoch[1] > degree.hit_rate_by_epoch[1]
+        assert record.hit_rate == pytest.approx(np.mean(record.hit_rate_by_epoch[1:]), abs=0.001)
+        assert 0.9 * ideal.hit_rate < record.hit_rate < oracle.hit_rate
+        assert record.oracle_hit_rate == pytest.approx(np.mean(oracle.hit_rate_by_epoch[1:]), abs=0.001)
+        assert record.predicted_hit_rate == pytest.approx(record.hit_rate, abs=0.02)
+
+
 @pytest.mark.parametrize("edge_dir", ["in", "out"])
 def test_predicts_what_it_has_not_measured(edge_dir):
     """Within 2 points, of weighted draws too: edge fields are those of the graph as it is sampled."""
@@ -333,7 +354,7 @@ def call(**changes):
         ({"policies": [3]}, TypeError, "policies must be names or functions, got int"),
         ({"policies": ["ideal:0"]}, ValueError, "N at least 1, got 'ideal:0'"),
         ({"policies": ["ideal:few"]}, ValueError, "N at least 1, got 'ideal:few'"),
-        ({"policies": [oracle]}, ValueError, "must not have the names .* if they are functions, got 'oracle'"),
+        ({"policies": [oracle]}, ValueError, "must have names of their own if they are functions, got 'oracle'"),
         ({"budgets": "10%"}, TypeError, "budgets must be a list, got '10%'"),
         ({"budgets": []}, ValueError, "budgets must hold at least 1 budget, got none"),
         ({"budgets": ["150%"]}, ValueError, "budgets must be rows .* shares .* or bytes .*, got '150%'"),
@@ -357,6 +378,11 @@ def call(**changes):
         ({"seeds": torch.zeros(2, 2, dtype=torch.int64)}, ValueError, r"seeds must be 1-D, got shape \(2, 2\)"),
         ({"seeds": torch.tensor([300])}, IndexError, r"seeds must be in \[0, 300\)"),
         ({"seeds": {"paper": torch.tensor([0])}}, ValueError, r"vertex types among \['_N'\], got 'paper'"),
+        (
+            {"policies": ["adaptive"]},
+            ValueError,
+            "epochs must be at least 2 to measure what 'adaptive' learns .*, got 1",
+        ),
         ({"epochs": 0}, ValueError, "epochs must be at least 1, got 0"),
         ({"epochs": 1.5}, TypeError, "epochs must be an integer, got 1.5"),
         ({"batch_size": 0}, ValueError, "batch_size must be an integer of at least 1, got 0"),

@@ -1,5 +1,6 @@
 """What curves of known shape speak for."""
 
+import dataclasses
 import json
 
 import pytest
@@ -83,3 +84,16 @@ def test_is_json():
     assert read["smallest_for"] == {"0.90": None, "0.95": None, "0.99": None}
     assert read["knee"] == {"budget_rows": 100, "budget_fraction": 0.1, "budget_bytes": 4800, "hit_rate": 0.5}
     assert read["policy"] == "degree" and read["reason"] == found.reason
+
+
+def test_of_rows_of_several_widths_the_bytes_decide():
+    many_narrow, few_wide = {100: 0.4, 200: 0.6, 1000: 1.0}, {100: 0.3, 200: 0.5, 1000: 1.0}
+    measured = curve(degree=many_narrow, vip=few_wide, oracle=few_wide)
+    moved = {"degree": [90, 80, 0], "vip": [70, 40, 0], "oracle": [70, 40, 0]}
+    records = [
+        dataclasses.replace(record, bytes_moved=nbytes)
+        for policy, by_budget in moved.items()
+        for record, nbytes in zip(measured.of(policy), by_budget, strict=True)
+    ]
+    assert recommend(measured).policy == "degree"
+    assert recommend(dataclasses.replace(measured, records=records, bytes_read=100)).policy == "vip"

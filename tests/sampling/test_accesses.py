@@ -110,12 +110,12 @@ def test_any_sampler_can_be_counted():
     assert counts.by_hop("_N").tolist() == by_hand(50, 2, [(b.input_nodes.tolist(), b.hop_ends) for b in batches])
 
 
-@pytest.mark.parametrize(("most", "nbytes"), [(0, 2), (65_535, 2), (65_536, 4)])
+@pytest.mark.parametrize(("most", "nbytes"), [(0, 1), (255, 1), (256, 2), (65_535, 2), (65_536, 4)])
 def test_counters_are_as_wide_as_they_must_be(most, nbytes):
     assert AccessCounts({"_N": 10, "other": 5}, 2, most=most).nbytes == 15 * 3 * nbytes
 
 
-@pytest.mark.parametrize("most", [65_535, 65_536])
+@pytest.mark.parametrize("most", [255, 256, 65_535, 65_536])
 def test_counters_hold_what_they_are_made_for(most):
     counts = AccessCounts({"_N": 3}, 0, most=most)
     counts.add(MiniBatch(torch.ones(most, dtype=torch.int64), []))
