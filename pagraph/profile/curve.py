@@ -26,7 +26,8 @@ class CurveRecord:
         hit_rate_by_hop: Of the input nodes that each hop found; hop 0 are the seeds.
         hit_rate_by_field: Of each field: input fields are read for all input nodes, labels for the seeds.
         bytes_moved: Bytes an epoch that the cache does not serve, all fields together; None where no field is named.
-        predicted_hit_rate: What an expectation of reads that has not seen the measured epochs says; None: not known.
+        predicted_hit_rate: What an expectation of reads that has not seen the measured epochs says. None: not known;
+            of the oracle, which chooses by what it cannot expect, it never is.
         oracle_hit_rate: Of a cache of this budget whose vertices are chosen anew for every epoch by what that very
             epoch reads: no static cache does better.
         share_of_oracle: ``hit_rate / oracle_hit_rate``.

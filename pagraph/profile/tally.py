@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 __all__ = ["ADAPTIVE", "ORACLE", "Tally"]
 
 ORACLE = "oracle"
+"""The policy that ranks by what is measured: nothing can be predicted of it."""
 ADAPTIVE = "adaptive"
-_MOVING = (ORACLE, ADAPTIVE)  # may be another ranking in each epoch
+"""The policy that ranks anew after the first epoch."""
 
 
 @dataclass(eq=False)
@@ -64,7 +65,9 @@ class Tally:
         with ThreadPoolExecutor(self.threads, thread_name_prefix="pagraph-tally") as pool:
             hits = dict(zip(cuts, pool.map(lambda cut: cut.hits(by_type), cuts.values()), strict=True))
             unknown = {
-                policy: cut for policy, cut in cuts.items() if policy in _MOVING or policy not in self._predicted
+                policy: cut
+                for policy, cut in cuts.items()
+                if policy == ADAPTIVE or policy not in (ORACLE, *self._predicted)
             }
             predicted = dict(zip(unknown, pool.map(self._predict, unknown.values()), strict=True))
         for policy, of in hits.items():

@@ -144,6 +144,11 @@ def test_no_policy_beats_the_oracle_in_any_epoch(curve):
             assert record.oracle_hit_rate == best.hit_rate and record.share_of_oracle <= 1
 
 
+def test_only_what_is_chosen_beforehand_is_predicted(curve):
+    for record in curve:
+        assert (record.predicted_hit_rate is None) == (record.policy == "oracle")
+
+
 def test_rates_grow_with_the_budget_up_to_all(curve):
     for policy in curve.policies:
         records = curve.of(policy)
