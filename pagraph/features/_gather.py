@@ -2,6 +2,9 @@
 
 Distances were measured on a table of 1 M rows of 128 float32, 100 000 random ids, one thread (ms): torch 4.6,
 no prefetch 4.5, 8 rows ahead 2.8, 16 ahead 2.6, 32 ahead 3.0; rows of 128 bytes: 0.74 at 16, 0.61 at 32.
+NumPy's large arrays begin 16 bytes after a cache line does, so that rows reach into one line more than their size says.
+Asking for that one too took ``gather`` from 21 to 7 ns a row of 64 bytes, from 22 to 8 for 128 and from 34 to 31 for 512;
+where rows begin with a line, nothing changed.
 """
 
 import numpy as np
@@ -27,6 +30,15 @@ def copy_row(out, to, rows, start, row_bytes):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def prefetch_run(array, start, count, line):  # type: ignore[no-untyped-def]
+    """Ask for a run of elements, ``line`` of which make a cache line."""
+    for offset in range(0, count, line):
+        prefetch(array, start + offset)
+    if 4 * count > line:
+        prefetch(array, start + count - 1)
+
+
+@kernel
 def gather(rows, stride, row_bytes, limit, ids, out):  # type: ignore[no-untyped-def]
     """Copy row ``ids[i]`` to place ``i``; returns -1, or the position of a bad id."""
     count = len(ids)
@@ -34,8 +46,7 @@ def gather(rows, stride, row_bytes, limit, ids, out):  # type: ignore[no-untyped
     for i in range(count):
         if i + ahead < count:
             start = np.int64(ids[i + ahead]) * stride
-            for offset in range(0, row_bytes, _LINE):
-                prefetch(rows, start + offset)
+            prefetch_run(rows, start, row_bytes, _LINE)
         row = np.int64(ids[i])
         if row < 0 or row >= limit:
             return i
@@ -64,11 +75,10 @@ def gather_part(cached, num_cached, slots, rows, stride, row_bytes, limit, ids, 
         if i + ahead < count:
             row = np.int64(ids[i + ahead])
             slot = find_slot(slots, num_cached, row)
-            for offset in range(0, row_bytes, _LINE):
-                if slot >= 0:
-                    prefetch(cached, slot * row_bytes + offset)
-                else:
-                    prefetch(rows, row * stride + offset)
+            if slot >= 0:
+                prefetch_run(cached, slot * row_bytes, row_bytes, _LINE)
+            else:
+                prefetch_run(rows, row * stride, row_bytes, _LINE)
         row = np.int64(ids[i])
         if row < 0 or row >= limit:
             return -1 - i

@@ -2,13 +2,14 @@
 
 Everything is done with the bits, in plain loops that LLVM makes vectors of: numba has neither type on the CPU. All NaN
 become one (of each sign), so that a row has the same bits whether or not it went through a cache.
-Measured, one thread, ns a value in the innermost cache: widening 0.17 (float16), 0.03; rounding 0.2, 0.1.
+Measured, one thread, ns a row of 1 M (float32, 64 / 128 / 512 bytes): all in a cache of float32 9 / 10 / 36, of float16
+12 / 13 / 34, of bfloat16 11 / 12 / 29; all missing 8 / 9 / 35, rounded 13 / 17 / 34.
 """
 
 import numpy as np
 
 from .._jit import kernel, prefetch
-from ._gather import find_slot
+from ._gather import find_slot, prefetch_run
 
 _ABS = np.uint32(0x7FFFFFFF)
 _SIGN = np.uint32(0x80000000)
@@ -139,9 +140,7 @@ def gather_narrow(rows, stride, limit, ids, brain, out, width, worst):  # type: 
     ahead = 32 if 4 * width <= _NARROW else 16
     for i in range(count):
         if i + ahead < count:
-            start = np.int64(ids[i + ahead]) * stride
-            for offset in range(0, width, _LINE // 4):
-                prefetch(rows, start + offset)
+            prefetch_run(rows, np.int64(ids[i + ahead]) * stride, width, _LINE // 4)
         row = np.int64(ids[i])
         if row < 0 or row >= limit:
             return i
@@ -164,11 +163,9 @@ def gather_rounded_part(cached, num_cached, slots, rows, stride, limit, ids, sto
             row = np.int64(ids[i + ahead])
             slot = find_slot(slots, num_cached, row)
             if slot >= 0:
-                for offset in range(0, width, _LINE // 2):
-                    prefetch(cached, slot * width + offset)
+                prefetch_run(cached, slot * width, width, _LINE // 2)
             else:
-                for offset in range(0, width, _LINE // 4):
-                    prefetch(rows, row * stride + offset)
+                prefetch_run(rows, row * stride, width, _LINE // 4)
         row = np.int64(ids[i])
         if row < 0 or row >= limit:
             return -1 - i

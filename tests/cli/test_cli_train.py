@@ -52,6 +52,15 @@ def test_trains_and_reports(folder, model):
     assert "\x1b" not in result.output
 
 
+def test_a_cache_of_half_precision(folder, tmp_path):
+    file = tmp_path / "report.json"
+    result = run(folder, *QUICK, "--cache", "20KiB", "--cache-dtype", "bf16", "--json", file)
+    assert result.exit_code == 0, result.output
+    whole = tmp_path / "whole.json"
+    assert run(folder, *QUICK, "--cache", "20KiB", "--json", whole).exit_code == 0
+    assert json.loads(file.read_text())["hit_rate"] > json.loads(whole.read_text())["hit_rate"]
+
+
 def test_json(folder, tmp_path):
     file = tmp_path / "report.json"
     assert run(folder, *QUICK, "--seed", "5", "--json", file).exit_code == 0
@@ -140,6 +149,10 @@ def test_a_comparison_has_a_timeline_of_our_loader(folder, tmp_path):
         (["--seed", "-1"], "seed must be in [0, 2**32), got -1"),
         (["--cache", "lots"], "'lots'"),
         (["--cache-policy", "magic"], "'magic'"),
+        (
+            ["--cache-dtype", "int8"],
+            "cache_dtype must be None, torch.float16, torch.bfloat16 or their names, got 'int8'",
+        ),
         (["--model", "gat"], "'gat'"),
         (["--json", "/no/such/folder/x.json"], "--json must be in a folder that exists, got /no/such/folder/x.json"),
         (

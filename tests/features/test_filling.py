@@ -49,6 +49,13 @@ def test_rows_are_read_in_the_order_of_the_source():
     assert len(read) == 30 and torch.equal(read, read.sort().values)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int64], ids=str)
+def test_rows_begin_with_a_cache_line(dtype):
+    for count in (1, 7, 400):
+        cache = fill(torch.ones(500, 33).to(dtype), torch.arange(count))
+        assert cache.rows.data_ptr() % 64 == 0 and cache.rows.is_contiguous()
+
+
 def test_cached_rows_are_copies():
     tensor = torch.zeros(4, 2)
     cache = fill(tensor, [1])

@@ -124,6 +124,16 @@ def test_every_layout_is_read_in_place(name, tensor):
     assert torch.equal(rows, tensor[ids]) and hits == int((ids == 0).sum())
 
 
+@pytest.mark.parametrize("width", [7, 8, 9, 15, 16, 17, 31, 33])
+@pytest.mark.parametrize("start", [0, 1, 15])
+def test_rows_that_end_at_the_end_of_memory(width, start):
+    tensor = torch.arange(start + 40.0 * width)[start:].view(40, width)
+    ids = torch.arange(40).flip(0)
+    source = HostFeature(tensor)
+    cached = CachedFeature(source, fill_cache(source, ids[:17], device=CPU, num_nodes=40))
+    assert torch.equal(source.read(ids), tensor[ids]) and torch.equal(cached.read(ids), tensor[ids])
+
+
 def test_misaligned_memory():
     values = np.arange(32, dtype=np.float32)
     tensor = torch.frombuffer(bytearray(b"abc" + values.tobytes()), dtype=torch.float32, offset=3).view(8, 4)
