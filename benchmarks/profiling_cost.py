@@ -1,8 +1,9 @@
-"""What profiling costs next to the sampling it looks at: counting an epoch, and a whole curve of 20 budgets.
+"""What profiling an epoch costs next to sampling it.
 
-"sampling" draws the batches of an epoch with as many threads, into recycled memory, and drops them. "counting" is
-``count_accesses``. "curve" is ``hit_rate_curve`` with all policies whose rankings need no sampling; what ranking takes,
-by policy, is given apart: a ranking is made once, however many epochs are measured. Rounds are taken in turn.
+"sampling" draws the batches of an epoch with as many threads, into recycled memory, and drops them. "counting" is what
+``hit_rate_curve`` takes to count an epoch's reads, and "summing" to make 20 budgets of it for each of the default
+policies. What rankings take, by policy, is given apart: each is made once, however many epochs are measured. Rounds are
+taken in turn.
 
 Run: ``python benchmarks/profiling_cost.py`` (about 2 minutes, 2 GiB of memory).
 """
@@ -15,26 +16,19 @@ from rmat_graph import random_ids
 
 from pagraph import NeighborSampler
 from pagraph.buffers import BufferPools
-from pagraph.cache import POLICIES
 from pagraph.datasets import rmat
 from pagraph.profile import hit_rate_curve
 from pagraph.sampling.accesses import count_accesses, run_tickets
 from pagraph.sampling.seeds import SeedOrder
 
 
-def sample(graph, seeds, sampler, options, epoch):
+def sample(graph, seeds, sampler, options):
     """Draw an epoch's batches and drop them."""
     order = SeedOrder(seeds, options.batch_size, shuffle=True, seed=0)
     pools = BufferPools(2 * options.threads)
-    plan = order.plan(epoch)
+    plan = order.plan(0)
     tickets = (order.ticket(plan, index) for index in range(len(order)))
     run_tickets(lambda t: sampler.sample(graph, t.seeds, t.key, pools=pools), tickets, options.threads)
-
-
-def timed(function):
-    begin = time.perf_counter()
-    result = function()
-    return time.perf_counter() - begin, result
 
 
 def main():
@@ -50,28 +44,26 @@ def main():
     graph = rmat(options.scale, num_edges=options.edges, undirected=True, simple=True, seed=0)
     seeds = random_ids(graph.num_nodes, options.seeds)
     sampler = NeighborSampler([int(f) for f in options.fanout.split(",")])
-    policies = [p for p in ("degree", "vip", "random") if p in POLICIES] + ["oracle"]
     settings = {"batch_size": options.batch_size, "seed": 0, "threads": options.threads}
-    sample(graph, seeds[:2000], sampler, options, 0)
-    hit_rate_curve(graph, seeds[:2000], sampler, policies=policies, **settings)
-    runs = {name: [] for name in ("sampling", "counting", "summing", "ranking", "curve")}
-    for epoch in range(options.rounds):
-        runs["sampling"].append(timed(lambda: sample(graph, seeds, sampler, options, epoch))[0])  # noqa: B023
-        seconds, counts = timed(lambda: count_accesses(graph, seeds, sampler, epochs=[epoch], **settings))  # noqa: B023
-        runs["counting"].append(seconds)
-        seconds, curve = timed(lambda: hit_rate_curve(graph, seeds, sampler, policies=policies, **settings))
-        runs["curve"].append(seconds)
-        runs["summing"].append(curve.seconds["summing"])
-        runs["ranking"].append(curve.seconds["ranking"])
+    runs = {name: [] for name in ("sampling", "counting", "summing", "ranking")}
+    for number in range(options.rounds + 1):
+        begin = time.perf_counter()
+        sample(graph, seeds, sampler, options)
+        seconds = {"sampling": time.perf_counter() - begin}
+        curve = hit_rate_curve(graph, seeds, sampler, **settings)
+        seconds |= curve.seconds
+        for name in runs:
+            runs[name] += [seconds[name]] if number else []  # the first round compiles
     result = {name: summarise(figures) for name, figures in runs.items()}
     result["pass_over_sampling"] = summarise(
         [(c + s) / p for c, s, p in zip(runs["counting"], runs["summing"], runs["sampling"], strict=True)]
     )
+    counts = count_accesses(graph, seeds, sampler, **settings)
     result["counter_bytes_per_vertex"] = counts.nbytes / graph.num_nodes
     result["ranking_seconds"] = curve.ranking_seconds
     for name, figures in result.items():
         print(f"{name:26s}", figures.get("median", figures) if isinstance(figures, dict) else figures)
-    write("profiling_cost", {"options": vars(options), "graph": repr(graph), "policies": policies, **result})
+    write("profiling_cost", {"options": vars(options), "graph": repr(graph), "policies": curve.policies, **result})
 
 
 if __name__ == "__main__":

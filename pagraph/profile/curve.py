@@ -29,7 +29,7 @@ class CurveRecord:
         predicted_hit_rate: What an expectation of reads that has not seen the measured epochs says. None: not known;
             of the oracle, which chooses by what it cannot expect, it never is.
         oracle_hit_rate: Of a cache of this budget whose vertices are chosen anew for every epoch by what that very
-            epoch reads: no static cache does better.
+            epoch reads: no static cache does better. (Rows of several widths are chosen by the bytes they save.)
         share_of_oracle: ``hit_rate / oracle_hit_rate``.
     """
 
