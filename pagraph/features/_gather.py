@@ -3,7 +3,7 @@
 Distances were measured on a table of 1 M rows of 128 float32, 100 000 random ids, one thread (ms): torch 4.6,
 no prefetch 4.5, 8 rows ahead 2.8, 16 ahead 2.6, 32 ahead 3.0; rows of 128 bytes: 0.74 at 16, 0.61 at 32.
 NumPy's large arrays begin 16 bytes after a cache line does, so that rows reach into one line more than their size says.
-Asking for that one too took ``gather`` from 21 to 7 ns a row of 64 bytes, from 22 to 8 for 128 and from 34 to 31 for 512;
+Asking for that one too took ``gather`` from 21 to 7 ns a row of 64 bytes, from 22 to 8 (128) and from 34 to 31 (512);
 where rows begin with a line, nothing changed.
 """
 
