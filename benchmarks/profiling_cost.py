@@ -58,6 +58,9 @@ def main():
     result["pass_over_sampling"] = summarise(
         [(c + s) / p for c, s, p in zip(runs["counting"], runs["summing"], runs["sampling"], strict=True)]
     )
+    # Other programs only add time: the fastest rounds say most.
+    fastest = {name: min(figures) for name, figures in runs.items()}
+    result["pass_over_sampling_fastest"] = (fastest["counting"] + fastest["summing"]) / fastest["sampling"]
     counts = count_accesses(graph, seeds, sampler, **settings)
     result["counter_bytes_per_vertex"] = counts.nbytes / graph.num_nodes
     result["ranking_seconds"] = curve.ranking_seconds
