@@ -1,0 +1,167 @@
+"""Expected reads against the mean of many epochs, on graphs where counting and the analytic expectation fail."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pagraph.cache.expected import Counted, expected_reads
+from pagraph.cache.noise import noise_share
+from pagraph.cache.vip import expected_accesses
+from pagraph.datasets import rmat, sbm
+from pagraph.graph import CSC, Graph
+from pagraph.sampling import LayerSampler, NeighborSampler
+from pagraph.sampling.accesses import count_accesses
+
+BATCH = 50
+
+
+def web(num_pages=3000, size=20):
+    """Sites of pages that link to each other: what is near a seed is near it by many ways."""
+    rng = np.random.default_rng(0)
+    src, dst = [], []
+    for begin in range(0, num_pages, size):
+        pages = np.arange(begin, begin + size)
+        src.append(rng.choice(pages, size * 8))
+        dst.append(np.repeat(pages, 8))
+    src.append((rng.random(2000) ** 4 * num_pages).astype(np.int64))
+    dst.append(rng.integers(0, num_pages, 2000))
+    return Graph.from_coo(np.concatenate(src), np.concatenate(dst), num_pages)
+
+
+GRAPHS = {
+    "rmat": lambda: rmat(12, num_edges=1 << 15, seed=0),
+    "blocks": lambda: Graph(sbm(3000, num_edges=30000, num_classes=5, num_features=1, seed=0).csc),
+    "web": web,
+}
+
+
+def count(graph, seeds, sampler, epochs, seed=3):
+    return count_accesses(graph, seeds, sampler, batch_size=BATCH, seed=seed, epochs=epochs)
+
+
+def hit_rate(scores, reads, share):
+    best = torch.argsort(scores.double(), descending=True, stable=True)[: int(share * len(scores))]
+    return float(reads[best].sum() / reads.sum())
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("fanouts", [[10, 5], [2, 2], [-1, -1]])
+@pytest.mark.parametrize("countings", [1, 2])
+def test_ranks_nearly_as_well_as_thirty_epochs(name, fanouts, countings):
+    graph, sampler = GRAPHS[name](), NeighborSampler(fanouts)
+    seeds = torch.randperm(graph.num_nodes, generator=torch.Generator().manual_seed(0))[:1000]
+    measured = count(graph, seeds, sampler, range(100, 105)).reads("_N").double() / 5
+    ideal = count(graph, seeds, sampler, range(200, 230)).reads("_N")
+    counted = [Counted(count(graph, seeds, sampler, [0]), 1), Counted(count(graph, seeds, sampler, [1, 2]), 2)]
+    reads = expected_reads(graph, seeds, sampler, counted[:countings], batch_size=BATCH)["_N"]
+    for share in (0.05, 0.2):
+        best, ours = hit_rate(ideal, measured, share), hit_rate(reads, measured, share)
+        assert ours >= (0.92 if countings == 1 else 0.97) * best, (share, ours, best)
+        predicted = hit_rate(reads, reads, share)
+        assert predicted == pytest.approx(ours, abs=0.03 if countings == 1 else 0.02)
+    assert float(reads.sum()) == pytest.approx(float(measured.sum()), rel=0.02)
+
+
+def test_what_was_never_reachable_is_never_expected():
+    graph = Graph.from_coo([0, 1, 2], [1, 2, 0], 5)
+    sampler, seeds = NeighborSampler([2]), torch.tensor([1])
+    counted = [Counted(count_accesses(graph, seeds, sampler, batch_size=1, seed=0), 1)]
+    reads = expected_reads(graph, seeds, sampler, counted, batch_size=1)["_N"]
+    assert reads.tolist() == pytest.approx([1, 1, 0, 0, 0])
+
+
+def test_samplers_without_fanouts_are_ranked_by_counts_and_degree():
+    graph = rmat(11, num_edges=1 << 14, undirected=True, simple=True, seed=0)
+    seeds, sampler = torch.arange(0, graph.num_nodes, 4), LayerSampler([100, 100])
+    measured = count(graph, seeds, sampler, range(10, 15)).reads("_N").double()
+    one = count(graph, seeds, sampler, [0])
+    reads = expected_reads(graph, seeds, sampler, [Counted(one, 1)], batch_size=BATCH)["_N"]
+    for share in (0.1, 0.3):
+        assert hit_rate(reads, measured, share) > 0.98 * hit_rate(one.reads("_N"), measured, share)
+    predicted = hit_rate(reads, reads, 0.1)
+    assert predicted == pytest.approx(hit_rate(reads, measured, 0.1), abs=0.02)
+
+
+def test_a_part_of_an_epoch_is_enough():
+    graph, sampler = GRAPHS["rmat"](), NeighborSampler([10, 5])
+    seeds = torch.arange(1000)
+    half = count_accesses(graph, seeds[:500], sampler, batch_size=BATCH, seed=0)
+    reads = expected_reads(graph, seeds, sampler, [Counted(half, 0.5)], batch_size=BATCH)["_N"]
+    measured = count(graph, seeds, sampler, range(5)).reads("_N").double() / 5
+    assert float(reads.sum()) == pytest.approx(float(measured.sum()), rel=0.1)
+    assert (reads[:1000] >= 1).all()  # every seed is read once, those of the other half too
+
+
+def test_heterographs_have_reads_for_every_type():
+    generator = torch.Generator().manual_seed(0)
+    users, items = 400, 200
+    csc = {}
+    for etype, (num_src, num_dst) in {
+        ("user", "buys", "item"): (users, items),
+        ("item", "bought-by", "user"): (items, users),
+        ("user", "knows", "user"): (users, users),
+    }.items():
+        degrees = torch.randint(0, 12, (num_dst,), generator=generator)
+        indptr = torch.cat([torch.zeros(1, dtype=torch.int64), degrees.cumsum(0)])
+        sources = (torch.rand(int(indptr[-1]), generator=generator) ** 3 * num_src).long()
+        csc[etype] = CSC(indptr, sources, num_src)
+    graph, sampler = Graph(csc, {"user": users, "item": items}), NeighborSampler([3, 3])
+    seeds = {"user": torch.arange(0, users, 3)}
+    measured = count(graph, seeds, sampler, range(100, 110))
+    counted = [Counted(count(graph, seeds, sampler, [0]), 1), Counted(count(graph, seeds, sampler, [1, 2]), 2)]
+    reads = expected_reads(graph, seeds, sampler, counted, batch_size=BATCH)
+    for ntype in graph.node_types:
+        mean = measured.reads(ntype).double() / 10
+        assert float(reads[ntype].sum()) == pytest.approx(float(mean.sum()), rel=0.05)
+        assert hit_rate(reads[ntype], mean, 0.2) > 0.97 * hit_rate(mean, mean, 0.2)
+
+
+edges = st.integers(1, 10).flatmap(
+    lambda n: st.tuples(st.just(n), st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), max_size=40))
+)
+
+
+@settings(max_examples=60)
+@given(graph=edges, data=st.data(), fanouts=st.lists(st.sampled_from([1, 3, -1]), min_size=1, max_size=3))
+def test_small_graphs(graph, data, fanouts):
+    num_nodes, pairs = graph
+    src, dst = (list(side) for side in zip(*pairs, strict=True)) if pairs else ([], [])
+    graph, sampler = Graph.from_coo(src, dst, num_nodes), NeighborSampler(fanouts)
+    seeds = torch.tensor(data.draw(st.lists(st.integers(0, num_nodes - 1), min_size=1, max_size=12)))
+    counts = [count_accesses(graph, seeds, sampler, batch_size=3, seed=0, epochs=[e]) for e in range(2)]
+    reads = expected_reads(graph, seeds, sampler, [Counted(c, 1) for c in counts], batch_size=3)["_N"]
+    assert torch.isfinite(reads).all() and (reads >= 0).all()
+    assert (reads >= torch.bincount(seeds, minlength=num_nodes)).all()
+    counted = (counts[0].reads("_N") + counts[1].reads("_N")).double() / 2
+    if len(torch.unique(seeds)) == len(seeds):
+        assert float(reads.sum()) <= num_nodes * counts[0].batches
+        assert float(reads.sum()) == pytest.approx(float(counted.sum()), rel=0.5, abs=2)
+
+
+@pytest.mark.parametrize(("name", "fanouts"), [("rmat", [10, 5]), ("rmat", [-1, -1]), ("web", [-1]), ("blocks", [2, 2])])
+def test_the_modelled_noise_is_that_of_measured_epochs(name, fanouts):
+    graph, sampler = GRAPHS[name](), NeighborSampler(fanouts)
+    seeds = torch.arange(0, graph.num_nodes, 2)
+    epochs = [count(graph, seeds, sampler, [e]) for e in range(12)]
+    reads = torch.stack([c.reads("_N") - c.by_hop("_N")[:, 0] for c in epochs]).double()
+    mean, variance, batches = reads.mean(0).numpy(), reads.var(0).numpy(), epochs[0].batches
+    frontiers = [
+        {"_N": sum(c.frontier("_N", hop).double() for c in epochs).numpy() / 12} for hop in range(len(fanouts))
+    ]
+    share = noise_share(graph, sampler, frontiers, batches)["_N"]
+    independent = mean * (1 - mean / batches)
+    often = mean > 0.5
+    assert often.sum() > 100
+    modelled = (independent * share)[often].sum()
+    assert 0.6 < variance[often].sum() / modelled < 1.5
+    assert modelled < 0.98 * independent[often].sum()
+
+
+def test_full_neighbourhoods_of_one_hop_have_hardly_any_noise():
+    graph = Graph.from_coo(list(range(100, 200)), list(range(100)), 200)  # every seed leads to one vertex of its own
+    seeds, sampler = torch.arange(100), NeighborSampler([-1])
+    analytic = expected_accesses(graph, seeds, sampler, batch_size=10)
+    share = noise_share(graph, sampler, [{"_N": analytic.frontier("_N", 0).numpy()}], 10)["_N"]
+    assert share[100:].max() < 0.1
