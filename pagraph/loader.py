@@ -12,15 +12,18 @@ import torch
 from torch import Tensor
 
 from .buffers import BufferPools
+from .cache.auto import Learned, refills
 from .cache.budget import Budget
 from .cache.direction import turned
-from .cache.policies import resolve_policy, share_key
+from .cache.policies import resolve_policy
 from .cache.policy import Policy, Ranking, apply_policy
+from .cache.sharing import share_of
 from .cache.stats import CacheStats
 from .csc import check_range
 from .device import resolve_device
 from .features.candidate import Role, RowType
 from .features.fields import FieldRows, FieldSet
+from .features.first_epoch import FirstEpoch
 from .features.precision import parse_cache_dtype
 from .pipeline import Epochs, LoaderStats, PipelineOptions, Steps, Tracer
 from .sampling.seeds import SeedOrder, Ticket
@@ -52,10 +55,11 @@ class Loader:
         drop_last: Leave out an incomplete last batch.
         device: Where batches are delivered.
         cache: What the static feature cache may take: ``"2GiB"``, bytes, a fraction, ``"auto"``, or 0 for none.
+        cache_policy: Ranks the vertices: ``"auto"``, or see ``pagraph.cache.policies``; or a callable, see
+            ``pagraph.cache.policy``.
         cache_dtype: ``"float16"`` or ``"bfloat16"``: float32 and float64 rows are cached so, twice as many. All rows of
             fields that a cache may serve are delivered rounded, in the field's dtype; see
             ``pagraph.features.precision`` for how much that changes. Default: as they are.
-        cache_policy: ``"degree"`` or a callable, see ``pagraph.cache.policy``.
         num_workers: Threads; 0 lets the loader choose.
         prefetch: Finished batches that may wait; 0 prepares each when it is asked for, without threads.
         seed: Makes order and sampling reproducible. Default: the global generators of NumPy and torch.
@@ -87,7 +91,7 @@ class Loader:
         drop_last: bool = False,
         device: str | torch.device = "cpu",
         cache: Any = "auto",
-        cache_policy: str | Policy = "degree",
+        cache_policy: str | Policy = "auto",
         cache_dtype: str | torch.dtype | None = None,
         num_workers: int = 0,
         prefetch: int = 2,
@@ -109,7 +113,15 @@ class Loader:
             pool_of=pools,
             num_nodes=graph.num_nodes,
             outputs=partial(_seed_reads, graph, order),
-            share=share_key(policy, sampler.edge_dir),
+            first_epoch=_first_epoch(graph, sampler, order) if refills(policy, sampler) else None,
+            share=share_of(
+                policy,
+                edge_dir=sampler.edge_dir,
+                seeds=seeds,
+                batch_size=order.batch_size,
+                sampler=sampler,
+                shuffle=order.shuffle,
+            ),
             cache_dtype=self.cache_dtype,
         )
         for names, role in ((fields, Role.INPUT), (labels, Role.OUTPUT)):
@@ -242,6 +254,16 @@ def _rank(
     graph, sampler = turned(graph, sampler.edge_dir), sampler.with_in_edges()
     ranked = apply_policy(policy, graph, order.ids, sampler, order.seed or 0, batch_size=order.batch_size)
     return {t: ranked[t] for t in types if isinstance(t, str)}
+
+
+def _first_epoch(graph: Graph, sampler: NeighborSampler, order: SeedOrder) -> FirstEpoch:
+    """Ranks by what was read."""
+    return FirstEpoch(
+        {graph.only_node_type: graph.num_nodes},
+        num_hops=sampler.num_hops,
+        batches=len(order),
+        rank=lambda counts: partial(_rank, Learned(counts, len(order)), graph, sampler, order),
+    )
 
 
 def _seed_reads(graph: Graph, order: SeedOrder, row_type: RowType) -> Tensor:

@@ -75,7 +75,7 @@ def expected_reads(
         Vertex type to reads an epoch, shape ``(num_nodes,)``, float64.
     """
     analytic = None if sampler is None else expected_accesses(graph, seeds, sampler, batch_size=batch_size)
-    evidence = _Evidence(counted, seeds_are_known=not hasattr(sampler, "seed_rates"))
+    evidence = _Evidence(counted, seeds_are_known=sampler is not None and not hasattr(sampler, "seed_rates"))
     shares = None if analytic is None else _noise_shares(graph, sampler, analytic, evidence)
     degrees = out_degrees(graph)
     return {
@@ -124,7 +124,9 @@ def _reads(
     """The expected reads of the vertices of one type."""
     seeded, drawn, batches = evidence.mean(ntype, 0), evidence.drawn(ntype), evidence.batches
     mean = np.add.reduce(drawn) / evidence.epochs
-    known, prior, traits = seeded, np.ones(len(mean)), [degrees, np.round(seeded)]
+    known, prior, traits = seeded, np.ones(len(mean)), [degrees]
+    if evidence.seeds_are_known:
+        traits.append(np.round(seeded))
     if analytic is not None:
         by_hop = analytic.by_hop(ntype)
         known, prior = _array(by_hop[:, 0]), np.minimum(_array(by_hop[:, evidence.first_hop :].sum(1)), batches)

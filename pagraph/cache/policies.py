@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-
 from .auto import adaptive, auto
 from .degree import degree
 from .oracle import Hindsight
@@ -12,7 +10,7 @@ from .presample import Presample
 from .random_order import random_order
 from .vip import vip
 
-__all__ = ["POLICIES", "resolve_policy", "share_key"]
+__all__ = ["POLICIES", "resolve_policy"]
 
 POLICIES: dict[str, Policy] = {
     "adaptive": adaptive,
@@ -55,11 +53,3 @@ def _epochs(policy: str) -> int:
     if not (number.isascii() and number.isdigit() and int(number) >= 1):
         raise ValueError(f"cache_policy 'presample:K' needs a whole number of epochs K of at least 1, got {policy!r}")
     return int(number)
-
-
-def share_key(policy: Policy, edge_dir: str) -> Hashable:
-    """What loaders of one graph have in common if they would cache the same vertices; None if that depends on more.
-
-    The degree ranking does not look at the seeds: the train and the validation loader can share a cache.
-    """
-    return ("degree", edge_dir) if policy is degree else None

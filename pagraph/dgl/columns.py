@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -12,10 +12,12 @@ from torch import Tensor
 
 from ..cache.budget import Budget
 from ..cache.plan import CachePlans
+from ..cache.sharing import Share
 from ..cache.stats import CacheStats, FieldStats
 from ..features.candidate import Role, RowType
 from ..features.choice import Outputs, Rank
 from ..features.fields import FieldSet
+from ..features.first_epoch import FirstEpoch
 from .graphbolt import import_dgl
 
 dgl = import_dgl()
@@ -74,6 +76,7 @@ class Columns:
         rank: Ranks vertices and edges, most valuable first; called when the cache is filled.
         outputs: How often an epoch reads each vertex or edge of a type as a seed.
         pool_of: Recycled memory for a column, by its key.
+        first_epoch: Makes ``FieldSet``'s, given the vertex types and their numbers of vertices.
         share: See ``FieldSet``.
         cache_dtype: See ``FieldSet``.
     """
@@ -87,20 +90,23 @@ class Columns:
         rank: Rank,
         outputs: Outputs = lambda row_type: None,
         pool_of: Callable[[Hashable], BufferPool],
-        share: Hashable = None,
+        first_epoch: Callable[[Mapping[str, int]], FirstEpoch] | None = None,
+        share: Share | None = None,
         cache_dtype: torch.dtype | None = None,
     ) -> None:
         self._graph = graph
         self._device = device
         self._roles: dict[tuple[str, Any, str], Role] = {}
+        num_rows = _row_counts(graph)
         self._fields = FieldSet(
             {},
             device=device,
             budget=budget,
             rank=rank,
             pool_of=pool_of,
-            num_nodes=_row_counts(graph),
+            num_nodes=num_rows,
             outputs=outputs,
+            first_epoch=first_epoch and first_epoch({t: n for t, n in num_rows.items() if isinstance(t, str)}),
             share=share,
             cache_dtype=cache_dtype,
         )

@@ -12,9 +12,10 @@ import numpy as np
 import torch
 
 from ..buffers import BufferPools
+from ..cache.auto import refills
 from ..cache.budget import Budget
-from ..cache.policies import share_key
 from ..cache.policy import Policy
+from ..cache.sharing import share_of
 from ..pipeline import Epochs, LoaderStats, PipelineOptions, Steps
 from ..sampling.seeds import DatasetOrder, SeedOrder
 from .columns import Columns
@@ -22,7 +23,7 @@ from .edge_source import EdgeSource
 from .foreign_source import ForeignSource
 from .graphbolt import import_dgl
 from .node_source import NodeSource
-from .ranking import edge_dir, rank_types
+from .ranking import edge_dir, first_epoch, rank_types
 from .recognise import is_edge_sampler, native_sampler, runs_users_code
 from .seed_reads import seed_reads
 
@@ -65,6 +66,7 @@ class Engine:
         self._seeds_native = isinstance(order, SeedOrder)
         self._move_seeds = loader.use_uva or self._graph.device.type != "cpu"
         self._pools = BufferPools(self._asked.max_batches)
+        native = self._native()
         self.columns = Columns(
             self._graph,
             self._device,
@@ -72,7 +74,15 @@ class Engine:
             rank=partial(rank_types, policy, self._graph, self._sampler, order),
             outputs=partial(seed_reads, self._graph, self._sampler, order),
             pool_of=self._pools,
-            share=share_key(policy, edge_dir(self._sampler)),
+            first_epoch=partial(first_epoch, self._graph, self._sampler, order) if refills(policy, native) else None,
+            share=share_of(
+                policy,
+                edge_dir=edge_dir(self._sampler),
+                seeds=order.ids,
+                batch_size=getattr(order, "batch_size", 1),
+                sampler=native,
+                shuffle=order.shuffle,
+            ),
             cache_dtype=loader.cache_dtype,
         )
         self.stats = LoaderStats(self.columns.counters)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..csc import as_ids
-from ..features.version import FieldVersion
+from ..field_version import FieldVersion
 from ..sampling.excluded import ExcludedEdges
 from .graphbolt import import_dgl
 

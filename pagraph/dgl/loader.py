@@ -69,7 +69,8 @@ class DataLoader(_DGLDataLoader):
         gpu_cache: DGL's row counts by column; their bytes become the cache's budget where ``cache`` is ``"auto"``.
         cache: What the static feature cache may take: ``"2GiB"``, bytes, a fraction, ``"auto"``, or 0 for none.
             On a CUDA device it holds columns that live in host memory; on the CPU those that lie on disk.
-        cache_policy: Ranks the vertices: ``"degree"`` (PaGraph), or a callable as ``pagraph.cache.policy`` says.
+        cache_policy: Ranks the vertices: ``"auto"``, ``"adaptive"``, ``"degree"`` (PaGraph), ``"presample"``,
+            ``"presample:K"``, ``"vip"``, ``"random"``, or a callable as ``pagraph.cache.policy`` says.
         cache_dtype: ``"float16"`` or ``"bfloat16"``: float32 and float64 columns are cached so, twice as many rows. All
             prefetched rows of columns that the cache may serve are delivered rounded, in the column's dtype; see
             ``pagraph.features.precision`` for how much that changes. Default: as they are.
@@ -110,7 +111,7 @@ class DataLoader(_DGLDataLoader):
         gpu_cache: Mapping[str, Mapping[str, int]] | None = None,
         *,
         cache: Any = "auto",
-        cache_policy: str | Policy = "degree",
+        cache_policy: str | Policy = "auto",
         cache_dtype: str | torch.dtype | None = None,
         prefetch: int = 2,
         seed: int | None = None,

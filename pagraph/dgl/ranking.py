@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ..cache.auto import Learned
 from ..cache.edge_ranking import edge_draws, rank_edges
 from ..cache.policy import Policy, Ranking, apply_policy
 from ..cache.vip import expected_accesses
 from ..features.candidate import RowType
+from ..features.first_epoch import FirstEpoch
 from ..graph import Graph
 from ..sampling import BlockSampler
 from ..sampling.edge_batches import EdgeBatches
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
     from ..graph import EdgeType
     from ..sampling.seeds import DatasetOrder
 
-__all__ = ["Sampled", "edge_dir", "rank", "rank_edge_types", "rank_types"]
+__all__ = ["Sampled", "edge_dir", "first_epoch", "rank", "rank_edge_types", "rank_types"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,6 +102,17 @@ def rank_types(
     edges = [t for t in types if isinstance(t, tuple)]
     ranked = rank(policy, graph, sampler, order) if vertices else {}
     return {t: ranked[t] for t in vertices} | (rank_edge_types(graph, sampler, order, edges) if edges else {})
+
+
+def first_epoch(graph: Any, sampler: Any, order: SeedOrder | DatasetOrder, num_nodes: Mapping[str, int]) -> FirstEpoch:
+    """Counts a loader's first epoch, and ranks by it."""
+    native = native_sampler(graph, sampler) if isinstance(order, SeedOrder) else None
+    return FirstEpoch(
+        num_nodes,
+        num_hops=0 if native is None else native.num_hops,
+        batches=len(order),
+        rank=lambda counts: partial(rank_types, Learned(counts, len(order)), graph, sampler, order),
+    )
 
 
 def edge_dir(sampler: Any) -> str:

@@ -1,5 +1,6 @@
 """Feature rows by id: from memory, from disk, from a device, through a cache; and the fields of a loader."""
 
+from ..field_version import FieldVersion
 from .cached import CachedFeature
 from .device import DeviceFeature, UploadedFeature
 from .disk import DiskFeature
@@ -7,7 +8,6 @@ from .feature import Feature
 from .fields import FieldRows, FieldSet
 from .host import HostFeature
 from .placement import on_disk
-from .version import FieldVersion
 
 __all__ = [
     "CachedFeature",

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from ..cache.store import FeatureCache
+from ..field_version import FieldVersion
 from .device import DeviceFeature, UploadedFeature
 from .disk import DiskFeature
 from .feature import Feature
 from .host import HostFeature
 from .narrow import NarrowFeature, RoundedFeature
 from .placement import on_disk
-from .version import FieldVersion
 
 __all__ = ["Field", "Snapshot", "can_cache", "host_feature"]
 

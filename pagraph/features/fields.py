@@ -16,16 +16,18 @@ from torch import Tensor
 from ..buffers import BufferPool
 from ..cache.budget import Budget
 from ..cache.plan import CachePlan, CachePlans
+from ..cache.sharing import Share
 from ..cache.stats import CacheStats, ReadCounters
+from ..field_version import FieldVersion
 from ..graph import NODE_TYPE
 from .cached import CachedFeature, part_ends
 from .candidate import Role, RowType
 from .choice import Outputs, Rank
 from .feature import Feature
 from .field import Field, delivering, host_feature
+from .first_epoch import FirstEpoch
 from .narrow import stored_as
 from .static import StaticCache
-from .version import FieldVersion
 
 __all__ = ["FieldRows", "FieldSet"]
 
@@ -63,8 +65,9 @@ class FieldSet:
         num_nodes: Number of vertices; for several types, a mapping from vertex and edge types to numbers of rows.
         outputs: How often an epoch reads each row of a type as a seed, shape ``(num_rows,)``; None where that is not
             known. Default: of no type.
-        share: Sets with equal ``share``, budget and device that read the same tensors use one cache: the train and
-            the validation loader of a graph, say. None: no sharing, as when the ranking depends on the seeds.
+        first_epoch: Counts what is read until it has a ranking, by which the cache is then filled again.
+        share: Sets whose ``share`` allows it, with equal budget and device, that read the same tensors use one cache:
+            the train and the validation loader of a graph, say. None: no sharing.
         cache_dtype: float16 or bfloat16: what rows of float32 and float64 fields are cached in. All rows of fields that
             the cache may serve are rounded alike, cached or not. None: as they are.
     """
@@ -79,7 +82,8 @@ class FieldSet:
         pool_of: Callable[[Any], BufferPool],
         num_nodes: int | Mapping[RowType, int],
         outputs: Outputs = lambda row_type: None,
-        share: Hashable = None,
+        first_epoch: FirstEpoch | None = None,
+        share: Share | None = None,
         cache_dtype: torch.dtype | None = None,
     ) -> None:
         if device.type == "cuda" and device.index is None:
@@ -93,6 +97,7 @@ class FieldSet:
         self._fields: dict[Hashable, Field] = {}
         self._lock = threading.Lock()
         self._counters = ReadCounters()
+        self._first_epoch = first_epoch
         self._static: StaticCache | None = None
         if budget is not None:
             self._static = StaticCache(
@@ -150,6 +155,8 @@ class FieldSet:
         seen = self._fields[key].snapshot()
         base = host_feature(seen.tensor, self._device)
         cache, cacheable = (None, False) if self._static is None else self._static.cache_for(key, seen, base)
+        if cacheable:
+            self._count_first(key, ids, bounds)
         stored = stored_as(base, self._cache_dtype, key) if cacheable else base
         feature = delivering(stored, self._device) if cache is None else CachedFeature(stored, cache)
         tensor, hits = self._read(key, feature, ids, bounds)
@@ -171,9 +178,14 @@ class FieldSet:
         return self._fields[key].is_current(rows.version, rows.generation)
 
     def prepare(self) -> None:
-        """Fill the cache if its size and its fields are known; call before the first batch."""
-        if self._static is not None:
-            self._static.prepare()
+        """Fill the cache if its size and its fields are known; call before the first batch of an epoch."""
+        if self._static is None:
+            return
+        rank = None if self._first_epoch is None else self._first_epoch.ranking()
+        if rank is not None:
+            self._first_epoch = None
+            self._static.refill(rank)
+        self._static.prepare()
 
     def after_first_step(self) -> None:
         """Fill the cache if :meth:`prepare` could not; call when a first training step is done."""
@@ -220,6 +232,14 @@ class FieldSet:
     def plan(self) -> CachePlan:
         """What the cache holds, of a set with one vertex type."""
         return self.plans[0]
+
+    def _count_first(self, key: Hashable, ids: Tensor, bounds: Sequence[int] | None) -> None:
+        first_epoch = self._first_epoch  # another thread may end it
+        if first_epoch is None or self._static is None:
+            return
+        row_type = self._static.input_type(key)
+        if isinstance(row_type, str):
+            first_epoch.add(key, row_type, ids, bounds)
 
     def _read(
         self, key: Hashable, feature: Feature, ids: Tensor, bounds: Sequence[int] | None

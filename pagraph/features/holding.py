@@ -9,6 +9,7 @@ import torch
 
 from ..cache.plan import CachePlan, CachePlans, FieldPlan
 from ..cache.store import FeatureCache
+from ..field_version import FieldVersion
 from .candidate import Candidate, Role, RowType
 from .choice import Choice, Outputs
 from .device import DeviceFeature
@@ -16,7 +17,6 @@ from .field import Field, Snapshot, can_cache, host_feature
 from .filling import fill_cache, holds
 from .host import HostFeature
 from .narrow import NarrowFeature, stored_as
-from .version import FieldVersion
 
 __all__ = ["Entry", "Holding"]
 

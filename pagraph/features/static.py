@@ -12,14 +12,15 @@ import torch
 from ..cache.budget import Budget, rows_that_fit
 from ..cache.memory import auto_budget
 from ..cache.plan import CachePlans
+from ..cache.sharing import Share
 from ..cache.store import FeatureCache
+from ..field_version import FieldVersion
 from .candidate import Candidate, Role, RowType
 from .choice import Choice, Outputs, Rank, choose
 from .device import DeviceFeature
 from .field import Field, Snapshot, can_cache
 from .holding import Entry, Holding
 from .host import HostFeature
-from .version import FieldVersion
 
 __all__ = ["StaticCache"]
 
@@ -38,8 +39,8 @@ class StaticCache:
         rank: Gives the rows of some types, most valuable first; called when rows of a type are first cached.
         num_rows: Vertex and edge types to their numbers of rows.
         outputs: Gives how often an epoch reads each row of a type as a seed.
-        share: Caches with equal ``share``, budget, device and ``num_rows`` of the same tensors become one. None: no
-            sharing, as when the ranking depends on the seeds.
+        share: Caches whose ``share`` allows it, with equal budget, device and ``num_rows``, of the same tensors become
+            one. None: no sharing.
         cache_dtype: What float32 and float64 rows are cached in; None: as they are.
     """
 
@@ -54,7 +55,7 @@ class StaticCache:
         rank: Rank,
         num_rows: Mapping[RowType, int],
         outputs: Outputs = lambda row_type: None,
-        share: Hashable = None,
+        share: Share | None = None,
         cache_dtype: torch.dtype | None = None,
     ) -> None:
         self._device = device
@@ -62,7 +63,8 @@ class StaticCache:
         self._rank = rank
         self._num_rows = dict(num_rows)
         self._outputs = outputs
-        self._share = None if share is None else (share, cache_dtype)
+        self._share = share
+        self._cache_dtype = cache_dtype
         self._holding = Holding(device, num_rows, outputs, cache_dtype=cache_dtype)
         self._fill_lock = threading.Lock()
         self._stepped = self._decided = self._refilled = False
@@ -129,11 +131,18 @@ class StaticCache:
                 self._fill_lock.release()
         return cache, True
 
+    def input_type(self, key: Hashable) -> RowType | None:
+        """Whose rows a field has that is read for input nodes; None for others."""
+        entry = self._holding.entries.get(key)
+        return entry.type if entry is not None and entry.role & Role.INPUT else None
+
     def invalidate_shared(self, version: FieldVersion) -> None:
         """Forget the cached rows of these values in all caches that may share them."""
         with self._live_lock:
-            others = [s for s in self._live if s is not self and s._share == self._share]
+            others = [s for s in self._live if s is not self]
         for other in others:
+            if self._share is None or other._share is None or self._share.kind != other._share.kind:
+                continue
             for entry in list(other._holding.entries.values()):
                 if entry.field.cached(version) is not None:
                     entry.field.invalidate()
@@ -201,12 +210,12 @@ class StaticCache:
             return False
         with self._live_lock:
             others = [s for s in self._live if s is not self]
-        mine = (self._share, self._budget, self._device, self._num_rows)
+        mine = (self._budget, self._device, self._num_rows, self._cache_dtype)
         with self._fill_lock:
             found = {} if self._decided else self._holding.candidates()
             for other in others:
-                theirs = (other._share, other._budget, other._device, other._num_rows)
-                if found and mine == theirs and self._take_over_from(other, found):
+                theirs = (other._budget, other._device, other._num_rows, other._cache_dtype)
+                if found and mine == theirs and self._share.takes(other._share) and self._take_over_from(other, found):
                     return True
         return False
 

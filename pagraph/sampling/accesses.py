@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ..buffers import BufferPools
 from ..minibatch import HeteroMiniBatch, MiniBatch
+from .block_sampler import BlockSampler
 from .seeds import SeedOrder, Ticket
 
 if TYPE_CHECKING:
@@ -63,16 +64,27 @@ class AccessCounts:
 
     def add(self, batch: MiniBatch | HeteroMiniBatch) -> None:
         """Count the input nodes of a batch."""
+        if isinstance(batch, HeteroMiniBatch):
+            for ntype, ids in batch.input_nodes.items():
+                self.add_reads(ntype, ids, batch.hop_ends[ntype])
+        else:
+            (only,) = self._counts
+            self.add_reads(only, batch.input_nodes, batch.hop_ends)
+        with self._lock:
+            self.batches += 1
+
+    def add_reads(self, node_type: str, ids: Tensor, ends: Sequence[int]) -> None:
+        """Count vertices of one type, in the order in which they were found; not a batch.
+
+        Args:
+            node_type: The type.
+            ids: Shape ``(n,)``, in range.
+            ends: How many are known after each hop, at most ``num_hops + 1`` numbers.
+        """
         from . import _accesses
 
-        ids = (
-            batch.input_nodes if isinstance(batch, HeteroMiniBatch) else dict.fromkeys(self._counts, batch.input_nodes)
-        )
-        ends = batch.hop_ends if isinstance(batch, HeteroMiniBatch) else dict.fromkeys(self._counts, batch.hop_ends)
         with self._lock:
-            for ntype, nodes in ids.items():
-                _accesses.add_accesses(nodes.numpy(), np.array(ends[ntype], np.int64), self._counts[ntype])
-            self.batches += 1
+            _accesses.add_accesses(ids.numpy(), np.array(ends, np.int64), self._counts[node_type])
 
     @property
     def node_types(self) -> list[str]:
@@ -151,12 +163,8 @@ def count_accesses(
         sampler.num_hops,
         most=len(order) * len(epochs) * (1 if _distinct(seeds) else order.batch_size),
     )
-
-    from .block_sampler import BlockSampler  # which needs features, these caches, and presampling counts
-
     threads = threads or default_threads()
     # Batches live no longer than their count: their memory is recycled.
-
     settings = {"pools": BufferPools(threads)} if isinstance(sampler, BlockSampler) else {}
 
     def work(ticket: Ticket) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..csc import CSC, check_range
 from ..errors import FormatError
-from ..features.version import FieldVersion
+from ..field_version import FieldVersion
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -58,7 +58,7 @@ class TrainOptions:
     row_normalize: bool = False
     device: str = "auto"
     cache: str = "auto"
-    cache_policy: str = "degree"
+    cache_policy: str = "auto"
     cache_dtype: str | None = None
     num_workers: int = 0
     prefetch: int | None = None

@@ -140,7 +140,9 @@ def test_small_graphs(graph, data, fanouts):
         assert float(reads.sum()) == pytest.approx(float(counted.sum()), rel=0.5, abs=2)
 
 
-@pytest.mark.parametrize(("name", "fanouts"), [("rmat", [10, 5]), ("rmat", [-1, -1]), ("web", [-1]), ("blocks", [2, 2])])
+@pytest.mark.parametrize(
+    ("name", "fanouts"), [("rmat", [10, 5]), ("rmat", [-1, -1]), ("web", [-1]), ("blocks", [2, 2])]
+)
 def test_the_modelled_noise_is_that_of_measured_epochs(name, fanouts):
     graph, sampler = GRAPHS[name](), NeighborSampler(fanouts)
     seeds = torch.arange(0, graph.num_nodes, 2)

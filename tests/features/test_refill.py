@@ -11,6 +11,7 @@ import torch
 from pagraph.buffers import BufferPool
 from pagraph.cache import Budget, Ranking
 from pagraph.cache.budget import SLOT_BYTES
+from pagraph.cache.sharing import Share
 from pagraph.features import FieldSet, holding, on_disk
 from pagraph.features.candidate import Role
 from pagraph.graph import NODE_TYPE
@@ -291,16 +292,16 @@ def test_threads_read_whole_rows_while_the_cache_is_refilled(sources):
 
 
 def test_who_shares_the_old_rows_keeps_them_and_nobody_takes_the_new(sources):
-    one, two = field_set(sources, share="s"), field_set(sources, share="s")
+    one, two = field_set(sources, share=Share("s")), field_set(sources, share=Share("s"))
     one.prepare()
     two.prepare()
     assert memory(one) == memory(two) != {}
     one.refill(first(range(100, 200)))
     assert cached(one) == set(range(100, 150)) and cached(two) == set(range(50))
-    three = field_set(sources, share="s")
+    three = field_set(sources, share=Share("s"))
     three.prepare()
     assert memory(three) == memory(two)
-    early = field_set(sources, share="s")
+    early = field_set(sources, share=Share("s"))
     early.refill(first(range(100, 200)))
     early.prepare()
     assert cached(early) == set(range(100, 150)) and memory(early) != memory(one)

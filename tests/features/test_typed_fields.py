@@ -9,6 +9,7 @@ import torch
 from pagraph.buffers import BufferPool
 from pagraph.cache import Budget, Ranking
 from pagraph.cache.budget import SLOT_BYTES
+from pagraph.cache.sharing import Share
 from pagraph.features import FieldSet, on_disk
 from pagraph.mapped import map_npy
 
@@ -180,13 +181,13 @@ def test_a_ranking_without_ids_for_a_late_type_is_asked_for_once(sources):
 
 def test_types_that_got_no_rows_stay_so_in_a_shared_cache(sources):
     budget = TABLES["b"] + 16 * 10
-    first = field_set(sources, budget, share="s")
+    first = field_set(sources, budget, share=Share("s"))
     first.prepare()
 
     def never():
         raise AssertionError("ranked again")
 
-    second = field_set(sources, budget, rank=never, share="s")
+    second = field_set(sources, budget, rank=never, share=Share("s"))
     second.prepare()
     assert rows(second) == rows(first) == {"a": 0, "b": 10, "c": 0}
     cached = [fields._fields["b", "x"]._cache.rows.data_ptr() for fields in (first, second)]
@@ -196,19 +197,19 @@ def test_types_that_got_no_rows_stay_so_in_a_shared_cache(sources):
 
 def test_a_set_with_a_type_that_the_other_never_saw_decides_itself(sources):
     only = {("b", "x"): sources["b", "x"]}
-    first = field_set(only, 10**6, share="s")
+    first = field_set(only, 10**6, share=Share("s"))
     first.prepare()
-    second = field_set(sources, 10**6, share="s")
+    second = field_set(sources, 10**6, share=Share("s"))
     second.prepare()
     assert rows(second) == {"a": 100, "b": 40, "c": 0}
-    third = field_set(only, 10**6, share="other")
+    third = field_set(only, 10**6, share=Share("other"))
     third.prepare()
     rows_of = [fields._fields["b", "x"]._cache.rows.data_ptr() for fields in (first, second, third)]
     assert len(set(rows_of)) == 3
 
 
 def test_other_numbers_of_vertices_are_not_shared(sources, mapped):
-    first = field_set(sources, "50%", share="s")
+    first = field_set(sources, "50%", share=Share("s"))
     first.prepare()
     fields = FieldSet(
         {},
@@ -217,7 +218,7 @@ def test_other_numbers_of_vertices_are_not_shared(sources, mapped):
         rank=lambda types: {"a": Ranking(torch.arange(100))},
         pool_of=lambda key: BufferPool(1),
         num_nodes={"a": 100},
-        share="s",
+        share=Share("s"),
     )
     fields.add_source("x", lambda: sources["a", "x"], row_type="a")
     fields.prepare()
