@@ -57,7 +57,7 @@ class Sampled:
         core = _with_weights(graph, core_graph(graph, edge_dir(sampler)), blocks)
         batch_size = order.batch_size if isinstance(order, SeedOrder) else 1
         if blocks is None or not is_edge_sampler(sampler):
-            return cls(core, order.ids, blocks, batch_size, order.seed or 0)
+            return cls(core, _by_type(core, order.ids), blocks, batch_size, order.seed or 0)
         seeds = order.ids
         if isinstance(seeds, Mapping):
             seeds = {graph.to_canonical_etype(etype): ids for etype, ids in seeds.items()}
@@ -119,6 +119,11 @@ def edge_dir(sampler: Any) -> str:
     """Which neighbours a sampler draws; "in" where it does not say. An edge sampler has a sampler of nodes inside."""
     direction = getattr(getattr(sampler, "sampler", sampler), "edge_dir", "in")
     return "out" if direction == "out" else "in"
+
+
+def _by_type(graph: Graph, seeds: Any) -> Any:
+    """Seeds of a graph with several edge types by vertex type: only so can the core sample."""
+    return seeds if graph.is_homogeneous or isinstance(seeds, Mapping) else {graph.node_types[0]: seeds}
 
 
 def _with_weights(graph: Any, core: Graph, sampler: BlockSampler | None) -> Graph:

@@ -228,6 +228,7 @@ class StaticCache:
                 return False
             self._room, self._nbytes, self._decided = other._room, other._nbytes, True
             self._holding.adopt(other._holding, found, caches)
+            self._share = other._share  # that is what these rows were chosen for
         finally:
             other._fill_lock.release()
         self._log(", shared with another loader")

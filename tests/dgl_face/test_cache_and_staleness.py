@@ -55,7 +55,8 @@ def test_every_dtype_through_the_cache(tmp_path, dtype):
 def test_hits_and_misses_add_up_to_the_rows_asked(tmp_path):
     graph = disk_graph(tmp_path)
     sampler = NeighborSampler([4, 3], prefetch_node_feats=["disk"])
-    loader = ours(graph, torch.arange(200), sampler, batch_size=20, cache="25%", seed=0, num_workers=2)
+    options = {"cache": "25%", "cache_policy": "degree", "num_workers": 2}
+    loader = ours(graph, torch.arange(200), sampler, batch_size=20, seed=0, **options)
     asked = [sum(len(input_nodes) for input_nodes, _, _ in loader) for _ in range(2)]
     cached = torch.zeros(graph.num_nodes(), dtype=torch.bool)
     ranking = torch.argsort(graph.out_degrees(), descending=True, stable=True)

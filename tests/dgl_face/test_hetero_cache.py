@@ -122,7 +122,7 @@ def test_values_are_the_same_with_any_budget_and_depth(graph, cache, prefetch, w
 
 @pytest.mark.parametrize("cache", [700, 1500, "5%", "30%", "80%"])
 def test_hits_are_those_of_the_vertices_with_most_reads(graph, cache):
-    loader = load(graph, cache=cache, num_workers=2)
+    loader = load(graph, cache=cache, cache_policy="degree", num_workers=2)
     asked = run(graph, loader)
     scores = {t: sum(graph.out_degrees(etype=e) for e in ETYPES if e[0] == t) for t in WIDTHS}
     cached = {t: torch.zeros(COUNTS[t], dtype=torch.bool) for t in WIDTHS}
@@ -321,7 +321,7 @@ def test_one_tensor_of_two_types_is_cached_by_the_ranking_of_each(graph):
 
 def test_a_column_of_another_type_that_is_read_late_gets_the_bytes_that_are_left(graph):
     names = {"user": ["feat"]}
-    loader = load(graph, names=names, cache=SLOT_BYTES * 320 + 24 * 200 + 12 * 40)
+    loader = load(graph, names=names, cache=SLOT_BYTES * 320 + 24 * 200 + 12 * 40, cache_policy="degree")
     run(graph, loader, names)
     columns = loader._engine.columns
     ids = torch.arange(120)

@@ -1,0 +1,75 @@
+"""Which loaders use one cache."""
+
+import numpy as np
+import pytest
+import torch
+
+from pagraph import Graph, Loader, NeighborSampler
+from pagraph.cache.auto import adaptive, auto
+from pagraph.cache.degree import degree
+from pagraph.cache.sharing import Share, share_of
+from pagraph.datasets import rmat
+from pagraph.mapped import map_npy
+
+SEEDS = torch.arange(20)
+
+
+def share(policy=auto, seeds=SEEDS, shuffle=True, sampler="sampler", batch_size=5, edge_dir="in"):
+    return share_of(policy, edge_dir=edge_dir, seeds=seeds, batch_size=batch_size, sampler=sampler, shuffle=shuffle)
+
+
+def test_degree_caches_are_for_everybody():
+    assert share(degree).takes(share(degree, seeds=SEEDS[:3], shuffle=False))
+    assert not share(degree).takes(share(degree, edge_dir="out"))
+    assert not share(degree).takes(share(auto))
+
+
+def test_loaders_that_train_share_only_what_was_made_for_their_work():
+    mine = share()
+    assert mine.takes(share(seeds=SEEDS.clone())) and mine.takes(share(shuffle=False))
+    others = [
+        share(seeds=SEEDS[1:]),
+        share(seeds={"a": SEEDS}),
+        share(seeds=SEEDS.int()),
+        share(batch_size=6),
+        share(sampler=NeighborSampler([2])),
+        share(edge_dir="out"),
+    ]
+    assert not any(mine.takes(other) for other in others)
+
+
+def test_loaders_that_evaluate_take_the_cache_of_the_one_that_trains():
+    mine = share(shuffle=False, seeds=SEEDS[:5], sampler=NeighborSampler([-1]))
+    assert mine.takes(share())
+    assert not mine.takes(share(edge_dir="out")) and not mine.takes(None)
+
+
+@pytest.mark.parametrize(("policy", "sampler"), [(adaptive, "sampler"), (auto, None), (lambda *_: SEEDS, "sampler")])
+def test_nothing_is_shared_where_a_ranking_may_depend_on_anything(policy, sampler):
+    assert share(policy, sampler=sampler) is None
+
+
+def test_shares_are_values():
+    assert share() == share(seeds=SEEDS.clone()) and isinstance(share(), Share)
+
+
+def test_the_validation_loader_samples_nothing_for_its_cache(tmp_path):
+    np.save(tmp_path / "feat.npy", np.zeros((1 << 10, 4), np.float32))
+    graph = rmat(10, num_edges=1 << 13, seed=0)
+    graph = Graph(graph.csc, ndata={"feat": map_npy(tmp_path / "feat.npy", random_access=True)})
+    settings = {"fields": ["feat"], "batch_size": 50, "cache": "20%", "seed": 0}
+    train = Loader(graph, torch.arange(500), NeighborSampler([4, 4]), shuffle=True, **settings)
+    assert sum(1 for _ in train) == 10
+    sampled = []
+
+    class Watched(NeighborSampler):
+        def sample(self, graph, seeds, key=0, **options):
+            sampled.append(len(seeds))
+            return super().sample(graph, seeds, key, **options)
+
+    valid = Loader(graph, torch.arange(500, 700), Watched([4, 4]), **settings)
+    assert sum(1 for _ in valid) == 4 and len(sampled) == 4
+    assert valid.stats.total.hit_rate > 0
+    other = Loader(graph, torch.arange(500, 700), Watched([4, 4]), shuffle=True, **settings)
+    list(other)
+    assert len(sampled) > 8  # it trains, on other seeds: the ranking is its own
