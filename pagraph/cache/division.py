@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 
-__all__ = ["Demand", "divide"]
+__all__ = ["Demand", "divide", "divide_each"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,14 +72,25 @@ def divide(nbytes: int, demands: Sequence[Demand]) -> list[int]:
     Returns:
         For each demand a number of rows; with their tables they take at most ``nbytes``.
     """
+    (rows,) = divide_each([nbytes], demands)
+    return rows
+
+
+def divide_each(budgets: Sequence[int], demands: Sequence[Demand]) -> list[list[int]]:
+    """What :func:`divide` says for each of several budgets; what all have in common is computed once."""
     if len(demands) == 1:
         (only,) = demands
-        return [rows_that_fit(nbytes - only.table_bytes, [only.row_bytes], len(only.ranking.ids), table=False)]
+        count, table = len(only.ranking.ids), only.table_bytes
+        return [[rows_that_fit(nbytes - table, [only.row_bytes], count, table=False)] for nbytes in budgets]
     scored = all(demand.reads is not None or demand.ranking.scores is not None for demand in demands)
     offers = [_Offer.of(demand, place, scored) for place, demand in enumerate(demands)]
+    return [_divide(nbytes, offers, scored) for nbytes in budgets]
+
+
+def _divide(nbytes: int, offers: Sequence[_Offer], scored: bool) -> list[int]:
     orders = list(dict.fromkeys(offer.order for offer in offers))
     best = _choose(offers, nbytes, orders)
-    if any(best.rows) and (not scored or not any(demand.table_bytes for demand in demands)):
+    if any(best.rows) and (not scored or not any(offer.table_bytes for offer in offers)):
         return best.rows
     best = max([best, *(_choose(offers, nbytes, [order]) for order in orders)], key=_Choice.worth)
     while True:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     Seeds = Tensor | Mapping[str, Tensor]
 
+_MASK = "train_mask"
+
 __all__ = ["Outputs", "Settings", "choose_fields", "choose_seeds"]
 
 
@@ -101,15 +103,21 @@ def choose_seeds(graph: Graph, node_type: str | None, fraction: float | None, *,
     """
     from ..profile import training_seeds
 
+    if fraction is not None and not 0 < fraction <= 1:
+        raise ValueError(f"--train-fraction must be in (0, 1], got {fraction}")
     types = graph.node_types
     if node_type is not None and node_type not in types:
         raise ValueError(f"--node-type must be one of {', '.join(types)}, got {node_type!r}")
     if len(types) == 1:
+        if fraction is None and _MASK not in graph.node_fields(types[0]):
+            raise ValueError(f"--train-fraction must be given for a graph without {_MASK}, such as 0.1; got none")
         return training_seeds(graph, fraction=fraction, seed=seed)
-    masked = [ntype for ntype in types if "train_mask" in graph.node_fields(ntype)]
+    masked = [ntype for ntype in types if _MASK in graph.node_fields(ntype)]
     chosen = masked if node_type is None else [node_type]
     if not chosen:
-        raise ValueError(f"--node-type must be given where no vertices have a train_mask: {', '.join(types)}")
+        raise ValueError(f"--node-type must be given where no vertices have a {_MASK}: {', '.join(types)}")
+    if fraction is None and chosen[0] not in masked:
+        raise ValueError(f"--train-fraction must be given where {chosen[0]!r} vertices have no {_MASK}; got none")
     return {ntype: training_seeds(graph, node_type=ntype, fraction=fraction, seed=seed) for ntype in chosen}
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
 from ..profile.hop_table import hop_name
 from ..profile.loading import LOADING_STAGES
 from ..profile.time_bars import WORKERS, verdict
-from ..profile.words import answer, best_of, bytes_text, cache_argument, percent, record_at
+from ..profile.words import answer, best_of, bytes_text, cache_argument, percent
 
 if TYPE_CHECKING:
     from ..profile import CurveRecord, HitRateCurve, Recommendation
@@ -27,7 +28,7 @@ def print_profile(
     title: str,
     console: Console | None = None,
 ) -> None:
-    """Print all of it, readable in 100 columns.
+    """Print all of it; the table of rates fits into 80 columns with the default policies.
 
     Args:
         curve: What was measured.
@@ -37,17 +38,21 @@ def print_profile(
         console: Where to print. Default: standard output.
     """
     console = console or Console(highlight=False, markup=False)
-    best = record_at(curve, recommendation.policy, recommendation.budget_rows)
+    best = curve.at(recommendation.policy, recommendation.budget_rows)
     console.print(
         f"{title}: {curve.num_nodes:,} vertices; an epoch has {curve.batches:,} batches and reads "
         f"{curve.reads:,.0f} rows",
         soft_wrap=True,
     )
-    console.print(_rates(curve, best))
+    rates = _rates(curve, best)
+    # Wider than the terminal rather than without its last digits.
+    console.print(rates, width=max(console.width, console.measure(rates).maximum), crop=False)
     console.print(_hops(curve, best))
     if loading is not None:
         console.print(_times(loading))
         console.print(verdict(loading), soft_wrap=True)
+        if step := loading.settings.get("step"):
+            console.print(f"Computing is {step}, a stand-in for your model.", soft_wrap=True)
     console.print()
     for sentence in answer(curve, recommendation):
         console.print(sentence)
@@ -58,21 +63,18 @@ def print_profile(
 
 def _rates(curve: HitRateCurve, best: CurveRecord) -> Table:
     caption = "* the best policy that can be used, > the recommended budget"
-    table = Table(title="hit rate", title_justify="left", caption=caption, caption_justify="left")
-    table.add_column("budget", justify="right")
-    table.add_column("rows", justify="right")
-    if curve.row_bytes:
-        table.add_column("bytes", justify="right")
-    for policy in curve.policies:
-        table.add_column(policy, justify="right")
-    for records in zip(*map(curve.of, curve.policies), strict=True):
+    table = Table(title="hit rate, %", title_justify="left", caption=caption, caption_justify="left")
+    table.box, table.show_edge, table.padding = SIMPLE_HEAD, False, (0, 0, 0, 1)
+    for name in ("budget", "rows", *(["bytes"] if curve.row_bytes else []), *curve.policies):
+        table.add_column(name, justify="right", no_wrap=True)
+    for records in curve.with_budget(best.budget_rows):
         first = records[0]
         chosen = first.budget_rows == best.budget_rows
         best_ones = best_of(records)
         cells = [f"{'> ' if chosen else ''}{percent(first.budget_fraction)}", f"{first.budget_rows:,}"]
         if first.budget_bytes is not None:
             cells.append(bytes_text(first.budget_bytes))
-        cells += [percent(r.hit_rate) + ("*" if r.policy in best_ones else " ") for r in records]
+        cells += [f"{100 * r.hit_rate:.1f}" + ("*" if r.policy in best_ones else " ") for r in records]
         table.add_row(*cells, style="bold" if chosen else None)
     return table
 
@@ -103,8 +105,6 @@ def _times(loading: LoadingTimes) -> Table:
 
 
 def _smallest(recommendation: Recommendation) -> str:
-    parts = [
-        f"{share:.0%}: " + ("none measured" if choice is None else f"{percent(choice.budget_fraction)}")
-        for share, choice in recommendation.smallest_for.items()
-    ]
-    return f"Smallest budget for a share of the best possible hit rate: {', '.join(parts)}."
+    found = {share: choice for share, choice in recommendation.smallest_for.items() if choice is not None}
+    parts = [f"{percent(choice.budget_fraction)} of the vertices for {share:.0%}" for share, choice in found.items()]
+    return f"To save a given share of all that can be saved takes {', '.join(parts)}." if parts else ""

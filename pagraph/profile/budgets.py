@@ -11,20 +11,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..cache.budget import SLOT_BYTES, Budget
-from ..cache.division import Demand, divide
+from ..cache.division import Demand, divide_each
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from ..cache.policy import Ranking
 
-__all__ = ["DEFAULT_BUDGETS", "RowSizes", "Spending"]
+__all__ = ["DEFAULT_BUDGETS", "GRID", "RowSizes", "Spending"]
 
 DEFAULT_BUDGETS: tuple[float, ...] = (
     *(0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.13, 0.16, 0.2, 0.25),
     *(0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
 )
 """Shares of the vertices: close together where curves bend."""
+GRID: tuple[float, ...] = tuple(percent / 100 for percent in range(1, 101))
+"""Shares that are summed up whatever budgets are asked for: what is recommended does not depend on those."""
 
 
 @dataclass(frozen=True)
@@ -121,12 +123,13 @@ class RowSizes:
         """How many of each type's best vertices each budget buys, shape ``(len(budgets),)``; as a loader divides it."""
         types = self.cached_types
         rows = np.zeros((len(budgets), len(types)), np.int64)
-        for place, budget in enumerate(budgets):
+        for pays in (False, True):
             demands = [
-                Demand(n := self.num_nodes[t], width, SLOT_BYTES * n * budget.pays_tables, rankings[t])
-                for t, width in types.items()
+                Demand(n := self.num_nodes[t], width, SLOT_BYTES * n * pays, rankings[t]) for t, width in types.items()
             ]
-            rows[place] = divide(budget.nbytes, demands)
+            places = [place for place, budget in enumerate(budgets) if budget.pays_tables == pays]
+            if places:
+                rows[places] = divide_each([budgets[place].nbytes for place in places], demands)
         return {ntype: rows[:, column] for column, ntype in enumerate(types)}
 
     @property

@@ -53,6 +53,8 @@ class HitRateCurve:
 
     Attributes:
         records: One for every policy and budget: policies in the order asked for, each with its budgets in that order.
+        grid: The same for 1, 2, ... 100 % of the vertices, whatever was asked for: where curves bend, and what is
+            drawn, must not depend on that.
         num_nodes: Vertices of the graph, of all types.
         batches: Mini-batches an epoch.
         reads: Rows of input nodes an epoch asks for (the mean of the measured epochs).
@@ -73,6 +75,7 @@ class HitRateCurve:
     rows_by_hop: list[float]
     row_bytes: dict[str, int] = field(default_factory=dict)
     bytes_read: int | None = None
+    grid: list[CurveRecord] = field(default_factory=list, compare=False)
     settings: dict[str, Any] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     ranking_seconds: dict[str, float] = field(default_factory=dict)
@@ -98,6 +101,35 @@ class HitRateCurve:
         if not found:
             raise ValueError(f"policy must be one of {self.policies}, got {policy!r}")
         return found
+
+    def whole(self, policy: str) -> list[CurveRecord]:
+        """The records of one policy with all budgets that are known, the grid's too, from the smallest to the largest.
+
+        Raises:
+            ValueError: It was not measured.
+        """
+        known = [*(record for record in self.grid if record.policy == policy), *self.of(policy)]
+        by_rows = {record.budget_rows: record for record in known}  # what was asked for replaces the grid's
+        return [by_rows[rows] for rows in sorted(by_rows)]
+
+    def at(self, policy: str, budget_rows: int) -> CurveRecord:
+        """What is known of one policy with a cache of so many rows.
+
+        Raises:
+            ValueError: The policy, or a budget of so many rows, was not measured.
+        """
+        for record in self.whole(policy):
+            if record.budget_rows == budget_rows:
+                return record
+        raise ValueError(f"budget_rows must be those of a measured budget, got {budget_rows}")
+
+    def with_budget(self, budget_rows: int) -> list[list[CurveRecord]]:
+        """For each budget asked for, and one more, the records of all policies; the one more in the order of rows."""
+        rows = [[*records] for records in zip(*map(self.of, self.policies), strict=True)]
+        if all(records[0].budget_rows != budget_rows for records in rows):
+            smaller = [place for place, records in enumerate(rows) if records[0].budget_rows < budget_rows]
+            rows.insert(max(smaller, default=-1) + 1, [self.at(policy, budget_rows) for policy in self.policies])
+        return rows
 
     def to_dict(self) -> dict[str, list[Any]]:
         """The records as columns of one length: ``pandas.DataFrame(curve.to_dict())`` takes them.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .colors import policy_styles
 from .svg import Drawing, element, round_ticks
-from .words import bytes_text, percent, record_at
+from .words import bytes_text, percent
 
 if TYPE_CHECKING:
     from .curve import CurveRecord, HitRateCurve
@@ -30,7 +30,7 @@ def curve_chart(curve: HitRateCurve, recommendation: Recommendation) -> str:
     points = json.dumps(_points(curve, policies))
     drawing = Drawing(_WIDTH, _HEIGHT, label=label, class_="chart", id="curves", data_points=points)
     _axes(drawing, curve)
-    best = record_at(curve, recommendation.policy, recommendation.budget_rows)
+    best = curve.at(recommendation.policy, recommendation.budget_rows)
     x, y = _x(curve, best.budget_fraction), _y(best.hit_rate)
     drawing.add("line", id="pointer", class_="pointer", x1=x, x2=x, y1=_TOP, y2=_HEIGHT - _BOTTOM)
     # The recommended policy is drawn last, on top; then those named first.
@@ -40,14 +40,14 @@ def curve_chart(curve: HitRateCurve, recommendation: Recommendation) -> str:
     drawing.add("circle", _title("recommended"), cx=x, cy=y, r=6, class_="recommended")
     place, anchor = (x + 10, "start") if x < _WIDTH * 0.6 else (x - 10, "end")
     words = f"recommended: {percent(best.budget_fraction)}"
-    drawing.text(place, _label_height(curve, best), words, text_anchor=anchor, class_="strong halo")
+    drawing.text(place, _HEIGHT - _BOTTOM - 8, words, text_anchor=anchor, class_="strong halo")
     return str(drawing)
 
 
 def curve_key(curve: HitRateCurve, recommendation: Recommendation) -> str:
     """The key beside the chart: each policy's line, name and hit rate at one budget, the best first."""
     policies = curve.policies
-    records = [record_at(curve, policy, recommendation.budget_rows) for policy in policies]
+    records = [curve.at(policy, recommendation.budget_rows) for policy in policies]
     rows = "".join(
         element(
             "li",
@@ -88,7 +88,7 @@ def _title(words: str) -> str:
 
 
 def _most(curve: HitRateCurve) -> float:
-    return max(record.budget_fraction for record in curve.records) or 1.0
+    return max(record.budget_fraction for record in [*curve.records, *curve.grid]) or 1.0
 
 
 def _x(curve: HitRateCurve, fraction: float) -> float:
@@ -101,15 +101,9 @@ def _y(rate: float) -> float:
 
 def _path(curve: HitRateCurve, policy: str) -> str:
     """From no cache, which never hits, through every budget."""
-    records = sorted(curve.of(policy), key=lambda r: r.budget_fraction)
+    records = curve.whole(policy)
     places = [(_x(curve, 0.0), _y(0.0)), *((_x(curve, r.budget_fraction), _y(r.hit_rate)) for r in records)]
     return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
-
-
-def _label_height(curve: HitRateCurve, best: CurveRecord) -> float:
-    """Below all curves near the recommended point, where nothing is drawn."""
-    low = min(r.hit_rate for r in curve.records if r.budget_rows == best.budget_rows)
-    return min(_y(low) + 34, _HEIGHT - _BOTTOM - 8)
 
 
 def _axes(drawing: Drawing, curve: HitRateCurve) -> None:
@@ -130,11 +124,11 @@ def _points(curve: HitRateCurve, policies: list[str]) -> list[dict[str, Any]]:
     """For each budget: where it is, what the key's heading says, and every policy's hit rate."""
     return [
         {
-            "x": round(_x(curve, first.budget_fraction), 1),
-            "words": _budget_words(first),
-            "rates": {p: percent(record_at(curve, p, first.budget_rows).hit_rate) for p in policies},
+            "x": round(_x(curve, records[0].budget_fraction), 1),
+            "words": _budget_words(records[0]),
+            "rates": {record.policy: percent(record.hit_rate) for record in records},
         }
-        for first in sorted(curve.of(policies[0]), key=lambda record: record.budget_rows)
+        for records in zip(*map(curve.whole, policies), strict=True)
     ]
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from ..cache.policy import Policy, Ranking
 from ..sampling.accesses import AccessCounts, BatchSampler, count_accesses, default_threads
 from ..sampling.seeds import SeedOrder
-from .budgets import DEFAULT_BUDGETS
+from .budgets import DEFAULT_BUDGETS, GRID
 from .checks import check_epochs, check_seeds
 from .curve import HitRateCurve
 from .field_sizes import FieldNames, FieldSizes
@@ -82,7 +82,7 @@ def hit_rate_curve(
     if ADAPTIVE in named and epochs < 2:
         raise ValueError(f"epochs must be at least 2 to measure what {ADAPTIVE!r} learns in the first, got {epochs}")
     sizes = FieldSizes.of(graph, fields, labels)
-    spendings = sizes.rows.spendings(budgets)
+    asked, grid = sizes.rows.spendings(budgets), sizes.rows.spendings(GRID)
     batches = len(SeedOrder(seeds, batch_size, drop_last=drop_last))
     if not batches:
         raise ValueError(f"seeds must fill at least 1 batch of {batch_size}, got {num_seeds}")
@@ -100,7 +100,7 @@ def hit_rate_curve(
         progress=_counter(progress, batches * (epochs + sum(ideals.values()))),
     )
     clock, ranks = _Clock(), Rankings(graph, seeds, sampler, batch_size, seed)
-    tally = Tally(sizes, spendings, threads)
+    tally = Tally(sizes, [*asked, *grid], threads)
     with clock("ranking"):
         cuts = {name: tally.cut(rankings) for name, rankings in ranks.each(named, required=policies is not None)}
         for name, number in ideals.items():
@@ -109,14 +109,16 @@ def hit_rate_curve(
     _measure(tally, count, epochs=epochs, cuts=cuts, ranks=ranks, clock=clock)
     settings = {"sampler": repr(sampler), "seeds": num_seeds, "batch_size": batch_size, "epochs": epochs, "seed": seed}
     settings |= {"drop_last": drop_last, "policies": [*named], "budgets": [*budgets]}
+    measured = [name for name in named if name == ORACLE or name in cuts]
     return HitRateCurve(
-        tally.records([name for name in named if name == ORACLE or name in cuts]),
+        tally.records(measured, range(len(asked))),
         sizes.rows.vertices,
         batches,
         reads=sum(tally.reads_by_hop),
         rows_by_hop=tally.reads_by_hop,
         row_bytes=sizes.row_bytes,
         bytes_read=tally.bytes_read,
+        grid=tally.records(measured, range(len(asked), len(asked) + len(grid))),
         settings=settings,
         seconds=clock.seconds,
         ranking_seconds=ranks.seconds,

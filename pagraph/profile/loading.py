@@ -121,7 +121,8 @@ def measure_loading(
         prefetch: As for the loader.
         epochs: Epochs to run; of several the first is a warm-up that ``LoadingTimes.medians`` leaves out.
         seed: Of order and sampling.
-        compute: Called with every batch: the training step. Default: nothing is computed.
+        compute: Called with every batch: the training step. Default: nothing is computed. If it has an attribute
+            ``description``, the page shows that.
         trace: Where to write a timeline of the run (see ``Loader.trace``).
         progress: Called with the batches done and all batches.
 
@@ -153,6 +154,7 @@ def measure_loading(
     )
     settings = {"batch_size": batch_size, "cache": str(cache), "policy": str(policy), "device": str(loader.device)}
     settings |= {"epochs": epochs, "seed": seed, "sampler": repr(sampler), "computes": compute is not None}
+    settings["step"] = getattr(compute, "description", None)
     with nullcontext() if trace is None else loader.trace(trace):
         times = [_epoch(loader, number, compute, _from(progress, number, epochs)) for number in range(epochs)]
     return LoadingTimes(times, settings, repr(loader.cache_plan))

@@ -31,7 +31,7 @@ def number_table(curve: HitRateCurve, recommendation: Recommendation) -> str:
 def _rates(curve: HitRateCurve, recommendation: Recommendation) -> str:
     head = _row("th", ["budget", "rows", *(["bytes"] if curve.row_bytes else []), *map(escape, curve.policies)])
     body = ""
-    for records in zip(*map(curve.of, curve.policies), strict=True):
+    for records in curve.with_budget(recommendation.budget_rows):
         first = records[0]
         best = best_of(records)
         cells = element("th", percent(first.budget_fraction), scope="row") + element("td", f"{first.budget_rows:,}")

@@ -16,7 +16,7 @@ from .recommendation import recommend
 from .svg import element
 from .time_bars import time_bars
 from .timeline import Span, timeline
-from .words import GLOSSARY, answer, bytes_text, cache_argument, percent, policy_words, record_at
+from .words import GLOSSARY, answer, bytes_text, cache_argument, percent, policy_words
 
 if TYPE_CHECKING:
     from .curve import HitRateCurve
@@ -117,8 +117,8 @@ def _choices(recommendation: Recommendation) -> str:
     )
     head = element("tr", "".join(element("th", words) for words in ("aim", "budget", "rows", "bytes", "hit rate")))
     note = (
-        f"The smallest measured budgets, with the policy {recommendation.policy}. The best possible is the hit rate "
-        "of a cache of the largest measured budget that knows what will be read."
+        f"The smallest budgets, with the policy {recommendation.policy}, to one per cent of the vertices. The best "
+        "possible is a cache that holds all vertices."
     )
     table = element("table", element("thead", head) + element("tbody", body), class_="numbers choices")
     return element("div", table, class_="scroll") + _paragraph(note, class_="soft")
@@ -148,7 +148,7 @@ def _curves(curve: HitRateCurve, recommendation: Recommendation) -> str:
 
 
 def _hops(curve: HitRateCurve, recommendation: Recommendation) -> str:
-    best = record_at(curve, recommendation.policy, recommendation.budget_rows)
+    best = curve.at(recommendation.policy, recommendation.budget_rows)
     words = (
         "A batch begins with training vertices, then neighbours are drawn for them, hop by hop. The bars show how many "
         "rows each hop adds and, in colour, how many of them the recommended cache serves. Training vertices are read "

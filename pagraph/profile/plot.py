@@ -11,7 +11,7 @@ from ..errors import MissingDependencyError
 from .colors import policy_styles
 from .hop_table import hop_name
 from .recommendation import recommend
-from .words import bytes_text, percent, record_at
+from .words import bytes_text, percent
 
 if TYPE_CHECKING:
     from .curve import CurveRecord, HitRateCurve
@@ -68,7 +68,7 @@ def save_plot(
     from matplotlib import rc_context
 
     recommendation = recommendation or recommend(curve)
-    best = record_at(curve, recommendation.policy, recommendation.budget_rows)
+    best = curve.at(recommendation.policy, recommendation.budget_rows)
     with rc_context({"font.size": 11, "text.color": _INK, "svg.hashsalt": "pagraph", "axes.edgecolor": _SOFT}):
         figure = _figure(curve, best, title)
         suffix = Path(path).suffix.lower()
@@ -93,17 +93,17 @@ def _figure(curve: HitRateCurve, best: CurveRecord, title: str) -> Any:
 
 def _draw_curves(axes: Any, curve: HitRateCurve, best: CurveRecord) -> None:
     for zorder, (policy, style) in enumerate(reversed(policy_styles(curve.policies).items()), start=3):
-        records = sorted(curve.of(policy), key=lambda record: record.budget_fraction)
+        records = curve.whole(policy)
         x = [0.0, *(100 * record.budget_fraction for record in records)]
         y = [0.0, *(100 * record.hit_rate for record in records)]
-        here = record_at(curve, policy, best.budget_rows)
+        here = curve.at(policy, best.budget_rows)
         width, place = (3.2, 50) if policy == best.policy else (1.8, zorder)
         dashes = (0, [d / 1.8 for d in style.dash]) if style.dash else "solid"
         label = f"{percent(here.hit_rate)}  {policy}"
         axes.plot(x, y, color=style.light, lw=width, ls=dashes, label=label, zorder=place)
     axes.axvline(100 * best.budget_fraction, color=_SOFT, lw=1, ls=":", zorder=1)
     axes.plot(100 * best.budget_fraction, 100 * best.hit_rate, "o", ms=9, color=_MARK, mec="white", mew=1.5, zorder=99)
-    widest = max(record.budget_fraction for record in curve) or 1.0
+    widest = max(record.budget_fraction for record in curve.whole(best.policy)) or 1.0
     handles, labels = axes.get_legend_handles_labels()
     order = sorted(range(len(labels)), key=lambda i: -float(labels[i].partition("%")[0]))
     axes.legend(

@@ -12,7 +12,7 @@ from .curve import CurveRecord, HitRateCurve
 __all__ = ["BudgetChoice", "Recommendation", "is_usable", "recommend"]
 
 SHARES = (0.90, 0.95, 0.99)
-_TIE = 0.001  # a tenth of a point is below what another epoch's noise changes
+_TIE = 0.002  # a fifth of a point: what the noise of another epoch may change
 _CHEAPEST_FIRST = ("degree", "adaptive", "random", "vip", "presample", "auto")
 
 
@@ -38,9 +38,10 @@ class Recommendation:
         hit_rate: What the policy reaches with it.
         knee: Where the policy's curve bends: the budget at which it is furthest above the straight line from no cache
             to the largest budget; rows beyond it save less than the average row. The same budget as above.
-        smallest_for: Share of the best possible (0.90, 0.95, 0.99) to the smallest measured budget that reaches it;
-            None where none does. The best possible is the oracle's hit rate with the largest measured budget: if that
-            is all vertices, 0.90 means that nine reads of ten are served.
+        bend: How far that is, in [0, 1]: near 0 every row saves as much as any other, and the knee says little.
+        smallest_for: Share of the best possible (0.90, 0.95, 0.99) to the smallest budget that saves it; None where
+            none does. The best possible is what the oracle saves with the largest budget: as that is all vertices,
+            0.90 means that nine reads of ten are served (nine bytes of ten, where rows have several widths).
         reason: The same in words.
     """
 
@@ -50,6 +51,7 @@ class Recommendation:
     budget_bytes: int | None
     hit_rate: float
     knee: BudgetChoice
+    bend: float
     smallest_for: dict[float, BudgetChoice | None]
     reason: str
 
@@ -68,10 +70,11 @@ def is_usable(policy: str) -> bool:
 def recommend(curve: HitRateCurve) -> Recommendation:
     """The policy that saves most on average over the budgets, and the budget at the knee of its curve.
 
-    It saves the share of the bytes that the cache serves: the hit rate, where all rows have one width.
+    It saves the share of the bytes that the cache serves: the hit rate, where all rows have one width. All of it goes
+    by the curve's grid, whatever budgets were asked for.
 
-    Of policies that are within a tenth of a point of the best, the one that is cheapest to compute. The knee is that of
-    kneedle (Satopaa et al., ICDCS workshops 2011) without smoothing.
+    Instead of the best policy a cheaper one, if with no budget it saves more than a fifth of a point less. The knee is
+    that of kneedle (Satopaa et al., ICDCS workshops 2011) without smoothing.
 
     Raises:
         ValueError: The curve has no policy that training can use.
@@ -80,11 +83,11 @@ def recommend(curve: HitRateCurve) -> Recommendation:
     if not usable:
         raise ValueError(f"curve must have a policy that training can use, got {curve.policies}")
     policy = _best(curve, usable)
-    records = sorted(curve.of(policy), key=lambda record: (record.budget_rows, record.hit_rate))
-    knee = _knee(records)
-    most = max(record.oracle_hit_rate for record in curve)
+    records = _known(curve, policy)
+    knee, bend = _knee(curve, records)
+    most = max(record.oracle_hit_rate for record in (curve.grid or curve.records))
     smallest = {
-        share: next((_choice(r) for r in records if r.hit_rate >= share * most - 1e-12), None) for share in SHARES
+        share: next((_choice(r) for r in records if _saved(curve, r) >= share * most - 1e-12), None) for share in SHARES
     }
     return Recommendation(
         policy,
@@ -93,15 +96,23 @@ def recommend(curve: HitRateCurve) -> Recommendation:
         knee.budget_bytes,
         knee.hit_rate,
         knee=_choice(knee),
+        bend=bend,
         smallest_for=smallest,
         reason=_reason(curve, policy, knee, records),
     )
 
 
 def _best(curve: HitRateCurve, usable: Sequence[str]) -> str:
-    means = {policy: fmean(_saved(curve, record) for record in curve.of(policy)) for policy in usable}
-    close = [policy for policy in usable if means[policy] >= max(means.values()) - _TIE]
+    saved = {policy: [_saved(curve, record) for record in _known(curve, policy)] for policy in usable}
+    best = max(usable, key=lambda policy: fmean(saved[policy]))
+    close = [p for p in usable if all(a >= b - _TIE for a, b in zip(saved[p], saved[best], strict=True))]
     return min(close, key=_cost)
+
+
+def _known(curve: HitRateCurve, policy: str) -> list[CurveRecord]:
+    """The grid's records, or those asked for where there is no grid, in the order of their budgets."""
+    found = [record for record in curve.grid if record.policy == policy] or curve.of(policy)
+    return sorted(found, key=lambda record: (record.budget_rows, record.hit_rate))
 
 
 def _saved(curve: HitRateCurve, record: CurveRecord) -> float:
@@ -119,11 +130,13 @@ def _cost(policy: str) -> int:
     return _CHEAPEST_FIRST.index(name) if name in _CHEAPEST_FIRST else len(_CHEAPEST_FIRST)
 
 
-def _knee(records: Sequence[CurveRecord]) -> CurveRecord:
-    """Of records in the order of their budgets, the one furthest above the line from nothing to the last."""
+def _knee(curve: HitRateCurve, records: Sequence[CurveRecord]) -> tuple[CurveRecord, float]:
+    """Of records in the order of their budgets, the one furthest above the line from nothing to the last; how far."""
     last = records[-1]
-    slope = last.hit_rate / last.budget_rows if last.budget_rows else 0.0
-    return max(records, key=lambda record: record.hit_rate - slope * record.budget_rows)
+    slope = _saved(curve, last) / last.budget_rows if last.budget_rows else 0.0
+    above = [_saved(curve, record) - slope * record.budget_rows for record in records]
+    best = max(range(len(records)), key=above.__getitem__)
+    return records[best], max(0.0, above[best])
 
 
 def _choice(record: CurveRecord) -> BudgetChoice:
@@ -143,7 +156,7 @@ def _reason(curve: HitRateCurve, policy: str, knee: CurveRecord, records: Sequen
             ratio = f"{after / before:.0%}" if after >= 0.005 * before else "less than 1%"
             text += f" A row beyond these saves {ratio} of what one of them does on average."
     others = [p for p in curve.policies if is_usable(p) and p != policy]
-    rates = [(r.hit_rate, p) for p in others for r in curve.of(p) if r.budget_rows == knee.budget_rows]
+    rates = [(curve.at(p, knee.budget_rows).hit_rate, p) for p in others]
     if rates:
         rate, other = max(rates)
         text += f" The next policy with this budget, {other}, serves {rate:.1%}."

@@ -20,6 +20,9 @@ class SageStep:
 
     Its work is that of real training, its result is not: the label of every vertex is class 0.
 
+    Attributes:
+        description: What is computed, in words.
+
     Args:
         fields: Names of the input fields; their rows are flattened and put side by side.
         width: Values in these rows.
@@ -40,6 +43,7 @@ class SageStep:
         device: str | torch.device = "cpu",
     ) -> None:
         sizes = [width, *[hidden] * (hops - 1), classes]
+        self.description = f"one step of GraphSAGE on {device} ({hops} layers, {hidden} hidden values)"
         self._fields = list(fields)
         self._layers = nn.ModuleList(nn.Linear(2 * a, b) for a, b in pairwise(sizes)).to(device)
         self._optimizer = torch.optim.Adam(self._layers.parameters())

@@ -95,11 +95,11 @@ class Tally:
         """Bytes an epoch asks for."""
         return self._bytes_moved(np.sum(self._reads, 0), len(self._reads))
 
-    def records(self, policies: Sequence[str]) -> list[CurveRecord]:
-        """One record for every policy and budget."""
-        return [record for policy in policies for record in self._records(policy)]
+    def records(self, policies: Sequence[str], places: Sequence[int]) -> list[CurveRecord]:
+        """One record for every policy and each of the budgets at these places."""
+        return [record for policy in policies for record in self._records(policy, places)]
 
-    def _records(self, policy: str) -> list[CurveRecord]:
+    def _records(self, policy: str, places: Sequence[int]) -> list[CurveRecord]:
         settled = slice(1 if policy == ADAPTIVE else 0, None)  # its first epoch is degree's, and not what it is for
         every, reads = np.stack(self._hits[policy]), np.stack(self._reads)
         by_epoch = _ratio(every.sum((1, 3)), reads.sum((1, 2))[:, None])
@@ -124,7 +124,7 @@ class Tally:
                 oracle_hit_rate=float(oracle[place]),
                 share_of_oracle=float(rates[place] / oracle[place]) if oracle[place] else 1.0,
             )
-            for place, budget in enumerate(self.budgets)
+            for place, budget in ((place, self.budgets[place]) for place in places)
         ]
 
     def _by_field(self, hits: Array, reads: Array) -> dict[str, float]:

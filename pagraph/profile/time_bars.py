@@ -41,11 +41,13 @@ def time_bars(loading: LoadingTimes) -> str:
         "The threads' bar adds up all threads, so it may be longer than the epoch. The first epoch also compiles "
         "kernels and fills the cache."
     )
+    if step := loading.settings.get("step"):
+        note += f" Computing is {step}, a stand-in for your model: with a larger one, the training loop waits less."
     return (
         element("p", escape(verdict(loading)))
         + stage_key([*READER, "other", *WORKERS])
         + element("table", element("tbody", body), class_="numbers times")
-        + element("p", note, class_="soft")
+        + element("p", escape(note), class_="soft")
     )
 
 

@@ -21,7 +21,6 @@ __all__ = [
     "cache_argument",
     "percent",
     "policy_words",
-    "record_at",
 ]
 
 _POLICY_WORDS = {
@@ -62,6 +61,10 @@ GLOSSARY = (
     ("Knee", "The budget at which a curve bends: rows beyond it save less than the average row does."),
 )
 """Terms and what they mean, in the order in which they build on each other."""
+
+
+_BENDS = 0.2
+"""How far above the straight line a knee must be to be called one."""
 
 
 def percent(share: float | None) -> str:
@@ -115,11 +118,6 @@ def policy_words(policy: str) -> str:
     return _POLICY_WORDS.get(policy.partition(":")[0], "a policy of your own")
 
 
-def record_at(curve: HitRateCurve, policy: str, rows: int) -> CurveRecord:
-    """What was measured for a policy at a budget of so many rows."""
-    return next(record for record in curve.of(policy) if record.budget_rows == rows)
-
-
 def best_of(records: Iterable[CurveRecord]) -> set[str]:
     """Of the policies that training can use, those with the best hit rate: all that look the same when it is shown."""
     rates = {record.policy: round(record.hit_rate, 3) for record in records if is_usable(record.policy)}
@@ -128,7 +126,7 @@ def best_of(records: Iterable[CurveRecord]) -> set[str]:
 
 def answer(curve: HitRateCurve, recommendation: Recommendation) -> list[str]:
     """What to do and what it brings, in a few sentences."""
-    best = record_at(curve, recommendation.policy, recommendation.budget_rows)
+    best = curve.at(recommendation.policy, recommendation.budget_rows)
     sentences = [
         f"Give the cache {budget_text(best)} and let the policy {best.policy} choose them: "
         f"it then serves {percent(best.hit_rate)} of the rows that training reads.",
@@ -138,17 +136,7 @@ def answer(curve: HitRateCurve, recommendation: Recommendation) -> list[str]:
         sentences.append(
             f"A cache of this size that knew in advance what will be read would serve {percent(best.oracle_hit_rate)}."
         )
-    sentences.append(_beyond(curve, best))
-    others = [
-        record
-        for record in curve.records
-        if record.budget_rows == best.budget_rows and record.policy != best.policy and is_usable(record.policy)
-    ]
-    if others:
-        named = ", ".join(
-            f"{r.policy} {percent(r.hit_rate)}" for r in sorted(others, key=lambda r: r.hit_rate, reverse=True)
-        )
-        sentences.append(f"Other policies at this budget: {named}.")
+    sentences += [_beyond(curve, best), _straight(recommendation), _others(curve, best)]
     if any("/" in key for key in curve.row_bytes):
         sentences.append(
             "Vertex types have rows of different widths. Policies spend a budget where it saves most bytes, so a cache "
@@ -161,18 +149,46 @@ def _saving(curve: HitRateCurve, best: CurveRecord) -> str:
     missed = curve.reads * (1 - best.hit_rate)
     if best.bytes_moved is None:
         return f"An epoch reads {curve.reads:,.0f} rows; {missed:,.0f} of them still have to be fetched."
-    instead = "" if curve.bytes_read is None else f" instead of {bytes_text(curve.bytes_read)}"
-    return f"An epoch then fetches {bytes_text(best.bytes_moved)}{instead}."
+    if not curve.bytes_read:
+        return f"An epoch then fetches {bytes_text(best.bytes_moved)}."
+    less = percent(1 - best.bytes_moved / curve.bytes_read)
+    return (
+        f"An epoch then fetches {bytes_text(best.bytes_moved)} instead of {bytes_text(curve.bytes_read)}, {less} less."
+    )
 
 
 def _beyond(curve: HitRateCurve, best: CurveRecord) -> str:
-    """What the next larger measured budget of about twice the size would bring."""
-    larger = [r for r in curve.records if r.policy == best.policy and r.budget_rows >= max(1, 2 * best.budget_rows)]
+    """What the next larger budget of about twice the size would bring."""
+    larger = [r for r in curve.whole(best.policy) if r.budget_rows >= max(1, 2 * best.budget_rows)]
     if not larger:
         return ""
-    more = min(larger, key=lambda r: r.budget_rows)
+    more = larger[0]
     gain = more.hit_rate - best.hit_rate
     return (
         f"More pays less: a cache of {percent(more.budget_fraction)} of the vertices would serve "
         f"{percent(more.hit_rate)}, {gain * 100:.1f} points more."
     )
+
+
+def _straight(recommendation: Recommendation) -> str:
+    """A warning where the knee is none."""
+    if recommendation.bend >= _BENDS:
+        return ""
+    return (
+        "But the curve hardly bends: each row of the cache saves about as much as any other. A smaller cache saves in "
+        "proportion, so let the memory that is free decide."
+    )
+
+
+def _others(curve: HitRateCurve, best: CurveRecord) -> str:
+    """How the other policies do, and why one of them that does better is not the recommended one."""
+    others = [curve.at(p, best.budget_rows) for p in curve.policies if p != best.policy and is_usable(p)]
+    if not others:
+        return ""
+    others.sort(key=lambda record: record.hit_rate, reverse=True)
+    text = f"Other policies at this budget: {', '.join(f'{r.policy} {percent(r.hit_rate)}' for r in others)}."
+    if percent(others[0].hit_rate) != percent(best.hit_rate) and others[0].hit_rate > best.hit_rate:
+        text += (
+            f" Over all budgets {best.policy} saves more, or is at most 0.2 points behind and takes less to compute."
+        )
+    return text

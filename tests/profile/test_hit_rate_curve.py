@@ -135,6 +135,14 @@ def curve():
     )
 
 
+def test_the_grid_holds_every_per_cent(curve):
+    for policy in curve.policies:
+        whole = curve.whole(policy)
+        assert [record.budget_rows for record in whole] == list(range(3, 301, 3))
+        assert {r.budget_rows: r for r in curve.of(policy)}.items() <= {r.budget_rows: r for r in whole}.items()
+        assert {r.budget_rows: r for r in curve.grid if r.policy == policy} == {r.budget_rows: r for r in whole}
+
+
 def test_no_policy_beats_the_oracle_in_any_epoch(curve):
     oracle = curve.of("oracle")
     assert len(curve.policies) > 3

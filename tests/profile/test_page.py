@@ -53,7 +53,7 @@ def test_the_answer_comes_first(curve):
     assert text.index('cache="20%", cache_policy="auto"') < text.index("How much of the reading")
     assert "Give the cache 20.0% of the vertices (200 rows, 12.0 kB) and let the policy auto choose them" in text
     assert "it then serves 70.0% of the rows that training reads" in text
-    assert "An epoch then fetches 24.0 kB instead of 80.0 kB." in text
+    assert "An epoch then fetches 24.0 kB instead of 80.0 kB, 70.0% less." in text
     assert "knew in advance what will be read would serve 80.0%" in text
     assert "a cache of 50.0% of the vertices would serve 90.0%, 20.0 points more" in text
     assert "Other policies at this budget: degree 50.0%." in text
@@ -140,3 +140,31 @@ def test_one_budget_and_one_policy(make_curve):
 def test_nothing_to_use_is_refused(make_curve):
     with pytest.raises(ValueError, match="curve must have a policy that training can use"):
         html_page(make_curve(rates={"oracle": (0.6, 0.8, 1.0, 1.0)}))
+
+
+def test_a_curve_that_hardly_bends_is_called_that(make_curve):
+    words = "the curve hardly bends"
+    assert words not in Page(html_page(make_curve())).text
+    straight = {"auto": (0.12, 0.23, 0.55, 1.0), "oracle": (0.6, 0.8, 1.0, 1.0)}
+    assert words in Page(html_page(make_curve(rates=straight))).text
+
+
+def test_a_better_policy_that_is_not_recommended_is_explained(make_curve):
+    words = "at most 0.2 points behind and takes less to compute"
+    close = {"auto": (0.5, 0.702, 0.9, 1.0), "degree": (0.5, 0.7, 0.9, 1.0), "oracle": (0.6, 0.8, 1.0, 1.0)}
+    assert words in Page(html_page(make_curve(rates=close))).text
+    assert words not in Page(html_page(make_curve())).text
+
+
+def test_the_recommended_budget_is_in_the_table_even_if_nobody_asked_for_it(make_curve):
+    whole = make_curve()
+    few = dataclasses.replace(whole, records=[r for r in whole if r.budget_rows in (100, 1000)], grid=whole.records)
+    assert recommend(few).budget_rows == 200
+    page = Page(html_page(few))
+    assert "20.0% 200 12.0 kB 70.0% 50.0% 80.0%" in page.text
+
+
+def test_says_what_was_computed(curve, loading):
+    told = dataclasses.replace(loading, settings={"computes": True, "step": "a <small> step"})
+    assert "Computing is a <small> step, a stand-in for your model" in Page(html_page(curve, loading=told)).text
+    assert "stand-in" not in Page(html_page(curve, loading=loading)).text

@@ -32,9 +32,8 @@ def test_png_is_an_image(curve, tmp_path, matplotlib):
 
 def test_what_is_drawn(curve, matplotlib):
     from pagraph.profile.plot import _figure
-    from pagraph.profile.words import record_at
 
-    left, right = _figure(curve, record_at(curve, "auto", 200), "").axes
+    left, right = _figure(curve, curve.at("auto", 200), "").axes
     lines = {line.get_label().split()[-1]: line for line in left.lines if "%" in line.get_label()}
     assert lines["auto"].get_ydata() == pytest.approx([0, 50, 70, 90, 100])
     assert lines["degree"].get_xdata() == pytest.approx([0, 10, 20, 50, 100])

@@ -97,3 +97,53 @@ def test_of_rows_of_several_widths_the_bytes_decide():
     ]
     assert recommend(measured).policy == "degree"
     assert recommend(dataclasses.replace(measured, records=records, bytes_read=100)).policy == "vip"
+
+
+def with_grid(measured, **rates):
+    """The same curve that also knows every per cent, from policy to a function of the share."""
+    shares = [percent / 100 for percent in range(1, 101)]
+    grid = curve(**{policy: {round(1000 * share): of(share) for share in shares} for policy, of in rates.items()})
+    return dataclasses.replace(measured, grid=grid.records)
+
+
+def test_what_is_asked_for_changes_nothing():
+    few = curve(degree={50: 0.22, 100: 0.32, 200: 0.45})
+    whole = curve(degree={250: 0.5, 1000: 1.0})
+    found = [recommend(with_grid(asked, degree=lambda share: share**0.5)) for asked in (few, whole)]
+    assert found[0] == found[1]
+    assert found[0].budget_rows == 250 and found[0].bend == pytest.approx(0.25)  # sqrt(x) - x is greatest at 1/4
+    assert [c.budget_rows for c in found[0].smallest_for.values()] == [810, 910, 990]  # squares, rounded up
+
+
+def test_a_cheaper_policy_must_be_close_with_every_budget():
+    asked = {1000: 1.0}
+    measured = curve(degree=asked, auto=asked)
+    near = with_grid(measured, degree=lambda s: s**0.5 - (0.0019 if s < 1 else 0), auto=lambda s: s**0.5)
+    assert recommend(near).policy == "degree"
+    # As good on average to a tenth of a point, but not where it counts.
+    dip = with_grid(measured, degree=lambda s: s**0.5 - (0.05 if s == 0.1 else 0), auto=lambda s: s**0.5)
+    assert recommend(dip).policy == "auto"
+
+
+def test_a_straight_line_does_not_bend():
+    assert recommend(curve(random={100: 0.1, 500: 0.5, 1000: 1.0})).bend == pytest.approx(0)
+    assert recommend(curve(degree={100: 0.9, 1000: 1.0})).bend == pytest.approx(0.8)
+
+
+def test_of_rows_of_several_widths_the_knee_is_of_bytes():
+    measured = curve(degree={100: 0.8, 500: 0.9, 1000: 1.0})  # many reads of narrow rows first
+    records = [dataclasses.replace(r, bytes_moved=b) for r, b in zip(measured.records, (85, 20, 0), strict=True)]
+    assert recommend(measured).budget_rows == 100
+    assert recommend(dataclasses.replace(measured, records=records, bytes_read=100)).budget_rows == 500
+
+
+def test_whole_curves_and_single_budgets():
+    asked = with_grid(curve(degree={50: 0.1, 105: 0.4, 200: 0.5}), degree=lambda share: share)
+    rows = [record.budget_rows for record in asked.whole("degree")]
+    assert rows == sorted({*range(10, 1001, 10), 105})
+    assert asked.at("degree", 200).hit_rate == 0.5 and asked.at("degree", 210).hit_rate == 0.21
+    with pytest.raises(ValueError, match="budget_rows must be those of a measured budget, got 7"):
+        asked.at("degree", 7)
+    shown = [[r.budget_rows for r in records] for records in asked.with_budget(150)]
+    assert shown == [[50], [105], [150], [200]]
+    assert [[r.budget_rows for r in records] for records in asked.with_budget(200)] == [[50], [105], [200]]
