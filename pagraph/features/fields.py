@@ -155,11 +155,11 @@ class FieldSet:
         seen = self._fields[key].snapshot()
         base = host_feature(seen.tensor, self._device)
         cache, cacheable = (None, False) if self._static is None else self._static.cache_for(key, seen, base)
-        if cacheable:
-            self._count_first(key, ids, bounds)
         stored = stored_as(base, self._cache_dtype, key) if cacheable else base
         feature = delivering(stored, self._device) if cache is None else CachedFeature(stored, cache)
         tensor, hits = self._read(key, feature, ids, bounds)
+        if cacheable:  # only now: the ids have been checked
+            self._count_first(key, ids, bounds)
         self._counters.record(
             key,
             base.tier,

@@ -40,11 +40,16 @@ class FirstEpoch:
         self._reads = dict.fromkeys(num_nodes, 0)
 
     def add(self, key: Hashable, node_type: str, ids: Tensor, bounds: Sequence[int] | None) -> None:
-        """Count a read of a field; ``bounds`` as for ``FieldSet.read``."""
+        """Count a read of a field; ``bounds`` as for ``FieldSet.read``. Ids are in range.
+
+        Where reads say which hop found what, those that name fewer hops are of output nodes, and left out.
+        """
+        num_hops = self._counts.num_hops
+        if num_hops and (bounds is None or len(bounds) != num_hops + 1):
+            return
         if self._standing_for.setdefault(node_type, key) != key:
             return
-        ends = [len(ids)] if bounds is None or self._counts.num_hops == 0 else bounds
-        self._counts.add_reads(node_type, ids.cpu(), ends)
+        self._counts.add_reads(node_type, ids.cpu(), bounds if num_hops and bounds is not None else [len(ids)])
         with self._lock:
             self._reads[node_type] += 1
 

@@ -93,3 +93,11 @@ def test_an_epoch_that_is_left_in_its_second_half_is_enough(graph):
 def test_without_a_cache_nothing_is_counted(graph):
     loader = load(graph, cache=0)
     assert epochs(loader, 2) == [0.0, 0.0]
+
+
+def test_a_field_that_is_read_of_seeds_as_well_is_counted_once_a_batch(graph):
+    loader = load(graph, labels=["feat"])
+    rates = epochs(loader, 3)
+    (part,) = loader.cache_plan.fields
+    assert part.expected_reads == pytest.approx(loader.stats.epochs[-1].reads.total.asked, rel=0.05)
+    assert part.expected_hit_rate == pytest.approx(np.mean(rates[1:]), abs=0.02)
