@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -150,8 +151,8 @@ def part_ends(bounds: Sequence[int] | None, count: int) -> Array:
     Raises:
         ValueError: ``bounds`` do not ascend from 0 or more to ``count``.
     """
-    ends: Array = np.array([count] if bounds is None else bounds, dtype=np.int64)
-    sizes = np.diff(ends, prepend=0)
-    if sizes.sum() != count or (sizes < 0).any():
-        raise ValueError(f"bounds must ascend to the number of ids, {count}, got {list(bounds or ())}")
-    return ends
+    # One call a read, for a few numbers: NumPy's diff takes 8 us.
+    known = (0, *([count] if bounds is None else bounds))
+    if known[-1] != count or any(end < begin for begin, end in pairwise(known)):
+        raise ValueError(f"bounds must ascend to the number of ids, {count}, got {list(known[1:])}")
+    return np.array(known[1:], dtype=np.int64)

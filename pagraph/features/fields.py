@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -168,7 +168,7 @@ class FieldSet:
             row_bytes=base.row_bytes,
             cacheable=cacheable,
             seconds=time.perf_counter() - begin,
-            asked_by_hop=() if bounds is None else np.diff(bounds, prepend=0).tolist(),
+            asked_by_hop=() if bounds is None else [end - begin for begin, end in pairwise((0, *bounds))],
             hits_by_hop=() if bounds is None else hits,
         )
         return FieldRows(tensor, seen.version, seen.generation)
