@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -20,7 +20,7 @@ __all__ = ["Share", "share_of"]
 
 @dataclass(frozen=True)
 class Share:
-    """What a loader's cache offers to others, and what it takes from them.
+    """What a loader's cache offers to others, and what it takes from them; equal if rankings and their reads are.
 
     Attributes:
         kind: How vertices are ranked.
@@ -30,7 +30,7 @@ class Share:
 
     kind: Hashable
     workload: Hashable = None
-    takes_any: bool = False
+    takes_any: bool = field(default=False, compare=False)
 
     def takes(self, other: Share | None) -> bool:
         """Whether a loader with this share may use the cache of one with the other."""

@@ -58,6 +58,7 @@ class Holding:
         self._cache_dtype = cache_dtype
         self.entries: dict[Hashable, Entry] = {}
         self.choice = Choice()
+        self._ranked_here = True  # the choice's scores are this loader's reads
         self._parts: dict[Hashable, FieldPlan] = {}
         self._declined: dict[Hashable, tuple[RowType, FieldVersion]] = {}  # considered, and not worth a row
 
@@ -116,7 +117,7 @@ class Holding:
     def install(self, choice: Choice, found: Mapping[Hashable, Candidate]) -> None:
         """Make a choice the present one: give up what it leaves out, keep the rows that stay, fill the others."""
         kept, old = self._kept(choice, found), self._parts
-        self.choice = choice
+        self.choice, self._ranked_here = choice, True
         self._declined = {k: (c.type, c.seen.version) for k, c in found.items() if k not in choice.rows}
         self._parts = {key: part for key, part in old.items() if key in choice.rows}
         for key, cache in kept.items():
@@ -184,12 +185,18 @@ class Holding:
         return caches
 
     def adopt(
-        self, other: Holding, found: Mapping[Hashable, Candidate], caches: Mapping[Hashable, FeatureCache]
+        self,
+        other: Holding,
+        found: Mapping[Hashable, Candidate],
+        caches: Mapping[Hashable, FeatureCache],
+        *,
+        same_workload: bool,
     ) -> None:
-        """Take what another holds of these fields as this one's."""
+        """Take what another holds of these fields as this one's; other seeds read other rows than it expects."""
         types = {found[key].type for key in caches}
         indices = {t: index for t, index in other.choice.indices.items() if t in types}
         self.choice = Choice(indices, {key: len(cache) for key, cache in caches.items()})
+        self._ranked_here = same_workload
         self._declined = dict(other._declined)
         for key, cache in caches.items():
             self._use(key, found[key], cache)
@@ -202,7 +209,9 @@ class Holding:
     def _describe(self, key: Hashable, candidate: Candidate, cache: FeatureCache) -> None:
         """Note what is cached of a field, and what that is expected to save."""
         seeds = self._outputs(candidate.type) if Role.OUTPUT in candidate.role else None
-        expected = self.choice.indices[candidate.type].expected(candidate.role, len(cache), seeds)
+        expected: tuple[float | None, float | None] = (None, None)
+        if self._ranked_here or Role.INPUT not in candidate.role:
+            expected = self.choice.indices[candidate.type].expected(candidate.role, len(cache), seeds)
         base = candidate.base
         part = FieldPlan(key, len(cache), cache.row_nbytes, base.tier, base.row_bytes, *expected)
         self._parts = {**self._parts, key: part}

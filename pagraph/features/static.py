@@ -227,7 +227,8 @@ class StaticCache:
             if not caches:
                 return False
             self._room, self._nbytes, self._decided = other._room, other._nbytes, True
-            self._holding.adopt(other._holding, found, caches)
+            same = self._share == other._share
+            self._holding.adopt(other._holding, found, caches, same_workload=same)
             self._share = other._share  # that is what these rows were chosen for
         finally:
             other._fill_lock.release()

@@ -53,10 +53,29 @@ def test_shares_are_values():
     assert share() == share(seeds=SEEDS.clone()) and isinstance(share(), Share)
 
 
-def test_the_validation_loader_samples_nothing_for_its_cache(tmp_path):
+@pytest.fixture
+def graph(tmp_path):
     np.save(tmp_path / "feat.npy", np.zeros((1 << 10, 4), np.float32))
     graph = rmat(10, num_edges=1 << 13, seed=0)
-    graph = Graph(graph.csc, ndata={"feat": map_npy(tmp_path / "feat.npy", random_access=True)})
+    return Graph(graph.csc, ndata={"feat": map_npy(tmp_path / "feat.npy", random_access=True)})
+
+
+def test_what_was_expected_of_other_seeds_is_not_expected_here(graph):
+    settings = {"fields": ["feat"], "batch_size": 50, "cache": "20%", "seed": 0}
+    train, valid, again, both = (
+        Loader(graph, SEEDS * 9 if own else SEEDS * 3, NeighborSampler([4, 4]), shuffle=shuffle, **settings)
+        for own, shuffle in [(True, True), (False, False), (True, True), (True, False)]
+    )
+    for loader in (train, valid, again, both):
+        list(loader)
+    memory = {next(iter(x._fields._fields.values()))._cache.rows.data_ptr() for x in (train, valid, again, both)}
+    assert len(memory) == 1
+    assert train.cache_plan.expected_hit_rate > 0 and train.cache_plan.rows > 0
+    assert valid.cache_plan.expected_hit_rate is None and valid.cache_plan.rows == train.cache_plan.rows
+    assert again.cache_plan == both.cache_plan == train.cache_plan
+
+
+def test_the_validation_loader_samples_nothing_for_its_cache(graph):
     settings = {"fields": ["feat"], "batch_size": 50, "cache": "20%", "seed": 0}
     train = Loader(graph, torch.arange(500), NeighborSampler([4, 4]), shuffle=True, **settings)
     assert sum(1 for _ in train) == 10
