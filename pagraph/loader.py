@@ -252,7 +252,8 @@ def _rank(
 ) -> Mapping[RowType, Ranking]:
     """All vertices by the policy, in the direction that is sampled."""
     graph, sampler = turned(graph, sampler.edge_dir), sampler.with_in_edges()
-    ranked = apply_policy(policy, graph, order.ids, sampler, order.seed or 0, batch_size=order.batch_size)
+    settings: dict[str, Any] = {"batch_size": order.batch_size, "shuffle": order.shuffle}
+    ranked = apply_policy(policy, graph, order.ids, sampler, order.seed or 0, **settings)
     return {t: ranked[t] for t in types if isinstance(t, str)}
 
 

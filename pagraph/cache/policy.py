@@ -56,8 +56,8 @@ Policy = Callable[..., Ranked]
 
 ``graph`` is the one that is sampled (turned round for out-neighbours), ``seeds`` are the training vertices, or edges,
 of the loader (by type if it got them so), ``sampler`` is its sampler, ``seed`` makes random policies repeatable. A
-policy that takes the keyword ``batch_size`` is told how many seeds make a batch. A ranking may leave out vertices that
-are not worth caching.
+policy that takes the keyword ``batch_size`` is told how many seeds make a batch; one that takes ``shuffle``, whether
+each epoch puts them together anew. A ranking may leave out vertices that are not worth caching.
 
 For a graph with several vertex types a policy returns a mapping from type to ids, and may leave types out. One budget
 serves all types. If all rankings come with scores (:class:`Ranking`), it goes to the highest, which saves most bytes;
@@ -65,24 +65,24 @@ otherwise the bytes are divided in proportion to the bytes of all rows of each t
 """
 
 
-def takes_batch_size(policy: Policy) -> bool:
-    """Whether a policy wants to know how many seeds make a batch."""
+def _wanted(policy: Policy, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the settings that a policy has keywords for."""
     try:
         parameters = inspect.signature(policy).parameters
     except (TypeError, ValueError):  # a callable that does not say
-        return False
-    return "batch_size" in parameters
+        return {}
+    return {name: value for name, value in settings.items() if name in parameters}
 
 
 def apply_policy(
-    policy: Policy, graph: Graph, seeds: Any, sampler: Any, seed: int, *, batch_size: int
+    policy: Policy, graph: Graph, seeds: Any, sampler: Any, seed: int, *, batch_size: int, shuffle: bool = True
 ) -> dict[str, Ranking]:
     """What a policy says, as one checked ranking for every vertex type.
 
     Raises:
         TypeError, ValueError: As :func:`check_rankings`, and whatever the policy raises.
     """
-    settings = {"batch_size": batch_size} if takes_batch_size(policy) else {}
+    settings = _wanted(policy, {"batch_size": batch_size, "shuffle": shuffle})
     ranked = policy(graph, seeds, sampler, seed, **settings)
     return check_rankings(ranked, {ntype: graph.num_nodes_of(ntype) for ntype in graph.node_types})
 

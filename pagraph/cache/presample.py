@@ -50,7 +50,7 @@ class Presample:
             raise ValueError(f"epochs must be at least 1, got {self.epochs}")
 
     def __call__(
-        self, graph: Graph, seeds: Any, sampler: Any, seed: int, *, batch_size: int = 1000
+        self, graph: Graph, seeds: Any, sampler: Any, seed: int, *, batch_size: int = 1000, shuffle: bool = True
     ) -> dict[str, Ranking]:
         """See ``pagraph.cache.policy``.
 
@@ -63,7 +63,13 @@ class Presample:
                 "'degree' and 'random' need neither"
             )
         counts = count_accesses(
-            graph, seeds, sampler, batch_size=batch_size, seed=presampling_seed(seed), epochs=range(self.epochs)
+            graph,
+            seeds,
+            sampler,
+            batch_size=batch_size,
+            seed=presampling_seed(seed),
+            epochs=range(self.epochs),
+            shuffle=shuffle,
         )
         degrees = out_degrees(graph)
         rankings = {}

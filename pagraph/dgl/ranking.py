@@ -72,7 +72,8 @@ def rank(policy: Policy, graph: Any, sampler: Any, order: SeedOrder | DatasetOrd
         TypeError, ValueError: See ``pagraph.cache.apply_policy``.
     """
     given = Sampled.of(graph, sampler, order)
-    return apply_policy(policy, given.graph, given.seeds, given.sampler, given.seed, batch_size=given.batch_size)
+    settings: dict[str, Any] = {"batch_size": given.batch_size, "shuffle": order.shuffle}
+    return apply_policy(policy, given.graph, given.seeds, given.sampler, given.seed, **settings)
 
 
 def rank_edge_types(

@@ -130,6 +130,7 @@ def count_accesses(
     batch_size: int,
     seed: int,
     epochs: Iterable[int] = (0,),
+    shuffle: bool = True,
     drop_last: bool = False,
     threads: int | None = None,
     seconds: float | None = None,
@@ -137,7 +138,7 @@ def count_accesses(
 ) -> AccessCounts:
     """Sample epochs and count what they read; no feature is touched.
 
-    The batches are those of a loader with this ``seed`` and ``shuffle=True`` in these epochs.
+    The batches are those of a loader with this ``seed`` and ``shuffle`` in these epochs.
 
     Args:
         graph: The graph.
@@ -146,6 +147,7 @@ def count_accesses(
         batch_size: Seeds a batch.
         seed: Of order and sampling.
         epochs: Numbers of the epochs.
+        shuffle: New order every epoch; else the seeds as they are, of which neighbours may be in one batch.
         drop_last: Leave out an incomplete last batch.
         threads: Threads that sample. Default: one for each processor, at most 8.
         seconds: Begin no further epoch after this time; the first is always whole. Makes the result depend on the
@@ -155,7 +157,7 @@ def count_accesses(
     Raises:
         IndexError, KeyError, TypeError, ValueError: As ``SeedOrder`` and the sampler raise them.
     """
-    order = SeedOrder(seeds, batch_size, shuffle=True, drop_last=drop_last, seed=seed)
+    order = SeedOrder(seeds, batch_size, shuffle=shuffle, drop_last=drop_last, seed=seed)
     epochs = list(epochs)
     # A vertex counts once a batch, unless it is a seed several times over.
     counts = AccessCounts(

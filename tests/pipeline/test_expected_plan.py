@@ -50,6 +50,38 @@ def test_expected_hit_rates_come_true(graph, cache, edge_dir):
     assert str(plan).splitlines()[1].split()[:2] == ["field", "rows"] and "\n" not in repr(plan)
 
 
+@pytest.mark.parametrize("policy", ["auto", "presample:3", "ideal"])
+def test_batches_that_are_not_shuffled_are_counted_as_they_are(tmp_path, policy):
+    """A chain: vertices that follow each other share their neighbours, those that do not share none."""
+    num = 1000
+    np.save(tmp_path / "feat.npy", np.zeros((num, 1)))
+    steps = np.arange(1, 9)
+    src, dst = (np.arange(num)[:, None] + steps).ravel() % num, np.repeat(np.arange(num), len(steps))
+    graph = Graph.from_coo(src, dst, num, ndata={"feat": map_npy(tmp_path / "feat.npy")})
+    if not on_disk(graph.ndata["feat"]):
+        pytest.skip("needs temporary files on a disk")
+    reads = {}
+    for shuffle in (False, True):
+        loader = Loader(
+            graph,
+            torch.arange(0, num, 2),
+            NeighborSampler([4, 4]),
+            fields=["feat"],
+            batch_size=50,
+            shuffle=shuffle,
+            cache="20%",
+            cache_policy=policy,
+            seed=1,
+        )
+        for _ in range(3):
+            list(loader)
+        (part,), total = loader.cache_plan.fields, loader.stats.total.reads.total
+        assert part.expected_reads == pytest.approx(total.asked / 3, rel=0.03)
+        assert part.expected_hit_rate == pytest.approx(total.hit_rate, abs=0.03)
+        reads[shuffle] = total.asked
+    assert reads[True] > 4 * reads[False]
+
+
 def test_a_field_that_is_feature_and_label_is_planned_for_both(graph):
     seeds = torch.tensor([3, 3, 9])
     loader = Loader(
