@@ -26,6 +26,7 @@ from .features.fields import FieldRows, FieldSet
 from .features.first_epoch import FirstEpoch
 from .features.precision import parse_cache_dtype
 from .pipeline import Epochs, LoaderStats, PipelineOptions, Steps, Tracer
+from .sampling.accesses import most_repeats
 from .sampling.seeds import SeedOrder, Ticket
 
 if TYPE_CHECKING:
@@ -263,6 +264,7 @@ def _first_epoch(graph: Graph, sampler: NeighborSampler, order: SeedOrder) -> Fi
         {graph.only_node_type: graph.num_nodes},
         num_hops=sampler.num_hops,
         batches=len(order),
+        repeats=most_repeats(order),
         rank=lambda counts: partial(_rank, Learned(counts, len(order)), graph, sampler, order),
     )
 

@@ -15,6 +15,7 @@ from ..features.candidate import RowType
 from ..features.first_epoch import FirstEpoch
 from ..graph import Graph
 from ..sampling import BlockSampler
+from ..sampling.accesses import most_repeats
 from ..sampling.edge_batches import EdgeBatches
 from ..sampling.seeds import SeedOrder
 from .convert import core_graph
@@ -108,10 +109,14 @@ def rank_types(
 def first_epoch(graph: Any, sampler: Any, order: SeedOrder | DatasetOrder, num_nodes: Mapping[str, int]) -> FirstEpoch:
     """Counts a loader's first epoch, and ranks by it."""
     native = native_sampler(graph, sampler) if isinstance(order, SeedOrder) else None
+    repeats = None
+    if native is not None and isinstance(order, SeedOrder):
+        repeats = 1 if is_edge_sampler(sampler) else most_repeats(order)  # ends of edges are read once a batch
     return FirstEpoch(
         num_nodes,
         num_hops=0 if native is None else native.num_hops,
         batches=len(order),
+        repeats=repeats,
         rank=lambda counts: partial(rank_types, Learned(counts, len(order)), graph, sampler, order),
     )
 

@@ -15,6 +15,9 @@ __all__ = ["FirstEpoch"]
 _ENOUGH = 0.5
 """Share of an epoch's batches that must have been read; after less, the next epoch is counted too."""
 
+_MOST_EPOCHS = 2
+"""No more batches are counted than these have, so that counters of 1 or 2 bytes hold whatever comes."""
+
 
 class FirstEpoch:
     """Counts the input rows that are read, and says once, between two epochs, how to rank by them.
@@ -25,14 +28,23 @@ class FirstEpoch:
         num_nodes: Vertex type to its number of vertices.
         num_hops: Hops of a mini-batch; 0 where reads do not say which hop found what.
         batches: Batches of an epoch.
+        repeats: How often a batch may read one vertex. None: nobody knows.
         rank: Makes a ranking of the counts.
     """
 
     def __init__(
-        self, num_nodes: Mapping[str, int], *, num_hops: int, batches: int, rank: Callable[[AccessCounts], Rank]
+        self,
+        num_nodes: Mapping[str, int],
+        *,
+        num_hops: int,
+        batches: int,
+        repeats: int | None = None,
+        rank: Callable[[AccessCounts], Rank],
     ) -> None:
-        # A vertex may be read several times a batch, as a repeated seed; 4 bytes hold whatever comes.
-        self._counts = AccessCounts(num_nodes, num_hops, most=2**32 - 1)
+        self._most = max(1, _MOST_EPOCHS * batches)
+        self._counts = AccessCounts(
+            num_nodes, num_hops, most=2**32 - 1 if repeats is None else self._most * max(1, repeats)
+        )
         self._batches = batches
         self._rank = rank
         self._lock = threading.Lock()
@@ -49,9 +61,11 @@ class FirstEpoch:
             return
         if self._standing_for.setdefault(node_type, key) != key:
             return
-        self._counts.add_reads(node_type, ids.cpu(), bounds if num_hops and bounds is not None else [len(ids)])
         with self._lock:
+            if self._reads[node_type] >= self._most:
+                return
             self._reads[node_type] += 1
+        self._counts.add_reads(node_type, ids.cpu(), bounds if num_hops and bounds is not None else [len(ids)])
 
     def ranking(self) -> Rank | None:
         """The ranking, if enough has been read; None otherwise."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ..graph import Graph
 
-__all__ = ["AccessCounts", "BatchSampler", "count_accesses", "default_threads", "run_tickets"]
+__all__ = ["AccessCounts", "BatchSampler", "count_accesses", "default_threads", "most_repeats", "run_tickets"]
 
 
 class BatchSampler(Protocol):
@@ -163,7 +163,7 @@ def count_accesses(
     counts = AccessCounts(
         {ntype: graph.num_nodes_of(ntype) for ntype in graph.node_types},
         sampler.num_hops,
-        most=len(order) * len(epochs) * (1 if _distinct(seeds) else order.batch_size),
+        most=len(order) * len(epochs) * most_repeats(order),
     )
     threads = threads or default_threads()
     # Batches live no longer than their count: their memory is recycled.
@@ -181,6 +181,11 @@ def count_accesses(
 def default_threads() -> int:
     """One for each processor, at most 8."""
     return min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+
+
+def most_repeats(order: SeedOrder) -> int:
+    """How often one batch may read a vertex: as often as it is among the batch's seeds."""
+    return 1 if _distinct(order.ids) else order.batch_size
 
 
 def _distinct(seeds: Tensor | Mapping[Any, Tensor]) -> bool:

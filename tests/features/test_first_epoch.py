@@ -22,12 +22,13 @@ def make(tmp_path):
     if not on_disk(tensor):
         pytest.skip("needs temporary files on a disk")
 
-    def made(num_hops):
+    def made(num_hops, repeats=None):
         seen = []
         first_epoch = FirstEpoch(
             {NODE_TYPE: N},
             num_hops=num_hops,
             batches=2,
+            repeats=repeats,
             rank=lambda counts: seen.append(counts) or (lambda types: dict.fromkeys(types, Ranking(torch.arange(N)))),
         )
         pool = BufferPool(4)
@@ -78,3 +79,13 @@ def test_without_hops_all_reads_count(make):
     fields, counts = make(0)
     fields.read("feat", torch.tensor([1, 1, 2], dtype=torch.int32))
     assert counts().reads(NODE_TYPE)[:4].tolist() == [0, 2, 1, 0]
+
+
+@pytest.mark.parametrize(("repeats", "nbytes"), [(None, 4), (1, 1), (63, 1), (64, 2)])
+def test_counters_are_as_small_as_two_epochs_allow(make, repeats, nbytes):
+    fields, counts = make(1, repeats)
+    for _ in range(70):
+        fields.read("feat", torch.tensor([1] * (repeats or 1)), [0, repeats or 1])
+    found = counts()
+    assert found.nbytes == 2 * N * nbytes
+    assert found.batches == 4 and found.reads(NODE_TYPE)[1] == 4 * (repeats or 1)
