@@ -46,7 +46,12 @@ def _numbers(_context: click.Context, parameter: click.Parameter, value: str) ->
 )
 @click.option("--batch-size", default=1000, show_default=True, help="Seeds per mini-batch.")
 @click.option("--epochs", default=1, show_default=True, help="Epochs to measure.")
-@click.option("--policies", callback=_names, help="Names with commas between.  [default: all, and the oracle]")
+@click.option(
+    "--policies",
+    callback=_names,
+    help="Names with commas between: auto, adaptive, degree, presample[:K], vip, random, and for comparison oracle, "
+    "ideal[:N].  [default: auto, degree, presample, vip, random, oracle]",
+)
 @click.option(
     "--budgets",
     callback=_names,
@@ -94,7 +99,7 @@ def command(
     from ..profile import recommend
     from ..profile.recommendation import is_usable
     from ..sampling import NeighborSampler
-    from .profile_report import print_profile
+    from .profile_report import print_profile, train_command
 
     graph = open_graph(folder, split=split)
     if measure and not graph.is_homogeneous:
@@ -109,9 +114,12 @@ def command(
     spans: list[Span] = []
     if measure:
         loading, spans = _measured(graph, seeds, sampler, options, curve, recommendation, outputs)
-    print_profile(curve, recommendation, loading, title=str(folder))
+    command = None
+    if graph.is_homogeneous and train_fraction is None:  # what `pagraph train` can train on
+        command = train_command(folder, split, options, curve, recommendation)
+    print_profile(curve, recommendation, loading, title=str(folder), command=command)
     source = {"folder": str(folder), "split": split, "train_fraction": train_fraction, "node_type": node_type}
-    _write(outputs, curve, recommendation, loading, spans, source)
+    _write(outputs, curve, recommendation, loading, spans, source, command)
 
 
 def _curve(graph: Graph, seeds: Seeds, sampler: NeighborSampler, options: Settings) -> HitRateCurve:
@@ -199,6 +207,7 @@ def _write(
     loading: LoadingTimes | None,
     spans: list[Span],
     source: dict[str, Any],
+    command: str | None,
 ) -> None:
     """Write the files that are wanted, each whole or not at all."""
     from ..atomic import new_file, write_json
@@ -210,7 +219,15 @@ def _write(
         save_plot(curve, outputs.plot, recommendation=recommendation, title=title)
     if outputs.html is not None:
         facts = {name.replace("_", " "): value for name, value in source.items()}
-        page = html_page(curve, title=title, recommendation=recommendation, loading=loading, spans=spans, facts=facts)
+        page = html_page(
+            curve,
+            title=title,
+            recommendation=recommendation,
+            loading=loading,
+            spans=spans,
+            facts=facts,
+            command=command,
+        )
         with new_file(outputs.html) as file:
             file.write(page.encode())
     if outputs.json is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAD
@@ -14,10 +15,13 @@ from ..profile.time_bars import WORKERS, verdict
 from ..profile.words import answer, best_of, bytes_text, cache_argument, percent
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ..profile import CurveRecord, HitRateCurve, Recommendation
     from ..profile.loading import LoadingTimes
+    from .profile_options import Settings
 
-__all__ = ["print_profile"]
+__all__ = ["print_profile", "train_command"]
 
 
 def print_profile(
@@ -26,6 +30,7 @@ def print_profile(
     loading: LoadingTimes | None,
     *,
     title: str,
+    command: str | None = None,
     console: Console | None = None,
 ) -> None:
     """Print all of it; the table of rates fits into 80 columns with the default policies.
@@ -35,6 +40,7 @@ def print_profile(
         recommendation: What it speaks for.
         loading: Where the time went, if that was measured.
         title: What the graph is called.
+        command: How to train with the recommended cache.
         console: Where to print. Default: standard output.
     """
     console = console or Console(highlight=False, markup=False)
@@ -59,6 +65,19 @@ def print_profile(
     console.print(_smallest(recommendation))
     share = cache_argument(recommendation.budget_rows, curve.num_nodes)
     console.print(f'To set: cache="{share}", cache_policy="{recommendation.policy}"', soft_wrap=True)
+    if command is not None:
+        console.print(f"To train: {command}", soft_wrap=True)
+
+
+def train_command(
+    folder: Path, split: str, options: Settings, curve: HitRateCurve, recommendation: Recommendation
+) -> str:
+    """What to say to train as was profiled, with the recommended cache."""
+    fanout = ",".join(map(str, options.fanout))
+    words = ["pagraph", "train", str(folder), f"--fanout={fanout}", f"--batch-size={options.batch_size}"]
+    words += [f"--split={split}"] if split else []
+    words += [f"--cache={cache_argument(recommendation.budget_rows, curve.num_nodes)}"]
+    return shlex.join([*words, f"--cache-policy={recommendation.policy}"])
 
 
 def _rates(curve: HitRateCurve, best: CurveRecord) -> Table:

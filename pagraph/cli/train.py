@@ -62,7 +62,7 @@ def _option(name: str, text: str, **settings: Any) -> Any:
 )
 @_option("device", "auto, cpu, or cuda[:N].")
 @_option("cache", "Budget of the feature cache: 2GiB, bytes, a share such as 10%, or auto.")
-@_option("cache_policy", "How vertices are ranked for the cache.")
+@_option("cache_policy", "What the cache holds: auto, adaptive, degree, presample[:K], vip or random.")
 @_option("cache_dtype", "Cache float features as float16 or bfloat16, twice as many.", type=str)
 @_option("num_workers", "Sampling threads, 0: the loader's choice; DGL's loader: processes.")
 @_option("prefetch", "Batches made ahead.", type=int)

@@ -53,7 +53,7 @@ def check_seeds(graph: Graph, seeds: Tensor | Mapping[str, Tensor]) -> int:
     return count
 
 
-def check_fields(graph: Graph, names: Iterable[str], node_type: str | None = None) -> None:
+def check_fields(graph: Graph, names: Iterable[str], node_type: str | None = None, *, argument: str = "fields") -> None:
     """Refuse fields that the graph, or a vertex type of it, does not have.
 
     Raises:
@@ -63,4 +63,4 @@ def check_fields(graph: Graph, names: Iterable[str], node_type: str | None = Non
     for name in names:
         if name not in have:
             of = "" if node_type is None else f" of {node_type!r} vertices"
-            raise ValueError(f"fields must be among {sorted(have)}{of}, got {name!r}")
+            raise ValueError(f"{argument} must be among {sorted(have)}{of}, got {name!r}")

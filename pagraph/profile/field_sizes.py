@@ -73,7 +73,7 @@ def _widths(graph: Graph, names: FieldNames, argument: str) -> dict[str, dict[st
     for ntype, of_type in names.items():
         if ntype not in graph.node_types:
             raise ValueError(f"{argument} must be of vertex types among {graph.node_types}, got {ntype!r}")
-        check_fields(graph, of_type, ntype if len(graph.node_types) > 1 else None)
+        check_fields(graph, of_type, ntype if len(graph.node_types) > 1 else None, argument=argument)
     return {t: {name: _row_bytes(graph, t, name) for name in of_type} for t, of_type in names.items()}
 
 

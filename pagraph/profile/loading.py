@@ -135,7 +135,8 @@ def measure_loading(
     check_seeds(graph, seeds)
     if not graph.is_homogeneous:
         raise ValueError(f"graph must have one vertex type and one edge type to measure loading, got {graph}")
-    check_fields(graph, [*fields, *labels])
+    check_fields(graph, fields)
+    check_fields(graph, labels, argument="labels")
     loader = Loader(
         graph,
         seeds,

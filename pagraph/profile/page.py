@@ -34,6 +34,7 @@ def html_page(
     loading: LoadingTimes | None = None,
     spans: Sequence[Span] = (),
     facts: Mapping[str, Any] | None = None,
+    command: str | None = None,
 ) -> str:
     """One self-contained page; whatever the names in it are, they are shown as text.
 
@@ -43,6 +44,7 @@ def html_page(
         recommendation: Default: that of :func:`pagraph.profile.recommend`.
         loading: Where the time of real epochs went.
         spans: Of a trace of such epochs, see :func:`pagraph.profile.timeline.read_spans`.
+        command: How to train with the recommended cache, for a shell.
         facts: More about the run, shown under "how this was measured".
 
     Raises:
@@ -50,7 +52,7 @@ def html_page(
     """
     recommendation = recommendation or recommend(curve)
     sections = [
-        _answer(curve, recommendation, title),
+        _answer(curve, recommendation, title, command),
         _curves(curve, recommendation),
         _hops(curve, recommendation),
         _times(loading, spans),
@@ -76,17 +78,16 @@ def _paragraph(words: str, **attributes: Any) -> str:
     return element("p", escape(words), **attributes)
 
 
-def _answer(curve: HitRateCurve, recommendation: Recommendation, title: str) -> str:
+def _answer(curve: HitRateCurve, recommendation: Recommendation, title: str, command: str | None) -> str:
     share, policy = cache_argument(recommendation.budget_rows, curve.num_nodes), recommendation.policy
     code = f'loader = DataLoader(graph, seeds, sampler, ..., cache="{share}", cache_policy="{policy}")'
-    shell = f"pagraph train DIR --cache {share} --cache-policy {policy}"
     return "\n".join(
         [
             element("h1", f"What a cache saves on {escape(title)}"),
             _paragraph(_intro(curve), class_="soft"),
             element("div", "".join(map(_paragraph, answer(curve, recommendation))), class_="answer"),
             _code(code),
-            _code(shell),
+            _code(command) if command is not None else "",
             element("h2", "How much cache for how much"),
             _choices(recommendation),
         ]

@@ -9,8 +9,10 @@ from typing import Any
 
 from .curve import CurveRecord, HitRateCurve
 
-__all__ = ["BudgetChoice", "Recommendation", "is_usable", "recommend"]
+__all__ = ["BENDS", "BudgetChoice", "Recommendation", "is_usable", "recommend"]
 
+BENDS = 0.2
+"""How far above the straight line a knee must be to be called one."""
 SHARES = (0.90, 0.95, 0.99)
 _TIE = 0.002  # a fifth of a point: what the noise of another epoch may change
 _CHEAPEST_FIRST = ("degree", "adaptive", "random", "vip", "presample", "auto")
@@ -98,7 +100,7 @@ def recommend(curve: HitRateCurve) -> Recommendation:
         knee=_choice(knee),
         bend=bend,
         smallest_for=smallest,
-        reason=_reason(curve, policy, knee, records),
+        reason=_reason(curve, policy, knee, bend, records),
     )
 
 
@@ -143,7 +145,7 @@ def _choice(record: CurveRecord) -> BudgetChoice:
     return BudgetChoice(record.budget_rows, record.budget_fraction, record.budget_bytes, record.hit_rate)
 
 
-def _reason(curve: HitRateCurve, policy: str, knee: CurveRecord, records: Sequence[CurveRecord]) -> str:
+def _reason(curve: HitRateCurve, policy: str, knee: CurveRecord, bend: float, records: Sequence[CurveRecord]) -> str:
     text = (
         f"{policy} serves {knee.hit_rate:.1%} of all reads from {knee.budget_fraction:.1%} of the vertices, "
         f"{knee.share_of_oracle:.0%} of what the best choice of vertices would."
@@ -155,6 +157,8 @@ def _reason(curve: HitRateCurve, policy: str, knee: CurveRecord, records: Sequen
         if before > after:
             ratio = f"{after / before:.0%}" if after >= 0.005 * before else "less than 1%"
             text += f" A row beyond these saves {ratio} of what one of them does on average."
+    if bend < BENDS:
+        text += " But the curve hardly bends: rows differ little in what they save."
     others = [p for p in curve.policies if is_usable(p) and p != policy]
     rates = [(curve.at(p, knee.budget_rows).hit_rate, p) for p in others]
     if rates:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from .recommendation import is_usable
+from .recommendation import BENDS, is_usable
 
 if TYPE_CHECKING:
     from .curve import CurveRecord, HitRateCurve
@@ -61,10 +61,6 @@ GLOSSARY = (
     ("Knee", "The budget at which a curve bends: rows beyond it save less than the average row does."),
 )
 """Terms and what they mean, in the order in which they build on each other."""
-
-
-_BENDS = 0.2
-"""How far above the straight line a knee must be to be called one."""
 
 
 def percent(share: float | None) -> str:
@@ -172,11 +168,11 @@ def _beyond(curve: HitRateCurve, best: CurveRecord) -> str:
 
 def _straight(recommendation: Recommendation) -> str:
     """A warning where the knee is none."""
-    if recommendation.bend >= _BENDS:
+    if recommendation.bend >= BENDS:
         return ""
     return (
-        "But the curve hardly bends: each row of the cache saves about as much as any other. A smaller cache saves in "
-        "proportion, so let the memory that is free decide."
+        "But the curve hardly bends: rows differ little in what they save. A smaller cache saves nearly in proportion, "
+        "so let the memory that is free decide."
     )
 
 

@@ -384,7 +384,7 @@ def call(**changes):
         ({"fields": ["fest"]}, ValueError, r"fields must be among \['feat'\], got 'fest'"),
         ({"fields": "feat"}, TypeError, "fields must be a list of names, got 'feat'"),
         ({"fields": {"paper": ["feat"]}}, ValueError, r"fields must be of vertex types among \['_N'\], got 'paper'"),
-        ({"labels": ["label"]}, ValueError, r"fields must be among \['feat'\], got 'label'"),
+        ({"labels": ["label"]}, ValueError, r"labels must be among \['feat'\], got \'label\'"),
         ({"seeds": torch.empty(0, dtype=torch.int64)}, ValueError, "seeds must hold at least 1 vertex, got 0"),
         ({"seeds": [1]}, TypeError, "seeds must be an int32 or int64 tensor, got list"),
         ({"seeds": torch.tensor([0.5])}, TypeError, "got torch.float32"),

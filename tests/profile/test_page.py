@@ -168,3 +168,9 @@ def test_says_what_was_computed(curve, loading):
     told = dataclasses.replace(loading, settings={"computes": True, "step": "a <small> step"})
     assert "Computing is a <small> step, a stand-in for your model" in Page(html_page(curve, loading=told)).text
     assert "stand-in" not in Page(html_page(curve, loading=loading)).text
+
+
+def test_a_command_is_shown_as_text(curve):
+    page = html_page(curve, command="pagraph train '<a b>' --cache=20%")
+    assert "pagraph train '<a b>' --cache=20%" in Page(page).text and page.count("<pre>") == 2
+    assert html_page(curve).count("<pre>") == 1

@@ -147,3 +147,9 @@ def test_whole_curves_and_single_budgets():
     shown = [[r.budget_rows for r in records] for records in asked.with_budget(150)]
     assert shown == [[50], [105], [150], [200]]
     assert [[r.budget_rows for r in records] for records in asked.with_budget(200)] == [[50], [105], [200]]
+
+
+def test_the_reason_says_where_there_is_no_knee():
+    words = "the curve hardly bends"
+    assert words in recommend(curve(degree={100: 0.12, 500: 0.55, 1000: 1.0})).reason
+    assert words not in recommend(curve(degree={100: 0.5, 500: 0.9, 1000: 1.0})).reason
