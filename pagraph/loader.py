@@ -117,6 +117,7 @@ class Loader:
             first_epoch=_first_epoch(graph, sampler, order) if refills(policy, sampler) else None,
             share=share_of(
                 policy,
+                graph=graph,
                 edge_dir=sampler.edge_dir,
                 seeds=seeds,
                 batch_size=order.batch_size,

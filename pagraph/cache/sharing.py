@@ -38,19 +38,21 @@ class Share:
 
 
 def share_of(
-    policy: Policy, *, edge_dir: str, seeds: Any, batch_size: int, sampler: Any, shuffle: bool
+    policy: Policy, *, graph: object, edge_dir: str, seeds: Any, batch_size: int, sampler: Any, shuffle: bool
 ) -> Share | None:
     """What a loader shares; None for policies that may depend on anything.
 
     The degree ranking does not look at the seeds: the train and the validation loader have one cache. ``auto`` ranks
-    for its batches: a loader that shuffles takes only a cache that was made for the same seeds, shuffled, with the same
-    batch size and sampler. One that does not shuffle evaluates: rather than sample epochs for a ranking of its own it
+    for its batches: a loader that shuffles takes only a cache that was made for the same graph, seeds, batch size and
+    sampler, and shuffled. One that does not shuffle evaluates: rather than sample epochs for a ranking of its own it
     takes the cache of the loader that trains.
     """
     if policy is degree:
         return Share(("degree", edge_dir))
     if policy is auto and sampler is not None:
-        return Share(("auto", edge_dir), (_digest(seeds), batch_size, repr(sampler), shuffle), takes_any=not shuffle)
+        # A cache keeps its graph alive, and so the number.
+        workload = id(graph), _digest(seeds), batch_size, repr(sampler), shuffle
+        return Share(("auto", edge_dir), workload, takes_any=not shuffle)
     return None
 
 

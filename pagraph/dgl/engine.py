@@ -77,6 +77,7 @@ class Engine:
             first_epoch=partial(first_epoch, self._graph, self._sampler, order) if refills(policy, native) else None,
             share=share_of(
                 policy,
+                graph=self._graph,
                 edge_dir=edge_dir(self._sampler),
                 seeds=order.ids,
                 batch_size=getattr(order, "batch_size", 1),

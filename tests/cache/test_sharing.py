@@ -14,8 +14,16 @@ from pagraph.mapped import map_npy
 SEEDS = torch.arange(20)
 
 
-def share(policy=auto, seeds=SEEDS, shuffle=True, sampler="sampler", batch_size=5, edge_dir="in"):
-    return share_of(policy, edge_dir=edge_dir, seeds=seeds, batch_size=batch_size, sampler=sampler, shuffle=shuffle)
+def share(policy=auto, graph="graph", seeds=SEEDS, shuffle=True, sampler="sampler", batch_size=5, edge_dir="in"):
+    return share_of(
+        policy,
+        graph=graph,
+        edge_dir=edge_dir,
+        seeds=seeds,
+        batch_size=batch_size,
+        sampler=sampler,
+        shuffle=shuffle,
+    )
 
 
 def test_degree_caches_are_for_everybody():
@@ -29,6 +37,7 @@ def test_loaders_that_train_share_only_what_was_made_for_their_work():
     assert mine.takes(share(seeds=SEEDS.clone()))
     others = [
         share(shuffle=False),
+        share(graph="another"),
         share(seeds=SEEDS[1:]),
         share(seeds={"a": SEEDS}),
         share(seeds=SEEDS.int()),
