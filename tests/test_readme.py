@@ -13,7 +13,9 @@ from click.testing import CliRunner
 from pagraph.cli import main
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [page for page in ("README.md", "docs/train.md", "docs/profile.md") if (ROOT / page).exists()]
+PAGES = [
+    page for page in ("README.md", "docs/train.md", "docs/profile.md", "docs/policies.md") if (ROOT / page).exists()
+]
 
 
 def blocks(page: str) -> list[tuple[str, str]]:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Learned", "adaptive", "auto", "counted_epochs", "refills"]
 
-_SECONDS = 1.0
-_MOST_EPOCHS = 8  # six epochs gave 1.0006 times the hit rate of the mean of 30, on average over 132 workloads
+_SECONDS = 0.5
+_MOST_EPOCHS = 8  # one gave 1.0020 times the hit rate of the mean of 30, six 1.0026 (96 workloads, means)
 # Seconds on 2 cores: fitted to 132 epochs of 11 graphs, rounded up.
 _PER_BATCH, _PER_ROW, _PER_EDGE = 4e-4, 2e-8, 5e-9
 
@@ -29,7 +29,7 @@ _PER_BATCH, _PER_ROW, _PER_EDGE = 4e-4, 2e-8, 5e-9
 def auto(graph: Graph, seeds: Any, sampler: Any, seed: int, *, batch_size: int = 1000, shuffle: bool = True) -> Any:
     """Ranks by expected reads: those of sampled epochs and the analytic expectation, weighed against each other.
 
-    Samples one epoch, and where epochs are short as many more as take about a second, at most 8; how many depends
+    Samples one epoch, and where epochs are short as many more as take about half a second, at most 8; how many depends
     on the work of the first, not on the clock, so that the ranking is a function of the arguments. See
     :func:`~pagraph.cache.expected.expected_reads`. Where only a user's own code samples, ranks by degree.
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from .degree import out_degrees
-from .noise import noise_share
+from .reach import reads_by_seed
 from .vip import expected_accesses
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from ..graph import Graph
     from ..sampling.accesses import AccessCounts
-    from .vip import ExpectedAccesses
 
     Array = npt.NDArray[np.float64]
 
@@ -27,9 +26,10 @@ __all__ = ["Counted", "expected_reads"]
 
 _STRATA = 40  # of each property that the prior is fitted to; 20 and 100 gave the same hit rates
 _ROUNDS = 6  # of the fit; it stands still after three
-_LEAST = 30  # vertices in a stratum
+_LEAST_VERTICES = 30  # in a stratum
+_LEAST_READS = 100  # counted in a stratum: with fewer, the prior was fitted to noise (up to 2 points of hit rate lost)
 _SAMPLE = 100_000  # vertices that say where strata begin
-_MODEL_WORTH = 0.1  # of the measured noise: what the modelled one counts for beside it
+_ASSUMED_WORTH = 0.1  # of the measured noise: what the assumed one counts for beside it
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,13 +53,16 @@ def expected_reads(
     Counts (PreSC, GNNLab) are unbiased but noisy: a vertex that is read every other epoch was counted once or not at
     all. The analytic expectation (VIP, SALIENT++) has no noise, but takes draws of one batch to be independent: on web
     graphs, where the neighbours of a vertex share their neighbours, it is up to three times too high, and not by the
-    same factor everywhere. So (empirical Bayes; Efron and Morris, JASA 1975):
+    same factor everywhere. That of :func:`~pagraph.cache.reach.reads_by_seed` is better and costs more; the lower of
+    the two is taken. So (empirical Bayes; Efron and Morris, JASA 1975):
 
     1. The analytic expectation is fitted to the counts: one factor for each stratum of vertices with about the same
        expectation, of about the same out-degree, and of as many seeds, by iterative proportional fitting.
     2. Where the counts lie further from that prior than their noise explains, stratum by stratum, the rest is how much
-       vertices really differ; each vertex's count is taken as far as this is larger than the noise.
-    3. The noise of one epoch is modelled (:func:`~pagraph.cache.noise.noise_share`), and with two countings measured.
+       vertices really differ; each vertex's count is taken as far as this is larger than the noise. That is taken to
+       be the noise of independent batches, and with two countings it is measured. (It is less: every seed is in exactly
+       one batch. A model of that, propagated through the hops, was right within 30 % and gained nothing over the better
+       prior.)
 
     How often a seed is read as such is known, and left out of all this. So expected hit rates are not too high, as
     those of raw counts are: a vertex that ranks high for being counted often by chance is pulled back.
@@ -74,14 +77,11 @@ def expected_reads(
     Returns:
         Vertex type to reads an epoch, shape ``(num_nodes,)``, float64.
     """
-    analytic = None if sampler is None else expected_accesses(graph, seeds, sampler, batch_size=batch_size)
     evidence = _Evidence(counted, seeds_are_known=sampler is not None and not hasattr(sampler, "seed_rates"))
-    shares = None if analytic is None else _noise_shares(graph, sampler, analytic, evidence)
+    priors = {} if sampler is None else _priors(graph, seeds, sampler, evidence, batch_size)
     degrees = out_degrees(graph)
     return {
-        ntype: torch.from_numpy(
-            _reads(ntype, evidence, analytic, _array(degrees[ntype]), None if shares is None else shares[ntype])
-        )
+        ntype: torch.from_numpy(_reads(ntype, evidence, priors.get(ntype), _array(degrees[ntype])))
         for ntype in graph.node_types
     }
 
@@ -118,37 +118,50 @@ class _Evidence:
         return mean
 
 
-def _reads(
-    ntype: str, evidence: _Evidence, analytic: ExpectedAccesses | None, degrees: Array, shares: Array | None
-) -> Array:
+@dataclass(frozen=True, eq=False)
+class _Prior:
+    """What is expected of the vertices of a type before anything is counted.
+
+    Attributes:
+        known: Reads as seeds, if these are vertices.
+        reads: The other reads.
+    """
+
+    known: Array
+    reads: Array
+
+
+def _priors(graph: Graph, seeds: Any, sampler: Any, evidence: _Evidence, batch_size: int) -> dict[str, _Prior]:
+    """By vertex type; empty for samplers without fan-outs."""
+    analytic = expected_accesses(graph, seeds, sampler, batch_size=batch_size)
+    if analytic is None:
+        return {}
+    by_seed = reads_by_seed(graph, seeds, sampler, batch_size=batch_size)
+    priors = {}
+    for ntype in graph.node_types:
+        by_hop = analytic.by_hop(ntype)
+        reads = _array(by_hop[:, evidence.first_hop :].sum(1))
+        if by_seed is not None:
+            reads = np.minimum(reads, _array(by_seed))
+        priors[ntype] = _Prior(_array(by_hop[:, 0]), np.minimum(reads, evidence.batches))
+    return priors
+
+
+def _reads(ntype: str, evidence: _Evidence, prior: _Prior | None, degrees: Array) -> Array:
     """The expected reads of the vertices of one type."""
     seeded, drawn, batches = evidence.mean(ntype, 0), evidence.drawn(ntype), evidence.batches
     mean = np.add.reduce(drawn) / evidence.epochs
-    known, prior, traits = seeded, np.ones(len(mean)), [degrees]
-    if evidence.seeds_are_known:
-        traits.append(np.round(seeded))
-    if analytic is not None:
-        by_hop = analytic.by_hop(ntype)
-        known, prior = _array(by_hop[:, 0]), np.minimum(_array(by_hop[:, evidence.first_hop :].sum(1)), batches)
-        traits = [prior, *traits]
-    prior = np.minimum(_fitted(prior, mean, traits), batches)
-    noise = prior * (1 - prior / batches) * (1.0 if shares is None else shares)
+    traits = [degrees, np.round(seeded)] if evidence.seeds_are_known else [degrees]
+    if prior is None:
+        prior = _Prior(seeded, np.ones(len(mean)))
+    else:
+        traits = [prior.reads, *traits]
+    most = max(1, min(_STRATA, int(mean.sum() * evidence.epochs / _LEAST_READS)))
+    fitted = np.minimum(_fitted(prior.reads, mean, [_Strata.by(trait, most) for trait in traits]), batches)
+    noise = fitted * (1 - fitted / batches)
     measured = _measured(drawn, [c.epochs for c in evidence.counted])
-    reads = _shrunk(prior, mean, noise, measured, evidence.epochs)
-    return reads + known if evidence.seeds_are_known else reads
-
-
-def _noise_shares(graph: Graph, sampler: Any, analytic: ExpectedAccesses, evidence: _Evidence) -> dict[str, Array]:
-    """``noise_share`` with frontiers as large as the counted ones."""
-    frontiers: list[Mapping[str, Array]] = []
-    known = {t: np.zeros(graph.num_nodes_of(t)) for t in graph.node_types}
-    for hop in range(analytic.num_hops):
-        for ntype in known:
-            found = _array(analytic.by_hop(ntype)[:, hop])
-            there = float(evidence.mean(ntype, hop).sum())
-            known[ntype] = known[ntype] + found * (there / max(float(found.sum()), 1e-300))
-        frontiers.append(dict(known))
-    return noise_share(graph, getattr(sampler, "blocks", sampler), frontiers, max(1, round(evidence.batches)))
+    reads = _shrunk(fitted, mean, noise, measured, evidence.epochs, _Strata.by(fitted, most))
+    return reads + prior.known if evidence.seeds_are_known else reads
 
 
 def _array(values: Tensor) -> Array:
@@ -164,10 +177,11 @@ class _Strata:
     count: int
 
     @classmethod
-    def by(cls, values: Array) -> _Strata:
+    def by(cls, values: Array, most: int) -> _Strata:
+        """At most so many strata of equal numbers of vertices, and stratum 0."""
         positive = values[values > 0]
         sample = positive[:: max(1, len(positive) // _SAMPLE)]
-        wanted = min(_STRATA, max(1, len(positive) // _LEAST))
+        wanted = min(most, max(1, len(positive) // _LEAST_VERTICES))
         # Equal values stay together: a stratum begins at a value, not between two of the same.
         begins = (
             np.unique(np.quantile(sample, np.arange(1, wanted) / wanted, method="lower")) if len(sample) else sample
@@ -187,13 +201,12 @@ class _Strata:
         return ratios[self.of]
 
 
-def _fitted(prior: Array, mean: Array, traits: Sequence[Array]) -> Array:
+def _fitted(prior: Array, mean: Array, traits: Sequence[_Strata]) -> Array:
     """The prior with a factor for each stratum of each trait, such that all strata sum up to what was counted."""
-    strata = [_Strata.by(trait) for trait in traits]
     fitted = prior
     for _ in range(_ROUNDS):
-        for groups in strata:
-            fitted = fitted * groups.ratio(mean, fitted)
+        for strata in traits:
+            fitted = fitted * strata.ratio(mean, fitted)
     return fitted
 
 
@@ -205,11 +218,10 @@ def _measured(drawn: Sequence[Array], epochs: Sequence[float]) -> Array | None:
     return squared
 
 
-def _shrunk(prior: Array, mean: Array, noise: Array, measured: Array | None, epochs: float) -> Array:
+def _shrunk(prior: Array, mean: Array, noise: Array, measured: Array | None, epochs: float, strata: _Strata) -> Array:
     """The counted mean, drawn towards the prior as far as its noise asks for."""
-    strata = _Strata.by(prior)
     if measured is not None:
-        noise = noise * np.clip(strata.ratio(measured + _MODEL_WORTH * noise, (1 + _MODEL_WORTH) * noise), 0.1, 5.0)
+        noise = noise * np.clip(strata.ratio(measured + _ASSUMED_WORTH * noise, (1 + _ASSUMED_WORTH) * noise), 0.1, 5.0)
     noise = noise / epochs
     surplus = np.maximum(strata.sum((mean - prior) ** 2 - noise), 0.0)
     scale = strata.sum(prior**2)

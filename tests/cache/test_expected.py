@@ -7,8 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pagraph.cache.expected import Counted, expected_reads
-from pagraph.cache.noise import noise_share
-from pagraph.cache.vip import expected_accesses
 from pagraph.datasets import rmat, sbm
 from pagraph.graph import CSC, Graph
 from pagraph.sampling import LayerSampler, NeighborSampler
@@ -58,7 +56,7 @@ def test_ranks_nearly_as_well_as_thirty_epochs(name, fanouts, countings):
     reads = expected_reads(graph, seeds, sampler, counted[:countings], batch_size=BATCH)["_N"]
     for share in (0.05, 0.2):
         best, ours = hit_rate(ideal, measured, share), hit_rate(reads, measured, share)
-        assert ours >= (0.92 if countings == 1 else 0.97) * best, (share, ours, best)
+        assert ours >= (0.96 if countings == 1 else 0.97) * best, (share, ours, best)
         predicted = hit_rate(reads, reads, share)
         assert predicted == pytest.approx(ours, abs=0.03 if countings == 1 else 0.02)
     assert float(reads.sum()) == pytest.approx(float(measured.sum()), rel=0.02)
@@ -138,32 +136,3 @@ def test_small_graphs(graph, data, fanouts):
     if len(torch.unique(seeds)) == len(seeds):
         assert float(reads.sum()) <= num_nodes * counts[0].batches
         assert float(reads.sum()) == pytest.approx(float(counted.sum()), rel=0.5, abs=2)
-
-
-@pytest.mark.parametrize(
-    ("name", "fanouts"), [("rmat", [10, 5]), ("rmat", [-1, -1]), ("web", [-1]), ("blocks", [2, 2])]
-)
-def test_the_modelled_noise_is_that_of_measured_epochs(name, fanouts):
-    graph, sampler = GRAPHS[name](), NeighborSampler(fanouts)
-    seeds = torch.arange(0, graph.num_nodes, 2)
-    epochs = [count(graph, seeds, sampler, [e]) for e in range(12)]
-    reads = torch.stack([c.reads("_N") - c.by_hop("_N")[:, 0] for c in epochs]).double()
-    mean, variance, batches = reads.mean(0).numpy(), reads.var(0).numpy(), epochs[0].batches
-    frontiers = [
-        {"_N": sum(c.frontier("_N", hop).double() for c in epochs).numpy() / 12} for hop in range(len(fanouts))
-    ]
-    share = noise_share(graph, sampler, frontiers, batches)["_N"]
-    independent = mean * (1 - mean / batches)
-    often = mean > 0.5
-    assert often.sum() > 100
-    modelled = (independent * share)[often].sum()
-    assert 0.6 < variance[often].sum() / modelled < 1.5
-    assert modelled < 0.98 * independent[often].sum()
-
-
-def test_full_neighbourhoods_of_one_hop_have_hardly_any_noise():
-    graph = Graph.from_coo(list(range(100, 200)), list(range(100)), 200)  # every seed leads to one vertex of its own
-    seeds, sampler = torch.arange(100), NeighborSampler([-1])
-    analytic = expected_accesses(graph, seeds, sampler, batch_size=10)
-    share = noise_share(graph, sampler, [{"_N": analytic.frontier("_N", 0).numpy()}], 10)["_N"]
-    assert share[100:].max() < 0.1

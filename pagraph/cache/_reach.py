@@ -1,0 +1,103 @@
+"""Kernel of what each seed reaches alone."""
+
+import math
+
+import numpy as np
+
+from .._jit import kernel
+
+_LEAST = 1e-4  # a vertex that is less likely to draw an edge is not followed
+
+
+@kernel
+def _drawn(degree, found, place, hop, fanouts, replace):  # type: ignore[no-untyped-def]
+    """How likely an edge into the vertex at ``place`` has been drawn by the first ``hop`` hops."""
+    drawn, kept = 0.0, 1.0
+    for t in range(hop - 1, -1, -1):
+        fanout = fanouts[t]
+        if fanout < 0 or (fanout >= degree and not replace):
+            kept = 0.0
+        elif replace:
+            kept *= (1.0 - 1.0 / degree) ** fanout
+        else:
+            kept *= 1.0 - fanout / degree
+        drawn += found[place, t] * (1.0 - kept)
+    return drawn
+
+
+@kernel
+def _spread(indptr, indices, fanouts, replace, hop, count, ids, slots, found, missed):  # type: ignore[no-untyped-def]
+    """One hop from the first ``count`` places: multiplies up ``missed``; returns places in use (-1: no room), edges."""
+    used, work = count, np.int64(0)
+    for place in range(count):
+        u = ids[place]
+        begin, end = np.int64(indptr[u]), np.int64(indptr[u + 1])
+        if begin == end:
+            continue
+        drawn = _drawn(end - begin, found, place, hop, fanouts, replace)
+        if drawn < _LEAST:
+            continue
+        work += end - begin
+        for e in range(begin, end):
+            v = indices[e]
+            where = np.int64(slots[v])
+            if where < 0:
+                if used == len(ids):
+                    return np.int64(-1), work
+                where = used
+                slots[v], ids[used] = where, v
+                missed[used] = 1.0
+                for t in range(found.shape[1]):
+                    found[used, t] = 0.0
+                used += 1
+            missed[where] *= 1.0 - drawn
+    return used, work
+
+
+@kernel
+def reach(indptr, indices, seeds, fanouts, replace, rate, slots, ids, found, known, missed, out):  # type: ignore[no-untyped-def]
+    """Add to ``out[v]``, for each seed, the logarithm of the chance that it does not bring ``v`` into a batch.
+
+    Args:
+        indptr: Shape ``(num_nodes + 1,)``.
+        indices: Shape ``(num_edges,)``.
+        seeds: Shape ``(n,)``.
+        fanouts: Shape ``(num_hops,)``, the one that serves the seeds first.
+        replace: Draws are with replacement.
+        rate: How likely a seed is in a batch.
+        slots: Shape ``(num_nodes,)``, int32, all -1; so again afterwards.
+        ids: Shape ``(room,)``: as many vertices as a seed may reach.
+        found: Shape ``(room, num_hops + 1)``.
+        known: Shape ``(room,)``.
+        missed: Shape ``(room,)``.
+        out: Shape ``(num_nodes,)``.
+
+    Returns:
+        Edges that were looked at, or -1 if a seed reaches more vertices than there is room for.
+    """
+    total = np.int64(0)
+    for seed in seeds:
+        ids[0], slots[seed] = seed, 0
+        count = np.int64(1)
+        known[0], missed[0] = 1.0, 1.0
+        found[0, :] = 0.0
+        found[0, 0] = 1.0
+        for hop in range(1, len(fanouts) + 1):
+            used, work = _spread(indptr, indices, fanouts, replace, hop, count, ids, slots, found, missed)
+            total += work
+            if used < 0:
+                for place in range(len(ids)):
+                    slots[ids[place]] = -1
+                return np.int64(-1)
+            for place in range(used):
+                before = known[place] if place < count else 0.0
+                now = max(1.0 - missed[place], before)
+                found[place, hop] = now - before
+                known[place], missed[place] = now, 1.0
+            count = used
+        for place in range(count):
+            v = ids[place]
+            slots[v] = -1
+            if place > 0:
+                out[v] += math.log1p(-rate * known[place]) if rate * known[place] < 1.0 else -np.inf
+    return total
