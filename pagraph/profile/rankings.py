@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from ..cache.auto import Learned
 from ..cache.direction import turned
-from ..cache.expected import Counted, expected_reads
 from ..cache.policies import POLICIES, resolve_policy
 from ..cache.policy import Policy, Ranking, apply_policy
 
@@ -127,9 +127,8 @@ class Rankings:
 
     def refilled(self, counts: AccessCounts) -> dict[str, Ranking]:
         """What the policy adaptive holds once an epoch was counted."""
-        counted = [Counted(counts, 1)]
-        reads = expected_reads(self.graph, self.seeds, self.sampler, counted, batch_size=self.batch_size)
-        return {ntype: Ranking.of_reads(values) for ntype, values in reads.items()}
+        learned = Learned(counts, counts.batches)
+        return apply_policy(learned, self.graph, self.seeds, self.sampler, self.seed, batch_size=self.batch_size)
 
     def expectation(self) -> dict[str, npt.NDArray[np.float64]] | None:
         """Reads an epoch expected of each vertex, before any measured epoch was seen, shape ``(num_nodes, 1)`` by type.

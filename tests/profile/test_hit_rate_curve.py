@@ -85,6 +85,22 @@ def test_the_loader_has_these_hit_rates(tmp_path, policy, edge_dir):
             assert total.misses * 12 == pytest.approx(2 * record.bytes_moved, abs=1)
 
 
+@pytest.mark.parametrize("edge_dir", ["in", "out"])
+def test_the_loader_has_the_hit_rates_of_adaptive(tmp_path, edge_dir):
+    np.save(tmp_path / "feat.npy", np.zeros((300, 3), np.float32))
+    graph = skewed(feat=map_npy(tmp_path / "feat.npy"))
+    seeds, sampler = torch.arange(0, 300, 3), NeighborSampler([4, 3], edge_dir=edge_dir)
+    settings = {"fields": ["feat"], "batch_size": 16, "seed": 5}
+    curve = hit_rate_curve(graph, seeds, sampler, epochs=4, policies=["adaptive", "degree"], budgets=[0.1], **settings)
+    loader = Loader(graph, seeds, sampler, shuffle=True, cache=0.1, cache_policy="adaptive", **settings)
+    for _ in range(4):
+        assert len(list(loader)) == curve.batches
+    (adaptive,), (degree,) = curve.of("adaptive"), curve.of("degree")
+    rates = [epoch.hit_rate for epoch in loader.stats.epochs]
+    assert rates[0] == degree.hit_rate_by_epoch[0]
+    assert rates[1:] == pytest.approx(adaptive.hit_rate_by_epoch[-3:], abs=1e-12)
+
+
 edges = st.integers(1, 12).flatmap(
     lambda n: st.tuples(st.just(n), st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), max_size=40))
 )
