@@ -157,10 +157,6 @@ class Columns:
             if name in frame._columns:
                 self._add(kind, name, type_)
 
-    def refill(self, rank: Rank) -> None:
-        """Choose what is cached anew; see ``FieldSet.refill``."""
-        self._fields.refill(rank)
-
     def prepare(self) -> None:
         """Fill the cache if its budget is fixed."""
         self._fields.prepare()

@@ -31,13 +31,13 @@ class Index:
         ids: Shape ``(n,)``, int64, most valuable first.
         slots: The table from id to place.
         scores: Shape ``(n,)``, float32: reads an epoch expected of each as an input. None: not known.
-        total: The sum over all vertices of the type.
+        total: The sum over all vertices of the type. None: the ranking leaves some out.
     """
 
     ids: Tensor
     slots: Tensor
-    scores: Tensor | None
-    total: float
+    scores: Tensor | None = None
+    total: float | None = None
 
     @classmethod
     def of(cls, ranking: Ranking, count: int, num_rows: int) -> Index:
@@ -45,8 +45,9 @@ class Index:
         ids = ranking.ids[:count].to(torch.int64, copy=True)  # a view would keep the whole ranking in memory
         slots = slots_for(ids, num_rows if len(ids) else 0)
         if ranking.scores is None or not ranking.per_epoch:
-            return cls(ids, slots, None, 0.0)
-        return cls(ids, slots, ranking.scores[:count].float(), float(ranking.scores.sum()))
+            return cls(ids, slots)
+        total = float(ranking.scores.sum()) if len(ranking.ids) == num_rows else None
+        return cls(ids, slots, ranking.scores[:count].float(), total)
 
     @property
     def table_bytes(self) -> int:
@@ -55,16 +56,18 @@ class Index:
 
     def expected(self, role: Role, count: int, seeds: Tensor | None) -> tuple[float | None, float | None]:
         """Reads an epoch of a field of this role, and those of its first ``count`` rows; None where not known."""
-        reads = hits = 0.0
+        reads: float | None = 0.0
+        hits = 0.0
         if Role.INPUT in role:
             if self.scores is None:
                 return None, None
-            reads = self.total
-            hits = min(reads, float(self.scores[:count].double().sum()))  # float32 may round up
+            reads, hits = self.total, float(self.scores[:count].double().sum())
+            hits = hits if reads is None else min(reads, hits)  # float32 may round up
         if Role.OUTPUT in role:
             if seeds is None:
                 return None, None
-            reads, hits = reads + float(seeds.sum()), hits + float(seeds[self.ids[:count]].double().sum())
+            reads = None if reads is None else reads + float(seeds.sum())
+            hits += float(seeds[self.ids[:count]].double().sum())
         return reads, hits
 
 

@@ -149,6 +149,16 @@ def test_where_reads_are_not_known_all_fields_have_the_same_vertices(sources, pe
     assert hits(fields, "feat", torch.arange(70, 100)) == 30
 
 
+@pytest.mark.parametrize("role", [Role.INPUT, Role.INPUT | Role.OUTPUT])
+def test_of_a_ranking_that_leaves_vertices_out_the_hits_are_known_and_the_rate_is_not(sources, role):
+    ranking = Ranking(torch.arange(50, 90), descending(40), per_epoch=True)
+    fields = make({"feat": sources["feat"]}, 0.1, {"v": ranking}, seeds={"v": torch.ones(100)}, roles={"feat": role})
+    (part,) = parts(fields).values()
+    assert part.rows == 10 and part.expected_hits == sum(range(31, 41)) + (10 if Role.OUTPUT in role else 0)
+    assert part.expected_reads is None and part.expected_hit_rate is None
+    assert part.expected_bytes_saved == 32 * part.expected_hits
+
+
 def test_edges_share_the_budget_with_vertices(sources):
     reads = {"v": descending(100), EDGES: descending(300, 0.25)}
     spent = TABLES["v"] + TABLES[EDGES] + 32 * 60 + 8 * 60 + 16 * 137
