@@ -12,7 +12,7 @@ from rich.table import Table
 from ..profile.hop_table import hop_name
 from ..profile.loading import LOADING_STAGES
 from ..profile.time_bars import WORKERS, verdict
-from ..profile.words import answer, best_of, bytes_text, cache_argument, percent
+from ..profile.words import answer, best_caption, best_of, bytes_text, cache_argument, percent
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -81,7 +81,7 @@ def train_command(
 
 
 def _rates(curve: HitRateCurve, best: CurveRecord) -> Table:
-    caption = "* the best policy that can be used, > the recommended budget"
+    caption = f"* {best_caption(curve)}, > the recommended budget"
     table = Table(title="hit rate, %", title_justify="left", caption=caption, caption_justify="left")
     table.box, table.show_edge, table.padding = SIMPLE_HEAD, False, (0, 0, 0, 1)
     for name in ("budget", "rows", *(["bytes"] if curve.row_bytes else []), *curve.policies):
@@ -89,7 +89,7 @@ def _rates(curve: HitRateCurve, best: CurveRecord) -> Table:
     for records in curve.with_budget(best.budget_rows):
         first = records[0]
         chosen = first.budget_rows == best.budget_rows
-        best_ones = best_of(records)
+        best_ones = best_of(curve, records)
         cells = [f"{'> ' if chosen else ''}{percent(first.budget_fraction)}", f"{first.budget_rows:,}"]
         if first.budget_bytes is not None:
             cells.append(bytes_text(first.budget_bytes))

@@ -6,7 +6,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from .svg import element
-from .words import best_of, bytes_text, percent
+from .words import best_caption, best_of, bytes_text, percent
 
 if TYPE_CHECKING:
     from .curve import CurveRecord, HitRateCurve
@@ -33,14 +33,14 @@ def _rates(curve: HitRateCurve, recommendation: Recommendation) -> str:
     body = ""
     for records in curve.with_budget(recommendation.budget_rows):
         first = records[0]
-        best = best_of(records)
+        best = best_of(curve, records)
         cells = element("th", percent(first.budget_fraction), scope="row") + element("td", f"{first.budget_rows:,}")
         cells += element("td", bytes_text(first.budget_bytes)) if first.budget_bytes is not None else ""
         for record in records:
             cells += element("td", percent(record.hit_rate), class_="best" if record.policy in best else None)
         chosen = first.budget_rows == recommendation.budget_rows
         body += element("tr", cells, class_="chosen" if chosen else None)
-    caption = element("caption", "Hit rate; the best policy that can be used is bold, the recommended budget shaded")
+    caption = element("caption", f"Hit rate; {best_caption(curve)} is bold, the recommended budget shaded")
     return element("table", caption + element("thead", head) + element("tbody", body), class_="numbers")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from .curve import CurveRecord, HitRateCurve
 
-__all__ = ["BENDS", "BudgetChoice", "Recommendation", "is_usable", "recommend"]
+__all__ = ["BENDS", "BudgetChoice", "Recommendation", "is_usable", "recommend", "saved_share"]
 
 BENDS = 0.2
 """How far above the straight line a knee must be to be called one."""
@@ -89,7 +89,8 @@ def recommend(curve: HitRateCurve) -> Recommendation:
     knee, bend = _knee(curve, records)
     most = max(record.oracle_hit_rate for record in (curve.grid or curve.records))
     smallest = {
-        share: next((_choice(r) for r in records if _saved(curve, r) >= share * most - 1e-12), None) for share in SHARES
+        share: next((_choice(r) for r in records if saved_share(curve, r) >= share * most - 1e-12), None)
+        for share in SHARES
     }
     return Recommendation(
         policy,
@@ -105,7 +106,7 @@ def recommend(curve: HitRateCurve) -> Recommendation:
 
 
 def _best(curve: HitRateCurve, usable: Sequence[str]) -> str:
-    saved = {policy: [_saved(curve, record) for record in _known(curve, policy)] for policy in usable}
+    saved = {policy: [saved_share(curve, record) for record in _known(curve, policy)] for policy in usable}
     best = max(usable, key=lambda policy: fmean(saved[policy]))
     close = [p for p in usable if all(a >= b - _TIE for a, b in zip(saved[p], saved[best], strict=True))]
     return min(close, key=_cost)
@@ -117,7 +118,7 @@ def _known(curve: HitRateCurve, policy: str) -> list[CurveRecord]:
     return sorted(found, key=lambda record: (record.budget_rows, record.hit_rate))
 
 
-def _saved(curve: HitRateCurve, record: CurveRecord) -> float:
+def saved_share(curve: HitRateCurve, record: CurveRecord) -> float:
     """The share of the bytes that the cache serves, of the rows where bytes are not known.
 
     Bytes are what policies spend a budget for: where rows are of different widths, one that hits less may move less.
@@ -135,8 +136,8 @@ def _cost(policy: str) -> int:
 def _knee(curve: HitRateCurve, records: Sequence[CurveRecord]) -> tuple[CurveRecord, float]:
     """Of records in the order of their budgets, the one furthest above the line from nothing to the last; how far."""
     last = records[-1]
-    slope = _saved(curve, last) / last.budget_rows if last.budget_rows else 0.0
-    above = [_saved(curve, record) - slope * record.budget_rows for record in records]
+    slope = saved_share(curve, last) / last.budget_rows if last.budget_rows else 0.0
+    above = [saved_share(curve, record) - slope * record.budget_rows for record in records]
     best = max(range(len(records)), key=above.__getitem__)
     return records[best], max(0.0, above[best])
 

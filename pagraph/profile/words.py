@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from .recommendation import BENDS, is_usable
+from .recommendation import BENDS, is_usable, saved_share
 
 if TYPE_CHECKING:
     from .curve import CurveRecord, HitRateCurve
@@ -15,10 +15,12 @@ if TYPE_CHECKING:
 __all__ = [
     "GLOSSARY",
     "answer",
+    "best_caption",
     "best_of",
     "budget_text",
     "bytes_text",
     "cache_argument",
+    "has_widths",
     "percent",
     "policy_words",
 ]
@@ -114,9 +116,21 @@ def policy_words(policy: str) -> str:
     return _POLICY_WORDS.get(policy.partition(":")[0], "a policy of your own")
 
 
-def best_of(records: Iterable[CurveRecord]) -> set[str]:
-    """Of the policies that training can use, those with the best hit rate: all that look the same when it is shown."""
-    rates = {record.policy: round(record.hit_rate, 3) for record in records if is_usable(record.policy)}
+def has_widths(curve: HitRateCurve) -> bool:
+    """Whether vertices have rows of different widths: then a cache that hits less may save more bytes."""
+    return any("/" in key for key in curve.row_bytes)
+
+
+def best_caption(curve: HitRateCurve) -> str:
+    """What marks of the best policy mean."""
+    return "the policy that saves most bytes" if has_widths(curve) else "the best policy that can be used"
+
+
+def best_of(curve: HitRateCurve, records: Iterable[CurveRecord]) -> set[str]:
+    """Of the policies that training can use, those that save most: all that look the same when it is shown."""
+    usable = [record for record in records if is_usable(record.policy)]
+    by_bytes = has_widths(curve)
+    rates = {r.policy: round(saved_share(curve, r) if by_bytes else r.hit_rate, 3) for r in usable}
     return {policy for policy, rate in rates.items() if rate == max(rates.values())}
 
 
@@ -133,7 +147,7 @@ def answer(curve: HitRateCurve, recommendation: Recommendation) -> list[str]:
             f"A cache of this size that knew in advance what will be read would serve {percent(best.oracle_hit_rate)}."
         )
     sentences += [_beyond(curve, best), _straight(recommendation), _others(curve, best)]
-    if any("/" in key for key in curve.row_bytes):
+    if has_widths(curve):
         sentences.append(
             "Vertex types have rows of different widths. Policies spend a budget where it saves most bytes, so a cache "
             "that hits less may still be the better one."

@@ -7,6 +7,7 @@ import pytest
 
 from pagraph.profile import recommend
 from pagraph.profile.page import html_page
+from pagraph.profile.words import best_of
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}
 
@@ -174,3 +175,13 @@ def test_a_command_is_shown_as_text(curve):
     page = html_page(curve, command="pagraph train '<a b>' --cache=20%")
     assert "pagraph train '<a b>' --cache=20%" in Page(page).text and page.count("<pre>") == 2
     assert html_page(curve).count("<pre>") == 1
+
+
+def test_of_rows_of_several_widths_the_policy_that_saves_most_bytes_is_bold(make_curve):
+    measured = make_curve(rates={"auto": (0.3, 0.5, 0.9, 1.0), "degree": (0.4, 0.5, 0.8, 1.0)})
+    records = [dataclasses.replace(r, bytes_moved=40_000) if r.policy == "auto" else r for r in measured.records[:1]]
+    records += measured.records[1:]
+    typed = dataclasses.replace(measured, records=records, row_bytes={"paper/feat": 64, "author/feat": 8})
+    assert best_of(typed, [typed.at("auto", 100), typed.at("degree", 100)]) == {"auto"}
+    assert best_of(measured, [measured.at("auto", 100), measured.at("degree", 100)]) == {"degree"}
+    assert "the policy that saves most bytes is bold" in Page(html_page(typed)).text
