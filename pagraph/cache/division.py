@@ -52,9 +52,10 @@ def divide(nbytes: int, demands: Sequence[Demand]) -> list[int]:
     A cached row of ``w`` bytes that is read ``r`` times saves ``r * w`` bytes: per byte of cache, ``r``, whatever the
     width. Of the orders that are let in, rows are taken by reads as long as one fits; ties go to the demand that comes
     first. An order's best rows need not be its first (labels along the order of the features): there the slopes of the
-    concave envelope of what its first rows save take the place of reads. Without tables to pay, all orders are let in.
-    Else the table of a large type can cost more than its rows are worth: the orders to let in are the best of all
-    together and each alone, changed by one at a time as long as that saves more.
+    concave envelope of what its first rows save take the place of reads. Without tables and envelopes, all orders are
+    let in. Else the table of a large type can cost more than its rows are worth, or a block of an envelope may fit only
+    without another order's rows: the orders to let in are the best of all together and each alone, changed by one at a
+    time as long as that saves more.
 
     No choice of the same orders saves more than the envelopes say for that many bytes. Of that, less than one row is
     missing where reads decrease along all orders; elsewhere at most one block of an envelope, the first that does not
@@ -90,7 +91,8 @@ def divide_each(budgets: Sequence[int], demands: Sequence[Demand]) -> list[list[
 def _divide(nbytes: int, offers: Sequence[_Offer], scored: bool) -> list[int]:
     orders = list(dict.fromkeys(offer.order for offer in offers))
     best = _choose(offers, nbytes, orders)
-    if any(best.rows) and (not scored or not any(offer.table_bytes for offer in offers)):
+    exact = not any(offer.table_bytes or offer.ends is not None for offer in offers)
+    if any(best.rows) and (exact or not scored):
         return best.rows
     best = max([best, *(_choose(offers, nbytes, [order]) for order in orders)], key=_Choice.worth)
     while True:

@@ -16,7 +16,7 @@ from .recommendation import recommend
 from .svg import element
 from .time_bars import time_bars
 from .timeline import Span, timeline
-from .words import GLOSSARY, answer, bytes_text, cache_argument, percent, policy_words
+from .words import GLOSSARY, answer, bytes_text, cache_argument, has_widths, percent, policy_words
 
 if TYPE_CHECKING:
     from .curve import HitRateCurve
@@ -89,7 +89,7 @@ def _answer(curve: HitRateCurve, recommendation: Recommendation, title: str, com
             _code(code),
             _code(command) if command is not None else "",
             element("h2", "How much cache for how much"),
-            _choices(recommendation),
+            _choices(curve, recommendation),
         ]
     )
 
@@ -107,7 +107,7 @@ def _code(line: str) -> str:
     return element("div", element("pre", escape(line)) + '<button type="button">copy</button>', class_="code")
 
 
-def _choices(recommendation: Recommendation) -> str:
+def _choices(curve: HitRateCurve, recommendation: Recommendation) -> str:
     choices: list[tuple[str, BudgetChoice | None]] = [("recommended: the knee", recommendation.knee)]
     choices += [(f"{share:.0%} of the best possible", choice) for share, choice in recommendation.smallest_for.items()]
     body = "".join(
@@ -121,6 +121,8 @@ def _choices(recommendation: Recommendation) -> str:
         f"The smallest budgets, with the policy {recommendation.policy}, to one per cent of the vertices. The best "
         "possible is a cache that holds all vertices."
     )
+    if has_widths(curve):
+        note += " Shares are of the bytes, which budgets are spent for; the hit rate counts rows."
     table = element("table", element("thead", head) + element("tbody", body), class_="numbers choices")
     return element("div", table, class_="scroll") + _paragraph(note, class_="soft")
 

@@ -294,6 +294,12 @@ def test_a_block_that_does_not_fit_is_left_out_if_others_save_more():
     assert divide(130, [late, even]) == [10, 3]
 
 
+def test_an_order_gives_way_to_a_block_that_else_does_not_fit():
+    even, late = along("a", 1, 1, [1]), along("b", 3, 1, [0, 2, 0])
+    assert divide(2, [even, replace(late, reads=torch.zeros(3, dtype=torch.float64)), late]) == [0, 0, 2]
+    assert divide(3, [even, late]) == [1, 2]
+
+
 def test_many_rows_in_any_order_are_as_good_as_the_bound():
     rng = np.random.default_rng(3)
     features = np.sort(rng.zipf(1.6, 20_000).clip(0, 500))[::-1].tolist()
