@@ -37,7 +37,7 @@ def auto(graph: Graph, seeds: Any, sampler: Any, seed: int, *, batch_size: int =
         return degree(graph, seeds, sampler, seed)
     settings: dict[str, Any] = {"batch_size": batch_size, "shuffle": shuffle}
     counted = counted_epochs(graph, seeds, sampler, seed=presampling_seed(seed), **settings)
-    reads = expected_reads(graph, seeds, sampler, counted, **settings)
+    reads = expected_reads(graph, seeds, sampler, counted, batch_size=batch_size)
     return {ntype: Ranking.of_reads(values) for ntype, values in reads.items()}
 
 
@@ -71,14 +71,14 @@ class Learned:
     batches: int
 
     def __call__(
-        self, graph: Graph, seeds: Any, sampler: Any, seed: int, *, batch_size: int = 1000, shuffle: bool = True
+        self, graph: Graph, seeds: Any, sampler: Any, seed: int, *, batch_size: int = 1000
     ) -> dict[str, Ranking]:
         """See ``pagraph.cache.policy``."""
         count = sum(map(len, seeds.values())) if isinstance(seeds, Mapping) else len(seeds)
         # One process of several reads its share of the epoch that the seeds make.
         epochs = self.counts.batches / (-(-count // batch_size) if count else self.batches)
         counted = [Counted(self.counts, epochs)]
-        reads = expected_reads(graph, seeds, sampler, counted, batch_size=batch_size, shuffle=shuffle)
+        reads = expected_reads(graph, seeds, sampler, counted, batch_size=batch_size)
         return {ntype: Ranking.of_reads(values) for ntype, values in reads.items()}
 
 

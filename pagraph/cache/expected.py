@@ -29,9 +29,6 @@ _ROUNDS = 6  # of the fit; it stands still after three
 _LEAST_VERTICES = 30  # in a stratum
 _LEAST_READS = 100  # counted in a stratum: with fewer, the prior was fitted to noise (up to 2 points of hit rate lost)
 _SAMPLE = 100_000  # vertices that say where strata begin
-# Of the noise of independent batches where they are always the same: each vertex is read by the same few of them.
-# On cnr-2000 one epoch counted gave hit rates of 0.24 with 1, 0.24 to 0.27 with 0.3, 0.26 to 0.27 with 0.1.
-_SAME_BATCHES = 0.15
 _ASSUMED_WORTH = 0.1  # of the measured noise: what the assumed one counts for beside it
 
 
@@ -49,7 +46,7 @@ class Counted:
 
 
 def expected_reads(
-    graph: Graph, seeds: Any, sampler: Any, counted: Sequence[Counted], *, batch_size: int, shuffle: bool = True
+    graph: Graph, seeds: Any, sampler: Any, counted: Sequence[Counted], *, batch_size: int
 ) -> dict[str, Tensor]:
     """The reads of every vertex that an epoch is expected to make, from one or a few epochs that were counted.
 
@@ -76,13 +73,11 @@ def expected_reads(
         sampler: As for ``expected_accesses``. None, or one without fan-outs: the prior knows the out-degree alone.
         counted: One or two countings, at least half a batch altogether.
         batch_size: Seeds a batch.
-        shuffle: Each epoch puts the batches together anew; else they are always the same.
 
     Returns:
         Vertex type to reads an epoch, shape ``(num_nodes,)``, float64.
     """
-    known = sampler is not None and not hasattr(sampler, "seed_rates")
-    evidence = _Evidence(counted, seeds_are_known=known, noise=1.0 if shuffle else _SAME_BATCHES)
+    evidence = _Evidence(counted, seeds_are_known=sampler is not None and not hasattr(sampler, "seed_rates"))
     priors = {} if sampler is None else _priors(graph, seeds, sampler, evidence, batch_size)
     degrees = out_degrees(graph)
     return {
@@ -97,7 +92,6 @@ class _Evidence:
 
     counted: Sequence[Counted]
     seeds_are_known: bool
-    noise: float  # as a share of that of independent batches
 
     @property
     def epochs(self) -> float:
@@ -164,7 +158,7 @@ def _reads(ntype: str, evidence: _Evidence, prior: _Prior | None, degrees: Array
         traits = [prior.reads, *traits]
     most = max(1, min(_STRATA, int(mean.sum() * evidence.epochs / _LEAST_READS)))
     fitted = np.minimum(_fitted(prior.reads, mean, [_Strata.by(trait, most) for trait in traits]), batches)
-    noise = evidence.noise * fitted * (1 - fitted / batches)
+    noise = fitted * (1 - fitted / batches)
     measured = _measured(drawn, [c.epochs for c in evidence.counted])
     reads = _shrunk(fitted, mean, noise, measured, evidence.epochs, _Strata.by(fitted, most))
     return reads + prior.known if evidence.seeds_are_known else reads

@@ -101,26 +101,3 @@ def test_a_field_that_is_read_of_seeds_as_well_is_counted_once_a_batch(graph):
     (part,) = loader.cache_plan.fields
     assert part.expected_reads == pytest.approx(loader.stats.epochs[-1].reads.total.asked, rel=0.05)
     assert part.expected_hit_rate == pytest.approx(np.mean(rates[1:]), abs=0.02)
-
-
-def test_batches_that_are_not_shuffled_are_trusted_more(tmp_path):
-    """Each vertex is read by one or two batches: what one epoch read is nearly what the next one will."""
-    rng, num = np.random.default_rng(0), 6000
-    dst = rng.integers(0, num, 60000)
-    src = (dst + (rng.random(len(dst)) ** 4 * 300).astype(np.int64)) % num
-    np.save(tmp_path / "feat.npy", np.arange(2 * num, dtype=np.float32).reshape(num, 2))
-    local = Graph.from_coo(src, dst, num, ndata={"feat": map_npy(tmp_path / "feat.npy", random_access=True)})
-    rates = {}
-    for policy in ("adaptive", "presample"):
-        loader = Loader(
-            local,
-            torch.arange(0, num, 3),
-            NeighborSampler([6, 4]),
-            fields=["feat"],
-            batch_size=100,
-            cache="10%",
-            cache_policy=policy,
-            seed=1,
-        )
-        rates[policy] = np.mean(epochs(loader, 3)[1:])
-    assert rates["adaptive"] > 0.95 * rates["presample"]
