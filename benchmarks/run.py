@@ -16,6 +16,8 @@ NAMES = [
     "memory",
     "gather",
     "disk_cache",
+    "policies",
+    "profiling_cost",
     "timeline",
 ]
 

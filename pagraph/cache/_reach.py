@@ -55,7 +55,9 @@ def _spread(indptr, indices, fanouts, replace, hop, count, ids, slots, found, mi
 
 
 @kernel
-def reach(indptr, indices, seeds, fanouts, replace, rate, slots, ids, found, known, missed, out):  # type: ignore[no-untyped-def]
+def reach(  # type: ignore[no-untyped-def]
+    indptr, indices, seeds, fanouts, replace, rate, slots, ids, found, known, missed, limit, out
+):
     """Add to ``out[v]``, for each seed, the logarithm of the chance that it does not bring ``v`` into a batch.
 
     Args:
@@ -70,10 +72,11 @@ def reach(indptr, indices, seeds, fanouts, replace, rate, slots, ids, found, kno
         found: Shape ``(room, num_hops + 1)``.
         known: Shape ``(room,)``.
         missed: Shape ``(room,)``.
+        limit: Edges after which to give up.
         out: Shape ``(num_nodes,)``.
 
     Returns:
-        Edges that were looked at, or -1 if a seed reaches more vertices than there is room for.
+        Edges that were looked at, or -1 if a seed reaches more vertices than there is room for, or at the limit.
     """
     total = np.int64(0)
     for seed in seeds:
@@ -85,8 +88,8 @@ def reach(indptr, indices, seeds, fanouts, replace, rate, slots, ids, found, kno
         for hop in range(1, len(fanouts) + 1):
             used, work = _spread(indptr, indices, fanouts, replace, hop, count, ids, slots, found, missed)
             total += work
-            if used < 0:
-                for place in range(len(ids)):
+            if used < 0 or total > limit:
+                for place in range(len(ids) if used < 0 else used):
                     slots[ids[place]] = -1
                 return np.int64(-1)
             for place in range(used):

@@ -29,6 +29,7 @@ _ROUNDS = 6  # of the fit; it stands still after three
 _LEAST_VERTICES = 30  # in a stratum
 _LEAST_READS = 100  # counted in a stratum: with fewer, the prior was fitted to noise (up to 2 points of hit rate lost)
 _SAMPLE = 100_000  # vertices that say where strata begin
+_BLIND_EPOCHS = 0.1  # what the degree's expectation counts for beside one counting, where there is nothing better
 _ASSUMED_WORTH = 0.1  # of the measured noise: what the assumed one counts for beside it
 
 
@@ -152,6 +153,7 @@ def _reads(ntype: str, evidence: _Evidence, prior: _Prior | None, degrees: Array
     seeded, drawn, batches = evidence.mean(ntype, 0), evidence.drawn(ntype), evidence.batches
     mean = np.add.reduce(drawn) / evidence.epochs
     traits = [degrees, np.round(seeded)] if evidence.seeds_are_known else [degrees]
+    blind = prior is None
     if prior is None:
         prior = _Prior(seeded, np.ones(len(mean)))
     else:
@@ -160,7 +162,12 @@ def _reads(ntype: str, evidence: _Evidence, prior: _Prior | None, degrees: Array
     fitted = np.minimum(_fitted(prior.reads, mean, [_Strata.by(trait, most) for trait in traits]), batches)
     noise = fitted * (1 - fitted / batches)
     measured = _measured(drawn, [c.epochs for c in evidence.counted])
-    reads = _shrunk(fitted, mean, noise, measured, evidence.epochs, _Strata.by(fitted, most))
+    if blind and measured is None:
+        # Degrees say too little to tell noise from what vertices differ by: they only break ties, more or less.
+        epochs = evidence.epochs + _BLIND_EPOCHS
+        reads: Array = (mean * evidence.epochs + fitted * _BLIND_EPOCHS) / epochs
+    else:
+        reads = _shrunk(fitted, mean, noise, measured, evidence.epochs, _Strata.by(fitted, most))
     return reads + prior.known if evidence.seeds_are_known else reads
 
 

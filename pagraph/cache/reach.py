@@ -49,11 +49,10 @@ def reads_by_seed(graph: Graph, seeds: Any, sampler: Any, *, batch_size: int) ->
     batch_size = min(batch_size, len(ids))
     run = _Run(graph, sampler, batch_size / len(ids))
     probe = ids[:: -(-len(ids) // _PROBED)]
-    work = run.add(probe)
-    if work is None or work * len(ids) > _MOST_EDGES * len(probe):
+    if not run.add(probe, limit=_MOST_EDGES * len(probe) // len(ids)):
         return None
     run.missed[:] = 0.0
-    if run.add(ids) is None:
+    if not run.add(ids, limit=2 * _MOST_EDGES):  # the probe may have been lucky
         return None
     others = -np.expm1(run.missed)
     times_seed = np.bincount(ids, minlength=graph.num_nodes)
@@ -88,14 +87,10 @@ class _Run:
         self._known, self._missed = np.empty(room), np.empty(room)
         self.missed: npt.NDArray[np.float64] = np.zeros(graph.num_nodes)
 
-    def add(self, seeds: npt.NDArray[np.int64]) -> int | None:
-        """Add seeds; the edges that were looked at, or None if one reaches too much."""
+    def add(self, seeds: npt.NDArray[np.int64], *, limit: int) -> bool:
+        """Add seeds; False if they reach too much: more than there is room for, or ``limit`` edges together."""
         from . import _reach
 
+        drawn = (self._indptr, self._indices, seeds, self._fanouts, self._replace, self._rate)
         places = (self._slots, self._ids, self._found, self._known, self._missed)
-        work = int(
-            _reach.reach(
-                self._indptr, self._indices, seeds, self._fanouts, self._replace, self._rate, *places, self.missed
-            )
-        )
-        return None if work < 0 else work
+        return bool(_reach.reach(*drawn, *places, limit, self.missed) >= 0)
