@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 
 from ..profile.hop_table import hop_name
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from .profile_options import Settings
 
 __all__ = ["print_profile", "train_command"]
+
+_WIDEST = 1000
 
 
 def print_profile(
@@ -50,9 +53,7 @@ def print_profile(
         f"{curve.reads:,.0f} rows",
         soft_wrap=True,
     )
-    rates = _rates(curve, best)
-    # Wider than the terminal rather than without its last digits.
-    console.print(rates, width=max(console.width, console.measure(rates).maximum), crop=False)
+    _print_whole(console, _rates(curve, best))
     console.print(_hops(curve, best))
     if loading is not None:
         console.print(_times(loading))
@@ -67,6 +68,15 @@ def print_profile(
     console.print(f'To set: cache="{share}", cache_policy="{recommendation.policy}"', soft_wrap=True)
     if command is not None:
         console.print(f"To train: {command}", soft_wrap=True)
+
+
+def _print_whole(console: Console, table: Table) -> None:
+    """Print a table wider than the terminal rather than without its last digits."""
+    width = console.width
+    wide = console.options.update(width=_WIDEST, max_width=_WIDEST)
+    console.width = max(width, Measurement.get(console, wide, table).maximum)
+    console.print(table)
+    console.width = width
 
 
 def train_command(

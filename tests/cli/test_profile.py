@@ -287,3 +287,13 @@ def test_what_it_says_can_be_run(tmp_path):
     (command,) = re.findall(r"^To train: pagraph (.*)$", text, re.MULTILINE)
     result = CliRunner().invoke(main, [*shlex.split(command), "--epochs", "1"])
     assert result.exit_code == 0, result.output
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+def test_no_digit_is_cut_off(folder, columns):
+    policies = "auto,adaptive,degree,presample,presample:2,vip,random,oracle,ideal:2"
+    result = run(folder, *QUICK, *BUDGETS, "--epochs", "2", "--policies", policies, columns=columns)
+    assert result.exit_code == 0, result.output
+    rates = [line for line in result.output.splitlines() if re.match(r"[ >]*\d+\.0% ", line)]
+    assert len(rates) >= 3 and "…" not in "".join(rates)
+    assert all(len(re.findall(r"\d+\.\d\*?(?!%)", line)) >= 9 for line in rates)
