@@ -232,4 +232,4 @@ def _write(
             file.write(page.encode())
     if outputs.json is not None:
         times = {} if loading is None else {"loading": loading.to_json()}
-        write_json(outputs.json, {**source, **curve.to_json(), **times})
+        write_json(outputs.json, {**source, **curve.to_json(), "recommendation": recommendation.to_json(), **times})

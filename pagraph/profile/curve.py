@@ -141,16 +141,9 @@ class HitRateCurve:
         return {name: [row[name] for row in rows] for name in (rows[0] if rows else ())}
 
     def to_json(self) -> dict[str, Any]:
-        """All of it as what ``json.dumps`` takes: the records in the list ``curve``, and the ``recommendation``.
-
-        The recommendation is None where no policy was measured that training can use.
-        """
-        from .recommendation import is_usable, recommend
-
-        usable = any(map(is_usable, self.policies))
+        """All of it as what ``json.dumps`` takes; the records are the list ``curve``."""
         return {
             "curve": [asdict(record) for record in self.records],
-            "recommendation": recommend(self).to_json() if usable else None,
             "num_nodes": self.num_nodes,
             "batches": self.batches,
             "reads": self.reads,

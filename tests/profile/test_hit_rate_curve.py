@@ -305,8 +305,6 @@ def test_is_json(curve):
     read = json.loads(json.dumps(curve.to_json()))
     keys = {"policy", "budget_fraction", "budget_rows", "hit_rate", "predicted_hit_rate", "oracle_hit_rate"}
     assert len(read["curve"]) == len(curve) and all(keys <= set(record) for record in read["curve"])
-    assert read["recommendation"]["policy"] in curve.policies
-    assert set(read["recommendation"]["smallest_for"]) == {"0.90", "0.95", "0.99"}
     assert read["settings"]["batch_size"] == 20 and read["num_nodes"] == 300
     assert set(read["seconds"]) == {"ranking", "counting", "summing"} and all(s >= 0 for s in read["seconds"].values())
 
