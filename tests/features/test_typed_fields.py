@@ -251,5 +251,9 @@ def test_threads_read_all_types_while_the_cache_is_filled_and_a_type_comes_late(
         thread.join()
     assert wrong == []
     assert sum(plan.nbytes for plan in fields.plans) <= fields.plans[0].budget_bytes
-    read_all(fields, {key: sources[key] for key in known}, times=20)
-    assert rows(fields) == {"a": 100, "b": 40, "c": 0}
+    reads = 0
+    while rows(fields) != {"a": 100, "b": 40, "c": 0}:
+        # The more often a field was cached in vain, the longer it has to settle; 4096 reads are the most.
+        read_all(fields, {key: sources[key] for key in known})
+        reads += 1
+        assert reads <= 4096
