@@ -15,7 +15,7 @@ from .buffers import BufferPools
 from .cache.auto import Learned, refills
 from .cache.budget import Budget
 from .cache.direction import turned
-from .cache.policies import resolve_policy
+from .cache.policies import ranks_all, resolve_policy
 from .cache.policy import Policy, Ranking, apply_policy
 from .cache.sharing import share_of
 from .cache.stats import CacheStats
@@ -114,6 +114,7 @@ class Loader:
             pool_of=pools,
             num_nodes=graph.num_nodes,
             outputs=partial(_seed_reads, graph, order),
+            ranks_all=ranks_all(policy),
             first_epoch=_first_epoch(graph, sampler, order) if refills(policy, sampler) else None,
             share=share_of(
                 policy,

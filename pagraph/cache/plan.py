@@ -23,6 +23,7 @@ class FieldPlan:
         expected_reads: Rows that are expected to be read in an epoch, by all processes that share the seeds. None
             where that is not known: the policy's scores are not reads an epoch.
         expected_hits: How many of these are cached ones.
+        complete: Whether all rows are cached.
     """
 
     key: Hashable
@@ -32,11 +33,12 @@ class FieldPlan:
     row_bytes: int = 0
     expected_reads: float | None = None
     expected_hits: float | None = None
+    complete: bool = False
 
     @property
     def expected_hit_rate(self) -> float | None:
         """Expected reads of cached rows / expected reads of all rows; None where they are not known."""
-        return _rate(self.expected_hits, self.expected_reads)
+        return 1.0 if self.complete else _rate(self.expected_hits, self.expected_reads)
 
     @property
     def expected_bytes_saved(self) -> float | None:
@@ -83,6 +85,8 @@ class CachePlan:
     @property
     def expected_hit_rate(self) -> float | None:
         """Of all rows of the cached fields that are expected to be read, the cached ones; None: not known."""
+        if self.fields and all(f.complete for f in self.fields):
+            return 1.0
         return _rate(_sum(f.expected_hits for f in self.fields), _sum(f.expected_reads for f in self.fields))
 
     @property

@@ -10,7 +10,7 @@ from .presample import Presample
 from .random_order import random_order
 from .vip import vip
 
-__all__ = ["POLICIES", "resolve_policy"]
+__all__ = ["POLICIES", "ranks_all", "resolve_policy"]
 
 POLICIES: dict[str, Policy] = {
     "adaptive": adaptive,
@@ -53,3 +53,8 @@ def _epochs(policy: str) -> int:
     if not (number.isascii() and number.isdigit() and int(number) >= 1):
         raise ValueError(f"cache_policy 'presample:K' needs a whole number of epochs K of at least 1, got {policy!r}")
     return int(number)
+
+
+def ranks_all(policy: Policy) -> bool:
+    """Whether a policy is one of these, which leave no vertex out."""
+    return policy in POLICIES.values() or isinstance(policy, Presample)

@@ -76,6 +76,7 @@ class Columns:
         rank: Ranks vertices and edges, most valuable first; called when the cache is filled.
         outputs: How often an epoch reads each vertex or edge of a type as a seed.
         pool_of: Recycled memory for a column, by its key.
+        ranks_all: See ``FieldSet``.
         first_epoch: Makes ``FieldSet``'s, given the vertex types and their numbers of vertices.
         share: See ``FieldSet``.
         cache_dtype: See ``FieldSet``.
@@ -90,6 +91,7 @@ class Columns:
         rank: Rank,
         outputs: Outputs = lambda row_type: None,
         pool_of: Callable[[Hashable], BufferPool],
+        ranks_all: bool = False,
         first_epoch: Callable[[Mapping[str, int]], FirstEpoch] | None = None,
         share: Share | None = None,
         cache_dtype: torch.dtype | None = None,
@@ -106,6 +108,7 @@ class Columns:
             pool_of=pool_of,
             num_nodes=num_rows,
             outputs=outputs,
+            ranks_all=ranks_all,
             first_epoch=first_epoch and first_epoch({t: n for t, n in num_rows.items() if isinstance(t, str)}),
             share=share,
             cache_dtype=cache_dtype,

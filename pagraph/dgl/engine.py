@@ -14,6 +14,7 @@ import torch
 from ..buffers import BufferPools
 from ..cache.auto import refills
 from ..cache.budget import Budget
+from ..cache.policies import ranks_all
 from ..cache.policy import Policy
 from ..cache.sharing import share_of
 from ..pipeline import Epochs, LoaderStats, PipelineOptions, Steps
@@ -73,6 +74,7 @@ class Engine:
             budget=budget,
             rank=partial(rank_types, policy, self._graph, self._sampler, order),
             outputs=partial(seed_reads, self._graph, self._sampler, order),
+            ranks_all=ranks_all(policy),
             pool_of=self._pools,
             first_epoch=partial(first_epoch, self._graph, self._sampler, order) if refills(policy, native) else None,
             share=share_of(

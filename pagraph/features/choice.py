@@ -103,6 +103,7 @@ def choose(
     rank: Rank,
     outputs: Outputs,
     pays_tables: bool,
+    ranks_all: bool = False,
 ) -> Choice:
     """The rows to cache.
 
@@ -116,6 +117,7 @@ def choose(
         rank: Only asked for types of which a row fits.
         outputs: How often seeds are read.
         pays_tables: Whether tables are paid from ``nbytes``.
+        ranks_all: Rankings of vertices leave none out: with room for all of them there is nothing to ask.
     """
     widths: dict[RowType, list[int]] = {}
     for candidate in found.values():
@@ -123,7 +125,10 @@ def choose(
     types = [t for t in num_rows if rows_that_fit(nbytes, [min(widths.get(t, [0]))], num_rows[t], table=pays_tables)]
     wanted = {key: candidate for key, candidate in found.items() if candidate.type in types}
     seeds = {t: outputs(t) for t in types if any(c.type == t and Role.OUTPUT in c.role for c in wanted.values())}
-    rankings = _rankings(types, wanted, rank, seeds)
+    if ranks_all and _all_fit(nbytes, widths, num_rows, pays_tables):
+        rankings = {t: Ranking(torch.arange(num_rows[t])) for t in types}
+    else:
+        rankings = _rankings(types, wanted, rank, seeds)
     if not rankings:
         return Choice()
     groups = _groups({key: candidate for key, candidate in wanted.items() if candidate.type in rankings}, rankings)
@@ -133,6 +138,14 @@ def choose(
     for key, count in rows.items():
         most[found[key].type] = max(count, most.get(found[key].type, 0))
     return Choice({t: Index.of(rankings[t], most[t], num_rows[t]) for t in num_rows if t in most}, rows)
+
+
+def _all_fit(
+    nbytes: int, widths: Mapping[RowType, list[int]], num_rows: Mapping[RowType, int], pays_tables: bool
+) -> bool:
+    """Whether there are only vertices, and room for all rows of all fields."""
+    needed = sum(num_rows[t] * (sum(w) + SLOT_BYTES * pays_tables) for t, w in widths.items())
+    return all(isinstance(t, str) for t in widths) and needed <= nbytes
 
 
 def _rankings(

@@ -65,6 +65,7 @@ class FieldSet:
         num_nodes: Number of vertices; for several types, a mapping from vertex and edge types to numbers of rows.
         outputs: How often an epoch reads each row of a type as a seed, shape ``(num_rows,)``; None where that is not
             known. Default: of no type.
+        ranks_all: ``rank`` leaves no vertex out: it is not called where all of them have room.
         first_epoch: Counts what is read until it has a ranking, by which the cache is then filled again.
         share: Sets whose ``share`` allows it, with equal budget and device, that read the same tensors use one cache:
             the train and the validation loader of a graph, say. None: no sharing.
@@ -82,6 +83,7 @@ class FieldSet:
         pool_of: Callable[[Any], BufferPool],
         num_nodes: int | Mapping[RowType, int],
         outputs: Outputs = lambda row_type: None,
+        ranks_all: bool = False,
         first_epoch: FirstEpoch | None = None,
         share: Share | None = None,
         cache_dtype: torch.dtype | None = None,
@@ -106,6 +108,7 @@ class FieldSet:
                 rank=rank,
                 num_rows=self._num_rows,
                 outputs=outputs,
+                ranks_all=ranks_all,
                 share=share,
                 cache_dtype=cache_dtype,
             )

@@ -213,5 +213,6 @@ class Holding:
         if self._ranked_here or Role.INPUT not in candidate.role:
             expected = self.choice.indices[candidate.type].expected(candidate.role, len(cache), seeds)
         base = candidate.base
-        part = FieldPlan(key, len(cache), cache.row_nbytes, base.tier, base.row_bytes, *expected)
+        complete = len(cache) == base.num_rows
+        part = FieldPlan(key, len(cache), cache.row_nbytes, base.tier, base.row_bytes, *expected, complete)
         self._parts = {**self._parts, key: part}

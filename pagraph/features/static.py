@@ -39,6 +39,7 @@ class StaticCache:
         rank: Gives the rows of some types, most valuable first; called when rows of a type are first cached.
         num_rows: Vertex and edge types to their numbers of rows.
         outputs: Gives how often an epoch reads each row of a type as a seed.
+        ranks_all: ``rank`` leaves no vertex out: it is not called where all of them have room.
         share: Caches whose ``share`` allows it, with equal budget, device and ``num_rows``, of the same tensors become
             one. None: no sharing.
         cache_dtype: What float32 and float64 rows are cached in; None: as they are.
@@ -55,6 +56,7 @@ class StaticCache:
         rank: Rank,
         num_rows: Mapping[RowType, int],
         outputs: Outputs = lambda row_type: None,
+        ranks_all: bool = False,
         share: Share | None = None,
         cache_dtype: torch.dtype | None = None,
     ) -> None:
@@ -63,6 +65,7 @@ class StaticCache:
         self._rank = rank
         self._num_rows = dict(num_rows)
         self._outputs = outputs
+        self._ranks_all = ranks_all
         self._share = share
         self._cache_dtype = cache_dtype
         self._holding = Holding(device, num_rows, outputs, cache_dtype=cache_dtype)
@@ -181,6 +184,7 @@ class StaticCache:
             rank=self._rank,
             outputs=self._outputs,
             pays_tables=pays_tables,
+            ranks_all=self._ranks_all,
         )
 
     def _fill_late(self, key: Hashable, candidate: Candidate) -> FeatureCache | None:

@@ -257,3 +257,19 @@ def test_threads_read_all_types_while_the_cache_is_filled_and_a_type_comes_late(
         read_all(fields, {key: sources[key] for key in known})
         reads += 1
         assert reads <= 4096
+
+
+def test_with_room_for_everything_nobody_is_asked_to_rank(sources):
+    def never():
+        raise AssertionError("asked to rank")
+
+    width = 8 * 100 + 16 * 40 + SLOT_BYTES * 140
+    for budget in (width, 10**6, 1.0):
+        fields = field_set(sources, budget, rank=never, ranks_all=True)
+        fields.prepare()
+        read_all(fields, sources)
+        assert rows(fields) == {"a": 100, "b": 40, "c": 0}
+        assert fields.plans[0].expected_hit_rate == fields.plans[1].expected_hit_rate == 1.0
+    for budget, options in ((width - 1, {"ranks_all": True}), (width, {})):
+        with pytest.raises(AssertionError, match="asked to rank"):
+            field_set(sources, budget, rank=never, **options).prepare()

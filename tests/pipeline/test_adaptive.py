@@ -101,3 +101,17 @@ def test_a_field_that_is_read_of_seeds_as_well_is_counted_once_a_batch(graph):
     (part,) = loader.cache_plan.fields
     assert part.expected_reads == pytest.approx(loader.stats.epochs[-1].reads.total.asked, rel=0.05)
     assert part.expected_hit_rate == pytest.approx(np.mean(rates[1:]), abs=0.02)
+
+
+@pytest.mark.parametrize("policy", ["auto", "adaptive", "presample", "degree"])
+def test_a_cache_of_everything_needs_no_ranking(graph, policy):
+    sampled = []
+
+    class Watched(NeighborSampler):
+        def sample(self, graph, seeds, key=0, **options):
+            sampled.append(key)
+            return super().sample(graph, seeds, key, **options)
+
+    loader = load(graph, policy, sampler=Watched([4, 3]), cache=1.0)
+    assert epochs(loader, 3) == [1.0, 1.0, 1.0]
+    assert len(sampled) == 3 * len(loader) and loader.cache_plan.expected_hit_rate == 1.0
