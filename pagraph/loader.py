@@ -116,15 +116,7 @@ class Loader:
             outputs=partial(_seed_reads, graph, order),
             ranks_all=ranks_all(policy),
             first_epoch=_first_epoch(graph, sampler, order) if refills(policy, sampler) else None,
-            share=share_of(
-                policy,
-                graph=graph,
-                edge_dir=sampler.edge_dir,
-                seeds=seeds,
-                batch_size=order.batch_size,
-                sampler=sampler,
-                shuffle=order.shuffle,
-            ),
+            share=share_of(policy, graph=graph, edge_dir=sampler.edge_dir, sampler=sampler, order=order),
             cache_dtype=self.cache_dtype,
         )
         for names, role in ((fields, Role.INPUT), (labels, Role.OUTPUT)):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from ..sampling.accesses import AccessCounts, count_accesses
+from ..sampling.edge_batches import block_sampler_of
+from ..sampling.seeds import num_seeds
 from .degree import degree
 from .expected import Counted, expected_reads
 from .policy import Ranking
@@ -37,8 +39,7 @@ def auto(graph: Graph, seeds: Any, sampler: Any, seed: int, *, batch_size: int =
         return degree(graph, seeds, sampler, seed)
     settings: dict[str, Any] = {"batch_size": batch_size, "shuffle": shuffle}
     counted = counted_epochs(graph, seeds, sampler, seed=presampling_seed(seed), **settings)
-    reads = expected_reads(graph, seeds, sampler, counted, batch_size=batch_size)
-    return {ntype: Ranking.of_reads(values) for ntype, values in reads.items()}
+    return _by_expected_reads(graph, seeds, sampler, counted, batch_size)
 
 
 def adaptive(graph: Graph, seeds: Any, sampler: Any, seed: int, *, batch_size: int = 1000) -> Any:
@@ -74,12 +75,17 @@ class Learned:
         self, graph: Graph, seeds: Any, sampler: Any, seed: int, *, batch_size: int = 1000
     ) -> dict[str, Ranking]:
         """See ``pagraph.cache.policy``."""
-        count = sum(map(len, seeds.values())) if isinstance(seeds, Mapping) else len(seeds)
+        count = num_seeds(seeds)
         # One process of several reads its share of the epoch that the seeds make.
         epochs = self.counts.batches / (-(-count // batch_size) if count else self.batches)
-        counted = [Counted(self.counts, epochs)]
-        reads = expected_reads(graph, seeds, sampler, counted, batch_size=batch_size)
-        return {ntype: Ranking.of_reads(values) for ntype, values in reads.items()}
+        return _by_expected_reads(graph, seeds, sampler, [Counted(self.counts, epochs)], batch_size)
+
+
+def _by_expected_reads(
+    graph: Graph, seeds: Any, sampler: Any, counted: Sequence[Counted], batch_size: int
+) -> dict[str, Ranking]:
+    reads = expected_reads(graph, seeds, sampler, counted, batch_size=batch_size)
+    return {ntype: Ranking.of_reads(values) for ntype, values in reads.items()}
 
 
 def counted_epochs(
@@ -100,7 +106,7 @@ def counted_epochs(
 def _seconds(graph: Graph, sampler: Any, counts: AccessCounts) -> float:
     """About how long an epoch takes to sample, from what it drew."""
     edges = 0.0
-    blocks = getattr(sampler, "blocks", sampler)
+    blocks = block_sampler_of(sampler)
     if hasattr(blocks, "fanout"):
         for hop in range(blocks.num_hops):
             for etype in graph.edge_types:

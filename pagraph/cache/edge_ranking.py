@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..sampling.edge_batches import block_sampler_of
 from .policy import Ranking, descending
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def edge_draws(expected: Frontiers, graph: Graph, sampler: Any, edge_type: EdgeT
     Raises:
         ValueError: The sampler has no fan-outs.
     """
-    sampler = getattr(sampler, "blocks", sampler)
+    sampler = block_sampler_of(sampler)
     if not hasattr(sampler, "fanout"):
         raise ValueError(f"edges can be ranked for samplers with fan-outs only, got {type(sampler).__name__}")
     csc = graph.adjacency(sampler.edge_dir, edge_type)

@@ -110,13 +110,16 @@ class _Evidence:
 
     def drawn(self, ntype: str) -> list[Array]:
         """What hops of chance read, one array for each counting."""
-        return [_array(c.counts.by_hop(ntype)[:, self.first_hop :].sum(1)) for c in self.counted]
+        reads = [_array(c.counts.reads(ntype)) for c in self.counted]
+        return [r - s for r, s in zip(reads, self._seeded(ntype), strict=True)] if self.seeds_are_known else reads
 
-    def mean(self, ntype: str, hop: int) -> Array:
-        """What one hop found in an epoch."""
-        found = [_array(c.counts.by_hop(ntype)[:, hop]) for c in self.counted]
-        mean: Array = np.add.reduce(found) / self.epochs
+    def seeded(self, ntype: str) -> Array:
+        """How often an epoch read vertices as seeds."""
+        mean: Array = np.add.reduce(self._seeded(ntype)) / self.epochs
         return mean
+
+    def _seeded(self, ntype: str) -> list[Array]:
+        return [_array(c.counts.frontier(ntype, 0)) for c in self.counted]
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,7 +153,7 @@ def _priors(graph: Graph, seeds: Any, sampler: Any, evidence: _Evidence, batch_s
 
 def _reads(ntype: str, evidence: _Evidence, prior: _Prior | None, degrees: Array) -> Array:
     """The expected reads of the vertices of one type."""
-    seeded, drawn, batches = evidence.mean(ntype, 0), evidence.drawn(ntype), evidence.batches
+    seeded, drawn, batches = evidence.seeded(ntype), evidence.drawn(ntype), evidence.batches
     mean = np.add.reduce(drawn) / evidence.epochs
     traits = [degrees, np.round(seeded)] if evidence.seeds_are_known else [degrees]
     blind = prior is None

@@ -12,6 +12,8 @@ from torch import Tensor
 
 from ..csc import check_range
 from ..sampling.chances import chance_of_some
+from ..sampling.edge_batches import block_sampler_of
+from ..sampling.seeds import num_seeds
 from .draws import Draws, Mutual, find_mutual
 from .policy import Ranking
 
@@ -85,7 +87,7 @@ def vip(graph: Graph, seeds: Any, sampler: Any, seed: int, *, batch_size: int = 
             )
         raise ValueError(
             f"cache_policy 'vip' needs a sampler with fan-outs (neighbour or LABOR sampling), got "
-            f"{type(getattr(sampler, 'blocks', sampler)).__name__}; 'presample', 'degree' and 'random' need none"
+            f"{type(block_sampler_of(sampler)).__name__}; 'presample', 'degree' and 'random' need none"
         )
     return {ntype: Ranking.of_reads(expected.reads(ntype)) for ntype in expected.node_types}
 
@@ -115,12 +117,12 @@ def expected_accesses(graph: Graph, seeds: Any, sampler: Any, *, batch_size: int
     """
     if batch_size < 1:
         raise ValueError(f"batch_size must be at least 1, got {batch_size}")
-    blocks = getattr(sampler, "blocks", sampler)
+    blocks = block_sampler_of(sampler)
     if not hasattr(blocks, "fanout"):
         return None
     rates = getattr(sampler, "seed_rates", None)
     starts = _Seeds(graph, seeds) if rates is None else None
-    total, steps = _length(seeds), _steps(graph, blocks)
+    total, steps = num_seeds(seeds), _steps(graph, blocks)
     found = {t: torch.zeros(graph.num_nodes_of(t), blocks.num_hops + 1, dtype=torch.float64) for t in graph.node_types}
     for size, times in _batches(total, batch_size):
         first = rates(seeds, size) if rates is not None else starts.rates(size)  # type: ignore[union-attr]
@@ -150,10 +152,6 @@ def _batches(total: int, batch_size: int) -> Iterator[tuple[int, float]]:
         yield rest, 1
 
 
-def _length(seeds: Any) -> int:
-    return sum(map(len, seeds.values())) if isinstance(seeds, Mapping) else len(seeds)
-
-
 class _Seeds:
     """How often each vertex is among the seeds."""
 
@@ -164,7 +162,7 @@ class _Seeds:
             name = f"seeds[{ntype!r}]" if isinstance(seeds, Mapping) else "seeds"
             check_range(name, ids, graph.num_nodes_of(ntype), IndexError)
             self.counts[ntype] = torch.bincount(ids.cpu().long(), minlength=graph.num_nodes_of(ntype))
-        self.total = _length(by_type)
+        self.total = num_seeds(by_type)
 
     def rates(self, batch_size: int) -> dict[str, Tensor]:
         """How likely each vertex is in a batch."""

@@ -77,15 +77,7 @@ class Engine:
             ranks_all=ranks_all(policy),
             pool_of=self._pools,
             first_epoch=partial(first_epoch, self._graph, self._sampler, order) if refills(policy, native) else None,
-            share=share_of(
-                policy,
-                graph=self._graph,
-                edge_dir=edge_dir(self._sampler),
-                seeds=order.ids,
-                batch_size=getattr(order, "batch_size", 1),
-                sampler=native,
-                shuffle=order.shuffle,
-            ),
+            share=share_of(policy, graph=self._graph, edge_dir=edge_dir(self._sampler), sampler=native, order=order),
             cache_dtype=loader.cache_dtype,
         )
         self.stats = LoaderStats(self.columns.counters)

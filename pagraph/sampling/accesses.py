@@ -65,8 +65,9 @@ class AccessCounts:
     def add(self, batch: MiniBatch | HeteroMiniBatch) -> None:
         """Count the input nodes of a batch."""
         if isinstance(batch, HeteroMiniBatch):
+            ends = batch.hop_ends
             for ntype, ids in batch.input_nodes.items():
-                self.add_reads(ntype, ids, batch.hop_ends[ntype])
+                self.add_reads(ntype, ids, ends[ntype])
         else:
             (only,) = self._counts
             self.add_reads(only, batch.input_nodes, batch.hop_ends)

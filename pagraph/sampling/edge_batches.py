@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     Pairs = dict[EdgeType, tuple[Tensor, Tensor]]
 
-__all__ = ["EdgeBatches", "edge_ends", "negative_pairs"]
+__all__ = ["EdgeBatches", "block_sampler_of", "edge_ends", "negative_pairs"]
 
 _NEGATIVES = -1  # the place of the negative pairs' key among those of the hops
 
@@ -49,6 +49,11 @@ def negative_pairs(csc: Mapping[EdgeType, CSC], positive: Pairs, negatives: Nega
         )
         for etype, (src, _) in positive.items()
     }
+
+
+def block_sampler_of(sampler: Any) -> Any:
+    """What samples the blocks and knows the fan-outs: the sampler inside of an edge-wise one, or ``sampler`` itself."""
+    return getattr(sampler, "blocks", sampler)
 
 
 @dataclass(frozen=True, eq=False)

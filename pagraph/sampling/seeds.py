@@ -13,7 +13,7 @@ from torch import Tensor
 from .keys import batch_key, check_seed, derive_key, epoch_key
 from .ranks import Ranks
 
-__all__ = ["DatasetOrder", "EpochPlan", "SeedOrder", "Ticket"]
+__all__ = ["DatasetOrder", "EpochPlan", "SeedOrder", "Ticket", "num_seeds"]
 
 Seeds = Tensor | dict[str, Tensor]
 
@@ -258,6 +258,11 @@ class DatasetOrder:
     def ticket(self, plan: EpochPlan, index: int) -> Ticket:
         """Item ``index`` as a batch."""
         return Ticket(plan.epoch, index, batch_key(plan.key, index, self._ranks), self.dataset[index])
+
+
+def num_seeds(seeds: Tensor | Mapping[Any, Tensor]) -> int:
+    """Number of seeds, over all types."""
+    return sum(map(len, seeds.values())) if isinstance(seeds, Mapping) else len(seeds)
 
 
 def check_batch_size(batch_size: Any) -> int:

@@ -10,6 +10,7 @@ from pagraph.cache.degree import degree
 from pagraph.cache.sharing import Share, share_of
 from pagraph.datasets import rmat
 from pagraph.mapped import map_npy
+from pagraph.sampling.seeds import SeedOrder
 
 SEEDS = torch.arange(20)
 
@@ -19,10 +20,8 @@ def share(policy=auto, graph="graph", seeds=SEEDS, shuffle=True, sampler="sample
         policy,
         graph=graph,
         edge_dir=edge_dir,
-        seeds=seeds,
-        batch_size=batch_size,
         sampler=sampler,
-        shuffle=shuffle,
+        order=SeedOrder(seeds, batch_size, shuffle=shuffle),
     )
 
 
@@ -57,6 +56,18 @@ def test_loaders_that_evaluate_take_the_cache_of_the_one_that_trains():
 @pytest.mark.parametrize(("policy", "sampler"), [(adaptive, "sampler"), (auto, None), (lambda *_: SEEDS, "sampler")])
 def test_nothing_is_shared_where_a_ranking_may_depend_on_anything(policy, sampler):
     assert share(policy, sampler=sampler) is None
+
+
+def test_seeds_are_read_only_to_compare_them():
+    class Untouched(SeedOrder):
+        @property
+        def ids(self):
+            raise AssertionError("read")
+
+    mine = share_of(auto, graph="graph", edge_dir="in", sampler="sampler", order=Untouched(SEEDS, 5, shuffle=True))
+    assert not mine.takes(share(batch_size=6)) and not mine.takes(share(degree))
+    with pytest.raises(AssertionError, match="read"):
+        mine.takes(share())
 
 
 def test_shares_are_values():
