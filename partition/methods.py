@@ -1,0 +1,48 @@
+"""The methods by name, and their contract.
+
+A method is a function ``(graph, train, num_parts, hops, *, seed=0, progress=None) -> parts``:
+
+- ``graph``: one vertex type and one edge type; its arrays may be mapped from a file, and are never changed.
+- ``train``: distinct ids of the training vertices, ascending, shape ``(n,)``, int64, ``n >= num_parts``.
+- ``num_parts``: at least 1; ``hops``: at least 1.
+- the result: the part of each training vertex, shape ``(n,)``, int32, all in ``[0, num_parts)``, no part without any.
+  It is a function of the arguments alone: not of the number of threads, nor of any global generator.
+- ``progress``: called with the work done so far and the whole of it.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from torch import Tensor
+
+from ..graph import Graph
+from .hashing import hash_parts
+from .partition import Progress
+
+__all__ = ["METHODS", "Method", "resolve_method"]
+
+
+class Method(Protocol):
+    """How training vertices are divided; see the module."""
+
+    def __call__(
+        self, graph: Graph, train: Tensor, num_parts: int, hops: int, *, seed: int = 0, progress: Progress | None = None
+    ) -> Tensor:
+        """The part of each training vertex."""
+        ...
+
+
+METHODS: dict[str, Method] = {"hash": hash_parts}
+"""Name to method; ``auto`` is the default of :func:`pagraph.partition.partition_graph`."""
+
+
+def resolve_method(name: str) -> Method:
+    """The method of that name.
+
+    Raises:
+        ValueError: There is none.
+    """
+    if name not in METHODS:
+        raise ValueError(f"method must be one of {', '.join(METHODS)}, got {name!r}")
+    return METHODS[name]

@@ -1,0 +1,88 @@
+"""Divides a graph: input is checked here, the work is a method's."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..graph import Graph
+from .closure import MAX_HOPS
+from .methods import resolve_method
+from .partition import Partition, Progress
+
+__all__ = ["draw_train", "partition_graph", "train_ids"]
+
+
+def partition_graph(
+    graph: Graph,
+    num_parts: int,
+    *,
+    hops: int = 2,
+    method: str = "auto",
+    train: Tensor | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Partition:
+    """Give every training vertex to one of ``num_parts`` parts.
+
+    Args:
+        graph: One vertex type and one edge type; ids are checked.
+        num_parts: From 1 to the number of training vertices.
+        hops: As many as the model samples (its layers; one less on pre-aggregated features).
+        method: One of :data:`pagraph.partition.METHODS`.
+        train: Ids or a boolean mask of the training vertices. Default: the field ``train_mask``.
+        seed: Of the method's random choices.
+        progress: Called with the work done so far and the whole of it.
+
+    Raises:
+        ValueError: An argument breaks its rule, or there are no training vertices.
+    """
+    if not graph.is_homogeneous:
+        raise ValueError(f"graph must have one vertex type and one edge type, got {graph}")
+    divide = resolve_method(method)
+    ids = train_ids(graph, train)
+    if num_parts < 1:
+        raise ValueError(f"num_parts must be at least 1, got {num_parts}")
+    if num_parts > len(ids):
+        raise ValueError(f"num_parts must be at most the number of training vertices {len(ids)}, got {num_parts}")
+    if not 1 <= hops <= MAX_HOPS:
+        raise ValueError(f"hops must be from 1 to {MAX_HOPS}, got {hops}")
+    graph.csc.validate()
+    parts = divide(graph, ids, num_parts, hops, seed=seed, progress=progress)
+    return Partition(graph, ids, parts, num_parts, hops, method)
+
+
+def train_ids(graph: Graph, train: Tensor | None = None) -> Tensor:
+    """Ids of the training vertices, ascending, int64: ``train`` (ids or a mask), or the field ``train_mask``.
+
+    Raises:
+        ValueError: There is no such field, an id is repeated or out of range, or no vertex is selected.
+    """
+    if train is None:
+        if "train_mask" not in graph.ndata:
+            raise ValueError("graph must have the field train_mask, or train must be given, got neither")
+        train = graph.ndata["train_mask"].bool()
+    if train.dtype == torch.bool:
+        ids = train.bool().nonzero().squeeze(1)
+    else:
+        ids = torch.unique(train.long())
+        if len(ids) != len(train):
+            raise ValueError(f"train must hold distinct ids, got {len(train) - len(ids)} repeated")
+        if int(ids[0]) < 0 or int(ids[-1]) >= graph.num_nodes:
+            raise ValueError(f"train must hold ids in [0, {graph.num_nodes}), got {int(ids[0])} to {int(ids[-1])}")
+    if len(ids) == 0:
+        raise ValueError("train must select at least 1 vertex, got 0")
+    return ids
+
+
+def draw_train(graph: Graph, fraction: float, *, seed: int = 0) -> Tensor:
+    """Ids of a random share of the vertices, ascending, int64, at least one: for graphs without a training mask.
+
+    Raises:
+        ValueError: ``fraction`` is not in (0, 1].
+    """
+    if not 0 < fraction <= 1:
+        raise ValueError(f"fraction must be in (0, 1], got {fraction}")
+    count = max(1, round(graph.num_nodes * fraction))
+    order = torch.randperm(graph.num_nodes, generator=torch.Generator().manual_seed(seed))
+    return order[:count].sort().values
