@@ -60,7 +60,8 @@ class Partition:
         train = self.train_of(part)
         if self.evaluated is None or self.evaluation is None:
             return train
-        return torch.unique(torch.cat([train, self.evaluated[self.evaluation == part]]))
+        seeds: Tensor = torch.unique(torch.cat([train, self.evaluated[self.evaluation == part]]))  # type: ignore[no-untyped-call]
+        return seeds
 
     def vertices(self, part: int) -> PartVertices:
         """All vertices of a part by hop: its seeds, then their in-neighbours hop by hop."""
