@@ -60,7 +60,7 @@ class Partition:
         train = self.train_of(part)
         if self.evaluated is None or self.evaluation is None:
             return train
-        seeds: Tensor = torch.unique(torch.cat([train, self.evaluated[self.evaluation == part]]))  # type: ignore[no-untyped-call]
+        seeds: Tensor = torch.unique(torch.cat([train, self.evaluated[self.evaluation == part]]))
         return seeds
 
     def vertices(self, part: int) -> PartVertices:
