@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
 
 from ..errors import FormatError
 from ..graph import EdgeType
+from .checked_json import read_manifest_json, size_of, take, write_manifest_json
 
 __all__ = [
     "FORMAT",
@@ -38,8 +38,6 @@ _NATIVE = (
 )
 # What NumPy has no dtype for is stored as integers of the same width.
 _VIEWED = {"bfloat16": "int16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8"}
-
-_T = TypeVar("_T")
 
 
 def stored_dtype(name: str) -> np.dtype[Any]:
@@ -69,9 +67,9 @@ class ArrayEntry:
     @classmethod
     def parse(cls, value: Any, where: str) -> ArrayEntry:
         """Check and take one array's JSON object."""
-        name, dtype = _take(value, "file", str, where), _take(value, "dtype", str, where)
-        shape = tuple(_take(value, "shape", list, where))
-        size, digest = _take(value, "bytes", int, where), _take(value, "sha256", str, where)
+        name, dtype = take(value, "file", str, where), take(value, "dtype", str, where)
+        shape = tuple(take(value, "shape", list, where))
+        size, digest = take(value, "bytes", int, where), take(value, "sha256", str, where)
         if not _SAFE_NAME.fullmatch(name):
             raise FormatError(f"{where}: file must be the plain name of a .npy file, got {name!r}")
         if not all(type(n) is int and n >= 0 for n in shape):
@@ -102,9 +100,9 @@ class NodeEntry:
     @classmethod
     def parse(cls, value: Any, where: str) -> NodeEntry:
         """Check and take one vertex type's JSON object."""
-        name, count = _take(value, "name", str, where), _take(value, "num_nodes", int, where)
+        name, count = take(value, "name", str, where), take(value, "num_nodes", int, where)
         where = f"{where} {name!r}"
-        return cls(name, _size(count, "num_nodes", where), _parse_fields(value, count, where))
+        return cls(name, size_of(count, "num_nodes", where), _parse_fields(value, count, where))
 
     def to_json(self) -> dict[str, Any]:
         """This entry as a JSON object."""
@@ -125,13 +123,13 @@ class EdgeEntry:
     @classmethod
     def parse(cls, value: Any, where: str) -> EdgeEntry:
         """Check and take one edge type's JSON object."""
-        names = _take(value, "type", list, where)
+        names = take(value, "type", list, where)
         if len(names) != 3 or not all(isinstance(n, str) for n in names):
             raise FormatError(f"{where}: type must be three names, got {names}")
         where = f"{where} {'/'.join(names)!r}"
-        count = _size(_take(value, "num_edges", int, where), "num_edges", where)
-        indptr = ArrayEntry.parse(_take(value, "indptr", dict, where), f"{where}, indptr")
-        indices = ArrayEntry.parse(_take(value, "indices", dict, where), f"{where}, indices")
+        count = size_of(take(value, "num_edges", int, where), "num_edges", where)
+        indptr = ArrayEntry.parse(take(value, "indptr", dict, where), f"{where}, indptr")
+        indices = ArrayEntry.parse(take(value, "indices", dict, where), f"{where}, indices")
         ids = value.get("edge_ids")
         edge_ids = None if ids is None else ArrayEntry.parse(ids, f"{where}, edge_ids")
         for label, entry in (("indices", indices), ("edge_ids", edge_ids)):
@@ -173,22 +171,11 @@ class Manifest:
         Raises:
             FormatError: There is none, or it is no manifest of a version that this package reads.
         """
-        path = folder / MANIFEST
-        try:
-            value = json.loads(path.read_bytes())
-        except (ValueError, RecursionError) as error:
-            raise FormatError(f"{path} is not JSON: {error}") from error
-        except OSError as error:
-            raise FormatError(f"{path} cannot be read: {error.strerror}") from error
-        where = str(path)
-        if not isinstance(value, dict) or value.get("format") != FORMAT:
-            got = value.get("format") if isinstance(value, dict) else type(value).__name__
-            raise FormatError(f"{where}: format must be {FORMAT!r}, got {got!r}")
-        if value.get("version") != VERSION:
-            raise FormatError(f"{where}: version must be {VERSION}, got {value.get('version')!r}")
-        nodes = [NodeEntry.parse(v, f"{where}: vertex type") for v in _take(value, "node_types", list, where)]
-        edges = [EdgeEntry.parse(v, f"{where}: edge type") for v in _take(value, "edge_types", list, where)]
-        manifest = cls(nodes, edges, dict(_take(value, "origin", dict, where)))
+        where = str(folder / MANIFEST)
+        value = read_manifest_json(folder / MANIFEST, FORMAT, VERSION)
+        nodes = [NodeEntry.parse(v, f"{where}: vertex type") for v in take(value, "node_types", list, where)]
+        edges = [EdgeEntry.parse(v, f"{where}: edge type") for v in take(value, "edge_types", list, where)]
+        manifest = cls(nodes, edges, dict(take(value, "origin", dict, where)))
         manifest._check_types(where)
         return manifest
 
@@ -209,6 +196,10 @@ class Manifest:
                     f"got {list(edge.indptr.shape)}"
                 )
 
+    def write(self, folder: Path) -> None:
+        """Write the manifest into ``folder``, which holds all arrays by now."""
+        write_manifest_json(folder / MANIFEST, self.to_json())
+
     def arrays(self) -> list[ArrayEntry]:
         """Every array of the folder."""
         found = [entry for node in self.node_types for entry in node.fields.values()]
@@ -228,22 +219,9 @@ class Manifest:
         }
 
 
-def _take(value: Any, key: str, kind: type[_T], where: str) -> _T:
-    found = value.get(key) if isinstance(value, dict) else None
-    if not isinstance(found, kind) or isinstance(found, bool):
-        raise FormatError(f"{where}: {key} must be a JSON {kind.__name__}, got {found!r}"[:300])
-    return found
-
-
-def _size(count: int, name: str, where: str) -> int:
-    if count < 0:
-        raise FormatError(f"{where}: {name} must be at least 0, got {count}")
-    return count
-
-
 def _parse_fields(value: Any, rows: int, where: str) -> dict[str, ArrayEntry]:
     fields = {}
-    for name, item in _take(value, "fields", dict, where).items():
+    for name, item in take(value, "fields", dict, where).items():
         fields[name] = ArrayEntry.parse(item, f"{where}, field {name!r}")
         if fields[name].shape[:1] != (rows,):
             raise FormatError(f"{where}: field {name!r} must have {rows} rows, got shape {list(fields[name].shape)}")

@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import math
 import os
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
 from torch import Tensor
 
 from ..atomic import is_unfinished, new_folder
 from ..errors import FormatError
 from ..graph import CSC, EDGE_TYPE, NODE_TYPE, EdgeType, Graph
-from ..mapped import map_npy
-from .manifest import MANIFEST, ArrayEntry, EdgeEntry, Manifest, NodeEntry, stored_dtype
+from .arrays import ArrayWriter, check_sum, nbytes, open_array
+from .manifest import ArrayEntry, EdgeEntry, Manifest, NodeEntry
 
 __all__ = ["open_native", "write_graph"]
 
 Progress = Callable[[int, int], None]
 """Called with the work done so far and the whole of it."""
-
-_CHUNK_BYTES = 16 * 2**20
-_FLOAT8 = tuple(getattr(torch, name) for name in ("float8_e4m3fn", "float8_e5m2") if hasattr(torch, name))
 
 
 def write_graph(
@@ -69,103 +61,51 @@ def write_graph(
             [writer.edge_type(edge_type) for edge_type in graph.edge_types],
             dict(origin or {}),
         )
-        (part / MANIFEST).write_text(json.dumps(manifest.to_json(), indent=2) + "\n")
+        manifest.write(part)
 
 
 class _Writer:
-    """Writes the arrays of one graph and remembers what it called them."""
+    """Writes the arrays of one graph and remembers what they were called."""
 
     def __init__(self, folder: Path, graph: Graph, progress: Progress | None) -> None:
-        self._folder = folder
         self._graph = graph
         self._progress = progress
-        self._used: set[str] = set()
+        self._arrays = ArrayWriter(folder, self._written)
         self._done = 0
-        self._total = sum(tensor.numel() * tensor.element_size() for tensor in _tensors(graph))
+        self._total = sum(nbytes(rows) for rows in _arrays(graph))
 
     def node_type(self, name: str) -> NodeEntry:
         prefix = "node" if name == NODE_TYPE else f"node-{name}"
         fields = self._graph.node_fields(name)
-        entries = {key: self._write(f"{prefix}-{key}", value) for key, value in fields.items()}
+        entries = {key: self._arrays.write(f"{prefix}-{key}", value) for key, value in fields.items()}
         return NodeEntry(name, self._graph.num_nodes_of(name), entries)
 
     def edge_type(self, edge_type: EdgeType) -> EdgeEntry:
         prefix = "edge" if edge_type == EDGE_TYPE else "edge-" + "-".join(edge_type)
-        csc = self._graph.csc_of(edge_type)
+        csc, write = self._graph.csc_of(edge_type), self._arrays.write
         fields = self._graph.edge_fields(edge_type)
         return EdgeEntry(
             edge_type,
             csc.num_edges,
-            self._write(f"{prefix}-indptr", csc.indptr),
-            self._write(f"{prefix}-indices", csc.indices),
-            None if csc.edge_ids is None else self._write(f"{prefix}-ids", csc.edge_ids),
-            {key: self._write(f"{prefix}-field-{key}", value) for key, value in fields.items()},
+            write(f"{prefix}-indptr", csc.indptr),
+            write(f"{prefix}-indices", csc.indices),
+            None if csc.edge_ids is None else write(f"{prefix}-ids", csc.edge_ids),
+            {key: write(f"{prefix}-field-{key}", value) for key, value in fields.items()},
         )
 
-    def _write(self, label: str, tensor: Tensor) -> ArrayEntry:
-        name = str(tensor.dtype).removeprefix("torch.")
-        try:
-            stored = stored_dtype(name)
-        except ValueError as error:
-            raise ValueError(f"{label}: {error}") from None
-        if tensor.layout != torch.strided:
-            raise ValueError(f"{label}: layout must be strided, got {tensor.layout}")
-        file_name = self._file_name(label)
-        size, digest = self._write_npy(file_name, tensor, stored)
-        return ArrayEntry(file_name, name, tuple(tensor.shape), size, digest)
-
-    def _write_npy(self, file_name: str, tensor: Tensor, stored: np.dtype[Any]) -> tuple[int, str]:
-        digest = hashlib.sha256()
-        rows = max(1, _CHUNK_BYTES // max(1, math.prod(tensor.shape[1:]) * stored.itemsize))
-        with open(self._folder / file_name, "wb") as file:
-            header = _npy_header(stored, tuple(tensor.shape))
-            file.write(header)
-            digest.update(header)
-            for begin in range(0, len(tensor), rows):
-                data = _as_bytes(tensor[begin : begin + rows], stored)
-                file.write(data)
-                digest.update(data)
-                self._done += len(data)
-                if self._progress is not None:
-                    self._progress(self._done, self._total)
-            size = file.tell()
-        return size, digest.hexdigest()
-
-    def _file_name(self, label: str) -> str:
-        """A plain file name for ``label``, which may hold any characters, that no other array has."""
-        stem = re.sub(r"[^A-Za-z0-9_.+-]", "_", label)[:100]
-        name, count = f"{stem}.npy", 1
-        while name.lower() in self._used:
-            count += 1
-            name = f"{stem}+{count}.npy"
-        self._used.add(name.lower())
-        return name
+    def _written(self, count: int) -> None:
+        self._done += count
+        if self._progress is not None:
+            self._progress(self._done, self._total)
 
 
-def _tensors(graph: Graph) -> list[Tensor]:
+def _arrays(graph: Graph) -> list[Tensor]:
     found = [value for name in graph.node_types for value in graph.node_fields(name).values()]
     for edge_type in graph.edge_types:
         csc = graph.csc_of(edge_type)
         found += [csc.indptr, csc.indices, *([] if csc.edge_ids is None else [csc.edge_ids])]
         found += graph.edge_fields(edge_type).values()
     return found
-
-
-def _npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
-    """Header of version 1.0, padded so that the array begins at a multiple of 64 bytes."""
-    text = repr({"descr": dtype.str, "fortran_order": False, "shape": shape})
-    padding = -(10 + len(text) + 1) % 64
-    body = (text + " " * padding + "\n").encode("latin1")
-    return b"\x93NUMPY\x01\x00" + len(body).to_bytes(2, "little") + body
-
-
-def _as_bytes(block: Tensor, stored: np.dtype[Any]) -> memoryview:
-    flat = block.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
-    if flat.dtype in (torch.bfloat16, *_FLOAT8):
-        flat = flat.view(torch.int16 if flat.dtype == torch.bfloat16 else torch.uint8)
-    array = flat.numpy()
-    assert array.dtype == stored
-    return array.view(np.uint8).data
 
 
 def open_native(folder: str | os.PathLike[str], *, verify: bool = False) -> Graph:
@@ -184,7 +124,7 @@ def open_native(folder: str | os.PathLike[str], *, verify: bool = False) -> Grap
     manifest = Manifest.read(path)
     if verify:
         for entry in manifest.arrays():
-            _check_sum(path, entry)
+            check_sum(path, entry)
     try:
         graph = _assemble(path, manifest)
         if verify:
@@ -202,8 +142,8 @@ def _assemble(path: Path, manifest: Manifest) -> Graph:
     edata = {edge.type: _open_fields(path, edge.fields) for edge in manifest.edge_types}
     csc = {}
     for edge in manifest.edge_types:
-        ids = None if edge.edge_ids is None else _open_array(path, edge.edge_ids)
-        indptr, indices = _open_array(path, edge.indptr), _open_array(path, edge.indices)
+        ids = None if edge.edge_ids is None else open_array(path, edge.edge_ids)
+        indptr, indices = open_array(path, edge.indptr), open_array(path, edge.indices)
         csc[edge.type] = CSC(indptr, indices, counts[edge.type[0]], ids)
     return Graph(
         csc,
@@ -214,38 +154,7 @@ def _assemble(path: Path, manifest: Manifest) -> Graph:
 
 
 def _open_fields(path: Path, fields: Mapping[str, ArrayEntry]) -> dict[str, Tensor]:
-    return {name: _open_array(path, entry, random=len(entry.shape) > 1) for name, entry in fields.items()}
-
-
-def _open_array(path: Path, entry: ArrayEntry, *, random: bool = False) -> Tensor:
-    file = path / entry.file
-    if not file.is_file():
-        raise FormatError(f"{file} is missing, and the manifest names it")
-    size = file.stat().st_size
-    if size != entry.bytes:
-        raise FormatError(f"{file} must have {entry.bytes} bytes as the manifest says, got {size}")
-    tensor = map_npy(file, random_access=random)
-    stored, dtype = stored_dtype(entry.dtype), getattr(torch, entry.dtype)
-    got = str(tensor.dtype).removeprefix("torch.")
-    if got != stored.name or tuple(tensor.shape) != entry.shape:
-        raise FormatError(
-            f"{file} must hold {stored.name} of shape {list(entry.shape)} as the manifest says, "
-            f"got {got} of shape {list(tensor.shape)}"
-        )
-    return tensor if tensor.dtype == dtype else tensor.view(dtype)
-
-
-def _check_sum(path: Path, entry: ArrayEntry) -> None:
-    digest = hashlib.sha256()
-    try:
-        with open(path / entry.file, "rb", buffering=0) as file:
-            while block := file.read(_CHUNK_BYTES):
-                digest.update(block)
-    except FileNotFoundError:
-        raise FormatError(f"{path / entry.file} is missing, and the manifest names it") from None
-    if digest.hexdigest() != entry.sha256:
-        want, got = entry.sha256[:16], digest.hexdigest()[:16]
-        raise FormatError(f"{path / entry.file} is corrupt: its SHA-256 must be {want}..., got {got}...")
+    return {name: open_array(path, entry, random=len(entry.shape) > 1) for name, entry in fields.items()}
 
 
 def _check_all_ids(graph: Graph) -> None:
