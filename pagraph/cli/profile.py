@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .parsing import integers, names
 from .profile_options import Outputs, Settings, choose_fields, choose_seeds
 from .progress import progress_bar
 
@@ -24,41 +25,30 @@ _PATH = click.Path(path_type=Path)
 _FEATURES = "feat"
 
 
-def _names(_context: click.Context, _parameter: click.Parameter, value: str | None) -> tuple[str, ...] | None:
-    return None if value is None else tuple(part.strip() for part in value.split(",") if part.strip())
-
-
-def _numbers(_context: click.Context, parameter: click.Parameter, value: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(part) for part in value.split(","))
-    except ValueError:
-        raise click.BadParameter(f"{parameter.name} must be integers with commas between, got {value!r}") from None
-
-
 @click.command(name="profile")
 @click.argument("folder", metavar="DIR", type=_PATH)
 @click.option(
     "--fanout",
     default="10,10",
     show_default=True,
-    callback=_numbers,
+    callback=integers,
     help="Neighbours sampled per hop; the last serves the seeds, -1 takes all.",
 )
 @click.option("--batch-size", default=1000, show_default=True, help="Seeds per mini-batch.")
 @click.option("--epochs", default=1, show_default=True, help="Epochs to measure.")
 @click.option(
     "--policies",
-    callback=_names,
+    callback=names,
     help="Names with commas between: auto, adaptive, degree, presample[:K], vip, random, and for comparison oracle, "
     "ideal[:N].  [default: auto, degree, presample, vip, random, oracle]",
 )
 @click.option(
     "--budgets",
-    callback=_names,
+    callback=names,
     help="Rows (1000), shares (10%) or bytes (2GiB), with commas between.  [default: 20 from 1% to 100%]",
 )
-@click.option("--fields", callback=_names, help="Fields read for the input nodes.  [default: feat, if it is there]")
-@click.option("--labels", callback=_names, default="", help="Fields read for the seeds.")
+@click.option("--fields", callback=names, help="Fields read for the input nodes.  [default: feat, if it is there]")
+@click.option("--labels", callback=names, default="", help="Fields read for the seeds.")
 @click.option("--split", default="", metavar="PREFIX", help="Use another split of the folder, such as pub_.")
 @click.option("--train-fraction", type=float, help="Train on a random share of the vertices, for graphs without masks.")
 @click.option(

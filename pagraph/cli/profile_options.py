@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
+from .writing import check_outputs
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,22 +38,11 @@ class Outputs:
             ClickException: A path cannot be written, or is given twice.
             MissingDependencyError: A plot is wanted, without matplotlib.
         """
-        from ..atomic import check_writable
         from ..profile.plot import check_plot
 
         if self.plot is not None:
             check_plot(self.plot)
-        seen: dict[Path, str] = {}
-        for name, path in vars(self).items():
-            if path is None:
-                continue
-            try:
-                target = check_writable(f"--{name}", path)
-            except OSError as error:
-                raise click.ClickException(str(error)) from None
-            if target in seen and (target.is_file() or not target.exists()):
-                raise click.UsageError(f"--{name} must be another file than --{seen[target]}, got {path}")
-            seen[target] = name
+        check_outputs(vars(self))
 
 
 @dataclass(frozen=True)

@@ -5,15 +5,14 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.measure import Measurement
 from rich.table import Table
 
 from ..profile.hop_table import hop_name
 from ..profile.loading import LOADING_STAGES
 from ..profile.time_bars import WORKERS, verdict
 from ..profile.words import answer, best_caption, best_of, bytes_text, cache_argument, percent
+from .tables import number_table, print_whole
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
     from .profile_options import Settings
 
 __all__ = ["print_profile", "train_command"]
-
-_WIDEST = 1000
 
 
 def print_profile(
@@ -53,7 +50,7 @@ def print_profile(
         f"{curve.reads:,.0f} rows",
         soft_wrap=True,
     )
-    _print_whole(console, _rates(curve, best))
+    print_whole(console, _rates(curve, best))
     console.print(_hops(curve, best))
     if loading is not None:
         console.print(_times(loading))
@@ -70,15 +67,6 @@ def print_profile(
         console.print(f"To train: {command}", soft_wrap=True)
 
 
-def _print_whole(console: Console, table: Table) -> None:
-    """Print a table wider than the terminal rather than without its last digits."""
-    width = console.width
-    wide = console.options.update(width=_WIDEST, max_width=_WIDEST)
-    console.width = max(width, Measurement.get(console, wide, table).maximum)
-    console.print(table)
-    console.width = width
-
-
 def train_command(
     folder: Path, split: str, options: Settings, curve: HitRateCurve, recommendation: Recommendation
 ) -> str:
@@ -92,10 +80,8 @@ def train_command(
 
 def _rates(curve: HitRateCurve, best: CurveRecord) -> Table:
     caption = f"* {best_caption(curve)}, > the recommended budget"
-    table = Table(title="hit rate, %", title_justify="left", caption=caption, caption_justify="left")
-    table.box, table.show_edge, table.padding = SIMPLE_HEAD, False, (0, 0, 0, 1)
-    for name in ("budget", "rows", *(["bytes"] if curve.row_bytes else []), *curve.policies):
-        table.add_column(name, justify="right", no_wrap=True)
+    columns = ["budget", "rows", *(["bytes"] if curve.row_bytes else []), *curve.policies]
+    table = number_table("hit rate, %", columns, caption)
     for records in curve.with_budget(best.budget_rows):
         first = records[0]
         chosen = first.budget_rows == best.budget_rows

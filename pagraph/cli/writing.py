@@ -36,3 +36,27 @@ def writable_file(_context: click.Context, parameter: click.Parameter, path: Pat
     except OSError as error:
         raise click.BadParameter(str(error)) from None
     return path
+
+
+def check_outputs(paths: Mapping[str, Path | None]) -> None:
+    """Refuse files that could not be written, before the long work.
+
+    Args:
+        paths: Name of an option, without dashes, to what it says.
+
+    Raises:
+        ClickException: A path cannot be written, or is given twice.
+    """
+    from ..atomic import check_writable
+
+    seen: dict[Path, str] = {}
+    for name, path in paths.items():
+        if path is None:
+            continue
+        try:
+            target = check_writable(f"--{name}", path)
+        except OSError as error:
+            raise click.ClickException(str(error)) from None
+        if target in seen and (target.is_file() or not target.exists()):
+            raise click.UsageError(f"--{name} must be another file than --{seen[target]}, got {path}")
+        seen[target] = name

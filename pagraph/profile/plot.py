@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,15 +26,19 @@ PLOT_FORMATS = (".png", ".svg")
 _INK, _SOFT, _RULE, _MARK, _HIT, _MISS = "#1c2430", "#566072", "#d9dee6", "#0a7a4b", "#0072b2", "#c9d4e0"
 
 
-def check_plot(path: str | os.PathLike[str]) -> None:
+def check_plot(path: str | os.PathLike[str], formats: Sequence[str] = PLOT_FORMATS) -> None:
     """Refuse, before the long work, what :func:`save_plot` would refuse after it.
 
+    Args:
+        path: Of the file.
+        formats: Endings that can be drawn.
+
     Raises:
-        ValueError: The file's ending is not one of ``PLOT_FORMATS``.
+        ValueError: The file's ending is not one of ``formats``.
         MissingDependencyError: matplotlib is not installed.
     """
-    if Path(path).suffix.lower() not in PLOT_FORMATS:
-        raise ValueError(f"plot must end in {' or '.join(PLOT_FORMATS)}, got {os.fspath(path)!r}")
+    if Path(path).suffix.lower() not in formats:
+        raise ValueError(f"plot must end in {' or '.join(formats)}, got {os.fspath(path)!r}")
     try:
         import matplotlib.figure  # noqa: F401
     except ImportError as error:

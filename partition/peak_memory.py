@@ -1,0 +1,100 @@
+"""PeakMemory: the most memory that this process held while some work was done."""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+import threading
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+__all__ = ["MemoryUse", "PeakMemory"]
+
+_STATM = Path("/proc/self/statm")
+_SECONDS = 0.01  # between two looks
+
+
+@dataclass(frozen=True)
+class MemoryUse:
+    """What a process held while some work was done, in bytes.
+
+    Attributes:
+        peak_bytes: Most resident memory. It includes the interpreter, its libraries and what was held before the work
+            began, and those pages of mapped files that happen to be in memory. Exact where it is the highest of the
+            process's life (``ru_maxrss``), else the highest of looks 10 ms apart.
+        before_bytes: Resident memory when the work began.
+        private_bytes: Most resident memory without pages of files: what a mapped graph does not add to. Highest of
+            looks 10 ms apart; None where the system has no ``/proc``.
+    """
+
+    peak_bytes: int
+    before_bytes: int
+    private_bytes: int | None
+
+    @property
+    def added_bytes(self) -> int:
+        """What the work added to what was held before."""
+        return max(0, self.peak_bytes - self.before_bytes)
+
+    def to_json(self) -> dict[str, Any]:
+        """The numbers as a JSON object."""
+        return asdict(self)
+
+
+class PeakMemory:
+    """Watches this process's memory while a block runs, from a thread of its own.
+
+    Example:
+        >>> with PeakMemory() as memory:
+        ...     block = bytearray(50_000_000)
+        >>> memory.use.peak_bytes > memory.use.before_bytes
+        True
+    """
+
+    def __init__(self) -> None:
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="pagraph-memory", daemon=True)
+        self._resident = self._private = 0
+        self._before = self._high = 0
+
+    def __enter__(self) -> PeakMemory:
+        self._high = _highest()
+        self._look()
+        self._before = self._resident or self._high
+        if _STATM.exists():
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._done.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._look()
+
+    @property
+    def use(self) -> MemoryUse:
+        """What was held since the block began."""
+        high = _highest()
+        exact = high > self._high or not self._resident
+        return MemoryUse(high if exact else self._resident, self._before, self._private or None)
+
+    def _watch(self) -> None:
+        while not self._done.wait(_SECONDS):
+            self._look()
+
+    def _look(self) -> None:
+        try:
+            _, resident, shared, *_ = _STATM.read_text().split()
+        except OSError:
+            return
+        page = os.sysconf("SC_PAGE_SIZE")
+        self._resident = max(self._resident, int(resident) * page)
+        self._private = max(self._private, (int(resident) - int(shared)) * page)
+
+
+def _highest() -> int:
+    """The most resident memory of the process's life, in bytes."""
+    highest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return highest if sys.platform == "darwin" else highest * 1024

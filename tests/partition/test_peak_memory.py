@@ -1,0 +1,62 @@
+"""Memory and time by step."""
+
+import threading
+import time
+
+import pytest
+import torch
+
+from pagraph.partition.peak_memory import MemoryUse, PeakMemory
+from pagraph.partition.steps import Steps
+
+
+def hold(megabytes):
+    """Memory that is really there, for some looks."""
+    block = torch.ones(megabytes * 2**20, dtype=torch.uint8)
+    time.sleep(0.1)
+    return int(block[-1])
+
+
+def test_sees_what_is_held_for_a_while():
+    with PeakMemory() as memory:
+        assert hold(200) == 1
+    use = memory.use
+    assert use.peak_bytes >= use.before_bytes + 150 * 2**20
+    assert use.added_bytes == use.peak_bytes - use.before_bytes
+    assert 150 * 2**20 < use.private_bytes <= use.peak_bytes
+
+
+def test_a_later_lower_peak_is_not_the_earlier_higher_one():
+    with PeakMemory() as first:
+        hold(300)
+    with PeakMemory() as second:
+        hold(50)
+    assert second.use.peak_bytes < first.use.peak_bytes - 150 * 2**20
+
+
+def test_ends_with_the_block():
+    with pytest.raises(RuntimeError, match="boom"), PeakMemory():
+        raise RuntimeError("boom")
+    assert not [thread for thread in threading.enumerate() if thread.name == "pagraph-memory"]
+
+
+def test_without_proc_the_highest_of_the_life_is_told(monkeypatch, tmp_path):
+    monkeypatch.setattr("pagraph.partition.peak_memory._STATM", tmp_path / "none")
+    with PeakMemory() as memory:
+        pass
+    assert memory.use.private_bytes is None
+    assert memory.use.peak_bytes >= memory.use.before_bytes > 0
+
+
+def test_json():
+    assert MemoryUse(5, 3, None).to_json() == {"peak_bytes": 5, "before_bytes": 3, "private_bytes": None}
+
+
+def test_steps_are_recorded_in_order_and_only_when_they_end():
+    steps = Steps()
+    with steps("dividing"):
+        hold(1)
+    with pytest.raises(RuntimeError), steps("writing"):
+        raise RuntimeError
+    assert list(steps.seconds) == list(steps.memory) == ["dividing"]
+    assert steps.seconds["dividing"] >= 0.1
