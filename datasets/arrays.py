@@ -17,7 +17,7 @@ from ..errors import FormatError
 from ..mapped import map_npy
 from .manifest import ArrayEntry, stored_dtype
 
-__all__ = ["ArrayWriter", "Rows", "Written", "check_sum", "file_digest", "nbytes", "open_array"]
+__all__ = ["ArrayWriter", "Rows", "Written", "check_storable", "check_sum", "file_digest", "nbytes", "open_array"]
 
 Written = Callable[[int], None]
 """Called with the number of bytes that have just been written."""
@@ -60,16 +60,10 @@ class ArrayWriter:
         Raises:
             ValueError: The dtype or the layout cannot be stored.
         """
-        name = str(rows.dtype).removeprefix("torch.")
-        try:
-            stored = stored_dtype(name)
-        except ValueError as error:
-            raise ValueError(f"{label}: {error}") from None
-        if isinstance(rows, Tensor) and rows.layout != torch.strided:
-            raise ValueError(f"{label}: layout must be strided, got {rows.layout}")
+        stored = check_storable(label, rows)
         file_name = self._file_name(label)
         size, digest = self._write_npy(file_name, rows, stored)
-        return ArrayEntry(file_name, name, tuple(rows.shape), size, digest)
+        return ArrayEntry(file_name, _torch_name(rows), tuple(rows.shape), size, digest)
 
     def _write_npy(self, file_name: str, rows: Rows, stored: np.dtype[Any]) -> tuple[int, str]:
         digest = hashlib.sha256()
@@ -97,6 +91,25 @@ class ArrayWriter:
             name = f"{stem}+{count}.npy"
         self._used.add(name.lower())
         return name
+
+
+def check_storable(label: str, rows: Rows) -> np.dtype[Any]:
+    """The dtype that ``rows`` have in a file.
+
+    Raises:
+        ValueError: The dtype or the layout cannot be stored.
+    """
+    try:
+        stored = stored_dtype(_torch_name(rows))
+    except ValueError as error:
+        raise ValueError(f"{label}: {error}") from None
+    if isinstance(rows, Tensor) and rows.layout != torch.strided:
+        raise ValueError(f"{label}: layout must be strided, got {rows.layout}")
+    return stored
+
+
+def _torch_name(rows: Rows) -> str:
+    return str(rows.dtype).removeprefix("torch.")
 
 
 def nbytes(rows: Rows) -> int:

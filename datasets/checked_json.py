@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ..errors import FormatError
 
-__all__ = ["read_manifest_json", "size_of", "take", "write_manifest_json"]
+__all__ = ["read_manifest_json", "size_of", "take", "take_digest", "take_optional", "write_manifest_json"]
 
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 _T = TypeVar("_T")
 
 
@@ -59,3 +61,24 @@ def size_of(count: int, name: str, where: str) -> int:
     if count < 0:
         raise FormatError(f"{where}: {name} must be at least 0, got {count}")
     return count
+
+
+def take_optional(value: Any, key: str, kind: type[_T], where: str) -> _T | None:
+    """``value[key]``, a ``kind`` or null; it must be there.
+
+    Raises:
+        FormatError: It is missing or of another kind.
+    """
+    return None if key in value and value[key] is None else take(value, key, kind, where)
+
+
+def take_digest(value: Any, where: str) -> str:
+    """``value["sha256"]``.
+
+    Raises:
+        FormatError: It is missing, or not 64 hexadecimal digits.
+    """
+    digest = take(value, "sha256", str, where)
+    if not _SHA256.fullmatch(digest):
+        raise FormatError(f"{where}: sha256 must be 64 hexadecimal digits, got {digest!r}"[:300])
+    return digest

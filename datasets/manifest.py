@@ -13,7 +13,7 @@ import torch
 
 from ..errors import FormatError
 from ..graph import EdgeType
-from .checked_json import read_manifest_json, size_of, take, write_manifest_json
+from .checked_json import read_manifest_json, size_of, take, take_digest, write_manifest_json
 
 __all__ = [
     "FORMAT",
@@ -31,7 +31,6 @@ VERSION = 1
 MANIFEST = "manifest.json"
 
 _SAFE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*\.npy")
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 _NATIVE = (
     *("bool", "uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64"),
     *("float16", "float32", "float64", "complex64", "complex128"),
@@ -69,13 +68,11 @@ class ArrayEntry:
         """Check and take one array's JSON object."""
         name, dtype = take(value, "file", str, where), take(value, "dtype", str, where)
         shape = tuple(take(value, "shape", list, where))
-        size, digest = take(value, "bytes", int, where), take(value, "sha256", str, where)
+        size, digest = take(value, "bytes", int, where), take_digest(value, where)
         if not _SAFE_NAME.fullmatch(name):
             raise FormatError(f"{where}: file must be the plain name of a .npy file, got {name!r}")
         if not all(type(n) is int and n >= 0 for n in shape):
             raise FormatError(f"{where}: shape must be a list of sizes, got {list(shape)}")
-        if not _SHA256.fullmatch(digest):
-            raise FormatError(f"{where}: sha256 must be 64 hexadecimal digits, got {digest!r}")
         try:
             least = math.prod(shape) * stored_dtype(dtype).itemsize
         except ValueError as error:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .graph import Graph
     from .loader import Loader
     from .minibatch import Block, MiniBatch
+    from .partition import open_partition
     from .sampling import NeighborSampler
 
 __version__ = "0.1.0"
@@ -28,6 +29,7 @@ _HOMES = {
     "NeighborSampler": "sampling",
     "PaGraphError": "errors",
     "PipelineError": "errors",
+    "open_partition": "partition",
 }
 
 __all__ = [
@@ -41,6 +43,7 @@ __all__ = [
     "NeighborSampler",
     "PaGraphError",
     "PipelineError",
+    "open_partition",
 ]
 
 

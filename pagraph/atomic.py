@@ -32,8 +32,8 @@ def check_absent(folder: str | os.PathLike[str]) -> Path:
 
 
 def is_unfinished(folder: str | os.PathLike[str]) -> bool:
-    """Whether ``folder`` has a temporary name of :func:`new_folder`: its writer was killed or is at work."""
-    return _UNFINISHED.fullmatch(Path(os.path.abspath(folder)).name) is not None
+    """Whether ``folder`` is a temporary one of :func:`new_folder`, or inside one: its writer was killed or works."""
+    return any(_UNFINISHED.fullmatch(name) for name in Path(os.path.abspath(folder)).parts)
 
 
 @contextlib.contextmanager

@@ -3,19 +3,27 @@
 from .cache_trial import CacheTrial
 from .closure import PartVertices
 from .description import describe
+from .manifest import PartitionManifest
 from .methods import METHODS
+from .opening import open_partition
+from .part import Part
 from .partition import Partition
 from .partitioning import draw_train, partition_graph, train_ids
 from .report import PartitionReport
+from .writing import write_partition
 
 __all__ = [
     "METHODS",
     "CacheTrial",
+    "Part",
     "PartVertices",
     "Partition",
+    "PartitionManifest",
     "PartitionReport",
     "describe",
     "draw_train",
+    "open_partition",
     "partition_graph",
     "train_ids",
+    "write_partition",
 ]

@@ -16,17 +16,26 @@ def number(ids, local):  # type: ignore[no-untyped-def]
 
 @kernel
 def count_inside(indptr, indices, ids, inner, local, counts):  # type: ignore[no-untyped-def]
-    """Count in-edges of ``ids[:inner]`` whose source has a number (``local >= 0``); returns how many have none."""
-    outside = np.int64(0)
+    """Count in-edges of ``ids[:inner]`` whose source has a number (``local >= 0``).
+
+    Returns how many have none, and how many sources those have; their entries of ``local`` turn from -1 to -2.
+    """
+    missing = np.int64(0)
+    sources = np.int64(0)
     for i in range(inner):
         v = ids[i]
         found = 0
         for e in range(indptr[v], indptr[v + 1]):
             prefetch(local, indices[min(e + _AHEAD, len(indices) - 1)])
-            found += local[indices[e]] >= 0
+            u = indices[e]
+            if local[u] >= 0:
+                found += 1
+            elif local[u] == -1:
+                local[u] = -2
+                sources += 1
         counts[i] = found
-        outside += indptr[v + 1] - indptr[v] - found
-    return outside
+        missing += indptr[v + 1] - indptr[v] - found
+    return missing, sources
 
 
 @kernel

@@ -25,12 +25,14 @@ class PartStructure:
             last hop have none.
         edge_ids: The id in the whole graph of each edge of ``csc``, shape ``(num_edges,)``, int32 where they fit.
         missing: How many in-edges of the inner vertices are left out, because the part does without their source.
+        dropped: How many vertices those edges come from.
     """
 
     vertices: PartVertices
     csc: CSC
     edge_ids: Tensor
     missing: int
+    dropped: int
 
 
 def extract_part(partition: Partition, part: int) -> PartStructure:
@@ -65,7 +67,7 @@ def extract_structure(graph: Graph, vertices: PartVertices) -> PartStructure:
     _extract.number(ids.numpy(), local.numpy())
     rows = (whole.indptr.numpy(), whole.indices.numpy())
     counts = torch.zeros(len(ids), dtype=torch.int64)
-    missing = _extract.count_inside(*rows, ids.numpy(), inner, local.numpy(), counts.numpy())
+    missing, dropped = _extract.count_inside(*rows, ids.numpy(), inner, local.numpy(), counts.numpy())
     ends = counts.cumsum(0)
     num_edges = int(ends[-1]) if len(ids) else 0
     dtype = id_dtype(len(ids), num_edges)
@@ -76,4 +78,4 @@ def extract_structure(graph: Graph, vertices: PartVertices) -> PartStructure:
     largest = whole.num_edges if whole.edge_ids is None or not len(whole_ids) else int(whole_ids.max())
     edge_ids = torch.empty(num_edges, dtype=id_dtype(0, largest))
     _extract.copy_inside(*rows, whole_ids.numpy(), ids.numpy(), inner, local.numpy(), indices.numpy(), edge_ids.numpy())
-    return PartStructure(vertices, CSC(indptr, indices, len(ids)), edge_ids, int(missing))
+    return PartStructure(vertices, CSC(indptr, indices, len(ids)), edge_ids, int(missing), int(dropped))
