@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -14,54 +14,78 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
-from ..dgl import DataLoader
 from ..dgl.graphbolt import import_dgl
 from ..pipeline import Tracer
-from .evaluate import predict
+from ..sampling.seeds import num_seeds
+from .distributed import ALONE, World
+from .evaluate import Evaluation, accuracies
+from .gradients import data_parallel
+from .loading import batches_of_epoch, count_passes, count_reads, make_loader, seed_of
 from .models import GCN, GraphSAGE
 from .options import TrainOptions
 from .reporter import Reporter
-from .result import EpochRecord, TrainResult
+from .result import EpochRecord, RankRecord, TrainResult
 from .task import FEATURES, LABELS, Task
 
 __all__ = ["train"]
 
 
 def train(
-    task: Task, options: TrainOptions, *, reporter: Reporter | None = None, tracer: Tracer | None = None
+    task: Task,
+    options: TrainOptions,
+    *,
+    evaluation: Evaluation | None = None,
+    world: World = ALONE,
+    reporter: Reporter | None = None,
+    tracer: Tracer | None = None,
 ) -> TrainResult:
-    """Train and evaluate one model.
+    """Train and evaluate one model, in this process or together with others that call this too.
+
+    Every process makes as many steps an epoch as the one with the most training vertices needs. A step's gradient is
+    the mean of the processes' batch means, each weighted by how many training vertices are its own: an unbiased
+    estimate of the gradient over all training vertices, however unequal the parts are.
 
     A run seeds the global generators of torch, NumPy and DGL: dropout and DGL's loader draw from them.
 
     Args:
         task: From :func:`pagraph.train.task.make_task`, made with the same ``options.model``.
         options: How to train.
-        reporter: Told of every batch and epoch.
+        evaluation: What is evaluated. Default: the task's own graph, shared out between the processes.
+        world: The processes.
+        reporter: Told of every batch of this process, and of every epoch.
         tracer: Gets the timeline of pagraph's loaders: "train" and "evaluate". DGL's cannot be traced.
     """
-    dgl = import_dgl()
     reporter = reporter or Reporter()
     torch.manual_seed(options.seed)
-    np.random.seed(options.seed)
-    dgl.seed(options.seed)
     model = _make_model(task, options)
+    _seed_process(options.seed, world.rank)
+    learner = data_parallel(model, world, compression=options.grad_compression)
     optimizer = torch.optim.Adam(model.parameters(), lr=options.lr, weight_decay=options.weight_decay)
-    sampler = dgl.dataloading.NeighborSampler(
+    sampler = import_dgl().dataloading.NeighborSampler(
         list(options.fanout), prefetch_node_feats=[*model.fields], prefetch_labels=[LABELS]
     )
-    make_loader = partial(_make_loader, task, options, tracer=tracer)
-    loader = make_loader(task.train, sampler, label="train", batch_size=options.batch_size, shuffle=True)
+    load = partial(make_loader, options, world, tracer=tracer)
+    evaluate = partial(
+        accuracies,
+        model,
+        evaluation or Evaluation(task),
+        make_loader=partial(load, label="evaluate", cache=0),
+        world=world,
+    )
+    loader = load(task.graph, task.train, sampler, label="train", batch_size=options.batch_size, shuffle=True)
+    sizes = world.gather(len(task.train))
+    pace = _Pace(-(-max(sizes) // options.batch_size), world.size * sizes[world.rank] / sum(sizes))
     records: list[EpochRecord] = []
     with _quiet_dgl():
         for epoch in range(options.epochs):
-            record = _run_epoch(epoch, model, loader, optimizer, reporter)
+            mine = _run_epoch(epoch, learner, loader, optimizer, reporter, pace=pace)
+            record = EpochRecord.of(epoch, world.gather(mine))
             if (epoch + 1) % options.eval_every == 0 or epoch + 1 == options.epochs:
-                record = _evaluated(record, task, model, make_loader)
+                val, test = evaluate()
+                record = replace(record, val_accuracy=val, test_accuracy=test)
             records.append(record)
             reporter.epoch(record)
-    stats = getattr(loader, "stats", None)
-    return TrainResult(options, tuple(records), None if stats is None else stats.total.hit_rate)
+    return TrainResult(options, tuple(records))
 
 
 def _make_model(task: Task, options: TrainOptions) -> GraphSAGE | GCN:
@@ -70,67 +94,48 @@ def _make_model(task: Task, options: TrainOptions) -> GraphSAGE | GCN:
     return make(sizes, dropout=options.dropout).to(options.torch_device())
 
 
-def _make_loader(
-    task: Task,
-    options: TrainOptions,
-    ids: Any,
-    sampler: Any,
-    *,
-    label: str,
-    tracer: Tracer | None = None,
-    cache: Any = None,
-    **settings: Any,
-) -> Any:
-    """The chosen loader over ``ids``; both get the same arguments but for what only pagraph's has."""
-    settings |= {"device": options.torch_device(), "num_workers": options.num_workers}
-    if options.loader == "dgl":
-        return import_dgl().dataloading.DataLoader(task.graph, ids, sampler, **settings)
-    if options.prefetch is not None:
-        settings["prefetch"] = options.prefetch
-    settings["cache"] = options.cache if cache is None else cache
-    settings |= {"cache_policy": options.cache_policy, "cache_dtype": options.cache_dtype, "seed": options.seed}
-    loader = DataLoader(task.graph, ids, sampler, **settings)
-    if tracer is not None:
-        loader.trace(tracer, label=label)
-    return loader
+def _seed_process(seed: int, rank: int) -> None:
+    """Let the global generators of each process draw something else; the first one's are those of one process."""
+    np.random.seed(seed_of(seed, rank) % 2**32)
+    import_dgl().seed(seed_of(seed, rank) % 2**31)
+    if rank:
+        torch.manual_seed(seed_of(seed, rank))
 
 
-def _run_epoch(epoch: int, model: Any, loader: Any, optimizer: Any, reporter: Reporter) -> EpochRecord:
-    model.train()
+@dataclass(frozen=True)
+class _Pace:
+    """How a process keeps step with the others.
+
+    Attributes:
+        steps: Batches an epoch, the same in every process.
+        weight: Of this process's batch mean in a step's gradient, which averages over the processes.
+    """
+
+    steps: int
+    weight: float
+
+
+def _run_epoch(epoch: int, learner: Any, loader: Any, optimizer: Any, reporter: Reporter, *, pace: _Pace) -> RankRecord:
+    learner.train()
     loading = computing = total_loss = 0.0
-    seeds, batches = 0, len(loader)
+    seeds, counted = 0, count_passes(loader)
     begin = mark = _now(loader.device)
-    for done, (_, output_nodes, blocks) in enumerate(loader, 1):
+    for done, (_, output_nodes, blocks) in enumerate(batches_of_epoch(loader, pace.steps), 1):
         ready = _now(loader.device)
         loading += ready - mark
-        logits = model(blocks, blocks[0].srcdata[FEATURES].float())
+        logits = learner(blocks, blocks[0].srcdata[FEATURES].float())
         loss = cross_entropy(logits, blocks[-1].dstdata[LABELS])
         optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        (loss * pace.weight).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         total_loss += float(loss.detach()) * len(output_nodes)
         seeds += len(output_nodes)
         computing += _now(loader.device) - ready
-        reporter.batch(epoch, done, batches)
+        reporter.batch(epoch, done, pace.steps)
         mark = time.perf_counter()
-    stats = getattr(loader, "stats", None)
-    return EpochRecord(
-        epoch,
-        loss=total_loss / seeds,
-        seconds=_now(loader.device) - begin,
-        loading_seconds=loading,
-        computing_seconds=computing,
-        hit_rate=None if stats is None else stats.epochs[-1].hit_rate,
-    )
-
-
-def _evaluated(record: EpochRecord, task: Task, model: Any, make_loader: Callable[..., Any]) -> EpochRecord:
-    """The record with both accuracies, each vertex computed from all of its neighbours."""
-    nodes = torch.cat([task.val, task.test])
-    scores = predict(model, task.graph, nodes, make_loader=partial(make_loader, label="evaluate", cache=0))
-    right = (scores.argmax(1) == task.graph.ndata[LABELS][nodes]).float()
-    val, test = right[: len(task.val)].mean(), right[len(task.val) :].mean()
-    return replace(record, val_accuracy=float(val), test_accuracy=float(test))
+    seconds = _now(loader.device) - begin
+    hits, asked = count_reads(loader, counted)
+    return RankRecord(num_seeds(loader.indices), total_loss / seeds, seconds, loading, computing, hits, asked)
 
 
 def _now(device: torch.device) -> float:

@@ -11,10 +11,11 @@ from ..cache.budget import Budget
 from ..cache.policies import resolve_policy
 from ..features.precision import parse_cache_dtype
 
-__all__ = ["LOADERS", "MODELS", "TrainOptions"]
+__all__ = ["COMPRESSIONS", "LOADERS", "MODELS", "TrainOptions"]
 
 MODELS = ("sage", "gcn")
 LOADERS = ("pagraph", "dgl")
+COMPRESSIONS = ("none", "fp16", "powersgd")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +27,7 @@ class TrainOptions:
         loader: ``"pagraph"``, or ``"dgl"`` for the same run through ``dgl.dataloading.DataLoader``.
         fanout: Neighbours sampled per vertex and hop, the last entry serves the seeds; -1 takes all.
             Its length is the number of layers.
-        batch_size: Seeds per mini-batch.
+        batch_size: Seeds per mini-batch, of each process.
         epochs: Passes over the training vertices.
         hidden: Width of the hidden layers.
         lr: Learning rate of Adam.
@@ -41,6 +42,7 @@ class TrainOptions:
         prefetch: Batches made ahead. None: the loader's default.
         eval_every: Epochs between evaluations; the last epoch is always evaluated.
         seed: Of the initial weights, dropout, shuffling and sampling; 0 to 2**32 - 1.
+        grad_compression: How several processes send gradients; see :func:`pagraph.train.gradients.data_parallel`.
 
     Raises:
         ValueError: An option breaks its rule.
@@ -64,12 +66,17 @@ class TrainOptions:
     prefetch: int | None = None
     eval_every: int = 1
     seed: int = 0
+    grad_compression: str = "none"
 
     def __post_init__(self) -> None:
         if self.model not in MODELS:
             raise ValueError(f"model must be one of {', '.join(MODELS)}, got {self.model!r}")
         if self.loader not in LOADERS:
             raise ValueError(f"loader must be one of {', '.join(LOADERS)}, got {self.loader!r}")
+        if self.grad_compression not in COMPRESSIONS:
+            raise ValueError(
+                f"grad_compression must be one of {', '.join(COMPRESSIONS)}, got {self.grad_compression!r}"
+            )
         if not self.fanout or any(k != -1 and k < 1 for k in self.fanout):
             raise ValueError(f"fanout must be one or more of -1 or at least 1, got {list(self.fanout)}")
         for name in ("batch_size", "epochs", "hidden", "eval_every"):

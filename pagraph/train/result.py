@@ -1,14 +1,39 @@
-"""What a training run measured, epoch by epoch."""
+"""What a training run measured, epoch by epoch and process by process."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 from .options import TrainOptions
 
-__all__ = ["EpochRecord", "TrainResult"]
+__all__ = ["EpochRecord", "RankRecord", "TrainResult"]
+
+
+@dataclass(frozen=True)
+class RankRecord:
+    """What one process did in an epoch.
+
+    Attributes:
+        train: How many training vertices are its own.
+        loss: Mean cross-entropy over the seeds that it saw.
+        seconds: Wall time of the epoch without evaluation.
+        loading_seconds: Time blocked in the loader's ``next()``.
+        computing_seconds: Time from a batch in hand to the end of the optimiser's step. Of several processes it holds
+            the wait for the slowest, whose gradient the step needs.
+        hits: Rows served by the feature cache; None with DGL's loader.
+        asked: Rows asked for, of fields that the cache may serve.
+    """
+
+    train: int
+    loss: float
+    seconds: float
+    loading_seconds: float
+    computing_seconds: float
+    hits: int | None = None
+    asked: int = 0
 
 
 @dataclass(frozen=True)
@@ -18,12 +43,13 @@ class EpochRecord:
     Attributes:
         epoch: Its number, from 0.
         loss: Mean cross-entropy over the training vertices.
-        seconds: Wall time of the epoch without evaluation.
-        loading_seconds: Time blocked in the loader's ``next()``.
-        computing_seconds: Time from a batch in hand to the end of the optimiser's step.
+        seconds: Wall time of the epoch without evaluation; of several processes the slowest one's.
+        loading_seconds: Time blocked in the loader's ``next()``; of several processes the mean.
+        computing_seconds: Time from a batch in hand to the end of the optimiser's step; the mean.
         hit_rate: Rows served by the feature cache / rows asked for; None with DGL's loader.
         val_accuracy: On the validation vertices after the epoch; None where it was not evaluated.
         test_accuracy: The same on the test vertices.
+        ranks: What each process did.
     """
 
     epoch: int
@@ -34,6 +60,21 @@ class EpochRecord:
     hit_rate: float | None = None
     val_accuracy: float | None = None
     test_accuracy: float | None = None
+    ranks: tuple[RankRecord, ...] = ()
+
+    @classmethod
+    def of(cls, epoch: int, ranks: Sequence[RankRecord]) -> EpochRecord:
+        """An epoch, not evaluated yet, as the processes went through it together."""
+        train = sum(rank.train for rank in ranks)
+        return cls(
+            epoch,
+            loss=sum(rank.train * rank.loss for rank in ranks) / train,
+            seconds=max(rank.seconds for rank in ranks),
+            loading_seconds=fmean(rank.loading_seconds for rank in ranks),
+            computing_seconds=fmean(rank.computing_seconds for rank in ranks),
+            hit_rate=_hit_rate(ranks),
+            ranks=tuple(ranks),
+        )
 
 
 @dataclass(frozen=True)
@@ -43,12 +84,15 @@ class TrainResult:
     Attributes:
         options: What was asked for.
         epochs: One record per epoch.
-        hit_rate: Over all epochs; None with DGL's loader.
     """
 
     options: TrainOptions
     epochs: tuple[EpochRecord, ...]
-    hit_rate: float | None
+
+    @property
+    def hit_rate(self) -> float | None:
+        """Of the feature caches of all processes over all epochs; None with DGL's loader."""
+        return _hit_rate([rank for record in self.epochs for rank in record.ranks])
 
     @property
     def best(self) -> EpochRecord:
@@ -86,5 +130,26 @@ class TrainResult:
             "loss": [e.loss for e in self.epochs],
             "val_accuracy_by_epoch": [e.val_accuracy for e in self.epochs],
             "test_accuracy_by_epoch": [e.test_accuracy for e in self.epochs],
+            "ranks": [_rank_json(ranks) for ranks in zip(*(e.ranks for e in self.epochs), strict=True)],
             "settings": asdict(self.options),
         }
+
+
+def _rank_json(records: Sequence[RankRecord]) -> dict[str, Any]:
+    """One process's epochs."""
+    return {
+        "train": records[0].train,
+        "hit_rate": _hit_rate(records),
+        "epoch_seconds": [r.seconds for r in records],
+        "loading_seconds": [r.loading_seconds for r in records],
+        "computing_seconds": [r.computing_seconds for r in records],
+        "loss": [r.loss for r in records],
+    }
+
+
+def _hit_rate(records: Sequence[RankRecord]) -> float | None:
+    """Of several epochs or processes taken together: 0.0 where nothing was asked, None where nobody counted."""
+    hits = [r.hits for r in records if r.hits is not None]
+    if not hits:
+        return None
+    return sum(hits) / max(1, sum(r.asked for r in records))

@@ -103,8 +103,8 @@ def test_layer_wise_prediction_equals_the_whole_graph(graph, make, loader):
     model = make([8, 7, 6, 4], dropout=0.5)
     nodes = torch.tensor([5, 599, 0, 44])
 
-    def make_loader(ids, sampler, **settings):
-        return loader(task.graph, ids, sampler, **settings)
+    def make_loader(graph, ids, sampler, **settings):
+        return loader(graph, ids, sampler, **settings)
 
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Dataloader CPU affinity")
@@ -124,11 +124,11 @@ def test_prediction_cleans_up_after_a_failure(graph):
     model = GraphSAGE([8, 4, 4], dropout=0.5)
     calls = []
 
-    def make_loader(ids, sampler, **settings):
+    def make_loader(graph, ids, sampler, **settings):
         calls.append(ids)
         if len(calls) == 2:
             raise RuntimeError("no loader")
-        return dgl.dataloading.DataLoader(task.graph, ids, sampler, **settings)
+        return dgl.dataloading.DataLoader(graph, ids, sampler, **settings)
 
     with warnings.catch_warnings(), pytest.raises(RuntimeError, match="no loader"):
         warnings.filterwarnings("ignore", message="Dataloader CPU affinity")

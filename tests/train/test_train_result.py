@@ -1,16 +1,19 @@
 import json
+from dataclasses import replace
 
 import pytest
 
 from pagraph.train import EpochRecord, TrainOptions, TrainResult
+from pagraph.train.result import RankRecord
 
 
 def record(epoch, val=None, test=None, seconds=1.0):
-    return EpochRecord(epoch, 0.5, seconds, 0.25, 0.75, hit_rate=0.5, val_accuracy=val, test_accuracy=test)
+    ranks = (RankRecord(10, 0.5, seconds, 0.25, 0.75, hits=1, asked=2),)
+    return EpochRecord(epoch, 0.5, seconds, 0.25, 0.75, hit_rate=0.5, val_accuracy=val, test_accuracy=test, ranks=ranks)
 
 
 def result(*records):
-    return TrainResult(TrainOptions(seed=7), tuple(records), 0.5)
+    return TrainResult(TrainOptions(seed=7), tuple(records))
 
 
 def test_best_is_the_first_epoch_with_the_highest_validation_accuracy():
@@ -42,3 +45,27 @@ def test_json_has_the_promised_keys():
     assert report["val_accuracy_by_epoch"] == [0.5, None]
     assert report["settings"]["seed"] == 7
     assert report["settings"]["fanout"] == [10, 10]
+
+
+def test_an_epoch_of_several_processes():
+    found = EpochRecord.of(
+        4,
+        [
+            RankRecord(300, 1.0, 5.0, 1.0, 3.0, hits=10, asked=100),
+            RankRecord(100, 2.0, 6.0, 2.0, 4.0, hits=30, asked=60),
+        ],
+    )
+    assert (found.epoch, found.loss, found.seconds) == (4, 1.25, 6.0)
+    assert (found.loading_seconds, found.computing_seconds, found.hit_rate) == (1.5, 3.5, 0.25)
+    whole = result(found, found)
+    assert whole.hit_rate == 0.25
+    report = json.loads(json.dumps(TrainResult(TrainOptions(), (replace(found, val_accuracy=0.5),)).to_json()))
+    assert [(r["train"], r["hit_rate"], r["loading_seconds"]) for r in report["ranks"]] == [
+        (300, 0.1, [1.0]),
+        (100, 0.5, [2.0]),
+    ]
+
+
+def test_hit_rates_where_nothing_was_asked_and_where_nobody_counted():
+    assert EpochRecord.of(0, [RankRecord(1, 1.0, 1.0, 1.0, 1.0, hits=0, asked=0)]).hit_rate == 0.0
+    assert EpochRecord.of(0, [RankRecord(1, 1.0, 1.0, 1.0, 1.0)]).hit_rate is None

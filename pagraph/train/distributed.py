@@ -1,0 +1,178 @@
+"""The processes that train together, as torchrun starts them; or this one alone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from ..errors import PaGraphError
+from ..pipeline.epochs import default_workers
+
+__all__ = ["ALONE", "OtherProcessError", "World", "choose_device", "joined_world"]
+
+T = TypeVar("T")
+
+TIMEOUT = timedelta(minutes=10)
+"""How long a process waits for the others before it fails; the longest honest wait is for another's cache to fill."""
+
+
+class OtherProcessError(PaGraphError):
+    """This process is well, and cannot go on: another one that trains along failed, and says why itself."""
+
+
+@dataclass(frozen=True)
+class World:
+    """One of the processes that train together, and what it says to the others; every process must say it.
+
+    Attributes:
+        rank: This process, from 0.
+        size: How many there are, on all machines.
+        local_rank: This process among those of its machine.
+        local_size: How many there are on this machine.
+        connected: Whether they are joined by ``torch.distributed``. Not so for one alone.
+    """
+
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0
+    local_size: int = 1
+    connected: bool = False
+
+    @classmethod
+    def from_environment(cls) -> World:
+        """As the variables say that torchrun sets; without them this process is alone.
+
+        Raises:
+            ValueError: A variable is no number.
+        """
+        if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
+            return ALONE
+        names = {"rank": "RANK", "size": "WORLD_SIZE", "local_rank": "LOCAL_RANK", "local_size": "LOCAL_WORLD_SIZE"}
+        numbers = {}
+        for field, name in names.items():
+            text = os.environ.get(name, "")
+            if not text.isdigit():
+                raise ValueError(f"{name} must be a number of at least 0, as torchrun sets it, got {text!r}")
+            numbers[field] = int(text)
+        return cls(**numbers, connected=True)
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process speaks for all."""
+        return self.rank == 0
+
+    @property
+    def loader_threads(self) -> int:
+        """Threads for a loader: the default's share of this machine; 0, the default itself, for one alone."""
+        return 0 if self.local_size == 1 else max(1, default_workers() // self.local_size)
+
+    def gather(self, value: T) -> list[T]:
+        """Every process's value, by rank."""
+        if self.size == 1:
+            return [value]
+        values: list[T | None] = [None] * self.size
+        dist.all_gather_object(values, value)
+        return values  # type: ignore[return-value]
+
+    def share(self, total: int) -> slice:
+        """This process's share of ``total`` rows; the shares follow each other by rank."""
+        return self._share(total, self.rank)
+
+    def complete(self, rows: Tensor) -> None:
+        """Fill in, in place, the rows that the other processes computed; :meth:`share` says whose is which."""
+        for rank in range(self.size if self.size > 1 else 0):
+            part = rows[self._share(len(rows), rank)]
+            if len(part):
+                dist.broadcast(part, rank)
+
+    def together(self, make: Callable[[], T]) -> T:
+        """What ``make`` returns, if it succeeds in every process; else all fail at once, and nobody waits.
+
+        Raises:
+            OtherProcessError: It failed in a process of a lower rank, or only in another.
+            Exception: What ``make`` raised here, in the lowest rank where it failed.
+        """
+        result: T | None = None
+        error: Exception | None = None
+        try:
+            result = make()
+        except Exception as caught:
+            error = caught
+        failures = self.gather(error is not None)
+        first = failures.index(True) if True in failures else None
+        if first is None:
+            return result  # type: ignore[return-value]
+        if error is not None and first == self.rank:
+            raise error
+        raise OtherProcessError(f"rank {self.rank}: rank {first} failed") from error
+
+    def wait_for_end(self) -> None:
+        """Wait until another process has ended, or this one is ended: so that torchrun, which ends all once one has
+        gone, does not end that one before it said what was wrong."""
+        try:
+            dist.all_reduce(torch.zeros(1))
+        except RuntimeError:
+            return  # its connection closed
+
+    def _share(self, total: int, rank: int) -> slice:
+        return slice(total * rank // self.size, total * (rank + 1) // self.size)
+
+
+ALONE = World()
+"""One process that trains by itself."""
+
+
+@contextmanager
+def joined_world(*, device: str = "auto") -> Iterator[World]:
+    """The processes that torchrun started, joined: over gloo, and over NCCL for what is on a CUDA device.
+
+    Args:
+        device: "cpu" needs no NCCL.
+
+    Raises:
+        OtherProcessError: While they were joined another process was lost.
+    """
+    world = World.from_environment()
+    if not world.connected:
+        yield world
+        return
+    nccl = device != "cpu" and torch.cuda.is_available() and dist.is_nccl_available()
+    dist.init_process_group("cpu:gloo,cuda:nccl" if nccl else "gloo", timeout=TIMEOUT)
+    try:
+        yield world
+    except RuntimeError as error:
+        if not _is_lost_connection(error):
+            raise
+        raise OtherProcessError(f"rank {world.rank}: another process ended or did not answer: {error}") from error
+    dist.destroy_process_group()  # not after an error: it may wait for those that are gone
+
+
+def choose_device(device: str, world: World) -> None:
+    """Make each process's own CUDA device the current one, which is what "auto" and "cuda" mean.
+
+    Raises:
+        ValueError: ``device`` names one device for several processes, or there are fewer than processes.
+    """
+    if not world.connected or device == "cpu" or not torch.cuda.is_available():
+        return
+    if ":" in device and world.size > 1:
+        raise ValueError(f"device must be auto, cpu or cuda for several processes, got {device!r}")
+    count, needed = torch.cuda.device_count(), world.local_size
+    if world.local_rank >= count:
+        raise ValueError(f"device must be cpu for {needed} processes on {count} CUDA devices, got {device!r}")
+    if ":" not in device:
+        torch.cuda.set_device(world.local_rank)
+
+
+def _is_lost_connection(error: RuntimeError) -> bool:
+    """Whether a collective failed. gloo raises a plain RuntimeError that names its source file."""
+    kinds = getattr(dist, "DistError", ()) or ()
+    return isinstance(error, kinds) or "gloo" in str(error)

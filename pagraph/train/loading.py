@@ -1,0 +1,74 @@
+"""The loaders of a training run, and what they counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+from ..cache.stats import FieldStats
+from ..dgl import DataLoader
+from ..dgl.graphbolt import import_dgl
+from ..pipeline import Tracer
+from ..sampling.keys import derive_key
+from .distributed import World
+from .options import TrainOptions
+
+__all__ = ["batches_of_epoch", "count_passes", "count_reads", "make_loader", "seed_of"]
+
+
+def seed_of(seed: int, rank: int) -> int:
+    """The seed of a process: the first one's is that of one process alone."""
+    return seed if rank == 0 else derive_key(seed, rank)
+
+
+def make_loader(
+    options: TrainOptions,
+    world: World,
+    graph: Any,
+    ids: Any,
+    sampler: Any,
+    *,
+    label: str,
+    tracer: Tracer | None = None,
+    cache: Any = None,
+    **settings: Any,
+) -> Any:
+    """The chosen loader over ``ids``; both get the same arguments but for what only pagraph's has."""
+    settings |= {"device": options.torch_device(), "num_workers": options.num_workers}
+    if options.loader == "dgl":
+        return import_dgl().dataloading.DataLoader(graph, ids, sampler, **settings)
+    if options.prefetch is not None:
+        settings["prefetch"] = options.prefetch
+    settings["num_workers"] = options.num_workers or world.loader_threads
+    settings["cache"] = options.cache if cache is None else cache
+    settings |= {"cache_policy": options.cache_policy, "cache_dtype": options.cache_dtype}
+    loader = DataLoader(graph, ids, sampler, seed=seed_of(options.seed, world.rank), **settings)
+    if tracer is not None:
+        loader.trace(tracer, label=label)
+    return loader
+
+
+def batches_of_epoch(loader: Any, steps: int) -> Iterator[Any]:
+    """``steps`` batches: one pass over the loader's seeds, and where that is too few the beginning of further passes,
+    each in an order of its own."""
+    passes, rest = divmod(steps, len(loader))
+    for _ in range(passes):
+        yield from loader
+    if rest:
+        yield from islice(loader, rest)
+
+
+def count_passes(loader: Any) -> int:
+    """How many passes the loader has counted so far; 0 for DGL's, which counts nothing."""
+    stats = getattr(loader, "stats", None)
+    return 0 if stats is None else len(stats.epochs)
+
+
+def count_reads(loader: Any, first: int) -> tuple[int | None, int]:
+    """Rows that the cache served, and rows asked for, from pass ``first`` on; (None, 0) for DGL's loader."""
+    stats = getattr(loader, "stats", None)
+    if stats is None:
+        return None, 0
+    total = sum((e.reads.cacheable for e in stats.epochs[first:]), FieldStats())
+    return total.hits, total.asked
