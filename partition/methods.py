@@ -18,6 +18,8 @@ from torch import Tensor
 
 from ..graph import Graph
 from .hashing import hash_parts
+from .metis import metis_parts
+from .paper import paper_parts
 from .partition import Progress
 
 __all__ = ["METHODS", "Method", "resolve_method"]
@@ -33,7 +35,7 @@ class Method(Protocol):
         ...
 
 
-METHODS: dict[str, Method] = {"hash": hash_parts}
+METHODS: dict[str, Method] = {"hash": hash_parts, "pagraph": paper_parts, "metis": metis_parts}
 """Name to method; ``auto`` is the default of :func:`pagraph.partition.partition_graph`."""
 
 

@@ -1,0 +1,67 @@
+"""Moves training vertices until no part has more than its share: what an edge-cut partitioner leaves undone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["balance_parts", "largest_size"]
+
+Ties = Callable[[npt.NDArray[np.int64]], npt.NDArray[np.float64]]
+"""What ties training vertices (given by place) to every part: a row for each, a column for each part."""
+
+
+def largest_size(num_train: int, num_parts: int) -> int:
+    """The most training vertices a part may have: 1 % above the mean, or the mean rounded up."""
+    return max(-(-num_train // num_parts), int(1.01 * num_train / num_parts))
+
+
+def balance_parts(parts: npt.NDArray[np.int32], num_parts: int, ties: Ties) -> None:
+    """Move vertices out of parts above :func:`largest_size`, and one into each part without any, those first whose
+    ties change least.
+
+    Args:
+        parts: The part of each training vertex, shape ``(n,)``, ``n >= num_parts``; changed in place.
+        num_parts: Number of parts.
+        ties: Called once for each part that gives vertices away. Equal changes go by place.
+    """
+    limit = largest_size(len(parts), num_parts)
+    sizes = np.bincount(parts, minlength=num_parts)
+    empty = np.flatnonzero(sizes == 0)
+    for part in empty:
+        _move(parts, sizes, int(sizes.argmax()), 1, np.array([part]), 1, ties)
+    for part in np.flatnonzero(sizes > limit):
+        others = np.delete(np.arange(num_parts), part)
+        _move(parts, sizes, int(part), int(sizes[part]) - limit, others, limit, ties)
+
+
+def _move(
+    parts: npt.NDArray[np.int32],
+    sizes: npt.NDArray[np.int64],
+    giver: int,
+    count: int,
+    takers: npt.NDArray[np.int64],
+    limit: int,
+    ties: Ties,
+) -> None:
+    """Move ``count`` vertices of ``giver`` to ``takers`` that have room below ``limit``; there must be enough room."""
+    members = np.flatnonzero(parts == giver)
+    tied = ties(members)
+    gain = tied[:, takers] - tied[:, [giver]]
+    left = np.ones(len(members), dtype=bool)
+    while count > 0:
+        # A taker that fills up sends its remaining suitors elsewhere: sort again, at most once for each taker.
+        gain[:, sizes[takers] >= limit] = -np.inf
+        best = gain.argmax(1)
+        order = np.argsort(-gain[np.arange(len(members)), best], kind="stable")
+        for i in order[left[order]]:
+            taker = takers[best[i]]
+            if count == 0 or sizes[taker] >= limit:
+                break
+            parts[members[i]] = taker
+            left[i] = False
+            sizes[taker] += 1
+            sizes[giver] -= 1
+            count -= 1
