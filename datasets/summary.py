@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..features.placement import on_disk
 from ..graph import CSC, Graph
+from ..indexed_rows import FieldValue
 
 __all__ = ["CACHE_SHARES", "EdgeSummary", "FieldSummary", "GraphSummary", "summarise"]
 
@@ -147,7 +148,7 @@ def edge_shares(degrees: Tensor, shares: tuple[float, ...] = CACHE_SHARES) -> tu
     return tuple(int(ranked[top - 1]) / total if top and total else 0.0 for top in tops)
 
 
-def _array(owner: str, name: str, kind: str, value: Tensor) -> FieldSummary:
+def _array(owner: str, name: str, kind: str, value: FieldValue) -> FieldSummary:
     return FieldSummary(
         owner,
         name,
@@ -156,5 +157,5 @@ def _array(owner: str, name: str, kind: str, value: Tensor) -> FieldSummary:
         tuple(value.shape),
         value.numel() * value.element_size(),
         "disk" if on_disk(value) else "memory",
-        int(value.sum()) if value.dtype == torch.bool else None,
+        int(value[:].sum()) if value.dtype == torch.bool else None,
     )

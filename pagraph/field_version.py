@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+
+from .indexed_rows import FieldValue, IndexedRows
 
 __all__ = ["FieldVersion"]
 
@@ -19,15 +21,23 @@ class FieldVersion:
     a NumPy view, ``tensor.data``, or by another process). The memory is known by a weak reference, so a
     version neither keeps a replaced tensor alive nor takes a new tensor at the same address for the old
     one. Tensors made in inference mode count no writes: their versions equal nothing, not even themselves.
+    Of rows by reference both the source and the ids count, ``ids`` being None for a tensor.
     """
 
     storage: weakref.ref[torch.UntypedStorage]
     layout: tuple[object, ...]
     writes: int | None
+    ids: FieldVersion | None = None
 
     @classmethod
-    def of(cls, tensor: Tensor) -> FieldVersion:
-        """The version of ``tensor`` now."""
+    def of(cls, values: FieldValue) -> FieldVersion:
+        """The version of a tensor, or of rows by reference, now."""
+        if isinstance(values, IndexedRows):
+            return replace(cls._of(values.source), ids=cls._of(values.ids))
+        return cls._of(values)
+
+    @classmethod
+    def _of(cls, tensor: Tensor) -> FieldVersion:
         storage = tensor.untyped_storage()
         layout = (
             storage.data_ptr(),
@@ -45,6 +55,8 @@ class FieldVersion:
         if not isinstance(other, FieldVersion):
             return NotImplemented
         if self.writes is None or self.writes != other.writes or self.layout != other.layout:
+            return False
+        if self.ids != other.ids:
             return False
         storage = self.storage()
         return storage is not None and storage is other.storage()

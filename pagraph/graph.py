@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from .csc import CSC, id_dtype, writeable
+from .indexed_rows import IndexedRows
 
 EdgeType = tuple[str, str, str]
 """(source vertex type, relation, destination vertex type), as in DGL and PyG."""
@@ -28,7 +29,8 @@ class Graph:
     Args:
         csc: The in-edges, or one ``CSC`` for every edge type.
         num_nodes: Number of vertices, or a mapping from vertex type. Default: taken from ``csc``.
-        ndata: Field name to a tensor with one row per vertex; for several vertex types, such a mapping per type.
+        ndata: Field name to a tensor with one row per vertex, or to ``IndexedRows``; for several vertex types, such a
+            mapping per type.
         edata: The same for edges; rows are in the order of the edge ids.
 
     Raises:
@@ -58,8 +60,8 @@ class Graph:
         self._num_nodes = self._node_counts(num_nodes)
         self._check_counts()
         single_node, single_edge = len(self._num_nodes) == 1, len(self._csc) == 1
-        self._ndata: dict[str, dict[str, Tensor]] = {t: {} for t in self._num_nodes}
-        self._edata: dict[EdgeType, dict[str, Tensor]] = {t: {} for t in self._csc}
+        self._ndata: dict[str, dict[str, Any]] = {t: {} for t in self._num_nodes}
+        self._edata: dict[EdgeType, dict[str, Any]] = {t: {} for t in self._csc}
         for ntype, fields in ({self.node_types[0]: ndata} if single_node else ndata or {}).items():
             for name, value in (fields or {}).items():
                 self.set_field(name, value, node_type=ntype)
@@ -266,20 +268,20 @@ class Graph:
     # -- fields -------------------------------------------------------------------------------------------
 
     @property
-    def ndata(self) -> dict[str, Tensor]:
-        """Vertex fields of a graph with one vertex type (change them with :meth:`set_field`)."""
+    def ndata(self) -> dict[str, Any]:
+        """Vertex fields of a graph with one vertex type, tensors or ``IndexedRows``; :meth:`set_field` changes them."""
         return self.node_fields(self._only("vertex", self.node_types))
 
     @property
-    def edata(self) -> dict[str, Tensor]:
+    def edata(self) -> dict[str, Any]:
         """Edge fields of a graph with one edge type."""
         return self.edge_fields(self._only("edge", self.edge_types))
 
-    def node_fields(self, node_type: str) -> dict[str, Tensor]:
-        """Fields of one vertex type."""
+    def node_fields(self, node_type: str) -> dict[str, Any]:
+        """Fields of one vertex type, tensors or ``IndexedRows``."""
         return self._ndata[node_type]
 
-    def edge_fields(self, edge_type: EdgeType) -> dict[str, Tensor]:
+    def edge_fields(self, edge_type: EdgeType) -> dict[str, Any]:
         """Fields of one edge type."""
         return self._edata[edge_type]
 
@@ -291,13 +293,13 @@ class Graph:
         node_type: str | None = None,
         edge_type: EdgeType | None = None,
     ) -> None:
-        """Attach a field: one row per vertex, or per edge if ``edge_type`` is given.
+        """Attach a field: one row per vertex, or per edge if ``edge_type`` is given; a tensor or ``IndexedRows``.
 
         Raises:
             ValueError: The number of rows is not the number of vertices or edges.
         """
         value = writeable(value) if isinstance(value, np.ndarray) else value
-        tensor = value if isinstance(value, Tensor) else torch.as_tensor(value)
+        tensor = value if isinstance(value, Tensor | IndexedRows) else torch.as_tensor(value)
         if edge_type is not None:
             rows, owner, target = self._csc[edge_type].num_edges, "edge", self._edata[edge_type]
         else:

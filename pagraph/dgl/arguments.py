@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +12,6 @@ import torch
 from torch import Tensor
 
 from ..device import resolve_device
-from ..graph import Graph
 from ..sampling.keys import check_seed
 from ..sampling.ranks import Ranks
 from ..sampling.seeds import DatasetOrder, SeedOrder
@@ -52,10 +52,6 @@ def check_parts(graph: Any, sampler: Any) -> None:
     """
     if isinstance(graph, dgl.distributed.DistGraph):
         raise TypeError("graph must not be a DistGraph; use dgl.dataloading.DistNodeDataLoader for those")
-    if isinstance(graph, Graph):
-        raise AttributeError(
-            "graph must be DGL's or have a device, got a pagraph.Graph: pass pagraph.dgl.to_dgl(graph)"
-        )
     if not hasattr(graph, "device"):
         raise AttributeError(f"graph must be a dgl.DGLGraph or have a device, got {type(graph).__name__}")
     if not hasattr(sampler, "sample"):
@@ -214,4 +210,4 @@ def gpu_cache_budget(graph: Any, gpu_cache: Any, device: torch.device) -> int:
         for frame in getattr(graph, "_node_frames", ())
         for name, column in frame._columns.items()
     ]
-    return sum(max(k, 0) * column.data[:1].nbytes for column, k in wanted)
+    return sum(max(k, 0) * math.prod(column.shape) * column.dtype.itemsize for column, k in wanted)

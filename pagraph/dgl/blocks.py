@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..buffers import BufferPools
 from .graphbolt import import_dgl
-from .lazy import materialise_column
+from .waiting import sub_column
 
 dgl = import_dgl()
 from dgl import graph_index, heterograph_index, utils  # noqa: E402
@@ -181,6 +181,5 @@ def _sub_frame(parent: Any, index: Any, num_rows: int) -> Any:
     """A frame of the parent's columns at ``index``, nothing read yet."""
     frame = Frame(num_rows=num_rows)
     for name, column in parent._columns.items():
-        materialise_column(column)
-        frame._columns[name] = column.subcolumn(index)
+        frame._columns[name] = sub_column(column, index)
     return frame

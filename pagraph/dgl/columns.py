@@ -18,7 +18,9 @@ from ..features.candidate import Role, RowType
 from ..features.choice import Outputs, Rank
 from ..features.fields import FieldSet
 from ..features.first_epoch import FirstEpoch
+from ..indexed_rows import FieldValue
 from .graphbolt import import_dgl
+from .waiting import column_values
 
 dgl = import_dgl()
 from dgl.frame import Column  # noqa: E402
@@ -195,7 +197,7 @@ class Columns:
     def _add(self, kind: str, name: str, type_: Any) -> _Key:
         """The key of a column, which the field set knows afterwards."""
         key = _Key(kind, type_, name, _label(kind, name, type_, self._graph))
-        source = partial(_column_data, self._graph, kind, name, type_)
+        source = partial(_column_values, self._graph, kind, name, type_)
         role = self._roles.get((kind, type_, name))
         row_type = type_ if kind == "node" or role is not None else None
         self._fields.add_source(key, source, row_type=row_type, role=role or Role.INPUT)
@@ -221,10 +223,9 @@ def _storage(graph: Any, kind: str, name: str, type_: Any) -> Any:
         raise KeyError(f"{kind}s of type {type_!r} must have the column {name!r}, they have {there}") from None
 
 
-def _column_data(graph: Any, kind: str, name: str, type_: Any) -> Tensor:
-    """The tensor of a column now. A function of the graph alone: a field set must not keep its owner alive."""
-    data: Tensor = _storage(graph, kind, name, type_).data
-    return data
+def _column_values(graph: Any, kind: str, name: str, type_: Any) -> FieldValue:
+    """The values of a column now. A function of the graph alone: a field set must not keep its owner alive."""
+    return column_values(_storage(graph, kind, name, type_))
 
 
 def _label(kind: str, name: str, type_: Any, graph: Any) -> str:

@@ -9,17 +9,21 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ..errors import FormatError
 from ..graph import EdgeType, Graph
+from ..indexed_rows import FieldValue
 from .graphbolt import import_dgl
+from .waiting import waiting_column
 
 dgl = import_dgl()
 
-__all__ = ["by_edge_type", "core_graph", "load_saved_graph", "to_dgl"]
+__all__ = ["by_edge_type", "core_graph", "dgl_graph", "load_saved_graph", "to_dgl"]
 
 _core_graphs: weakref.WeakKeyDictionary[Any, tuple[Any, dict[str, Graph]]] = weakref.WeakKeyDictionary()
-_lock = threading.Lock()
+_dgl_graphs: weakref.WeakKeyDictionary[Graph, tuple[Any, dict[Any, FieldValue]]] = weakref.WeakKeyDictionary()
+_lock = threading.RLock()
 
 
 def core_graph(graph: Any, edge_dir: str = "in") -> Graph:
@@ -59,19 +63,59 @@ def to_dgl(graph: Graph) -> Any:
 
     Ids are int64, DGL's default. Edge ids are given even where they only count: DGL takes none for the same, but its
     libxsmm kernels then fail on edge features.
+
+    Fields that are ``IndexedRows`` become columns as those of a subgraph: DGL gathers the whole column when it is first
+    read as ``ndata[...]``; our loaders, and the columns of blocks, read single rows.
     """
     data = {}
     for etype in graph.edge_types:
         csc = graph.csc_of(etype)
-        ids = csc.edge_ids if csc.edge_ids is not None else torch.arange(csc.num_edges)
-        data[etype] = ("csc", (csc.indptr.long(), csc.indices.long(), ids.long()))
-    counts = {t: graph.num_nodes_of(t) for t in graph.node_types}
-    result = dgl.heterograph(data, num_nodes_dict=counts)
-    for ntype in graph.node_types:
-        result.nodes[ntype].data.update(graph.node_fields(ntype))
-    for etype in graph.edge_types:
-        result.edges[etype].data.update(graph.edge_fields(etype))
+        ids = torch.arange(csc.num_edges) if csc.edge_ids is None else csc.edge_ids
+        # Copies, whatever the dtype: DGL sorts rows in place.
+        data[etype] = ("csc", tuple(part.to(torch.int64, copy=True) for part in (csc.indptr, csc.indices, ids)))
+    result = dgl.heterograph(data, num_nodes_dict=_counts(graph))
+    _set_columns(result, _fields(graph))
     return result
+
+
+def dgl_graph(graph: Graph) -> Any:
+    """:func:`to_dgl`, made once and kept as long as ``graph`` lives; fields set since the last call become columns.
+
+    Loaders of it sample from ``graph``'s own arrays. Columns that were set on the result stay, unless ``graph`` has a
+    new field of that name.
+    """
+    with _lock:
+        known = _dgl_graphs.get(graph)
+        fields = _fields(graph)
+        if known is None:
+            result, before = to_dgl(graph), fields
+            own = Graph({etype: graph.csc_of(etype) for etype in graph.edge_types}, _counts(graph))
+            _core_graphs[result] = (result._graph, {"in": own})
+        else:
+            result, before = known
+        _set_columns(result, {key: values for key, values in fields.items() if before.get(key) is not values})
+        _dgl_graphs[graph] = (result, fields)
+        return result
+
+
+def _fields(graph: Graph) -> dict[Any, FieldValue]:
+    """All fields by ("nodes", type, name) or ("edges", type, name)."""
+    found = {("nodes", t, name): v for t in graph.node_types for name, v in graph.node_fields(t).items()}
+    return found | {("edges", t, name): v for t in graph.edge_types for name, v in graph.edge_fields(t).items()}
+
+
+def _set_columns(graph: Any, fields: Mapping[Any, FieldValue]) -> None:
+    for (kind, type_, name), values in fields.items():
+        if isinstance(values, Tensor):
+            getattr(graph, kind)[type_].data[name] = values
+        elif kind == "nodes":
+            graph._node_frames[graph.get_ntype_id(type_)]._columns[name] = waiting_column(values)
+        else:
+            graph._edge_frames[graph.get_etype_id(type_)]._columns[name] = waiting_column(values)
+
+
+def _counts(graph: Graph) -> dict[str, int]:
+    return {t: graph.num_nodes_of(t) for t in graph.node_types}
 
 
 def load_saved_graph(path: str | os.PathLike[str], index: int = 0) -> Graph:

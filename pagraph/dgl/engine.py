@@ -131,6 +131,7 @@ class Engine:
             storages=self._storages,
             device=self._device,
             move_seeds=self._move_seeds,
+            threads=self._asked.workers > 0,
         )
 
 

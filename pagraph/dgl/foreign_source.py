@@ -58,6 +58,7 @@ class ForeignSource:
         storages: What LazyFeature leaves name (the loader's ``attach_data``).
         device: Where batches are delivered.
         move_seeds: Move seeds to ``device`` before sampling (graphs on a GPU).
+        threads: Batches are sampled in other threads than the reader's.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class ForeignSource:
         storages: Mapping[str, Any],
         device: torch.device,
         move_seeds: bool,
+        threads: bool,
     ) -> None:
         self._graph = graph
         self._sampler = sampler
@@ -76,6 +78,7 @@ class ForeignSource:
         self._storages = storages
         self._device = device
         self._move_seeds = move_seeds
+        self._threads = threads
         self._lock = lock_of(sampler)
 
     def draw(self, ticket: Ticket, recorder: EpochRecorder) -> _Drawn:
@@ -83,7 +86,8 @@ class ForeignSource:
         seeds = ticket.seeds
         if self._move_seeds:
             seeds = map_leaves(seeds, lambda x: x.to(self._device))
-        materialise(self._graph)
+        if self._threads:
+            materialise(self._graph)
         before = parent_storages(self._graph)
         with self._lock, recorder.time("sampling"):
             item = self._sampler.sample(self._graph, seeds)

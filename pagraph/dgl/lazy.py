@@ -19,7 +19,6 @@ __all__ = [
     "find_lazy",
     "map_leaves",
     "materialise",
-    "materialise_column",
     "moved",
     "parent_columns",
     "parent_storages",
@@ -80,26 +79,22 @@ def find_lazy(graph: Any) -> Iterator[LazyColumn]:
 def materialise(parent: Any) -> None:
     """Gather the columns of a graph that are lazy themselves (it is a subgraph), once, as DGL's own fetch does.
 
-    Not safe while other threads read these columns: call it before they start.
+    For samplers of a user's own in threads: DGL's columns must not be looked at while another thread gathers them.
+    Call it before they start.
     """
     if isinstance(parent, dgl.DGLGraph):
         for frame in [*parent._node_frames, *parent._edge_frames]:
             for column in list(frame._columns.values()):
-                materialise_column(column)
-
-
-def materialise_column(column: Any) -> None:
-    """Gather one column if it waits for that."""
-    if isinstance(column, Column) and column.index is not None:
-        _ = column.data
+                if isinstance(column, Column) and column.index is not None:
+                    _ = column.data
 
 
 def parent_storages(parent: Any) -> dict[tuple[Any, str], Any]:
-    """The tensors behind the columns of a DGL graph now, by frame and name; empty for any other object."""
+    """The tensors that are columns of a DGL graph now, by frame and name; empty for any other object."""
     if not isinstance(parent, dgl.DGLGraph):
         return {}
     frames = [*parent._node_frames, *parent._edge_frames]
-    return {(id(f), key): c.storage for f in frames for key, c in f._columns.items() if isinstance(c, Column)}
+    return {(id(f), key): c.storage for f in frames for key, c in f._columns.items() if _is_gathered(c)}
 
 
 def parent_columns(graph: Any, parent: Any, before: Mapping[tuple[Any, str], Any]) -> list[tuple[Any, Any]]:
@@ -125,7 +120,7 @@ def parent_columns(graph: Any, parent: Any, before: Mapping[tuple[Any, str], Any
         ids = getattr(frame._columns.get(id_name), "storage", None)
         for key, column in frame._columns.items():
             own = parent_frame._columns.get(key)
-            if own is None or isinstance(column, LazyFeature) or column.index is None:
+            if not _is_gathered(own) or isinstance(column, LazyFeature) or column.index is None:
                 continue
             old = before.get((id(parent_frame), key))
             if column.index is ids or column.storage is own.storage or column.storage is old:
@@ -139,6 +134,10 @@ def repoint(columns: list[tuple[Any, Any]]) -> None:
         own = parent_frame._columns.get(key)
         if own is not None and column.index is not None and column.storage is not own.storage:
             column.storage, column.scheme = own.storage, own.scheme
+
+
+def _is_gathered(column: Any) -> bool:
+    return isinstance(column, Column) and column.index is None
 
 
 def _node_parents(graph: Any, parent: Any) -> list[Any]:

@@ -12,6 +12,7 @@ from ..cache.budget import Budget
 from ..cache.policies import resolve_policy
 from ..cache.policy import Policy
 from ..features.precision import parse_cache_dtype
+from ..graph import Graph
 from ..pipeline import LoaderStats, Tracer
 from ..sampling.seeds import EpochPlan
 from .affinity import cpu_affinity
@@ -26,6 +27,7 @@ from .arguments import (
     process_ranks,
     recreated,
 )
+from .convert import dgl_graph
 from .engine import Engine
 from .graphbolt import import_dgl
 from .indices import check_seeds, tensor_indices
@@ -52,7 +54,8 @@ class DataLoader(_DGLDataLoader):
     processes: batches always come in order.
 
     Args:
-        graph: The graph to sample from.
+        graph: The graph to sample from; or a ``pagraph.Graph``, the graph of a part say, which all its loaders share as
+            one DGL graph (``loader.graph``), and whose fields an epoch takes as they are when it begins.
         indices: Seeds: a tensor, a sequence, a mapping from type, or a dataset whose items are whole batches.
         graph_sampler: A DGL sampler, or anything with ``sample(graph, indices)``.
         device: Where batches are delivered. Default: the graph's device.
@@ -122,6 +125,8 @@ class DataLoader(_DGLDataLoader):
             batch_size, drop_last = recreated(kwargs)
             given.update(batch_size=batch_size, drop_last=drop_last)
         check_keywords(kwargs)
+        self._core = graph if isinstance(graph, Graph) else None
+        graph = given["graph"] = graph if self._core is None else dgl_graph(self._core)
         kwargs["num_workers"] = integer("num_workers", kwargs.get("num_workers", 0))
         self._arguments = given | kwargs  # for pickling
         check_parts(graph, graph_sampler)
@@ -158,6 +163,8 @@ class DataLoader(_DGLDataLoader):
 
     def __iter__(self) -> Iterator[Any]:
         self._engine.worker_init_fn = self.worker_init_fn if self.num_workers else None  # may have been set since
+        if self._core is not None:
+            dgl_graph(self._core)
         return self._engine.start()
 
     def __len__(self) -> int:

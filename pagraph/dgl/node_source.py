@@ -16,8 +16,9 @@ from .blocks import BlockBuilder
 from .columns import ColumnRows, Columns
 from .convert import core_graph
 from .graphbolt import import_dgl
-from .lazy import map_leaves, materialise, moved
+from .lazy import map_leaves, moved
 from .prefetching import edge_columns, node_columns
+from .waiting import gather_others
 
 dgl = import_dgl()
 
@@ -86,7 +87,7 @@ class NodeSource:
         self._src_names = node_columns(graph, "prefetch_node_feats", dgl_sampler.prefetch_node_feats)
         self._dst_names = node_columns(graph, "prefetch_labels", dgl_sampler.prefetch_labels)
         self._edge_names = edge_columns(graph, "prefetch_edge_feats", dgl_sampler.prefetch_edge_feats)
-        materialise(graph)
+        gather_others(graph, (sampler.prob,))
         columns.declare("node", self._src_names, Role.INPUT)
         columns.declare("node", self._dst_names, Role.OUTPUT)
         columns.declare("edge", self._edge_names, Role.INPUT)

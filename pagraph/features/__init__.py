@@ -1,6 +1,7 @@
 """Feature rows by id: from memory, from disk, from a device, through a cache; and the fields of a loader."""
 
 from ..field_version import FieldVersion
+from ..indexed_rows import IndexedRows
 from .cached import CachedFeature
 from .device import DeviceFeature, UploadedFeature
 from .disk import DiskFeature
@@ -18,6 +19,7 @@ __all__ = [
     "FieldSet",
     "FieldVersion",
     "HostFeature",
+    "IndexedRows",
     "UploadedFeature",
     "on_disk",
 ]

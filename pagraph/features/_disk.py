@@ -3,20 +3,20 @@
 import numpy as np
 
 from .._jit import kernel
-from ._gather import find_slot
+from ._gather import find_slot, located
 from ._memory import madvise, mincore
 
 _WILL_NEED = 3  # MADV_WILLNEED, the same number on every system that has it
 
 
 @kernel
-def count_cold(base, stride, limit, page, slots, num_cached, ids, samples, state):  # type: ignore[no-untyped-def]
+def count_cold(base, stride, limit, table, page, slots, num_cached, ids, samples, state):  # type: ignore[no-untyped-def]
     """How many of ``samples`` evenly spaced ``ids`` are neither in the cache nor on a page in memory."""
     cold = 0
     step = max(1, len(ids) // samples)
     for i in range(0, len(ids), step):
-        row = np.int64(ids[i])
-        if row < 0 or row >= limit or find_slot(slots, num_cached, row) >= 0:
+        row = located(table, limit, np.int64(ids[i]))
+        if row < 0 or find_slot(slots, num_cached, np.int64(ids[i])) >= 0:
             continue
         start = np.int64(base) + row * stride
         address = np.uint64(start - start % page)

@@ -9,7 +9,7 @@ Measured, one thread, ns a row of 1 M (float32, 64 / 128 / 512 bytes): all in a 
 import numpy as np
 
 from .._jit import kernel, prefetch
-from ._gather import find_slot, prefetch_run
+from ._gather import find_slot, located, prefetch_entry, prefetch_run
 
 _ABS = np.uint32(0x7FFFFFFF)
 _SIGN = np.uint32(0x80000000)
@@ -134,15 +134,17 @@ def narrow_run(source, start, out, to, count, brain):  # type: ignore[no-untyped
 
 
 @kernel
-def gather_narrow(rows, stride, limit, ids, brain, out, width, worst):  # type: ignore[no-untyped-def]
+def gather_narrow(rows, stride, limit, table, ids, brain, out, width, worst):  # type: ignore[no-untyped-def]
     """As ``gather``, of float32 bits, written half as wide; ``stride``, ``width``, ``worst``: see gather_rounded."""
     count = len(ids)
     ahead = 32 if 4 * width <= _NARROW else 16
     for i in range(count):
+        if i + 2 * ahead < count:
+            prefetch_entry(table, np.int64(ids[i + 2 * ahead]))
         if i + ahead < count:
-            prefetch_run(rows, np.int64(ids[i + ahead]) * stride, width, _LINE // 4)
-        row = np.int64(ids[i])
-        if row < 0 or row >= limit:
+            prefetch_run(rows, located(table, limit, np.int64(ids[i + ahead])) * stride, width, _LINE // 4)
+        row = located(table, limit, np.int64(ids[i]))
+        if row < 0:
             return i
         first = np.uint64(row * stride)
         worst[0] = max(worst[0], largest(rows, first, width))
@@ -151,7 +153,7 @@ def gather_narrow(rows, stride, limit, ids, brain, out, width, worst):  # type: 
 
 
 @kernel
-def gather_rounded_part(cached, num_cached, slots, rows, stride, limit, ids, stop, brain, out, width, worst):  # type: ignore[no-untyped-def]
+def gather_rounded_part(cached, num_cached, slots, rows, stride, limit, table, ids, stop, brain, out, width, worst):  # type: ignore[no-untyped-def]
     """The first ``stop`` rows of :func:`gather_rounded`; returns the hits, or -1 - position of a bad id."""
     count = len(ids)
     ahead = 32 if 4 * width <= _NARROW else 16
@@ -159,22 +161,23 @@ def gather_rounded_part(cached, num_cached, slots, rows, stride, limit, ids, sto
     for i in range(stop):
         if i + 2 * ahead < count:
             prefetch(slots, np.int64(ids[i + 2 * ahead]))
+            prefetch_entry(table, np.int64(ids[i + 2 * ahead]))
         if i + ahead < count:
             row = np.int64(ids[i + ahead])
             slot = find_slot(slots, num_cached, row)
             if slot >= 0:
                 prefetch_run(cached, slot * width, width, _LINE // 2)
             else:
-                prefetch_run(rows, row * stride, width, _LINE // 4)
-        row = np.int64(ids[i])
-        if row < 0 or row >= limit:
-            return -1 - i
-        slot = find_slot(slots, num_cached, row)
+                prefetch_run(rows, located(table, limit, row) * stride, width, _LINE // 4)
+        slot = find_slot(slots, num_cached, np.int64(ids[i]))
         to = np.uint64(i * width)
         if slot >= 0:
             widen_run(cached, np.uint64(slot * width), out, to, width, brain)
             hits += 1
         else:
+            row = located(table, limit, np.int64(ids[i]))
+            if row < 0:
+                return -1 - i
             first = np.uint64(row * stride)
             worst[0] = max(worst[0], largest(rows, first, width))
             round_run(rows, first, out, to, width, brain)
@@ -182,7 +185,7 @@ def gather_rounded_part(cached, num_cached, slots, rows, stride, limit, ids, sto
 
 
 @kernel
-def gather_rounded(cached, num_cached, slots, rows, stride, limit, ids, ends, brain, out, width, hits, worst):  # type: ignore[no-untyped-def]
+def gather_rounded(cached, num_cached, slots, rows, stride, limit, table, ids, ends, brain, out, width, hits, worst):  # type: ignore[no-untyped-def]
     """As ``gather_cached``, of float32 bits, rounded; those in the cache are half as wide.
 
     ``stride`` and ``width`` count values. ``worst[0]`` becomes the largest finite magnitude that was rounded, as bits.
@@ -197,6 +200,7 @@ def gather_rounded(cached, num_cached, slots, rows, stride, limit, ids, ends, br
             rows,
             stride,
             limit,
+            table,
             ids[begin:],
             ends[part] - begin,
             brain,

@@ -94,14 +94,15 @@ class CachedFeature:
             rows,
             source.stride_bytes,
             self.row_bytes,
-            self.num_rows,
+            source.source_rows,
+            source.table,
             index,
             ends,
             byte_view(out),
             hits,
         )
         if bad >= 0:
-            raise_bad_id(index, bad, self.num_rows)
+            source.raise_bad(index, bad)
         return hits
 
     def _read_split(self, index: Array, ends: Array, out: Tensor) -> Array:

@@ -45,12 +45,14 @@ class DiskFeature(HostFeature):
             return
         if slots is None:
             slots = _NO_SLOTS
-        place = (self._rows.ctypes.data, self.stride_bytes)
         state = np.zeros(1, dtype=np.uint8)
         asked = (slots, num_cached, ids)
-        if not _disk.count_cold(*place, self.num_rows, mmap.PAGESIZE, *asked, _SAMPLES, state):
+        base, stride, limit = self._rows.ctypes.data, self.stride_bytes, self.source_rows
+        if not _disk.count_cold(base, stride, limit, self.table, mmap.PAGESIZE, *asked, _SAMPLES, state):
             return
         gap = _GAP_IN_ORDER if _csc.is_sorted(ids) else _GAP
         misses = np.empty(len(ids), dtype=ids.dtype)
-        misses = np.sort(misses[: _gather.find_misses(*asked, misses)])
-        _disk.announce(*place, self.row_bytes, self.num_rows, mmap.PAGESIZE, gap, _MOST, misses)
+        misses = misses[: _gather.find_misses(*asked, misses)]
+        if self.table is not None:
+            misses = self.table[misses[(misses >= 0) & (misses < self.num_rows)]]
+        _disk.announce(base, stride, self.row_bytes, limit, mmap.PAGESIZE, gap, _MOST, np.sort(misses))

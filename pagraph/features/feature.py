@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 import torch
@@ -73,7 +73,7 @@ def id_array(ids: Tensor) -> Array:
     return ids.detach().cpu().contiguous().numpy()
 
 
-def raise_bad_id(index: Array, position: int, num_rows: int) -> None:
+def raise_bad_id(index: Array, position: int, num_rows: int) -> NoReturn:
     """Raise the error for the id at ``position``."""
     raise IndexError(f"ids must be in [0, {num_rows}), got {int(index[position])} at position {position}")
 

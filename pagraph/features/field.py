@@ -7,10 +7,10 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from ..cache.store import FeatureCache
 from ..field_version import FieldVersion
+from ..indexed_rows import FieldValue
 from .device import DeviceFeature, UploadedFeature
 from .disk import DiskFeature
 from .feature import Feature
@@ -27,7 +27,7 @@ _WORTH = 8  # a cache that served this many times its patience has paid for itse
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """A field's tensor at one moment.
+    """A field's values at one moment.
 
     Attributes:
         tensor: The values.
@@ -35,14 +35,14 @@ class Snapshot:
         generation: How often the field had been invalidated.
     """
 
-    tensor: Tensor
+    tensor: FieldValue
     version: FieldVersion
     generation: int
 
 
-def host_feature(tensor: Tensor, device: torch.device) -> HostFeature | DeviceFeature:
-    """The rows of a tensor where they are: on disk, in host memory or on a device."""
-    if tensor.device.type != "cpu":
+def host_feature(tensor: FieldValue, device: torch.device) -> HostFeature | DeviceFeature:
+    """The rows of a field where they are: on disk, in host memory or on a device."""
+    if isinstance(tensor, torch.Tensor) and tensor.device.type != "cpu":
         return DeviceFeature(tensor, device)
     return DiskFeature(tensor) if on_disk(tensor) else HostFeature(tensor)
 
@@ -64,7 +64,7 @@ def can_cache(feature: HostFeature | DeviceFeature, device: torch.device, num_no
 
 
 class Field:
-    """One field: asks its source for the tensor at every read, and notices when the values have changed.
+    """One field: asks its source for the values at every read, and notices when the values have changed.
 
     A cache serves only the version it was filled from. When another version is read, the cache is dropped;
     it is due to be filled again once one version was read ``patience`` times in a row. Patience doubles
@@ -73,10 +73,10 @@ class Field:
 
     Args:
         key: The field's name, for errors.
-        source: Gives the present tensor, or raises KeyError.
+        source: Gives the present tensor or rows by reference, or raises KeyError.
     """
 
-    def __init__(self, key: Hashable, source: Callable[[], Tensor]) -> None:
+    def __init__(self, key: Hashable, source: Callable[[], FieldValue]) -> None:
         self._key = key
         self._source = source
         self._lock = threading.Lock()

@@ -20,6 +20,7 @@ from ..cache.sharing import Share
 from ..cache.stats import CacheStats, ReadCounters
 from ..field_version import FieldVersion
 from ..graph import NODE_TYPE
+from ..indexed_rows import FieldValue
 from .cached import CachedFeature, part_ends
 from .candidate import Role, RowType
 from .choice import Outputs, Rank
@@ -56,7 +57,7 @@ class FieldSet:
     its source until it has settled, then cached again.
 
     Args:
-        sources: Field key to a function that gives the field's present tensor. Asked anew at every read;
+        sources: Field key to a function that gives the field's present values. Asked anew at every read;
             keys may come and go.
         device: Where rows are delivered, and cached.
         budget: What the cache may take. None: no cache.
@@ -75,7 +76,7 @@ class FieldSet:
 
     def __init__(
         self,
-        sources: Mapping[Any, Callable[[], Tensor]],
+        sources: Mapping[Any, Callable[[], FieldValue]],
         *,
         device: torch.device,
         budget: Budget | None,
@@ -95,7 +96,7 @@ class FieldSet:
         self._pool_of = pool_of
         self._cache_dtype = cache_dtype
         self._num_rows: dict[RowType, int] = {NODE_TYPE: num_nodes} if isinstance(num_nodes, int) else dict(num_nodes)
-        self._sources: dict[Hashable, Callable[[], Tensor]] = {}
+        self._sources: dict[Hashable, Callable[[], FieldValue]] = {}
         self._fields: dict[Hashable, Field] = {}
         self._lock = threading.Lock()
         self._counters = ReadCounters()
@@ -118,7 +119,7 @@ class FieldSet:
     def add_source(
         self,
         key: Hashable,
-        source: Callable[[], Tensor],
+        source: Callable[[], FieldValue],
         *,
         row_type: RowType | None = NODE_TYPE,
         role: Role = Role.INPUT,
@@ -127,7 +128,7 @@ class FieldSet:
 
         Args:
             key: The field.
-            source: Gives its present tensor, or raises KeyError.
+            source: Gives its present tensor or rows by reference, or raises KeyError.
             row_type: Whose rows it has: a vertex or an edge type. Fields of None, and of types that ``num_nodes`` does
                 not name, are never cached.
             role: Which rows of a batch are read; another one is added to those that are known.
@@ -256,6 +257,6 @@ class FieldSet:
         return feature.read(ids, out), (0,) * len(part_ends(bounds, len(ids)))
 
 
-def _read_source(sources: Mapping[Hashable, Callable[[], Tensor]], key: Hashable) -> Tensor:
-    """The field's tensor now. Not a method: a cycle would keep caches in memory until the collector runs."""
+def _read_source(sources: Mapping[Hashable, Callable[[], FieldValue]], key: Hashable) -> FieldValue:
+    """The field's values now. Not a method: a cycle would keep caches in memory until the collector runs."""
     return sources[key]()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from .device import DeviceFeature, UploadedFeature
-from .feature import Array, Feature, byte_view, id_array, output_for, raise_bad_id, row_bytes
+from .feature import Array, Feature, byte_view, id_array, output_for, row_bytes
 from .host import HostFeature
 from .precision import cached_dtype
 
@@ -80,7 +80,8 @@ class NarrowFeature:
         bad = _precision.gather_narrow(
             self._bits,
             self.source.stride_bytes // 4,
-            self.num_rows,
+            self.source.source_rows,
+            self.source.table,
             index,
             self._brain,
             byte_view(out).view(np.uint16),
@@ -88,7 +89,7 @@ class NarrowFeature:
             worst,
         )
         if bad >= 0:
-            raise_bad_id(index, bad, self.num_rows)
+            self.source.raise_bad(index, bad)
         self._check(worst[0])
         return out
 
@@ -124,7 +125,8 @@ class NarrowFeature:
             slots,
             self._bits,
             self.source.stride_bytes // 4,
-            self.num_rows,
+            self.source.source_rows,
+            self.source.table,
             index,
             ends,
             self._brain,
@@ -134,7 +136,7 @@ class NarrowFeature:
             worst,
         )
         if bad >= 0:
-            raise_bad_id(index, bad, self.num_rows)
+            self.source.raise_bad(index, bad)
         self._check(worst[0])
         return hits
 

@@ -7,7 +7,8 @@ import weakref
 from pathlib import Path
 
 import torch
-from torch import Tensor
+
+from ..indexed_rows import FieldValue, IndexedRows
 
 __all__ = ["on_disk"]
 
@@ -21,11 +22,14 @@ _known: weakref.WeakKeyDictionary[torch.UntypedStorage, bool] = weakref.WeakKeyD
 _lock = threading.Lock()
 
 
-def on_disk(tensor: Tensor) -> bool:
+def on_disk(values: FieldValue) -> bool:
     """Whether the memory of a CPU tensor is a mapped file (``numpy.memmap``, ``torch.from_file``).
+
+    Of rows by reference their source's counts.
 
     Files in memory (``/dev/shm``, any tmpfs, memfd) do not count. False where the system does not tell.
     """
+    tensor = values.source if isinstance(values, IndexedRows) else values
     if tensor.device.type != "cpu" or tensor.layout != torch.strided or tensor.numel() == 0:
         return False
     storage = tensor.untyped_storage()

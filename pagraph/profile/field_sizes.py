@@ -12,6 +12,7 @@ from .checks import check_fields
 
 if TYPE_CHECKING:
     from ..graph import Graph
+    from ..indexed_rows import FieldValue
 
 __all__ = ["FieldNames", "FieldSizes"]
 
@@ -78,5 +79,5 @@ def _widths(graph: Graph, names: FieldNames, argument: str) -> dict[str, dict[st
 
 
 def _row_bytes(graph: Graph, ntype: str, name: str) -> int:
-    values = graph.node_fields(ntype)[name]
+    values: FieldValue = graph.node_fields(ntype)[name]
     return math.prod(values.shape[1:]) * values.element_size()

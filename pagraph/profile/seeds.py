@@ -52,7 +52,7 @@ def training_seeds(
         raise ValueError(f"graph must have the field {name}, or train_fraction must be given, it has neither")
     if mask.dim() != 1 or mask.is_floating_point() or mask.is_complex():
         raise ValueError(f"{name} must be a 1-D field of booleans, got {mask.dtype} {tuple(mask.shape)}")
-    ids = mask.bool().nonzero().squeeze(1)
+    ids: Tensor = mask.bool().nonzero().squeeze(1)
     if not len(ids):
         raise ValueError(f"{name} must select at least 1 vertex, got 0")
     return ids

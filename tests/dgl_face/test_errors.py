@@ -9,8 +9,6 @@ import pytest
 import torch
 from cases import dgl, make_graph, ours
 
-import pagraph
-
 NeighborSampler = dgl.dataloading.NeighborSampler
 IDS = torch.arange(10)
 no_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="tells what happens without CUDA")
@@ -342,8 +340,6 @@ def test_what_is_no_graph_or_no_sampler_is_refused_at_once():
         ours(make_graph(), IDS, [5, 5])
     with pytest.raises(AttributeError, match="graph must be a dgl.DGLGraph or have a device, got str"):
         ours("graph", IDS, NeighborSampler([2]))
-    with pytest.raises(AttributeError, match=r"got a pagraph.Graph: pass pagraph.dgl.to_dgl\(graph\)"):
-        ours(pagraph.Graph.from_coo([0, 1], [1, 2]), IDS, NeighborSampler([2]))
 
 
 @pytest.mark.parametrize(

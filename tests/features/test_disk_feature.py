@@ -5,12 +5,13 @@ import mmap
 import os
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
 import torch
 
-from pagraph.features import CachedFeature, DiskFeature, HostFeature, _disk, on_disk
+from pagraph.features import CachedFeature, DiskFeature, HostFeature, IndexedRows, _disk, on_disk
 from pagraph.features.filling import fill_cache
 from pagraph.features.placement import address_on_disk
 from pagraph.mapped import map_npy
@@ -196,7 +197,7 @@ def count_cold(feature, ids, slots=NO_SLOTS, num_cached=0):
     state = np.zeros(1, dtype=np.uint8)
     base = feature.rows.ctypes.data
     return _disk.count_cold(
-        base, feature.stride_bytes, feature.num_rows, mmap.PAGESIZE, slots, num_cached, ids, 64, state
+        base, feature.stride_bytes, feature.num_rows, None, mmap.PAGESIZE, slots, num_cached, ids, 64, state
     )
 
 
@@ -216,6 +217,25 @@ def test_cold_rows_are_counted_and_cached_rows_are_not(npy):
     assert share_in_memory(tensor) == before  # counting reads nothing
     feature.read(torch.from_numpy(ids))
     assert count_cold(feature, ids) == 0
+
+
+def test_the_pages_of_rows_by_reference_are_the_sources(npy):
+    drop_from_memory(npy)
+    tensor = map_npy(npy, random_access=True)
+    if share_in_memory(tensor) > 0.05:
+        pytest.skip("needs a system that drops a file's pages when asked")
+    feature = DiskFeature(IndexedRows(tensor, torch.arange(2000, 3000).flip(0)))
+    slots, state = np.empty(0, dtype=np.int32), np.zeros(1, dtype=np.uint8)
+    place = (feature.rows.ctypes.data, feature.stride_bytes, feature.source_rows, feature.table, mmap.PAGESIZE)
+    ids = np.array([*range(1000), -1, 1000, 10**6])
+    assert _disk.count_cold(*place, slots, 0, ids, 64, state) >= 60
+    feature.announce(ids)  # rows that there are not are refused by the read
+    deadline = time.monotonic() + 20
+    while share_in_memory(tensor[2000:3000]) < 1 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert share_in_memory(tensor[2000:3000]) == 1
+    assert share_in_memory(tensor[:1000]) < 0.5
+    assert _disk.count_cold(*place, slots, 0, ids, 64, state) == 0
 
 
 def requests(feature, ids, gap, most, page=mmap.PAGESIZE):
