@@ -56,7 +56,8 @@ class Part:
     @property
     def global_edge_ids(self) -> Tensor:
         """The edges' ids in the whole graph, shape ``(num_edges,)``, int32 where they fit."""
-        return self.graph.edata["global_ids"]
+        ids: Tensor = self.graph.edata["global_ids"]
+        return ids
 
     def open_source(self) -> Graph:
         """The whole graph.

@@ -9,8 +9,8 @@ from torch import Tensor
 from ..datasets.arrays import check_sum, open_array
 from ..errors import FormatError
 from ..graph import Graph
+from ..indexed_rows import IndexedRows
 from .manifest import PartitionManifest
-from .selection import SelectedRows
 from .source import locate_source
 
 __all__ = ["attach_referenced", "open_referenced"]
@@ -19,11 +19,17 @@ __all__ = ["attach_referenced", "open_referenced"]
 def attach_referenced(graph: Graph, ids: Tensor, manifest: PartitionManifest, out: Path, *, verify: bool) -> None:
     """Give a part's graph the fields that its partition refers to; ``ids`` are its vertices in the whole graph.
 
+    The fields are the source's files, mapped, and read through ``ids``: parts opened by several processes of a machine
+    have one copy in memory.
+
     Raises:
-        FormatError: The source is gone, or is not what it was.
+        FormatError: The source is gone, or is not what it was, or ``ids`` are not its.
     """
     for name, source in open_referenced(manifest, out, verify=verify).items():
-        graph.set_field(name, SelectedRows(source, ids)[:])
+        try:
+            graph.set_field(name, IndexedRows(source, ids))
+        except (TypeError, ValueError) as error:
+            raise FormatError(f"{out}: field {name!r} of a part: {error}") from error
 
 
 def open_referenced(manifest: PartitionManifest, out: Path, *, verify: bool = False) -> dict[str, Tensor]:

@@ -60,10 +60,8 @@ def test_a_part_is_loaded_with_the_right_rows(part, workers, cache):
 def test_batches_are_those_of_the_converted_graph(part):
     converted = to_dgl(part)
     converted.ndata["feat"] = part.ndata["feat"].materialize()
-    for mine, other in zip(
-        *(ours(g, torch.arange(N), SAMPLER, batch_size=50, shuffle=True, seed=0) for g in (part, converted)),
-        strict=True,
-    ):
+    loaders = [ours(g, torch.arange(N), SAMPLER, batch_size=50, shuffle=True, seed=0) for g in (part, converted)]
+    for mine, other in zip(*loaders, strict=True):
         assert torch.equal(mine[0], other[0]) and torch.equal(mine[1], other[1])
         assert torch.equal(mine[2][0].srcdata["feat"], other[2][0].srcdata["feat"])
         assert torch.equal(mine[2][0].edata[dgl.EID], other[2][0].edata[dgl.EID])
