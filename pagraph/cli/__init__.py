@@ -24,6 +24,7 @@ VERBS = {
     "generate": ("generate", "Generate an RMAT or block-model graph."),
     "import": ("import_", "Write a graph from elsewhere as a graph folder."),
     "info": ("info", "Show what is in a graph folder, and what a cache would hold."),
+    "partition": ("partition", "Divide a graph into self-contained parts, one for each process."),
     "profile": ("profile", "Say what a feature cache would save, and how large it should be."),
     "train": ("train", "Train GraphSAGE or GCN on a graph folder."),
 }

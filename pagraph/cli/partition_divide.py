@@ -1,0 +1,81 @@
+"""Divides a graph folder, writes the parts, and reports."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from .partition_options import Outputs, Settings, Source
+from .partition_steps import divided, measured
+from .progress import progress_bar
+
+if TYPE_CHECKING:
+    from ..partition import Partition
+
+__all__ = ["divide"]
+
+_DEFAULT = "auto"
+
+
+def divide(source: Source, options: Settings, outputs: Outputs, out: Path, *, quiet: bool) -> None:
+    """Divide, measure, write. The folder comes after all other work: a run that is stopped leaves nothing.
+
+    Raises:
+        FileExistsError, ValueError, OSError: ``out`` cannot be, or the source does not go with the settings.
+    """
+    _check_out(out, source.folder)
+    from ..atomic import write_json
+    from ..partition.plot import save_plot
+    from ..partition.steps import Steps
+    from .partition_report import print_partition
+
+    graph, train = source.open()
+    options.check_train(train)
+    steps = Steps()
+    partition = divided(graph, train, (options.methods or (_DEFAULT,))[0], options, steps)
+    report = measured(partition, options, steps)
+    with steps("writing"), progress_bar(f"writing {out.name}") as progress:
+        _write(partition, out, source, options, progress)
+    report = replace(report, seconds=steps.seconds, memory=steps.memory)
+    if outputs.plot is not None:
+        save_plot(report, outputs.plot, title=source.title)
+    if outputs.json is not None:
+        places = {**source.to_json(), "out": str(out), "format": options.form, "features": options.features}
+        write_json(outputs.json, {**places, **report.to_json()})
+    if not quiet:
+        print_partition(report, title=str(source.folder), out=out)
+
+
+def _check_out(out: Path, folder: Path) -> None:
+    """Refuse a folder that could not be made, before the long work."""
+    from ..partition.writing import check_out
+
+    check_out(out, folder)
+    above = next(parent for parent in out.resolve().parents if os.path.lexists(parent))
+    if not above.is_dir():
+        raise NotADirectoryError(f"OUT must be in a folder, got {str(out)!r} under the file {str(above)!r}")
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise click.ClickException(f"OUT must be where folders can be made, got {str(out)!r}")
+
+
+def _write(
+    partition: Partition, out: Path, source: Source, options: Settings, progress: Callable[[int, int], None] | None
+) -> None:
+    """Write the parts whole or not at all."""
+    from ..partition.writing import write_partition
+
+    write_partition(
+        partition,
+        out,
+        features=options.features,
+        source=source.folder,
+        split=source.split,
+        seed=options.seed,
+        origin=source.to_json(),
+        progress=progress,
+    )
