@@ -14,15 +14,20 @@ if TYPE_CHECKING:
 
 def write_folder(graph: Graph, out: Path, *, origin: Mapping[str, Any]) -> None:
     """Write ``graph`` as the folder ``out`` and say so in one line."""
-    from rich.filesize import decimal
-
     from ..datasets import write_graph
     from .progress import progress_bar
 
     with progress_bar(f"writing {out.name}") as progress:
         write_graph(graph, out, origin=origin, progress=progress)
+    click.echo(told(graph, out))
+
+
+def told(graph: Graph, out: Path) -> str:
+    """What was written, in one line."""
+    from rich.filesize import decimal
+
     size = sum(file.stat().st_size for file in out.iterdir())
-    click.echo(f"{out}: {graph.num_nodes:,} vertices, {graph.num_edges:,} edges, {decimal(size)}")
+    return f"{out}: {graph.num_nodes:,} vertices, {graph.num_edges:,} edges, {decimal(size)}"
 
 
 def writable_file(_context: click.Context, parameter: click.Parameter, path: Path | None) -> Path | None:

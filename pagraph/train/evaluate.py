@@ -77,14 +77,17 @@ def predict(
         world: The processes that share the work; all must hold the same graph.
     """
     last = len(model.layers) - 1
-    name, *others = model.fields
+    name, others = model.features[0], [field for field in model.fields if field not in model.features]
     training = model.training
     model.eval()
     try:
         for i in range(last):
             needed = torch.arange(graph.num_nodes() if hop_ends is None else hop_ends[last - i], dtype=graph.idtype)
             share = world.share(len(needed))
-            rows = _layer_rows(model, i, graph, needed[share], fields=(name, *others), make_loader=make_loader)
+            if i == 0 and model.preaggregated:
+                rows = _first_rows(model, graph, needed[share])
+            else:
+                rows = _layer_rows(model, i, graph, needed[share], fields=(name, *others), make_loader=make_loader)
             hidden = rows.new_zeros(graph.num_nodes(), rows.shape[1])
             hidden[: len(needed)][share] = rows
             del rows
@@ -94,6 +97,14 @@ def predict(
     finally:
         graph.ndata.pop(_HIDDEN, None)
         model.train(training)
+
+
+def _first_rows(model: Any, graph: Any, ids: Tensor) -> Tensor:
+    """What the first layer gives for ``ids`` from pre-aggregated features, on the CPU: no neighbours, so no loader."""
+    device = next(model.parameters()).device
+    fields = [graph.ndata[name] for name in model.features]
+    chunks = ([field[some.long()].to(device).float() for field in fields] for some in torch.split(ids, _BATCH))
+    return torch.cat([model.first(*rows).cpu() for rows in chunks])
 
 
 def _layer_rows(

@@ -25,7 +25,7 @@ from .models import GCN, GraphSAGE
 from .options import TrainOptions
 from .reporter import Reporter
 from .result import EpochRecord, RankRecord, TrainResult
-from .task import FEATURES, LABELS, Task
+from .task import LABELS, Task
 
 __all__ = ["train"]
 
@@ -78,7 +78,7 @@ def train(
     records: list[EpochRecord] = []
     with _quiet_dgl():
         for epoch in range(options.epochs):
-            mine = _run_epoch(epoch, learner, loader, optimizer, reporter, pace=pace)
+            mine = _run_epoch(epoch, learner, loader, optimizer, reporter, pace=pace, features=model.features)
             record = EpochRecord.of(epoch, world.gather(mine))
             if (epoch + 1) % options.eval_every == 0 or epoch + 1 == options.epochs:
                 val, test = evaluate()
@@ -89,9 +89,10 @@ def train(
 
 
 def _make_model(task: Task, options: TrainOptions) -> GraphSAGE | GCN:
-    sizes = [task.num_features, *[options.hidden] * (len(options.fanout) - 1), task.num_classes]
+    hidden = len(options.fanout) - 1 + int(task.preaggregated)
+    sizes = [task.num_features, *[options.hidden] * hidden, task.num_classes]
     make = GraphSAGE if options.model == "sage" else GCN
-    return make(sizes, dropout=options.dropout).to(options.torch_device())
+    return make(sizes, dropout=options.dropout, preaggregated=task.preaggregated).to(options.torch_device())
 
 
 def _seed_process(seed: int, rank: int) -> None:
@@ -115,7 +116,16 @@ class _Pace:
     weight: float
 
 
-def _run_epoch(epoch: int, learner: Any, loader: Any, optimizer: Any, reporter: Reporter, *, pace: _Pace) -> RankRecord:
+def _run_epoch(
+    epoch: int,
+    learner: Any,
+    loader: Any,
+    optimizer: Any,
+    reporter: Reporter,
+    *,
+    pace: _Pace,
+    features: tuple[str, ...],
+) -> RankRecord:
     learner.train()
     loading = computing = total_loss = 0.0
     seeds, counted = 0, count_passes(loader)
@@ -123,7 +133,7 @@ def _run_epoch(epoch: int, learner: Any, loader: Any, optimizer: Any, reporter: 
     for done, (_, output_nodes, blocks) in enumerate(batches_of_epoch(loader, pace.steps), 1):
         ready = _now(loader.device)
         loading += ready - mark
-        logits = learner(blocks, blocks[0].srcdata[FEATURES].float())
+        logits = learner(blocks, *(blocks[0].srcdata[name].float() for name in features))
         loss = cross_entropy(logits, blocks[-1].dstdata[LABELS])
         optimizer.zero_grad()
         (loss * pace.weight).backward()  # type: ignore[no-untyped-call]

@@ -26,14 +26,15 @@ class TrainOptions:
         model: ``"sage"`` (GraphSAGE, mean) or ``"gcn"``.
         loader: ``"pagraph"``, or ``"dgl"`` for the same run through ``dgl.dataloading.DataLoader``.
         fanout: Neighbours sampled per vertex and hop, the last entry serves the seeds; -1 takes all.
-            Its length is the number of layers.
+            Its length is the number of layers; with pre-aggregated features there is one layer more.
         batch_size: Seeds per mini-batch, of each process.
         epochs: Passes over the training vertices.
         hidden: Width of the hidden layers.
         lr: Learning rate of Adam.
         dropout: Share of values dropped, in ``[0, 1)``.
         weight_decay: L2 penalty of Adam.
-        row_normalize: Divide each vertex's features by their sum, as is usual for bags of words.
+        row_normalize: Divide each vertex's features by their sum, as is usual for bags of words. With
+            pre-aggregated features it was done before, or not.
         device: Where the model trains; ``"auto"`` is the current CUDA device if there is one, else the CPU.
         cache: Budget of the feature cache: ``"2GiB"``, bytes, a share such as ``"10%"``, or ``"auto"``.
         cache_policy: How vertices are ranked for the cache.

@@ -11,12 +11,12 @@ from torch import Tensor
 from ..dgl.convert import to_dgl
 from ..dgl.graphbolt import import_dgl
 from ..graph import Graph
+from ..preaggregation import FEATURES, SUMS, preaggregated_for
 from .models import NORM
 from .options import TrainOptions
 
 __all__ = ["FEATURES", "LABELS", "Task", "gcn_norm", "make_task"]
 
-FEATURES = "feat"
 LABELS = "label"
 _PARTS = ("train", "val", "test")
 
@@ -26,12 +26,13 @@ class Task:
     """Node classification on one graph.
 
     Attributes:
-        graph: The ``dgl.DGLGraph``; it has the fields ``feat`` and ``label``, and for GCN ``gcn_norm``.
+        graph: The ``dgl.DGLGraph``; it has the fields that the model reads, and ``label``.
         train: Ids of the training vertices, int64.
         val: Ids of the validation vertices.
         test: Ids of the test vertices.
-        num_features: Width of ``feat``.
+        num_features: Width of the features.
         num_classes: Largest label plus 1.
+        preaggregated: Whether the first layer's neighbour sums are among the fields.
     """
 
     graph: Any
@@ -40,11 +41,13 @@ class Task:
     test: Tensor
     num_features: int
     num_classes: int
+    preaggregated: bool = False
 
     def __str__(self) -> str:
         graph = self.graph
+        how = "pre-aggregated features" if self.preaggregated else "features"
         return (
-            f"{graph.num_nodes():,} vertices, {graph.num_edges():,} edges, {self.num_features} features, "
+            f"{graph.num_nodes():,} vertices, {graph.num_edges():,} edges, {self.num_features} {how}, "
             f"{self.num_classes} classes; {len(self.train):,} vertices to train on, {len(self.val):,} to "
             f"validate, {len(self.test):,} to test"
         )
@@ -56,13 +59,14 @@ def make_task(graph: Graph, options: TrainOptions) -> Task:
     GCN gets a self-loop on every vertex and the field its normalisation needs.
 
     Raises:
-        ValueError: A field is missing or does not fit; the graph has several vertex or edge types.
+        ValueError: A field is missing or does not fit; the graph has several vertex or edge types; its features were
+            pre-aggregated for another model.
     """
-    _check(graph)
-    features = graph.ndata[FEATURES]
+    names = _check(graph, options)
+    fields = {name: graph.ndata[name] for name in names}
     if options.row_normalize:
-        features = torch.nn.functional.normalize(features.float(), p=1.0, dim=1)
-    fields = {FEATURES: features, LABELS: graph.ndata[LABELS].long().clone()}
+        fields = {name: torch.nn.functional.normalize(rows.float(), p=1.0, dim=1) for name, rows in fields.items()}
+    fields[LABELS] = graph.ndata[LABELS].long().clone()
     masks = {part: graph.ndata[f"{part}_mask"].bool() for part in _PARTS}
     ids = {part: mask.nonzero().squeeze(1) for part, mask in masks.items()}
     known = fields[LABELS][torch.stack([*masks.values()]).any(0)]
@@ -76,7 +80,13 @@ def make_task(graph: Graph, options: TrainOptions) -> Task:
         dgl = import_dgl()
         structure = dgl.add_self_loop(dgl.remove_self_loop(structure))
         structure.ndata[NORM] = gcn_norm(structure)
-    return Task(structure, **ids, num_features=features.shape[1], num_classes=int(known.max()) + 1)
+    return Task(
+        structure,
+        **ids,
+        num_features=fields[names[0]].shape[1],
+        num_classes=int(known.max()) + 1,
+        preaggregated=names != [FEATURES],
+    )
 
 
 def gcn_norm(graph: Any) -> Tensor:
@@ -85,17 +95,36 @@ def gcn_norm(graph: Any) -> Tensor:
     return torch.stack([out_degrees.clamp(min=1).rsqrt(), in_degrees.sqrt()], dim=1)
 
 
-def _check(graph: Graph) -> None:
+def _check(graph: Graph, options: TrainOptions) -> list[str]:
+    """Names of the fields that are the features, all of one width."""
     if not graph.is_homogeneous:
         raise ValueError(f"graph must have one vertex type and one edge type, got {graph}")
-    wanted = [FEATURES, LABELS, *(f"{part}_mask" for part in _PARTS)]
+    features = _feature_names(graph, options)
+    wanted = [*features, LABELS, *(f"{part}_mask" for part in _PARTS)]
     missing = [name for name in wanted if name not in graph.ndata]
     if missing:
         raise ValueError(
             f"graph must have the fields {', '.join(wanted)} to be trained on, it lacks {', '.join(missing)}"
         )
-    features, labels = graph.ndata[FEATURES], graph.ndata[LABELS]
-    if features.dim() != 2 or features.is_complex():
-        raise ValueError(f"{FEATURES} must be a 2-D real field, got {features.dtype} {tuple(features.shape)}")
+    labels, width = graph.ndata[LABELS], graph.ndata[features[0]].shape[1:]
+    for name in features:
+        rows = graph.ndata[name]
+        if rows.dim() != 2 or rows.is_complex() or rows.shape[1:] != width:
+            of_width = f" {width[0]} wide" if name != features[0] else ""
+            raise ValueError(f"{name} must be a 2-D real field{of_width}, got {rows.dtype} {tuple(rows.shape)}")
     if labels.dim() != 1 or labels.is_floating_point() or labels.is_complex():
         raise ValueError(f"{LABELS} must be a 1-D field of integers, got {labels.dtype} {tuple(labels.shape)}")
+    return features
+
+
+def _feature_names(graph: Graph, options: TrainOptions) -> list[str]:
+    model = preaggregated_for(graph)
+    if model is None:
+        return [FEATURES]
+    if model != options.model:
+        raise ValueError(f"model must be {model!r}, for which the features are pre-aggregated, got {options.model!r}")
+    if options.row_normalize:
+        raise ValueError(
+            "row_normalize must be asked for before features are pre-aggregated, got True on such features"
+        )
+    return [FEATURES, SUMS[model]] if model == "sage" else [SUMS[model]]
