@@ -3,6 +3,7 @@
 from .cache_trial import CacheTrial
 from .closure import PartVertices
 from .description import describe
+from .dgl_format import write_dgl
 from .manifest import PartitionManifest
 from .methods import METHODS
 from .opening import open_partition
@@ -25,5 +26,6 @@ __all__ = [
     "open_partition",
     "partition_graph",
     "train_ids",
+    "write_dgl",
     "write_partition",
 ]

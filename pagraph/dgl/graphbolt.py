@@ -21,15 +21,25 @@ class GraphBoltMissingError(MissingDependencyError):
 class _Placeholder(ModuleType):
     """Takes GraphBolt's place in ``sys.modules``; every use of it says what is missing."""
 
+    class FusedCSCSamplingGraph:
+        """What ``dgl.distributed`` asks every graph whether it is; none is, as none can be made."""
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            raise _missing("FusedCSCSamplingGraph")
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        import torch
+        raise _missing(name)
 
-        raise GraphBoltMissingError(
-            f"dgl.graphbolt.{name} needs DGL's GraphBolt binary, which this DGL does not have for torch "
-            f"{torch.__version__}; everything outside dgl.graphbolt works"
-        )
+
+def _missing(name: str) -> GraphBoltMissingError:
+    import torch
+
+    return GraphBoltMissingError(
+        f"dgl.graphbolt.{name} needs DGL's GraphBolt binary, which this DGL does not have for torch "
+        f"{torch.__version__}; everything outside dgl.graphbolt works"
+    )
 
 
 def import_dgl() -> Any:
