@@ -13,7 +13,7 @@ from torch import Tensor
 from ..atomic import is_unfinished, new_folder
 from ..errors import FormatError
 from ..graph import CSC, EDGE_TYPE, NODE_TYPE, EdgeType, Graph
-from .arrays import ArrayWriter, check_sum, nbytes, open_array
+from .arrays import ArrayWriter, Rows, check_sum, nbytes, open_array
 from .manifest import ArrayEntry, EdgeEntry, Manifest, NodeEntry
 
 __all__ = ["open_native", "write_graph"]
@@ -27,6 +27,7 @@ def write_graph(
     folder: str | os.PathLike[str],
     *,
     origin: Mapping[str, Any] | None = None,
+    computed: Mapping[str, Rows] | None = None,
     progress: Progress | None = None,
 ) -> None:
     """Write ``graph`` with all its fields as a native folder, whole or not at all.
@@ -38,6 +39,7 @@ def write_graph(
         graph: The graph; its ids are checked.
         folder: Must not exist yet.
         origin: Where the graph is from, for people: anything that JSON can hold.
+        computed: More vertex fields, of a graph with one vertex type; their rows are asked for block by block.
         progress: Called with the bytes written and the bytes to write.
 
     Raises:
@@ -55,7 +57,7 @@ def write_graph(
     for edge_type in graph.edge_types:
         graph.csc_of(edge_type).validate()
     with new_folder(folder) as part:
-        writer = _Writer(part, graph, progress)
+        writer = _Writer(part, graph, computed or {}, progress)
         manifest = Manifest(
             [writer.node_type(name) for name in graph.node_types],
             [writer.edge_type(edge_type) for edge_type in graph.edge_types],
@@ -67,16 +69,17 @@ def write_graph(
 class _Writer:
     """Writes the arrays of one graph and remembers what they were called."""
 
-    def __init__(self, folder: Path, graph: Graph, progress: Progress | None) -> None:
+    def __init__(self, folder: Path, graph: Graph, computed: Mapping[str, Rows], progress: Progress | None) -> None:
         self._graph = graph
+        self._computed = computed
         self._progress = progress
         self._arrays = ArrayWriter(folder, self._written)
         self._done = 0
-        self._total = sum(nbytes(rows) for rows in _arrays(graph))
+        self._total = sum(nbytes(rows) for rows in [*_arrays(graph), *computed.values()])
 
     def node_type(self, name: str) -> NodeEntry:
         prefix = "node" if name == NODE_TYPE else f"node-{name}"
-        fields = self._graph.node_fields(name)
+        fields = {**self._graph.node_fields(name), **self._computed}
         entries = {key: self._arrays.write(f"{prefix}-{key}", value) for key, value in fields.items()}
         return NodeEntry(name, self._graph.num_nodes_of(name), entries)
 

@@ -8,20 +8,19 @@ name says for which model it is, so that this goes wherever fields go: into othe
 from __future__ import annotations
 
 import os
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from .atomic import check_absent
-from .features import DiskFeature, HostFeature, on_disk
+from .features import HostFeature
+from .features.field import host_feature
 from .graph import Graph
+from .indexed_rows import FieldValue
 
-__all__ = ["FEATURES", "SUMS", "Aggregation", "preaggregate", "preaggregated_for"]
+__all__ = ["FEATURES", "SUMS", "FeatureRows", "NeighborSums", "preaggregate", "preaggregated_for"]
 
 FEATURES = "feat"
 SUMS = {"sage": "feat_mean", "gcn": "feat_gcn"}
@@ -32,6 +31,7 @@ Progress = Callable[[int, int], None]
 
 _CHUNK_BYTES = 16 * 2**20
 _CHUNK_EDGES = 2**18  # of a mapped field each may ask for a page of 4 KiB: 1 GiB in flight
+_OF_A_PART = {"global_ids", "in_degrees", "out_degrees"}  # whose sums would lack neighbours
 _LEAST_SUM = 1e-12  # as torch.nn.functional.normalize
 
 
@@ -61,8 +61,7 @@ def preaggregate(
     For GCN the field ``feat`` gives way to ``feat_gcn``; for GraphSAGE, whose first layer also takes a vertex's own
     features, ``feat_mean`` goes beside it (zeros where a vertex has no in-neighbours). Everything else is copied.
 
-    Memory: 24 bytes a vertex and some 50 MB beside the graph. Features may be mapped, and larger than memory. On the
-    disk the sums are there twice until the folder is complete.
+    Memory: 24 bytes a vertex and some 50 MB beside the graph; features may be mapped, and larger than memory.
 
     Args:
         graph: One vertex type and one edge type, with the 2-D real field ``feat``; its ids are checked.
@@ -70,13 +69,15 @@ def preaggregate(
         model: ``"sage"`` or ``"gcn"``, as :mod:`pagraph.train.models` defines them.
         row_normalize: Divide each vertex's features by their sum first. This can not be done to the sums later.
         origin: Where the graph is from, for people.
-        progress: Called with the work done so far and the whole of it: for the sums, then for the writing.
+        progress: Called with the bytes written and the bytes to write.
 
     Raises:
         FileExistsError: ``folder`` exists.
-        ValueError: ``model`` is neither, the graph does not have such features, or they are pre-aggregated already.
+        ValueError: ``model`` is neither, the graph does not have such features, it is a part of another, or its
+            features are pre-aggregated already.
 
     Example:
+        >>> import tempfile
         >>> graph = Graph.from_coo([0, 1, 2], [1, 2, 2], ndata={"feat": torch.tensor([[1.0], [2.0], [4.0]])})
         >>> target = os.path.join(tempfile.mkdtemp(), "means")
         >>> preaggregate(graph, target, model="sage")
@@ -85,72 +86,94 @@ def preaggregate(
     """
     from .datasets import write_graph
 
-    target = check_absent(folder)
-    sums = Aggregation(graph, model=model, row_normalize=row_normalize)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    fields = {name: value for name, value in graph.ndata.items() if name != FEATURES}
+    check_absent(folder)
+    sums = NeighborSums(graph, model=model, row_normalize=row_normalize)
+    kept = {name: value for name, value in graph.ndata.items() if name != FEATURES}
+    computed: dict[str, NeighborSums | FeatureRows] = {SUMS[model]: sums}
     if model == "sage":
-        own = graph.ndata[FEATURES]
-        fields[FEATURES] = _stored(sums.own(), sums.shape, target.parent) if row_normalize else own
-    fields[SUMS[model]] = _stored(sums.chunks(progress=progress), sums.shape, target.parent)
+        if row_normalize:
+            computed[FEATURES] = sums.features
+        else:
+            kept[FEATURES] = graph.ndata[FEATURES]
     about = {**(origin or {}), "preaggregated_for": model, "row_normalize": row_normalize}
-    write_graph(Graph(graph.csc, ndata=fields, edata=graph.edata), target, origin=about, progress=progress)
+    rest = Graph(graph.csc, ndata=kept, edata=graph.edata)
+    write_graph(rest, folder, origin=about, computed=computed, progress=progress)
 
 
-class Aggregation:
-    """The sums of one graph for one model, computed in chunks of vertices.
+class FeatureRows:
+    """Feature rows as float32, computed when they are asked for.
+
+    Args:
+        features: 2-D, any real type, perhaps mapped.
+        row_normalize: Divide each row by the sum of its magnitudes.
+    """
+
+    dtype = torch.float32
+
+    def __init__(self, features: FieldValue, *, row_normalize: bool = False) -> None:
+        self.shape = (int(features.shape[0]), int(features.shape[1]))
+        self._rows = host_feature(features, torch.device("cpu"))
+        self.scales = self._scales() if row_normalize else None
+
+    def __getitem__(self, rows: slice) -> Tensor:
+        """Some of the rows."""
+        begin, end, _ = rows.indices(self.shape[0])
+        found = self.read(torch.arange(begin, end))
+        return found if self.scales is None else found.mul_(self.scales[begin:end, None])
+
+    def read(self, ids: Tensor) -> Tensor:
+        """The rows of ``ids``, not normalised; a copy."""
+        return self._rows.read(ids).float()
+
+    def announce(self, ids: Tensor) -> None:
+        """Ask the disk, if the rows are there, for all of ``ids`` at once."""
+        if isinstance(self._rows, HostFeature):
+            self._rows.announce(ids.numpy())
+
+    def _scales(self) -> Tensor:
+        step = rows_at_once(self.shape[1])
+        chunks = (torch.arange(begin, min(begin + step, self.shape[0])) for begin in range(0, self.shape[0], step))
+        sums = [self.read(ids).abs().sum(1) for ids in chunks]
+        return torch.cat([torch.empty(0), *sums]).clamp_(min=_LEAST_SUM).reciprocal_()
+
+
+class NeighborSums:
+    """What the first layer adds up for every vertex, computed for those that are asked for: a 2-D float32 field.
 
     Args:
         graph: As for :func:`preaggregate`.
         model: As for :func:`preaggregate`.
         row_normalize: As for :func:`preaggregate`.
 
+    Attributes:
+        features: What is added up.
+
     Raises:
         ValueError: As for :func:`preaggregate`.
     """
 
+    dtype = torch.float32
+
     def __init__(self, graph: Graph, *, model: str, row_normalize: bool = False) -> None:
         _check(graph, model)
-        features = graph.ndata[FEATURES]
         self._csc = graph.csc
         self._model = model
-        self._features = features
-        self._rows = (DiskFeature if on_disk(features) else HostFeature)(features)
-        self.shape = (graph.num_nodes, int(features.shape[1]))
+        self.features = FeatureRows(graph.ndata[FEATURES], row_normalize=row_normalize)
+        self.shape = self.features.shape
+        self._in_place = _plain_rows(graph.ndata[FEATURES])
         self._from, self._to = _scales(graph, model)
-        self._normalizer = self._row_sums().reciprocal_() if row_normalize else None
-        if self._normalizer is not None:
-            self._from *= self._normalizer
+        if self.features.scales is not None:
+            self._from *= self.features.scales
 
-    def chunks(self, *, progress: Progress | None = None) -> Iterator[Tensor]:
-        """The sums of all vertices in order, some at a time: float32, shape ``(n, width)``.
-
-        Args:
-            progress: Called with the edges done so far and all edges, self-loops of GCN not counted.
-        """
-        for begin, end in self._ranges():
-            yield self._sums(begin, end)
-            if progress is not None:
-                progress(int(self._csc.indptr[end]), self._csc.num_edges)
-
-    def own(self) -> Iterator[Tensor]:
-        """The features themselves, normalised if that was asked for, in the same way."""
-        for begin, end in self._ranges():
-            rows = self._read(torch.arange(begin, end))
-            yield rows if self._normalizer is None else rows.mul_(self._normalizer[begin:end, None])
-
-    def _ranges(self) -> Iterator[tuple[int, int]]:
-        count = max(1, _CHUNK_BYTES // (4 * max(1, self.shape[1])))
-        for begin in range(0, self.shape[0], count):
-            yield begin, min(begin + count, self.shape[0])
-
-    def _sums(self, begin: int, end: int) -> Tensor:
+    def __getitem__(self, rows: slice) -> Tensor:
+        """The sums of some vertices, shape ``(n, width)``."""
+        begin, end, _ = rows.indices(self.shape[0])
         if self._model == "gcn":
-            out = self._read(torch.arange(begin, end)).mul_(self._from[begin:end, None])
+            out = self.features.read(torch.arange(begin, end)).mul_(self._from[begin:end, None])
         else:
             out = torch.zeros(end - begin, self.shape[1])
         indptr = self._csc.indptr[begin : end + 1].long()
-        step = self._edges_at_once()
+        step = rows_at_once(self.shape[1]) if self._in_place is None else _CHUNK_EDGES
         for low in range(int(indptr[0]), int(indptr[-1]), step):
             high = min(low + step, int(indptr[-1]))
             self._add_edges(begin, indptr.clamp(low, high) - low, slice(low, high), out)
@@ -165,51 +188,36 @@ class Aggregation:
         if self._model == "gcn":
             targets = torch.repeat_interleave(torch.arange(begin, begin + len(out)), offsets.diff())
             weights[ids == targets] = 0.0  # the model's own self-loop is in already
-        rows = self._features
-        if self._is_direct:
-            self._rows.announce(ids.numpy())
+        rows = self._in_place
+        if rows is None:
+            rows, ids = self.features.read(ids), torch.arange(len(ids), dtype=ids.dtype)
         else:
-            rows, ids = self._read(ids), torch.arange(len(ids), dtype=ids.dtype)
-        _preaggregation.add_rows(offsets.numpy(), ids.numpy(), weights.numpy(), rows.detach().numpy(), out.numpy())
+            self.features.announce(ids)
+        _preaggregation.add_rows(offsets.numpy(), ids.numpy(), weights.numpy(), rows.numpy(), out.numpy())
 
-    @property
-    def _is_direct(self) -> bool:
-        """Whether rows are added from where they are; others are read and made float32 first."""
-        return self._features.dtype == torch.float32 and self._features.is_contiguous()
 
-    def _edges_at_once(self) -> int:
-        return _CHUNK_EDGES if self._is_direct else max(1, _CHUNK_BYTES // (4 * max(1, self.shape[1])))
+def rows_at_once(width: int) -> int:
+    """How many float32 rows make up a chunk."""
+    return max(1, _CHUNK_BYTES // (4 * max(1, width)))
 
-    def _read(self, ids: Tensor) -> Tensor:
-        return self._rows.read(ids).float()
 
-    def _row_sums(self) -> Tensor:
-        sums = [self._read(torch.arange(*ends)).abs().sum(1) for ends in self._ranges()]
-        return torch.cat([torch.empty(0), *sums]).clamp_(min=_LEAST_SUM)
+def _plain_rows(features: FieldValue) -> Tensor | None:
+    """The rows if they can be added up from where they are; None: they must be read and made float32 first."""
+    plain = isinstance(features, Tensor) and features.dtype == torch.float32 and features.is_contiguous()
+    return features.detach() if isinstance(features, Tensor) and plain else None
 
 
 def _scales(graph: Graph, model: str) -> tuple[Tensor, Tensor]:
     """What a vertex's row is multiplied with where it is added, and its sum: float32, one each per vertex."""
-    in_degrees, out_degrees = graph.in_degrees(), graph.out_degrees()
     if model == "sage":
-        return torch.ones(graph.num_nodes), in_degrees.clamp(min=1).float().reciprocal_()
+        return torch.ones(graph.num_nodes), graph.in_degrees().clamp(min=1).float().reciprocal_()
     from . import _preaggregation
 
     loops = torch.empty(graph.num_nodes, dtype=torch.int64)
     _preaggregation.count_self_loops(graph.csc.indptr.numpy(), graph.csc.indices.numpy(), loops.numpy())
     # One self-loop on every vertex instead of those there are: the degrees of pagraph.train.task.
-    return tuple((degrees - loops + 1).float().rsqrt_() for degrees in (out_degrees, in_degrees))  # type: ignore[return-value]
-
-
-def _stored(chunks: Iterator[Tensor], shape: tuple[int, int], folder: Path) -> Tensor:
-    """The rows in a file without a name on the disk of ``folder``: a killed run leaves nothing."""
-    with tempfile.TemporaryFile(dir=folder) as file:
-        for rows in chunks:
-            file.write(rows.contiguous().numpy().tobytes())
-        file.flush()
-        if 0 in shape:
-            return torch.empty(shape)
-        return torch.from_numpy(np.memmap(file, np.float32, "r+", shape=shape))
+    out_degrees, in_degrees = graph.out_degrees() - loops + 1, graph.in_degrees() - loops + 1
+    return out_degrees.float().rsqrt_(), in_degrees.float().rsqrt_()
 
 
 def _check(graph: Graph, model: str) -> None:
@@ -217,6 +225,8 @@ def _check(graph: Graph, model: str) -> None:
         raise ValueError(f"model must be one of {', '.join(SUMS)}, got {model!r}")
     if not graph.is_homogeneous:
         raise ValueError(f"graph must have one vertex type and one edge type, got {graph}")
+    if set(graph.ndata) >= _OF_A_PART:
+        raise ValueError("graph must be a whole one, got a part of a partition: pre-aggregate first, then divide")
     done = preaggregated_for(graph)
     if done is not None:
         raise ValueError(f"graph must not be pre-aggregated yet, got one with the field {SUMS[done]}")

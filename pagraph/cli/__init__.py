@@ -24,7 +24,7 @@ VERBS = {
     "generate": ("generate", "Generate an RMAT or block-model graph."),
     "import": ("import_", "Write a graph from elsewhere as a graph folder."),
     "info": ("info", "Show what is in a graph folder, and what a cache would hold."),
-    "partition": ("partition", "Divide a graph into self-contained parts, one for each process."),
+    "partition": ("partition", "Divide a graph into self-contained parts, one per process."),
     "preaggregate": ("preaggregate", "Sum up neighbours once, to sample one hop less."),
     "profile": ("profile", "Say what a feature cache would save, and its best size."),
     "train": ("train", "Train GraphSAGE or GCN on a graph folder."),

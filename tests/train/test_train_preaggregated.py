@@ -9,7 +9,7 @@ from pagraph import Graph
 from pagraph.datasets import open_graph
 from pagraph.dgl import DataLoader
 from pagraph.dgl.graphbolt import import_dgl
-from pagraph.preaggregation import SUMS, Aggregation, preaggregate
+from pagraph.preaggregation import SUMS, NeighborSums, preaggregate
 from pagraph.train import TrainOptions
 from pagraph.train.evaluate import predict
 from pagraph.train.loop import train
@@ -35,11 +35,11 @@ def graphs(draw):
 
 def with_sums(graph, model, row_normalize=False):
     """What ``preaggregate`` writes, in memory."""
-    sums = Aggregation(graph, model=model, row_normalize=row_normalize)
+    sums = NeighborSums(graph, model=model, row_normalize=row_normalize)
     fields = {name: value for name, value in graph.ndata.items() if name != "feat"}
     if model == "sage":
-        fields["feat"] = torch.cat([*sums.own()])
-    return Graph(graph.csc, ndata=fields | {SUMS[model]: torch.cat([*sums.chunks()])})
+        fields["feat"] = sums.features[:]
+    return Graph(graph.csc, ndata=fields | {SUMS[model]: sums[:]})
 
 
 def scores(task, model, seeds):
