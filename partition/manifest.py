@@ -111,7 +111,8 @@ class PartitionManifest:
         outside: Numbers of validation and test vertices that no part has in its lists.
         source: The folder of the whole graph; None if it was in memory.
         seed: Of the method's random choices, where it is known.
-        max_replication: What the replication factor was limited to; None: it was not.
+        capped: Whether parts may do without vertices that their seeds reach.
+        max_replication: What the replication factor was limited to, where it is known.
         origin: For people: anything.
     """
 
@@ -127,6 +128,7 @@ class PartitionManifest:
     outside: dict[str, int] = field(default_factory=lambda: {"val": 0, "test": 0})
     source: SourceEntry | None = None
     seed: int | None = None
+    capped: bool = False
     max_replication: float | None = None
     origin: dict[str, Any] = field(default_factory=dict)
 
@@ -196,6 +198,7 @@ class PartitionManifest:
             {name: size_of(take(outside, name, int, where), name, where) for name in SPLITS[1:]},
             None if source is None else SourceEntry.parse(source, f"{where}: source"),
             take_optional(value, "seed", int, where),
+            take(value, "capped", bool, where),
             take_optional(value, "max_replication", float, where),
             dict(take(value, "origin", dict, where)),
         )
@@ -243,6 +246,7 @@ class PartitionManifest:
             "method": self.method,
             "hops": self.hops,
             "seed": self.seed,
+            "capped": self.capped,
             "max_replication": self.max_replication,
             "features": self.features,
             "evaluation": self.evaluation,

@@ -6,6 +6,7 @@ import operator
 import os
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from ..atomic import is_unfinished
@@ -56,7 +57,9 @@ def open_partition(
         raise ValueError(f"rank must be in [0, {manifest.num_parts}), the number of parts in {out}, got {rank}")
     if world_size is not None and world_size != manifest.num_parts:
         raise ValueError(f"world_size must be the number of parts {manifest.num_parts} in {out}, got {world_size}")
-    return open_part(Path(out), manifest, rank, verify=verify)
+    part = open_part(Path(out), manifest, rank, verify=verify)
+    attach_referenced(part.graph, part.global_ids, manifest, Path(out), verify=verify)
+    return part
 
 
 def open_manifest(out: str | os.PathLike[str]) -> PartitionManifest:
@@ -80,10 +83,10 @@ def open_manifest(out: str | os.PathLike[str]) -> PartitionManifest:
 
 
 def open_part(out: Path, manifest: PartitionManifest, part: int, *, verify: bool = False) -> Part:
-    """One part of a partition whose manifest has been read; see :func:`open_partition`.
+    """One part of a partition whose manifest has been read, without the fields that it refers to.
 
     Raises:
-        FormatError: It is missing or damaged, or the source that it refers to is.
+        FormatError: It is missing or damaged.
     """
     folder, entry = part_folder(out, part), manifest.folders[part]
     if not folder.is_dir():
@@ -96,7 +99,6 @@ def open_part(out: Path, manifest: PartitionManifest, part: int, *, verify: bool
             check_sum(folder, array)
     train, val, test = (_open_list(folder, entry, name) for name in SPLITS)
     ids = graph.ndata["global_ids"]
-    attach_referenced(graph, ids, manifest, out, verify=verify)
     return Part(graph, train, val, test, ids, entry.hop_ends, part, manifest, out)
 
 
@@ -114,9 +116,12 @@ def _check_counts(folder: Path, graph: Graph, entry: PartEntry) -> None:
     if not graph.is_homogeneous or (graph.num_nodes, graph.num_edges) != (entry.num_nodes, entry.num_edges):
         want = f"{entry.num_nodes} vertices and {entry.num_edges} edges"
         raise FormatError(f"{folder} must hold {want} as the partition's manifest says, got {graph}")
-    for owner, fields in (("vertices", graph.ndata), ("edges", graph.edata)):
+    if graph.csc.edge_ids is not None:
+        raise FormatError(f"{folder} must number its edges by position, got edge_ids")
+    own = (("vertices", graph.ndata, (torch.int64,)), ("edges", graph.edata, (torch.int64, torch.int32)))
+    for owner, fields, dtypes in own:
         ids = fields.get("global_ids")
-        if ids is None or ids.is_floating_point() or ids.dim() != 1:
+        if ids is None or ids.dim() != 1 or ids.dtype not in dtypes:
             got = None if ids is None else f"{ids.dtype} of shape {list(ids.shape)}"
             raise FormatError(f"{folder} must hold the {owner}' global_ids, got {got}")
 

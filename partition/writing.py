@@ -101,6 +101,7 @@ def write_partition(
             outside=_outside(graph, owner),
             source=entry,
             seed=seed,
+            capped=partition.dropped is not None,
             max_replication=None if max_replication is None else float(max_replication),
             origin=notes,
         )
