@@ -4,6 +4,7 @@ from .cache_trial import CacheTrial
 from .closure import PartVertices
 from .description import describe
 from .dgl_format import write_dgl
+from .findings import Finding, Verification
 from .manifest import PartitionManifest
 from .methods import METHODS
 from .opening import open_partition
@@ -11,21 +12,25 @@ from .part import Part
 from .partition import Partition
 from .partitioning import draw_train, partition_graph, train_ids
 from .report import PartitionReport
+from .verify import verify_partition
 from .writing import write_partition
 
 __all__ = [
     "METHODS",
     "CacheTrial",
+    "Finding",
     "Part",
     "PartVertices",
     "Partition",
     "PartitionManifest",
     "PartitionReport",
+    "Verification",
     "describe",
     "draw_train",
     "open_partition",
     "partition_graph",
     "train_ids",
+    "verify_partition",
     "write_dgl",
     "write_partition",
 ]
