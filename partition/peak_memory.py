@@ -13,7 +13,9 @@ from typing import Any
 __all__ = ["MemoryUse", "PeakMemory"]
 
 _STATM = Path("/proc/self/statm")
+_STATUS = Path("/proc/self/status")
 _SECONDS = 0.01  # between two looks
+_SEEN = 0.95  # of the peak: what was held when somebody looked
 
 
 @dataclass(frozen=True)
@@ -23,10 +25,11 @@ class MemoryUse:
     Attributes:
         peak_bytes: Most resident memory. It includes the interpreter, its libraries and what was held before the work
             began, and those pages of mapped files that happen to be in memory. Exact where it is the highest of the
-            process's life (``ru_maxrss``), else the highest of looks 10 ms apart.
+            process's life, which the system keeps, else the highest of looks 10 ms apart.
         before_bytes: Resident memory when the work began.
         private_bytes: Most resident memory without pages of files: what a mapped graph does not add to. Highest of
-            looks 10 ms apart; None where the system has no ``/proc``.
+            looks 10 ms apart; None where the system has no ``/proc``, or where the peak was never looked at: code that
+            holds the interpreter's lock lets nobody look.
     """
 
     peak_bytes: int
@@ -78,7 +81,9 @@ class PeakMemory:
         """What was held since the block began."""
         high = _highest()
         exact = high > self._high or not self._resident
-        return MemoryUse(high if exact else self._resident, self._before, self._private or None)
+        peak = high if exact else self._resident
+        seen = self._resident >= _SEEN * peak
+        return MemoryUse(peak, self._before, self._private if seen and self._private else None)
 
     def _watch(self) -> None:
         while not self._done.wait(_SECONDS):
@@ -96,5 +101,10 @@ class PeakMemory:
 
 def _highest() -> int:
     """The most resident memory of the process's life, in bytes."""
-    highest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return highest if sys.platform == "darwin" else highest * 1024
+    try:
+        # ru_maxrss begins with what the process that started this one held.
+        lines = _STATUS.read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
+    except (OSError, StopIteration):
+        highest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return highest if sys.platform == "darwin" else highest * 1024

@@ -13,7 +13,21 @@ from .partition_options import FEATURES, FORMATS, Outputs, Settings, Source
 _PATH = click.Path(path_type=Path)
 
 
-@click.command(name="partition")
+class _WithVerify(click.Command):
+    """A command whose first argument may be the word ``verify``, which is a command of its own."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        if args and args[0] == "verify":
+            from .partition_verify import command as verify
+
+            context: click.Context = verify.make_context(f"{info_name} verify", args[1:], parent, **extra)
+            return context
+        return super().make_context(info_name, args, parent, **extra)
+
+
+@click.command(name="partition", cls=_WithVerify)
 @click.argument("folder", metavar="DIR", type=_PATH)
 @click.argument("out", metavar="[OUT]", type=_PATH, required=False)
 @click.option("-k", "--parts", "num_parts", type=int, required=True, help="Number of parts: one for each process.")
@@ -28,7 +42,7 @@ _PATH = click.Path(path_type=Path)
     type=click.Choice(FORMATS),
     default=FORMATS[0],
     show_default=True,
-    help="Of the files.",
+    help="Ours, or what dgl.distributed.load_partition opens.",
 )
 @click.option(
     "--features",
@@ -66,7 +80,7 @@ def command(
     """Divide the graph folder DIR into self-contained parts, one for each process, and write them as the folder OUT.
 
     A part holds its own training vertices and everything they reach in so many hops: no process ever asks another.
-    With --compare no parts are written.
+    With --compare no parts are written. "pagraph partition verify OUT" proves a result.
     """
     if compare and out is not None:
         raise click.UsageError(f"OUT must not be given with --compare, which writes no parts, got {out}")

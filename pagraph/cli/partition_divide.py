@@ -53,20 +53,28 @@ def divide(source: Source, options: Settings, outputs: Outputs, out: Path, *, qu
 
 def _check_out(out: Path, folder: Path) -> None:
     """Refuse a folder that could not be made, before the long work."""
+    from ..atomic import check_writable
     from ..partition.writing import check_out
 
     check_out(out, folder)
-    above = next(parent for parent in out.resolve().parents if os.path.lexists(parent))
-    if not above.is_dir():
-        raise NotADirectoryError(f"OUT must be in a folder, got {str(out)!r} under the file {str(above)!r}")
-    if not os.access(above, os.W_OK | os.X_OK):
-        raise click.ClickException(f"OUT must be where folders can be made, got {str(out)!r}")
+    place = out.resolve()
+    while not os.path.lexists(place.parent):  # folders above it are created
+        place = place.parent
+    try:
+        check_writable("OUT", place)
+    except OSError as error:
+        raise click.ClickException(str(error)) from None
 
 
 def _write(
     partition: Partition, out: Path, source: Source, options: Settings, progress: Callable[[int, int], None] | None
 ) -> None:
-    """Write the parts whole or not at all."""
+    """Write the parts in the form that is wanted, whole or not at all."""
+    if options.form == "dgl":
+        from ..partition.dgl_format import write_dgl
+
+        write_dgl(partition, out, progress=progress)
+        return
     from ..partition.writing import write_partition
 
     write_partition(

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["FEATURES", "FORMATS", "Outputs", "Settings", "Source"]
 
-FORMATS = ("native",)
-"""What parts can be written as."""
+FORMATS = ("native", "dgl")
+"""What parts can be written as: our own form, or DGL's."""
 FEATURES = ("copy", "reference")
 
 _MASK = "train_mask"
@@ -133,6 +133,7 @@ class Settings:
         trial = self.trial()
         if trial is not None:
             trial.fanout_of(self.hops)
+        self._check_form()
 
     def check_train(self, train: Tensor) -> None:
         """Refuse more parts than there are training vertices.
@@ -156,3 +157,11 @@ class Settings:
         if Budget.parse(self.cache) is None:
             return None
         return CacheTrial(self.cache, self.fanout, self.batch_size, self.cache_policy, seed=self.seed)
+
+    def _check_form(self) -> None:
+        if self.form != "native" and self.features != "copy":
+            raise click.UsageError(f"--features must be copy with --format {self.form}, got {self.features}")
+        if self.form == "dgl":
+            from ..dgl.graphbolt import import_dgl
+
+            import_dgl()

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pty
 import re
 import signal
 import subprocess
@@ -106,6 +107,14 @@ class TestDividing:
         sizes = {f: sum(p.stat().st_size for p in (tmp_path / f).rglob("*")) for f in ("copy", "reference")}
         assert sizes["reference"] < sizes["copy"] - 600 * 32
 
+    def test_dgl_opens_its_own_format(self, folder, tmp_path):
+        from pagraph.dgl.graphbolt import import_dgl
+
+        dgl = import_dgl()
+        assert run(folder, tmp_path / "parts", "-k", 2, *QUICK, "--format", "dgl").exit_code == 0
+        found = [dgl.distributed.load_partition(str(tmp_path / "parts" / "graph.json"), part) for part in range(2)]
+        assert sum(int(graph.ndata["inner_node"].sum()) for graph, *_ in found) == 600
+
     def test_many_parts_are_summed_up(self, folder, tmp_path):
         text = run(folder, tmp_path / "parts", "-k", 20, *QUICK, "--hops", 5).stdout
         assert re.search(r"^ *most +18 ", text, re.MULTILINE) and re.search(r"^ *least +18 ", text, re.MULTILINE)
@@ -190,6 +199,7 @@ class TestBadInput:
             (["--fanout", "5,5,5"], "fanout must have at most 2 entries for 2 hops"),
             (["--batch-size", "0"], "batch_size must be an integer of at least 1, got 0"),
             (["--features", "link"], "'link' is not one of 'copy', 'reference'"),
+            (["--format", "dgl", "--features", "reference"], "--features must be copy with --format dgl"),
             (["--json", "no/p.json"], "--json must be in a folder that exists, got 'no/p.json'"),
             (["--json", "."], "--json must be a file, got the folder"),
             (["--plot", "p.gif"], r"plot must end in \.png or \.svg or \.pdf, got 'p.gif'"),
@@ -213,6 +223,7 @@ class TestBadInput:
             "file": "must not exist yet",
             "file/parts": "OUT must be in a folder",
             "link/parts": "must not be inside",
+            "/proc/deep/parts": "OUT must be",
         }.items():
             assert message in fails(folder, tmp_path / out, "-k", 2, *QUICK)
         assert "must not be inside" in fails(folder, folder / "deep" / "parts", "-k", 2, *QUICK)
@@ -253,6 +264,19 @@ class TestBadInput:
         assert (result.exit_code, result.stdout) == (1, "")
         assert "a plot needs matplotlib" in result.stderr
         assert list(tmp_path.iterdir()) == []
+
+
+def test_bars_are_drawn_on_a_terminal_and_the_report_is_plain_in_a_pipe(folder, tmp_path):
+    command = [sys.executable, "-m", "pagraph", "partition", str(folder), str(tmp_path / "out"), "-k", "2", *HASH]
+    terminal, inner = pty.openpty()  # the bars are short enough for the terminal's buffer
+    seen = subprocess.run([*command, "--cache-policy", "degree"], stdout=subprocess.PIPE, stderr=inner, timeout=120)
+    os.close(inner)
+    screen = os.read(terminal, 100_000)
+    os.close(terminal)
+    assert seen.returncode == 0
+    for step in (b"dividing by hash", b"measuring the parts", b"writing out"):
+        assert step in screen
+    assert b"replication factor" in seen.stdout and b"\x1b" not in seen.stdout
 
 
 def test_ctrl_c_leaves_nothing(folder, tmp_path):

@@ -1,5 +1,7 @@
 """Memory and time by step."""
 
+import subprocess
+import sys
 import threading
 import time
 
@@ -34,6 +36,20 @@ def test_a_later_lower_peak_is_not_the_earlier_higher_one():
     assert second.use.peak_bytes < first.use.peak_bytes - 150 * 2**20
 
 
+def test_what_nobody_saw_is_not_told():
+    """The watching thread cannot run while one call holds the interpreter's lock."""
+    code = (
+        "import sys\n"
+        "from pagraph.partition.peak_memory import PeakMemory\n"
+        "sys.setswitchinterval(100)\n"
+        "with PeakMemory() as memory:\n"
+        "    b'x' * 400_000_000\n"
+        "print(memory.use.peak_bytes > 400_000_000, memory.use.private_bytes)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("True None\n", "")
+
+
 def test_ends_with_the_block():
     with pytest.raises(RuntimeError, match="boom"), PeakMemory():
         raise RuntimeError("boom")
@@ -41,7 +57,8 @@ def test_ends_with_the_block():
 
 
 def test_without_proc_the_highest_of_the_life_is_told(monkeypatch, tmp_path):
-    monkeypatch.setattr("pagraph.partition.peak_memory._STATM", tmp_path / "none")
+    for name in ("_STATM", "_STATUS"):
+        monkeypatch.setattr(f"pagraph.partition.peak_memory.{name}", tmp_path / "none")
     with PeakMemory() as memory:
         pass
     assert memory.use.private_bytes is None
