@@ -1,9 +1,9 @@
 """Kernels that count how each part reaches each vertex, and move training vertices between parts by what that costs.
 
 ``counts[l, v, p]`` is how many of the vertices that part ``p`` holds within ``l`` hops are ``v`` or have ``v`` as an
-in-neighbour: the part holds ``v`` within ``l + 1`` hops where it is not 0. So what a training vertex brings or frees is
-found by following only the vertices that come or go, hop by hop. Counts stop at 255 and then stay: a vertex that so many
-need in one part never leaves it.
+in-neighbour: the part holds ``v`` within ``l + 1`` hops where it is not 0. So what a training vertex brings or frees
+is found by following only the vertices that come or go, hop by hop. Counts stop at 255 and then stay: a vertex that so
+many need in one part never leaves it.
 
 An item is one training vertex, or several that stay together: ``members[begin[i]:begin[i + 1]]``.
 """
@@ -138,7 +138,7 @@ def held(counts):  # type: ignore[no-untyped-def]
 
 @kernel
 def place(indptr, indices, counts, members, order, room, parts, frontier, fresh, stamps, clock):  # type: ignore[no-untyped-def]
-    """Put single vertices, in ``order``, where they bring least; ties go to the part with more room. ``room`` is used up."""
+    """Put single vertices, in ``order``, where they bring least; ties go to the part with more room, which is used up."""
     k = counts.shape[2]
     costs = np.empty(k, np.int64)
     single = len(counts) == 1
@@ -184,9 +184,10 @@ def improve_singles(indptr, indices, count, members, order, least, most, parts, 
             continue
         best, lowest = own, np.int64(2**62) if over else costs[own]
         for p in range(len(costs)):
-            if p != own and sizes[p] < most:
-                if costs[p] < lowest or (costs[p] == lowest and sizes[p] < sizes[best] - 1):
-                    best, lowest = p, costs[p]
+            if p == own or sizes[p] >= most:
+                continue
+            if costs[p] < lowest or (costs[p] == lowest and sizes[p] < sizes[best] - 1):
+                best, lowest = p, costs[p]
         if best != own:
             change_one(indptr, indices, count, v, own, -1)
             change_one(indptr, indices, count, v, best, 1)

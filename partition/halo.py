@@ -1,8 +1,9 @@
 """The method ``halo``: training vertices go where they bring the fewest new vertices, and are moved until none helps.
 
 What is minimised is what is paid for: the vertices that all parts hold together. (PaGraph's score counts training
-neighbours, METIS cut edges.) The start is a stream like PaGraph's, in an order that matters more than the score: vertices
-with the most in-neighbours first, so that the parts fill up around hubs one after the other. See ``benchmarks/NOTES.md``.
+neighbours, METIS cut edges.) The start is a stream like PaGraph's, in an order that matters more than the score:
+vertices with the most in-neighbours first, so that the parts fill up around hubs one after the other. See
+``benchmarks/NOTES.md``.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ _WORTH = 1e-3  # a pass that saves less of the total is the last
 class HaloSearch:
     """Parts of training vertices and what they reach, changed so that the parts hold fewer vertices together.
 
-    Takes ``num_parts * hops`` bytes a vertex (hops above 3 count as 3), and a few ids a vertex. All parts keep within 1 %
-    of the mean number of training vertices, or to the next whole one.
+    Takes ``num_parts * hops`` bytes a vertex (hops above 3 count as 3), and a few ids a vertex. All parts keep within
+    1 % of the mean number of training vertices, or to the next whole one.
 
     Args:
         csc: In-edges; only read.

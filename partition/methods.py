@@ -17,6 +17,8 @@ from typing import Protocol
 from torch import Tensor
 
 from ..graph import Graph
+from .auto import auto_parts
+from .halo import halo_parts
 from .hashing import hash_parts
 from .metis import metis_parts
 from .paper import paper_parts
@@ -35,7 +37,13 @@ class Method(Protocol):
         ...
 
 
-METHODS: dict[str, Method] = {"hash": hash_parts, "pagraph": paper_parts, "metis": metis_parts}
+METHODS: dict[str, Method] = {
+    "auto": auto_parts,
+    "halo": halo_parts,
+    "pagraph": paper_parts,
+    "metis": metis_parts,
+    "hash": hash_parts,
+}
 """Name to method; ``auto`` is the default of :func:`pagraph.partition.partition_graph`."""
 
 

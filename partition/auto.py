@@ -1,0 +1,85 @@
+"""The method ``auto``: several starts, the best of them improved by moving whole clusters."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ..graph import Graph
+from .clusters import cluster
+from .growth import grown_parts
+from .halo import HaloSearch, by_in_degree
+from .metis import metis_parts
+from .paper import paper_parts
+from .partition import Progress
+
+__all__ = ["auto_parts"]
+
+_EDGES = 2**24  # of larger graphs only what needs no copy of the edges is tried
+_COUNT_BYTES = 2**32
+_CLUSTERS_IN_A_PART = (4, 16, 64, 256)
+
+Start = Callable[[HaloSearch], None]
+
+
+def auto_parts(
+    graph: Graph, train: Tensor, num_parts: int, hops: int, *, seed: int = 0, progress: Progress | None = None
+) -> Tensor:
+    """The fewest vertices together that any of our starts leads to; see :mod:`pagraph.partition.methods`.
+
+    Every start is improved by :meth:`~pagraph.partition.halo.HaloSearch.improve`, and the best is gone on with:
+    clusters of several sizes within the parts are moved as wholes. No start is the best everywhere (``benchmarks/NOTES.md``):
+
+    - a stream of training vertices by in-degree, which is the method ``halo``;
+    - a stream in the order of ids: graphs from a crawl have neighbours there;
+    - parts grown one after the other (up to 16 M edges);
+    - METIS, where ``pymetis`` or DGL is installed (up to 16 M edges).
+
+    Where the counts of ``halo`` would take more than 4 GiB (parts x vertices x hops), it is the paper's stream.
+    """
+    if num_parts == 1:
+        return torch.zeros(len(train), dtype=torch.int32)
+    if num_parts * graph.num_nodes * min(hops, 3) > _COUNT_BYTES:
+        return paper_parts(graph, train, num_parts, hops, seed=seed, progress=progress)
+    search, rng = HaloSearch(graph.csc, train, num_parts, hops), np.random.default_rng(seed)
+    starts = _starts(graph, train, num_parts, hops, seed)
+    best: npt.NDArray[np.int32] | None = None
+    fewest = 0
+    steps = len(starts) + len(_CLUSTERS_IN_A_PART)
+    for done, start in enumerate(starts):
+        start(search)
+        search.improve(rng)
+        if best is None or search.held < fewest:
+            best, fewest = search.parts.copy(), search.held
+        if progress is not None:
+            progress(done + 1, steps)
+    assert best is not None
+    search.adopt(best)
+    weights = np.zeros(graph.num_nodes, np.int64)
+    weights[train.numpy()] = 1
+    for done, pieces in enumerate(_CLUSTERS_IN_A_PART, start=len(starts)):
+        labels = cluster(graph.csc, weights, max(2, len(train) // (num_parts * pieces)), rng)
+        search.improve_groups(labels[train.numpy()] * num_parts + search.parts, rng, passes=3)
+        if progress is not None:
+            progress(done + 1, steps)
+    search.improve(rng)
+    return torch.from_numpy(search.parts)
+
+
+def _starts(graph: Graph, train: Tensor, num_parts: int, hops: int, seed: int) -> list[Start]:
+    """What may be gone on from, the first for certain."""
+    sizes = np.diff(len(train) * np.arange(num_parts + 1) // num_parts)
+    starts: list[Start] = [
+        lambda search: search.place(by_in_degree(graph.csc, train)),
+        lambda search: search.place(np.arange(len(train))),
+    ]
+    if graph.num_edges <= _EDGES:
+        starts.append(lambda search: search.adopt(grown_parts(graph.csc, train, sizes)))
+        if any(importlib.util.find_spec(name) for name in ("pymetis", "dgl")):
+            starts.append(lambda search: search.adopt(metis_parts(graph, train, num_parts, hops, seed=seed).numpy()))
+    return starts
