@@ -138,7 +138,8 @@ def held(counts):  # type: ignore[no-untyped-def]
 
 @kernel
 def place(indptr, indices, counts, members, order, room, parts, frontier, fresh, stamps, clock):  # type: ignore[no-untyped-def]
-    """Put single vertices, in ``order``, where they bring least; ties go to the part with more room, which is used up."""
+    """Put single vertices, in ``order``, where they bring least; ties go to the part with more ``room``, which is used
+    up."""
     k = counts.shape[2]
     costs = np.empty(k, np.int64)
     single = len(counts) == 1

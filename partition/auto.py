@@ -33,7 +33,8 @@ def auto_parts(
     """The fewest vertices together that any of our starts leads to; see :mod:`pagraph.partition.methods`.
 
     Every start is improved by :meth:`~pagraph.partition.halo.HaloSearch.improve`, and the best is gone on with:
-    clusters of several sizes within the parts are moved as wholes. No start is the best everywhere (``benchmarks/NOTES.md``):
+    clusters of several sizes within the parts are moved as wholes. No start is the best everywhere
+    (``benchmarks/NOTES.md``):
 
     - a stream of training vertices by in-degree, which is the method ``halo``;
     - a stream in the order of ids: graphs from a crawl have neighbours there;
