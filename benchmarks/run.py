@@ -14,6 +14,7 @@ NAMES = [
     "layerwise",
     "labor",
     "memory",
+    "partition_memory",
     "gather",
     "disk_cache",
     "policies",

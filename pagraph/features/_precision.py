@@ -9,7 +9,7 @@ Measured, one thread, ns a row of 1 M (float32, 64 / 128 / 512 bytes): all in a 
 import numpy as np
 
 from .._jit import kernel, prefetch
-from ._gather import find_slot, located, prefetch_entry, prefetch_run
+from ._gather import aimed, find_slot, located, prefetch_entry, prefetch_run
 
 _ABS = np.uint32(0x7FFFFFFF)
 _SIGN = np.uint32(0x80000000)
@@ -142,7 +142,7 @@ def gather_narrow(rows, stride, limit, table, ids, brain, out, width, worst):  #
         if i + 2 * ahead < count:
             prefetch_entry(table, np.int64(ids[i + 2 * ahead]))
         if i + ahead < count:
-            prefetch_run(rows, located(table, limit, np.int64(ids[i + ahead])) * stride, width, _LINE // 4)
+            prefetch_run(rows, aimed(table, np.int64(ids[i + ahead])) * stride, width, _LINE // 4)
         row = located(table, limit, np.int64(ids[i]))
         if row < 0:
             return i
@@ -168,7 +168,7 @@ def gather_rounded_part(cached, num_cached, slots, rows, stride, limit, table, i
             if slot >= 0:
                 prefetch_run(cached, slot * width, width, _LINE // 2)
             else:
-                prefetch_run(rows, located(table, limit, row) * stride, width, _LINE // 4)
+                prefetch_run(rows, aimed(table, row) * stride, width, _LINE // 4)
         slot = find_slot(slots, num_cached, np.int64(ids[i]))
         to = np.uint64(i * width)
         if slot >= 0:
