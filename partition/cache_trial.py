@@ -125,6 +125,11 @@ class CacheTrial:
         return None if width is None else self._budget.nbytes([(width, graph.num_nodes)], free=int)
 
     @property
+    def share(self) -> float | None:
+        """The budget as a share of the rows of the whole graph; None where it is in bytes."""
+        return self._budget.share
+
+    @property
     def _budget(self) -> Budget:
         budget = Budget.parse(self.budget)
         assert budget is not None

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 __all__ = ["compare_methods"]
 
-_CHOOSER = "auto"
-
 
 def compare_methods(source: Source, options: Settings, outputs: Outputs, *, quiet: bool) -> None:
     """Try the methods that are named, or all that can run; no parts are written.
@@ -51,7 +49,7 @@ def _reports(graph: Graph, train: Tensor, options: Settings) -> tuple[list[Parti
     reports: list[PartitionReport] = []
     skipped: dict[str, str] = {}
     whole = None
-    for method in options.methods or [name for name in METHODS if name != _CHOOSER]:
+    for method in options.methods or METHODS:
         steps = Steps()
         try:
             partition = divided(graph, train, method, options, steps)

@@ -176,11 +176,12 @@ def _add_caches(table: Table, caches: CachesReport) -> None:
 
 
 def _caches_text(caches: CachesReport) -> str:
-    size = f"{caches.trial.budget} of the rows" if "%" in str(caches.trial.budget) else str(caches.trial.budget)
-    known = "" if caches.nbytes is None else f" ({bytes_text(caches.nbytes)})"
+    share, size = caches.trial.share, "" if caches.nbytes is None else bytes_text(caches.nbytes)
+    if share is not None:
+        size = f"{100 * share:.4g}% of the rows{f' ({size})' if size else ''}"
     fanout = ",".join(map(str, caches.fanout))
     return (
-        f"a cache of {size}{known} for each part, policy {caches.trial.policy}, fan-out {fanout}, "
+        f"a cache of {size} for each part, policy {caches.trial.policy}, fan-out {fanout}, "
         f"batches of {caches.trial.batch_size:,}"
     )
 

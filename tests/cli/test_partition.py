@@ -81,6 +81,16 @@ class TestDividing:
         table = text.splitlines()[1:-1]
         assert all(len(line) <= 80 for line in table) and "\x1b" not in text and "…" not in text
 
+    def test_the_default_method_is_auto(self, folder, tmp_path):
+        file = tmp_path / "p.json"
+        trial = ["--cache", "4KiB", "--cache-policy", "degree"]
+        result = run(folder, tmp_path / "parts", "-k", 2, "--hops", 1, *trial, "--json", file)
+        assert result.exit_code == 0
+        report = json.loads(file.read_text())
+        assert report["method"] == "auto" and sum(report["train_per_part"]) == 360
+        assert report["cache"]["budget_bytes"] == 4096
+        assert "with a cache of 4.10 kB for each part" in " ".join(result.stdout.split())
+
     def test_quiet_prints_nothing(self, folder, tmp_path):
         result = run(folder, tmp_path / "parts", "-k", 2, *QUICK, "--quiet")
         assert (result.exit_code, result.output) == (0, "")
