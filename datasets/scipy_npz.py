@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import struct
+import tokenize
 import zipfile
 import zlib
 from typing import Any
@@ -16,7 +18,7 @@ __all__ = ["load_sparse"]
 # What numpy, zipfile and scipy raise for content that is not what it should be.
 _UNREADABLE = (
     *(ValueError, TypeError, KeyError, AttributeError, RuntimeError, EOFError, OSError),
-    *(zipfile.BadZipFile, zlib.error),
+    *(OverflowError, MemoryError, zipfile.BadZipFile, zlib.error, struct.error, tokenize.TokenError),
 )
 
 

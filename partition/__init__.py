@@ -8,6 +8,8 @@ from .findings import Finding, Verification
 from .manifest import PartitionManifest
 from .methods import METHODS
 from .opening import open_partition
+from .pagraph_format import PagraphPart, open_pagraph_part, write_pagraph_partition
+from .pagraph_reading import read_pagraph_partition
 from .part import Part
 from .partition import Partition
 from .partitioning import draw_train, partition_graph, train_ids
@@ -19,6 +21,7 @@ __all__ = [
     "METHODS",
     "CacheTrial",
     "Finding",
+    "PagraphPart",
     "Part",
     "PartVertices",
     "Partition",
@@ -27,10 +30,13 @@ __all__ = [
     "Verification",
     "describe",
     "draw_train",
+    "open_pagraph_part",
     "open_partition",
     "partition_graph",
+    "read_pagraph_partition",
     "train_ids",
     "verify_partition",
     "write_dgl",
+    "write_pagraph_partition",
     "write_partition",
 ]

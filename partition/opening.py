@@ -16,6 +16,7 @@ from ..datasets.native import open_native
 from ..errors import FormatError
 from ..graph import Graph
 from .manifest import SPLITS, PartEntry, PartitionManifest, part_folder
+from .pagraph_format import is_pagraph_partition
 from .part import Part
 from .referring import attach_referenced
 
@@ -77,6 +78,9 @@ def open_manifest(out: str | os.PathLike[str]) -> PartitionManifest:
         raise NotADirectoryError(f"out must be a folder, got the file {str(out)!r}")
     if is_unfinished(path):
         raise FormatError(f"out must be finished, got {str(out)!r}, which its writer did not complete")
+    if is_pagraph_partition(path) and not (path / MANIFEST).is_file():
+        rule = "out must be written by write_partition, not in PaGraph's form, which read_pagraph_partition reads"
+        raise FormatError(f"{rule}, got {str(out)!r}")
     if not (path / MANIFEST).is_file():
         raise FormatError(f"out must hold a partition, got {str(out)!r} without {MANIFEST}")
     return PartitionManifest.read(path)
