@@ -18,6 +18,7 @@ NAMES = [
     "gather",
     "disk_cache",
     "policies",
+    "partitioning",
     "profiling_cost",
     "timeline",
 ]
