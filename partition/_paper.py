@@ -1,17 +1,14 @@
 """Kernels of the paper's score: training vertices come one by one and go where most of their neighbours are.
 
-What a training vertex reaches is counted through *tags*, one word for every vertex that may be counted: the low bits
-say which part it went to (0: to none yet), the rest whether it was counted for the training vertex at hand. One read
-and one write serve both questions. What a part holds is a bit for each (vertex, hops it may still be followed, part): a
-vertex already followed as far is not followed again, so that all parts together read an edge ``hops * num_parts``
-times at most, however many training vertices share it.
+Stamps, one or two bytes for every vertex that may be counted, say what was counted already for the training vertex at
+hand: tables that small stay in the processor's cache, and are cleared when the stamps run out. What a part holds is a
+bit for each (vertex, hops it may still be followed, part): a vertex already followed as far is not followed again, so
+that all parts together read an edge ``hops * num_parts`` times at most, however many training vertices share it.
 """
 
 import numpy as np
 
-from .._jit import kernel, prefetch
-
-_AHEAD = 32  # edges between asking for a tag and reading it
+from .._jit import kernel
 
 
 @kernel
@@ -63,18 +60,15 @@ def follow(indptr, indices, start, depth, stamp, reached, queue):  # type: ignor
 
 
 @kernel
-def count_row(rows, begin, end, limit, stamp, owner_bits, tags, counts):  # type: ignore[no-untyped-def]
-    """Add those of ``rows[begin:end]`` below ``limit`` that are not stamped yet to the counts of their parts."""
+def count_row(rows, begin, end, limit, stamp, counted, owners, counts):  # type: ignore[no-untyped-def]
+    """Add those of ``rows[begin:end]`` below ``limit`` that do not bear the stamp yet to the counts of their owners."""
     for e in range(begin, end):
         v = rows[e]
         if v >= limit:
             break
-        prefetch(tags, rows[min(e + _AHEAD, len(rows) - 1)])
-        tag = tags[v]
-        owner = tag & owner_bits
-        if tag ^ owner != stamp:
-            counts[owner] += 1
-            tags[v] = stamp | owner
+        # Adding 0 or 1 takes half the time of a branch that nobody can predict.
+        counts[owners[v]] += counted[v] != stamp
+        counted[v] = stamp
 
 
 @kernel
@@ -125,27 +119,28 @@ def absorb(indptr, indices, start, part, queue, members):  # type: ignore[no-unt
 @kernel
 def assign(  # type: ignore[no-untyped-def]
     indptr, indices, row_ptr, rows, by_rank, train, begin, end,
-    shift, tags, reached, queue, members, counts, sizes, held, parts,
+    last_stamp, counted, owners, reached, queue, members, counts, sizes, held, parts,
 ):  # fmt: skip
-    """Give ``train[begin:end]`` to parts, one by one; all arrays after ``shift`` are what is known so far."""
+    """Give ``train[begin:end]`` to parts, one by one; all arrays after ``last_stamp`` are what is known so far."""
     num_train, hops, num_parts = len(train), members.shape[1], len(sizes)
     floor, average = num_train // num_parts, num_train / num_parts
     spare = num_train % num_parts
     for i in range(num_parts):
         spare -= sizes[i] > floor
-    owner_bits = np.uint32((1 << shift) - 1)
     for i in range(begin, end):
         t = train[i]
-        stamp = np.uint32((i - begin + 1) << shift)
+        stamp = i % last_stamp + 1
+        if stamp == 1:
+            counted[:] = 0
         counts[:] = 0
         near = follow(indptr, indices, t, hops - 1, i + 1, reached, queue)
         limit = i if by_rank else len(indptr) - 1
         for j in range(near):
             u = queue[j]
-            count_row(rows, row_ptr[u], row_ptr[u + 1], limit, stamp, owner_bits, tags, counts)
+            count_row(rows, row_ptr[u], row_ptr[u + 1], limit, stamp, counted, owners, counts)
         part = choose(counts, average, floor, spare, sizes, held)
         spare -= sizes[part] == floor
         sizes[part] += 1
         held[part] += absorb(indptr, indices, t, part, queue, members)
-        tags[i if by_rank else t] = part + 1
+        owners[i if by_rank else t] = part + 1
         parts[i] = part

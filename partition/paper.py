@@ -15,7 +15,7 @@ from .partition import Progress
 __all__ = ["paper_parts"]
 
 _STEPS = 64
-"""How often progress is told, about; each time all tags are read once."""
+"""How often progress is told, about."""
 
 
 def paper_parts(
@@ -29,8 +29,8 @@ def paper_parts(
     fewer training vertices wins, then the later part. Sizes differ by one at most. Nothing is left to chance: ``seed``
     is not read.
 
-    One hop takes ``4 + num_parts / 8`` bytes a vertex beside the graph, and reads the graph's rows in order. More hops
-    take about ``20 + hops * num_parts / 8`` bytes a vertex, 4 bytes for each in-edge from a training vertex (8 with
+    One hop takes ``3 + num_parts / 8`` bytes a vertex beside the graph, and reads the graph's rows in order. More hops
+    take about ``14 + hops * num_parts / 8`` bytes a vertex, 4 bytes for each in-edge from a training vertex (8 with
     int64 ids), and time that grows with the sum over training vertices of the edges within their reach.
 
     See :mod:`pagraph.partition.methods` for the contract.
@@ -38,7 +38,7 @@ def paper_parts(
     if num_parts == 1:
         return torch.zeros(len(train), dtype=torch.int32)
     stream = _Stream(graph.csc, train, num_parts, hops)
-    step = max(1, min(stream.longest, -(-len(train) // _STEPS)))
+    step = -(-len(train) // _STEPS)
     for begin in range(0, len(train), step):
         stream.assign(begin, min(begin + step, len(train)))
         if progress is not None:
@@ -51,7 +51,6 @@ class _Stream:
 
     Attributes:
         parts: The part of each training vertex, int32.
-        longest: At most so many may be assigned at a time.
     """
 
     def __init__(self, csc: CSC, train: Tensor, num_parts: int, hops: int) -> None:
@@ -61,9 +60,10 @@ class _Stream:
         self._row_ptr, self._rows = self._indptr, self._indices
         if self._by_rank:
             self._row_ptr, self._rows = _train_sources(csc, train)
-        self._shift = num_parts.bit_length()
-        self.longest = 2 ** (32 - self._shift) - 1
-        self._tags = np.zeros(len(train) if self._by_rank else csc.num_dst, dtype=np.uint32)
+        counted = len(train) if self._by_rank else csc.num_dst
+        # Two bytes for one hop, which takes less time than clearing the table for every 255 vertices would.
+        self._counted = np.zeros(counted, dtype=np.uint8 if self._by_rank else np.uint16)
+        self._owners = np.zeros(counted, dtype=np.min_scalar_type(num_parts))
         # One hop is counted from a vertex's own row, and nothing is followed.
         followed = csc.num_dst if self._by_rank else 1
         self._reached = np.zeros(followed, dtype=self._indices.dtype)
@@ -77,10 +77,10 @@ class _Stream:
         """Give ``train[begin:end]`` to parts; calls follow each other without gaps."""
         from . import _paper
 
-        self._tags &= np.uint32(2**self._shift - 1)
+        last_stamp = np.iinfo(self._counted.dtype).max
         _paper.assign(
             self._indptr, self._indices, self._row_ptr, self._rows, self._by_rank, self._train, begin, end,
-            self._shift, self._tags, self._reached, self._queue, self._members,
+            last_stamp, self._counted, self._owners, self._reached, self._queue, self._members,
             self._counts, self._sizes, self._held, self.parts,
         )  # fmt: skip
 

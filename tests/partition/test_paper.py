@@ -31,12 +31,31 @@ def test_equals_the_plain_score_on_a_skewed_graph(hops, num_parts):
 
 
 @pytest.mark.parametrize("hops", [1, 2])
-def test_tags_that_run_out_begin_anew(monkeypatch, hops):
+def test_steps_make_no_difference(monkeypatch, hops):
     graph = rmat(8, edge_factor=4, seed=2)
     train = torch.arange(256)
     expected = METHODS["pagraph"](graph, train, 3, hops)
-    monkeypatch.setattr(paper, "_STEPS", 256)  # one training vertex at a time
+    monkeypatch.setattr(paper, "_STEPS", 256)
     assert torch.equal(METHODS["pagraph"](graph, train, 3, hops), expected)
+
+
+def test_stamps_that_run_out_begin_anew():
+    # Each vertex follows the one 255 before it, whose stamp was the same: it must be counted all the same.
+    graph = rmat(10, edge_factor=2, seed=2)
+    ids = torch.arange(769)
+    csc = graph.csc
+    src = torch.cat([csc.indices.long(), ids])
+    dst = torch.cat([csc.destinations().long(), ids + 255])
+    graph = Graph.from_coo(src, dst, 1024)
+    train = torch.arange(1024)
+    assert METHODS["pagraph"](graph, train, 4, 2).tolist() == paper_parts(graph, train, 4, 2)
+
+
+def test_two_bytes_of_stamps_that_run_out_begin_anew():
+    ids = torch.arange(1000)
+    graph = Graph.from_coo(ids, ids + 65_535, 70_000)
+    parts = METHODS["pagraph"](graph, torch.arange(70_000), 2, 1)
+    assert torch.equal(parts[:1000], parts[65_535:66_535])  # each goes where its one in-neighbour is
 
 
 def test_isolated_training_vertices_are_kept():
