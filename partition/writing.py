@@ -47,8 +47,8 @@ def write_partition(
     """Write every part with all it needs for training; see :mod:`pagraph.partition.manifest` for the folder.
 
     The folder appears under its name when everything is on the disk; a failure leaves nothing, a killed process only
-    a hidden folder that cannot be opened. In memory are 17 bytes a vertex of the whole graph, and the structure of
-    one part.
+    a hidden folder that cannot be opened. In memory are about 25 bytes a vertex of the whole graph,
+    the structure of one part, and a few chunks of 16 MiB of its fields.
 
     Args:
         partition: The graph and how it was divided.

@@ -56,7 +56,8 @@ def test_import_writes_nothing_to_the_terminal():
 
 
 @pytest.mark.parametrize(
-    "module", ["pagraph.errors", "pagraph.graph", "pagraph.train", "pagraph.datasets", "pagraph.profile"]
+    "module",
+    ["pagraph.errors", "pagraph.graph", "pagraph.train", "pagraph.datasets", "pagraph.partition", "pagraph.profile"],
 )
 def test_rooms_outside_the_face_do_not_import_dgl(module):
     loaded = run(f"import {module}, sys; print('dgl' in sys.modules, 'torch_geometric' in sys.modules)")
@@ -70,6 +71,7 @@ ROOMS = [
     "graph",
     "loader",
     "minibatch",
+    "partition",
     "pipeline",
     "profile",
     "sampling",
@@ -84,7 +86,7 @@ def test_every_room_may_be_the_first_to_be_imported(room):
     assert run(f"import pagraph.{room}") == ""
 
 
-@pytest.mark.parametrize("name", ["Graph", "Loader", "NeighborSampler"])
+@pytest.mark.parametrize("name", ["Graph", "Loader", "NeighborSampler", "open_partition"])
 def test_every_name_may_be_the_first_to_be_imported(name):
     assert run(f"from pagraph import {name}") == ""
 

@@ -233,13 +233,24 @@ class Shallow(Partition):
         return PartVertices(right.ids[: right.hop_ends[-2]], (*right.hop_ends[:-1], right.hop_ends[-2]))
 
 
+class Misplaced(Partition):
+    """A vertex of the first hop lies among those of the second."""
+
+    def vertices(self, part):
+        right = super().vertices(part)
+        begin, first, last = right.hop_ends
+        order = [*range(begin), *range(begin + 1, last)]
+        order.insert(int((right.ids[first:] < right.ids[begin]).sum()) + first - 1, begin)
+        return PartVertices(right.ids[order], (begin, first - 1, last))
+
+
 class TestWrongNeighbourhoods:
     @pytest.mark.parametrize(
         ("kind", "check", "message"),
         [
             (Lacking, "edges", r"the in-neighbourhood must be complete, got \d+ in-edges missing"),
-            (Larger, "vertices", r"within 0, 1, ... hops must be \[\d+, \d+\] vertices, got \[\d+, \d+\]"),
-            (Unordered, "vertices", r"vertex \d+ must be \d+ of the source, got \d+"),
+            (Larger, "vertices", r"\d+ vertices must be found at hop 1, got \d+"),
+            (Unordered, "vertices", r"vertex \d+ \(of hop 1\) must be \d+ of the source, got \d+"),
             (Shallow, "edges", "the in-neighbourhood must be complete"),
         ],
     )
@@ -256,6 +267,14 @@ class TestWrongNeighbourhoods:
         assert {finding.check for finding in of_parts} == {check}
         with pytest.raises(FormatError, match=f"part 0: {message}.*more"):
             result.raise_if_wrong()
+
+    def test_the_hop_of_a_vertex(self, tmp_path):
+        graph = Graph.from_coo([1, 2, 3, 4], [0, 0, 1, 2])
+        write_graph(graph, tmp_path / "graph")
+        right = make_partition(graph, [0], [0], 1, 2)
+        write_partition(Misplaced(graph, right.train, right.parts, 1, 2, "hash"), tmp_path / "out")
+        expected = ("vertices", 0, "2 vertices must be found at hop 1, got 1")
+        assert found(tmp_path / "out", source=tmp_path / "graph") == expected
 
     def test_a_training_vertex_in_two_parts(self, whole, source, tmp_path):
         for seed in (0, 1):
