@@ -21,6 +21,7 @@ NAMES = [
     "partitioning",
     "profiling_cost",
     "timeline",
+    "preaggregation",
 ]
 
 

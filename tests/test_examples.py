@@ -45,6 +45,7 @@ class Example:
 # Features alone cannot be right more often than 0.595 on the generated graphs (see pagraph.datasets.sbm).
 CASES = [
     Example("node_classification.py", ("--epochs", "6"), least=0.8),
+    Example("preaggregate.py", ("--epochs", "6"), metric="test accuracy, pre-aggregated", least=0.8),
     Example("link_prediction.py", metric="test AUC", least=0.8),
     Example("rgcn_hetero.py", least=0.75),
     Example("layerwise_gcn.py", least=0.75, within=0.05),
