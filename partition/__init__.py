@@ -5,6 +5,7 @@ from .closure import PartVertices
 from .description import describe
 from .dgl_format import write_dgl
 from .findings import Finding, Verification
+from .limit import limit_replication
 from .manifest import PartitionManifest
 from .methods import METHODS
 from .opening import open_partition
@@ -30,6 +31,7 @@ __all__ = [
     "Verification",
     "describe",
     "draw_train",
+    "limit_replication",
     "open_pagraph_part",
     "open_partition",
     "partition_graph",

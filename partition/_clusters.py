@@ -12,6 +12,8 @@ def propagate(indptr, indices, order, weights, limit, labels, sums, votes, voted
         v = order[i]
         n = 0
         for e in range(indptr[v], indptr[v + 1]):
+            if indices[e] == v:  # else graphs with self-loops would keep one vertex to a cluster
+                continue
             label = labels[indices[e]]
             if votes[label] == 0:
                 voted[n] = label

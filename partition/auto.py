@@ -13,7 +13,7 @@ from torch import Tensor
 from ..graph import Graph
 from .clusters import cluster
 from .growth import grown_parts
-from .halo import HaloSearch, by_in_degree
+from .halo import HaloSearch, by_in_degree, equal_sizes
 from .metis import metis_parts
 from .paper import paper_parts
 from .partition import Progress
@@ -74,7 +74,7 @@ def auto_parts(
 
 def _starts(graph: Graph, train: Tensor, num_parts: int, hops: int, seed: int) -> list[Start]:
     """What may be gone on from, the first for certain."""
-    sizes = np.diff(len(train) * np.arange(num_parts + 1) // num_parts)
+    sizes = equal_sizes(len(train), num_parts)
     starts: list[Start] = [
         lambda search: search.place(by_in_degree(graph.csc, train)),
         lambda search: search.place(np.arange(len(train))),

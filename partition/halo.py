@@ -17,7 +17,7 @@ from ..csc import CSC
 from ..graph import Graph
 from .partition import Progress
 
-__all__ = ["HaloSearch", "by_in_degree", "halo_parts"]
+__all__ = ["HaloSearch", "by_in_degree", "equal_sizes", "halo_parts"]
 
 _LEVELS = 3  # hops that are counted; farther ones follow, and mostly hold everything anyway
 _TOLERANCE = 0.01  # of the mean number of training vertices in a part
@@ -40,6 +40,7 @@ class HaloSearch:
 
     def __init__(self, csc: CSC, train: Tensor, num_parts: int, hops: int) -> None:
         vertices, mean = csc.num_dst, len(train) / num_parts
+        self._csc = csc
         self._edges = (csc.indptr.numpy(), csc.indices.numpy())
         self._train = train.numpy()
         self._counts: npt.NDArray[np.uint8] = np.zeros((min(hops, _LEVELS), vertices, num_parts), np.uint8)
@@ -60,9 +61,18 @@ class HaloSearch:
         """Begin anew: each vertex in turn goes where it brings least, and all parts get equally many."""
         from . import _halo
 
-        bounds = len(self._train) * np.arange(self._counts.shape[2] + 1) // self._counts.shape[2]
+        room = equal_sizes(len(self._train), self._counts.shape[2])
         self._counts[:] = 0
-        _halo.place(*self._edges, self._counts, self._train, order, np.diff(bounds), self.parts, *self._scratch)
+        _halo.place(*self._edges, self._counts, self._train, order, room, self.parts, *self._scratch)
+
+    def place_others(self, vertices: Tensor) -> npt.NDArray[np.int32]:
+        """The parts of further vertices, each where it brings least; all parts get equally many."""
+        from . import _halo
+
+        parts = np.zeros(len(vertices), np.int32)
+        order, room = by_in_degree(self._csc, vertices), equal_sizes(len(vertices), self._counts.shape[2])
+        _halo.place(*self._edges, self._counts, vertices.numpy(), order, room, parts, *self._scratch)
+        return parts
 
     def adopt(self, parts: npt.NDArray[np.int32]) -> None:
         """Go on from these parts of the training vertices."""
@@ -113,6 +123,12 @@ class HaloSearch:
 
     def _sizes(self) -> npt.NDArray[np.int64]:
         return np.bincount(self.parts, minlength=self._counts.shape[2])
+
+
+def equal_sizes(count: int, num_parts: int) -> npt.NDArray[np.int64]:
+    """How many of ``count`` each part gets: equally many, or one more."""
+    sizes: npt.NDArray[np.int64] = np.diff(count * np.arange(num_parts + 1) // num_parts)
+    return sizes
 
 
 def by_in_degree(csc: CSC, train: Tensor) -> npt.NDArray[np.int64]:

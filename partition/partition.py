@@ -31,6 +31,7 @@ class Partition:
         evaluation: The part of every vertex of ``evaluated``, int32; None where parts are for training only.
         evaluated: Ids of the validation and test vertices whose neighbourhoods parts hold as well, ascending, int64.
         dropped: For each part the ids of halo vertices that it does without (int64, ascending); None: it lacks none.
+        lost: Of the neighbours that training would draw, the share that parts do without; None where nobody limited it.
 
     Example:
         >>> graph = Graph.from_coo([0, 1, 2], [1, 2, 3])
@@ -48,6 +49,7 @@ class Partition:
     evaluation: Tensor | None = None
     evaluated: Tensor | None = None
     dropped: tuple[Tensor, ...] | None = None
+    lost: float | None = None
 
     def train_of(self, part: int) -> Tensor:
         """Ids of the training vertices of a part, ascending, int64."""

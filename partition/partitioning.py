@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from ..graph import Graph
 from .closure import MAX_HOPS
+from .evaluation import with_evaluation
+from .limit import limit_replication
 from .methods import resolve_method
 from .partition import Partition, Progress
 
-__all__ = ["draw_train", "partition_graph", "train_ids"]
+EVALUATION = ("source", "parts")
+"""Where validation and test vertices are evaluated: on the whole graph, or on the parts."""
+
+__all__ = ["EVALUATION", "draw_train", "partition_graph", "train_ids"]
 
 
 def partition_graph(
@@ -21,6 +28,9 @@ def partition_graph(
     method: str = "auto",
     train: Tensor | None = None,
     seed: int = 0,
+    evaluation: str = "source",
+    max_replication: float | None = None,
+    fanout: Sequence[int] | None = None,
     progress: Progress | None = None,
 ) -> Partition:
     """Give every training vertex to one of ``num_parts`` parts.
@@ -32,6 +42,11 @@ def partition_graph(
         method: One of :data:`pagraph.partition.METHODS`.
         train: Ids or a boolean mask of the training vertices. Default: the field ``train_mask``.
         seed: Of the method's random choices.
+        evaluation: "parts": validation and test vertices are divided as well, and their neighbourhoods go with them, so
+            that a part needs nothing else to evaluate them. "source": they are evaluated on the whole graph.
+        max_replication: Drop halo vertices that are drawn least often until the parts hold at most so many times the
+            graph's vertices; see :func:`pagraph.partition.limit_replication`.
+        fanout: What training will draw, for ``max_replication``. Default: 10 at each hop.
         progress: Called with the work done so far and the whole of it.
 
     Raises:
@@ -47,9 +62,16 @@ def partition_graph(
         raise ValueError(f"num_parts must be at most the number of training vertices {len(ids)}, got {num_parts}")
     if not 1 <= hops <= MAX_HOPS:
         raise ValueError(f"hops must be from 1 to {MAX_HOPS}, got {hops}")
+    if evaluation not in EVALUATION:
+        raise ValueError(f"evaluation must be one of {', '.join(EVALUATION)}, got {evaluation!r}")
     graph.csc.validate()
     parts = divide(graph, ids, num_parts, hops, seed=seed, progress=progress)
-    return Partition(graph, ids, parts, num_parts, hops, method)
+    partition = Partition(graph, ids, parts, num_parts, hops, method)
+    if evaluation == "parts":
+        partition = with_evaluation(partition)
+    if max_replication is not None:
+        partition = limit_replication(partition, max_replication, fanout=fanout)
+    return partition
 
 
 def train_ids(graph: Graph, train: Tensor | None = None) -> Tensor:

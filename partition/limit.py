@@ -1,0 +1,120 @@
+"""A limit on replication: parts do without the halo vertices that training would draw least often."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ..graph import Graph
+from .closure import vertices_within
+from .partition import Partition
+
+__all__ = ["limit_replication"]
+
+_STEPS = 6  # of the search for the fewest that must go
+_FANOUT = 10
+
+
+def limit_replication(partition: Partition, factor: float, *, fanout: Sequence[int] | None = None) -> Partition:
+    """Drop halo vertices until the parts hold at most ``factor`` times the graph's vertices together.
+
+    Those go first that are expected to be drawn least often in an epoch, over all parts alike; with them go others
+    that only they led to. What is lost is said in ``Partition.lost``: the share of all draws that would have come to
+    vertices that the part no longer holds. (Training draws from the neighbours that are left, in the same numbers where
+    there are enough.)
+
+    Args:
+        partition: Its ``dropped`` is not read.
+        factor: The highest replication factor, sum of the parts' vertices / vertices of the graph.
+        fanout: What training will draw, the last entry for the seeds; -1 is all. Default: 10 at each hop.
+
+    Raises:
+        ValueError: ``factor`` leaves no room for the training vertices themselves, or ``fanout`` is not one number for
+            each hop.
+    """
+    graph, hops = partition.graph, partition.hops
+    fanout = [_FANOUT] * hops if fanout is None else list(fanout)
+    if len(fanout) != hops:
+        raise ValueError(f"fanout must have one number for each of {hops} hops, got {len(fanout)}")
+    seeds = [partition.seeds_of(part) for part in range(partition.num_parts)]
+    needed = sum(len(s) for s in seeds)
+    if not factor * graph.num_nodes >= needed:  # NaN is not either
+        least = needed / graph.num_nodes
+        raise ValueError(f"max_replication must be at least {least:.4g}, what parts train on, got {factor}")
+    room = int(min(factor, partition.num_parts) * graph.num_nodes)
+    held = [vertices_within(graph, s, hops) for s in seeds]
+    excess = sum(len(v.ids) for v in held) - room
+    if excess <= 0:
+        return replace(partition, dropped=None, lost=0.0)
+    halo = [v.ids[v.num_seeds :] for v in held]
+    draws = [_expected_draws(graph, s, fanout)[0][ids.numpy()] for s, ids in zip(seeds, halo, strict=True)]
+    ranks = _ranks(draws)
+    dropped = _fewest(graph, seeds, halo, ranks, hops, room, excess)
+    total = sum(_expected_draws(graph, s, fanout)[1] for s in seeds)
+    kept = sum(_expected_draws(graph, s, fanout, without=d)[0].sum() for s, d in zip(seeds, dropped, strict=True))
+    return replace(partition, dropped=tuple(dropped), lost=float(max(0.0, 1 - kept / total)))
+
+
+def _expected_draws(
+    graph: Graph, seeds: Tensor, fanout: Sequence[int], *, without: Tensor | None = None
+) -> tuple[npt.NDArray[np.float64], float]:
+    """How often each vertex is expected to be drawn when each seed is one once, and the sum over all that are not left
+    out; every draw of a vertex draws its in-neighbours in turn."""
+    from . import _draws
+
+    csc = graph.csc
+    kept = np.ones(graph.num_nodes, np.bool_)
+    if without is not None:
+        kept[without.numpy()] = False
+    drawn, total = np.zeros(graph.num_nodes), 0.0
+    frontier, draws = seeds.numpy(), np.ones(len(seeds))
+    for number in reversed(fanout):
+        found = np.zeros(graph.num_nodes)
+        total += _draws.spread(csc.indptr.numpy(), csc.indices.numpy(), frontier, draws, number, kept, found)
+        drawn += found
+        frontier = np.flatnonzero(found)
+        draws = found[frontier]
+    return drawn, total
+
+
+def _ranks(draws: Sequence[npt.NDArray[np.float64]]) -> list[npt.NDArray[np.int64]]:
+    """The place of each entry among all entries of all arrays, the lowest first."""
+    order = np.argsort(np.concatenate(draws), kind="stable")
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    return np.split(place, np.cumsum([len(d) for d in draws])[:-1])
+
+
+def _fewest(
+    graph: Graph,
+    seeds: Sequence[Tensor],
+    halo: Sequence[Tensor],
+    ranks: Sequence[npt.NDArray[np.int64]],
+    hops: int,
+    room: int,
+    excess: int,
+) -> list[Tensor]:
+    """What each part is without when about as few as possible are dropped, all that follow included."""
+
+    def without(count: int) -> list[Tensor]:
+        lost = []
+        for start, ids, rank in zip(seeds, halo, ranks, strict=True):
+            left = vertices_within(graph, start, hops, without=ids[torch.from_numpy(rank < count)]).ids
+            lost.append(ids[~torch.isin(ids, left)].sort().values)
+        return lost
+
+    best = without(excess)  # as many as must go, and with them those that only they led to
+    fits, too_few = excess, 0
+    for _ in range(_STEPS):
+        middle = (fits + too_few) // 2
+        lost = without(middle)
+        if sum(len(ids) for ids in lost) >= excess:
+            fits, best = middle, lost
+        else:
+            too_few = middle
+    return best
