@@ -24,7 +24,6 @@ def describe(
     *,
     cache: CacheTrial | None = CacheTrial(),  # noqa: B008 - frozen
     whole: CacheUse | None = None,
-    lost: float | None = None,
     progress: Progress | None = None,
 ) -> PartitionReport:
     """What a partition duplicates, how even it is, and what caches would serve on its parts.
@@ -35,7 +34,6 @@ def describe(
         partition: The partition.
         cache: How caches are tried out, by sampling an epoch of each part; None: not at all.
         whole: What :func:`cache_of_whole` measured with the same trial. None: it is measured here.
-        lost: Of the neighbours that training draws, the share that parts do without, for the report.
         progress: Called with the batches done and all batches, by the threads that sample.
 
     Raises:
@@ -74,7 +72,7 @@ def describe(
         tuple(parts),
         int(covered.sum()),
         caches,
-        lost,
+        partition.lost,
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from .parsing import integers
-from .partition_options import FEATURES, FORMATS, Outputs, Settings, Source
+from .partition_options import EVALUATION, FEATURES, FORMATS, Outputs, Settings, Source
 
 _PATH = click.Path(path_type=Path)
 
@@ -42,7 +42,7 @@ class _WithVerify(click.Command):
     type=click.Choice(FORMATS),
     default=FORMATS[0],
     show_default=True,
-    help="Ours, or what dgl.distributed.load_partition opens.",
+    help="Ours; what dgl.distributed.load_partition opens; or the original PaGraph's.",
 )
 @click.option(
     "--features",
@@ -50,6 +50,18 @@ class _WithVerify(click.Command):
     default=FEATURES[0],
     show_default=True,
     help="Parts hold their rows and may be moved; or they read those of DIR.",
+)
+@click.option(
+    "--evaluation",
+    type=click.Choice(EVALUATION),
+    default=EVALUATION[0],
+    show_default=True,
+    help="Validate and test on the whole graph; or on the parts, which then hold what that takes.",
+)
+@click.option(
+    "--max-replication",
+    type=float,
+    help="Drop the halo vertices that are least often drawn, until the replication factor is at most this.",
 )
 @click.option("--split", default="", metavar="PREFIX", help="Use another split of the folder, such as pub_.")
 @click.option("--train-fraction", type=float, help="Train on a random share of the vertices, for graphs without masks.")
@@ -61,8 +73,8 @@ class _WithVerify(click.Command):
     help="Report what a cache of each part would serve: 2GiB, or a share of all rows; 0 saves sampling for that.",
 )
 @click.option("--cache-policy", default="auto", show_default=True, help="What these caches hold.")
-@click.option("--fanout", callback=integers, help="Neighbours sampled per hop for that.  [default: 10 in each]")
-@click.option("--batch-size", default=1000, show_default=True, help="Seeds per mini-batch for that.")
+@click.option("--fanout", callback=integers, help="Neighbours that training samples per hop.  [default: 10 in each]")
+@click.option("--batch-size", default=1000, show_default=True, help="Seeds per mini-batch.")
 @click.option("--json", "json_file", type=_PATH, help="Write the report here.")
 @click.option("--plot", type=_PATH, help="Draw it here, .png, .svg or .pdf.")
 @click.option("--quiet", "-q", is_flag=True, help="Print no report.")

@@ -29,7 +29,7 @@ def compare_methods(source: Source, options: Settings, outputs: Outputs, *, quie
     from .partition_report import print_comparison
 
     graph, train = source.open()
-    options.check_train(train)
+    options.check_graph(graph, train)
     reports, skipped = _reports(graph, train, options)
     if outputs.plot is not None:
         save_comparison_plot(reports, outputs.plot, title=source.title)

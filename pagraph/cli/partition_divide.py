@@ -35,7 +35,7 @@ def divide(source: Source, options: Settings, outputs: Outputs, out: Path, *, qu
     from .partition_report import print_partition
 
     graph, train = source.open()
-    options.check_train(train)
+    options.check_graph(graph, train)
     steps = Steps()
     partition = divided(graph, train, (options.methods or (_DEFAULT,))[0], options, steps)
     report = measured(partition, options, steps)
@@ -75,6 +75,11 @@ def _write(
 
         write_dgl(partition, out, progress=progress)
         return
+    if options.form == "pagraph":
+        from ..partition.pagraph_format import write_pagraph_partition
+
+        write_pagraph_partition(partition, out, progress=progress)
+        return
     from ..partition.writing import write_partition
 
     write_partition(
@@ -84,6 +89,7 @@ def _write(
         source=source.folder,
         split=source.split,
         seed=options.seed,
+        max_replication=options.max_replication,
         origin=source.to_json(),
         progress=progress,
     )

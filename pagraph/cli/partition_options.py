@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,11 +17,12 @@ if TYPE_CHECKING:
     from ..graph import Graph
     from ..partition import CacheTrial
 
-__all__ = ["FEATURES", "FORMATS", "Outputs", "Settings", "Source"]
+__all__ = ["EVALUATION", "FEATURES", "FORMATS", "Outputs", "Settings", "Source"]
 
-FORMATS = ("native", "dgl")
-"""What parts can be written as: our own form, or DGL's."""
+FORMATS = ("native", "dgl", "pagraph")
+"""What parts can be written as: our own form, DGL's, or that of the original PaGraph."""
 FEATURES = ("copy", "reference")
+EVALUATION = ("source", "parts")
 
 _MASK = "train_mask"
 
@@ -102,6 +104,8 @@ class Settings:
     methods: tuple[str, ...]
     form: str
     features: str
+    evaluation: str
+    max_replication: float | None
     seed: int
     cache: str
     cache_policy: str
@@ -133,17 +137,33 @@ class Settings:
         trial = self.trial()
         if trial is not None:
             trial.fanout_of(self.hops)
+        if self.max_replication is not None:
+            if not 0 < self.max_replication < math.inf:
+                raise ValueError(f"--max-replication must be positive and finite, got {self.max_replication}")
+            if self.fanout is not None and len(self.fanout) != self.hops:
+                got = ",".join(map(str, self.fanout))
+                raise ValueError(f"--fanout must have {self.hops} entries with --max-replication, got {got}")
         self._check_form()
 
-    def check_train(self, train: Tensor) -> None:
-        """Refuse more parts than there are training vertices.
+    def check_graph(self, graph: Graph, train: Tensor) -> None:
+        """Refuse what the graph has no room for, or lacks.
 
         Raises:
-            ValueError: As said.
+            ValueError: There are more parts than training vertices, a limit that these alone exceed, nothing to
+                evaluate, or no labels for a form that has them.
         """
         if self.num_parts > len(train):
             got = f"got {self.num_parts}"
             raise ValueError(f"--parts must be at most the number of training vertices {len(train):,}, {got}")
+        least = len(train) / graph.num_nodes
+        if self.max_replication is not None and self.max_replication < least:
+            got = f"got {self.max_replication}"
+            raise ValueError(f"--max-replication must be at least {least:.4g}, the share of training vertices, {got}")
+        masks = [graph.ndata[name] for name in ("val_mask", "test_mask") if name in graph.ndata]
+        if self.evaluation == "parts" and not any(bool(mask.any()) for mask in masks):
+            raise ValueError("--evaluation must be source for a graph without val_mask and test_mask, got parts")
+        if self.form == "pagraph" and "label" not in graph.ndata:
+            raise ValueError("--format must not be pagraph for a graph without labels, got pagraph")
 
     def trial(self) -> CacheTrial | None:
         """How caches are tried out; None: not at all.
@@ -161,6 +181,8 @@ class Settings:
     def _check_form(self) -> None:
         if self.form != "native" and self.features != "copy":
             raise click.UsageError(f"--features must be copy with --format {self.form}, got {self.features}")
+        if self.form == "pagraph" and self.evaluation != "source":
+            raise click.UsageError(f"--evaluation must be source with --format pagraph, got {self.evaluation}")
         if self.form == "dgl":
             from ..dgl.graphbolt import import_dgl
 

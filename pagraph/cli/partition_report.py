@@ -59,6 +59,8 @@ def print_comparison(
     print_whole(console, _methods(reports))
     console.print("replication, edges: of all parts / of the graph, * the lowest replication")
     console.print("train, vertices: largest part / mean")
+    if any(report.lost for report in reports):
+        console.print("lost: of the neighbours that training draws, those that parts had to drop")
     console.print("seconds, memory: of dividing, and what it added to the process")
     caches = reports[0].caches
     if caches is not None:
@@ -188,6 +190,8 @@ def _caches_text(caches: CachesReport) -> str:
 
 def _methods(reports: Sequence[PartitionReport]) -> Table:
     columns = ["method", "replication", "train", "vertices", "edges"]
+    limited = any(report.lost for report in reports)
+    columns += ["lost"] if limited else []
     columns += ["hit rate"] if reports[0].caches is not None else []
     table = number_table("methods", [*columns, "seconds", "memory"])
     table.columns[0].justify = "left"
@@ -196,6 +200,7 @@ def _methods(reports: Sequence[PartitionReport]) -> Table:
         mark = "*" if round(report.replication_factor, 3) == best else " "
         cells = [report.method, f"{report.replication_factor:.3f}{mark}"]
         cells += [f"{value:.3f}" for value in (report.train_balance, report.vertex_balance, report.edge_factor)]
+        cells += [percent(report.lost)] if limited else []
         cells += [] if report.caches is None else [percent(report.caches.hit_rate)]
         cells += [f"{report.seconds['dividing']:.2f}", bytes_text(report.memory["dividing"].added_bytes)]
         table.add_row(*cells)

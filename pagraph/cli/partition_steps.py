@@ -41,6 +41,9 @@ def divided(graph: Graph, train: Tensor, method: str, options: Settings, steps: 
             method=method,
             train=train,
             seed=options.seed,
+            evaluation=options.evaluation,
+            max_replication=options.max_replication,
+            fanout=options.fanout if options.max_replication is not None else None,
             progress=progress,
         )
 

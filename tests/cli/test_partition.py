@@ -1,5 +1,6 @@
 """``pagraph partition``: parts, reports, comparisons, and what is refused."""
 
+import contextlib
 import json
 import os
 import pty
@@ -7,8 +8,8 @@ import re
 import signal
 import subprocess
 import sys
-import time
 
+import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
@@ -125,6 +126,38 @@ class TestDividing:
         found = [dgl.distributed.load_partition(str(tmp_path / "parts" / "graph.json"), part) for part in range(2)]
         assert sum(int(graph.ndata["inner_node"].sum()) for graph, *_ in found) == 600
 
+    def test_the_original_s_format(self, folder, tmp_path):
+        assert run(folder, tmp_path / "parts", "-k", 2, *QUICK, "--format", "pagraph").exit_code == 0
+        assert np.load(tmp_path / "parts" / "sub_trainid_1.npy").shape == (180,)
+
+    def test_parts_may_hold_what_evaluation_takes(self, folder, tmp_path):
+        reports = {}
+        for where in ("source", "parts"):
+            file = tmp_path / f"{where}.json"
+            settings = ["-k", 2, *QUICK, "--hops", 1, "--evaluation", where, "--json", file]
+            result = run(folder, tmp_path / where, *settings)
+            assert result.exit_code == 0, result.output
+            reports[where] = json.loads(file.read_text())
+        assert reports["source"]["evaluated_per_part"] == [0, 0]
+        assert sum(reports["parts"]["evaluated_per_part"]) == 240  # all that are not trained on
+        assert "val, test" in result.stdout
+        assert reports["parts"]["replication_factor"] > reports["source"]["replication_factor"]
+
+    def test_a_limit_on_replication_is_kept_and_its_price_told(self, folder, tmp_path):
+        file = tmp_path / "p.json"
+        limit = ["--max-replication", 1.5, "--fanout", "5,5"]
+        result = run(folder, tmp_path / "parts", "-k", 3, *QUICK, *limit, "--json", file)
+        assert result.exit_code == 0, result.output
+        report = json.loads(file.read_text())
+        assert 1.4 < report["replication_factor"] <= 1.5
+        assert sum(report["dropped_per_part"]) > 0 and sum(report["missing_edges_per_part"]) > 0
+        assert 0 < report["lost_neighbours"] < 1
+        lost = f"{report['lost_neighbours']:.1%} of the neighbours that training draws are lost"
+        assert lost in " ".join(result.stdout.split())
+        assert run("verify", tmp_path / "parts").exit_code == 0
+        compared = run(folder, "--compare", "-k", 3, *QUICK, *limit)
+        assert f"{report['lost_neighbours']:.1%}" in compared.stdout and "lost: of" in compared.stdout
+
     def test_many_parts_are_summed_up(self, folder, tmp_path):
         text = run(folder, tmp_path / "parts", "-k", 20, *QUICK, "--hops", 5).stdout
         assert re.search(r"^ *most +18 ", text, re.MULTILINE) and re.search(r"^ *least +18 ", text, re.MULTILINE)
@@ -210,6 +243,11 @@ class TestBadInput:
             (["--batch-size", "0"], "batch_size must be an integer of at least 1, got 0"),
             (["--features", "link"], "'link' is not one of 'copy', 'reference'"),
             (["--format", "dgl", "--features", "reference"], "--features must be copy with --format dgl"),
+            (["--format", "pagraph", "--evaluation", "parts"], "--evaluation must be source with --format pagraph"),
+            (["--max-replication", "0"], "--max-replication must be positive and finite, got 0"),
+            (["--max-replication", "nan"], "--max-replication must be positive and finite, got nan"),
+            (["--max-replication", "0.5"], "--max-replication must be at least 0.6, the share of training vertices"),
+            (["--max-replication", "2", "--fanout", "5"], "--fanout must have 2 entries with --max-replication, got 5"),
             (["--json", "no/p.json"], "--json must be in a folder that exists, got 'no/p.json'"),
             (["--json", "."], "--json must be a file, got the folder"),
             (["--plot", "p.gif"], r"plot must end in \.png or \.svg or \.pdf, got 'p.gif'"),
@@ -248,12 +286,17 @@ class TestBadInput:
         assert "--method must be given once" in fails(folder, tmp_path / "out", "-k", 2, *several)
         assert "Missing option '-k'" in fails(folder, tmp_path / "out")
 
-    def test_no_training_vertices(self, bare, tmp_path):
+    def test_what_the_graph_lacks(self, bare, tmp_path):
         message = "--train-fraction must be given for a graph without train_mask, such as 0.1; got none"
         assert message in fails(bare, tmp_path / "out", "-k", 2, *QUICK)
         graph = rmat(6, num_classes=2)
         graph.ndata["train_mask"] = graph.ndata["train_mask"] & False
         write_graph(graph, tmp_path / "empty")
+        drawn = ["--train-fraction", "0.5"]
+        message = "--evaluation must be source for a graph without val_mask and test_mask, got parts"
+        assert message in fails(bare, tmp_path / "out", "-k", 2, *QUICK, *drawn, "--evaluation", "parts")
+        message = "--format must not be pagraph for a graph without labels"
+        assert message in fails(bare, tmp_path / "out", "-k", 2, *QUICK, *drawn, "--format", "pagraph")
         assert "at least 1 vertex, got 0" in fails(tmp_path / "empty", tmp_path / "out", "-k", 1, *QUICK)
         assert not (tmp_path / "out").exists()
 
@@ -294,11 +337,18 @@ def test_ctrl_c_leaves_nothing(folder, tmp_path):
     write_graph(rmat(15, num_classes=2), tmp_path / "graph")
     command = [sys.executable, "-m", "pagraph", "partition", tmp_path / "graph", tmp_path / "out", "-k", "2", *HASH]
     command += ["--batch-size", "1", "--fanout", "500,500", "--cache-policy", "degree", "--json", tmp_path / "p.json"]
-    with subprocess.Popen(
-        list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ}
-    ) as process:
-        time.sleep(6)
+    terminal, inner = pty.openpty()
+    with subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=inner, text=True) as process:
+        os.close(inner)
+        screen = b""
+        while b"measuring" not in screen:
+            screen += os.read(terminal, 10_000)
         process.send_signal(signal.SIGINT)
-        output, errors = process.communicate(timeout=60)
-    assert (process.returncode, output, errors.strip()) == (130, "", "Error: interrupted")
+        with contextlib.suppress(OSError):  # how a terminal ends
+            while chunk := os.read(terminal, 10_000):
+                screen += chunk
+        output, _ = process.communicate(timeout=60)
+    os.close(terminal)
+    assert (process.returncode, output) == (130, "")
+    assert screen.endswith(b"Error: interrupted\r\n")
     assert [path.name for path in tmp_path.iterdir()] == ["graph"]
