@@ -20,7 +20,7 @@ from .partition import Progress
 
 __all__ = ["auto_parts"]
 
-_EDGES = 2**24  # of larger graphs only what needs no copy of the edges is tried
+_EDGES = 2**24  # larger graphs get the two streams alone: 4.2 M vertices in a minute, and no copy of the edges
 _COUNT_BYTES = 2**32
 _CLUSTERS_IN_A_PART = (4, 16, 64, 256)
 
@@ -32,14 +32,14 @@ def auto_parts(
 ) -> Tensor:
     """The fewest vertices together that any of our starts leads to; see :mod:`pagraph.partition.methods`.
 
-    Every start is improved by :meth:`~pagraph.partition.halo.HaloSearch.improve`, and the best is gone on with:
-    clusters of several sizes within the parts are moved as wholes. No start is the best everywhere
+    Every start is improved by :meth:`~pagraph.partition.halo.HaloSearch.improve`, and the best is gone on with: up to
+    16 M edges clusters of several sizes within the parts are moved as wholes. No start is the best everywhere
     (``benchmarks/NOTES.md``):
 
     - a stream of training vertices by in-degree, which is the method ``halo``;
     - a stream in the order of ids: graphs from a crawl have neighbours there;
     - parts grown one after the other (up to 16 M edges);
-    - METIS, where ``pymetis`` or DGL is installed (up to 16 M edges).
+    - METIS, where ``pymetis`` is installed (up to 16 M edges; DGL's METIS does not always repeat itself).
 
     Where the counts of ``halo`` would take more than 4 GiB (parts x vertices x hops), it is the paper's stream.
     """
@@ -51,7 +51,8 @@ def auto_parts(
     starts = _starts(graph, train, num_parts, hops, seed)
     best: npt.NDArray[np.int32] | None = None
     fewest = 0
-    steps = len(starts) + len(_CLUSTERS_IN_A_PART)
+    pieces_of_a_part = _CLUSTERS_IN_A_PART if graph.num_edges <= _EDGES else ()
+    steps = len(starts) + len(pieces_of_a_part)
     for done, start in enumerate(starts):
         start(search)
         search.improve(rng)
@@ -63,12 +64,13 @@ def auto_parts(
     search.adopt(best)
     weights = np.zeros(graph.num_nodes, np.int64)
     weights[train.numpy()] = 1
-    for done, pieces in enumerate(_CLUSTERS_IN_A_PART, start=len(starts)):
+    for done, pieces in enumerate(pieces_of_a_part, start=len(starts)):
         labels = cluster(graph.csc, weights, max(2, len(train) // (num_parts * pieces)), rng)
         search.improve_groups(labels[train.numpy()] * num_parts + search.parts, rng, passes=3)
         if progress is not None:
             progress(done + 1, steps)
-    search.improve(rng)
+    if pieces_of_a_part:
+        search.improve(rng)
     return torch.from_numpy(search.parts)
 
 
@@ -81,6 +83,6 @@ def _starts(graph: Graph, train: Tensor, num_parts: int, hops: int, seed: int) -
     ]
     if graph.num_edges <= _EDGES:
         starts.append(lambda search: search.adopt(grown_parts(graph.csc, train, sizes)))
-        if any(importlib.util.find_spec(name) for name in ("pymetis", "dgl")):
+        if importlib.util.find_spec("pymetis") is not None:
             starts.append(lambda search: search.adopt(metis_parts(graph, train, num_parts, hops, seed=seed).numpy()))
     return starts
