@@ -31,11 +31,10 @@ def metis_parts(
 ) -> Tensor:
     """METIS (Karypis and Kumar, SIAM J. Sci. Comput. 1998) on the graph without directions.
 
-    Calls ``pymetis`` or, without it, the METIS in DGL, whose seed cannot be set and which does not always repeat itself.
-    Only training vertices weigh
-    anything; the largest part is brought within 1 % of the mean by moving the vertices with the least to lose. Vertices
-    without edges are dealt out. ``hops`` is not read: METIS knows edges only. The graph and METIS's copies of it
-    must fit into memory (about 60 bytes an edge).
+    Calls ``pymetis`` or, without it, the METIS in DGL, whose seed cannot be set and which does not always repeat
+    itself. Only training vertices weigh anything; the largest part is brought within 1 % of the mean by moving the
+    vertices with the least to lose. Vertices without edges are dealt out. ``hops`` is not read: METIS knows edges only.
+    The graph and METIS's copies of it must fit into memory (about 60 bytes an edge).
 
     See :mod:`pagraph.partition.methods` for the contract.
 
