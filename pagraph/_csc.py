@@ -35,3 +35,12 @@ def is_sorted(values):  # type: ignore[no-untyped-def]
         if values[i] < values[i - 1]:
             return False
     return True
+
+
+@kernel
+def count_loops(indptr, indices, counts):  # type: ignore[no-untyped-def]
+    """Add the number of self-loops of each vertex to ``counts``."""
+    for v in range(len(indptr) - 1):
+        for e in range(indptr[v], indptr[v + 1]):
+            if indices[e] == v:
+                counts[v] += 1

@@ -163,6 +163,16 @@ class CSC:
         self.validate()
         return _count(self.indices, self.num_src)
 
+    @cached_property
+    def loop_counts(self) -> Tensor:
+        """How many self-loops each vertex has, shape ``(num_dst,)``, int32."""
+        from . import _csc
+
+        self.validate()
+        counts = torch.zeros(self.num_dst, dtype=torch.int32)
+        _csc.count_loops(self.indptr.numpy(), self.indices.numpy(), counts.numpy())
+        return counts
+
 
 def _check_ids(name: str, value: Any) -> None:
     if not isinstance(value, Tensor) or value.dtype not in _ID_DTYPES:

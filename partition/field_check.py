@@ -31,6 +31,8 @@ def check_fields(part: Part, whole: Graph) -> Iterator[Finding]:
         "in_degrees": (csc.indptr[ids + 1] - csc.indptr[ids]).long(),
         "out_degrees": csc.source_counts[ids],
     }
+    if csc.loop_counts.any():
+        want["self_loops"] = csc.loop_counts[ids].long()
     for name in SPLITS:
         if name == "train" or f"{name}_mask" in whole.ndata:
             want[f"{name}_mask"] = torch.zeros(len(ids), dtype=torch.bool).index_fill_(0, lists[name], True)

@@ -21,7 +21,8 @@ class Part:
 
     Attributes:
         graph: The part's vertices and their in-edges, with fields; those of vertices at the last hop are not there.
-            The vertex fields ``in_degrees`` and ``out_degrees`` are degrees in the whole graph.
+            The vertex fields ``in_degrees`` and ``out_degrees`` are degrees in the whole graph; ``self_loops``, there
+            where the graph has any, says how many of the edges that they count are self-loops.
         train: Local ids of its training vertices, ascending, int64. Their whole neighbourhood of ``hops`` hops is
             in the part, except where a limit on replication left vertices out.
         val: Local ids of the validation vertices that are its to evaluate; each is in at most one part's.

@@ -19,8 +19,9 @@ from .selection import SelectedRows
 
 __all__ = ["OWN_FIELDS", "PartContent", "write_part"]
 
-OWN_FIELDS = ("global_ids", "in_degrees", "out_degrees")
-"""Vertex fields that every part has on its own account; the edges' ``global_ids`` are the fourth."""
+OWN_FIELDS = ("global_ids", "in_degrees", "out_degrees", "self_loops")
+"""Vertex fields that parts have on their own account, ``self_loops`` only where the graph has any; the edges' is
+``global_ids``."""
 
 _FILES = {"label": "labels"}
 
@@ -68,6 +69,8 @@ class PartContent:
             "in_degrees": (csc.indptr[ids + 1] - csc.indptr[ids]).long(),
             "out_degrees": csc.source_counts[ids],
         }
+        if csc.loop_counts.any():
+            found["self_loops"] = csc.loop_counts[ids].long()
         for name, local_ids in splits.items():
             if name == "train" or f"{name}_mask" in fields:
                 found[f"{name}_mask"] = torch.zeros(len(ids), dtype=torch.bool).index_fill_(0, local_ids, True)

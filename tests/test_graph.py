@@ -297,7 +297,9 @@ class TestCscChecks:
         with pytest.raises(ValueError, match=r"indices must be in \[0, 3\), got 3"):
             CSC(torch.tensor([0, 1, 1, 2]), torch.tensor([0, 3]), 3).validate()
 
-    @pytest.mark.parametrize("use", [CSC.transpose, CSC.destinations, lambda csc: csc.source_counts])
+    @pytest.mark.parametrize(
+        "use", [CSC.transpose, CSC.destinations, lambda csc: csc.source_counts, lambda csc: csc.loop_counts]
+    )
     def test_what_indexes_by_id_checks_the_ids_before(self, use):
         far = 2**30
         for indptr, indices in (([0, 1, 1, 2], [0, far]), ([0, 1, 1, 2], [-far, 0]), ([0, far, 1, 2], [0, 0])):
@@ -305,6 +307,11 @@ class TestCscChecks:
             for _ in range(2):
                 with pytest.raises(ValueError, match="indices must be in|indptr must be non-decreasing"):
                     use(csc)
+
+    def test_self_loops_are_counted_by_vertex(self):
+        csc = CSC.from_coo([0, 2, 2, 1, 3], [1, 2, 2, 0, 3], 5)
+        assert csc.loop_counts.tolist() == [0, 0, 2, 1, 0]
+        assert CSC.from_coo([], [], 0).loop_counts.tolist() == []
 
 
 class TestFields:

@@ -18,7 +18,7 @@ import click
 from .. import __version__
 from ..errors import PaGraphError
 
-__all__ = ["VERBS", "main"]
+__all__ = ["BAD_INPUT", "VERBS", "main", "show_error"]
 
 VERBS = {
     "generate": ("generate", "Generate an RMAT or block-model graph."),
@@ -79,17 +79,22 @@ class _Verbs(click.Group):
 
 def _fail(error: Exception) -> NoReturn:
     """End the process with one line about ``error``."""
+    sys.exit(show_error(error))
+
+
+def show_error(error: Exception) -> int:
+    """Say in one line what went wrong; returns the exit code."""
     if os.environ.get("PAGRAPH_TRACEBACK"):
         traceback.print_exception(error)
     if isinstance(error, OSError) and error.errno == errno.EPIPE:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader is gone: `pagraph info | head`
-        sys.exit(FAILURE)
+        return FAILURE
     if isinstance(error, _HELP_ERRORS):
         error.show()
-        sys.exit(BAD_INPUT)
+        return BAD_INPUT
     message, code = _describe(error)
     click.echo(f"Error: {' '.join(message.split())}", err=True)
-    sys.exit(code)
+    return code
 
 
 def _describe(error: Exception) -> tuple[str, int]:

@@ -1,7 +1,11 @@
-"""``pagraph train``: train GraphSAGE or GCN on a graph folder, through pagraph's loader or DGL's."""
+"""``pagraph train``: train GraphSAGE or GCN on a graph folder or a partition, through pagraph's loader or DGL's."""
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..train import TrainOptions
-from ..train.options import LOADERS, MODELS
+from ..train.options import COMPRESSIONS, LOADERS, MODELS
+from . import BAD_INPUT, show_error
 from .writing import writable_file
 
 if TYPE_CHECKING:
     from ..train import TrainResult
-    from ..train.task import Task
+    from ..train.assignment import Assignment
+    from ..train.distributed import World
 
 _DEFAULTS = TrainOptions()
 
@@ -49,7 +55,7 @@ def _option(name: str, text: str, **settings: Any) -> Any:
     callback=_fanout,
     help="Neighbours sampled per hop; the last serves the seeds, -1 takes all.",
 )
-@_option("batch_size", "Seeds per mini-batch.")
+@_option("batch_size", "Seeds per mini-batch, of each process.")
 @_option("epochs", "Passes over the training vertices.")
 @_option("hidden", "Width of the hidden layers.")
 @_option("lr", "Learning rate of Adam.")
@@ -60,7 +66,7 @@ def _option(name: str, text: str, **settings: Any) -> Any:
     "Divide each vertex's features by their sum, usual for bags of words.",
     is_flag=True,
 )
-@_option("device", "auto, cpu, or cuda[:N].")
+@_option("device", "auto, cpu, or cuda[:N]; of several processes each takes its own.")
 @_option("cache", "Budget of the feature cache: 2GiB, bytes, a share such as 10%, or auto.")
 @_option("cache_policy", "What the cache holds: auto, adaptive, degree, presample[:K], vip or random.")
 @_option("cache_dtype", "Cache float features as float16 or bfloat16, twice as many.", type=str)
@@ -68,6 +74,7 @@ def _option(name: str, text: str, **settings: Any) -> Any:
 @_option("prefetch", "Batches made ahead.", type=int)
 @_option("eval_every", "Epochs between evaluations.")
 @_option("seed", "Of weights, dropout, shuffling and sampling.")
+@_option("grad_compression", "How several processes send gradients.", type=click.Choice(COMPRESSIONS))
 @click.option("--split", default="", metavar="PREFIX", help="Use another split of the folder, such as pub_.")
 @click.option(
     "--baseline",
@@ -88,7 +95,7 @@ def _option(name: str, text: str, **settings: Any) -> Any:
     type=click.Path(path_type=Path),
     default=None,
     callback=writable_file,
-    help="Write a timeline of the loader here, for Perfetto; .gz is compressed.",
+    help="Write a timeline of the loader here, for Perfetto; .gz is compressed. Several processes: a file each.",
 )
 def command(
     folder: Path,
@@ -99,44 +106,100 @@ def command(
     trace_file: Path | None,
     **settings: Any,
 ) -> None:
-    """Train on the graph folder DIR and report accuracy, and where the time of each epoch went.
+    """Train on the graph folder or partition DIR and report accuracy, and where the time of each epoch went.
 
     The test accuracy is that of the epoch with the best validation accuracy, both with all neighbours.
+
+    A partition of K parts is trained by K processes that average their gradients:
+
+        torchrun --nproc_per_node=K -m pagraph train DIR
     """
     if baseline and compare:
         raise click.UsageError("--baseline and --compare must not be given together")
-    if json_file is not None and not json_file.parent.is_dir():
-        raise click.BadParameter(f"--json must be in a folder that exists, got {json_file}")
     if baseline and trace_file is not None:
         raise click.UsageError(f"--trace must not be given with --baseline {baseline}, whose loader has no timeline")
-    options = TrainOptions(**settings, loader=baseline or "pagraph")
+    settings["loader"] = baseline or "pagraph"
     from ..atomic import write_json
-    from ..datasets import open_graph
-    from ..train.task import make_task
-    from .train_report import comparison_lines, result_line
+    from ..train.assignment import assign
+    from ..train.distributed import joined_world
+    from .train_report import assignment_lines, comparison_lines, json_report, result_line
 
-    task = make_task(open_graph(folder, split=split), options)
-    click.echo(f"{folder}: {task}")
-    names = LOADERS[::-1] if compare else (options.loader,)
-    results = {name: _run(task, replace(options, loader=name), trace_file) for name in names}
-    for name, result in results.items():
-        click.echo(result_line(result, title=name))
-    if compare:
-        click.echo("\n".join(["", *comparison_lines(results["dgl"], results["pagraph"])]))
-    if json_file is not None:
-        source = {"folder": str(folder), "split": split}
-        reports = {name: {**source, **result.to_json()} for name, result in results.items()}
-        write_json(json_file, reports if compare else reports[options.loader])
+    with joined_world(device=settings["device"]) as world, _one_voice(world):
+        options = world.together(lambda: _options(settings, json_file, world))
+        work = assign(folder, options, split=split, world=world)
+        say = click.echo if world.is_first else _say_nothing
+        say("\n".join(assignment_lines(folder, work)))
+        names = LOADERS[::-1] if compare else (options.loader,)
+        results = {name: _run(work, replace(options, loader=name), world, trace_file) for name in names}
+        for name, result in results.items():
+            say(result_line(result, title=name))
+        if compare:
+            say("\n".join(["", *comparison_lines(results["dgl"], results["pagraph"])]))
+        if json_file is not None and world.is_first:
+            reports = {name: json_report(result, folder, split, work) for name, result in results.items()}
+            write_json(json_file, reports if compare else reports[options.loader])
+    if world.connected:
+        # At the interpreter's end a thread of gloo may still want the interpreter, which aborts the process: 1 in 12
+        # programs that only exchanged a few objects did so with torch 2.13.
+        sys.stdout.flush()
+        os._exit(0)
 
 
-def _run(task: Task, options: TrainOptions, trace_file: Path | None) -> TrainResult:
+def _options(settings: dict[str, Any], json_file: Path | None, world: World) -> TrainOptions:
+    from ..train.distributed import choose_device
+
+    if json_file is not None and world.is_first and not json_file.parent.is_dir():
+        raise click.BadParameter(f"--json must be in a folder that exists, got {json_file}")
+    choose_device(settings["device"], world)
+    return TrainOptions(**settings)
+
+
+def _run(work: Assignment, options: TrainOptions, world: World, trace_file: Path | None) -> TrainResult:
     from ..pipeline import Tracer
+    from ..train import Reporter
     from ..train.loop import train
     from .train_report import ConsoleReporter
 
-    click.echo(f"{options.model} with {options.loader}'s loader on {options.torch_device()}")
-    with ConsoleReporter(options) as reporter:
-        if trace_file is None or options.loader == "dgl":
-            return train(task, options, reporter=reporter)
-        with Tracer(trace_file) as tracer:
-            return train(task, options, reporter=reporter, tracer=tracer)
+    with ExitStack() as stack:
+        reporter, tracer = Reporter(), None
+        if world.is_first:
+            together = f", {world.size} processes" if world.size > 1 else ""
+            click.echo(f"{options.model} with {options.loader}'s loader on {options.torch_device()}{together}")
+            reporter = stack.enter_context(ConsoleReporter(options))
+        if trace_file is not None and options.loader != "dgl":
+            path = rank_file(trace_file, world.rank) if world.size > 1 else trace_file
+            tracer = stack.enter_context(Tracer(path))
+        return train(work.task, options, evaluation=work.evaluation, world=world, reporter=reporter, tracer=tracer)
+
+
+def rank_file(path: Path, rank: int) -> Path:
+    """The file of one process: ``t.json.gz`` is ``t.rank3.json.gz`` for rank 3."""
+    name = path.name.removesuffix(".gz")
+    stem, dot, ending = name.rpartition(".")
+    packed = path.name[len(name) :]
+    return path.with_name(f"{stem or ending}.rank{rank}{dot + ending if stem else ''}{packed}")
+
+
+@contextmanager
+def _one_voice(world: World) -> Iterator[None]:
+    """Of several processes, let the one that failed say why before the others end, and no other say so too."""
+    from ..train.distributed import OtherProcessError, naming_lost_processes
+
+    if not world.connected:
+        yield
+        return
+    try:
+        with naming_lost_processes(world):
+            yield
+    except OtherProcessError:
+        world.wait_for_end()
+        os._exit(BAD_INPUT)
+    except Exception as error:
+        code = show_error(error)
+        sys.stdout.flush()
+        # At once: leaving the others in order would mean to wait for them, and they may be gone, or wait for this one.
+        os._exit(code)
+
+
+def _say_nothing(_text: str) -> None:
+    """Only one of several processes reports."""

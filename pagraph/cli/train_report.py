@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ..train import EpochRecord, Reporter, TrainOptions, TrainResult
 
-__all__ = ["ConsoleReporter", "comparison_lines", "result_line"]
+if TYPE_CHECKING:
+    from ..train.assignment import Assignment
+
+__all__ = ["ConsoleReporter", "assignment_lines", "comparison_lines", "json_report", "result_line"]
 
 
 class ConsoleReporter(Reporter):
@@ -57,10 +62,52 @@ def epoch_line(record: EpochRecord, epochs: int) -> str:
     if record.val_accuracy is not None and record.test_accuracy is not None:
         parts.append(f"val {record.val_accuracy:.2%}  test {record.test_accuracy:.2%}")
     loading, computing = record.loading_seconds, record.computing_seconds
-    parts.append(f"{record.seconds:.2f} s: loading {loading:.2f}, computing {computing:.2f}")
+    loadings, computings = (
+        [getattr(r, name) for r in record.ranks] for name in ("loading_seconds", "computing_seconds")
+    )
+    parts.append(
+        f"{record.seconds:.2f} s: loading {loading:.2f}{_spread(loadings, '.2f')}, "
+        f"computing {computing:.2f}{_spread(computings, '.2f')}"
+    )
     if record.hit_rate is not None:
-        parts.append(f"hit rate {record.hit_rate:.1%}")
+        rates = [(r.hits or 0) / max(1, r.asked) for r in record.ranks]
+        parts.append(f"hit rate {record.hit_rate:.1%}{_spread(rates, '.1%')}")
     return "  ".join(parts)
+
+
+def _spread(values: Sequence[float], form: str) -> str:
+    """The least and the most of several processes; nothing for one."""
+    return f" ({min(values):{form}} to {max(values):{form}})" if len(values) > 1 else ""
+
+
+def assignment_lines(folder: Path, work: Assignment) -> list[str]:
+    """What is trained on and what is evaluated."""
+    part = work.part
+    if part is None:
+        return [f"{folder}: {work.task}"]
+    total = sum(part.manifest.train_per_part)
+    parts = f"{part.num_parts} part{'s' if part.num_parts > 1 else ''}"
+    where = "on the whole graph" if work.evaluation.hop_ends is None else "on the parts"
+    return [
+        f"{folder}: {parts} of {part.hops} hops, {total:,} vertices to train on, evaluated {where}",
+        f"part {part.index}: {work.task}",
+    ]
+
+
+def json_report(result: TrainResult, folder: Path, split: str, work: Assignment) -> dict[str, Any]:
+    """What ``--json`` writes of one run."""
+    report = {"folder": str(folder), "split": split, **result.to_json()}
+    if work.part is not None:
+        manifest = work.part.manifest
+        for i, rank in enumerate(report["ranks"]):
+            rank |= {"part": i, "vertices": manifest.vertices_per_part[i], "edges": manifest.edges_per_part[i]}
+        report["partition"] = {
+            "method": manifest.method,
+            "parts": manifest.num_parts,
+            "hops": manifest.hops,
+            "evaluation": manifest.evaluation,
+        }
+    return report
 
 
 def result_line(result: TrainResult, *, title: str) -> str:

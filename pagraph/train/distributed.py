@@ -16,7 +16,15 @@ from torch import Tensor
 from ..errors import PaGraphError
 from ..pipeline.epochs import default_workers
 
-__all__ = ["ALONE", "OtherProcessError", "World", "choose_device", "joined_world"]
+__all__ = [
+    "ALONE",
+    "LostProcessError",
+    "OtherProcessError",
+    "World",
+    "choose_device",
+    "joined_world",
+    "naming_lost_processes",
+]
 
 T = TypeVar("T")
 
@@ -26,6 +34,10 @@ TIMEOUT = timedelta(minutes=10)
 
 class OtherProcessError(PaGraphError):
     """This process is well, and cannot go on: another one that trains along failed, and says why itself."""
+
+
+class LostProcessError(PaGraphError):
+    """Another process that trains along ended without a word, or did not answer in time."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +150,7 @@ def joined_world(*, device: str = "auto") -> Iterator[World]:
         device: "cpu" needs no NCCL.
 
     Raises:
-        OtherProcessError: While they were joined another process was lost.
+        ValueError: A variable that torchrun sets is no number.
     """
     world = World.from_environment()
     if not world.connected:
@@ -148,11 +160,27 @@ def joined_world(*, device: str = "auto") -> Iterator[World]:
     dist.init_process_group("cpu:gloo,cuda:nccl" if nccl else "gloo", timeout=TIMEOUT)
     try:
         yield world
+    except BaseException:
+        if not nccl:  # NCCL may wait for those that are gone; gloo aborts the process if it is left as it is
+            dist.destroy_process_group()
+        raise
+    dist.destroy_process_group()
+
+
+@contextmanager
+def naming_lost_processes(world: World) -> Iterator[None]:
+    """Say what happened where a collective fails in the body.
+
+    Raises:
+        LostProcessError: In place of the error of ``torch.distributed``.
+    """
+    try:
+        yield
     except RuntimeError as error:
-        if not _is_lost_connection(error):
+        # gloo raises a plain RuntimeError that names its source file.
+        if not (isinstance(error, getattr(dist, "DistError", ())) or "gloo" in str(error)):
             raise
-        raise OtherProcessError(f"rank {world.rank}: another process ended or did not answer: {error}") from error
-    dist.destroy_process_group()  # not after an error: it may wait for those that are gone
+        raise LostProcessError(f"rank {world.rank}: another process ended or did not answer: {error}") from error
 
 
 def choose_device(device: str, world: World) -> None:
@@ -170,9 +198,3 @@ def choose_device(device: str, world: World) -> None:
         raise ValueError(f"device must be cpu for {needed} processes on {count} CUDA devices, got {device!r}")
     if ":" not in device:
         torch.cuda.set_device(world.local_rank)
-
-
-def _is_lost_connection(error: RuntimeError) -> bool:
-    """Whether a collective failed. gloo raises a plain RuntimeError that names its source file."""
-    kinds = getattr(dist, "DistError", ()) or ()
-    return isinstance(error, kinds) or "gloo" in str(error)

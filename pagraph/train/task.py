@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,10 +16,11 @@ from ..preaggregation import FEATURES, SUMS, preaggregated_for
 from .models import NORM
 from .options import TrainOptions
 
-__all__ = ["FEATURES", "LABELS", "Task", "gcn_norm", "make_task"]
+__all__ = ["FEATURES", "LABELS", "SETS", "Task", "gcn_norm", "make_task", "prepare_task", "split_ids"]
 
 LABELS = "label"
-_PARTS = ("train", "val", "test")
+SETS = ("train", "val", "test")
+"""The vertex sets of a task; in a graph the mask of each is a field."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +58,37 @@ class Task:
 def make_task(graph: Graph, options: TrainOptions) -> Task:
     """Check that the graph can be trained on, and prepare it for the model.
 
+    Raises:
+        ValueError: A field is missing or does not fit; the graph has several vertex or edge types.
+    """
+    return prepare_task(graph, options, split_ids(graph, options))
+
+
+def split_ids(graph: Graph, options: TrainOptions, sets: Sequence[str] = SETS) -> dict[str, Tensor]:
+    """The ids that the masks of a graph select, int64, each at least one.
+
+    Raises:
+        ValueError: A mask or another field of a task is missing, a mask selects nothing, or there are several types.
+    """
+    _check(graph, options, sets)
+    ids = {name: graph.ndata[f"{name}_mask"].bool().nonzero().squeeze(1) for name in sets}
+    for name in sets:
+        if len(ids[name]) == 0:
+            raise ValueError(f"{name}_mask must select at least 1 vertex, got 0")
+    return ids
+
+
+def prepare_task(graph: Graph, options: TrainOptions, ids: Mapping[str, Tensor], *, norm: Tensor | None = None) -> Task:
+    """The task of a graph and the three sets of vertices ``ids``; at least one of them is not empty.
+
     GCN gets a self-loop on every vertex and the field its normalisation needs.
+
+    Args:
+        graph: Its features and labels are checked.
+        options: Of the run.
+        ids: Vertex ids, int64, by the names of :data:`SETS`.
+        norm: For GCN on a part of a graph, what :func:`gcn_norm` gives for these vertices of the whole, with one
+            self-loop each. Default: the graph's own.
 
     Raises:
         ValueError: A field is missing or does not fit; the graph has several vertex or edge types; its features were
@@ -65,21 +97,16 @@ def make_task(graph: Graph, options: TrainOptions) -> Task:
     names = _check(graph, options)
     fields = {name: graph.ndata[name] for name in names}
     if options.row_normalize:
-        fields = {name: torch.nn.functional.normalize(rows.float(), p=1.0, dim=1) for name, rows in fields.items()}
+        fields = {name: torch.nn.functional.normalize(rows[:].float(), p=1.0, dim=1) for name, rows in fields.items()}
     fields[LABELS] = graph.ndata[LABELS].long().clone()
-    masks = {part: graph.ndata[f"{part}_mask"].bool() for part in _PARTS}
-    ids = {part: mask.nonzero().squeeze(1) for part, mask in masks.items()}
-    known = fields[LABELS][torch.stack([*masks.values()]).any(0)]
-    for part in _PARTS:
-        if len(ids[part]) == 0:
-            raise ValueError(f"{part}_mask must select at least 1 vertex, got 0")
+    known = fields[LABELS][torch.cat([ids[name] for name in SETS])]
     if int(known.min()) < 0:
         raise ValueError(f"{LABELS} must be at least 0 where a mask is set, got {int(known.min())}")
     structure = to_dgl(Graph(graph.csc, ndata=fields))
     if options.model == "gcn":
         dgl = import_dgl()
         structure = dgl.add_self_loop(dgl.remove_self_loop(structure))
-        structure.ndata[NORM] = gcn_norm(structure)
+        structure.ndata[NORM] = gcn_norm(structure.in_degrees(), structure.out_degrees()) if norm is None else norm
     return Task(
         structure,
         **ids,
@@ -89,18 +116,17 @@ def make_task(graph: Graph, options: TrainOptions) -> Task:
     )
 
 
-def gcn_norm(graph: Any) -> Tensor:
+def gcn_norm(in_degrees: Tensor, out_degrees: Tensor) -> Tensor:
     """``1 / sqrt(out-degree)`` and ``sqrt(in-degree)`` of every vertex, shape ``(num_nodes, 2)``, float32."""
-    out_degrees, in_degrees = graph.out_degrees().float(), graph.in_degrees().float()
-    return torch.stack([out_degrees.clamp(min=1).rsqrt(), in_degrees.sqrt()], dim=1)
+    return torch.stack([out_degrees.float().clamp(min=1).rsqrt(), in_degrees.float().sqrt()], dim=1)
 
 
-def _check(graph: Graph, options: TrainOptions) -> list[str]:
-    """Names of the fields that are the features, all of one width."""
+def _check(graph: Graph, options: TrainOptions, sets: Sequence[str] = ()) -> list[str]:
+    """Names of the fields that are the features, all of one width; the masks of ``sets`` must be there too."""
     if not graph.is_homogeneous:
         raise ValueError(f"graph must have one vertex type and one edge type, got {graph}")
     features = _feature_names(graph, options)
-    wanted = [*features, LABELS, *(f"{part}_mask" for part in _PARTS)]
+    wanted = [*features, LABELS, *(f"{name}_mask" for name in sets)]
     missing = [name for name in wanted if name not in graph.ndata]
     if missing:
         raise ValueError(
@@ -109,7 +135,7 @@ def _check(graph: Graph, options: TrainOptions) -> list[str]:
     labels, width = graph.ndata[LABELS], graph.ndata[features[0]].shape[1:]
     for name in features:
         rows = graph.ndata[name]
-        if rows.dim() != 2 or rows.is_complex() or rows.shape[1:] != width:
+        if len(rows.shape) != 2 or rows.dtype.is_complex or rows.shape[1:] != width:
             of_width = f" {width[0]} wide" if name != features[0] else ""
             raise ValueError(f"{name} must be a 2-D real field{of_width}, got {rows.dtype} {tuple(rows.shape)}")
     if labels.dim() != 1 or labels.is_floating_point() or labels.is_complex():

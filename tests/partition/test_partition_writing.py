@@ -41,6 +41,11 @@ class TestContent:
             assert [[(u, edge_ids[e]) for u, e in row] for row in in_edges(part.graph)] == edges
             assert part.graph.ndata["in_degrees"].tolist() == degrees[0][part.global_ids].tolist()
             assert part.graph.ndata["out_degrees"].tolist() == degrees[1][part.global_ids].tolist()
+            loops = [[u for u, _ in row].count(v) for v, row in enumerate(in_edges(partition.graph))]
+            if any(loops):
+                assert part.graph.ndata["self_loops"].tolist() == [loops[v] for v in ids]
+            else:
+                assert "self_loops" not in part.graph.ndata
 
     @pytest.mark.parametrize("features", ["copy", "reference"])
     def test_fields_are_the_sources_rows(self, divided, source, whole, tmp_path, features):

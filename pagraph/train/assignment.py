@@ -1,0 +1,151 @@
+"""What one process trains on and evaluates: a whole graph, or its part of one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ..datasets import open_graph
+from ..datasets.opening import folder_form
+from ..errors import FormatError
+from ..graph import Graph
+from ..partition import Part, open_partition
+from ..partition.manifest import is_partition
+from ..partition.opening import open_manifest
+from .distributed import ALONE, World
+from .evaluate import Evaluation
+from .options import TrainOptions
+from .task import SETS, Task, gcn_norm, make_task, prepare_task, split_ids
+
+__all__ = ["Assignment", "assign"]
+
+
+@dataclass(frozen=True, eq=False)
+class Assignment:
+    """What one process trains on and evaluates.
+
+    Attributes:
+        task: What it trains on.
+        evaluation: What it evaluates.
+        part: The part that the task is made of; None for a whole graph.
+    """
+
+    task: Task
+    evaluation: Evaluation
+    part: Part | None = None
+
+
+def assign(
+    folder: str | os.PathLike[str], options: TrainOptions, *, split: str = "", world: World = ALONE
+) -> Assignment:
+    """Open a graph folder for one process, or this process's part of a partition.
+
+    All processes of ``world`` must call this. Of a partition they open the part of their rank; what is evaluated is
+    the whole graph that was divided, or the parts where these hold the neighbourhoods of validation and test vertices.
+
+    Args:
+        folder: A graph folder, or what ``pagraph partition`` wrote.
+        options: Of the run.
+        split: Another split of a graph folder; see :func:`pagraph.datasets.open_graph`.
+        world: The processes that train together: as many as there are parts.
+
+    Raises:
+        ValueError: The number of processes or of layers does not go with the folder, or a field does not fit.
+        FormatError, OSError: The folder cannot be opened.
+        OtherProcessError: Another process failed.
+    """
+    own = world.together(lambda: _open(Path(folder), options, split, world))
+    views = world.gather(_View.of(own))
+    return world.together(lambda: _agreed(own, views))
+
+
+@dataclass(frozen=True)
+class _View:
+    """What one process sees, and all must agree on.
+
+    Attributes:
+        parts: Digests of all parts' manifests.
+        num_classes: Of the labels that it has seen.
+        num_val: Validation vertices that it knows of.
+        num_test: Test vertices that it knows of.
+    """
+
+    parts: tuple[str, ...]
+    num_classes: int
+    num_val: int
+    num_test: int
+
+    @classmethod
+    def of(cls, own: Assignment) -> _View:
+        parts = () if own.part is None else tuple(entry.sha256 for entry in own.part.manifest.folders)
+        known = own.evaluation.task
+        return cls(parts, max(own.task.num_classes, known.num_classes), len(known.val), len(known.test))
+
+
+def _agreed(own: Assignment, views: Sequence[_View]) -> Assignment:
+    """The assignment with what all processes know together."""
+    if len({view.parts for view in views}) > 1:
+        raise ValueError("processes must open parts of the same partition, got different ones on several machines")
+    for name, total in (("val", sum(v.num_val for v in views)), ("test", sum(v.num_test for v in views))):
+        if total == 0:
+            raise ValueError(f"{name}_mask must select at least 1 vertex of the parts, got 0")
+    return replace(own, task=replace(own.task, num_classes=max(view.num_classes for view in views)))
+
+
+def _open(folder: Path, options: TrainOptions, split: str, world: World) -> Assignment:
+    if is_partition(folder):
+        if split:
+            raise ValueError(f"split must be chosen when a graph is divided, got {split!r} for the partition {folder}")
+        return _open_part(folder, options, world)
+    if world.size > 1:
+        folder_form(folder)  # says what is wrong with one that is no graph folder either
+        raise ValueError(
+            f"folder must hold a partition for {world.size} processes, got the graph folder {folder}: divide it with "
+            f"pagraph partition {folder} OUT -k {world.size}"
+        )
+    task = make_task(open_graph(folder, split=split), options)
+    return Assignment(task, Evaluation(task))
+
+
+def _open_part(folder: Path, options: TrainOptions, world: World) -> Assignment:
+    manifest = open_manifest(folder)
+    count = manifest.num_parts
+    if count != world.size:
+        raise ValueError(
+            f"processes must be as many as the parts of {folder}, {count}, got {world.size}: "
+            f"torchrun --nproc_per_node={count} -m pagraph train {folder}"
+        )
+    if len(options.fanout) > manifest.hops:
+        rule = f"must have at most {manifest.hops} entries, as many as the hops of the parts"
+        raise ValueError(f"fanout {rule}, got {list(options.fanout)}")
+    part = open_partition(folder, world.rank)
+    ids = {"train": part.train, "val": part.val, "test": part.test}
+    task = prepare_task(part.graph, options, ids, norm=_norm(part.graph) if options.model == "gcn" else None)
+    if manifest.evaluation == "parts":
+        return Assignment(task, Evaluation(task, part.hop_ends), part)
+    return Assignment(task, Evaluation(_whole_task(part, options)), part)
+
+
+def _whole_task(part: Part, options: TrainOptions) -> Task:
+    """The validation and test vertices of the graph that was divided."""
+    try:
+        graph = part.open_source()
+    except FormatError as error:
+        raise FormatError(
+            f"evaluation needs the graph that was divided, or parts that hold the neighbourhoods of the validation and "
+            f"test vertices (pagraph partition --evaluation parts): {error}"
+        ) from None
+    ids = split_ids(graph, options, SETS[1:])
+    return prepare_task(graph, options, {"train": torch.empty(0, dtype=torch.int64), **ids})
+
+
+def _norm(graph: Graph) -> Tensor:
+    """GCN's normalisation from the degrees in the whole graph, where every vertex is to have one self-loop."""
+    fields = graph.ndata
+    more = 1 - fields["self_loops"] if "self_loops" in fields else 1
+    return gcn_norm(fields["in_degrees"] + more, fields["out_degrees"] + more)

@@ -1,0 +1,114 @@
+"""Starts processes that train together, and is what they run: ``processes.py SCENARIO FOLDER OUT [settings as JSON]``.
+
+Not a test module: tests import :func:`torchrun` and :func:`several`.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+TIMEOUT = 120
+
+
+def torchrun(count, *arguments):
+    """Run ``-m pagraph train`` in ``count`` processes, or this script if the first argument is a scenario's name."""
+    program = [__file__] if arguments[0] in SCENARIOS else ["-m", "pagraph", "train"]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={count}"]
+    command = [*launcher, *program, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, env=environment())
+
+
+def several(count, *arguments):
+    """Run this script in ``count`` processes that nobody watches over: each must end by itself."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    started = []
+    for rank in range(count):
+        env = environment() | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank)}
+        env |= {"LOCAL_RANK": str(rank), "WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)}
+        command = [sys.executable, __file__, *map(str, arguments)]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        started.append(subprocess.Popen(command, env=env, **pipes))
+    try:
+        return [(*process.communicate(timeout=TIMEOUT), process.returncode) for process in started]
+    finally:
+        for process in started:
+            process.kill()
+
+
+def environment():
+    """Of one core a process, and of the package that is tested."""
+    import pagraph
+
+    paths = [str(Path(pagraph.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    path = os.pathsep.join(filter(None, paths))
+    return {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive", "PYTHONPATH": path}
+
+
+def train_all(folder, out, settings):
+    """Several runs one after the other; the first process writes what came out."""
+    from pagraph.train import TrainOptions
+    from pagraph.train.assignment import assign
+    from pagraph.train.distributed import joined_world
+    from pagraph.train.loop import train
+
+    reports = []
+    with joined_world(device="cpu") as world:
+        for run in settings:
+            run = {**run, "fanout": tuple(run["fanout"])}
+            options = TrainOptions(device="cpu", **{k: v for k, v in run.items() if k != "folder"})
+            work = assign(folder / run["folder"], options, world=world)
+            counter = Counter()
+            result = train(work.task, options, evaluation=work.evaluation, world=world, reporter=counter)
+            reports.append(result.to_json() | {"batches": world.gather(counter.batches)})
+        if world.is_first:
+            out.write_text(json.dumps(reports))
+
+
+def die(folder, out, settings):
+    """The process of rank 1 is killed while they train; the others say what they see."""
+    from pagraph.train import Reporter, TrainOptions
+    from pagraph.train.assignment import assign
+    from pagraph.train.distributed import LostProcessError, joined_world, naming_lost_processes
+    from pagraph.train.loop import train
+
+    class Killer(Reporter):
+        def batch(self, epoch, done, total):
+            if world.rank == 1 and epoch == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    try:
+        with joined_world(device="cpu") as world, naming_lost_processes(world):
+            options = TrainOptions(device="cpu", batch_size=50, fanout=(3, 3))
+            work = assign(folder, options, world=world)
+            train(work.task, options, evaluation=work.evaluation, world=world, reporter=Killer())
+    except LostProcessError as error:
+        sys.stdout.write(str(error))
+
+
+class Counter:
+    """Counts batches."""
+
+    def __init__(self):
+        self.batches = 0
+
+    def batch(self, epoch, done, total):
+        assert 0 < done <= total
+        self.batches += 1
+
+    def epoch(self, record):
+        assert record.ranks
+
+
+SCENARIOS = {"train_all": train_all, "die": die}
+
+if __name__ == "__main__":
+    name, folder, out, *more = sys.argv[1:]
+    SCENARIOS[name](Path(folder), Path(out), json.loads(more[0]) if more else None)
+    sys.stdout.flush()
+    os._exit(0)  # as the command does: see pagraph.cli.train

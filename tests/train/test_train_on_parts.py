@@ -1,0 +1,220 @@
+"""Training on the parts of a graph, in this process and in several."""
+
+import json
+import re
+from dataclasses import replace
+
+import pytest
+import torch
+from community import community_graph
+from processes import several, torchrun
+from timelines import checked, spans
+
+from pagraph import Graph
+from pagraph.datasets import write_graph
+from pagraph.dgl import DataLoader
+from pagraph.partition import Partition, open_partition, write_partition
+from pagraph.train import TrainOptions
+from pagraph.train.assignment import assign
+from pagraph.train.distributed import World
+from pagraph.train.evaluate import Evaluation, accuracies, predict
+from pagraph.train.loop import train
+from pagraph.train.models import GCN, GraphSAGE
+from pagraph.train.task import make_task
+
+FULL = {"fanout": (-1, -1), "batch_size": 1000, "epochs": 4, "hidden": 8, "dropout": 0.0, "lr": 0.05}
+
+
+def divided(graph, shares, *, evaluated=False, hops=2):
+    """A partition with these shares of the training vertices."""
+    train_ids = graph.ndata["train_mask"].nonzero().squeeze(1)
+    g = torch.Generator().manual_seed(0)
+    parts = torch.multinomial(torch.tensor(shares), len(train_ids), replacement=True, generator=g).int()
+    partition = Partition(graph, train_ids, parts, len(shares), hops, "hash")
+    if not evaluated:
+        return partition
+    others = (graph.ndata["val_mask"] | graph.ndata["test_mask"]).nonzero().squeeze(1)
+    owners = torch.randint(len(shares), (len(others),), generator=g, dtype=torch.int32)
+    return replace(partition, evaluated=others, evaluation=owners)
+
+
+@pytest.fixture(scope="module")
+def whole():
+    """A graph with self-loops, parallel edges, and vertices without in-edges."""
+    graph = community_graph(600, degree=4)
+    src, dst = graph.csc.indices, graph.csc.destinations()
+    keep = dst >= 20
+    loops = torch.tensor([0, 0, 3, 21, 21, 500, 599])
+    src, dst = torch.cat([src[keep], loops, src[-50:]]), torch.cat([dst[keep], loops, dst[-50:]])
+    return Graph.from_coo(src, dst, 600, ndata=graph.ndata)
+
+
+@pytest.fixture(scope="module")
+def folder(whole, tmp_path_factory):
+    path = tmp_path_factory.mktemp("parts")
+    write_graph(whole, path / "graph")
+    graph = Graph.open(path / "graph")
+    write_partition(divided(graph, [1.0]), path / "one", source=path / "graph")
+    write_partition(divided(graph, [0.8, 0.2]), path / "uneven", source=path / "graph")
+    write_partition(divided(graph, [0.5, 0.5], evaluated=True), path / "evaluated")
+    write_partition(divided(graph, [0.4, 0.3, 0.2, 0.1]), path / "four", source=path / "graph", features="reference")
+    write_partition(divided(graph, [0.5, 0.5]), path / "lonely")
+    return path
+
+
+def direct(graph, ids, sampler, **settings):
+    return DataLoader(graph, ids, sampler, **settings)
+
+
+class TestInOneProcess:
+    @pytest.mark.parametrize("model", ["gcn", "sage"])
+    def test_a_part_predicts_for_its_own_what_the_whole_graph_does(self, whole, folder, model):
+        options = TrainOptions(model=model, device="cpu", fanout=(5, 5))
+        task = make_task(whole, options)
+        torch.manual_seed(1)
+        net = {"gcn": GCN, "sage": GraphSAGE}[model]([8, 6, 4], dropout=0.5)
+        everything = predict(net, task.graph, torch.arange(600), make_loader=direct)
+        evaluated = []
+        for index in range(2):
+            part = open_partition(folder / "evaluated", index)
+            work = assign(folder / "evaluated", options, world=Pretended(rank=index, size=2))
+            assert work.evaluation.hop_ends == part.hop_ends
+            nodes = torch.cat([work.task.val, work.task.test])
+            got = predict(net, work.task.graph, nodes, make_loader=direct, hop_ends=part.hop_ends)
+            torch.testing.assert_close(got, everything[part.global_ids[nodes]], rtol=1e-4, atol=1e-5)
+            evaluated += part.global_ids[nodes].tolist()
+        assert sorted(evaluated) == sorted(torch.cat([task.val, task.test]).tolist())
+
+    @pytest.mark.parametrize("model", ["gcn", "sage"])
+    def test_one_part_trains_as_the_whole_graph(self, whole, folder, model):
+        options = TrainOptions(model=model, device="cpu", **FULL)
+        work = assign(folder / "one", options)
+        result = train(work.task, options, evaluation=work.evaluation)
+        same_run(result.to_json(), train(make_task(whole, options), options).to_json())
+
+    def test_what_is_wrong_is_said_before_training(self, folder, tmp_path):
+        options = TrainOptions(device="cpu")
+        with pytest.raises(ValueError, match=r"as many as the parts of .*, 2, got 1: torchrun --nproc_per_node=2 -m"):
+            assign(folder / "uneven", options)
+        with pytest.raises(ValueError, match=r"fanout must have at most 2 entries, .*, got \[3, 3, 3\]"):
+            assign(folder / "one", replace(options, fanout=(3, 3, 3)))
+        with pytest.raises(ValueError, match="split must be chosen when a graph is divided, got 'pub_'"):
+            assign(folder / "one", options, split="pub_")
+        with pytest.raises(ValueError, match="folder must hold a partition for 3 processes, got the graph folder"):
+            assign(folder / "graph", options, world=Pretended(size=3))
+        with pytest.raises(
+            ValueError, match="evaluation needs the graph that was divided, or parts that hold .*--eval"
+        ):
+            assign(folder / "lonely", options, world=Pretended(size=2))
+
+    def test_accuracies_count_over_all_vertices(self, whole):
+        task = make_task(whole, TrainOptions())
+        net = GraphSAGE([8, 4], dropout=0.0)
+        val, test = accuracies(net, Evaluation(task), make_loader=direct)
+        right = predict(net, task.graph, torch.arange(600), make_loader=direct).argmax(1) == task.graph.ndata["label"]
+        assert val == float(right[task.val].double().mean())
+        assert test == float(right[task.test].double().mean())
+
+
+class Pretended(World):
+    """One of several processes, whose others always agree."""
+
+    def gather(self, value):
+        return [value] * self.size
+
+
+def same_run(got, want):
+    """Equal losses and accuracies, epoch by epoch, but for the order of sums."""
+    assert got["loss"] == pytest.approx(want["loss"], rel=1e-3)
+    for name in ("val_accuracy_by_epoch", "test_accuracy_by_epoch"):
+        assert got[name] == pytest.approx(want[name], abs=0.01)
+
+
+RUNS = {
+    "gcn": {"folder": "uneven", "model": "gcn", **FULL},
+    "sage": {"folder": "uneven", "model": "sage", **FULL},
+    "own": {"folder": "evaluated", "model": "gcn", **FULL},
+    "fp16": {"folder": "uneven", "model": "gcn", "grad_compression": "fp16", **FULL},
+    "powersgd": {"folder": "uneven", "grad_compression": "powersgd", **FULL, "hidden": 64, "epochs": 25},
+    "plain": {"folder": "uneven", **FULL, "hidden": 64, "epochs": 25},
+    "dgl": {"folder": "uneven", "model": "sage", "loader": "dgl", **FULL},
+    "sampled": {"folder": "uneven", "fanout": (5, 5), "batch_size": 50, "epochs": 12, "hidden": 16, "lr": 0.01},
+}
+
+
+@pytest.fixture(scope="module")
+def reports(folder, tmp_path_factory):
+    out = tmp_path_factory.mktemp("two") / "reports.json"
+    done = torchrun(2, "train_all", folder, out, json.dumps([*RUNS.values()]))
+    assert done.returncode == 0, done.stderr
+    return dict(zip(RUNS, json.loads(out.read_text()), strict=True))
+
+
+class TestInTwoProcesses:
+    @pytest.mark.parametrize("name", ["gcn", "sage", "own", "dgl"])
+    def test_whole_batches_train_exactly_as_one_process(self, whole, reports, name):
+        run = {k: v for k, v in RUNS[name].items() if k != "folder"}
+        options = TrainOptions(device="cpu", **{**run, "loader": "pagraph"})
+        same_run(reports[name], train(make_task(whole, options), options).to_json())
+
+    def test_half_precision_gradients_change_little(self, reports):
+        assert reports["fp16"]["loss"] == pytest.approx(reports["gcn"]["loss"], rel=0.01)
+        assert reports["fp16"]["loss"] != reports["gcn"]["loss"]
+
+    def test_powersgd_begins_after_its_first_steps_and_learns(self, reports):
+        ours, plain = reports["powersgd"]["loss"], reports["plain"]["loss"]
+        assert ours[:10] == plain[:10]
+        assert ours != plain
+        assert ours[-1] < 1.2 * plain[-1] < 0.5 * plain[0]
+
+    def test_all_make_the_steps_of_the_largest_part(self, folder, reports):
+        sizes = open_partition(folder / "uneven", 0).manifest.train_per_part
+        assert sizes[0] > 3 * sizes[1]
+        assert [rank["train"] for rank in reports["sampled"]["ranks"]] == list(sizes)
+        assert reports["sampled"]["batches"] == [12 * -(-max(sizes) // 50)] * 2
+
+    def test_sampled_batches_reach_the_accuracy_of_one_process(self, whole, reports):
+        run = {k: v for k, v in RUNS["sampled"].items() if k != "folder"}
+        options = TrainOptions(device="cpu", **run)
+        alone = train(make_task(whole, options), options)
+        assert reports["sampled"]["test_accuracy"] == pytest.approx(alone.test_accuracy, abs=0.1)
+
+
+class TestTheCommand:
+    QUICK = ("--epochs", "3", "--hidden", "8", "--fanout", "3,3", "--batch-size", "30", "--device", "cpu")
+
+    def test_four_processes_by_torchrun(self, folder, tmp_path):
+        more = ("--model", "gcn", "--json", tmp_path / "r.json", "--trace", tmp_path / "t.json.gz")
+        done = torchrun(4, folder / "four", *self.QUICK, *more)
+        assert done.returncode == 0, done.stderr
+        lines = done.stdout.splitlines()
+        assert len(lines) == 7  # of one process: two on what is trained on, one of the run, one each epoch, a summary
+        assert lines[0].startswith(f"{folder / 'four'}: 4 parts of 2 hops, ")
+        assert lines[0].endswith("evaluated on the whole graph")
+        assert lines[2] == "gcn with pagraph's loader on cpu, 4 processes"
+        number = r"[\d.]+"
+        spread = rf"loading {number} \({number} to {number}\), computing {number} \({number} to {number}\)"
+        assert all(re.search(spread, line) for line in lines[3:6])
+        report = json.loads((tmp_path / "r.json").read_text())
+        assert [rank["part"] for rank in report["ranks"]] == [0, 1, 2, 3]
+        assert all(len(rank["loading_seconds"]) == 3 for rank in report["ranks"])
+        assert report["partition"] == {"method": "hash", "parts": 4, "hops": 2, "evaluation": "source"}
+        for rank in range(4):
+            assert len(spans(checked(tmp_path / f"t.rank{rank}.json.gz"), "epoch 2")) >= 1
+
+    def test_a_world_of_another_size_is_one_error(self, folder):
+        done = torchrun(2, folder / "four", *self.QUICK)
+        assert done.returncode == 1  # torchrun's own
+        errors = [line for line in done.stderr.splitlines() if line.startswith("Error: ")]
+        assert errors == [
+            f"Error: processes must be as many as the parts of {folder / 'four'}, 4, got 2: "
+            f"torchrun --nproc_per_node=4 -m pagraph train {folder / 'four'}"
+        ]
+        assert re.search(r"exitcode *: 2 ", done.stderr)
+        assert done.stdout == ""
+
+    def test_a_process_that_is_killed_ends_the_others(self, folder):
+        (said, errors, code), (_, _, killed) = several(2, "die", folder / "uneven", "-")
+        assert killed == -9
+        assert code == 0, errors
+        assert said.startswith("rank 0: another process ended or did not answer: ")
