@@ -291,6 +291,11 @@ def test_the_placeholder_for_graphbolt():
         except pagraph.dgl.GraphBoltMissingError as error:
             print(error)
         print(hasattr(graphbolt, "__file__"), repr(graphbolt))
+        print(isinstance(dgl.graph(([0], [1])), graphbolt.FusedCSCSamplingGraph))  # dgl.distributed asks
+        try:
+            graphbolt.FusedCSCSamplingGraph(1)
+        except ImportError as error:
+            print(error)
     """)
     if done.returncode == 77:
         pytest.skip("this DGL's GraphBolt loads with this torch")
@@ -299,6 +304,7 @@ def test_the_placeholder_for_graphbolt():
     assert lines[1].startswith("dgl.graphbolt.ItemSampler needs")
     assert "for torch" in lines[0] and "everything outside dgl.graphbolt works" in lines[0]
     assert lines[2].startswith("False")
+    assert lines[3] == "False" and lines[4].startswith("dgl.graphbolt.FusedCSCSamplingGraph needs")
 
 
 def test_importing_after_dgl_failed_to_import():
