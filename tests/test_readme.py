@@ -13,9 +13,8 @@ from click.testing import CliRunner
 from pagraph.cli import main
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [
-    page for page in ("README.md", "docs/train.md", "docs/profile.md", "docs/policies.md") if (ROOT / page).exists()
-]
+NAMES = ("README.md", "docs/train.md", "docs/profile.md", "docs/policies.md", "docs/partition.md")
+PAGES = [page for page in NAMES if (ROOT / page).exists()]
 
 
 def blocks(page: str) -> list[tuple[str, str]]:
@@ -41,6 +40,8 @@ def run_console(line: str, folder: Path) -> None:
         run_pagraph(arguments)
     elif program == "python":
         run([sys.executable, *arguments], folder)
+    elif program == "torchrun":
+        run([sys.executable, "-m", "torch.distributed.run", *arguments], folder)
     elif program == "make":
         if (ROOT / "Makefile").exists() and shutil.which("make"):
             run(["make", "--dry-run", "--directory", str(ROOT), *arguments], folder)
