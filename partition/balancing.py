@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["balance_parts", "largest_size"]
+__all__ = ["balance_parts", "largest_size", "smallest_size"]
 
 Ties = Callable[[npt.NDArray[np.int64]], npt.NDArray[np.float64]]
 """What ties training vertices (given by place) to every part: a row for each, a column for each part."""
@@ -16,6 +16,11 @@ Ties = Callable[[npt.NDArray[np.int64]], npt.NDArray[np.float64]]
 def largest_size(num_train: int, num_parts: int) -> int:
     """The most training vertices a part may have: 1 % above the mean, or the mean rounded up."""
     return max(-(-num_train // num_parts), int(1.01 * num_train / num_parts))
+
+
+def smallest_size(num_train: int, num_parts: int) -> int:
+    """The fewest that a part keeps when vertices are moved to save: 1 % below the mean, or the mean rounded down."""
+    return max(1, min(num_train // num_parts, -int(-0.99 * num_train // num_parts)))
 
 
 def balance_parts(parts: npt.NDArray[np.int32], num_parts: int, ties: Ties) -> None:

@@ -15,12 +15,12 @@ from torch import Tensor
 
 from ..csc import CSC
 from ..graph import Graph
+from .balancing import largest_size, smallest_size
 from .partition import Progress
 
 __all__ = ["HaloSearch", "by_in_degree", "equal_sizes", "halo_parts"]
 
 _LEVELS = 3  # hops that are counted; farther ones follow, and mostly hold everything anyway
-_TOLERANCE = 0.01  # of the mean number of training vertices in a part
 _PASSES = 10
 _WORTH = 1e-3  # a pass that saves less of the total is the last
 
@@ -39,13 +39,12 @@ class HaloSearch:
     """
 
     def __init__(self, csc: CSC, train: Tensor, num_parts: int, hops: int) -> None:
-        vertices, mean = csc.num_dst, len(train) / num_parts
+        vertices = csc.num_dst
         self._csc = csc
         self._edges = (csc.indptr.numpy(), csc.indices.numpy())
         self._train = train.numpy()
         self._counts: npt.NDArray[np.uint8] = np.zeros((min(hops, _LEVELS), vertices, num_parts), np.uint8)
-        self._least = max(1, min(int(mean), int(np.ceil(mean * (1 - _TOLERANCE)))))
-        self._most = max(int(np.ceil(mean)), int(mean * (1 + _TOLERANCE)))
+        self._least, self._most = smallest_size(len(train), num_parts), largest_size(len(train), num_parts)
         self._scratch = [np.empty(max(vertices, len(train)), np.int64) for _ in range(2)]
         self._scratch += [np.zeros(vertices, np.int64), np.zeros(1, np.int64)]  # stamps, clock
         self.parts: npt.NDArray[np.int32] = np.zeros(len(train), np.int32)
