@@ -15,7 +15,7 @@ from .graphbolt import import_dgl
 dgl = import_dgl()
 from dgl.frame import Column, _LazyIndex  # noqa: E402
 
-__all__ = ["column_values", "gather_others", "sub_column", "waiting_column", "waiting_rows"]
+__all__ = ["column_values", "gather_others", "sub_column", "vertex_field", "waiting_column", "waiting_rows"]
 
 # DGL gathers a column when it is first read: it sets `storage`, then clears `index`. Another thread that looked at both
 # between the two would pair the new rows with the old index; so they are looked at once, before other threads run, and
@@ -55,6 +55,11 @@ def column_values(column: Any) -> FieldValue:
         return rows
     values: Tensor = column.data
     return values
+
+
+def vertex_field(graph: Any, name: str) -> FieldValue:
+    """The values of a field of a DGL graph with one vertex type, not gathered for this."""
+    return column_values(graph._node_frames[0]._columns[name])
 
 
 def gather_others(graph: Any, edge_names: tuple[str | None, ...] = ()) -> None:

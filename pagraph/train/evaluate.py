@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 
 from ..dgl.graphbolt import import_dgl
+from ..dgl.waiting import vertex_field
+from ..features.field import host_feature
 from .distributed import ALONE, World
 from .task import LABELS, Task
 
@@ -102,8 +104,8 @@ def predict(
 def _first_rows(model: Any, graph: Any, ids: Tensor) -> Tensor:
     """What the first layer gives for ``ids`` from pre-aggregated features, on the CPU: no neighbours, so no loader."""
     device = next(model.parameters()).device
-    fields = [graph.ndata[name] for name in model.features]
-    chunks = ([field[some.long()].to(device).float() for field in fields] for some in torch.split(ids, _BATCH))
+    fields = [host_feature(vertex_field(graph, name), device) for name in model.features]
+    chunks = ([field.read(some).to(device).float() for field in fields] for some in torch.split(ids, _BATCH))
     return torch.cat([model.first(*rows).cpu() for rows in chunks])
 
 
