@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 
 import torch
@@ -50,18 +51,22 @@ def partition_graph(
         progress: Called with the work done so far and the whole of it.
 
     Raises:
+        TypeError: ``num_parts``, ``hops`` or ``seed`` is no integer, or ``train`` holds none.
         ValueError: An argument breaks its rule, or there are no training vertices.
     """
     if not graph.is_homogeneous:
         raise ValueError(f"graph must have one vertex type and one edge type, got {graph}")
     divide = resolve_method(method)
     ids = train_ids(graph, train)
+    num_parts, hops, seed = operator.index(num_parts), operator.index(hops), operator.index(seed)
     if num_parts < 1:
         raise ValueError(f"num_parts must be at least 1, got {num_parts}")
     if num_parts > len(ids):
         raise ValueError(f"num_parts must be at most the number of training vertices {len(ids)}, got {num_parts}")
     if not 1 <= hops <= MAX_HOPS:
         raise ValueError(f"hops must be from 1 to {MAX_HOPS}, got {hops}")
+    if seed < 0:
+        raise ValueError(f"seed must be at least 0, got {seed}")
     if evaluation not in EVALUATION:
         raise ValueError(f"evaluation must be one of {', '.join(EVALUATION)}, got {evaluation!r}")
     graph.csc.validate()
@@ -78,19 +83,25 @@ def train_ids(graph: Graph, train: Tensor | None = None) -> Tensor:
     """Ids of the training vertices, ascending, int64: ``train`` (ids or a mask), or the field ``train_mask``.
 
     Raises:
-        ValueError: There is no such field, an id is repeated or out of range, or no vertex is selected.
+        TypeError: ``train`` holds neither integers nor booleans.
+        ValueError: There is no such field, a mask has not one entry for each vertex, an id is repeated or out of range,
+            or no vertex is selected.
     """
     if train is None:
         if "train_mask" not in graph.ndata:
             raise ValueError("graph must have the field train_mask, or train must be given, got neither")
         train = graph.ndata["train_mask"].bool()
+    if train.is_floating_point() or train.is_complex():
+        raise TypeError(f"train must hold ids or be a boolean mask, got {train.dtype}")
     if train.dtype == torch.bool:
-        ids = train.bool().nonzero().squeeze(1)
+        if train.shape != (graph.num_nodes,):
+            raise ValueError(f"train must have shape [{graph.num_nodes}] as a mask, got {list(train.shape)}")
+        ids = train.nonzero().squeeze(1)
     else:
         ids = torch.unique(train.long())
-        if len(ids) != len(train):
-            raise ValueError(f"train must hold distinct ids, got {len(train) - len(ids)} repeated")
-        if int(ids[0]) < 0 or int(ids[-1]) >= graph.num_nodes:
+        if train.dim() != 1 or len(ids) != len(train):
+            raise ValueError(f"train must be a list of distinct ids, got {len(ids)} in shape {list(train.shape)}")
+        if len(ids) and (int(ids[0]) < 0 or int(ids[-1]) >= graph.num_nodes):
             raise ValueError(f"train must hold ids in [0, {graph.num_nodes}), got {int(ids[0])} to {int(ids[-1])}")
     if len(ids) == 0:
         raise ValueError("train must select at least 1 vertex, got 0")

@@ -1,0 +1,104 @@
+"""What may be divided: the rules of the arguments, told before the work."""
+
+import pytest
+import torch
+
+from pagraph import Graph
+from pagraph.datasets import citation
+from pagraph.partition import draw_train, partition_graph, train_ids
+
+
+def path(vertices=10, **fields):
+    return Graph.from_coo(range(vertices - 1), range(1, vertices), ndata=fields)
+
+
+class TestTrainingVertices:
+    @pytest.mark.parametrize("train", [[7, 2, 4], torch.tensor([4, 7, 2], dtype=torch.int32)])
+    def test_ids_are_sorted(self, train):
+        ids = train_ids(path(), torch.as_tensor(train))
+        assert (ids.tolist(), ids.dtype) == ([2, 4, 7], torch.int64)
+
+    def test_a_mask(self):
+        assert train_ids(path(), torch.arange(10) % 4 == 1).tolist() == [1, 5, 9]
+
+    @pytest.mark.parametrize("dtype", [torch.bool, torch.uint8])
+    def test_the_field(self, dtype):
+        assert train_ids(path(train_mask=(torch.arange(10) > 7).to(dtype))).tolist() == [8, 9]
+
+    @pytest.mark.parametrize(
+        ("train", "error", "message"),
+        [
+            (torch.ones(9, dtype=torch.bool), ValueError, r"train must have shape \[10\] as a mask, got \[9\]"),
+            (torch.ones(11, dtype=torch.bool), ValueError, r"train must have shape \[10\] as a mask, got \[11\]"),
+            (torch.ones(10, 1, dtype=torch.bool), ValueError, r"as a mask, got \[10, 1\]"),
+            (torch.zeros(10, dtype=torch.bool), ValueError, "train must select at least 1 vertex, got 0"),
+            (torch.empty(0, dtype=torch.int64), ValueError, "train must select at least 1 vertex, got 0"),
+            (torch.tensor([1, 2, 1]), ValueError, r"train must be a list of distinct ids, got 2 in shape \[3\]"),
+            (torch.tensor([[1, 2]]), ValueError, r"train must be a list of distinct ids, got 2 in shape \[1, 2\]"),
+            (torch.tensor(3), ValueError, r"train must be a list of distinct ids, got 1 in shape \[\]"),
+            (torch.tensor([0, 10]), ValueError, r"train must hold ids in \[0, 10\), got 0 to 10"),
+            (torch.tensor([-1, 3]), ValueError, r"train must hold ids in \[0, 10\), got -1 to 3"),
+            (torch.tensor([0.5]), TypeError, "train must hold ids or be a boolean mask, got torch.float32"),
+            (None, ValueError, "graph must have the field train_mask, or train must be given, got neither"),
+        ],
+    )
+    def test_refused(self, train, error, message):
+        with pytest.raises(error, match=message):
+            partition_graph(path(), 1, method="hash", train=train)
+
+
+class TestDrawn:
+    def test_a_share_of_distinct_vertices(self):
+        drawn = draw_train(path(1000), 0.25, seed=3)
+        assert len(drawn) == 250
+        assert torch.equal(drawn, torch.unique(drawn))
+        assert torch.equal(drawn, draw_train(path(1000), 0.25, seed=3))
+        assert not torch.equal(drawn, draw_train(path(1000), 0.25, seed=4))
+        assert len(draw_train(path(), 1e-9)) == 1
+
+    @pytest.mark.parametrize("fraction", [0, -0.1, 1.01, float("nan")])
+    def test_a_share_that_is_none(self, fraction):
+        with pytest.raises(ValueError, match=r"fraction must be in \(0, 1\], got"):
+            draw_train(path(), fraction)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"num_parts": 0}, "num_parts must be at least 1, got 0"),
+        ({"num_parts": 4}, "num_parts must be at most the number of training vertices 3, got 4"),
+        ({"hops": 0}, "hops must be from 1 to 253, got 0"),
+        ({"hops": -1}, "hops must be from 1 to 253, got -1"),
+        ({"hops": 254}, "hops must be from 1 to 253, got 254"),
+        ({"seed": -1}, "seed must be at least 0, got -1"),
+        ({"method": "best"}, "method must be one of auto, .*, got 'best'"),
+        ({"evaluation": "here"}, "evaluation must be one of source, parts, got 'here'"),
+        ({"evaluation": "parts"}, "graph must have validation or test vertices for parts to evaluate, got none"),
+        ({"max_replication": 0.2}, r"max_replication must be at least 0\.3, what parts train on, got 0\.2"),
+        ({"max_replication": float("nan")}, "max_replication must be at least .*, got nan"),
+        ({"max_replication": 1, "fanout": [1]}, "fanout must have one number for each of 2 hops, got 1"),
+    ],
+)
+def test_a_setting_that_breaks_its_rule(arguments, message):
+    settings = {"num_parts": 2, "method": "hash", "train": torch.arange(3)}
+    with pytest.raises(ValueError, match=message):
+        partition_graph(path(), **{**settings, **arguments})
+
+
+@pytest.mark.parametrize("arguments", [{"num_parts": 2.0}, {"hops": 1.5}, {"seed": 0.5}])
+def test_a_number_that_is_none_of_parts(arguments):
+    with pytest.raises(TypeError, match="'float' object cannot be interpreted as an integer"):
+        partition_graph(path(), **{"num_parts": 2, "method": "hash", "train": torch.arange(3), **arguments})
+
+
+def test_several_types():
+    graph = citation(50, num_features=2, num_author_features=2)
+    with pytest.raises(ValueError, match="graph must have one vertex type and one edge type, got Graph"):
+        partition_graph(graph, 2)
+
+
+def test_ids_out_of_range():
+    graph = path()
+    graph.csc.indices[3] = 10
+    with pytest.raises(ValueError, match=r"indices must be in \[0, 10\), got 10"):
+        partition_graph(graph, 2, method="hash", train=torch.arange(3))
