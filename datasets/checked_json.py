@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,8 +16,11 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 _T = TypeVar("_T")
 
 
-def read_manifest_json(path: Path, form: str, version: int) -> dict[str, Any]:
-    """The JSON object in ``path``, of which only ``format`` and ``version`` are checked.
+def read_manifest_json(
+    path: Path, form: str, version: int, *, hints: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """The JSON object in ``path``, of which only ``format`` and ``version`` are checked; ``hints`` are what the error
+    adds for some other formats.
 
     Raises:
         FormatError: The file cannot be read, is not JSON, or is of another format or version.
@@ -29,7 +33,8 @@ def read_manifest_json(path: Path, form: str, version: int) -> dict[str, Any]:
         raise FormatError(f"{path} cannot be read: {error.strerror}") from error
     if not isinstance(value, dict) or value.get("format") != form:
         got = value.get("format") if isinstance(value, dict) else type(value).__name__
-        raise FormatError(f"{path}: format must be {form!r}, got {got!r}")
+        hint = (hints or {}).get(got, "") if isinstance(got, str) else ""
+        raise FormatError(f"{path}: format must be {form!r}, got {got!r}{hint}")
     if value.get("version") != version:
         raise FormatError(f"{path}: version must be {version}, got {value.get('version')!r}")
     return value

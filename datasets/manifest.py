@@ -17,6 +17,7 @@ from .checked_json import read_manifest_json, size_of, take, take_digest, write_
 
 __all__ = [
     "FORMAT",
+    "PARTITION_FORMAT",
     "MANIFEST",
     "VERSION",
     "ArrayEntry",
@@ -27,6 +28,8 @@ __all__ = [
 ]
 
 FORMAT = "pagraph-graph"
+PARTITION_FORMAT = "pagraph-partition"
+"""That of a folder of parts, each of which is a graph folder; see :mod:`pagraph.partition.manifest`."""
 VERSION = 1
 MANIFEST = "manifest.json"
 
@@ -169,7 +172,8 @@ class Manifest:
             FormatError: There is none, or it is no manifest of a version that this package reads.
         """
         where = str(folder / MANIFEST)
-        value = read_manifest_json(folder / MANIFEST, FORMAT, VERSION)
+        hint = f": its parts are graph folders, such as {str(folder / 'part-0')!r}"
+        value = read_manifest_json(folder / MANIFEST, FORMAT, VERSION, hints={PARTITION_FORMAT: hint})
         nodes = [NodeEntry.parse(v, f"{where}: vertex type") for v in take(value, "node_types", list, where)]
         edges = [EdgeEntry.parse(v, f"{where}: edge type") for v in take(value, "edge_types", list, where)]
         manifest = cls(nodes, edges, dict(take(value, "origin", dict, where)))

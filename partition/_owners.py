@@ -1,30 +1,46 @@
-"""Kernel that gives every vertex to one of the parts that hold it."""
+"""Kernels that give every vertex to one of the parts that hold it nearest; parts come one after the other."""
+
+import numpy as np
 
 from .._jit import kernel
+from ..sampling._cpu import _A, _B, mix
+
+_S11 = np.uint64(11)
 
 
 @kernel
-def take_nearest(hop_of, owner, counts):  # type: ignore[no-untyped-def]
-    """Fill the entries of ``owner`` that are -1: nearest part first, then the one that has fewest; 255 is no hop.
+def take_nearer(ids, hop_ends, part, owner, nearest, sizes, tied):  # type: ignore[no-untyped-def]
+    """Let ``part``, of the vertices ``ids`` by hop, take those that earlier parts hold farther off or not at all.
 
-    ``hop_of`` has one row a part. Vertices of low hops choose before those of high ones, so that ``counts`` (vertices
-    of each part, kept up to date) evens out what is left. Vertices in no part go wherever there are fewest.
+    ``sizes`` is how many vertices each part has; ``tied[p]`` becomes how many of part ``p``'s are as near to ``part``.
     """
-    num_parts, num_nodes = hop_of.shape
-    last = 0
-    for p in range(num_parts):
-        for v in range(num_nodes):
-            if hop_of[p, v] != 255 and hop_of[p, v] > last:
-                last = hop_of[p, v]
-    for step in range(last + 2):
-        hop = step if step <= last else 255
-        for v in range(num_nodes):
-            if owner[v] >= 0:
-                continue
-            best = -1
-            for p in range(num_parts):
-                if hop_of[p, v] == hop and (best < 0 or counts[p] < counts[best]):
-                    best = p
-            if best >= 0:
-                owner[v] = best
-                counts[best] += 1
+    begin = np.int64(0)
+    for hop in range(len(hop_ends)):
+        for i in range(begin, hop_ends[hop]):
+            v = ids[i]
+            if hop < nearest[v]:
+                if owner[v] >= 0:
+                    sizes[owner[v]] -= 1
+                owner[v] = part
+                nearest[v] = hop
+                sizes[part] += 1
+            elif hop == nearest[v]:
+                tied[owner[v]] += 1
+        begin = hop_ends[hop]
+
+
+@kernel
+def take_ties(ids, hop_ends, part, owner, nearest, sizes, shares):  # type: ignore[no-untyped-def]
+    """Let ``part`` take ``shares[p]`` of what part ``p`` has and is as near to ``part``, chosen by a hash."""
+    begin = np.int64(0)
+    for hop in range(len(hop_ends)):
+        for i in range(begin, hop_ends[hop]):
+            v = ids[i]
+            own = owner[v]
+            if own != part and hop == nearest[v]:
+                drawn = mix(np.uint64(v) * _A + np.uint64(part) * _B)
+                if np.float64(drawn >> _S11) * 2.0**-53 < shares[own]:
+                    owner[v] = part
+                    sizes[own] -= 1
+                    sizes[part] += 1
+        begin = hop_ends[hop]

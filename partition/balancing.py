@@ -1,4 +1,4 @@
-"""Moves training vertices until no part has more than its share: what an edge-cut partitioner leaves undone."""
+"""Sizes of parts: their bounds, and what brings them about where an edge-cut partitioner leaves them uneven."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["balance_parts", "largest_size", "smallest_size"]
+__all__ = ["balance_parts", "deal_out", "largest_size", "smallest_size"]
 
 Ties = Callable[[npt.NDArray[np.int64]], npt.NDArray[np.float64]]
 """What ties training vertices (given by place) to every part: a row for each, a column for each part."""
@@ -40,6 +40,19 @@ def balance_parts(parts: npt.NDArray[np.int32], num_parts: int, ties: Ties) -> N
     for part in np.flatnonzero(sizes > limit):
         others = np.delete(np.arange(num_parts), part)
         _move(parts, sizes, int(part), int(sizes[part]) - limit, others, limit, ties)
+
+
+def deal_out(parts: npt.NDArray[np.int32], num_parts: int) -> None:
+    """Give what has no part yet (-1) to the smallest parts, in order, neighbouring ids together; changes ``parts``."""
+    missing = np.flatnonzero(parts < 0)
+    sizes = np.bincount(parts[parts >= 0], minlength=num_parts)
+    low, level = 0, int(sizes.max()) + len(missing)
+    while low < level:  # the lowest level to which all parts can be filled up
+        middle = (low + level) // 2
+        low, level = (low, middle) if np.maximum(middle - sizes, 0).sum() >= len(missing) else (middle + 1, level)
+    room = np.maximum(level - sizes, 0)
+    room[np.flatnonzero(room)[: room.sum() - len(missing)]] -= 1
+    parts[missing] = np.repeat(np.arange(num_parts), room)
 
 
 def _move(

@@ -7,21 +7,33 @@ above it: parts may lie on different machines.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from ..datasets.checked_json import read_manifest_json, size_of, take, take_digest, take_optional, write_manifest_json
-from ..datasets.manifest import MANIFEST, ArrayEntry
+from ..datasets.manifest import MANIFEST, PARTITION_FORMAT, ArrayEntry
 from ..errors import FormatError
 from .closure import MAX_HOPS
 from .source import SourceEntry
 
-__all__ = ["FORMAT", "SPLITS", "VERSION", "PartEntry", "PartitionManifest", "is_partition", "part_folder"]
+__all__ = [
+    "FORMAT",
+    "SPLITS",
+    "VERSION",
+    "PartEntry",
+    "PartitionManifest",
+    "is_partition",
+    "part_folder",
+    "train_digest",
+]
 
-FORMAT = "pagraph-partition"
+FORMAT = PARTITION_FORMAT
 VERSION = 1
 SPLITS = ("train", "val", "test")
 """The three lists of local ids that every part has."""
@@ -39,6 +51,11 @@ def is_partition(folder: Path) -> bool:
     except (OSError, ValueError, RecursionError):
         return False
     return isinstance(value, dict) and value.get("format") == FORMAT
+
+
+def train_digest(train: Tensor) -> str:
+    """SHA-256 of ids, each as 8 bytes, lowest first."""
+    return hashlib.sha256(train.numpy().astype("<i8").tobytes()).hexdigest()
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..errors import MissingDependencyError
 from ..graph import Graph
-from .balancing import balance_parts
+from .balancing import balance_parts, deal_out
 from .partition import Progress
 
 __all__ = ["metis_parts"]
@@ -60,7 +60,7 @@ def metis_parts(
             found = np.full(graph.num_nodes, -1, dtype=np.int32)
             found[linked] = divide(starts, place[both.indices], weights[linked], num_parts, seed)
             parts = found[ids]
-    _deal_out(parts, num_parts)
+    deal_out(parts, num_parts)
     part_of = np.full(graph.num_nodes, num_parts, dtype=np.int32)
     part_of[ids] = parts
 
@@ -86,19 +86,6 @@ def _without_directions(graph: Graph) -> Any:
     both.setdiag(False)
     both.eliminate_zeros()
     return both
-
-
-def _deal_out(parts: Parts, num_parts: int) -> None:
-    """Give vertices without a part (-1) to the smallest parts, in order, neighbouring ids together."""
-    missing = np.flatnonzero(parts < 0)
-    sizes = np.bincount(parts[parts >= 0], minlength=num_parts)
-    low, level = 0, int(sizes.max()) + len(missing)
-    while low < level:  # the lowest level to which all parts can be filled up
-        middle = (low + level) // 2
-        low, level = (low, middle) if np.maximum(middle - sizes, 0).sum() >= len(missing) else (middle + 1, level)
-    room = np.maximum(level - sizes, 0)
-    room[np.flatnonzero(room)[: room.sum() - len(missing)]] -= 1
-    parts[missing] = np.repeat(np.arange(num_parts), room)
 
 
 def _find_metis() -> Callable[[Ids, Ids, Ids, int, int], Parts]:

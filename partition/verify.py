@@ -6,24 +6,19 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-import torch
-from torch import Tensor
-
 from ..datasets.arrays import check_sum
 from ..datasets.opening import open_graph
 from ..errors import FormatError
 from ..graph import Graph
-from .closure import PartVertices
 from .field_check import check_fields
 from .findings import Finding, Verification
-from .manifest import SPLITS, PartitionManifest
-from .nearest import nearest_part
+from .list_check import check_evaluation, check_training
+from .manifest import PartitionManifest
 from .opening import open_manifest, open_part
 from .part import Part
 from .partition import Progress
 from .source import locate_source, open_source
 from .structure_check import check_edges, check_vertices
-from .writing import train_digest
 
 __all__ = ["verify_partition"]
 
@@ -38,9 +33,9 @@ def verify_partition(
 
     Proven are: all checksums; every training vertex is in exactly one part; each part holds what its seeds reach in as
     many hops as the manifest says, with every in-edge on the way, parallel ones counted, and its ids lead back to the
-    source's; fields, degrees and masks equal the source's, bit for bit; every validation and test vertex is evaluated
-    by the part it belongs to. The comparison does not use the code that extracts parts. Takes about 20 bytes a
-    vertex of the whole graph, and a few chunks of 16 MiB.
+    source's; fields, degrees and masks equal the source's, bit for bit; every validation and test vertex that parts
+    hold is in the list of one, where it lies nearest. The comparison does not use the code that extracts parts.
+    Takes about 20 bytes a vertex of the whole graph, and a few chunks of 16 MiB.
 
     Args:
         out: What :func:`~pagraph.partition.write_partition` wrote; all parts must be there.
@@ -72,8 +67,8 @@ def verify_partition(
         if progress is not None:
             progress(index + 1, manifest.num_parts)
     if len(parts) == manifest.num_parts:  # otherwise what is wrong has been said, and the rest would follow from it
-        findings += _check_training(parts, manifest, whole)
-        findings += _check_evaluation(parts, manifest, whole)
+        findings += check_training(parts, manifest, whole)
+        findings += check_evaluation(parts, manifest, whole)
     counts = (sum(len(part.train) for part in parts), sum(part.graph.num_nodes for part in parts))
     edges = sum(part.graph.num_edges for part in parts)
     missing = sum(entry.missing for entry in manifest.folders)
@@ -118,59 +113,3 @@ def _check_part(part: Part, whole: Graph) -> Iterator[Finding]:
         yield from found
         if found:
             return
-
-
-def _check_training(parts: list[Part], manifest: PartitionManifest, whole: Graph) -> Iterator[Finding]:
-    of_part, findings = _disjoint("training", [part.global_ids[part.train] for part in parts], whole.num_nodes)
-    yield from findings
-    found = (of_part >= 0).nonzero().squeeze(1)
-    mask = whole.ndata.get("train_mask")
-    if manifest.train_is_mask and mask is not None:
-        wrong = (mask.bool() != (of_part >= 0)).nonzero().squeeze(1)
-        if len(wrong):
-            vertex = int(wrong[0])
-            what = "be in a part" if mask[vertex] else "not be a training vertex"
-            message = f"vertex {vertex} of the source must {what} ({len(wrong)} differ from its train_mask)"
-            yield Finding("training", None, message)
-    elif train_digest(found) != manifest.train_sha256:
-        yield Finding(
-            "training", None, f"the training vertices must be those that were divided, got {len(found)} others"
-        )
-
-
-def _check_evaluation(parts: list[Part], manifest: PartitionManifest, whole: Graph) -> Iterator[Finding]:
-    """Each validation and test vertex belongs to the part where it lies nearest, or to one that has it as a seed."""
-    nearest = None
-    if manifest.evaluation == "source":
-        nearest = nearest_part(whole.num_nodes, (PartVertices(part.global_ids, part.hop_ends) for part in parts))
-    for name in SPLITS[1:]:
-        mask = whole.ndata.get(f"{name}_mask", torch.zeros(whole.num_nodes, dtype=torch.bool)).bool()
-        lists = [part.global_ids[getattr(part, name)] for part in parts]
-        of_part, findings = _disjoint(name, lists, whole.num_nodes)
-        yield from findings
-        wrong = (of_part >= 0) & ~mask if nearest is None else of_part != torch.where(mask, nearest, -1)
-        if wrong.any():
-            vertex = int(wrong.nonzero()[0])
-            want = -1 if nearest is None or not mask[vertex] else int(nearest[vertex])
-            should = f"evaluated by part {want}" if want >= 0 else "in no part's list"
-            got = f"part {int(of_part[vertex])}" if of_part[vertex] >= 0 else "none"
-            message = f"vertex {vertex} of the source must be {should} for {name}, got {got}"
-            yield Finding("evaluation", None, f"{message} ({int(wrong.sum())} are wrong)")
-        outside = int((mask & (of_part < 0)).sum())
-        if outside != manifest.outside[name]:
-            message = f"{name} vertices in no part's list must be {manifest.outside[name]}, got {outside}"
-            yield Finding("evaluation", None, message)
-
-
-def _disjoint(name: str, lists: list[Tensor], num_nodes: int) -> tuple[Tensor, list[Finding]]:
-    """The part that lists each vertex, -1 where none does, and what is listed twice."""
-    of_part = torch.full((num_nodes,), -1, dtype=torch.int32)
-    findings = []
-    for part, ids in enumerate(lists):
-        taken = ids[of_part[ids] >= 0]
-        if len(taken):
-            vertex = int(taken[0])
-            message = f"{name} vertex {vertex} of the source must be in one part, got {int(of_part[vertex])} and {part}"
-            findings.append(Finding("training" if name == "training" else "evaluation", None, message))
-        of_part[ids] = part
-    return of_part, findings

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -19,13 +18,13 @@ from ..datasets.opening import folder_form
 from ..graph import Graph
 from .closure import PartVertices
 from .extract import extract_part
-from .manifest import SPLITS, PartitionManifest, part_folder
-from .nearest import nearest_part
+from .manifest import SPLITS, PartitionManifest, part_folder, train_digest
+from .owners import nearest_part
 from .part_writing import OWN_FIELDS, PartContent, write_part
 from .partition import Partition, Progress
 from .source import SourceEntry, describe_source
 
-__all__ = ["check_out", "train_digest", "write_partition"]
+__all__ = ["check_out", "write_partition"]
 
 _FEATURES = ("copy", "reference")
 _OWN_BYTES_PER_VERTEX = 8 * 4 + 1  # global ids, two degrees, indptr, a mask
@@ -125,11 +124,6 @@ def check_out(out: str | os.PathLike[str], source: str | os.PathLike[str] | None
     return path
 
 
-def train_digest(train: Tensor) -> str:
-    """SHA-256 of ids, each as 8 bytes, lowest first."""
-    return hashlib.sha256(train.numpy().astype("<i8").tobytes()).hexdigest()
-
-
 class _Tally:
     """Adds up what was written; the last call says that all is done."""
 
@@ -189,6 +183,7 @@ def _survey(partition: Partition, referenced: frozenset[str]) -> tuple[Tensor, i
 
     owner = nearest_part(graph.num_nodes, each())
     if partition.evaluated is not None and partition.evaluation is not None:
+        owner.fill_(-1)  # a part does not hold what others reach
         owner[partition.evaluated] = partition.evaluation
     return owner, sum(bytes_of_parts)
 

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from pagraph import Graph
 from pagraph.cli import main
 from pagraph.datasets import rmat, write_graph
+from pagraph.partition import partition_graph, write_partition
 
 
 def run(*args):
@@ -87,6 +88,13 @@ class TestRefusals:
         assert done.exit_code == 2
         assert done.stderr.startswith("Error: folder must hold manifest.json (native form) or adj.npz")
         assert done.stdout == ""
+
+    def test_a_partition(self, folder, tmp_path):
+        write_partition(partition_graph(Graph.open(folder), 2, hops=1, method="hash"), tmp_path / "parts")
+        done = run(tmp_path / "parts")
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert done.stderr.endswith(f"its parts are graph folders, such as '{tmp_path / 'parts' / 'part-0'}'\n")
+        assert run(tmp_path / "parts" / "part-0").exit_code == 0
 
     @pytest.mark.parametrize("verify", [False, True])
     def test_truncated(self, folder, verify):

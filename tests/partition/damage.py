@@ -1,9 +1,12 @@
-"""Ways to damage a partition folder so that every checksum is right."""
+"""Ways to damage a partition folder so that every checksum is right, and what is then found."""
 
 import hashlib
 import json
 
 import numpy as np
+
+from pagraph import Graph
+from pagraph.partition import partition_graph, verify_partition, write_partition
 
 
 def edit_json(path, change):
@@ -46,3 +49,20 @@ def rewrite(out, part, name, change):
 
     edit_json(out / f"part-{part}" / "manifest.json", change_array)
     seal(out, part)
+
+
+def found(out, source=None):
+    """The one finding as (check, part, message)."""
+    (finding,) = verify_partition(out, source=source).findings
+    return finding.check, finding.part, finding.message
+
+
+def changed(graph, csc=None, edata=None, **fields):
+    return Graph(csc or graph.csc, ndata={**graph.ndata, **fields}, edata=edata or graph.edata)
+
+
+def write_from(graph, source, out):
+    """Parts of ``graph`` that say they are of ``source``: all checksums and counts are right."""
+    partition = partition_graph(graph, 3, hops=1, method="hash", seed=4)
+    write_partition(partition, out, source=source)
+    return partition

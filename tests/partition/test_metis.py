@@ -12,7 +12,7 @@ from pagraph import Graph
 from pagraph.datasets import rmat, sbm
 from pagraph.errors import MissingDependencyError
 from pagraph.partition import METHODS, draw_train, metis
-from pagraph.partition.balancing import balance_parts, largest_size
+from pagraph.partition.balancing import balance_parts, deal_out, largest_size
 
 # DGL's function leaves /proc/self/status open.
 leaves_files_open = pytest.mark.filterwarnings(
@@ -116,5 +116,5 @@ def test_balancing_moves_those_with_the_least_to_lose():
 )
 def test_vertices_without_a_part_go_to_the_smallest(sizes, missing, expected):
     parts = np.concatenate([np.repeat(np.arange(len(sizes)), sizes), np.full(missing, -1)]).astype(np.int32)
-    metis._deal_out(parts, len(sizes))
+    deal_out(parts, len(sizes))
     assert np.bincount(parts).tolist() == expected

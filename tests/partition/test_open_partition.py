@@ -94,7 +94,10 @@ class TestWrongArguments:
             open_partition(source, 0)
 
     def test_a_partition_is_no_graph(self, out):
-        with pytest.raises(FormatError, match="format must be 'pagraph-graph', got 'pagraph-partition'"):
+        rule = (
+            "format must be 'pagraph-graph', got 'pagraph-partition': its parts are graph folders, such as '.*/part-0'"
+        )
+        with pytest.raises(FormatError, match=rule):
             Graph.open(out)
 
     def test_unfinished(self, out):

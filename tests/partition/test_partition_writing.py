@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
-from plain_partition import in_edges, make_partition, partitions, plain_hops, plain_part
+from plain_partition import in_edges, make_partition, partitions, plain_part
 
 from pagraph import FormatError, Graph, open_partition
 from pagraph.datasets import write_graph
@@ -118,42 +118,6 @@ class TestContent:
         assert len({total for _, total in calls}) == 1
         assert calls[-1][0] == calls[-1][1]
         assert calls[-2][0] > 0.9 * calls[-2][1]
-
-
-class TestEvaluation:
-    def plain_owner(self, partition, v):
-        hops = [plain_hops(partition.graph, partition.seeds_of(i).tolist(), partition.hops) for i in range(3)]
-        found = [(hop_of[v], part) for part, hop_of in enumerate(hops) if v in hop_of]
-        return min(found)[1] if found else None
-
-    def test_each_vertex_is_evaluated_where_it_lies_nearest(self, whole, source, tmp_path):
-        train = whole.ndata["train_mask"].nonzero().squeeze(1)[:9]
-        partition = partition_graph(whole, 3, hops=1, method="hash", train=train)
-        manifest = write_partition(partition, tmp_path / "out", source=source)
-        for name in ("val", "test"):
-            lists = [open_partition(tmp_path / "out", index) for index in range(3)]
-            got = {int(part.global_ids[v]): part.index for part in lists for v in getattr(part, name)}
-            asked = whole.ndata[f"{name}_mask"].nonzero().squeeze(1).tolist()
-            want = {v: self.plain_owner(partition, v) for v in asked}
-            assert got == {v: part for v, part in want.items() if part is not None}
-            assert manifest.outside[name] == list(want.values()).count(None) > 0
-
-    def test_parts_that_evaluate_themselves(self, whole, source, tmp_path):
-        divided = partition_graph(whole, 3, hops=1, method="hash")
-        evaluated = (whole.ndata["val_mask"] | whole.ndata["test_mask"]).nonzero().squeeze(1)
-        parts = (evaluated % 3).int()
-        partition = make_partition(
-            whole, divided.train.tolist(), divided.parts.tolist(), 3, 1, evaluated=evaluated, evaluation=parts
-        )
-        manifest = write_partition(partition, tmp_path / "out", source=source)
-        assert manifest.evaluation == "parts"
-        assert manifest.outside == {"val": 0, "test": 0}
-        for index in range(3):
-            part = open_partition(tmp_path / "out", index)
-            val = whole.ndata["val_mask"].nonzero().squeeze(1)
-            assert part.global_ids[part.val].tolist() == val[val % 3 == index].tolist()
-            assert max(part.val.max(), part.test.max(), part.train.max()) < part.hop_ends[0]
-            assert len(part.train) + len(part.val) + len(part.test) == part.hop_ends[0]
 
 
 class TestManifest:

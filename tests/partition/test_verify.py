@@ -1,32 +1,21 @@
 """Whatever is wrong with a partition folder is found, also where every checksum matches."""
 
 import dataclasses
-import json
 import os
 import shutil
 
 import numpy as np
 import pytest
 import torch
-from damage import edit_json, rewrite, seal
+from damage import changed, edit_json, found, rewrite, seal, write_from
 from hypothesis import given, settings
 from plain_partition import make_partition, partitions
 
-from pagraph import CSC, FormatError, Graph
+from pagraph import FormatError, Graph
 from pagraph.datasets import open_graph, write_graph
-from pagraph.partition import Partition, PartitionManifest, PartVertices, partition_graph, write_partition
+from pagraph.partition import partition_graph, write_partition
 from pagraph.partition.findings import Finding, Verification
 from pagraph.partition.verify import verify_partition
-
-
-def found(out, source=None):
-    """The one finding as (check, part, message)."""
-    (finding,) = verify_partition(out, source=source).findings
-    return finding.check, finding.part, finding.message
-
-
-def changed(graph, csc=None, edata=None, **fields):
-    return Graph(csc or graph.csc, ndata={**graph.ndata, **fields}, edata=edata or graph.edata)
 
 
 class TestRight:
@@ -95,16 +84,11 @@ class TestRight:
 class TestWrongParts:
     """Parts written from a graph that differs from the source in one thing: all checksums and counts are right."""
 
-    def write(self, graph, source, tmp_path, **options):
-        partition = partition_graph(graph, 3, hops=1, method="hash", seed=4, **options)
-        write_partition(partition, tmp_path / "out", source=source)
-        return partition
-
     @pytest.mark.parametrize("name", ["feat", "label", "words", "half"])
     def test_a_field(self, whole, source, tmp_path, name):
         wrong = whole.ndata[name].clone()
         wrong.view(300, -1)[:, 0] += torch.arange(300) == 40
-        partition = self.write(changed(whole, **{name: wrong}), source, tmp_path)
+        partition = write_from(changed(whole, **{name: wrong}), source, tmp_path / "out")
         findings = verify_partition(tmp_path / "out").findings
         assert findings
         for finding in findings:
@@ -113,7 +97,7 @@ class TestWrongParts:
             assert finding.message == f"field '{name}' of its vertices must have the source's rows, row {row} differs"
 
     def test_an_edge_field(self, whole, source, tmp_path):
-        self.write(changed(whole, edata={"w": whole.edata["w"] + 1}), source, tmp_path)
+        write_from(changed(whole, edata={"w": whole.edata["w"] + 1}), source, tmp_path / "out")
         findings = verify_partition(tmp_path / "out").findings
         assert [str(f) for f in findings] == [
             f"part {i}: field 'w' of its edges must have the source's rows, row 0 differs" for i in range(3)
@@ -122,7 +106,7 @@ class TestWrongParts:
     def test_a_missing_and_an_extra_field(self, whole, source, tmp_path):
         graph = changed(whole, mine=torch.zeros(300))
         del graph.ndata["label"]
-        self.write(graph, source, tmp_path)
+        write_from(graph, source, tmp_path / "out")
         messages = {finding.message for finding in verify_partition(tmp_path / "out").findings}
         assert messages == {
             "field 'label' of its vertices must be there as in the source, got none",
@@ -130,170 +114,8 @@ class TestWrongParts:
         }
 
     def test_a_field_of_another_dtype(self, whole, source, tmp_path):
-        self.write(changed(whole, label=whole.ndata["label"].int()), source, tmp_path)
+        write_from(changed(whole, label=whole.ndata["label"].int()), source, tmp_path / "out")
         assert "must be torch.int64 of shape" in str(verify_partition(tmp_path / "out").findings[0])
-
-    def edges(self, whole, change):
-        indices = whole.csc.indices.clone()
-        row = int(whole.ndata["train_mask"].nonzero()[0])
-        while whole.csc.indptr[row + 1] - whole.csc.indptr[row] < 2:
-            row += 1
-        change(indices, int(whole.csc.indptr[row]))
-        return Graph(CSC(whole.csc.indptr, indices, 300), ndata=whole.ndata, edata=whole.edata)
-
-    def test_a_source_of_an_edge(self, whole, source, tmp_path):
-        def change(indices, at):
-            indices[at] = indices[at + 1]  # now parallel, and no vertex need be new
-
-        self.write(self.edges(whole, change), source, tmp_path)
-        findings = verify_partition(tmp_path / "out").findings
-        assert findings
-        assert {finding.check for finding in findings} <= {"edges", "vertices", "fields"}
-        assert any("of the source" in finding.message for finding in findings)
-
-    def test_an_edge_in_the_place_of_a_parallel_one(self, tmp_path):
-        """The same neighbours, but not the same number of edges to each."""
-        right = Graph.from_coo([1, 1, 2], [0, 0, 0])
-        write_graph(right, tmp_path / "graph")
-        wrong = Graph(CSC(right.csc.indptr, torch.tensor([1, 2, 2], dtype=torch.int32), 3))
-        write_partition(make_partition(wrong, [0], [0], 1, 1), tmp_path / "out", source=tmp_path / "graph")
-        message = "an in-edge of vertex 0 (0 of the source) must come from vertex 1 of the source, got 2"
-        assert found(tmp_path / "out") == ("edges", 0, message)
-
-    def test_an_edge_at_another_vertex(self, tmp_path):
-        write_graph(Graph.from_coo([1, 2, 2], [0, 0, 1]), tmp_path / "graph")
-        wrong = Graph.from_coo([1, 2, 2], [0, 1, 1])
-        write_partition(make_partition(wrong, [0, 1], [0, 0], 1, 1), tmp_path / "out", source=tmp_path / "graph")
-        message = "vertex 0 (0 of the source) must have 2 in-edges, got 1"
-        assert found(tmp_path / "out") == ("edges", 0, message)
-
-    def test_ids_of_edges(self, tmp_path):
-        right = Graph(CSC(torch.tensor([0, 2, 2]), torch.tensor([1, 1]), 2, torch.tensor([1, 0])))
-        write_graph(right, tmp_path / "graph")
-        wrong = Graph(CSC(right.csc.indptr, right.csc.indices, 2))
-        write_partition(make_partition(wrong, [0], [0], 1, 1), tmp_path / "out", source=tmp_path / "graph")
-        message = "an in-edge of vertex 0 (0 of the source) must be edge 1 of the source, got 0"
-        assert found(tmp_path / "out") == ("edges", 0, message)
-
-    def test_a_training_vertex_in_no_part(self, whole, source, tmp_path):
-        train = whole.ndata["train_mask"].nonzero().squeeze(1)
-        mask = whole.ndata["train_mask"].clone()
-        mask[train[5]] = False
-        self.write(changed(whole, train_mask=mask), source, tmp_path)
-        message = f"vertex {int(train[5])} of the source must be in a part (1 differ from its train_mask)"
-        assert found(tmp_path / "out") == ("training", None, message)
-
-    def test_a_vertex_that_is_not_for_training(self, whole, source, tmp_path):
-        mask = whole.ndata["train_mask"].clone()
-        vertex = int((~mask).nonzero()[0])
-        mask[vertex] = True
-        self.write(changed(whole, train_mask=mask), source, tmp_path)
-        findings = [f for f in verify_partition(tmp_path / "out").findings if f.check == "training"]
-        assert findings[0].message.startswith(f"vertex {vertex} of the source must not be a training vertex")
-
-    def test_validation_vertices(self, whole, source, tmp_path):
-        self.write(changed(whole, val_mask=torch.zeros(300, dtype=torch.bool)), source, tmp_path)
-        checks = {finding.check for finding in verify_partition(tmp_path / "out").findings}
-        assert checks == {"evaluation"}
-
-
-class Lacking(Partition):
-    """Its parts lack the last vertex that they should hold."""
-
-    def vertices(self, part):
-        right = super().vertices(part)
-        return PartVertices(right.ids[:-1], (*right.hop_ends[:-1], right.hop_ends[-1] - 1))
-
-
-class Larger(Partition):
-    """Its parts hold one vertex too many."""
-
-    def vertices(self, part):
-        right = super().vertices(part)
-        missing = torch.ones(self.graph.num_nodes, dtype=torch.bool)
-        missing[right.ids] = False
-        ids = torch.cat([right.ids, missing.nonzero()[0]])
-        return PartVertices(ids, (*right.hop_ends[:-1], right.hop_ends[-1] + 1))
-
-
-class Unordered(Partition):
-    """The vertices of the first hop are in another order."""
-
-    def vertices(self, part):
-        right = super().vertices(part)
-        cut = right.hop_ends[0]
-        return PartVertices(torch.cat([right.ids[:cut], right.ids[cut:].flip(0)]), right.hop_ends)
-
-
-class Shallow(Partition):
-    """Its parts reach one hop less far than they say."""
-
-    def vertices(self, part):
-        right = super().vertices(part)
-        return PartVertices(right.ids[: right.hop_ends[-2]], (*right.hop_ends[:-1], right.hop_ends[-2]))
-
-
-class Misplaced(Partition):
-    """A vertex of the first hop lies among those of the second."""
-
-    def vertices(self, part):
-        right = super().vertices(part)
-        begin, first, last = right.hop_ends
-        order = [*range(begin), *range(begin + 1, last)]
-        order.insert(int((right.ids[first:] < right.ids[begin]).sum()) + first - 1, begin)
-        return PartVertices(right.ids[order], (begin, first - 1, last))
-
-
-class TestWrongNeighbourhoods:
-    @pytest.mark.parametrize(
-        ("kind", "check", "message"),
-        [
-            (Lacking, "edges", r"the in-neighbourhood must be complete, got \d+ in-edges missing"),
-            (Larger, "vertices", r"\d+ vertices must be found at hop 1, got \d+"),
-            (Unordered, "vertices", r"vertex \d+ \(of hop 1\) must be \d+ of the source, got \d+"),
-            (Shallow, "edges", "the in-neighbourhood must be complete"),
-        ],
-    )
-    def test_found(self, whole, source, tmp_path, kind, check, message):
-        mask = torch.zeros(300, dtype=torch.bool)
-        mask[[3, 50, 200]] = True
-        right = partition_graph(changed(whole, train_mask=mask), 3, hops=1, method="hash")
-        partition = kind(right.graph, right.train, right.parts, 3, 1, "hash")
-        write_graph(right.graph, tmp_path / "graph")
-        write_partition(partition, tmp_path / "out", source=tmp_path / "graph")
-        result = verify_partition(tmp_path / "out")
-        of_parts = [finding for finding in result.findings if finding.part is not None]
-        assert {finding.part for finding in of_parts} == {0, 1, 2}
-        assert {finding.check for finding in of_parts} == {check}
-        with pytest.raises(FormatError, match=f"part 0: {message}.*more"):
-            result.raise_if_wrong()
-
-    def test_the_hop_of_a_vertex(self, tmp_path):
-        graph = Graph.from_coo([1, 2, 3, 4], [0, 0, 1, 2])
-        write_graph(graph, tmp_path / "graph")
-        right = make_partition(graph, [0], [0], 1, 2)
-        write_partition(Misplaced(graph, right.train, right.parts, 1, 2, "hash"), tmp_path / "out")
-        expected = ("vertices", 0, "2 vertices must be found at hop 1, got 1")
-        assert found(tmp_path / "out", source=tmp_path / "graph") == expected
-
-    def test_a_training_vertex_in_two_parts(self, whole, source, tmp_path):
-        for seed in (0, 1):
-            partition = partition_graph(whole, 2, hops=1, method="hash", seed=seed)
-            write_partition(partition, tmp_path / f"out{seed}", source=source)
-        shutil.rmtree(tmp_path / "out0" / "part-1")
-        shutil.copytree(tmp_path / "out1" / "part-1", tmp_path / "out0" / "part-1")
-        other = json.loads((tmp_path / "out1" / "manifest.json").read_text())
-
-        def take_over(value):
-            value["folders"][1] = other["folders"][1]
-            for name in ("train", "val", "test", "vertices", "edges"):
-                value[f"{name}_per_part"][1] = other[f"{name}_per_part"][1]
-            value["replication_factor"] = sum(value["vertices_per_part"]) / 300
-
-        edit_json(tmp_path / "out0" / "manifest.json", take_over)
-        messages = [str(finding) for finding in verify_partition(tmp_path / "out0").findings]
-        assert any(m.startswith("training vertex") and m.endswith("must be in one part, got 0 and 1") for m in messages)
-        assert any("of the source must be in a part" in m for m in messages)
 
 
 def swap(array):
@@ -356,20 +178,6 @@ class TestWrongArrays:
         edit_json(tmp_path / "out" / "manifest.json", lambda value: value.update(capped=False))
         message = "the in-neighbourhood must be complete, got 2 in-edges missing"
         assert found(tmp_path / "out") == ("edges", 0, message)
-
-    def test_outside(self, out):
-        right = PartitionManifest.read(out).outside["test"]
-        edit_json(out / "manifest.json", lambda value: value["outside"].update(test=right + 3))
-        message = f"test vertices in no part's list must be {right + 3}, got {right}"
-        assert found(out) == ("evaluation", None, message)
-
-    def test_a_training_set_that_is_no_mask(self, whole, source, tmp_path):
-        partition = partition_graph(whole, 2, hops=1, method="hash", train=torch.tensor([5, 9, 100]))
-        write_partition(partition, tmp_path / "out", source=source)
-        assert verify_partition(tmp_path / "out").ok
-        edit_json(tmp_path / "out" / "manifest.json", lambda value: value["train"].update(sha256="0" * 64))
-        message = "the training vertices must be those that were divided, got 3 others"
-        assert found(tmp_path / "out") == ("training", None, message)
 
 
 class TestDamagedFiles:
