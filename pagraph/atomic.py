@@ -19,15 +19,19 @@ __all__ = ["check_absent", "check_writable", "is_unfinished", "new_file", "new_f
 _UNFINISHED = re.compile(r"(?s)\..+\.[0-9a-f]{8}\.partial")
 
 
-def check_absent(folder: str | os.PathLike[str]) -> Path:
+def check_absent(folder: str | os.PathLike[str], *, name: str = "folder") -> Path:
     """The path of a folder that may be created; long work calls this before it starts.
+
+    Args:
+        folder: Where it would be.
+        name: What the caller's user calls it.
 
     Raises:
         FileExistsError: There is something at that path already, an empty folder included.
     """
     path = Path(folder)
     if os.path.lexists(path):
-        raise FileExistsError(f"folder must not exist yet, got {str(path)!r}")
+        raise FileExistsError(f"{name} must not exist yet, got {str(path)!r}")
     return path
 
 
@@ -68,8 +72,10 @@ def new_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
             _sync_tree(part)
             check_absent(target)
             os.rename(part, target)
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(part, ignore_errors=True)
+        if isinstance(error, OSError) and error.errno is not None and error.filename is None:
+            error.filename = str(target)  # a full disk is found by write(), which does not know where it writes
         raise
     _sync(target.parent)
 

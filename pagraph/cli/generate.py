@@ -131,7 +131,7 @@ def citation_command(out: Path, **settings: Any) -> None:
 
 
 def _generate(name: str, generator: Callable[..., Graph], out: Path, settings: dict[str, Any], size: int) -> None:
-    check_absent(out)
+    check_absent(out, name="OUT")
     with progress_bar("drawing edges") as progress:
         graph = generator(size, **settings, progress=progress)
     given = {key: value for key, value in settings.items() if value is not None}

@@ -31,7 +31,7 @@ def command(source: Path, out: Path, **settings: Any) -> None:
     """
     from ..datasets import read_graph
 
-    check_absent(out)
+    check_absent(out, name="OUT")
     with progress_bar(f"reading {source.name}") as progress:
         graph = read_graph(source, **settings, progress=progress)
     write_folder(graph, out, origin={"source": source.name})

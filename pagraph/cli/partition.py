@@ -33,7 +33,11 @@ class _WithVerify(click.Command):
 @click.option("-k", "--parts", "num_parts", type=int, required=True, help="Number of parts: one for each process.")
 @click.option("--hops", default=2, show_default=True, help="As many as the model has layers that sample.")
 @click.option(
-    "--method", "methods", multiple=True, help="How to divide; with --compare several times.  [default: auto, or all]"
+    "--method",
+    "methods",
+    metavar="NAME",
+    multiple=True,
+    help="auto, halo, pagraph, metis or hash; with --compare several times.  [default: auto, or all]",
 )
 @click.option("--compare", is_flag=True, help="Try several methods, write no parts, and print one table.")
 @click.option(
@@ -72,7 +76,7 @@ class _WithVerify(click.Command):
     show_default=True,
     help="Report what a cache of each part would serve: 2GiB, or a share of all rows; 0 saves sampling for that.",
 )
-@click.option("--cache-policy", default="auto", show_default=True, help="What these caches hold.")
+@click.option("--cache-policy", default="auto", show_default=True, help="auto, adaptive, degree, presample[:K], vip or random.")
 @click.option("--fanout", callback=integers, help="Neighbours that training samples per hop.  [default: 10 in each]")
 @click.option("--batch-size", default=1000, show_default=True, help="Seeds per mini-batch.")
 @click.option("--json", "json_file", type=_PATH, help="Write the report here.")

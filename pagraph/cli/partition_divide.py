@@ -53,9 +53,10 @@ def divide(source: Source, options: Settings, outputs: Outputs, out: Path, *, qu
 
 def _check_out(out: Path, folder: Path) -> None:
     """Refuse a folder that could not be made, before the long work."""
-    from ..atomic import check_writable
+    from ..atomic import check_absent, check_writable
     from ..partition.writing import check_out
 
+    check_absent(out, name="OUT")
     check_out(out, folder)
     place = out.resolve()
     while not os.path.lexists(place.parent):  # folders above it are created

@@ -33,7 +33,7 @@ def command(folder: Path, out: Path, model: str, row_normalize: bool) -> None:
     from ..datasets import open_graph
     from ..preaggregation import preaggregate
 
-    check_absent(out)
+    check_absent(out, name="OUT")
     graph = open_graph(folder)
     with progress_bar(f"writing {out.name}") as progress:
         preaggregate(
