@@ -17,6 +17,7 @@ from typing import Any
 from torch import Tensor
 
 from ..datasets.checked_json import read_manifest_json, size_of, take, take_digest, take_optional, write_manifest_json
+from ..datasets.manifest import FORMAT as GRAPH_FORMAT
 from ..datasets.manifest import MANIFEST, PARTITION_FORMAT, ArrayEntry
 from ..errors import FormatError
 from .closure import MAX_HOPS
@@ -194,7 +195,9 @@ class PartitionManifest:
         Raises:
             FormatError: There is none, or it is no manifest of a version that this package reads.
         """
-        value, where = read_manifest_json(folder / MANIFEST, FORMAT, VERSION), str(folder / MANIFEST)
+        hint = f': "pagraph partition {folder} OUT -k K" divides a graph into K parts'
+        value = read_manifest_json(folder / MANIFEST, FORMAT, VERSION, hints={GRAPH_FORMAT: hint})
+        where = str(folder / MANIFEST)
         hops = take(value, "hops", int, where)
         if not 1 <= hops <= MAX_HOPS:
             raise FormatError(f"{where}: hops must be from 1 to {MAX_HOPS}, got {hops}")

@@ -51,6 +51,10 @@ class Partition:
     dropped: tuple[Tensor, ...] | None = None
     lost: float | None = None
 
+    def __repr__(self) -> str:
+        how = f"hops={self.hops}, method={self.method!r}, train={len(self.train)}"
+        return f"Partition({self.num_parts} parts, {how}, {self.graph})"
+
     def train_of(self, part: int) -> Tensor:
         """Ids of the training vertices of a part, ascending, int64."""
         chosen: Tensor = self.train[self.parts == part]

@@ -1,5 +1,6 @@
 """Folders and JSON files appear whole or not at all, whatever kills the writer."""
 
+import errno
 import json
 import os
 import signal
@@ -44,6 +45,13 @@ class TestNewFolder:
             (part / "a.txt").write_text("a")
             raise error
         assert names(tmp_path) == []
+
+    def test_a_full_disk_says_where(self, tmp_path):
+        target = tmp_path / "out"
+        with pytest.raises(OSError, match=f"No space left on device: '{target}'"), new_folder(target):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        with pytest.raises(FileNotFoundError, match="'elsewhere'"), new_folder(tmp_path / "out"):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), "elsewhere")
 
     @pytest.mark.parametrize("kind", ["folder", "file", "dangling link"])
     def test_refuses_what_exists(self, tmp_path, kind):

@@ -76,7 +76,9 @@ class _WithVerify(click.Command):
     show_default=True,
     help="Report what a cache of each part would serve: 2GiB, or a share of all rows; 0 saves sampling for that.",
 )
-@click.option("--cache-policy", default="auto", show_default=True, help="auto, adaptive, degree, presample[:K], vip or random.")
+@click.option(
+    "--cache-policy", default="auto", show_default=True, help="auto, adaptive, degree, presample[:K], vip or random."
+)
 @click.option("--fanout", callback=integers, help="Neighbours that training samples per hop.  [default: 10 in each]")
 @click.option("--batch-size", default=1000, show_default=True, help="Seeds per mini-batch.")
 @click.option("--json", "json_file", type=_PATH, help="Write the report here.")

@@ -20,6 +20,7 @@ __all__ = ["print_comparison", "print_partition"]
 
 _MOST_PARTS = 16  # of more, the table shows the extremes and the mean
 _MOST_HOPS = 3  # columns: later hops are added up
+_MOST_FANOUTS = 5  # shown one by one where they are equal
 
 
 def print_partition(report: PartitionReport, *, title: str, out: Path, console: Console | None = None) -> None:
@@ -181,11 +182,16 @@ def _caches_text(caches: CachesReport) -> str:
     share, size = caches.trial.share, "" if caches.nbytes is None else bytes_text(caches.nbytes)
     if share is not None:
         size = f"{100 * share:.4g}% of the rows{f' ({size})' if size else ''}"
-    fanout = ",".join(map(str, caches.fanout))
     return (
-        f"a cache of {size} for each part, policy {caches.trial.policy}, fan-out {fanout}, "
+        f"a cache of {size} for each part, policy {caches.trial.policy}, fan-out {_fanout_text(caches.fanout)}, "
         f"batches of {caches.trial.batch_size:,}"
     )
+
+
+def _fanout_text(fanout: Sequence[int]) -> str:
+    if len(fanout) > _MOST_FANOUTS and len(set(fanout)) == 1:
+        return f"{fanout[0]} in each of {len(fanout)} hops"
+    return ",".join(map(str, fanout))
 
 
 def _methods(reports: Sequence[PartitionReport]) -> Table:

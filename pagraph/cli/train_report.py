@@ -85,12 +85,18 @@ def assignment_lines(folder: Path, work: Assignment) -> list[str]:
     part = work.part
     if part is None:
         return [f"{folder}: {work.task}"]
-    total = sum(part.manifest.train_per_part)
+    manifest, task = part.manifest, work.task
     parts = f"{part.num_parts} part{'s' if part.num_parts > 1 else ''}"
-    where = "on the whole graph" if work.evaluation.hop_ends is None else "on the parts"
+    hops = f"{part.hops} hop{'s' if part.hops > 1 else ''}"
+    val, test = (sum(getattr(manifest, f"{name}_per_part")) + manifest.outside[name] for name in ("val", "test"))
+    where = "on the whole graph" if manifest.evaluation == "source" else "on the parts"
+    how = "pre-aggregated features" if task.preaggregated else "features"
+    graph = part.graph
     return [
-        f"{folder}: {parts} of {part.hops} hops, {total:,} vertices to train on, evaluated {where}",
-        f"part {part.index}: {work.task}",
+        f"{folder}: {parts} of {hops}, {sum(manifest.train_per_part):,} vertices to train on; {val:,} to validate and "
+        f"{test:,} to test, evaluated {where}",
+        f"part {part.index}: {graph.num_nodes:,} vertices, {graph.num_edges:,} edges, {task.num_features} {how}, "
+        f"{task.num_classes} classes; {len(task.train):,} vertices to train on",
     ]
 
 

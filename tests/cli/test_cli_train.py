@@ -12,8 +12,10 @@ import torch
 from click.testing import CliRunner
 from timelines import checked, spans
 
+from pagraph import Graph
 from pagraph.cli import main
 from pagraph.datasets import sbm, write_graph
+from pagraph.partition import open_partition, partition_graph, write_partition
 
 QUICK = ["--epochs", "2", "--hidden", "8", "--fanout", "5,5", "--batch-size", "200", "--device", "cpu"]
 EPOCH = r"^epoch \d/2  loss [\d.]+  val [\d.]+%  test [\d.]+%  [\d.]+ s: loading [\d.]+, computing [\d.]+"
@@ -186,6 +188,20 @@ def test_the_original_is_not_changed(folder):
         before = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
         assert run(folder, *QUICK, "--model", "gcn", "--row-normalize").exit_code == 0
     assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} == before
+
+
+@pytest.mark.parametrize(("where", "words"), [("source", "the whole graph"), ("parts", "the parts")])
+def test_a_partition_of_one_part(folder, tmp_path, where, words):
+    graph = Graph.open(folder)
+    partition = partition_graph(graph, 1, hops=1, method="hash", evaluation=where)
+    write_partition(partition, tmp_path / "one", source=folder)
+    first, second, *_ = run(tmp_path / "one", *QUICK, "--fanout", "5").stdout.splitlines()
+    train, val, test = (int(graph.ndata[f"{name}_mask"].sum()) for name in ("train", "val", "test"))
+    counts = f"{train} vertices to train on; {val} to validate and {test} to test"
+    assert first == f"{tmp_path / 'one'}: 1 part of 1 hop, {counts}, evaluated on {words}"
+    part = open_partition(tmp_path / "one", 0).graph
+    sizes = f"{part.num_nodes:,} vertices, {part.num_edges:,} edges, 16 features, 4 classes"
+    assert second == f"part 0: {sizes}; {train} vertices to train on"
 
 
 @pytest.mark.skipif(shutil.which("script") is None, reason="needs script(1) to make a terminal")

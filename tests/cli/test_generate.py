@@ -134,7 +134,7 @@ def test_refuses(tmp_path, args, message):
 def test_existing_folder_is_refused_before_the_work(tmp_path):
     done = run("rmat", tmp_path, "--scale", "30")
     assert done.exit_code == 2
-    assert done.stderr == f"Error: folder must not exist yet, got '{tmp_path}'\n"
+    assert done.stderr == f"Error: OUT must not exist yet, got '{tmp_path}'\n"
 
 
 def test_bar_on_a_terminal_and_none_in_a_pipe(tmp_path):

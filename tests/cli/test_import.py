@@ -84,4 +84,4 @@ def test_refuses(tmp_path, name, content, options, message):
 def test_existing_folder(tmp_path):
     (tmp_path / "a.txt").write_text("0 1\n")
     done = run(tmp_path / "a.txt", tmp_path)
-    assert (done.exit_code, done.stderr) == (2, f"Error: folder must not exist yet, got '{tmp_path}'\n")
+    assert (done.exit_code, done.stderr) == (2, f"Error: OUT must not exist yet, got '{tmp_path}'\n")

@@ -15,8 +15,9 @@ import torch
 from partition_runs import HASH, QUICK, run
 
 from pagraph import Graph
+from pagraph.cache.policies import POLICIES
 from pagraph.datasets import rmat, write_graph
-from pagraph.partition import describe, draw_train, partition_graph
+from pagraph.partition import METHODS, describe, draw_train, partition_graph
 
 
 class TestDividing:
@@ -125,6 +126,17 @@ class TestDividing:
         text = run(blocks, tmp_path / "parts", "-k", 20, *QUICK, "--hops", 5).stdout
         assert re.search(r"^ *most +18 ", text, re.MULTILINE) and re.search(r"^ *least +18 ", text, re.MULTILINE)
         assert "+ hops 3-5" in text
+
+    def test_many_hops_are_told_in_few_words(self, blocks, tmp_path):
+        settings = ["--hops", 6, "--cache", "50%", "--cache-policy", "degree"]
+        text = run(blocks, tmp_path / "parts", "-k", 2, *HASH, *settings).stdout
+        assert "fan-out 10 in each of 6 hops, batches" in " ".join(text.split())
+        assert max(map(len, text.splitlines()[1:])) <= 80
+
+    def test_help_names_what_can_be_chosen(self):
+        text = " ".join(run("--help").stdout.split())
+        for name in {*METHODS, *POLICIES} - {"ideal", "oracle"}:  # of policies, those are yardsticks
+            assert re.search(rf"\b{name}\b", text.partition("Options:")[2]), name
 
     def test_plot(self, blocks, tmp_path):
         pytest.importorskip("matplotlib")

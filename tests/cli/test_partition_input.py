@@ -59,15 +59,15 @@ class TestBadInput:
         (tmp_path / "file").touch()
         (tmp_path / "link").symlink_to(blocks)
         for out, message in {
-            "there": "must not exist yet",
-            "file": "must not exist yet",
+            "there": "OUT must not exist yet",
+            "file": "OUT must not exist yet",
             "file/parts": "OUT must be in a folder",
             "link/parts": "must not be inside",
             "/proc/deep/parts": "OUT must be",
         }.items():
             assert message in fails(blocks, tmp_path / out, "-k", 2, *QUICK)
         assert "must not be inside" in fails(blocks, blocks / "deep" / "parts", "-k", 2, *QUICK)
-        assert "must not exist yet" in fails(blocks, blocks, "-k", 2, *QUICK)
+        assert "OUT must not exist yet" in fails(blocks, blocks, "-k", 2, *QUICK)
         assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "link", "there"]
 
     def test_out_and_compare_exclude_each_other(self, blocks, tmp_path, monkeypatch):

@@ -90,7 +90,8 @@ class TestWrongArguments:
             open_partition(tmp_path, 0)
 
     def test_a_graph_folder(self, source):
-        with pytest.raises(FormatError, match="format must be 'pagraph-partition', got 'pagraph-graph'"):
+        message = "format must be 'pagraph-partition', got 'pagraph-graph': \"pagraph partition .* OUT -k K\" divides"
+        with pytest.raises(FormatError, match=message):
             open_partition(source, 0)
 
     def test_a_partition_is_no_graph(self, out):

@@ -47,6 +47,13 @@ class TestTrainingVertices:
             partition_graph(path(), 1, method="hash", train=train)
 
 
+def test_a_partition_is_told_in_one_line():
+    partition = partition_graph(path(), 2, hops=3, method="hash", train=[1, 2, 7])
+    assert repr(partition) == (
+        "Partition(2 parts, hops=3, method='hash', train=3, Graph(num_nodes=10, num_edges=9, ids=int32))"
+    )
+
+
 class TestDrawn:
     def test_a_share_of_distinct_vertices(self):
         drawn = draw_train(path(1000), 0.25, seed=3)
