@@ -83,7 +83,7 @@ def train_ids(graph: Graph, train: Tensor | None = None) -> Tensor:
     """Ids of the training vertices, ascending, int64: ``train`` (ids or a mask), or the field ``train_mask``.
 
     Raises:
-        TypeError: ``train`` holds neither integers nor booleans.
+        TypeError: ``train`` is no tensor, or holds neither integers nor booleans.
         ValueError: There is no such field, a mask has not one entry for each vertex, an id is repeated or out of range,
             or no vertex is selected.
     """
@@ -91,6 +91,8 @@ def train_ids(graph: Graph, train: Tensor | None = None) -> Tensor:
         if "train_mask" not in graph.ndata:
             raise ValueError("graph must have the field train_mask, or train must be given, got neither")
         train = graph.ndata["train_mask"].bool()
+    if not isinstance(train, Tensor):
+        raise TypeError(f"train must be a tensor, got {type(train).__name__}")
     if train.is_floating_point() or train.is_complex():
         raise TypeError(f"train must hold ids or be a boolean mask, got {train.dtype}")
     if train.dtype == torch.bool:

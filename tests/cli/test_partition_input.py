@@ -48,7 +48,7 @@ class TestBadInput:
     )
     def test_is_one_line_and_nothing_is_written(self, blocks, tmp_path, monkeypatch, arguments, message):
         monkeypatch.chdir(tmp_path)
-        given = [] if "--method" in arguments else HASH
+        given = [] if "--method" in arguments else [*HASH]
         given += [] if "-k" in arguments else ["-k", "2"]
         assert re.search(message, fails(blocks, "out", *given, *arguments))
         assert re.search(message, fails(blocks, "--compare", *given, *arguments))

@@ -39,6 +39,7 @@ class TestTrainingVertices:
             (torch.tensor([0, 10]), ValueError, r"train must hold ids in \[0, 10\), got 0 to 10"),
             (torch.tensor([-1, 3]), ValueError, r"train must hold ids in \[0, 10\), got -1 to 3"),
             (torch.tensor([0.5]), TypeError, "train must hold ids or be a boolean mask, got torch.float32"),
+            ([1, 2], TypeError, "train must be a tensor, got list"),
             (None, ValueError, "graph must have the field train_mask, or train must be given, got neither"),
         ],
     )
@@ -48,7 +49,7 @@ class TestTrainingVertices:
 
 
 def test_a_partition_is_told_in_one_line():
-    partition = partition_graph(path(), 2, hops=3, method="hash", train=[1, 2, 7])
+    partition = partition_graph(path(), 2, hops=3, method="hash", train=torch.tensor([1, 2, 7]))
     assert repr(partition) == (
         "Partition(2 parts, hops=3, method='hash', train=3, Graph(num_nodes=10, num_edges=9, ids=int32))"
     )
