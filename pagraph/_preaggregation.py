@@ -26,13 +26,3 @@ def add_rows(offsets, ids, weights, rows, out):  # type: ignore[no-untyped-def]
             u, weight = ids[e], weights[e]
             for j in range(width):
                 out[i, j] += weight * rows[u, j]
-
-
-@kernel
-def count_self_loops(indptr, indices, counts):  # type: ignore[no-untyped-def]
-    """Write how many of each vertex's in-edges come from itself."""
-    for v in range(len(counts)):
-        count = 0
-        for e in range(indptr[v], indptr[v + 1]):
-            count += indices[e] == v
-        counts[v] = count

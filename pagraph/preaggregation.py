@@ -211,12 +211,9 @@ def _scales(graph: Graph, model: str) -> tuple[Tensor, Tensor]:
     """What a vertex's row is multiplied with where it is added, and its sum: float32, one each per vertex."""
     if model == "sage":
         return torch.ones(graph.num_nodes), graph.in_degrees().clamp(min=1).float().reciprocal_()
-    from . import _preaggregation
-
-    loops = torch.empty(graph.num_nodes, dtype=torch.int64)
-    _preaggregation.count_self_loops(graph.csc.indptr.numpy(), graph.csc.indices.numpy(), loops.numpy())
     # One self-loop on every vertex instead of those there are: the degrees of pagraph.train.task.
-    out_degrees, in_degrees = graph.out_degrees() - loops + 1, graph.in_degrees() - loops + 1
+    more = 1 - graph.csc.loop_counts
+    out_degrees, in_degrees = graph.out_degrees() + more, graph.in_degrees() + more
     return out_degrees.float().rsqrt_(), in_degrees.float().rsqrt_()
 
 

@@ -20,7 +20,7 @@ from ..partition.opening import open_manifest
 from .distributed import ALONE, World
 from .evaluate import Evaluation
 from .options import TrainOptions
-from .task import SETS, Task, gcn_norm, make_task, prepare_task, split_ids
+from .task import SETS, Task, count_classes, gcn_norm, make_task, prepare_task, split_ids, whole_norm
 
 __all__ = ["Assignment", "assign"]
 
@@ -83,8 +83,7 @@ class _View:
     @classmethod
     def of(cls, own: Assignment) -> _View:
         parts = () if own.part is None else tuple(entry.sha256 for entry in own.part.manifest.folders)
-        known = own.evaluation.task
-        return cls(parts, max(own.task.num_classes, known.num_classes), len(known.val), len(known.test))
+        return cls(parts, own.task.num_classes, len(own.evaluation.val), len(own.evaluation.test))
 
 
 def _agreed(own: Assignment, views: Sequence[_View]) -> Assignment:
@@ -109,7 +108,7 @@ def _open(folder: Path, options: TrainOptions, split: str, world: World) -> Assi
             f"pagraph partition {folder} OUT -k {world.size}"
         )
     task = make_task(open_graph(folder, split=split), options)
-    return Assignment(task, Evaluation(task))
+    return Assignment(task, Evaluation.of(task))
 
 
 def _open_part(folder: Path, options: TrainOptions, world: World) -> Assignment:
@@ -127,11 +126,13 @@ def _open_part(folder: Path, options: TrainOptions, world: World) -> Assignment:
     ids = {"train": part.train, "val": part.val, "test": part.test}
     task = prepare_task(part.graph, options, ids, norm=_norm(part.graph) if options.model == "gcn" else None)
     if manifest.evaluation == "parts":
-        return Assignment(task, Evaluation(task, part.hop_ends), part)
-    return Assignment(task, Evaluation(_whole_task(part, options)), part)
+        return Assignment(task, Evaluation.of(task, part.hop_ends), part)
+    whole = _whole(part, options)
+    known = count_classes(whole.graph, torch.cat([whole.val, whole.test]))
+    return Assignment(replace(task, num_classes=max(task.num_classes, known)), whole, part)
 
 
-def _whole_task(part: Part, options: TrainOptions) -> Task:
+def _whole(part: Part, options: TrainOptions) -> Evaluation:
     """The validation and test vertices of the graph that was divided."""
     try:
         graph = part.open_source()
@@ -140,8 +141,8 @@ def _whole_task(part: Part, options: TrainOptions) -> Task:
             f"evaluation needs the graph that was divided, or parts that hold the neighbourhoods of the validation and "
             f"test vertices (pagraph partition --evaluation parts): {error}"
         ) from None
-    ids = split_ids(graph, options, SETS[1:])
-    return prepare_task(graph, options, {"train": torch.empty(0, dtype=torch.int64), **ids})
+    val, test = split_ids(graph, options, SETS[1:]).values()
+    return Evaluation(graph, val, test, norm=whole_norm(graph) if options.model == "gcn" else None)
 
 
 def _norm(graph: Graph) -> Tensor:

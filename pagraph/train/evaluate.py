@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..dgl.graphbolt import import_dgl
-from ..dgl.waiting import vertex_field
 from ..features.field import host_feature
+from ..graph import Graph
 from .distributed import ALONE, World
+from .neighbours import Neighbours
 from .task import LABELS, Task
 
 __all__ = ["Evaluation", "accuracies", "predict"]
 
 _BATCH = 8192
-_HIDDEN = "train_hidden"  # a field of our own on the user's graph while predicting
-
-MakeLoader = Callable[..., Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,93 +25,90 @@ class Evaluation:
     """What is evaluated: the same whole graph in every process, or each one's own part.
 
     Attributes:
-        task: Of the whole graph, or of the part.
+        graph: Its features and labels; arrays and features may be mapped, and are read where they are.
+        val: Ids of the validation vertices, int64.
+        test: Ids of the test vertices.
+        norm: For GCN, the normalisation of all vertices: see :func:`pagraph.train.task.gcn_norm`.
         hop_ends: None for the whole graph, whose vertices the processes share out. For a part: its first
             ``hop_ends[h]`` vertices are those within ``h`` hops of the ones that are evaluated.
     """
 
-    task: Task
+    graph: Graph
+    val: Tensor
+    test: Tensor
+    norm: Tensor | None = None
     hop_ends: tuple[int, ...] | None = None
 
+    @classmethod
+    def of(cls, task: Task, hop_ends: tuple[int, ...] | None = None) -> Evaluation:
+        """Of what is trained on."""
+        return cls(task.source, task.val, task.test, task.norm, hop_ends)
 
-def accuracies(
-    model: Any, evaluation: Evaluation, *, make_loader: MakeLoader, world: World = ALONE
-) -> tuple[float, float]:
+
+def accuracies(model: Any, evaluation: Evaluation, *, world: World = ALONE) -> tuple[float, float]:
     """Shares of the validation and of the test vertices, of all processes together, that are classified right."""
-    task, whole = evaluation.task, evaluation.hop_ends is None
-    val, test = (ids[world.share(len(ids))] if whole else ids for ids in (task.val, task.test))
-    nodes = torch.cat([val, test])
-    scores = predict(
-        model, task.graph, nodes, hop_ends=evaluation.hop_ends, make_loader=make_loader, world=world if whole else ALONE
-    )
-    right = scores.argmax(1) == task.graph.ndata[LABELS][nodes]
-    counts = int(right[: len(val)].sum()), len(val), int(right[len(val) :].sum()), len(test)
+    own = world if evaluation.hop_ends is None else ALONE
+    scores, begin = predict(model, evaluation, world=own)
+    right = scores.argmax(1) == evaluation.graph.ndata[LABELS][begin : begin + len(scores)]
+    counts = []
+    for ids in (evaluation.val, evaluation.test):
+        mine = ids[(ids >= begin) & (ids < begin + len(scores))] - begin
+        counts += [int(right[mine].sum()), len(mine)]
     right_val, num_val, right_test, num_test = (sum(column) for column in zip(*world.gather(counts), strict=True))
     return right_val / num_val, right_test / num_test
 
 
 @torch.no_grad()
-def predict(
-    model: Any,
-    graph: Any,
-    nodes: Tensor,
-    *,
-    make_loader: MakeLoader,
-    hop_ends: tuple[int, ...] | None = None,
-    world: World = ALONE,
-) -> Tensor:
-    """The class scores of ``nodes``, shape ``(len(nodes), classes)``, with nothing sampled.
+def predict(model: Any, evaluation: Evaluation, *, world: World = ALONE) -> tuple[Tensor, int]:
+    """Class scores with nothing sampled, shape ``(n, classes)``, and the first of the ``n`` vertices they are for.
 
     Each layer is computed for all vertices before the next, so every vertex is computed once per layer, however many
-    hops there are. Several processes compute a share of the vertices each and hand the rows round, layer by layer:
-    each holds two hidden matrices of the whole graph.
+    hops there are. What vertices send is made small first where it can be: a layer's weights are applied before
+    neighbours are added up. Several processes compute a share of the vertices each and hand round what these send.
+    Memory: per layer one matrix of the whole graph, ``(num_nodes, layer's width)``, and up to two of the share.
 
     Args:
         model: One of :mod:`pagraph.train.models`.
-        graph: The DGL graph with the model's fields.
-        nodes: Vertex ids that this process needs; processes may ask for different ones, even for none.
-        make_loader: Called as ``make_loader(graph, ids, sampler, batch_size=..., shuffle=False)``.
-        hop_ends: The first ``hop_ends[h]`` vertices are those within ``h`` hops of ``nodes``: only what ``nodes`` need
-            is computed. Default: every vertex.
-        world: The processes that share the work; all must hold the same graph.
+        evaluation: What to compute. Of a part, its first ``hop_ends[0]`` vertices, and only what these need.
+        world: The processes that share the work; all must hold the same graph. Each gets the scores of its share.
     """
-    last = len(model.layers) - 1
-    name, others = model.features[0], [field for field in model.fields if field not in model.features]
+    graph, first, count = evaluation.graph, int(model.preaggregated), len(model.layers)
+    ends = evaluation.hop_ends or (graph.num_nodes,) * (count + 1)
+    neighbours = Neighbours(graph.csc, evaluation.norm)
     training = model.training
     model.eval()
     try:
-        for i in range(last):
-            needed = torch.arange(graph.num_nodes() if hop_ends is None else hop_ends[last - i], dtype=graph.idtype)
-            share = world.share(len(needed))
-            if i == 0 and model.preaggregated:
-                rows = _first_rows(model, graph, needed[share])
-            else:
-                rows = _layer_rows(model, i, graph, needed[share], fields=(name, *others), make_loader=make_loader)
-            hidden = rows.new_zeros(graph.num_nodes(), rows.shape[1])
-            hidden[: len(needed)][share] = rows
-            del rows
-            world.complete(hidden[: len(needed)])
-            name, graph.ndata[_HIDDEN] = _HIDDEN, hidden
-        return _layer_rows(model, last, graph, nodes, fields=(name, *others), make_loader=make_loader)
+        share = world.share(ends[count - first])
+        inputs = _begin(model, graph, share)
+        for i in range(first, count):
+            sent = torch.empty(ends[count - i], model.sizes[i + 1])
+            rows = _project(model, i, inputs, sent[share])
+            neighbours.scale(sent, share)
+            world.complete(sent)
+            share = world.share(ends[count - i - 1])
+            rows = rows[: share.stop - share.start]
+            neighbours.add(sent, share, rows)
+            del sent
+            inputs = iter(torch.split(rows.relu_(), _BATCH)) if i + 1 < count else iter(())
+        return rows, share.start
     finally:
-        graph.ndata.pop(_HIDDEN, None)
         model.train(training)
 
 
-def _first_rows(model: Any, graph: Any, ids: Tensor) -> Tensor:
-    """What the first layer gives for ``ids`` from pre-aggregated features, on the CPU: no neighbours, so no loader."""
+def _begin(model: Any, graph: Graph, share: slice) -> Iterator[Tensor]:
+    """What the first layer with neighbours takes, some vertices after the other."""
     device = next(model.parameters()).device
-    fields = [host_feature(vertex_field(graph, name), device) for name in model.features]
-    chunks = ([field.read(some).to(device).float() for field in fields] for some in torch.split(ids, _BATCH))
-    return torch.cat([model.first(*rows).cpu() for rows in chunks])
+    fields = [host_feature(graph.ndata[name], torch.device("cpu")) for name in model.features]
+    for ids in torch.split(torch.arange(share.start, share.stop), _BATCH):
+        yield model.begin(*(field.read(ids).to(device).float() for field in fields))
 
 
-def _layer_rows(
-    model: Any, i: int, graph: Any, ids: Tensor, *, fields: tuple[str, ...], make_loader: MakeLoader
-) -> Tensor:
-    """What layer ``i`` gives for ``ids``, on the CPU; no rows at all if there are no ids."""
-    if len(ids) == 0:
-        return torch.empty(0, 1)
-    sampler = import_dgl().dataloading.MultiLayerFullNeighborSampler(1, prefetch_node_feats=[*fields])
-    loader = make_loader(graph, ids, sampler, batch_size=_BATCH, shuffle=False)
-    return torch.cat([model.layer(i, b[0], b[0].srcdata[fields[0]].float()).cpu() for _, _, b in loader])
+def _project(model: Any, i: int, inputs: Iterable[Tensor], sent: Tensor) -> Tensor:
+    """Fill ``sent`` with what vertices send in layer ``i``; returns what they add for themselves. Both on the CPU."""
+    device = next(model.parameters()).device
+    own, done = torch.empty_like(sent), 0
+    for x in inputs:
+        kept, message = model.project(i, x.to(device))
+        own[done : done + len(x)], sent[done : done + len(x)] = kept, message
+        done += len(x)
+    return own

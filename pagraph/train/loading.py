@@ -1,4 +1,4 @@
-"""The loaders of a training run, and what they counted."""
+"""The loader of a training run, and what it counted."""
 
 from __future__ import annotations
 
@@ -23,29 +23,20 @@ def seed_of(seed: int, rank: int) -> int:
 
 
 def make_loader(
-    options: TrainOptions,
-    world: World,
-    graph: Any,
-    ids: Any,
-    sampler: Any,
-    *,
-    label: str,
-    tracer: Tracer | None = None,
-    cache: Any = None,
-    **settings: Any,
+    options: TrainOptions, world: World, graph: Any, ids: Any, sampler: Any, *, tracer: Tracer | None = None
 ) -> Any:
-    """The chosen loader over ``ids``; both get the same arguments but for what only pagraph's has."""
-    settings |= {"device": options.torch_device(), "num_workers": options.num_workers}
+    """The chosen loader over ``ids``, shuffled; both get the same arguments but for what only pagraph's has."""
+    settings: dict[str, Any] = {"batch_size": options.batch_size, "shuffle": True, "device": options.torch_device()}
+    settings["num_workers"] = options.num_workers
     if options.loader == "dgl":
         return import_dgl().dataloading.DataLoader(graph, ids, sampler, **settings)
     if options.prefetch is not None:
         settings["prefetch"] = options.prefetch
     settings["num_workers"] = options.num_workers or world.loader_threads
-    settings["cache"] = options.cache if cache is None else cache
-    settings |= {"cache_policy": options.cache_policy, "cache_dtype": options.cache_dtype}
+    settings |= {"cache": options.cache, "cache_policy": options.cache_policy, "cache_dtype": options.cache_dtype}
     loader = DataLoader(graph, ids, sampler, seed=seed_of(options.seed, world.rank), **settings)
     if tracer is not None:
-        loader.trace(tracer, label=label)
+        loader.trace(tracer, label="train")
     return loader
 
 

@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -53,9 +52,9 @@ def train(
         evaluation: What is evaluated. Default: the task's own graph, shared out between the processes.
         world: The processes.
         reporter: Told of every batch of this process, and of every epoch.
-        tracer: Gets the timeline of pagraph's loaders: "train" and "evaluate". DGL's cannot be traced.
+        tracer: Gets the timeline of pagraph's loader. DGL's cannot be traced.
     """
-    reporter = reporter or Reporter()
+    reporter, evaluation = reporter or Reporter(), evaluation or Evaluation.of(task)
     torch.manual_seed(options.seed)
     model = _make_model(task, options)
     _seed_process(options.seed, world.rank)
@@ -64,15 +63,7 @@ def train(
     sampler = import_dgl().dataloading.NeighborSampler(
         list(options.fanout), prefetch_node_feats=[*model.fields], prefetch_labels=[LABELS]
     )
-    load = partial(make_loader, options, world, tracer=tracer)
-    evaluate = partial(
-        accuracies,
-        model,
-        evaluation or Evaluation(task),
-        make_loader=partial(load, label="evaluate", cache=0),
-        world=world,
-    )
-    loader = load(task.graph, task.train, sampler, label="train", batch_size=options.batch_size, shuffle=True)
+    loader = make_loader(options, world, task.graph, task.train, sampler, tracer=tracer)
     sizes = world.gather(len(task.train))
     pace = _Pace(-(-max(sizes) // options.batch_size), world.size * sizes[world.rank] / sum(sizes))
     records: list[EpochRecord] = []
@@ -81,7 +72,7 @@ def train(
             mine = _run_epoch(epoch, learner, loader, optimizer, reporter, pace=pace, features=model.features)
             record = EpochRecord.of(epoch, world.gather(mine))
             if (epoch + 1) % options.eval_every == 0 or epoch + 1 == options.epochs:
-                val, test = evaluate()
+                val, test = accuracies(model, evaluation, world=world)
                 record = replace(record, val_accuracy=val, test_accuracy=test)
             records.append(record)
             reporter.epoch(record)
@@ -92,7 +83,8 @@ def _make_model(task: Task, options: TrainOptions) -> GraphSAGE | GCN:
     hidden = len(options.fanout) - 1 + int(task.preaggregated)
     sizes = [task.num_features, *[options.hidden] * hidden, task.num_classes]
     make = GraphSAGE if options.model == "sage" else GCN
-    return make(sizes, dropout=options.dropout, preaggregated=task.preaggregated).to(options.torch_device())
+    model = make(sizes, dropout=options.dropout, preaggregated=task.preaggregated, row_normalize=options.row_normalize)
+    return model.to(options.torch_device())
 
 
 def _seed_process(seed: int, rank: int) -> None:

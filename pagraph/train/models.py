@@ -31,35 +31,50 @@ class GraphSAGE(nn.Module):
         sizes: Width of the features, of each hidden layer, and the number of classes.
         dropout: Share of the hidden values dropped in training.
         preaggregated: Whether the first layer takes the neighbours' means as they are in the field ``feat_mean``.
+        row_normalize: Whether each row of features is divided by the sum of its magnitudes.
 
     Attributes:
+        sizes: The widths.
         features: The fields whose rows :meth:`forward` takes, as float32.
         fields: All fields it needs of the input nodes.
     """
 
-    def __init__(self, sizes: Sequence[int], *, dropout: float, preaggregated: bool = False) -> None:
+    def __init__(
+        self, sizes: Sequence[int], *, dropout: float, preaggregated: bool = False, row_normalize: bool = False
+    ) -> None:
         super().__init__()
+        self.sizes = tuple(sizes)
         self.layers = nn.ModuleList(_conv.SAGEConv(a, b, "mean") for a, b in pairwise(sizes))
         self.dropout = nn.Dropout(dropout)
-        self.preaggregated = preaggregated
+        self.preaggregated, self.row_normalize = preaggregated, row_normalize
         self.features: tuple[str, ...] = (FEATURES, SUMS["sage"]) if preaggregated else (FEATURES,)
         self.fields = self.features
 
     def forward(self, blocks: Sequence[Any], *rows: Tensor) -> Tensor:
         """Predict the classes of the last block's destination vertices from the input nodes' rows of ``features``."""
-        x = self.first(*rows) if self.preaggregated else rows[0]
+        x = self.begin(*rows)
         for i, block in enumerate(blocks, int(self.preaggregated)):
             x = self.layer(i, block, x)
         return x
 
-    def first(self, own: Tensor, mean: Tensor) -> Tensor:
-        """Run the first layer on pre-aggregated rows."""
+    def begin(self, own: Tensor, *means: Tensor) -> Tensor:
+        """Do what needs no neighbours: normalise the features, or run the first layer on pre-aggregated ones."""
+        if not self.preaggregated:
+            return normalized(own) if self.row_normalize else own
         layer: Any = self.layers[0]
-        x: Tensor = self.dropout((layer.fc_self(own) + layer.fc_neigh(mean)).relu())
+        x: Tensor = self.dropout((layer.fc_self(own) + layer.fc_neigh(*means)).relu())
         return x
 
+    def project(self, i: int, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Split layer ``i``, but for its activation, into what a vertex adds for itself and what it sends to others.
+
+        A vertex's output is the one plus the mean of the other over its in-neighbours.
+        """
+        layer: Any = self.layers[i]
+        return layer.fc_self(x), layer.fc_neigh(x)
+
     def layer(self, i: int, block: Any, x: Tensor) -> Tensor:
-        """Run layer ``i`` alone, for layer-wise inference."""
+        """Run layer ``i`` on a block or graph."""
         x = self.layers[i](block, x)
         return x if i == len(self.layers) - 1 else self.dropout(x.relu())
 
@@ -76,42 +91,62 @@ class GCN(nn.Module):
         dropout: Share of the hidden values dropped in training. (Dropping input features as well took two
             thirds of a step on the CPU with 767 features and raised no accuracy.)
         preaggregated: Whether the first layer takes the neighbours' sums as they are in the field ``feat_gcn``.
+        row_normalize: Whether each row of features is divided by the sum of its magnitudes.
 
     Attributes:
+        sizes: The widths.
         features: The field whose rows :meth:`forward` takes, as float32.
         fields: All fields it needs of the input nodes.
     """
 
-    def __init__(self, sizes: Sequence[int], *, dropout: float, preaggregated: bool = False) -> None:
+    def __init__(
+        self, sizes: Sequence[int], *, dropout: float, preaggregated: bool = False, row_normalize: bool = False
+    ) -> None:
         super().__init__()
+        self.sizes = tuple(sizes)
         self.layers = nn.ModuleList(
             _conv.GraphConv(a, b, norm="none", allow_zero_in_degree=True) for a, b in pairwise(sizes)
         )
         self.dropout = nn.Dropout(dropout)
-        self.preaggregated = preaggregated
+        self.preaggregated, self.row_normalize = preaggregated, row_normalize
         self.features: tuple[str, ...] = (SUMS["gcn"] if preaggregated else FEATURES,)
         self.fields = (*self.features, NORM)
 
     def forward(self, blocks: Sequence[Any], *rows: Tensor) -> Tensor:
         """Predict the classes of the last block's destination vertices from the input nodes' rows of ``features``."""
-        x = self.first(*rows) if self.preaggregated else rows[0]
+        x = self.begin(*rows)
         norm = blocks[0].srcdata[NORM]  # the sources of later blocks are the first of these
         for i, block in enumerate(blocks, int(self.preaggregated)):
             x = self.layer(i, block, x, norm[: block.num_src_nodes()])
         return x
 
-    def first(self, sums: Tensor) -> Tensor:
-        """Run the first layer on pre-aggregated rows."""
+    def begin(self, sums: Tensor) -> Tensor:
+        """Do what needs no neighbours: normalise the features, or run the first layer on pre-aggregated ones."""
+        if not self.preaggregated:
+            return normalized(sums) if self.row_normalize else sums
         layer: Any = self.layers[0]
         x: Tensor = self.dropout(torch.addmm(layer.bias, sums, layer.weight).relu())
         return x
 
+    def project(self, i: int, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Split layer ``i``, but for its activation, into what a vertex adds for itself and what it sends to others.
+
+        A vertex's output is the one plus the normalised sum of the other over its in-neighbours and itself.
+        """
+        layer: Any = self.layers[i]
+        return layer.bias.expand(len(x), -1), x @ layer.weight
+
     def layer(self, i: int, block: Any, x: Tensor, norm: Tensor | None = None) -> Tensor:
-        """Run layer ``i`` alone, for layer-wise inference."""
+        """Run layer ``i`` on a block or graph."""
         norm = block.srcdata[NORM] if norm is None else norm
         weight = _edge_weight(block, norm)
         x = self.layers[i](block, x, edge_weight=weight)
         return x if i == len(self.layers) - 1 else self.dropout(x.relu())
+
+
+def normalized(rows: Tensor) -> Tensor:
+    """Each row divided by the sum of its magnitudes; rows of zeros stay."""
+    return torch.nn.functional.normalize(rows, p=1.0, dim=1)
 
 
 def _edge_weight(block: Any, norm: Tensor) -> Tensor:

@@ -16,7 +16,18 @@ from ..preaggregation import FEATURES, SUMS, preaggregated_for
 from .models import NORM
 from .options import TrainOptions
 
-__all__ = ["FEATURES", "LABELS", "SETS", "Task", "gcn_norm", "make_task", "prepare_task", "split_ids"]
+__all__ = [
+    "FEATURES",
+    "LABELS",
+    "SETS",
+    "Task",
+    "count_classes",
+    "gcn_norm",
+    "make_task",
+    "prepare_task",
+    "split_ids",
+    "whole_norm",
+]
 
 LABELS = "label"
 SETS = ("train", "val", "test")
@@ -29,21 +40,25 @@ class Task:
 
     Attributes:
         graph: The ``dgl.DGLGraph``; it has the fields that the model reads, and ``label``.
+        source: What it was made of, with the features and labels.
         train: Ids of the training vertices, int64.
         val: Ids of the validation vertices.
         test: Ids of the test vertices.
         num_features: Width of the features.
         num_classes: Largest label plus 1.
         preaggregated: Whether the first layer's neighbour sums are among the fields.
+        norm: GCN's normalisation, see :func:`gcn_norm`; None for GraphSAGE.
     """
 
     graph: Any
+    source: Graph
     train: Tensor
     val: Tensor
     test: Tensor
     num_features: int
     num_classes: int
     preaggregated: bool = False
+    norm: Tensor | None = None
 
     def __str__(self) -> str:
         graph = self.graph
@@ -96,24 +111,40 @@ def prepare_task(graph: Graph, options: TrainOptions, ids: Mapping[str, Tensor],
     """
     names = _check(graph, options)
     fields = {name: graph.ndata[name] for name in names}
-    if options.row_normalize:
-        fields = {name: torch.nn.functional.normalize(rows[:].float(), p=1.0, dim=1) for name, rows in fields.items()}
     fields[LABELS] = graph.ndata[LABELS].long().clone()
-    known = fields[LABELS][torch.cat([ids[name] for name in SETS])]
-    if int(known.min()) < 0:
-        raise ValueError(f"{LABELS} must be at least 0 where a mask is set, got {int(known.min())}")
-    structure = to_dgl(Graph(graph.csc, ndata=fields))
+    source = Graph(graph.csc, ndata=fields)
+    structure = to_dgl(source)
     if options.model == "gcn":
         dgl = import_dgl()
         structure = dgl.add_self_loop(dgl.remove_self_loop(structure))
-        structure.ndata[NORM] = gcn_norm(structure.in_degrees(), structure.out_degrees()) if norm is None else norm
+        structure.ndata[NORM] = norm = whole_norm(graph) if norm is None else norm
     return Task(
         structure,
+        source,
         **ids,
         num_features=fields[names[0]].shape[1],
-        num_classes=int(known.max()) + 1,
+        num_classes=count_classes(source, torch.cat([ids[name] for name in SETS])),
         preaggregated=names != [FEATURES],
+        norm=norm,
     )
+
+
+def count_classes(graph: Graph, ids: Tensor) -> int:
+    """Largest label of these vertices plus 1.
+
+    Raises:
+        ValueError: One is negative.
+    """
+    known = graph.ndata[LABELS][ids]
+    if int(known.min()) < 0:
+        raise ValueError(f"{LABELS} must be at least 0 where a mask is set, got {int(known.min())}")
+    return int(known.max()) + 1
+
+
+def whole_norm(graph: Graph) -> Tensor:
+    """GCN's normalisation of a whole graph whose vertices are to have one self-loop each."""
+    more = 1 - graph.csc.loop_counts
+    return gcn_norm(graph.in_degrees() + more, graph.out_degrees() + more)
 
 
 def gcn_norm(in_degrees: Tensor, out_degrees: Tensor) -> Tensor:

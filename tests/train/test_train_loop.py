@@ -1,18 +1,13 @@
-import warnings
-
 import pytest
 import torch
 
 from pagraph.datasets import open_graph, write_graph
-from pagraph.dgl import DataLoader
-from pagraph.dgl.graphbolt import import_dgl
 from pagraph.train import Reporter, TrainOptions
-from pagraph.train.evaluate import predict
+from pagraph.train.evaluate import Evaluation, predict
 from pagraph.train.loop import train
 from pagraph.train.models import GCN, GraphSAGE
 from pagraph.train.task import make_task
 
-dgl = import_dgl()
 QUICK = {"batch_size": 100, "epochs": 8, "hidden": 16, "fanout": (5, 5), "device": "cpu", "lr": 0.01}
 
 
@@ -95,46 +90,42 @@ def test_a_failing_reporter_stops_the_run_and_leaves_no_thread(graph, no_threads
         run(graph, Failing())
 
 
-@pytest.mark.parametrize("make", [GraphSAGE, GCN])
-@pytest.mark.parametrize("loader", [dgl.dataloading.DataLoader, DataLoader])
-def test_layer_wise_prediction_equals_the_whole_graph(graph, make, loader):
-    task = make_task(graph, TrainOptions(model="gcn"))
+@pytest.mark.parametrize("row_normalize", [False, True])
+@pytest.mark.parametrize("name", ["sage", "gcn"])
+def test_layer_wise_prediction_equals_the_whole_graph(graph, name, row_normalize):
+    task = make_task(graph, TrainOptions(model=name))
     torch.manual_seed(1)
-    model = make([8, 7, 6, 4], dropout=0.5)
-    nodes = torch.tensor([5, 599, 0, 44])
-
-    def make_loader(graph, ids, sampler, **settings):
-        return loader(graph, ids, sampler, **settings)
-
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Dataloader CPU affinity")
-        got = predict(model, task.graph, nodes, make_loader=make_loader)
+    model = {"sage": GraphSAGE, "gcn": GCN}[name]([8, 7, 6, 4], dropout=0.5, row_normalize=row_normalize)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter)
+    got, begin = predict(model, Evaluation.of(task))
     assert model.training
-    assert set(task.graph.ndata) == {"feat", "label", "gcn_norm"}
     model.eval()
     x = task.graph.ndata["feat"]
+    x = x / x.abs().sum(1, keepdim=True) if row_normalize else x
     with torch.no_grad():
         for i in range(3):
             x = model.layer(i, task.graph, x)
-    torch.testing.assert_close(got, x[nodes], rtol=1e-4, atol=1e-4)
+    assert begin == 0
+    torch.testing.assert_close(got, x, rtol=1e-4, atol=1e-4)
 
 
 def test_prediction_cleans_up_after_a_failure(graph):
     task = make_task(graph, TrainOptions())
-    model = GraphSAGE([8, 4, 4], dropout=0.5)
-    calls = []
-
-    def make_loader(graph, ids, sampler, **settings):
-        calls.append(ids)
-        if len(calls) == 2:
-            raise RuntimeError("no loader")
-        return dgl.dataloading.DataLoader(graph, ids, sampler, **settings)
-
-    with warnings.catch_warnings(), pytest.raises(RuntimeError, match="no loader"):
-        warnings.filterwarnings("ignore", message="Dataloader CPU affinity")
-        predict(model, task.graph, torch.arange(4), make_loader=make_loader)
-    assert set(task.graph.ndata) == {"feat", "label"}
+    model = GraphSAGE([7, 4, 4], dropout=0.5)
+    with pytest.raises(RuntimeError, match="shapes"):
+        predict(model, Evaluation.of(task))
     assert model.training
+
+
+@pytest.mark.parametrize("loader", ["pagraph", "dgl"])
+def test_normalised_rows_are_those_of_a_graph_that_has_them(graph, loader):
+    ours = run(graph, loader=loader, row_normalize=True, epochs=2, fanout=(-1, -1), batch_size=1000, dropout=0.0)
+    feat = graph.ndata["feat"]
+    graph.set_field("feat", feat / feat.abs().sum(1, keepdim=True))
+    theirs = run(graph, loader=loader, epochs=2, fanout=(-1, -1), batch_size=1000, dropout=0.0)
+    assert [e.loss for e in ours.epochs] == pytest.approx([e.loss for e in theirs.epochs], rel=1e-4)
+    assert ours.test_accuracy == pytest.approx(theirs.test_accuracy, abs=0.02)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64, torch.int8, torch.uint8])

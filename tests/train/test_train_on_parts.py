@@ -12,7 +12,6 @@ from timelines import checked, spans
 
 from pagraph import Graph
 from pagraph.datasets import write_graph
-from pagraph.dgl import DataLoader
 from pagraph.partition import Partition, open_partition, write_partition
 from pagraph.train import TrainOptions
 from pagraph.train.assignment import assign
@@ -62,10 +61,6 @@ def folder(whole, tmp_path_factory):
     return path
 
 
-def direct(graph, ids, sampler, **settings):
-    return DataLoader(graph, ids, sampler, **settings)
-
-
 class TestInOneProcess:
     @pytest.mark.parametrize("model", ["gcn", "sage"])
     def test_a_part_predicts_for_its_own_what_the_whole_graph_does(self, whole, folder, model):
@@ -73,14 +68,14 @@ class TestInOneProcess:
         task = make_task(whole, options)
         torch.manual_seed(1)
         net = {"gcn": GCN, "sage": GraphSAGE}[model]([8, 6, 4], dropout=0.5)
-        everything = predict(net, task.graph, torch.arange(600), make_loader=direct)
+        everything, _ = predict(net, Evaluation.of(task))
         evaluated = []
         for index in range(2):
             part = open_partition(folder / "evaluated", index)
             work = assign(folder / "evaluated", options, world=Pretended(rank=index, size=2))
             assert work.evaluation.hop_ends == part.hop_ends
             nodes = torch.cat([work.task.val, work.task.test])
-            got = predict(net, work.task.graph, nodes, make_loader=direct, hop_ends=part.hop_ends)
+            got = predict(net, work.evaluation)[0][nodes]
             torch.testing.assert_close(got, everything[part.global_ids[nodes]], rtol=1e-4, atol=1e-5)
             evaluated += part.global_ids[nodes].tolist()
         assert sorted(evaluated) == sorted(torch.cat([task.val, task.test]).tolist())
@@ -110,8 +105,8 @@ class TestInOneProcess:
     def test_accuracies_count_over_all_vertices(self, whole):
         task = make_task(whole, TrainOptions())
         net = GraphSAGE([8, 4], dropout=0.0)
-        val, test = accuracies(net, Evaluation(task), make_loader=direct)
-        right = predict(net, task.graph, torch.arange(600), make_loader=direct).argmax(1) == task.graph.ndata["label"]
+        val, test = accuracies(net, Evaluation.of(task))
+        right = predict(net, Evaluation.of(task))[0].argmax(1) == task.graph.ndata["label"]
         assert val == float(right[task.val].double().mean())
         assert test == float(right[task.test].double().mean())
 

@@ -7,11 +7,10 @@ from hypothesis import strategies as st
 
 from pagraph import Graph
 from pagraph.datasets import open_graph
-from pagraph.dgl import DataLoader
 from pagraph.dgl.graphbolt import import_dgl
 from pagraph.preaggregation import SUMS, NeighborSums, preaggregate
 from pagraph.train import TrainOptions
-from pagraph.train.evaluate import predict
+from pagraph.train.evaluate import Evaluation, predict
 from pagraph.train.loop import train
 from pagraph.train.models import GCN, NORM, GraphSAGE
 from pagraph.train.task import make_task
@@ -57,11 +56,12 @@ def scores(task, model, seeds):
 def test_the_same_parameters_give_the_same_scores(name, graph, row_normalize, layers):
     torch.manual_seed(0)
     sizes = [5, *[4] * (layers - 1), 3]
-    ordinary, early = (MODELS[name](sizes, dropout=0.5, preaggregated=flag).eval() for flag in (False, True))
+    ordinary = MODELS[name](sizes, dropout=0.5, row_normalize=row_normalize).eval()
+    early = MODELS[name](sizes, dropout=0.5, preaggregated=True).eval()
     for parameter in ordinary.parameters():
         torch.nn.init.normal_(parameter)
     early.load_state_dict(ordinary.state_dict())
-    whole = make_task(graph, TrainOptions(model=name, row_normalize=row_normalize))
+    whole = make_task(graph, TrainOptions(model=name))
     less = make_task(with_sums(graph, name, row_normalize), TrainOptions(model=name))
     assert (whole.preaggregated, less.preaggregated) == (False, True)
     assert (less.num_features, less.num_classes) == (whole.num_features, whole.num_classes)
@@ -91,11 +91,10 @@ def test_layer_wise_prediction(graph, name, layers):
     torch.manual_seed(1)
     model = MODELS[name]([8, *[6] * (layers - 1), 4], dropout=0.5, preaggregated=True)
     task = make_task(with_sums(graph, name), TrainOptions(model=name))
-    fields, nodes = set(task.graph.ndata), torch.tensor([5, 599, 0, 44])
-
-    got = predict(model, task.graph, nodes, make_loader=DataLoader)
-    assert model.training and set(task.graph.ndata) == fields
-    torch.testing.assert_close(got, scores(task, model.eval(), nodes).detach(), rtol=1e-4, atol=1e-4)
+    got, _ = predict(model, Evaluation.of(task))
+    assert model.training
+    everyone = torch.arange(600)
+    torch.testing.assert_close(got, scores(task, model.eval(), everyone).detach(), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -8,13 +8,12 @@ from conftest import community_graph
 
 from pagraph import Graph
 from pagraph.datasets import write_graph
-from pagraph.dgl import DataLoader
 from pagraph.partition import open_partition, partition_graph, write_partition
 from pagraph.preaggregation import preaggregate
 from pagraph.train import TrainOptions
 from pagraph.train.assignment import assign
 from pagraph.train.distributed import World
-from pagraph.train.evaluate import predict
+from pagraph.train.evaluate import Evaluation, predict
 from pagraph.train.loop import train
 from pagraph.train.models import GCN, GraphSAGE
 from pagraph.train.task import make_task
@@ -65,13 +64,13 @@ def test_parts_predict_for_their_own_what_the_ordinary_graph_does(folders):
     torch.manual_seed(1)
     early, late = (MODELS[name]([8, 6, 4], dropout=0.5, preaggregated=flag) for flag in (True, False))
     late.load_state_dict(early.state_dict())
-    everything = predict(late, make_task(ordinary, options).graph, torch.arange(300), make_loader=DataLoader)
+    everything, _ = predict(late, Evaluation.of(make_task(ordinary, options)))
     seen = []
     for rank in range(2):
         part = open_partition(path / "two", rank)
         work = assign(path / "two", options, world=Pretended(rank=rank, size=2))
         nodes = torch.cat([work.task.val, work.task.test])
-        got = predict(early, work.task.graph, nodes, make_loader=DataLoader, hop_ends=part.hop_ends)
+        got = predict(early, work.evaluation)[0][nodes]
         torch.testing.assert_close(got, everything[part.global_ids[nodes]], rtol=1e-4, atol=1e-5)
         seen += part.global_ids[nodes].tolist()
     assert sorted(seen) == (ordinary.ndata["val_mask"] | ordinary.ndata["test_mask"]).nonzero().squeeze(1).tolist()

@@ -60,13 +60,6 @@ def test_gcn_norm_counts_degrees_by_direction():
     torch.testing.assert_close(task.graph.ndata[NORM], expected)
 
 
-def test_row_normalize(graph):
-    graph.set_field("feat", torch.tensor([[1.0, 3.0], [0.0, 0.0]]).repeat(300, 1))
-    task = make_task(graph, TrainOptions(row_normalize=True))
-    torch.testing.assert_close(task.graph.ndata["feat"][:2], torch.tensor([[0.25, 0.75], [0.0, 0.0]]))
-    assert graph.ndata["feat"][0, 1] == 3.0
-
-
 @pytest.mark.parametrize("missing", ["feat", "label", "train_mask", "val_mask", "test_mask"])
 def test_a_missing_field_is_named(graph, missing):
     del graph.ndata[missing]
