@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from conftest import community_graph
+from community import community_graph
 
 from pagraph import Graph
 from pagraph.datasets import write_graph
