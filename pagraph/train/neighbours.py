@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -42,8 +43,13 @@ class Neighbours:
             out: Shape ``(number of vertices, width of sent)``, float32.
         """
         begins = range(share.start, share.stop, _CHUNK)
+        chunks = [out[begin - share.start :][:_CHUNK] for begin in begins]
+        if len(chunks) <= 1:
+            for begin, chunk in zip(begins, chunks, strict=True):
+                self._add(sent, begin, chunk)
+            return
         with ThreadPoolExecutor(torch.get_num_threads(), thread_name_prefix="pagraph-evaluate") as pool:
-            for _ in pool.map(lambda b: self._add(sent, b, out[b - share.start :][:_CHUNK]), begins):
+            for _ in pool.map(partial(self._add, sent), begins, chunks):
                 pass  # what failed in a thread is raised here
 
     def _add(self, sent: Tensor, begin: int, out: Tensor) -> None:
