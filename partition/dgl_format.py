@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..atomic import new_folder
+from ..atomic import check_absent, new_folder
 from ..graph import Graph
 from .closure import MAX_HOPS, vertices_within
 from .extract import extract_structure
@@ -20,7 +20,7 @@ from .owners import vertex_owners
 from .partition import Partition, Progress
 from .selection import SelectedRows
 
-__all__ = ["ORIGINAL_ID", "write_dgl"]
+__all__ = ["ORIGINAL_ID", "check_field_names", "write_dgl"]
 
 ORIGINAL_ID = "orig_id"
 """The field that holds the source's id of each vertex and edge, which DGL's numbering shuffles."""
@@ -66,11 +66,12 @@ def write_dgl(
         raise ValueError(f"graph_name must be a plain file name, got {graph_name!r}")
     if not 1 <= halo_hops <= MAX_HOPS:
         raise ValueError(f"halo_hops must be from 1 to {MAX_HOPS}, got {halo_hops}")
-    _check_field_names(partition.graph)
+    check_field_names(partition.graph)
     _import_dgl()
+    check_absent(out)
     partition.graph.csc.validate()
+    numbering = _Numbering(partition)
     with new_folder(out) as folder:
-        numbering = _Numbering(partition)
         files = {}
         for part in range(partition.num_parts):
             files[f"part-{part}"] = _write_part(folder, partition, numbering, part, halo_hops)
@@ -80,7 +81,12 @@ def write_dgl(
         (folder / f"{graph_name}.json").write_text(json.dumps({**config, **files}, indent=4) + "\n")
 
 
-def _check_field_names(graph: Graph) -> None:
+def check_field_names(graph: Graph) -> None:
+    """Refuse a graph with fields that DGL's format cannot hold; long work calls this before it starts.
+
+    Raises:
+        ValueError: There is one.
+    """
     for name in [*graph.ndata, *graph.edata]:
         # DGL joins type and name with "/" in the files, and with ":" in its key-value store.
         if name == ORIGINAL_ID or "/" in name or ":" in name:

@@ -15,7 +15,8 @@ def grown_parts(csc: CSC, train: Tensor, sizes: npt.NDArray[np.int64]) -> npt.ND
     """Neighbourhood expansion (Zhang et al., KDD 2017) for parts of vertices instead of edges: each part takes the
     training vertex of which it holds most already, counting one hop.
 
-    Turns the edges round: takes 4 bytes an edge, and time like one pass over the edges for each part.
+    Turns the edges round: takes 4 bytes an edge, up to 16 more for the queue, and time like one pass over the edges
+    for each part.
 
     Args:
         csc: In-edges, checked.

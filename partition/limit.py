@@ -26,7 +26,7 @@ def limit_replication(partition: Partition, factor: float, *, fanout: Sequence[i
     Those go first that are expected to be drawn least often in an epoch, over all parts alike; with them go others
     that only they led to. What is lost is said in ``Partition.lost``: the share of all draws that would have come to
     vertices that the part no longer holds. (Training draws from the neighbours that are left, in the same numbers where
-    there are enough.)
+    there are enough.) Takes about 50 bytes for each halo vertex of all parts, and 20 a vertex of the graph.
 
     Args:
         partition: Its ``dropped`` is not read.
@@ -52,10 +52,12 @@ def limit_replication(partition: Partition, factor: float, *, fanout: Sequence[i
     if excess <= 0:
         return replace(partition, dropped=None, lost=0.0)
     halo = [v.ids[v.num_seeds :] for v in held]
-    draws = [_expected_draws(graph, s, fanout)[0][ids.numpy()] for s, ids in zip(seeds, halo, strict=True)]
-    ranks = _ranks(draws)
-    dropped = _fewest(graph, seeds, halo, ranks, hops, room, excess)
-    total = sum(_expected_draws(graph, s, fanout)[1] for s in seeds)
+    draws, total = [], 0.0
+    for s, ids in zip(seeds, halo, strict=True):
+        drawn, drawn_at_all = _expected_draws(graph, s, fanout)
+        draws.append(drawn[ids.numpy()])
+        total += drawn_at_all
+    dropped = _fewest(graph, seeds, halo, _ranks(draws), hops, excess)
     kept = sum(_expected_draws(graph, s, fanout, without=d)[0].sum() for s, d in zip(seeds, dropped, strict=True))
     return replace(partition, dropped=tuple(dropped), lost=float(max(0.0, 1 - kept / total)))
 
@@ -96,7 +98,6 @@ def _fewest(
     halo: Sequence[Tensor],
     ranks: Sequence[npt.NDArray[np.int64]],
     hops: int,
-    room: int,
     excess: int,
 ) -> list[Tensor]:
     """What each part is without when about as few as possible are dropped, all that follow included."""

@@ -24,7 +24,7 @@ from .part_writing import OWN_FIELDS, PartContent, write_part
 from .partition import Partition, Progress
 from .source import SourceEntry, describe_source
 
-__all__ = ["check_out", "write_partition"]
+__all__ = ["check_fields", "check_out", "write_partition"]
 
 _FEATURES = ("copy", "reference")
 _OWN_BYTES_PER_VERTEX = 8 * 4 + 1  # global ids, two degrees, indptr, a mask
@@ -76,7 +76,7 @@ def write_partition(
     notes = dict(origin or {})
     json.dumps(notes)  # before the long work: what JSON cannot hold raises TypeError
     graph = partition.graph
-    _check_fields(graph)
+    check_fields(graph)
     entry = _source_entry(graph, source, target, features, split)
     referenced = frozenset(entry.fields) if entry is not None else frozenset[str]()
     owner, total = _survey(partition, referenced)
@@ -124,6 +124,19 @@ def check_out(out: str | os.PathLike[str], source: str | os.PathLike[str] | None
     return path
 
 
+def check_fields(graph: Graph) -> None:
+    """Refuse a graph whose fields cannot be written with a part; long work calls this before it starts.
+
+    Raises:
+        ValueError: A field cannot be stored, or has the name of one that parts have on their own account.
+    """
+    for owner, fields, own in (("vertices", graph.ndata, OWN_FIELDS), ("edges", graph.edata, ("global_ids",))):
+        for name, value in fields.items():
+            check_storable(f"field {name!r} of the {owner}", value)
+            if name in own:
+                raise ValueError(f"graph must have no field of a name that parts use themselves, got {name!r}")
+
+
 class _Tally:
     """Adds up what was written; the last call says that all is done."""
 
@@ -139,14 +152,6 @@ class _Tally:
 
     def finish(self) -> None:
         self.written(self._total)
-
-
-def _check_fields(graph: Graph) -> None:
-    for owner, fields, own in (("vertices", graph.ndata, OWN_FIELDS), ("edges", graph.edata, ("global_ids",))):
-        for name, value in fields.items():
-            check_storable(f"field {name!r} of the {owner}", value)
-            if name in own:
-                raise ValueError(f"graph must have no field of a name that parts use themselves, got {name!r}")
 
 
 def _source_entry(

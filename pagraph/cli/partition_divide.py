@@ -15,6 +15,7 @@ from .partition_steps import divided, measured
 from .progress import progress_bar
 
 if TYPE_CHECKING:
+    from ..graph import Graph
     from ..partition import Partition
 
 __all__ = ["divide"]
@@ -36,6 +37,7 @@ def divide(source: Source, options: Settings, outputs: Outputs, out: Path, *, qu
 
     graph, train = source.open()
     options.check_graph(graph, train)
+    _check_fields(graph, options.form)
     steps = Steps()
     partition = divided(graph, train, (options.methods or (_DEFAULT,))[0], options, steps)
     report = measured(partition, options, steps)
@@ -65,6 +67,17 @@ def _check_out(out: Path, folder: Path) -> None:
         check_writable("OUT", place)
     except OSError as error:
         raise click.ClickException(str(error)) from None
+
+
+def _check_fields(graph: Graph, form: str) -> None:
+    """Refuse fields that the form cannot hold, before the long work."""
+    from ..partition.dgl_format import check_field_names
+    from ..partition.writing import check_fields
+
+    if form == "native":
+        check_fields(graph)
+    elif form == "dgl":
+        check_field_names(graph)
 
 
 def _write(

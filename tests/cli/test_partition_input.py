@@ -4,6 +4,7 @@ import re
 import sys
 
 import pytest
+import torch
 from partition_runs import HASH, QUICK, fails, first_ones, run
 
 from pagraph.datasets import citation, rmat, write_graph
@@ -96,6 +97,24 @@ class TestBadInput:
         settings = ["-k", 2, *HASH, "--train-fraction", "0.5", "--cache", "1MB"]
         assert "cache must be a share where the graph has no field feat" in fails(bare, tmp_path / "out", *settings)
         assert list(tmp_path.iterdir()) == []
+
+    @pytest.mark.parametrize(
+        ("form", "name", "message"),
+        [
+            ("native", "global_ids", "graph must have no field of a name that parts use themselves, got 'global_ids'"),
+            ("dgl", "a/b", "a field must be called neither 'orig_id' nor with '/' or ':', got 'a/b'"),
+        ],
+    )
+    def test_fields_that_the_form_cannot_hold(self, tmp_path, monkeypatch, form, name, message):
+        """Told before anything is divided."""
+        graph = rmat(6, num_classes=2)
+        graph.set_field(name, torch.arange(64))
+        write_graph(graph, tmp_path / "graph")
+        begun = []
+        monkeypatch.setitem(METHODS, "first", lambda *given, **_: begun.append(given))
+        settings = ["-k", 2, "--method", "first", "--cache", "0", "--format", form]
+        assert message in fails(tmp_path / "graph", tmp_path / "out", *settings)
+        assert not begun and not (tmp_path / "out").exists()
 
     def test_no_graph_and_several_types(self, tmp_path):
         assert "nowhere" in fails(tmp_path / "nowhere", tmp_path / "out", "-k", 2, *QUICK)

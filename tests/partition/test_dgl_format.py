@@ -12,7 +12,7 @@ from plain_partition import in_edges, make_partition, partitions, plain_hops
 
 from pagraph import Graph
 from pagraph.dgl.graphbolt import import_dgl
-from pagraph.partition import partition_graph
+from pagraph.partition import Partition, partition_graph
 from pagraph.partition.dgl_format import ORIGINAL_ID, write_dgl
 from pagraph.partition.owners import vertex_owners
 
@@ -159,6 +159,19 @@ class TestBadInput:
     def test_the_folder_exists(self, divided, tmp_path):
         with pytest.raises(FileExistsError, match="folder must not exist yet"):
             write_dgl(divided, tmp_path)
+
+    def test_nothing_is_begun_before_vertices_are_numbered(self, tmp_path):
+        """A process that is killed in that step, which may take long, leaves nothing."""
+        there = []
+
+        class Watching(Partition):
+            def vertices(self, part):
+                there.extend(tmp_path.iterdir())
+                return super().vertices(part)
+
+        parts = torch.zeros(1, dtype=torch.int32)
+        write_dgl(Watching(Graph.from_coo([0], [1]), torch.tensor([1]), parts, 1, 1, "hash"), tmp_path / "out")
+        assert not there and (tmp_path / "out").is_dir()
 
 
 @contextlib.contextmanager
