@@ -137,13 +137,12 @@ def held(counts):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def place(indptr, indices, counts, members, order, room, parts, frontier, fresh, stamps, clock):  # type: ignore[no-untyped-def]
+def place(indptr, indices, counts, members, order, best, room, parts, frontier, fresh, stamps, clock):  # type: ignore[no-untyped-def]
     """Put single vertices, in ``order``, where they bring least; ties go to the part with more ``room``, which is used
-    up."""
+    up. ``best`` is the part of the one before; returns that of the last."""
     k = counts.shape[2]
     costs = np.empty(k, np.int64)
     single = len(counts) == 1
-    best = np.int64(0)
     for i in range(len(order)):
         item = order[i]
         before = best  # asked first: it mostly brings least, and the others' costs then need not be known in full
@@ -166,6 +165,7 @@ def place(indptr, indices, counts, members, order, room, parts, frontier, fresh,
         else:
             frontier[0] = members[item]
             enter(indptr, indices, counts, best, frontier, 1, fresh)
+    return best
 
 
 @kernel

@@ -13,18 +13,20 @@ from torch import Tensor
 from ..graph import Graph
 from .clusters import cluster
 from .growth import grown_parts
-from .halo import HaloSearch, by_in_degree, equal_sizes
+from .halo import PASSES, HaloSearch, Tick, by_in_degree, equal_sizes
 from .metis import metis_parts
 from .paper import paper_parts
 from .partition import Progress
+from .ticks import Ticks
 
 __all__ = ["auto_parts"]
 
 _EDGES = 2**24  # larger graphs get the two streams alone: 4.2 M vertices in a minute, and no copy of the edges
 _COUNT_BYTES = 2**32
 _CLUSTERS_IN_A_PART = (4, 16, 64, 256)
+_MOVES = 3  # how often clusters of one size are gone through
 
-Start = Callable[[HaloSearch], None]
+Start = Callable[[HaloSearch, Tick], None]
 
 
 def auto_parts(
@@ -49,28 +51,30 @@ def auto_parts(
         return paper_parts(graph, train, num_parts, hops, seed=seed, progress=progress)
     search, rng = HaloSearch(graph.csc, train, num_parts, hops), np.random.default_rng(seed)
     starts = _starts(graph, train, num_parts, hops, seed)
+    clusters_in_a_part = _CLUSTERS_IN_A_PART if graph.num_edges <= _EDGES else ()
+    passes = [1 + PASSES] * len(starts) + [_MOVES] * len(clusters_in_a_part) + [PASSES] * bool(clusters_in_a_part)
+    ticks = Ticks(progress, len(train) * sum(passes))
     best: npt.NDArray[np.int32] | None = None
     fewest = 0
-    pieces_of_a_part = _CLUSTERS_IN_A_PART if graph.num_edges <= _EDGES else ()
-    steps = len(starts) + len(pieces_of_a_part)
-    for done, start in enumerate(starts):
-        start(search)
-        search.improve(rng)
+    for start in starts:
+        ticks.step(len(train) * (1 + PASSES))
+        start(search, ticks.add)
+        search.improve(rng, tick=ticks.add)
         if best is None or search.held < fewest:
             best, fewest = search.parts.copy(), search.held
-        if progress is not None:
-            progress(done + 1, steps)
     assert best is not None
     search.adopt(best)
     weights = np.zeros(graph.num_nodes, np.int64)
     weights[train.numpy()] = 1
-    for done, pieces in enumerate(pieces_of_a_part, start=len(starts)):
+    for pieces in clusters_in_a_part:
+        ticks.step(len(train) * _MOVES)
         labels = cluster(graph.csc, weights, max(2, len(train) // (num_parts * pieces)), rng)
-        search.improve_groups(labels[train.numpy()] * num_parts + search.parts, rng, passes=3)
-        if progress is not None:
-            progress(done + 1, steps)
-    if pieces_of_a_part:
-        search.improve(rng)
+        groups = labels[train.numpy()] * num_parts + search.parts
+        search.improve_groups(groups, rng, passes=_MOVES, tick=ticks.add)
+    if clusters_in_a_part:
+        ticks.step(len(train) * PASSES)
+        search.improve(rng, tick=ticks.add)
+    ticks.finish()
     return torch.from_numpy(search.parts)
 
 
@@ -78,11 +82,11 @@ def _starts(graph: Graph, train: Tensor, num_parts: int, hops: int, seed: int) -
     """What may be gone on from, the first for certain."""
     sizes = equal_sizes(len(train), num_parts)
     starts: list[Start] = [
-        lambda search: search.place(by_in_degree(graph.csc, train)),
-        lambda search: search.place(np.arange(len(train))),
+        lambda search, tick: search.place(by_in_degree(graph.csc, train), tick=tick),
+        lambda search, tick: search.place(np.arange(len(train)), tick=tick),
     ]
     if graph.num_edges <= _EDGES:
-        starts.append(lambda search: search.adopt(grown_parts(graph.csc, train, sizes)))
+        starts.append(lambda search, _: search.adopt(grown_parts(graph.csc, train, sizes)))
         if importlib.util.find_spec("pymetis") is not None:
-            starts.append(lambda search: search.adopt(metis_parts(graph, train, num_parts, hops, seed=seed).numpy()))
+            starts.append(lambda search, _: search.adopt(metis_parts(graph, train, num_parts, hops, seed=seed).numpy()))
     return starts

@@ -8,6 +8,8 @@ vertices with the most in-neighbours first, so that the parts fill up around hub
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -17,12 +19,22 @@ from ..csc import CSC
 from ..graph import Graph
 from .balancing import largest_size, smallest_size
 from .partition import Progress
+from .ticks import Ticks
 
-__all__ = ["HaloSearch", "by_in_degree", "equal_sizes", "halo_parts"]
+__all__ = ["PASSES", "HaloSearch", "Tick", "by_in_degree", "equal_sizes", "halo_parts"]
 
 _LEVELS = 3  # hops that are counted; farther ones follow, and mostly hold everything anyway
-_PASSES = 10
+PASSES = 10
+"""How often training vertices are gone through at most, to move them."""
 _WORTH = 1e-3  # a pass that saves less of the total is the last
+_PIECES, _PIECE = 64, 4096  # of a pass, between which progress is told: so many, of at least so many vertices
+
+Tick = Callable[[int], object]
+"""Called with a number of training vertices that were gone through."""
+
+
+def _ignore(_count: int) -> None:
+    pass
 
 
 class HaloSearch:
@@ -56,22 +68,26 @@ class HaloSearch:
 
         return int(_halo.held(self._counts))
 
-    def place(self, order: npt.NDArray[np.int64]) -> None:
+    def place(self, order: npt.NDArray[np.int64], *, tick: Tick = _ignore) -> None:
         """Begin anew: each vertex in turn goes where it brings least, and all parts get equally many."""
-        from . import _halo
-
-        room = equal_sizes(len(self._train), self._counts.shape[2])
         self._counts[:] = 0
-        _halo.place(*self._edges, self._counts, self._train, order, room, self.parts, *self._scratch)
+        self._place(self._train, order, self.parts, tick)
 
     def place_others(self, vertices: Tensor) -> npt.NDArray[np.int32]:
         """The parts of further vertices, each where it brings least; all parts get equally many."""
+        parts = np.zeros(len(vertices), np.int32)
+        self._place(vertices.numpy(), by_in_degree(self._csc, vertices), parts, _ignore)
+        return parts
+
+    def _place(
+        self, members: npt.NDArray[np.int64], order: npt.NDArray[np.int64], parts: npt.NDArray[np.int32], tick: Tick
+    ) -> None:
         from . import _halo
 
-        parts = np.zeros(len(vertices), np.int32)
-        order, room = by_in_degree(self._csc, vertices), equal_sizes(len(vertices), self._counts.shape[2])
-        _halo.place(*self._edges, self._counts, vertices.numpy(), order, room, parts, *self._scratch)
-        return parts
+        room, best = equal_sizes(len(members), self._counts.shape[2]), 0
+        for some in _pieces(order):
+            best = _halo.place(*self._edges, self._counts, members, some, best, room, parts, *self._scratch)
+            tick(len(some))
 
     def adopt(self, parts: npt.NDArray[np.int32]) -> None:
         """Go on from these parts of the training vertices."""
@@ -80,29 +96,40 @@ class HaloSearch:
         self.parts = parts.copy()
         _halo.recount(*self._edges, self._counts, self._train, self.parts)
 
-    def improve(self, rng: np.random.Generator, *, passes: int = _PASSES) -> None:
+    def improve(self, rng: np.random.Generator, *, passes: int = PASSES, tick: Tick = _ignore) -> None:
         """Move single vertices in random order, pass by pass, until that saves little."""
         from . import _halo
 
         if len(self._counts) > 1:
-            self.improve_groups(np.arange(len(self._train)), rng, passes=passes)
+            self.improve_groups(np.arange(len(self._train)), rng, passes=passes, tick=tick)
             return
         sizes, limit = self._sizes(), _WORTH * self.held
+        bounds = (self._least, self._most)
         for _ in range(passes):
-            order = rng.permutation(len(self._train))
-            saved = _halo.improve_singles(
-                *self._edges, self._counts[0], self._train, order, self._least, self._most, self.parts, sizes
-            )
+            saved = 0
+            for some in _pieces(rng.permutation(len(self._train))):
+                saved += _halo.improve_singles(
+                    *self._edges, self._counts[0], self._train, some, *bounds, self.parts, sizes
+                )
+                tick(len(some))
             if saved <= limit and sizes.max() <= self._most:
                 break
 
-    def improve_groups(self, groups: npt.NDArray[np.int64], rng: np.random.Generator, *, passes: int = _PASSES) -> None:
+    def improve_groups(
+        self,
+        groups: npt.NDArray[np.int64],
+        rng: np.random.Generator,
+        *,
+        passes: int = PASSES,
+        tick: Tick = _ignore,
+    ) -> None:
         """Move whole groups of vertices that are in one part.
 
         Args:
             groups: The group of each training vertex: any numbers; a group is in one part only.
             rng: Draws the order of each pass.
             passes: At most so many.
+            tick: Called with the number of training vertices that were gone through.
         """
         from . import _halo
 
@@ -110,18 +137,26 @@ class HaloSearch:
         members = self._train[np.argsort(item_of, kind="stable")]
         begin = np.concatenate([[0], np.cumsum(np.bincount(item_of, minlength=len(first)))])
         item_parts, sizes, limit = self.parts[first], self._sizes(), _WORTH * self.held
+        bounds = (self._least, self._most)
         for _ in range(passes):
-            order = rng.permutation(len(first))
-            bounds = (self._least, self._most)
-            saved = _halo.improve(
-                *self._edges, self._counts, members, begin, order, *bounds, item_parts, sizes, *self._scratch
-            )
+            saved = 0
+            for some in _pieces(rng.permutation(len(first))):
+                saved += _halo.improve(
+                    *self._edges, self._counts, members, begin, some, *bounds, item_parts, sizes, *self._scratch
+                )
+                tick(len(some) * len(members) // len(first))
             if saved <= limit and sizes.max() <= self._most:
                 break
         self.parts = item_parts[item_of]
 
     def _sizes(self) -> npt.NDArray[np.int64]:
         return np.bincount(self.parts, minlength=self._counts.shape[2])
+
+
+def _pieces(order: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:
+    size = max(_PIECE, -(-len(order) // _PIECES))
+    for begin in range(0, len(order), size):
+        yield order[begin : begin + size]
 
 
 def equal_sizes(count: int, num_parts: int) -> npt.NDArray[np.int64]:
@@ -144,7 +179,10 @@ def halo_parts(
     The streaming order follows Tsourakakis et al. (FENNEL, WSDM 2014) in placing vertices one at a time; the moves are
     those of Kernighan and Lin as simplified by label propagation (Meyerhenke, Sanders and Schulz, 2014).
     """
-    search = HaloSearch(graph.csc, train, num_parts, hops)
-    search.place(by_in_degree(graph.csc, train))
-    search.improve(np.random.default_rng(seed))
+    whole = len(train) * (1 + PASSES)
+    search, ticks = HaloSearch(graph.csc, train, num_parts, hops), Ticks(progress, whole)
+    ticks.step(whole)
+    search.place(by_in_degree(graph.csc, train), tick=ticks.add)
+    search.improve(np.random.default_rng(seed), tick=ticks.add)
+    ticks.finish()
     return torch.from_numpy(search.parts)

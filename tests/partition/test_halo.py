@@ -1,6 +1,9 @@
 """HaloSearch: its counts are the truth after any change, and what it saves is saved."""
 
+import itertools
+
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -8,7 +11,7 @@ from plain_methods import graphs, reach, rows_of, train_sets
 
 from pagraph import Graph
 from pagraph.datasets import rmat, sbm
-from pagraph.partition import draw_train, partition_graph
+from pagraph.partition import METHODS, draw_train, partition_graph
 from pagraph.partition.clusters import cluster
 from pagraph.partition.growth import grown_parts
 from pagraph.partition.halo import HaloSearch, by_in_degree, equal_sizes
@@ -132,3 +135,19 @@ def test_the_best_of_all_methods_is_auto():
             size = {name: sum(len(p.vertices(i).ids) for i in range(4)) for name, p in found.items()}
             assert size["auto"] <= min(size.values()) * 1.02
             assert size["halo"] < size["hash"]
+
+
+@pytest.mark.parametrize("method", ["halo", "auto"])
+@pytest.mark.parametrize("hops", [1, 2])
+def test_progress_is_told_within_a_pass_and_changes_nothing(method, hops, monkeypatch):
+    graph = rmat(10, seed=1)
+    train = draw_train(graph, 0.65)
+    want = METHODS[method](graph, train, 4, hops)
+    monkeypatch.setattr("pagraph.partition.halo._PIECE", 50)
+    told = []
+    parts = METHODS[method](graph, train, 4, hops, progress=lambda done, whole: told.append((done, whole)))
+    assert torch.equal(parts, want)
+    assert len({whole for _, whole in told}) == 1
+    steps = [done for done, _ in told]
+    assert steps == sorted(steps) and told[-1][0] == told[-1][1]
+    assert max(b - a for a, b in itertools.pairwise(steps[:14])) == 50  # of the stream's 666
