@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -121,7 +119,7 @@ def command(
     settings["loader"] = baseline or "pagraph"
     from ..atomic import write_json
     from ..train.assignment import assign
-    from ..train.distributed import joined_world
+    from ..train.distributed import end_process, joined_world
     from .train_report import assignment_lines, comparison_lines, json_report, result_line
 
     with joined_world(device=settings["device"]) as world, _one_voice(world):
@@ -139,10 +137,7 @@ def command(
             reports = {name: json_report(result, folder, split, work) for name, result in results.items()}
             write_json(json_file, reports if compare else reports[options.loader])
     if world.connected:
-        # At the interpreter's end a thread of gloo may still want the interpreter, which aborts the process: 1 in 12
-        # programs that only exchanged a few objects did so with torch 2.13.
-        sys.stdout.flush()
-        os._exit(0)
+        end_process()
 
 
 def _options(settings: dict[str, Any], json_file: Path | None, world: World) -> TrainOptions:
@@ -183,7 +178,7 @@ def rank_file(path: Path, rank: int) -> Path:
 @contextmanager
 def _one_voice(world: World) -> Iterator[None]:
     """Of several processes, let the one that failed say why before the others end, and no other say so too."""
-    from ..train.distributed import OtherProcessError, naming_lost_processes
+    from ..train.distributed import OtherProcessError, end_process, naming_lost_processes
 
     if not world.connected:
         yield
@@ -193,12 +188,10 @@ def _one_voice(world: World) -> Iterator[None]:
             yield
     except OtherProcessError:
         world.wait_for_end()
-        os._exit(BAD_INPUT)
+        end_process(BAD_INPUT)
     except Exception as error:
-        code = show_error(error)
-        sys.stdout.flush()
         # At once: leaving the others in order would mean to wait for them, and they may be gone, or wait for this one.
-        os._exit(code)
+        end_process(show_error(error))
 
 
 def _say_nothing(_text: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import torch
@@ -55,11 +55,13 @@ def assign(
         world: The processes that train together: as many as there are parts.
 
     Raises:
-        ValueError: The number of processes or of layers does not go with the folder, or a field does not fit.
+        ValueError: The number of processes or of layers does not go with the folder, a field does not fit, or
+            processes were given different options.
         FormatError, OSError: The folder cannot be opened.
         OtherProcessError: Another process failed.
     """
-    own = world.together(lambda: _open(Path(folder), options, split, world))
+    asked = world.gather(options)
+    own = world.together(lambda: _open(Path(folder), _same(options, asked), split, world))
     views = world.gather(_View.of(own))
     return world.together(lambda: _agreed(own, views))
 
@@ -84,6 +86,19 @@ class _View:
     def of(cls, own: Assignment) -> _View:
         parts = () if own.part is None else tuple(entry.sha256 for entry in own.part.manifest.folders)
         return cls(parts, own.task.num_classes, len(own.evaluation.val), len(own.evaluation.test))
+
+
+_OWN = ("loader", "device", "cache", "cache_policy", "cache_dtype", "num_workers", "prefetch")
+"""Options that each process may choose for itself: they change nothing of what the others wait for."""
+
+
+def _same(options: TrainOptions, asked: Sequence[TrainOptions]) -> TrainOptions:
+    """The options, of which several machines may have been given different ones: some would wait for ever."""
+    for name in (f.name for f in fields(options) if f.name not in _OWN):
+        values = [getattr(each, name) for each in asked]
+        if any(value != values[0] for value in values):
+            raise ValueError(f"{name} must be the same in all processes, got {values} by rank")
+    return options
 
 
 def _agreed(own: Assignment, views: Sequence[_View]) -> Assignment:
@@ -122,6 +137,8 @@ def _open_part(folder: Path, options: TrainOptions, world: World) -> Assignment:
     if len(options.fanout) > manifest.hops:
         rule = f"must have at most {manifest.hops} entries, as many as the hops of the parts"
         raise ValueError(f"fanout {rule}, got {list(options.fanout)}")
+    if 0 in manifest.train_per_part:
+        raise ValueError(f"parts must have at least 1 training vertex each, got {list(manifest.train_per_part)}")
     part = open_partition(folder, world.rank)
     ids = {"train": part.train, "val": part.val, "test": part.test}
     task = prepare_task(part.graph, options, ids, norm=_norm(part.graph) if options.model == "gcn" else None)
@@ -147,6 +164,6 @@ def _whole(part: Part, options: TrainOptions) -> Evaluation:
 
 def _norm(graph: Graph) -> Tensor:
     """GCN's normalisation from the degrees in the whole graph, where every vertex is to have one self-loop."""
-    fields = graph.ndata
-    more = 1 - fields["self_loops"] if "self_loops" in fields else 1
-    return gcn_norm(fields["in_degrees"] + more, fields["out_degrees"] + more)
+    known = graph.ndata
+    more = 1 - known["self_loops"] if "self_loops" in known else 1
+    return gcn_norm(known["in_degrees"] + more, known["out_degrees"] + more)

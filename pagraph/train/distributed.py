@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -22,6 +23,7 @@ __all__ = [
     "OtherProcessError",
     "World",
     "choose_device",
+    "end_process",
     "joined_world",
     "naming_lost_processes",
 ]
@@ -165,6 +167,18 @@ def joined_world(*, device: str = "auto") -> Iterator[World]:
             dist.destroy_process_group()
         raise
     dist.destroy_process_group()
+
+
+def end_process(code: int = 0) -> NoReturn:
+    """End this process at once, what it printed written; programs that used :func:`joined_world` should end so.
+
+    ``DistributedDataParallel`` keeps gloo's threads, whose group was destroyed, until the interpreter ends; if one of
+    them then wants the interpreter, the process is aborted (torch 2.13: 1 in 24 that had trained well). Nothing that
+    was registered with ``atexit`` runs.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 @contextmanager

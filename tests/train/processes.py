@@ -110,5 +110,6 @@ SCENARIOS = {"train_all": train_all, "die": die}
 if __name__ == "__main__":
     name, folder, out, *more = sys.argv[1:]
     SCENARIOS[name](Path(folder), Path(out), json.loads(more[0]) if more else None)
-    sys.stdout.flush()
-    os._exit(0)  # as the command does: see pagraph.cli.train
+    from pagraph.train.distributed import end_process
+
+    end_process()

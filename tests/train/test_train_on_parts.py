@@ -15,7 +15,7 @@ from pagraph.datasets import write_graph
 from pagraph.partition import Partition, open_partition, write_partition
 from pagraph.train import TrainOptions
 from pagraph.train.assignment import assign
-from pagraph.train.distributed import World
+from pagraph.train.distributed import OtherProcessError, World
 from pagraph.train.evaluate import Evaluation, accuracies, predict
 from pagraph.train.loop import train
 from pagraph.train.models import GCN, GraphSAGE
@@ -102,6 +102,28 @@ class TestInOneProcess:
         ):
             assign(folder / "lonely", options, world=Pretended(size=2))
 
+    def test_a_part_without_training_vertices_is_refused_by_all(self, folder, tmp_path):
+        graph = Graph.open(folder / "graph")
+        idle = replace(
+            divided(graph, [0.5, 0.5]), parts=torch.zeros(int(graph.ndata["train_mask"].sum()), dtype=torch.int32)
+        )
+        write_partition(idle, tmp_path / "idle", source=folder / "graph")
+        for rank in range(2):
+            with pytest.raises((ValueError, OtherProcessError)) as caught:
+                assign(tmp_path / "idle", TrainOptions(device="cpu"), world=Pretended(rank=rank, size=2))
+            error = caught.value if rank == 0 else caught.value.__cause__
+            assert re.fullmatch(r"parts must have at least 1 training vertex each, got \[\d+, 0\]", str(error))
+
+    def test_machines_that_were_given_different_options_do_not_wait_for_each_other(self, folder):
+        class Another(Pretended):
+            def gather(self, value):
+                return (
+                    [value, replace(value, batch_size=7, cache="0")] if isinstance(value, TrainOptions) else [value] * 2
+                )
+
+        with pytest.raises(ValueError, match=r"batch_size must be the same in all processes, got \[1000, 7\] by rank"):
+            assign(folder / "uneven", TrainOptions(device="cpu"), world=Another(size=2))
+
     def test_accuracies_count_over_all_vertices(self, whole):
         task = make_task(whole, TrainOptions())
         net = GraphSAGE([8, 4], dropout=0.0)
@@ -140,8 +162,8 @@ RUNS = {
 @pytest.fixture(scope="module")
 def reports(folder, tmp_path_factory):
     out = tmp_path_factory.mktemp("two") / "reports.json"
-    done = torchrun(2, "train_all", folder, out, json.dumps([*RUNS.values()]))
-    assert done.returncode == 0, done.stderr
+    for _, errors, code in several(2, "train_all", folder, out, json.dumps([*RUNS.values()])):
+        assert code == 0, errors
     return dict(zip(RUNS, json.loads(out.read_text()), strict=True))
 
 
