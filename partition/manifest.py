@@ -150,6 +150,10 @@ class PartitionManifest:
     max_replication: float | None = None
     origin: dict[str, Any] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        what = f"num_nodes={self.num_nodes}, num_edges={self.num_edges}, features={self.features!r}"
+        return f"PartitionManifest({self.num_parts} parts, hops={self.hops}, method={self.method!r}, {what})"
+
     @property
     def num_parts(self) -> int:
         """Number of parts."""
@@ -196,6 +200,8 @@ class PartitionManifest:
             FormatError: There is none, or it is no manifest of a version that this package reads.
         """
         hint = f': "pagraph partition {folder} OUT -k K" divides a graph into K parts'
+        if is_partition(folder.parent):
+            hint = f": it is a part of the partition {str(folder.parent)!r}"
         value = read_manifest_json(folder / MANIFEST, FORMAT, VERSION, hints={GRAPH_FORMAT: hint})
         where = str(folder / MANIFEST)
         hops = take(value, "hops", int, where)

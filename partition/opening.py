@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import os
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from ..datasets.manifest import MANIFEST
 from ..datasets.native import open_native
 from ..errors import FormatError
 from ..graph import Graph
+from ..integers import as_integer
 from .manifest import SPLITS, PartEntry, PartitionManifest, part_folder
 from .pagraph_format import is_pagraph_partition
 from .part import Part
@@ -37,6 +37,7 @@ def open_partition(
         verify: Read everything once: compare the checksums and check every id.
 
     Raises:
+        TypeError: ``rank`` is no integer.
         FileNotFoundError: There is no such folder.
         NotADirectoryError: It is a file.
         FormatError: It holds no partition, an unfinished one, or the part is missing or damaged.
@@ -53,7 +54,7 @@ def open_partition(
         (1, 2, 3)
     """
     manifest = open_manifest(out)
-    rank = operator.index(rank)
+    rank = as_integer("rank", rank)
     if not 0 <= rank < manifest.num_parts:
         raise ValueError(f"rank must be in [0, {manifest.num_parts}), the number of parts in {out}, got {rank}")
     if world_size is not None and world_size != manifest.num_parts:

@@ -68,7 +68,7 @@ class Part:
         """
         if self.manifest.source is None:
             raise FormatError(
-                f"{self.folder}: the whole graph must be in a folder, it was in memory when it was divided"
+                f"{self.folder}: the whole graph must be in a folder that write_partition was given as source, got none"
             )
         return open_source(self.manifest.source, self.folder)
 

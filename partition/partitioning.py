@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from ..graph import Graph
+from ..integers import as_integer
 from .closure import MAX_HOPS
 from .evaluation import with_evaluation
 from .limit import limit_replication
@@ -51,14 +51,16 @@ def partition_graph(
         progress: Called with the work done so far and the whole of it.
 
     Raises:
-        TypeError: ``num_parts``, ``hops`` or ``seed`` is no integer, or ``train`` holds none.
+        TypeError: ``graph`` is not pagraph's, ``num_parts``, ``hops`` or ``seed`` is no integer, or ``train`` holds none.
         ValueError: An argument breaks its rule, or there are no training vertices.
     """
+    if not isinstance(graph, Graph):
+        raise TypeError(f"graph must be a pagraph.Graph (Graph.from_dgl makes one), got {type(graph).__name__}")
     if not graph.is_homogeneous:
         raise ValueError(f"graph must have one vertex type and one edge type, got {graph}")
     divide = resolve_method(method)
     ids = train_ids(graph, train)
-    num_parts, hops, seed = operator.index(num_parts), operator.index(hops), operator.index(seed)
+    num_parts, hops, seed = as_integer("num_parts", num_parts), as_integer("hops", hops), as_integer("seed", seed)
     if num_parts < 1:
         raise ValueError(f"num_parts must be at least 1, got {num_parts}")
     if num_parts > len(ids):

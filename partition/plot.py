@@ -128,6 +128,7 @@ def _comparison_figure(reports: Sequence[PartitionReport], title: str) -> Any:
 
 def _beside(report: PartitionReport) -> str:
     words = f"{report.replication_factor:.2f}"
+    words += f", {report.lost:.0%} of neighbours lost" if report.lost else ""
     return words if report.caches is None else f"{words}, hit rate {report.caches.hit_rate:.0%}"
 
 

@@ -32,7 +32,7 @@ class TestPart:
 
     def test_a_graph_that_was_never_in_a_folder(self, divided, tmp_path):
         write_partition(divided, tmp_path / "out")
-        with pytest.raises(FormatError, match="must be in a folder, it was in memory"):
+        with pytest.raises(FormatError, match="must be in a folder that write_partition was given"):
             open_partition(tmp_path / "out", 0).open_source()
 
     def test_ranks_of_any_integer_type(self, out):
@@ -93,6 +93,14 @@ class TestWrongArguments:
         message = "format must be 'pagraph-partition', got 'pagraph-graph': \"pagraph partition .* OUT -k K\" divides"
         with pytest.raises(FormatError, match=message):
             open_partition(source, 0)
+
+    def test_a_part(self, out):
+        with pytest.raises(FormatError, match=f"got 'pagraph-graph': it is a part of the partition '{out}'"):
+            open_partition(out / "part-0", 0)
+
+    def test_a_rank_from_the_environment(self, out):
+        with pytest.raises(TypeError, match="rank must be an integer, got '0'"):
+            open_partition(out, "0")
 
     def test_a_partition_is_no_graph(self, out):
         rule = (

@@ -62,7 +62,14 @@ def test_comparison_is_sorted_and_labelled(tmp_path):
     for one in (worse, better):
         assert f"{one.replication_factor:.2f}, hit rate {one.caches.hit_rate:.0%}" in found
     save_comparison_plot([report(), report(method="other")], tmp_path / "p.svg")
-    assert not any("hit rate" in text for text in texts(tmp_path / "p.svg"))
+    assert not any("hit rate" in text or "lost" in text for text in texts(tmp_path / "p.svg"))
+
+
+def test_comparison_of_limited_parts_says_what_is_lost(tmp_path):
+    save_comparison_plot([report(lost=0.25), report(method="other", lost=0.5)], tmp_path / "p.svg")
+    found = texts(tmp_path / "p.svg")
+    assert sum(", 25% of neighbours lost" in text for text in found) == 1
+    assert sum(", 50% of neighbours lost" in text for text in found) == 1
 
 
 @pytest.mark.parametrize("suffix", ["svg", "pdf"])

@@ -129,6 +129,7 @@ class TestManifest:
         assert manifest.replication_factor == sum(sizes) / 300
         assert sum(manifest.train_per_part) == len(divided.train)
         assert manifest.train_is_mask
+        assert repr(manifest).startswith("PartitionManifest(3 parts, hops=1, method='hash', num_nodes=300, ")
         assert manifest.source.path == os.path.relpath(source, out)
         assert manifest.source.absolute == str(source)
         assert json.loads((out / "manifest.json").read_text())["vertices_per_part"] == sizes

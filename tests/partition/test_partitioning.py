@@ -95,8 +95,13 @@ def test_a_setting_that_breaks_its_rule(arguments, message):
 
 @pytest.mark.parametrize("arguments", [{"num_parts": 2.0}, {"hops": 1.5}, {"seed": 0.5}])
 def test_a_number_that_is_none_of_parts(arguments):
-    with pytest.raises(TypeError, match="'float' object cannot be interpreted as an integer"):
+    with pytest.raises(TypeError, match=f"{next(iter(arguments))} must be an integer, got "):
         partition_graph(path(), **{"num_parts": 2, "method": "hash", "train": torch.arange(3), **arguments})
+
+
+def test_a_graph_of_another_library():
+    with pytest.raises(TypeError, match=r"graph must be a pagraph\.Graph \(.*from_dgl.*\), got dict"):
+        partition_graph({}, 2)
 
 
 def test_several_types():
