@@ -51,7 +51,7 @@ def partition_graph(
         progress: Called with the work done so far and the whole of it.
 
     Raises:
-        TypeError: ``graph`` is no ``Graph``; ``num_parts``, ``hops``, ``seed`` are no integers, or ``train`` holds none.
+        TypeError: ``graph`` is none; ``num_parts``, ``hops``, ``seed`` are no integers, or ``train`` holds none.
         ValueError: An argument breaks its rule, or there are no training vertices.
     """
     if not isinstance(graph, Graph):
