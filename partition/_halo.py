@@ -88,8 +88,17 @@ def cost(indptr, indices, counts, part, members, limit, frontier, fresh, stamps,
 
 
 @kernel
-def costs_of_one(indptr, indices, count, v, own, costs):  # type: ignore[no-untyped-def]
-    """For one hop and one vertex: what it brings to each part, and for its ``own`` part what it would bring back."""
+def freed_by_one(indptr, indices, count, v, own):  # type: ignore[no-untyped-def]
+    """For one hop: how many vertices its ``own`` part would hold less without one vertex."""
+    freed = np.int64(count[v, own] == 1)
+    for e in range(indptr[v], indptr[v + 1]):
+        freed += count[indices[e], own] == 1
+    return freed
+
+
+@kernel
+def costs_of_one(indptr, indices, count, v, costs):  # type: ignore[no-untyped-def]
+    """For one hop: how many vertices each part would hold more with one vertex."""
     costs[:] = 0
     begin, end = indptr[v], indptr[v + 1]
     for e in range(begin - 1, end):
@@ -97,8 +106,7 @@ def costs_of_one(indptr, indices, count, v, own, costs):  # type: ignore[no-unty
             prefetch(count, np.int64(indices[e + _AHEAD]) * len(costs))
         row = count[v] if e < begin else count[indices[e]]
         for p in range(len(costs)):
-            if row[p] == (1 if p == own else 0):
-                costs[p] += 1
+            costs[p] += row[p] == 0  # without a branch
 
 
 @kernel
@@ -147,7 +155,7 @@ def place(indptr, indices, counts, members, order, best, room, parts, frontier, 
         item = order[i]
         before = best  # asked first: it mostly brings least, and the others' costs then need not be known in full
         if single:
-            costs_of_one(indptr, indices, counts[0], members[item], -1, costs)
+            costs_of_one(indptr, indices, counts[0], members[item], costs)
         lowest = np.int64(2**62)
         for j in range(k):
             p = (before + j) % k
@@ -180,10 +188,11 @@ def improve_singles(indptr, indices, count, members, order, least, most, parts, 
         over = sizes[own] > most
         if sizes[own] <= least:
             continue
-        costs_of_one(indptr, indices, count, v, own, costs)
-        if costs[own] == 0 and not over:
+        freed = freed_by_one(indptr, indices, count, v, own)
+        if freed == 0 and not over:
             continue
-        best, lowest = own, np.int64(2**62) if over else costs[own]
+        costs_of_one(indptr, indices, count, v, costs)
+        best, lowest = own, np.int64(2**62) if over else freed
         for p in range(len(costs)):
             if p == own or sizes[p] >= most:
                 continue
@@ -192,7 +201,7 @@ def improve_singles(indptr, indices, count, members, order, least, most, parts, 
         if best != own:
             change_one(indptr, indices, count, v, own, -1)
             change_one(indptr, indices, count, v, best, 1)
-            saved += costs[own] - lowest
+            saved += freed - lowest
             sizes[own] -= 1
             sizes[best] += 1
             parts[item] = best
