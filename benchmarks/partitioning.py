@@ -108,10 +108,12 @@ def large(methods, scale, num_parts):
                     continue
                 rows.append(json.loads(done.stdout.splitlines()[-1]))
                 row = rows[-1]
+                private = row["private_bytes"]  # None where it was over before anybody looked
+                own = "" if private is None else f" ({private / 2**30:.2f} without mapped pages)"
                 print(
                     f"scale {scale} {hops} hops  {method:10s} {row['seconds']:8.1f} s  RF "
                     f"{row['replication_factor']:.4f}  balance {row['balance']:.4f}  peak "
-                    f"{row['peak_bytes'] / 2**30:.2f} GiB ({row['private_bytes'] / 2**30:.2f} without mapped pages)",
+                    f"{row['peak_bytes'] / 2**30:.2f} GiB{own}",
                     flush=True,
                 )
     return rows

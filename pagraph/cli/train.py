@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 _DEFAULTS = TrainOptions()
 
 
-def _fanout(_context: click.Context, _parameter: click.Parameter, value: str) -> tuple[int, ...]:
+def _fanout(_context: click.Context, _parameter: click.Parameter, value: str | None) -> tuple[int, ...] | None:
+    if value is None:
+        return None
     try:
         return tuple(int(part) for part in value.split(","))
     except ValueError:
@@ -48,10 +50,8 @@ def _option(name: str, text: str, **settings: Any) -> Any:
 @_option("model", "GraphSAGE with mean aggregation, or GCN.", type=click.Choice(MODELS))
 @click.option(
     "--fanout",
-    default=",".join(map(str, _DEFAULTS.fanout)),
-    show_default=True,
     callback=_fanout,
-    help="Neighbours sampled per hop; the last serves the seeds, -1 takes all.",
+    help="Neighbours sampled per hop; the last serves the seeds, -1 takes all.  [default: 10,10; 10 on parts of 1 hop]",
 )
 @_option("batch_size", "Seeds per mini-batch, of each process.")
 @_option("epochs", "Passes over the training vertices.")
@@ -123,7 +123,7 @@ def command(
     from .train_report import assignment_lines, comparison_lines, json_report, result_line
 
     with joined_world(device=settings["device"]) as world, _one_voice(world):
-        options = world.together(lambda: _options(settings, json_file, world))
+        options = world.together(lambda: _options(folder, settings, json_file, world))
         work = assign(folder, options, split=split, world=world)
         say = click.echo if world.is_first else _say_nothing
         say("\n".join(assignment_lines(folder, work)))
@@ -140,13 +140,14 @@ def command(
         end_process()
 
 
-def _options(settings: dict[str, Any], json_file: Path | None, world: World) -> TrainOptions:
+def _options(folder: Path, settings: dict[str, Any], json_file: Path | None, world: World) -> TrainOptions:
+    from ..train.assignment import default_fanout
     from ..train.distributed import choose_device
 
     if json_file is not None and world.is_first and not json_file.parent.is_dir():
         raise click.BadParameter(f"--json must be in a folder that exists, got {json_file}")
     choose_device(settings["device"], world)
-    return TrainOptions(**settings)
+    return TrainOptions(**{**settings, "fanout": settings["fanout"] or default_fanout(folder)})
 
 
 def _run(work: Assignment, options: TrainOptions, world: World, trace_file: Path | None) -> TrainResult:

@@ -22,7 +22,7 @@ from .evaluate import Evaluation
 from .options import TrainOptions
 from .task import SETS, Task, count_classes, gcn_norm, make_task, prepare_task, split_ids, whole_norm
 
-__all__ = ["Assignment", "assign"]
+__all__ = ["Assignment", "assign", "default_fanout"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +64,16 @@ def assign(
     own = world.together(lambda: _open(Path(folder), _same(options, asked), split, world))
     views = world.gather(_View.of(own))
     return world.together(lambda: _agreed(own, views))
+
+
+def default_fanout(folder: str | os.PathLike[str]) -> tuple[int, ...]:
+    """The fan-out that is taken where none is given: that of ``TrainOptions``, no longer than the parts' hops.
+
+    Raises:
+        FormatError: The folder holds a partition that cannot be opened.
+    """
+    fanout = TrainOptions().fanout
+    return fanout[-open_manifest(folder).hops :] if is_partition(Path(folder)) else fanout
 
 
 @dataclass(frozen=True)
@@ -135,7 +145,7 @@ def _open_part(folder: Path, options: TrainOptions, world: World) -> Assignment:
             f"torchrun --nproc_per_node={count} -m pagraph train {folder}"
         )
     if len(options.fanout) > manifest.hops:
-        rule = f"must have at most {manifest.hops} entries, as many as the hops of the parts"
+        rule = f"must be no longer than the hops of the parts, {manifest.hops}"
         raise ValueError(f"fanout {rule}, got {list(options.fanout)}")
     if 0 in manifest.train_per_part:
         raise ValueError(f"parts must have at least 1 training vertex each, got {list(manifest.train_per_part)}")

@@ -11,7 +11,7 @@ from pagraph.datasets import write_graph
 from pagraph.partition import open_partition, partition_graph, write_partition
 from pagraph.preaggregation import preaggregate
 from pagraph.train import TrainOptions
-from pagraph.train.assignment import assign
+from pagraph.train.assignment import assign, default_fanout
 from pagraph.train.distributed import World
 from pagraph.train.evaluate import Evaluation, predict
 from pagraph.train.loop import train
@@ -78,8 +78,10 @@ def test_parts_predict_for_their_own_what_the_ordinary_graph_does(folders):
 
 def test_one_hop_more_than_the_parts_have_is_refused(folders):
     name, _, path = folders
-    with pytest.raises(ValueError, match=r"fanout must have at most 1 entries, .*, got \[5, 5\]"):
+    with pytest.raises(ValueError, match=r"fanout must be no longer than the hops of the parts, 1, got \[5, 5\]"):
         assign(path / "one", TrainOptions(model=name, fanout=(5, 5)))
+    assert default_fanout(path / "one") == (10,)
+    assert default_fanout(path) == (10, 10)
 
 
 def test_another_model_is_refused(folders):
