@@ -151,3 +151,24 @@ def test_progress_is_told_within_a_pass_and_changes_nothing(method, hops, monkey
     steps = [done for done, _ in told]
     assert steps == sorted(steps) and told[-1][0] == told[-1][1]
     assert max(b - a for a, b in itertools.pairwise(steps[:14])) == 50  # of the stream's 666
+
+
+@pytest.mark.parametrize("hops", [1, 2])
+def test_of_large_graphs_the_stream_that_one_hop_prefers(monkeypatch, hops):
+    monkeypatch.setattr("pagraph.partition.auto._EDGES", 0)
+    skewed = rmat(11, edge_factor=8, undirected=True, simple=True, seed=0)
+    train = draw_train(skewed, 0.65)
+    told = []
+    auto, halo = (
+        METHODS[name](skewed, train, 4, hops, progress=lambda *now: told.append(now)) for name in ("auto", "halo")
+    )
+    assert torch.equal(auto, halo) and told[-1][0] == told[-1][1]
+    n = 4000  # a chain of vertices that each have the ten before them: ids are the best order
+    ends = torch.arange(10, n).repeat_interleave(10)
+    chain = Graph.from_coo(ends - 1 - torch.arange(10).repeat(n - 10), ends, n)
+    everyone = torch.arange(n)
+    sizes = []
+    for method in ("auto", "hash"):
+        partition = partition_graph(chain, 4, hops=hops, method=method, train=everyone)
+        sizes.append(sum(len(partition.vertices(part).ids) for part in range(4)))
+    assert sizes[0] < 1.05 * n < sizes[1]
