@@ -1,22 +1,22 @@
 """Partitioning: each GPU gets its own train vertices and everything they reach in L hops."""
 
-from .cache_trial import CacheTrial
+from .checking.findings import Finding, Verification
+from .checking.verify import verify_partition
 from .closure import PartVertices
-from .description import describe
-from .dgl_format import write_dgl
-from .findings import Finding, Verification
+from .formats.dgl_format import write_dgl
+from .formats.pagraph_format import PagraphPart, open_pagraph_part, write_pagraph_partition
+from .formats.pagraph_reading import read_pagraph_partition
 from .limit import limit_replication
-from .manifest import PartitionManifest
 from .methods import METHODS
-from .opening import open_partition
-from .pagraph_format import PagraphPart, open_pagraph_part, write_pagraph_partition
-from .pagraph_reading import read_pagraph_partition
-from .part import Part
 from .partition import Partition
 from .partitioning import draw_train, partition_graph, train_ids
-from .report import PartitionReport
-from .verify import verify_partition
-from .writing import write_partition
+from .parts.manifest import PartitionManifest
+from .parts.opening import open_partition
+from .parts.part import Part
+from .parts.writing import write_partition
+from .reporting.cache_trial import CacheTrial
+from .reporting.description import describe
+from .reporting.report import PartitionReport
 
 __all__ = [
     "METHODS",

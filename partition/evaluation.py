@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import torch
 
-from .halo import HaloSearch
+from .methods.halo import HaloSearch
 from .partition import Partition
 
 __all__ = ["with_evaluation"]

@@ -87,7 +87,7 @@ class Outputs:
             ValueError: The plot's ending is none that can be drawn.
             MissingDependencyError: A plot is wanted, without matplotlib.
         """
-        from ..partition.plot import PLOT_FORMATS
+        from ..partition.reporting.plot import PLOT_FORMATS
         from ..profile.plot import check_plot
 
         if self.plot is not None:

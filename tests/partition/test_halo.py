@@ -12,9 +12,9 @@ from plain_methods import graphs, reach, rows_of, train_sets
 from pagraph import Graph
 from pagraph.datasets import rmat, sbm
 from pagraph.partition import METHODS, draw_train, partition_graph
-from pagraph.partition.clusters import cluster
-from pagraph.partition.growth import grown_parts
-from pagraph.partition.halo import HaloSearch, by_in_degree, equal_sizes
+from pagraph.partition.methods.clusters import cluster
+from pagraph.partition.methods.growth import grown_parts
+from pagraph.partition.methods.halo import HaloSearch, by_in_degree, equal_sizes
 
 
 def held(graph, train, parts, num_parts, hops):
@@ -143,7 +143,7 @@ def test_progress_is_told_within_a_pass_and_changes_nothing(method, hops, monkey
     graph = rmat(10, seed=1)
     train = draw_train(graph, 0.65)
     want = METHODS[method](graph, train, 4, hops)
-    monkeypatch.setattr("pagraph.partition.halo._PIECE", 50)
+    monkeypatch.setattr("pagraph.partition.methods.halo._PIECE", 50)
     told = []
     parts = METHODS[method](graph, train, 4, hops, progress=lambda done, whole: told.append((done, whole)))
     assert torch.equal(parts, want)
@@ -155,7 +155,7 @@ def test_progress_is_told_within_a_pass_and_changes_nothing(method, hops, monkey
 
 @pytest.mark.parametrize("hops", [1, 2])
 def test_of_large_graphs_the_stream_that_one_hop_prefers(monkeypatch, hops):
-    monkeypatch.setattr("pagraph.partition.auto._EDGES", 0)
+    monkeypatch.setattr("pagraph.partition.methods.auto._EDGES", 0)
     skewed = rmat(11, edge_factor=8, undirected=True, simple=True, seed=0)
     train = draw_train(skewed, 0.65)
     told = []

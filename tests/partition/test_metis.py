@@ -12,7 +12,7 @@ from pagraph import Graph
 from pagraph.datasets import rmat, sbm
 from pagraph.errors import MissingDependencyError
 from pagraph.partition import METHODS, draw_train, metis
-from pagraph.partition.balancing import balance_parts, deal_out, largest_size
+from pagraph.partition.methods.balancing import balance_parts, deal_out, largest_size
 
 # DGL's function leaves /proc/self/status open.
 leaves_files_open = pytest.mark.filterwarnings(

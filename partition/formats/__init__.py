@@ -1,0 +1,1 @@
+"""Parts in the forms of DGL and of the original PaGraph."""

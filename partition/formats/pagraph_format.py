@@ -1,0 +1,201 @@
+"""The folder of parts that PaGraph's own partitioners write and its trainers read: ``subadj_<i>.npz`` and three more.
+
+For part ``i``, whose local ids ascend with the global ids:
+
+- ``subadj_<i>.npz``: scipy CSR of uint8 ones, ``[source, destination]``, parallel edges merged;
+- ``sub_train2fullid_<i>.npy``: the global id of each vertex, int64;
+- ``sub_trainid_<i>.npy``: local ids of its training vertices, ascending, int64;
+- ``sub_label_<i>.npy``: their labels, in the same order.
+
+PaGraph keeps the folder in that of the graph, as ``<number of parts>naive``, and has features and the other labels from
+there. (PaGraph's dg.py, hash.py and get_data.py.)
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...atomic import is_unfinished, new_folder
+from ...datasets.scipy_npz import load_sparse
+from ...errors import FormatError
+from ...graph import Graph
+from ...mapped import map_npy
+from ..partition import Partition, Progress
+from ..parts.extract import PartStructure, extract_part
+
+__all__ = ["PagraphPart", "count_parts", "is_pagraph_partition", "open_pagraph_part", "write_pagraph_partition"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PagraphPart:
+    """One part of a folder in PaGraph's form; ids are local.
+
+    Attributes:
+        graph: The part's vertices and in-edges, parallel edges merged, with the vertex field ``global_ids``.
+        train: Local ids of its training vertices, ascending, int64.
+        labels: Their labels, one row each.
+        global_ids: The vertices' ids in the whole graph, shape ``(num_nodes,)``, int64.
+        index: The part's number.
+        num_parts: Number of parts.
+    """
+
+    graph: Graph
+    train: Tensor
+    labels: Tensor
+    global_ids: Tensor
+    index: int
+    num_parts: int
+
+    def __repr__(self) -> str:
+        return f"PagraphPart({self.index} of {self.num_parts}, train={len(self.train)}, {self.graph})"
+
+
+def is_pagraph_partition(folder: str | os.PathLike[str]) -> bool:
+    """Whether ``folder`` holds a first part in PaGraph's form."""
+    return _file(Path(folder), "subadj", 0).is_file()
+
+
+def write_pagraph_partition(
+    partition: Partition, out: str | os.PathLike[str], *, progress: Progress | None = None
+) -> None:
+    """Write a partition as PaGraph does, whole or not at all.
+
+    A training vertex without edges is a vertex without edges here, while PaGraph's partitioners put the part's first
+    vertex in its place.
+
+    Args:
+        partition: The partition; its graph has the field ``label``.
+        out: Must not exist yet.
+        progress: Called with the parts written and all parts.
+
+    Raises:
+        FileExistsError: ``out`` exists.
+        ValueError: The graph has no labels, or parts hold the neighbourhoods of vertices that are evaluated, which the
+            form cannot tell from those for training.
+    """
+    if partition.evaluated is not None:
+        raise ValueError("partition must be for training only in PaGraph's form, got one with evaluated vertices")
+    labels = partition.graph.ndata.get("label")
+    if labels is None:
+        raise ValueError(f"graph must have the field label for PaGraph's form, got {[*partition.graph.ndata]}")
+    with new_folder(out) as folder:
+        for part in range(partition.num_parts):
+            _write_part(folder, part, extract_part(partition, part), partition.train_of(part), labels)
+            if progress is not None:
+                progress(part + 1, partition.num_parts)
+
+
+def _write_part(folder: Path, part: int, structure: PartStructure, train: Tensor, labels: Tensor) -> None:
+    import scipy.sparse
+
+    ids, places = structure.vertices.ids.sort()
+    adjacency = _adjacency_of(structure, places)
+    scipy.sparse.save_npz(_file(folder, "subadj", part), adjacency, compressed=False)
+    np.save(_file(folder, "sub_trainid", part), torch.searchsorted(ids, train).numpy())
+    np.save(_file(folder, "sub_train2fullid", part), ids.numpy())
+    np.save(_file(folder, "sub_label", part), labels[train].numpy())
+
+
+def _adjacency_of(structure: PartStructure, places: Tensor) -> Any:
+    """A part as CSR of ones, ``[source, destination]``, parallel edges merged; vertex ``i`` is local ``places[i]``."""
+    import scipy.sparse
+
+    new_ids = torch.empty_like(places)
+    new_ids[places] = torch.arange(len(places))
+    ends = new_ids[structure.csc.indices.long()].numpy(), new_ids[structure.csc.destinations().long()].numpy()
+    ones = np.ones(len(ends[0]), dtype=np.uint8)
+    adjacency = scipy.sparse.coo_matrix((ones, ends), shape=(len(places), len(places))).tocsr()
+    adjacency.data[:] = 1
+    return adjacency
+
+
+def open_pagraph_part(folder: str | os.PathLike[str], index: int) -> PagraphPart:
+    """One part of a folder in PaGraph's form; nothing else than its four files is needed.
+
+    A training vertex that is listed twice is there once: PaGraph's partitioners list a part's first vertex in the place
+    of those without edges.
+
+    Args:
+        folder: What :func:`write_pagraph_partition` or PaGraph wrote.
+        index: The part's number.
+
+    Raises:
+        FileNotFoundError: There is no such folder.
+        FormatError: It is not of that form, unfinished, or the part is missing or damaged.
+        ValueError: ``index`` does not go with the number of parts.
+    """
+    path = Path(folder)
+    num_parts = count_parts(path)
+    if not 0 <= index < num_parts:
+        raise ValueError(f"index must be in [0, {num_parts}), the number of parts in {folder}, got {index}")
+    adjacency = _adjacency(_file(path, "subadj", index))
+    num_nodes = adjacency.shape[0]
+    global_ids = _ids(_file(path, "sub_train2fullid", index), num_nodes, None)
+    if len(global_ids) and (int(global_ids.min()) < 0 or len(np.unique(global_ids)) < num_nodes):
+        file = _file(path, "sub_train2fullid", index)
+        raise FormatError(f"{file} must hold distinct ids from 0 on, got repeated or negative ones")
+    listed = _ids(_file(path, "sub_trainid", index), None, num_nodes)
+    labels = _array(_file(path, "sub_label", index))
+    if labels.shape[:1] != listed.shape:
+        got = list(labels.shape)
+        raise FormatError(f"{_file(path, 'sub_label', index)} must have {len(listed)} rows, got shape {got}")
+    train, rows = np.unique(listed.numpy(), return_index=True)
+    graph = Graph.from_scipy(adjacency, ndata={"global_ids": global_ids})
+    return PagraphPart(graph, torch.from_numpy(train), labels[torch.from_numpy(rows)], global_ids, index, num_parts)
+
+
+def count_parts(folder: Path) -> int:
+    """The number of parts in a folder in PaGraph's form.
+
+    Raises:
+        FileNotFoundError: There is no such folder.
+        FormatError: It is not of that form, or unfinished.
+    """
+    if not folder.is_dir():
+        raise FileNotFoundError(f"folder must exist, got {str(folder)!r}")
+    if is_unfinished(folder):
+        raise FormatError(f"folder must be finished, got {str(folder)!r}, which its writer did not complete")
+    count = 0
+    while _file(folder, "subadj", count).is_file():
+        count += 1
+    if not count:
+        raise FormatError(f"folder must hold a partition in PaGraph's form, got {str(folder)!r} without subadj_0.npz")
+    return count
+
+
+def _file(folder: Path, name: str, part: int) -> Path:
+    return folder / f"{name}_{part}.{'npz' if name == 'subadj' else 'npy'}"
+
+
+def _adjacency(file: Path) -> Any:
+    matrix = load_sparse(file)
+    if matrix.shape[0] != matrix.shape[1]:
+        raise FormatError(f"{file} must be square, got shape {tuple(matrix.shape)}")
+    return matrix
+
+
+def _array(file: Path) -> Tensor:
+    try:
+        return map_npy(file)
+    except FileNotFoundError:
+        raise FormatError(f"{file} is missing") from None
+
+
+def _ids(file: Path, count: int | None, limit: int | None) -> Tensor:
+    """1-D integers as int64: ``count`` of them if that is known, below ``limit`` if there is one."""
+    found = _array(file)
+    if found.dim() != 1 or found.dtype.is_floating_point or found.dtype.is_complex or found.dtype == torch.bool:
+        raise FormatError(f"{file} must hold a list of integers, got {found.dtype} of shape {list(found.shape)}")
+    if count is not None and len(found) != count:
+        raise FormatError(f"{file} must hold {count} ids, one for each vertex, got {len(found)}")
+    ids = found.long()
+    if limit is not None and len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= limit):
+        raise FormatError(f"{file} must hold ids in [0, {limit}), got {int(ids.min())} to {int(ids.max())}")
+    return ids

@@ -1,0 +1,241 @@
+"""Kernels that count how each part reaches each vertex, and move training vertices between parts by what that costs.
+
+``counts[l, v, p]`` is how many of the vertices that part ``p`` holds within ``l`` hops are ``v`` or have ``v`` as an
+in-neighbour: the part holds ``v`` within ``l + 1`` hops where it is not 0. So what a training vertex brings or frees
+is found by following only the vertices that come or go, hop by hop. Counts stop at 255 and then stay: a vertex that so
+many need in one part never leaves it.
+
+An item is one training vertex, or several that stay together: ``members[begin[i]:begin[i + 1]]``.
+"""
+
+import numpy as np
+
+from ..._jit import kernel, prefetch
+
+_FULL = 255
+_AHEAD = 16
+
+
+@kernel
+def enter(indptr, indices, counts, part, frontier, n, fresh):  # type: ignore[no-untyped-def]
+    """Add the first ``n`` vertices of ``frontier`` to a part; returns how many vertices it holds more. Both arrays are
+    overwritten."""
+    for level in range(len(counts)):
+        count = counts[level]
+        m = 0
+        for i in range(n):
+            v = frontier[i]
+            for e in range(indptr[v] - 1, indptr[v + 1]):
+                u = v if e < indptr[v] else np.int64(indices[e])
+                c = count[u, part]
+                if c == 0:
+                    fresh[m] = u
+                    m += 1
+                if c < _FULL:
+                    count[u, part] = c + 1
+        for i in range(m):
+            frontier[i] = fresh[i]
+        n = m
+    return n
+
+
+@kernel
+def leave(indptr, indices, counts, part, frontier, n, fresh):  # type: ignore[no-untyped-def]
+    """Take the first ``n`` vertices of ``frontier`` out of a part; returns how many vertices it holds less."""
+    for level in range(len(counts)):
+        count = counts[level]
+        m = 0
+        for i in range(n):
+            v = frontier[i]
+            for e in range(indptr[v] - 1, indptr[v + 1]):
+                u = v if e < indptr[v] else np.int64(indices[e])
+                c = count[u, part]
+                if c < _FULL:
+                    count[u, part] = c - 1
+                    if c == 1:
+                        fresh[m] = u
+                        m += 1
+        for i in range(m):
+            frontier[i] = fresh[i]
+        n = m
+    return n
+
+
+@kernel
+def cost(indptr, indices, counts, part, members, limit, frontier, fresh, stamps, clock):  # type: ignore[no-untyped-def]
+    """How many vertices a part would hold more with ``members``; any number above ``limit`` if it is above."""
+    n = len(members)
+    frontier[:n] = members
+    for level in range(len(counts)):
+        count = counts[level]
+        clock[0] += 1
+        now = clock[0]
+        m = 0
+        for i in range(n):
+            v = frontier[i]
+            for e in range(indptr[v] - 1, indptr[v + 1]):
+                u = v if e < indptr[v] else np.int64(indices[e])
+                if count[u, part] == 0 and stamps[u] != now:
+                    stamps[u] = now
+                    fresh[m] = u
+                    m += 1
+                    if m > limit and level == len(counts) - 1:
+                        return m
+        for i in range(m):
+            frontier[i] = fresh[i]
+        n = m
+    return n
+
+
+@kernel
+def freed_by_one(indptr, indices, count, v, own):  # type: ignore[no-untyped-def]
+    """For one hop: how many vertices its ``own`` part would hold less without one vertex."""
+    freed = np.int64(count[v, own] == 1)
+    for e in range(indptr[v], indptr[v + 1]):
+        freed += count[indices[e], own] == 1
+    return freed
+
+
+@kernel
+def costs_of_one(indptr, indices, count, v, costs):  # type: ignore[no-untyped-def]
+    """For one hop: how many vertices each part would hold more with one vertex."""
+    costs[:] = 0
+    begin, end = indptr[v], indptr[v + 1]
+    for e in range(begin - 1, end):
+        if e + _AHEAD < end:
+            prefetch(count, np.int64(indices[e + _AHEAD]) * len(costs))
+        row = count[v] if e < begin else count[indices[e]]
+        for p in range(len(costs)):
+            costs[p] += row[p] == 0  # without a branch
+
+
+@kernel
+def change_one(indptr, indices, count, v, part, step):  # type: ignore[no-untyped-def]
+    """For one hop: count (``step`` 1) or no longer count (-1) one vertex in a part."""
+    for e in range(indptr[v] - 1, indptr[v + 1]):
+        u = v if e < indptr[v] else np.int64(indices[e])
+        c = np.int64(count[u, part])
+        if c < _FULL:
+            count[u, part] = c + step
+
+
+@kernel
+def recount(indptr, indices, counts, members, parts):  # type: ignore[no-untyped-def]
+    """Count everything anew from the parts of all members; returns how many vertices all parts hold together."""
+    counts[:] = 0
+    for i in range(len(members)):
+        change_one(indptr, indices, counts[0], members[i], parts[i], 1)
+    for level in range(1, len(counts)):
+        for v in range(counts.shape[1]):
+            for p in range(counts.shape[2]):
+                if counts[level - 1, v, p] > 0:
+                    change_one(indptr, indices, counts[level], v, p, 1)
+    return held(counts)
+
+
+@kernel
+def held(counts):  # type: ignore[no-untyped-def]
+    """How many vertices all parts hold together."""
+    total = np.int64(0)
+    last = counts[len(counts) - 1]
+    for v in range(counts.shape[1]):
+        for p in range(counts.shape[2]):
+            total += last[v, p] > 0
+    return total
+
+
+@kernel
+def place(indptr, indices, counts, members, order, best, room, parts, frontier, fresh, stamps, clock):  # type: ignore[no-untyped-def]
+    """Put single vertices, in ``order``, where they bring least; ties go to the part with more ``room``, which is used
+    up. ``best`` is the part of the one before; returns that of the last."""
+    k = counts.shape[2]
+    costs = np.empty(k, np.int64)
+    single = len(counts) == 1
+    for i in range(len(order)):
+        item = order[i]
+        before = best  # asked first: it mostly brings least, and the others' costs then need not be known in full
+        if single:
+            costs_of_one(indptr, indices, counts[0], members[item], costs)
+        lowest = np.int64(2**62)
+        for j in range(k):
+            p = (before + j) % k
+            if room[p] == 0 or lowest == 0:
+                continue
+            if not single:
+                one = members[item : item + 1]
+                costs[p] = cost(indptr, indices, counts, p, one, lowest, frontier, fresh, stamps, clock)
+            if costs[p] < lowest or (costs[p] == lowest and room[p] > room[best]):
+                best, lowest = p, costs[p]
+        parts[item] = best
+        room[best] -= 1
+        if single:
+            change_one(indptr, indices, counts[0], members[item], best, 1)
+        else:
+            frontier[0] = members[item]
+            enter(indptr, indices, counts, best, frontier, 1, fresh)
+    return best
+
+
+@kernel
+def improve_singles(indptr, indices, count, members, order, least, most, parts, sizes):  # type: ignore[no-untyped-def]
+    """One pass over single vertices for one hop: each goes where it brings least, while its part keeps ``least`` and
+    the other has ``most`` at most. Returns what was saved."""
+    costs = np.empty(count.shape[1], np.int64)
+    saved = np.int64(0)
+    for i in range(len(order)):
+        item = order[i]
+        v, own = members[item], parts[item]
+        over = sizes[own] > most
+        if sizes[own] <= least:
+            continue
+        freed = freed_by_one(indptr, indices, count, v, own)
+        if freed == 0 and not over:
+            continue
+        costs_of_one(indptr, indices, count, v, costs)
+        best, lowest = own, np.int64(2**62) if over else freed
+        for p in range(len(costs)):
+            if p == own or sizes[p] >= most:
+                continue
+            if costs[p] < lowest or (costs[p] == lowest and sizes[p] < sizes[best] - 1):
+                best, lowest = p, costs[p]
+        if best != own:
+            change_one(indptr, indices, count, v, own, -1)
+            change_one(indptr, indices, count, v, best, 1)
+            saved += freed - lowest
+            sizes[own] -= 1
+            sizes[best] += 1
+            parts[item] = best
+    return saved
+
+
+@kernel
+def improve(indptr, indices, counts, members, begin, order, least, most, parts, sizes, frontier, fresh, stamps, clock):  # type: ignore[no-untyped-def]
+    """One pass over items, of any number of members and for any number of hops; see ``improve_singles``."""
+    k = counts.shape[2]
+    saved = np.int64(0)
+    for i in range(len(order)):
+        item = order[i]
+        block = members[begin[item] : begin[item + 1]]
+        weight = len(block)
+        own = parts[item]
+        if sizes[own] - weight < least:
+            continue
+        frontier[:weight] = block
+        freed = leave(indptr, indices, counts, own, frontier, weight, fresh)
+        over = sizes[own] > most
+        sizes[own] -= weight
+        best, lowest = own, np.int64(2**62) if over else freed
+        if over or freed > 0:
+            for p in range(k):
+                if p == own or sizes[p] + weight > most:
+                    continue
+                c = cost(indptr, indices, counts, p, block, lowest, frontier, fresh, stamps, clock)
+                if c < lowest or (c == lowest and sizes[p] < sizes[best]):
+                    best, lowest = p, c
+        if best != own:
+            saved += freed - lowest
+        parts[item] = best
+        sizes[best] += weight
+        frontier[:weight] = block
+        enter(indptr, indices, counts, best, frontier, weight, fresh)
+    return saved

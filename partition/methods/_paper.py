@@ -1,0 +1,146 @@
+"""Kernels of the paper's score: training vertices come one by one and go where most of their neighbours are.
+
+Stamps, one or two bytes for every vertex that may be counted, say what was counted already for the training vertex at
+hand: tables that small stay in the processor's cache, and are cleared when the stamps run out. What a part holds is a
+bit for each (vertex, hops it may still be followed, part): a vertex already followed as far is not followed again, so
+that all parts together read an edge ``hops * num_parts`` times at most, however many training vertices share it.
+"""
+
+import numpy as np
+
+from ..._jit import kernel
+
+
+@kernel
+def count_train_sources(indptr, indices, rank, row_ptr):  # type: ignore[no-untyped-def]
+    """Write to ``row_ptr`` where each vertex's row begins once all but training sources are left out."""
+    total = np.int64(0)
+    row_ptr[0] = 0
+    for v in range(len(indptr) - 1):
+        for e in range(indptr[v], indptr[v + 1]):
+            total += rank[indices[e]] >= 0
+        row_ptr[v + 1] = total
+
+
+@kernel
+def fill_train_sources(indptr, indices, rank, row_ptr, rows):  # type: ignore[no-untyped-def]
+    """The ranks of each vertex's training in-neighbours, ascending."""
+    for v in range(len(indptr) - 1):
+        at = row_ptr[v]
+        ascending = True
+        for e in range(indptr[v], indptr[v + 1]):
+            r = rank[indices[e]]
+            if r >= 0:
+                ascending = ascending and (at == row_ptr[v] or rows[at - 1] <= r)
+                rows[at] = r
+                at += 1
+        if not ascending:
+            rows[row_ptr[v] : at].sort()
+
+
+@kernel
+def follow(indptr, indices, start, depth, stamp, reached, queue):  # type: ignore[no-untyped-def]
+    """Put ``start`` and all that it reaches within ``depth`` hops into ``queue``, each once; returns how many."""
+    queue[0] = start
+    head, tail = np.int64(0), np.int64(1)
+    if depth > 0:
+        reached[start] = stamp
+    for _ in range(depth):
+        stop = tail
+        while head < stop:
+            u = queue[head]
+            head += 1
+            for e in range(indptr[u], indptr[u + 1]):
+                v = indices[e]
+                if reached[v] != stamp:
+                    reached[v] = stamp
+                    queue[tail] = v
+                    tail += 1
+    return tail
+
+
+@kernel
+def count_row(rows, begin, end, limit, stamp, counted, owners, counts):  # type: ignore[no-untyped-def]
+    """Add those of ``rows[begin:end]`` below ``limit`` that do not bear the stamp yet to the counts of their owners."""
+    for e in range(begin, end):
+        v = rows[e]
+        if v >= limit:
+            break
+        # Adding 0 or 1 takes half the time of a branch that nobody can predict.
+        counts[owners[v]] += counted[v] != stamp
+        counted[v] = stamp
+
+
+@kernel
+def choose(counts, average, floor, spare, sizes, held):  # type: ignore[no-untyped-def]
+    """The part of the highest score among those with room; of equals the one with fewer training vertices.
+
+    Part ``i`` has room below ``floor`` training vertices, and at ``floor`` while fewer than ``spare`` have more.
+    """
+    best, best_score = -1, 0.0
+    for i in range(len(sizes)):
+        if sizes[i] < floor or (sizes[i] == floor and spare > 0):
+            score = (1 + counts[i + 1]) * (average - sizes[i]) / (held[i] + 1)
+            if best < 0 or score > best_score or (score == best_score and sizes[i] <= sizes[best]):
+                best, best_score = i, score
+    return best
+
+
+@kernel
+def absorb(indptr, indices, start, part, queue, members):  # type: ignore[no-untyped-def]
+    """Give ``start`` and what it reaches to ``part``; returns how many of these vertices are new there.
+
+    Bit ``part`` of ``members[v, h]`` says that the part holds ``v`` and all that it reaches in ``h`` hops.
+    """
+    hops = members.shape[1]
+    byte, bit = part >> 3, np.uint8(1 << (part & 7))
+    new = np.int64(members[start, 0, byte] & bit == 0)
+    for h in range(hops):
+        members[start, h, byte] |= bit
+    queue[0] = start
+    head, tail = np.int64(0), np.int64(1)
+    for left in range(hops - 1, -1, -1):
+        stop = tail
+        while head < stop:
+            u = queue[head]
+            head += 1
+            for e in range(indptr[u], indptr[u + 1]):
+                v = indices[e]
+                if members[v, left, byte] & bit == 0:
+                    new += members[v, 0, byte] & bit == 0
+                    for h in range(left + 1):
+                        members[v, h, byte] |= bit
+                    if left > 0:
+                        queue[tail] = v
+                        tail += 1
+    return new
+
+
+@kernel
+def assign(  # type: ignore[no-untyped-def]
+    indptr, indices, row_ptr, rows, by_rank, train, begin, end,
+    last_stamp, counted, owners, reached, queue, members, counts, sizes, held, parts,
+):  # fmt: skip
+    """Give ``train[begin:end]`` to parts, one by one; all arrays after ``last_stamp`` are what is known so far."""
+    num_train, hops, num_parts = len(train), members.shape[1], len(sizes)
+    floor, average = num_train // num_parts, num_train / num_parts
+    spare = num_train % num_parts
+    for i in range(num_parts):
+        spare -= sizes[i] > floor
+    for i in range(begin, end):
+        t = train[i]
+        stamp = i % last_stamp + 1
+        if stamp == 1:
+            counted[:] = 0
+        counts[:] = 0
+        near = follow(indptr, indices, t, hops - 1, i + 1, reached, queue)
+        limit = i if by_rank else len(indptr) - 1
+        for j in range(near):
+            u = queue[j]
+            count_row(rows, row_ptr[u], row_ptr[u + 1], limit, stamp, counted, owners, counts)
+        part = choose(counts, average, floor, spare, sizes, held)
+        spare -= sizes[part] == floor
+        sizes[part] += 1
+        held[part] += absorb(indptr, indices, t, part, queue, members)
+        owners[i if by_rank else t] = part + 1
+        parts[i] = part

@@ -1,0 +1,114 @@
+"""The method ``auto``: several starts, the best of them improved by moving whole clusters."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ...graph import Graph
+from ..partition import Progress
+from .clusters import cluster
+from .growth import grown_parts
+from .halo import PASSES, HaloSearch, Tick, by_in_degree, equal_sizes
+from .metis import metis_parts
+from .paper import paper_parts
+from .ticks import Ticks
+
+__all__ = ["auto_parts"]
+
+_EDGES = 2**24  # larger graphs get a stream alone: no copy of the edges, and 4.2 M vertices in seconds
+_COUNT_BYTES = 2**32
+_CLUSTERS_IN_A_PART = (4, 16, 64, 256)
+_MOVES = 3  # how often clusters of one size are gone through
+
+Start = Callable[[HaloSearch, Tick], None]
+Parts = npt.NDArray[np.int32]
+
+
+def auto_parts(
+    graph: Graph, train: Tensor, num_parts: int, hops: int, *, seed: int = 0, progress: Progress | None = None
+) -> Tensor:
+    """The fewest vertices together that any of our starts leads to; see :mod:`pagraph.partition.methods`.
+
+    Every start is improved by :meth:`~pagraph.partition.methods.halo.HaloSearch.improve`, and the best is gone on with:
+    clusters of several sizes within the parts are moved as wholes. No start is the best everywhere
+    (``benchmarks/NOTES.md``):
+
+    - a stream of training vertices by in-degree, which is the method ``halo``;
+    - a stream in the order of ids: graphs from a crawl have neighbours there;
+    - parts grown one after the other;
+    - METIS, where ``pymetis`` is installed (DGL's METIS does not always repeat itself).
+
+    Graphs of more than 16 M edges get one of the two streams, whichever holds less within one hop, improved. Where the
+    counts of ``halo`` would take more than 4 GiB (parts x vertices x hops), it is the paper's stream.
+    """
+    if num_parts == 1:
+        return torch.zeros(len(train), dtype=torch.int32)
+    if num_parts * graph.num_nodes * min(hops, 3) > _COUNT_BYTES:
+        return paper_parts(graph, train, num_parts, hops, seed=seed, progress=progress)
+    divide = _better_stream if graph.num_edges > _EDGES else _best_start
+    return torch.from_numpy(divide(graph, train, num_parts, hops, seed, progress))
+
+
+def _better_stream(
+    graph: Graph, train: Tensor, num_parts: int, hops: int, seed: int, progress: Progress | None
+) -> Parts:
+    """One hop shows which order is the better one; in the other, more hops may take ten times as long."""
+    ticks = Ticks(progress, len(train) * (3 + PASSES))
+    orders = (by_in_degree(graph.csc, train), np.arange(len(train)))
+    held = []
+    for order in orders:
+        ticks.step(len(train))
+        probe = HaloSearch(graph.csc, train, num_parts, 1)
+        probe.place(order, tick=ticks.add)
+        held.append(probe.held)
+    ticks.step(len(train) * (1 + PASSES))
+    search = HaloSearch(graph.csc, train, num_parts, hops)
+    search.place(orders[int(np.argmin(held))], tick=ticks.add)
+    search.improve(np.random.default_rng(seed), tick=ticks.add)
+    ticks.finish()
+    return search.parts
+
+
+def _best_start(graph: Graph, train: Tensor, num_parts: int, hops: int, seed: int, progress: Progress | None) -> Parts:
+    search, rng = HaloSearch(graph.csc, train, num_parts, hops), np.random.default_rng(seed)
+    starts = _starts(graph, train, num_parts, hops, seed)
+    ticks = Ticks(progress, len(train) * (len(starts) * (1 + PASSES) + len(_CLUSTERS_IN_A_PART) * _MOVES + PASSES))
+    best: Parts | None = None
+    fewest = 0
+    for start in starts:
+        ticks.step(len(train) * (1 + PASSES))
+        start(search, ticks.add)
+        search.improve(rng, tick=ticks.add)
+        if best is None or search.held < fewest:
+            best, fewest = search.parts.copy(), search.held
+    assert best is not None
+    search.adopt(best)
+    weights = np.zeros(graph.num_nodes, np.int64)
+    weights[train.numpy()] = 1
+    for pieces in _CLUSTERS_IN_A_PART:
+        ticks.step(len(train) * _MOVES)
+        labels = cluster(graph.csc, weights, max(2, len(train) // (num_parts * pieces)), rng)
+        groups = labels[train.numpy()] * num_parts + search.parts
+        search.improve_groups(groups, rng, passes=_MOVES, tick=ticks.add)
+    ticks.step(len(train) * PASSES)
+    search.improve(rng, tick=ticks.add)
+    ticks.finish()
+    return search.parts
+
+
+def _starts(graph: Graph, train: Tensor, num_parts: int, hops: int, seed: int) -> list[Start]:
+    sizes = equal_sizes(len(train), num_parts)
+    starts: list[Start] = [
+        lambda search, tick: search.place(by_in_degree(graph.csc, train), tick=tick),
+        lambda search, tick: search.place(np.arange(len(train)), tick=tick),
+        lambda search, _: search.adopt(grown_parts(graph.csc, train, sizes)),
+    ]
+    if importlib.util.find_spec("pymetis") is not None:
+        starts.append(lambda search, _: search.adopt(metis_parts(graph, train, num_parts, hops, seed=seed).numpy()))
+    return starts

@@ -1,0 +1,188 @@
+"""The method ``halo``: training vertices go where they bring the fewest new vertices, and are moved until none helps.
+
+What is minimised is what is paid for: the vertices that all parts hold together. (PaGraph's score counts training
+neighbours, METIS cut edges.) The start is a stream like PaGraph's, in an order that matters more than the score:
+vertices with the most in-neighbours first, so that the parts fill up around hubs one after the other. See
+``benchmarks/NOTES.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ...csc import CSC
+from ...graph import Graph
+from ..partition import Progress
+from .balancing import largest_size, smallest_size
+from .ticks import Ticks
+
+__all__ = ["PASSES", "HaloSearch", "Tick", "by_in_degree", "equal_sizes", "halo_parts"]
+
+_LEVELS = 3  # hops that are counted; farther ones follow, and mostly hold everything anyway
+PASSES = 10
+"""How often training vertices are gone through at most, to move them."""
+_WORTH = 1e-3  # a pass that saves less of the total is the last
+_PIECES, _PIECE = 64, 4096  # of a pass, between which progress is told: so many, of at least so many vertices
+
+Tick = Callable[[int], object]
+"""Called with a number of training vertices that were gone through."""
+
+
+def _ignore(_count: int) -> None:
+    pass
+
+
+class HaloSearch:
+    """Parts of training vertices and what they reach, changed so that the parts hold fewer vertices together.
+
+    Takes ``num_parts * hops`` bytes a vertex (hops above 3 count as 3), and a few ids a vertex. All parts keep within
+    1 % of the mean number of training vertices, or to the next whole one.
+
+    Args:
+        csc: In-edges; only read.
+        train: The training vertices, int64.
+        num_parts: Number of parts.
+        hops: What goes with them.
+    """
+
+    def __init__(self, csc: CSC, train: Tensor, num_parts: int, hops: int) -> None:
+        vertices = csc.num_dst
+        self._csc = csc
+        self._edges = (csc.indptr.numpy(), csc.indices.numpy())
+        self._train = train.numpy()
+        self._counts: npt.NDArray[np.uint8] = np.zeros((min(hops, _LEVELS), vertices, num_parts), np.uint8)
+        self._least, self._most = smallest_size(len(train), num_parts), largest_size(len(train), num_parts)
+        self._scratch = [np.empty(max(vertices, len(train)), np.int64) for _ in range(2)]
+        self._scratch += [np.zeros(vertices, np.int64), np.zeros(1, np.int64)]  # stamps, clock
+        self.parts: npt.NDArray[np.int32] = np.zeros(len(train), np.int32)
+
+    @property
+    def held(self) -> int:
+        """How many vertices all parts hold together."""
+        from . import _halo
+
+        return int(_halo.held(self._counts))
+
+    def place(self, order: npt.NDArray[np.int64], *, tick: Tick = _ignore) -> None:
+        """Begin anew: each vertex in turn goes where it brings least, and all parts get equally many."""
+        self._counts[:] = 0
+        self._place(self._train, order, self.parts, tick)
+
+    def place_others(self, vertices: Tensor) -> npt.NDArray[np.int32]:
+        """The parts of further vertices, each where it brings least; all parts get equally many."""
+        parts = np.zeros(len(vertices), np.int32)
+        self._place(vertices.numpy(), by_in_degree(self._csc, vertices), parts, _ignore)
+        return parts
+
+    def _place(
+        self, members: npt.NDArray[np.int64], order: npt.NDArray[np.int64], parts: npt.NDArray[np.int32], tick: Tick
+    ) -> None:
+        from . import _halo
+
+        room, best = equal_sizes(len(members), self._counts.shape[2]), 0
+        for some in _pieces(order):
+            best = _halo.place(*self._edges, self._counts, members, some, best, room, parts, *self._scratch)
+            tick(len(some))
+
+    def adopt(self, parts: npt.NDArray[np.int32]) -> None:
+        """Go on from these parts of the training vertices."""
+        from . import _halo
+
+        self.parts = parts.copy()
+        _halo.recount(*self._edges, self._counts, self._train, self.parts)
+
+    def improve(self, rng: np.random.Generator, *, passes: int = PASSES, tick: Tick = _ignore) -> None:
+        """Move single vertices in random order, pass by pass, until that saves little."""
+        from . import _halo
+
+        if len(self._counts) > 1:
+            self.improve_groups(np.arange(len(self._train)), rng, passes=passes, tick=tick)
+            return
+        sizes, limit = self._sizes(), _WORTH * self.held
+        bounds = (self._least, self._most)
+        for _ in range(passes):
+            saved = 0
+            for some in _pieces(rng.permutation(len(self._train))):
+                saved += _halo.improve_singles(
+                    *self._edges, self._counts[0], self._train, some, *bounds, self.parts, sizes
+                )
+                tick(len(some))
+            if saved <= limit and sizes.max() <= self._most:
+                break
+
+    def improve_groups(
+        self,
+        groups: npt.NDArray[np.int64],
+        rng: np.random.Generator,
+        *,
+        passes: int = PASSES,
+        tick: Tick = _ignore,
+    ) -> None:
+        """Move whole groups of vertices that are in one part.
+
+        Args:
+            groups: The group of each training vertex: any numbers; a group is in one part only.
+            rng: Draws the order of each pass.
+            passes: At most so many.
+            tick: Called with the number of training vertices that were gone through.
+        """
+        from . import _halo
+
+        _, first, item_of = np.unique(groups, return_index=True, return_inverse=True)
+        members = self._train[np.argsort(item_of, kind="stable")]
+        begin = np.concatenate([[0], np.cumsum(np.bincount(item_of, minlength=len(first)))])
+        item_parts, sizes, limit = self.parts[first], self._sizes(), _WORTH * self.held
+        bounds = (self._least, self._most)
+        for _ in range(passes):
+            saved = 0
+            for some in _pieces(rng.permutation(len(first))):
+                saved += _halo.improve(
+                    *self._edges, self._counts, members, begin, some, *bounds, item_parts, sizes, *self._scratch
+                )
+                tick(len(some) * len(members) // len(first))
+            if saved <= limit and sizes.max() <= self._most:
+                break
+        self.parts = item_parts[item_of]
+
+    def _sizes(self) -> npt.NDArray[np.int64]:
+        return np.bincount(self.parts, minlength=self._counts.shape[2])
+
+
+def _pieces(order: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:
+    size = max(_PIECE, -(-len(order) // _PIECES))
+    for begin in range(0, len(order), size):
+        yield order[begin : begin + size]
+
+
+def equal_sizes(count: int, num_parts: int) -> npt.NDArray[np.int64]:
+    """How many of ``count`` each part gets: equally many, or one more."""
+    sizes: npt.NDArray[np.int64] = np.diff(count * np.arange(num_parts + 1) // num_parts)
+    return sizes
+
+
+def by_in_degree(csc: CSC, train: Tensor) -> npt.NDArray[np.int64]:
+    """Places in ``train``, those with the most in-neighbours first, ties in order."""
+    indptr, ids = csc.indptr.numpy(), train.numpy()
+    return np.argsort(indptr[ids] - indptr[ids + 1], kind="stable")
+
+
+def halo_parts(
+    graph: Graph, train: Tensor, num_parts: int, hops: int, *, seed: int = 0, progress: Progress | None = None
+) -> Tensor:
+    """One stream and a few passes over the edges; see :mod:`pagraph.partition.methods` for the contract.
+
+    The streaming order follows Tsourakakis et al. (FENNEL, WSDM 2014) in placing vertices one at a time; the moves are
+    those of Kernighan and Lin as simplified by label propagation (Meyerhenke, Sanders and Schulz, 2014).
+    """
+    whole = len(train) * (1 + PASSES)
+    search, ticks = HaloSearch(graph.csc, train, num_parts, hops), Ticks(progress, whole)
+    ticks.step(whole)
+    search.place(by_in_degree(graph.csc, train), tick=ticks.add)
+    search.improve(np.random.default_rng(seed), tick=ticks.add)
+    ticks.finish()
+    return torch.from_numpy(search.parts)

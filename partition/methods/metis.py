@@ -1,0 +1,120 @@
+"""METIS: few edges between parts, through whichever binding is installed."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ...errors import MissingDependencyError
+from ...graph import Graph
+from ..partition import Progress
+from .balancing import balance_parts, deal_out
+
+__all__ = ["metis_parts"]
+
+Ids = npt.NDArray[np.int64]
+Parts = npt.NDArray[np.int32]
+
+_MAX_EXCESS = 10  # METIS's ufactor, in thousandths: how much larger than the mean a part may be
+
+
+def metis_parts(
+    graph: Graph, train: Tensor, num_parts: int, hops: int, *, seed: int = 0, progress: Progress | None = None
+) -> Tensor:
+    """METIS (Karypis and Kumar, SIAM J. Sci. Comput. 1998) on the graph without directions.
+
+    Calls ``pymetis`` or, without it, the METIS in DGL, whose seed cannot be set and which does not always repeat
+    itself. Only training vertices weigh anything; the largest part is brought within 1 % of the mean by moving the
+    vertices with the least to lose. Vertices without edges are dealt out. ``hops`` is not read: METIS knows edges only.
+    The graph and METIS's copies of it must fit into memory (about 60 bytes an edge).
+
+    See :mod:`pagraph.partition.methods` for the contract.
+
+    Raises:
+        MissingDependencyError: Neither package is installed.
+    """
+    divide = _find_metis()
+    if num_parts == 1:
+        return torch.zeros(len(train), dtype=torch.int32)
+    both = _without_directions(graph)
+    ids = train.numpy()
+    linked = np.flatnonzero(np.diff(both.indptr))
+    parts: Parts = np.full(len(ids), -1, dtype=np.int32)
+    # METIS prints warnings or fails where parts are about as many as vertices; nothing is lost there.
+    if len(linked) >= 4 * num_parts:
+        # Vertices without edges have no row to keep, and no column to drop.
+        place = np.full(graph.num_nodes, -1, dtype=np.int64)
+        place[linked] = np.arange(len(linked))
+        starts = np.append(both.indptr[linked], both.nnz).astype(np.int64)
+        weights = np.zeros(graph.num_nodes, dtype=np.int64)
+        weights[ids] = 1
+        if weights[linked].any():
+            found = np.full(graph.num_nodes, -1, dtype=np.int32)
+            found[linked] = divide(starts, place[both.indices], weights[linked], num_parts, seed)
+            parts = found[ids]
+    deal_out(parts, num_parts)
+    part_of = np.full(graph.num_nodes, num_parts, dtype=np.int32)
+    part_of[ids] = parts
+
+    def ties(places: Ids) -> npt.NDArray[np.float64]:
+        rows = both[ids[places]]
+        key = np.repeat(np.arange(len(places)) * (num_parts + 1), np.diff(rows.indptr)) + part_of[rows.indices]
+        counts = np.bincount(key, minlength=len(places) * (num_parts + 1))
+        return counts.reshape(len(places), num_parts + 1)[:, :num_parts].astype(np.float64)
+
+    balance_parts(parts, num_parts, ties)
+    if progress is not None:
+        progress(len(train), len(train))
+    return torch.from_numpy(parts)
+
+
+def _without_directions(graph: Graph) -> Any:
+    """A scipy CSR matrix with an entry for each pair of linked vertices, both ways, and none on the diagonal."""
+    from scipy.sparse import csr_matrix
+
+    indptr, indices = graph.csc.indptr.numpy(), graph.csc.indices.numpy()
+    inward = csr_matrix((np.ones(len(indices), dtype=bool), indices, indptr), shape=(graph.num_nodes, graph.num_nodes))
+    both = inward + inward.T
+    both.setdiag(False)
+    both.eliminate_zeros()
+    return both
+
+
+def _find_metis() -> Callable[[Ids, Ids, Ids, int, int], Parts]:
+    """The function that calls METIS: rows of a symmetric matrix, vertex weights, parts and seed to the parts."""
+    if importlib.util.find_spec("pymetis") is not None:
+        return _by_pymetis
+    if importlib.util.find_spec("dgl") is not None:
+        return _by_dgl
+    raise MissingDependencyError(
+        "method 'metis' needs pymetis or DGL, and neither is installed: pip install 'pagraph[metis]'"
+    )
+
+
+def _by_pymetis(starts: Ids, ends: Ids, weights: Ids, num_parts: int, seed: int) -> Parts:
+    import pymetis
+
+    options = pymetis.Options()
+    options.seed = seed % 2**31
+    options.ufactor = _MAX_EXCESS
+    adjacency = pymetis.CSRAdjacency(starts, ends)
+    return np.array(pymetis.part_graph(num_parts, adjacency, vweights=weights, options=options)[1], dtype=np.int32)
+
+
+def _by_dgl(starts: Ids, ends: Ids, weights: Ids, num_parts: int, seed: int) -> Parts:
+    from ...dgl.graphbolt import import_dgl
+
+    dgl = import_dgl()
+    csc = (torch.from_numpy(starts), torch.from_numpy(ends), torch.empty(0, dtype=torch.int64))
+    graph = dgl.graph(("csc", csc), num_nodes=len(weights))
+    with contextlib.redirect_stdout(io.StringIO()):  # it prints how long its steps take
+        found = dgl.partition.metis_partition_assignment(graph, num_parts, balance_ntypes=torch.from_numpy(weights))
+    return np.asarray(found, dtype=np.int32)

@@ -1,0 +1,1 @@
+"""Parts in our own form: taken from the graph, written, and opened."""

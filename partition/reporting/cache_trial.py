@@ -1,0 +1,161 @@
+"""CacheTrial: what caches of one size would serve of a part, and of the whole graph."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...cache.budget import Budget, rows_that_fit
+from ...cache.policies import resolve_policy
+from ...cache.policy import apply_policy
+from ...graph import Graph
+from ...sampling.accesses import count_accesses
+from ...sampling.neighbor import NeighborSampler, check_fanout
+from ...sampling.seeds import check_batch_size
+
+__all__ = ["CacheTrial", "CacheUse"]
+
+FANOUT = 10
+"""Neighbours drawn in every hop, unless something else is said."""
+
+_FEATURES = "feat"
+
+
+@dataclass(frozen=True, eq=False)
+class CacheUse:
+    """What a cache held and served in one epoch.
+
+    Attributes:
+        ids: The cached vertices, int64, in the numbering of the graph that was sampled.
+        reads: Rows of input nodes that the epoch asked for.
+        hits: How many of them were cached ones.
+    """
+
+    ids: Tensor
+    reads: int
+    hits: int
+
+    @property
+    def hit_rate(self) -> float:
+        """Rows served by the cache / rows asked for; 0 where nothing was."""
+        return self.hits / self.reads if self.reads else 0.0
+
+
+@dataclass(frozen=True)
+class CacheTrial:
+    """How caches are tried out: one real epoch is sampled, without reading any feature.
+
+    Args:
+        budget: Bytes (``"2GiB"``) or a share (0.1, ``"10%"``) of the rows of the whole graph, see
+            :class:`pagraph.cache.budget.Budget`. Every process gets all of it: each GPU has its own memory.
+        fanout: Neighbours sampled per hop, the last entry serves the seeds. None: 10 in every hop.
+        batch_size: Seeds a batch.
+        policy: How vertices are ranked; by default as loaders do it.
+        fields: The fields that are cached: their widths turn bytes into rows. None: ``feat`` if there is such a field,
+            else all vertices count the same.
+        seed: Of order and sampling.
+
+    Raises:
+        TypeError, ValueError: A setting breaks its rule.
+    """
+
+    budget: Any = "10%"
+    fanout: tuple[int, ...] | None = None
+    batch_size: int = 1000
+    policy: str = "auto"
+    fields: tuple[str, ...] | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        budget = Budget.parse(self.budget)
+        if budget is None or budget.is_auto:
+            raise ValueError(f'cache must be bytes ("2GiB") or a share ("10%") to try it out, got {self.budget!r}')
+        resolve_policy(self.policy)
+        check_batch_size(self.batch_size)
+        for fanout in self.fanout or ():
+            check_fanout(fanout, replace=False)
+        if self.fanout is not None and not self.fanout:
+            raise ValueError("fanout must have at least 1 entry, got 0")
+
+    def fanout_of(self, hops: int) -> tuple[int, ...]:
+        """What is drawn on parts of so many hops.
+
+        Raises:
+            ValueError: The fan-out has more hops: parts do not hold what it would draw.
+        """
+        if self.fanout is not None and len(self.fanout) > hops:
+            raise ValueError(f"fanout must have at most {hops} entries for {hops} hops, got {list(self.fanout)}")
+        return self.fanout or (FANOUT,) * hops
+
+    def row_bytes(self, graph: Graph) -> int | None:
+        """Bytes of a vertex's rows of all cached fields; None where no field is cached.
+
+        Raises:
+            ValueError: The graph does not have a field.
+        """
+        names = self.fields
+        if names is None:
+            names = (_FEATURES,) if _FEATURES in graph.ndata else ()
+        for name in names:
+            if name not in graph.ndata:
+                raise ValueError(f"fields must be among {sorted(graph.ndata)}, got {name!r}")
+        values = [graph.ndata[name] for name in names]
+        return sum(math.prod(value.shape[1:]) * value.element_size() for value in values) or None
+
+    def rows(self, graph: Graph, num_nodes: int) -> int:
+        """How many vertices a graph of ``num_nodes`` caches, with the bytes that the budget is of the whole ``graph``.
+
+        Raises:
+            ValueError: As :meth:`row_bytes`; bytes, where no field says what a row takes.
+        """
+        budget, width = self._budget, self.row_bytes(graph)
+        if width is None and budget.share is None:
+            raise ValueError(f"cache must be a share where the graph has no field {_FEATURES}, got {self.budget!r}")
+        nbytes = budget.nbytes([(width or 1, graph.num_nodes)], free=int)
+        return rows_that_fit(nbytes, [width or 1], num_nodes, table=budget.pays_tables)
+
+    def nbytes(self, graph: Graph) -> int | None:
+        """The budget in bytes; None where no field says what a row takes."""
+        width = self.row_bytes(graph)
+        return None if width is None else self._budget.nbytes([(width, graph.num_nodes)], free=int)
+
+    @property
+    def share(self) -> float | None:
+        """The budget as a share of the rows of the whole graph; None where it is in bytes."""
+        return self._budget.share
+
+    @property
+    def _budget(self) -> Budget:
+        budget = Budget.parse(self.budget)
+        assert budget is not None
+        return budget
+
+    def measure(
+        self, graph: Graph, seeds: Tensor, rows: int, hops: int, *, progress: Callable[[], object] | None = None
+    ) -> CacheUse:
+        """Fill a cache by the policy, and count what it serves of an epoch.
+
+        Args:
+            graph: The graph that is sampled: a part, or the whole.
+            seeds: Ids in it, of the training vertices.
+            rows: How many vertices the cache holds.
+            hops: Of the partition.
+            progress: Called after each batch, by the threads that sample.
+        """
+        sampler = NeighborSampler(list(self.fanout_of(hops)))
+        if rows <= 0:
+            ids = torch.empty(0, dtype=torch.int64)
+        elif rows >= graph.num_nodes:
+            ids = torch.arange(graph.num_nodes)
+        else:
+            policy = resolve_policy(self.policy)
+            (ranking,) = apply_policy(policy, graph, seeds, sampler, self.seed, batch_size=self.batch_size).values()
+            ids = ranking.ids[:rows]
+        counts = count_accesses(graph, seeds, sampler, batch_size=self.batch_size, seed=self.seed, progress=progress)
+        reads = counts.reads(graph.only_node_type)
+        return CacheUse(ids, int(reads.sum()), int(reads[ids].sum()))

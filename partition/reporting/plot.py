@@ -1,0 +1,186 @@
+"""Partitions as pictures: what each part holds, or what each method duplicates. Needs matplotlib."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ...atomic import new_file
+from ...profile.plot import check_plot
+from .report import PartitionReport
+
+__all__ = ["PLOT_FORMATS", "save_comparison_plot", "save_plot"]
+
+PLOT_FORMATS = (".png", ".svg", ".pdf")
+"""Endings of the files that can be drawn."""
+
+_INK, _SOFT, _RULE = "#1c2430", "#566072", "#d9dee6"
+_TRAIN, _EVALUATED = "#0072b2", "#00795a"
+_HOPS = ("#d55e00", "#f0a35e", "#f7cfa6", "#fbe6d0")
+_MOST_HOPS = len(_HOPS)  # later ones are drawn as one
+_SPACED = 40  # parts: more bars than that touch each other
+_NUMBERED = 16  # parts: of more, not each has a number
+
+
+def save_plot(report: PartitionReport, path: str | os.PathLike[str], *, title: str = "") -> None:
+    """Draw what each part holds: training vertices, and what each hop adds.
+
+    Args:
+        report: The partition.
+        path: Ends in ``.png``, ``.svg`` or ``.pdf``; appears whole or not at all.
+        title: What the graph is called.
+
+    Raises:
+        ValueError: Another ending.
+        MissingDependencyError: matplotlib is not installed.
+        OSError: The file cannot be written.
+    """
+    _save(path, lambda: _parts_figure(report, title))
+
+
+def save_comparison_plot(reports: Sequence[PartitionReport], path: str | os.PathLike[str], *, title: str = "") -> None:
+    """Draw the replication factor of several methods on one graph, and what it is made of.
+
+    Args:
+        reports: Partitions of one graph into equally many parts.
+        path: Ends in ``.png``, ``.svg`` or ``.pdf``; appears whole or not at all.
+        title: What the graph is called.
+
+    Raises:
+        ValueError, MissingDependencyError, OSError: As :func:`save_plot`.
+    """
+    _save(path, lambda: _comparison_figure(reports, title))
+
+
+def _save(path: str | os.PathLike[str], draw: Any) -> None:
+    check_plot(path, PLOT_FORMATS)
+    from matplotlib import rc_context
+
+    style = {"font.size": 11, "text.color": _INK, "axes.labelcolor": _INK, "axes.edgecolor": _SOFT}
+    with rc_context({**style, "svg.hashsalt": "pagraph"}):
+        figure = draw()
+        suffix = Path(path).suffix.lower()
+        metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(suffix)
+        with new_file(path) as file:
+            figure.savefig(file, format=suffix[1:], dpi=150, metadata=metadata)
+
+
+def _parts_figure(report: PartitionReport, title: str) -> Any:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(min(14.0, 7.0 + 0.18 * report.num_parts), 5.2), layout="constrained")
+    axes = figure.subplots()
+    places = range(report.num_parts)
+    below = [0] * report.num_parts
+    for label, color, counts in _layers([report]):
+        values = [counts(report, part) for part in places]
+        width = 0.72 if report.num_parts <= _SPACED else 1.0
+        axes.bar(places, values, width, bottom=below, color=color, label=label, zorder=3)
+        below = [low + value for low, value in zip(below, values, strict=True)]
+    even = report.covered / report.num_parts
+    axes.axhline(even, color=_INK, lw=1.2, ls=(0, (5, 3)), label="all, if nothing were copied", zorder=4)
+    if report.num_parts <= _NUMBERED:
+        for place, value in enumerate(below):
+            axes.text(place, value, _total(value), ha="center", va="bottom", fontsize=10)
+    axes.set(xlabel="part", ylabel="vertices", ylim=(0, 1.06 * max(*below, even)), xlim=(-0.6, report.num_parts - 0.4))
+    axes.set_xticks(places[:: -(-report.num_parts // _NUMBERED)])
+    axes.yaxis.set_major_formatter(lambda value, _: _short(value))
+    axes.grid(axis="y", color=_RULE, lw=0.7)
+    figure.suptitle(_title(title, f"{_counts(report)} by {report.method}"), weight="bold")
+    axes.set_title(
+        f"replication factor {report.replication_factor:.2f}, largest part {report.vertex_balance:.2f} times the mean",
+        loc="left",
+        color=_SOFT,
+        fontsize=11,
+    )
+    _finish(axes)
+    _legend(axes, -1)
+    return figure
+
+
+def _comparison_figure(reports: Sequence[PartitionReport], title: str) -> Any:
+    from matplotlib.figure import Figure
+
+    order = sorted(reports, key=lambda report: report.replication_factor)
+    figure = Figure(figsize=(10.0, 1.9 + 0.55 * len(order)), layout="constrained")
+    axes = figure.subplots()
+    names = [report.method for report in order]
+    begins = [0.0] * len(order)
+    for label, color, counts in _layers(order):
+        values = [sum(counts(r, part) for part in range(r.num_parts)) / r.num_nodes for r in order]
+        axes.barh(names, values, 0.66, left=begins, color=color, label=label, zorder=3)
+        begins = [begin + value for begin, value in zip(begins, values, strict=True)]
+    most = max(begins)
+    for place, report in enumerate(order):
+        ground = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
+        axes.text(begins[place] + 0.012 * most, place, _beside(report), va="center", bbox=ground, zorder=2)
+    first = order[0]
+    axes.invert_yaxis()
+    axes.set(xlim=(0, 1.32 * most), xlabel="replication factor: vertices of all parts / vertices of the graph")
+    axes.grid(axis="x", color=_RULE, lw=0.7)
+    figure.suptitle(_title(title, f"{_counts(first)} by method"), weight="bold")
+    _finish(axes)
+    _legend(axes, 1)
+    return figure
+
+
+def _beside(report: PartitionReport) -> str:
+    words = f"{report.replication_factor:.2f}"
+    words += f", {report.lost:.0%} of neighbours lost" if report.lost else ""
+    return words if report.caches is None else f"{words}, hit rate {report.caches.hit_rate:.0%}"
+
+
+def _layers(reports: Sequence[PartitionReport]) -> list[tuple[str, str, Any]]:
+    """What is drawn upon each other: label, colour, and the count of a report's part."""
+    layers: list[tuple[str, str, Any]] = [("training vertices", _TRAIN, lambda r, part: r.parts[part].train)]
+    if any(part.evaluated for report in reports for part in report.parts):
+        layers.append(("validation and test", _EVALUATED, lambda r, part: r.parts[part].evaluated))
+    hops = max(report.hops for report in reports)
+    shown = hops if hops <= _MOST_HOPS else _MOST_HOPS - 1
+    for hop in range(shown):
+        layers.append((f"found by hop {hop + 1}", _HOPS[hop], lambda r, part, hop=hop: _found(r, part, hop, hop + 1)))
+    if shown < hops:
+        text = f"found by hops {shown + 1} to {hops}"
+        layers.append((text, _HOPS[shown], lambda r, part: _found(r, part, shown, hops)))
+    return layers
+
+
+def _found(report: PartitionReport, part: int, begin: int, end: int) -> int:
+    return sum(report.parts[part].halo[begin:end])
+
+
+def _finish(axes: Any) -> None:
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(colors=_SOFT, labelcolor=_INK)
+    axes.set_axisbelow(True)
+
+
+def _legend(axes: Any, step: int) -> None:
+    """Outside: bars leave no free corner. With ``step`` -1 from the last layer to the first, as bars stand."""
+    handles, labels = axes.get_legend_handles_labels()
+    place = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0), "borderaxespad": 0.0}
+    axes.legend(handles[::step], labels[::step], frameon=False, **place)
+
+
+def _title(name: str, rest: str) -> str:
+    return f"{name}: {rest}" if name else rest
+
+
+def _counts(report: PartitionReport) -> str:
+    parts = "1 part" if report.num_parts == 1 else f"{report.num_parts} parts"
+    return f"{parts} of {'1 hop' if report.hops == 1 else f'{report.hops} hops'}"
+
+
+def _total(count: int) -> str:
+    """A count above a bar: three digits of large ones, so that those of neighbours do not touch."""
+    return f"{count:,}" if count < 10_000 else _short(float(f"{count:.3g}"))
+
+
+def _short(count: float) -> str:
+    """A count for an axis: 250k, 1.5M."""
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if abs(count) >= size:
+            return f"{count / size:g}{unit}"
+    return f"{count:g}"

@@ -1,0 +1,157 @@
+"""PartitionReport: what a partition duplicates, how even it is, and what caches would serve on its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .caches import CachesReport
+from .peak_memory import MemoryUse
+
+__all__ = ["PartReport", "PartitionReport"]
+
+
+@dataclass(frozen=True)
+class PartReport:
+    """One part.
+
+    Attributes:
+        train: Training vertices.
+        evaluated: Validation and test vertices whose neighbourhoods it holds as well.
+        halo: Vertices that hop 1, 2, ... found: in-neighbours that are none of the above.
+        edges: Edges that it holds.
+        dropped: Halo vertices that it does without.
+        missing: In-edges of its inner vertices that it does not hold, because they lead from dropped vertices.
+    """
+
+    train: int
+    evaluated: int
+    halo: tuple[int, ...]
+    edges: int
+    dropped: int = 0
+    missing: int = 0
+
+    @property
+    def vertices(self) -> int:
+        """All vertices that it holds."""
+        return self.train + self.evaluated + sum(self.halo)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PartitionReport:
+    """What :func:`pagraph.partition.describe` says of a partition.
+
+    Attributes:
+        method: Who divided the training vertices.
+        hops: How many hops the parts hold.
+        num_nodes: Vertices of the whole graph.
+        num_edges: Edges of the whole graph.
+        parts: The parts.
+        covered: Vertices of the whole graph that are in at least one part. The others are further than ``hops`` hops
+            from every training vertex: training never reads them.
+        caches: What caches would serve; None where they were not tried.
+        lost: Of the neighbours that training draws, the share that parts do without because of a limit on replication;
+            None where there is no limit.
+        seconds: Wall time by step: "dividing", and what else was measured with
+            :class:`pagraph.partition.reporting.steps.Steps`.
+        memory: What the process held meanwhile, by step.
+    """
+
+    method: str
+    hops: int
+    num_nodes: int
+    num_edges: int
+    parts: tuple[PartReport, ...]
+    covered: int
+    caches: CachesReport | None = None
+    lost: float | None = None
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    memory: Mapping[str, MemoryUse] = field(default_factory=dict)
+
+    @property
+    def num_parts(self) -> int:
+        """Number of parts."""
+        return len(self.parts)
+
+    @property
+    def train(self) -> int:
+        """Training vertices of all parts, each of which is in one."""
+        return sum(part.train for part in self.parts)
+
+    @property
+    def replication_factor(self) -> float:
+        """Sum of the parts' vertices / vertices of the whole graph, those in no part included: it may be below 1."""
+        return sum(part.vertices for part in self.parts) / self.num_nodes
+
+    @property
+    def copies(self) -> float:
+        """Sum of the parts' vertices / vertices in at least one part: in how many parts a vertex is that is in any."""
+        return sum(part.vertices for part in self.parts) / self.covered
+
+    @property
+    def halo(self) -> tuple[int, ...]:
+        """Vertices that each hop found, summed over the parts."""
+        return tuple(sum(found) for found in zip(*(part.halo for part in self.parts), strict=True))
+
+    @property
+    def edge_factor(self) -> float:
+        """Sum of the parts' edges / edges of the whole graph; 0 where it has none."""
+        return sum(part.edges for part in self.parts) / self.num_edges if self.num_edges else 0.0
+
+    @property
+    def train_balance(self) -> float:
+        """Most training vertices of a part / mean: epochs take as long as that part does."""
+        return _balance([part.train for part in self.parts])
+
+    @property
+    def vertex_balance(self) -> float:
+        """Most vertices of a part / mean: what each machine or GPU must have room for."""
+        return _balance([part.vertices for part in self.parts])
+
+    @property
+    def peak_bytes(self) -> int | None:
+        """Most resident memory of all steps, see :class:`MemoryUse`; None where nobody watched."""
+        return max((use.peak_bytes for use in self.memory.values()), default=None)
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it as what ``json.dumps`` takes.
+
+        ``seconds`` is the wall time of dividing alone, ``peak_bytes`` the most of all steps.
+        """
+        return {
+            "method": self.method,
+            "parts": self.num_parts,
+            "hops": self.hops,
+            "num_nodes": self.num_nodes,
+            "num_edges": self.num_edges,
+            "train_per_part": [part.train for part in self.parts],
+            "evaluated_per_part": [part.evaluated for part in self.parts],
+            "vertices_per_part": [part.vertices for part in self.parts],
+            "halo_per_part": [list(part.halo) for part in self.parts],
+            "edges_per_part": [part.edges for part in self.parts],
+            "dropped_per_part": [part.dropped for part in self.parts],
+            "missing_edges_per_part": [part.missing for part in self.parts],
+            "train_balance": self.train_balance,
+            "vertex_balance": self.vertex_balance,
+            "replication_factor": self.replication_factor,
+            "vertices_in_no_part": self.num_nodes - self.covered,
+            "copies": self.copies,
+            "edge_factor": self.edge_factor,
+            "lost_neighbours": self.lost,
+            "cache": None if self.caches is None else self.caches.to_json(),
+            "seconds": self.seconds.get("dividing"),
+            "seconds_by_step": dict(self.seconds),
+            "peak_bytes": self.peak_bytes,
+            "memory_by_step": {step: use.to_json() for step, use in self.memory.items()},
+        }
+
+    def __repr__(self) -> str:
+        return (
+            f"PartitionReport({self.method}, {self.num_parts} parts, {self.hops} hops, replication factor "
+            f"{self.replication_factor:.4g}, train balance {self.train_balance:.4g})"
+        )
+
+
+def _balance(sizes: Sequence[int]) -> float:
+    return max(sizes) * len(sizes) / sum(sizes)
