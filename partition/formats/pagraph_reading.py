@@ -39,8 +39,8 @@ def read_pagraph_partition(folder: str | os.PathLike[str], graph: Graph | None =
 
     Example:
         >>> import tempfile
-        >>> from ..datasets import sbm
-        >>> from . import partition_graph, write_pagraph_partition
+        >>> from pagraph.datasets import sbm
+        >>> from pagraph.partition import partition_graph, write_pagraph_partition
         >>> graph, target = sbm(300), os.path.join(tempfile.mkdtemp(), "2naive")
         >>> write_pagraph_partition(partition_graph(graph, 2, hops=1, method="hash"), target)
         >>> read_pagraph_partition(target, graph).hops

@@ -45,8 +45,8 @@ def open_partition(
 
     Example:
         >>> import tempfile
-        >>> from ..datasets import sbm
-        >>> from . import partition_graph, write_partition
+        >>> from pagraph.datasets import sbm
+        >>> from pagraph.partition import partition_graph, write_partition
         >>> target = os.path.join(tempfile.mkdtemp(), "parts")
         >>> _ = write_partition(partition_graph(sbm(1000), 2, hops=2, method="hash"), target)
         >>> part = open_partition(target, 1, world_size=2)

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from pagraph import Graph
 from pagraph.datasets import rmat, sbm
 from pagraph.errors import MissingDependencyError
-from pagraph.partition import METHODS, draw_train, metis
+from pagraph.partition import METHODS, draw_train
+from pagraph.partition.methods import metis
 from pagraph.partition.methods.balancing import balance_parts, deal_out, largest_size
 
 # DGL's function leaves /proc/self/status open.

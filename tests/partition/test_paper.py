@@ -8,7 +8,8 @@ from plain_methods import graphs, paper_parts, train_sets, wide
 
 from pagraph import Graph
 from pagraph.datasets import rmat, sbm
-from pagraph.partition import METHODS, Partition, draw_train, paper
+from pagraph.partition import METHODS, Partition, draw_train
+from pagraph.partition.methods import paper
 
 
 @settings(max_examples=150)
