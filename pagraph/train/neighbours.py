@@ -56,10 +56,9 @@ class Neighbours:
         from .. import _preaggregation
 
         end = begin + len(out)
-        offsets = self._csc.indptr[begin : end + 1].long()
-        ids = self._csc.indices[int(offsets[0]) : int(offsets[-1])]
-        counts, weights = offsets.diff(), torch.ones(len(ids))
-        offsets -= offsets[0].clone()
+        indptr = self._csc.indptr[begin : end + 1].long()  # perhaps the graph's own memory
+        ids = self._csc.indices[int(indptr[0]) : int(indptr[-1])]
+        counts, weights, offsets = indptr.diff(), torch.ones(len(ids)), indptr - indptr[0]
         if self._norm is None:
             sums, to = torch.zeros_like(out), counts.clamp(min=1).float().reciprocal()
         else:
@@ -68,7 +67,5 @@ class Neighbours:
             weights[loops] = 0.0
             counts = counts + 1 - torch.bincount(targets[loops], minlength=len(out))
             sums, to = sent[begin:end].clone(), self._norm[begin:end, 1] / counts
-        _preaggregation.add_rows(
-            (offsets - offsets[0]).numpy(), ids.numpy(), weights.numpy(), sent.numpy(), sums.numpy()
-        )
+        _preaggregation.add_rows(offsets.numpy(), ids.numpy(), weights.numpy(), sent.numpy(), sums.numpy())
         out.add_(sums.mul_(to[:, None]))
