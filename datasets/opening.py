@@ -12,9 +12,27 @@ from .manifest import MANIFEST
 from .native import open_native
 from .pagraph_folder import ADJACENCY, open_pagraph
 
-__all__ = ["folder_form", "open_graph"]
+__all__ = ["existing_folder", "folder_form", "open_graph"]
 
 _PARTS = ("train", "val", "test")
+
+
+def existing_folder(folder: str | os.PathLike[str], *, name: str = "folder") -> Path:
+    """The path of a folder whose writer finished; ``name`` is what the caller calls it.
+
+    Raises:
+        FileNotFoundError: There is nothing at that path.
+        NotADirectoryError: It is a file.
+        FormatError: Its writer did not finish.
+    """
+    path = Path(folder)
+    if not path.exists():
+        raise FileNotFoundError(f"{name} must exist, got {str(path)!r}")
+    if not path.is_dir():
+        raise NotADirectoryError(f"{name} must be a folder, got the file {str(path)!r}")
+    if is_unfinished(path):
+        raise FormatError(f"{name} must be finished, got {str(path)!r}, which its writer did not complete")
+    return path
 
 
 def folder_form(folder: str | os.PathLike[str]) -> str:
@@ -25,13 +43,7 @@ def folder_form(folder: str | os.PathLike[str]) -> str:
         NotADirectoryError: It is a file.
         FormatError: It is a folder of neither form, or one whose writer did not finish.
     """
-    path = Path(folder)
-    if not path.exists():
-        raise FileNotFoundError(f"folder must exist, got {str(path)!r}")
-    if not path.is_dir():
-        raise NotADirectoryError(f"folder must be a folder, got the file {str(path)!r}")
-    if is_unfinished(path):
-        raise FormatError(f"folder must be finished, got {str(path)!r}, which its writer did not complete")
+    path = existing_folder(folder)
     if (path / MANIFEST).is_file():
         return "native"
     if (path / ADJACENCY).is_file():

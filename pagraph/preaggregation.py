@@ -20,7 +20,7 @@ from .features.field import host_feature
 from .graph import Graph
 from .indexed_rows import FieldValue
 
-__all__ = ["FEATURES", "SUMS", "FeatureRows", "NeighborSums", "preaggregate", "preaggregated_for"]
+__all__ = ["FEATURES", "SUMS", "FeatureRows", "NeighborSums", "gcn_degrees", "preaggregate", "preaggregated_for"]
 
 FEATURES = "feat"
 SUMS = {"sage": "feat_mean", "gcn": "feat_gcn"}
@@ -45,6 +45,12 @@ def preaggregated_for(graph: Graph) -> str | None:
     if len(found) > 1:
         raise ValueError(f"graph must have one of the fields {', '.join(SUMS.values())} at most, got both")
     return found[0] if found else None
+
+
+def gcn_degrees(graph: Graph) -> tuple[Tensor, Tensor]:
+    """In- and out-degrees, int64, where every vertex has one self-loop instead of those there are."""
+    more = 1 - graph.csc.loop_counts
+    return graph.in_degrees() + more, graph.out_degrees() + more
 
 
 def preaggregate(
@@ -203,17 +209,16 @@ def rows_at_once(width: int) -> int:
 
 def _plain_rows(features: FieldValue) -> Tensor | None:
     """The rows if they can be added up from where they are; None: they must be read and made float32 first."""
-    plain = isinstance(features, Tensor) and features.dtype == torch.float32 and features.is_contiguous()
-    return features.detach() if isinstance(features, Tensor) and plain else None
+    if isinstance(features, Tensor) and features.dtype == torch.float32 and features.is_contiguous():
+        return features.detach()
+    return None
 
 
 def _scales(graph: Graph, model: str) -> tuple[Tensor, Tensor]:
     """What a vertex's row is multiplied with where it is added, and its sum: float32, one each per vertex."""
     if model == "sage":
         return torch.ones(graph.num_nodes), graph.in_degrees().clamp(min=1).float().reciprocal_()
-    # One self-loop on every vertex instead of those there are: the degrees of pagraph.train.task.
-    more = 1 - graph.csc.loop_counts
-    out_degrees, in_degrees = graph.out_degrees() + more, graph.in_degrees() + more
+    in_degrees, out_degrees = gcn_degrees(graph)
     return out_degrees.float().rsqrt_(), in_degrees.float().rsqrt_()
 
 

@@ -14,10 +14,11 @@ from ..graph import Graph
 from .closure import vertices_within
 from .partition import Partition
 
-__all__ = ["limit_replication"]
+__all__ = ["FANOUT", "limit_replication"]
 
 _STEPS = 6  # of the search for the fewest that must go
-_FANOUT = 10
+FANOUT = 10
+"""Neighbours drawn in every hop, unless something else is said."""
 
 
 def limit_replication(partition: Partition, factor: float, *, fanout: Sequence[int] | None = None) -> Partition:
@@ -38,7 +39,7 @@ def limit_replication(partition: Partition, factor: float, *, fanout: Sequence[i
             each hop.
     """
     graph, hops = partition.graph, partition.hops
-    fanout = [_FANOUT] * hops if fanout is None else list(fanout)
+    fanout = [FANOUT] * hops if fanout is None else list(fanout)
     if len(fanout) != hops:
         raise ValueError(f"fanout must have one number for each of {hops} hops, got {len(fanout)}")
     seeds = [partition.seeds_of(part) for part in range(partition.num_parts)]

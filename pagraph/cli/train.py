@@ -13,6 +13,7 @@ import click
 from ..train import TrainOptions
 from ..train.options import COMPRESSIONS, LOADERS, MODELS
 from . import BAD_INPUT, show_error
+from .parsing import integers
 from .writing import writable_file
 
 if TYPE_CHECKING:
@@ -21,15 +22,6 @@ if TYPE_CHECKING:
     from ..train.distributed import World
 
 _DEFAULTS = TrainOptions()
-
-
-def _fanout(_context: click.Context, _parameter: click.Parameter, value: str | None) -> tuple[int, ...] | None:
-    if value is None:
-        return None
-    try:
-        return tuple(int(part) for part in value.split(","))
-    except ValueError:
-        raise click.BadParameter(f"fanout must be integers with commas between, got {value!r}") from None
 
 
 def _option(name: str, text: str, **settings: Any) -> Any:
@@ -50,7 +42,7 @@ def _option(name: str, text: str, **settings: Any) -> Any:
 @_option("model", "GraphSAGE with mean aggregation, or GCN.", type=click.Choice(MODELS))
 @click.option(
     "--fanout",
-    callback=_fanout,
+    callback=integers,
     help="Neighbours sampled per hop; the last serves the seeds, -1 takes all.  [default: 10,10; 10 on parts of 1 hop]",
 )
 @_option("batch_size", "Seeds per mini-batch, of each process.")

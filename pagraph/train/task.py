@@ -12,7 +12,7 @@ from torch import Tensor
 from ..dgl.convert import to_dgl
 from ..dgl.graphbolt import import_dgl
 from ..graph import Graph
-from ..preaggregation import FEATURES, SUMS, preaggregated_for
+from ..preaggregation import FEATURES, SUMS, gcn_degrees, preaggregated_for
 from .models import NORM
 from .options import TrainOptions
 
@@ -143,8 +143,7 @@ def count_classes(graph: Graph, ids: Tensor) -> int:
 
 def whole_norm(graph: Graph) -> Tensor:
     """GCN's normalisation of a whole graph whose vertices are to have one self-loop each."""
-    more = 1 - graph.csc.loop_counts
-    return gcn_norm(graph.in_degrees() + more, graph.out_degrees() + more)
+    return gcn_norm(*gcn_degrees(graph))
 
 
 def gcn_norm(in_degrees: Tensor, out_degrees: Tensor) -> Tensor:

@@ -17,9 +17,10 @@ _AHEAD = 16
 
 
 @kernel
-def enter(indptr, indices, counts, part, frontier, n, fresh):  # type: ignore[no-untyped-def]
-    """Add the first ``n`` vertices of ``frontier`` to a part; returns how many vertices it holds more. Both arrays are
-    overwritten."""
+def change(indptr, indices, counts, part, frontier, n, fresh, step):  # type: ignore[no-untyped-def]
+    """Add the first ``n`` vertices of ``frontier`` to a part (``step`` 1) or take them out of it (-1); returns how many
+    vertices it then holds more or less. Both arrays are overwritten."""
+    turning = 0 if step > 0 else 1  # a vertex that is counted so often comes or goes
     for level in range(len(counts)):
         count = counts[level]
         m = 0
@@ -27,34 +28,12 @@ def enter(indptr, indices, counts, part, frontier, n, fresh):  # type: ignore[no
             v = frontier[i]
             for e in range(indptr[v] - 1, indptr[v + 1]):
                 u = v if e < indptr[v] else np.int64(indices[e])
-                c = count[u, part]
-                if c == 0:
+                c = np.int64(count[u, part])
+                if c == turning:
                     fresh[m] = u
                     m += 1
                 if c < _FULL:
-                    count[u, part] = c + 1
-        for i in range(m):
-            frontier[i] = fresh[i]
-        n = m
-    return n
-
-
-@kernel
-def leave(indptr, indices, counts, part, frontier, n, fresh):  # type: ignore[no-untyped-def]
-    """Take the first ``n`` vertices of ``frontier`` out of a part; returns how many vertices it holds less."""
-    for level in range(len(counts)):
-        count = counts[level]
-        m = 0
-        for i in range(n):
-            v = frontier[i]
-            for e in range(indptr[v] - 1, indptr[v + 1]):
-                u = v if e < indptr[v] else np.int64(indices[e])
-                c = count[u, part]
-                if c < _FULL:
-                    count[u, part] = c - 1
-                    if c == 1:
-                        fresh[m] = u
-                        m += 1
+                    count[u, part] = c + step
         for i in range(m):
             frontier[i] = fresh[i]
         n = m
@@ -172,7 +151,7 @@ def place(indptr, indices, counts, members, order, best, room, parts, frontier, 
             change_one(indptr, indices, counts[0], members[item], best, 1)
         else:
             frontier[0] = members[item]
-            enter(indptr, indices, counts, best, frontier, 1, fresh)
+            change(indptr, indices, counts, best, frontier, 1, fresh, 1)
     return best
 
 
@@ -221,7 +200,7 @@ def improve(indptr, indices, counts, members, begin, order, least, most, parts, 
         if sizes[own] - weight < least:
             continue
         frontier[:weight] = block
-        freed = leave(indptr, indices, counts, own, frontier, weight, fresh)
+        freed = change(indptr, indices, counts, own, frontier, weight, fresh, -1)
         over = sizes[own] > most
         sizes[own] -= weight
         best, lowest = own, np.int64(2**62) if over else freed
@@ -237,5 +216,5 @@ def improve(indptr, indices, counts, members, begin, order, least, most, parts, 
         parts[item] = best
         sizes[best] += weight
         frontier[:weight] = block
-        enter(indptr, indices, counts, best, frontier, weight, fresh)
+        change(indptr, indices, counts, best, frontier, weight, fresh, 1)
     return saved

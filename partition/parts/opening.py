@@ -8,10 +8,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ...atomic import is_unfinished
 from ...datasets.arrays import check_sum, file_digest, open_array
 from ...datasets.manifest import MANIFEST
 from ...datasets.native import open_native
+from ...datasets.opening import existing_folder
 from ...errors import FormatError
 from ...graph import Graph
 from ...integers import as_integer
@@ -72,13 +72,7 @@ def open_manifest(out: str | os.PathLike[str]) -> PartitionManifest:
         NotADirectoryError: It is a file.
         FormatError: It holds no partition, or an unfinished one.
     """
-    path = Path(out)
-    if not path.exists():
-        raise FileNotFoundError(f"out must exist, got {str(out)!r}")
-    if not path.is_dir():
-        raise NotADirectoryError(f"out must be a folder, got the file {str(out)!r}")
-    if is_unfinished(path):
-        raise FormatError(f"out must be finished, got {str(out)!r}, which its writer did not complete")
+    path = existing_folder(out, name="out")
     if is_pagraph_partition(path) and not (path / MANIFEST).is_file():
         rule = "out must be written by write_partition, not in PaGraph's form, which read_pagraph_partition reads"
         raise FormatError(f"{rule}, got {str(out)!r}")

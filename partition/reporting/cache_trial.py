@@ -17,11 +17,9 @@ from ...graph import Graph
 from ...sampling.accesses import count_accesses
 from ...sampling.neighbor import NeighborSampler, check_fanout
 from ...sampling.seeds import check_batch_size
+from ..limit import FANOUT
 
 __all__ = ["CacheTrial", "CacheUse"]
-
-FANOUT = 10
-"""Neighbours drawn in every hop, unless something else is said."""
 
 _FEATURES = "feat"
 

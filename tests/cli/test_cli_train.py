@@ -5,15 +5,15 @@ import subprocess
 import sys
 import warnings
 from collections import Counter
+from functools import partial
 
 import numpy as np
 import pytest
+import runs
 import torch
-from click.testing import CliRunner
 from timelines import checked, spans
 
 from pagraph import Graph
-from pagraph.cli import main
 from pagraph.datasets import sbm, write_graph
 from pagraph.partition import open_partition, partition_graph, write_partition
 
@@ -28,19 +28,7 @@ def folder(tmp_path_factory):
     return path
 
 
-def run(*arguments):
-    result = CliRunner().invoke(main, ["train", *map(str, arguments)])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
-
-
-def fails(*arguments):
-    result = run(*arguments)
-    assert result.exit_code == 2, result.output
-    assert result.stdout == ""
-    (line,) = result.stderr.splitlines()
-    return line
+run, fails = partial(runs.run, "train"), partial(runs.fails, "train")
 
 
 @pytest.mark.parametrize("model", ["sage", "gcn"])

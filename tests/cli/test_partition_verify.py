@@ -2,13 +2,13 @@
 
 import json
 import shutil
+from functools import partial
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+import runs
 
 from pagraph import Graph
-from pagraph.cli import main
 from pagraph.datasets import sbm, write_graph
 from pagraph.partition import partition_graph
 from pagraph.partition.parts.writing import write_partition
@@ -32,11 +32,7 @@ def copy(made, tmp_path):
     return tmp_path
 
 
-def run(*arguments):
-    result = CliRunner().invoke(main, ["partition", "verify", *map(str, arguments)])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
+run = partial(runs.run, "partition", "verify")
 
 
 def test_right(made, tmp_path):

@@ -3,29 +3,14 @@
 import json
 
 import pytest
-from click.testing import CliRunner
+from runs import fails, run
 
 from pagraph import Graph
-from pagraph.cli import main
 from pagraph.cli.preaggregate import command
 from pagraph.datasets import sbm, write_graph
 from pagraph.train import TrainOptions
 
 QUICK = ["--epochs", "2", "--hidden", "8", "--batch-size", "200", "--device", "cpu"]
-
-
-def run(*arguments):
-    result = CliRunner().invoke(main, [*map(str, arguments)])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
-
-
-def fails(*arguments):
-    result = run(*arguments)
-    assert result.exit_code == 2, result.output
-    (line,) = result.stderr.splitlines()
-    return line
 
 
 @pytest.fixture(scope="module")

@@ -4,9 +4,11 @@ import re
 import shlex
 import shutil
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
+import runs
 from click.testing import CliRunner
 
 from pagraph.cli import main
@@ -34,30 +36,7 @@ def folder(tmp_path_factory):
     return path
 
 
-@pytest.fixture(scope="module")
-def bare(tmp_path_factory):
-    """No features, no labels, no masks."""
-    path = tmp_path_factory.mktemp("profile") / "bare"
-    graph = rmat(8)
-    for name in list(graph.ndata):
-        del graph.ndata[name]
-    write_graph(graph, path)
-    return path
-
-
-def run(*arguments, columns=80):
-    result = CliRunner().invoke(main, ["profile", *map(str, arguments)], env={"COLUMNS": str(columns)})
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
-
-
-def fails(*arguments):
-    result = run(*arguments)
-    assert result.exit_code == 2, result.output
-    assert result.stdout == ""
-    (line,) = result.stderr.splitlines()
-    return line
+run, fails = partial(runs.run, "profile"), partial(runs.fails, "profile")
 
 
 def test_prints_tables_and_a_recommendation(folder):

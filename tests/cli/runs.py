@@ -1,0 +1,21 @@
+"""Runs of a verb in this process."""
+
+from click.testing import CliRunner
+
+from pagraph.cli import main
+
+
+def run(verb, *arguments, columns=80):
+    result = CliRunner().invoke(main, [verb, *map(str, arguments)], env={"COLUMNS": str(columns)})
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def fails(verb, *arguments):
+    """The one line of a run that refuses its input."""
+    result = run(verb, *arguments)
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    return line
