@@ -71,18 +71,22 @@ class CSC:
             raise ValueError(f"edge_ids must have one entry per edge ({len(self.indices)}), got {len(self.edge_ids)}")
 
     @classmethod
-    def from_coo(cls, src: Any, dst: Any, num_nodes: int | None = None) -> CSC:
-        """Compress the two ends of every edge; see ``Graph.from_coo``."""
+    def from_coo(cls, src: Any, dst: Any, num_nodes: int | tuple[int, int] | None = None) -> CSC:
+        """Compress the two ends of every edge; see ``Graph.from_coo``.
+
+        ``num_nodes`` may be the numbers of sources and of destinations, for ends of different types.
+        """
         src, dst = as_ids("src", src), as_ids("dst", dst)
         if len(src) != len(dst):
             raise ValueError(f"src and dst must have the same length, got {len(src)} and {len(dst)}")
         if num_nodes is None:
             num_nodes = 1 + max(_range(src)[1], _range(dst)[1])
-        elif num_nodes < 0:
+        num_src, num_dst = num_nodes if isinstance(num_nodes, tuple) else (num_nodes, num_nodes)
+        if min(num_src, num_dst) < 0:
             raise ValueError(f"num_nodes must be at least 0, got {num_nodes}")
-        check_range("src", src, num_nodes)
-        check_range("dst", dst, num_nodes)
-        return _compress(src, dst, num_nodes, num_nodes)
+        check_range("src", src, num_src)
+        check_range("dst", dst, num_dst)
+        return _compress(src, dst, num_src, num_dst)
 
     @property
     def num_dst(self) -> int:

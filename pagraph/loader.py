@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -25,7 +24,7 @@ from .features.candidate import Role, RowType
 from .features.fields import FieldRows, FieldSet
 from .features.first_epoch import FirstEpoch
 from .features.precision import parse_cache_dtype
-from .pipeline import Epochs, LoaderStats, PipelineOptions, Steps, Tracer
+from .pipeline import EpochControls, Epochs, LoaderStats, PipelineOptions, Steps
 from .sampling.accesses import most_repeats
 from .sampling.seeds import SeedOrder, Ticket
 
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["Loader"]
 
 
-class Loader:
+class Loader(EpochControls):
     """Iterates over mini-batches of a homogeneous graph; each ``iter()`` is an epoch.
 
     Seeds, sampling, feature fetch and delivery run as stages, ``prefetch`` batches ahead of the reader. For one
@@ -130,7 +129,7 @@ class Loader:
             before_first_batch=self._fields.prepare,
             after_first_step=self._fields.after_first_step,
         )
-        self._epochs: Epochs[MiniBatch] = Epochs(order, steps, options=options, stats=self.stats)
+        self._epochs = Epochs(order, steps, options=options, stats=self.stats)
         self._fields.observe(self._epochs.tracing.read)
 
     def __len__(self) -> int:
@@ -147,38 +146,6 @@ class Loader:
     def invalidate_cache(self) -> None:
         """Forget cached rows: for changes nobody can see (writes through NumPy views, by other processes)."""
         self._fields.invalidate()
-
-    def trace(self, path: str | os.PathLike[str] | Tracer, *, label: str = "loader") -> Tracer:
-        """Write a timeline of what the loader does from now on: a Chrome trace, which Perfetto opens.
-
-        Args:
-            path: A new file (``.gz``: compressed), or the tracer of another loader: both are in its file then.
-            label: What this loader is called there.
-
-        Returns:
-            A context manager; its ``stop()``, or the end of the ``with`` block, writes the file.
-
-        Raises:
-            OSError: The path cannot be written.
-            PipelineError: The loader is being traced already.
-        """
-        return self._epochs.tracing.start(path, label)
-
-    def set_epoch(self, epoch: int) -> None:
-        """Make the next pass epoch number ``epoch``: with a ``seed``, that epoch's batches exactly.
-
-        Raises:
-            TypeError, ValueError: ``epoch`` is not an integer of at least 0.
-        """
-        self._epochs.set_epoch(epoch)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Where the loader stands: after the last batch the newest iterator handed out."""
-        return self._epochs.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from ``state_dict()`` of a loader made with the same arguments."""
-        self._epochs.load_state_dict(state)
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ from .auto import auto
 from .degree import degree
 
 if TYPE_CHECKING:
-    from ..sampling.seeds import DatasetOrder
+    from ..sampling.seeds import BatchOrder
     from .policy import Policy
 
 __all__ = ["Share", "share_of"]
@@ -60,9 +60,7 @@ class _Seeds:
         return digest.hexdigest()
 
 
-def share_of(
-    policy: Policy, *, graph: object, edge_dir: str, sampler: Any, order: SeedOrder | DatasetOrder
-) -> Share | None:
+def share_of(policy: Policy, *, graph: object, edge_dir: str, sampler: Any, order: BatchOrder) -> Share | None:
     """What a loader shares; None for policies that may depend on anything.
 
     The degree ranking does not look at the seeds: the train and the validation loader have one cache. ``auto`` ranks

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import random
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
-import torch
 
 from ..buffers import BufferPools
 from ..cache.auto import refills
@@ -18,6 +13,7 @@ from ..cache.policies import ranks_all
 from ..cache.policy import Policy
 from ..cache.sharing import share_of
 from ..pipeline import Epochs, LoaderStats, PipelineOptions, Steps
+from ..pipeline.worker_init import run_worker_init
 from ..sampling.seeds import DatasetOrder, SeedOrder
 from .columns import Columns
 from .edge_source import EdgeSource
@@ -104,7 +100,7 @@ class Engine:
             source.prepare,
             source.deliver,
             draw=source.draw,
-            on_start=None if self.worker_init_fn is None else partial(_init_worker, self.worker_init_fn),
+            on_start=None if self.worker_init_fn is None else partial(run_worker_init, self.worker_init_fn),
             before_first_batch=self.columns.prepare,
             after_first_step=self.columns.after_first_step,
         )
@@ -133,22 +129,3 @@ class Engine:
             move_seeds=self._move_seeds,
             threads=self._asked.workers > 0,
         )
-
-
-_init_lock = threading.Lock()
-
-
-def _init_worker(worker_init_fn: Callable[[int], object], worker: int) -> None:
-    """Run the user's function in a worker thread; its seeds are its own.
-
-    What is written for worker processes seeds Python's, NumPy's and torch's global generators, which here are the
-    training loop's: they are put back.
-    """
-    with _init_lock:
-        state = random.getstate(), np.random.get_state(), torch.get_rng_state()
-        try:
-            worker_init_fn(worker)
-        finally:
-            random.setstate(state[0])
-            np.random.set_state(state[1])
-            torch.set_rng_state(state[2])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,7 @@ from ..cache.policies import resolve_policy
 from ..cache.policy import Policy
 from ..features.precision import parse_cache_dtype
 from ..graph import Graph
-from ..pipeline import LoaderStats, Tracer
+from ..pipeline import EpochControls, LoaderStats
 from ..sampling.seeds import EpochPlan
 from .affinity import cpu_affinity
 from .arguments import (
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
 __all__ = ["DataLoader"]
 
 
-class DataLoader(_DGLDataLoader):
+class DataLoader(EpochControls, _DGLDataLoader):
     """Drop-in for ``dgl.dataloading.DataLoader`` (DGL 1.1 to 2.x): the same arguments, the same batches.
 
     DGL's neighbour and LABOR samplers, ``pagraph.dgl.LayerSampler``, and edge samplers around them are run by our
@@ -160,6 +159,7 @@ class DataLoader(_DGLDataLoader):
             **kwargs,
         )
         self._engine = Engine(self, order, budget=budget, policy=resolve_policy(cache_policy), prefetch=self.prefetch)
+        self._epochs = self._engine.epochs
 
     def __iter__(self) -> Iterator[Any]:
         self._engine.worker_init_fn = self.worker_init_fn if self.num_workers else None  # may have been set since
@@ -187,28 +187,8 @@ class DataLoader(_DGLDataLoader):
         """Forget cached rows: for changes nobody can see (writes through NumPy views, by other processes)."""
         self._engine.columns.invalidate()
 
-    def trace(self, path: str | os.PathLike[str] | Tracer, *, label: str = "loader") -> Tracer:
-        """Write a timeline of what the loader does from now on: a Chrome trace, which Perfetto opens.
-
-        Args:
-            path: A new file (``.gz``: compressed), or the tracer of another loader: both are in its file then.
-            label: What this loader is called there.
-
-        Returns:
-            A context manager; its ``stop()``, or the end of the ``with`` block, writes the file.
-
-        Raises:
-            OSError: The path cannot be written.
-            PipelineError: The loader is being traced already.
-        """
-        return self._engine.epochs.tracing.start(path, label)
-
     def set_epoch(self, epoch: int) -> None:
-        """Make the next pass epoch number ``epoch`` (from 0); the passes after it count on from there.
-
-        What ``DistributedSampler.set_epoch`` is to torch's loader, with and without ``use_ddp``. Passes are counted
-        anyway: it is needed to go on where another run stopped, to repeat an epoch, or where processes made different
-        numbers of passes.
+        """See ``EpochControls.set_epoch``.
 
         With a ``seed``, order and sampling are those of that epoch, exactly. Without one, ``use_ddp`` takes the order
         of the indices from (``ddp_seed``, epoch); all else comes from the global generators, whatever the number.
@@ -219,18 +199,7 @@ class DataLoader(_DGLDataLoader):
             TypeError: ``epoch`` is not an integer.
             ValueError: ``epoch`` is negative.
         """
-        self._engine.epochs.set_epoch(epoch)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Where the loader stands: pass it to ``load_state_dict`` to go on with the batch after the last one."""
-        return self._engine.epochs.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from ``state_dict()``, of this loader or of one made with the same arguments.
-
-        With ``use_ddp`` and a ``seed``, a state of one process serves all, if they are at the same batch.
-        """
-        self._engine.epochs.load_state_dict(state)
+        super().set_epoch(epoch)
 
     def check_worker_number_rationality(self) -> None:
         """Nothing to warn of: workers are threads (torch would warn of that many processes)."""

@@ -1,5 +1,6 @@
 """The pipeline: stages and the threads between them, epochs, statistics, traces."""
 
+from .controls import EpochControls
 from .epochs import Epochs, PipelineOptions, Steps
 from .stage import SerialStage, Stage
 from .stats import EpochStats, LoaderStats
@@ -7,6 +8,7 @@ from .trace import Tracer
 from .trace_file import merge_traces, read_trace
 
 __all__ = [
+    "EpochControls",
     "EpochStats",
     "Epochs",
     "LoaderStats",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, Generic, TypeVar
 
-from ..sampling.seeds import DatasetOrder, EpochPlan, SeedOrder, Ticket
+from ..sampling.seeds import BatchOrder, EpochPlan, Ticket
 from .stage import SerialStage, Stage
 from .stats import EpochRecorder, LoaderStats
 from .tracing import Tracing
@@ -99,7 +99,7 @@ class Epochs(Generic[T]):
 
     def __init__(
         self,
-        order: SeedOrder | DatasetOrder,
+        order: BatchOrder,
         steps: Steps[T],
         *,
         options: PipelineOptions,
@@ -284,7 +284,7 @@ def _start(owner: Epochs[T], plan: EpochPlan, begin: int, recorder: EpochRecorde
 
 
 def _tickets(
-    order: SeedOrder | DatasetOrder,
+    order: BatchOrder,
     plan: EpochPlan,
     begin: int,
     end: int,

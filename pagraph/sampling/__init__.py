@@ -5,5 +5,6 @@ from .keys import derive_key
 from .labor import LaborSampler
 from .layerwise import LayerSampler
 from .neighbor import NeighborSampler
+from .subgraph_sampler import SubgraphSampler
 
-__all__ = ["BlockSampler", "LaborSampler", "LayerSampler", "NeighborSampler", "derive_key"]
+__all__ = ["BlockSampler", "LaborSampler", "LayerSampler", "NeighborSampler", "SubgraphSampler", "derive_key"]

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from ..buffers import BufferPools
 from ..minibatch import HeteroMiniBatch, MiniBatch
-from .block_sampler import BlockSampler
+from ..subgraph import Subgraph
+from .hop_sampler import HopSampler
 from .seeds import SeedOrder, Ticket
 
 if TYPE_CHECKING:
@@ -28,13 +29,13 @@ __all__ = ["AccessCounts", "BatchSampler", "count_accesses", "default_threads", 
 
 
 class BatchSampler(Protocol):
-    """What is counted: anything that turns seeds into mini-batches, ``BlockSampler`` for one."""
+    """What is counted: anything that turns seeds into mini-batches, ``HopSampler`` for one."""
 
     @property
     def num_hops(self) -> int:
         """Blocks per mini-batch."""
 
-    def sample(self, graph: Graph, seeds: Any, key: int = 0) -> MiniBatch | HeteroMiniBatch:
+    def sample(self, graph: Graph, seeds: Any, key: int = 0) -> MiniBatch | HeteroMiniBatch | Subgraph:
         """One mini-batch; safe from any thread."""
 
 
@@ -62,9 +63,9 @@ class AccessCounts:
         self.num_hops = num_hops
         self.batches = 0
 
-    def add(self, batch: MiniBatch | HeteroMiniBatch) -> None:
+    def add(self, batch: MiniBatch | HeteroMiniBatch | Subgraph) -> None:
         """Count the input nodes of a batch."""
-        if isinstance(batch, HeteroMiniBatch):
+        if isinstance(batch, HeteroMiniBatch | Subgraph):
             ends = batch.hop_ends
             for ntype, ids in batch.input_nodes.items():
                 self.add_reads(ntype, ids, ends[ntype])
@@ -168,7 +169,7 @@ def count_accesses(
     )
     threads = threads or default_threads()
     # Batches live no longer than their count: their memory is recycled.
-    settings = {"pools": BufferPools(threads)} if isinstance(sampler, BlockSampler) else {}
+    settings = {"pools": BufferPools(threads)} if isinstance(sampler, HopSampler) else {}
 
     def work(ticket: Ticket) -> None:
         counts.add(sampler.sample(graph, ticket.seeds, ticket.key, **settings))

@@ -2,113 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, overload
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, overload
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..buffers import BufferPools
-from ..csc import check_range
 from ..minibatch import HeteroBlock, HeteroMiniBatch, MiniBatch, Relation
-from .hop import Hop, HopEdges, Picker
+from .hop import Hop, HopEdges
+from .hop_sampler import EdgeField, HopSampler, id_dtype_of, own_fields, read_sources, seeds_by_type
 from .keys import derive_key
 from .scratch import Scratch, VertexTable
-from .weights import EdgeWeights, edge_weights
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
     from ..graph import EdgeType, Graph
     from .excluded import ExcludedEdges
 
-__all__ = ["BlockSampler", "EdgeField", "check_per_hop", "id_dtype_of", "of_edge_type"]
-
-EdgeField = Callable[["EdgeType", str], "Tensor | None"]
-"""Gives an edge field by edge type and name, in the order of the edge ids; None where there is none."""
+__all__ = ["BlockSampler"]
 
 
-def check_per_hop(name: str, entries: Any, check: Callable[[Any, int], int]) -> tuple[Any, ...]:
-    """The entries of all hops, checked; only a mapping may say 0, for a type that draws nothing.
-
-    Args:
-        name: What errors call them.
-        entries: A number, or a mapping from edge type to numbers, for each hop.
-        check: Gives a number, and the least it may be, as an int, or raises.
-
-    Raises:
-        ValueError: There is no entry.
-    """
-    entries = tuple(entries)
-    if not entries:
-        raise ValueError(f"{name} must have at least 1 entry, got none")
-    return tuple(
-        {etype: check(number, 0) for etype, number in entry.items()} if isinstance(entry, Mapping) else check(entry, 1)
-        for entry in entries
-    )
-
-
-def of_edge_type(entry: int | Mapping[EdgeType, int], edge_type: EdgeType) -> int:
-    """What a hop's entry says of an edge type.
-
-    Raises:
-        KeyError: It does not name the edge type.
-    """
-    return entry[edge_type] if isinstance(entry, Mapping) else entry
-
-
-class BlockSampler:
+class BlockSampler(HopSampler):
     """Base of the samplers that make one block per hop. Subclasses say how edges are picked.
 
     Every known vertex is expanded again in each hop, as in DGL. The result depends on the graph, the seeds and the
     key alone, never on threads or on what was sampled before.
     """
-
-    edge_dir: str
-    prob: str | None
-
-    def check_edges(self) -> None:
-        """Refuse an unknown direction, and a ``prob`` that names nothing.
-
-        Raises:
-            ValueError, TypeError: As said.
-        """
-        if self.edge_dir not in ("in", "out"):
-            raise ValueError(f"edge_dir must be 'in' or 'out', got {self.edge_dir!r}")
-        if self.prob is not None and not isinstance(self.prob, str):
-            raise TypeError(f"prob must be the name of an edge field, got {self.prob!r}")
-
-    def weights(self, graph: Graph, edge_type: EdgeType, field: EdgeField) -> EdgeWeights | None:
-        """The weights in the field ``prob``; None where there is no such field, or none is named.
-
-        Raises:
-            TypeError: The field holds something else than numbers.
-            ValueError: It does not hold one finite number per edge, or a negative one.
-        """
-        values = None if self.prob is None else field(edge_type, self.prob)
-        if values is None:
-            return None
-        return edge_weights(graph.adjacency(self.edge_dir, edge_type), values, name=f"edge field {self.prob!r}")
-
-    @property
-    def num_hops(self) -> int:
-        """Blocks per mini-batch."""
-        raise NotImplementedError
-
-    @property
-    def weighs_edges(self) -> bool:
-        """Whether blocks have edge weights; those without any edge then have an empty tensor of them."""
-        return False
-
-    def picker(self, graph: Graph, hop: int, edge_type: EdgeType, field: EdgeField) -> Picker | None:
-        """What picks the edges of ``edge_type`` in hop number ``hop`` (0 serves the seeds); None: no edges."""
-        raise NotImplementedError
-
-    def with_in_edges(self) -> Self:
-        """The same sampler for in-edges: for graphs that are turned round already."""
-        return replace(self, edge_dir="in")  # type: ignore[type-var]
 
     @overload
     def sample(
@@ -164,27 +85,19 @@ class BlockSampler:
             IndexError: A seed is outside ``[0, num_nodes)`` of its type.
             FormatError: The graph's arrays lead out of the graph (a damaged file).
         """
-        by_type = seeds if isinstance(seeds, Mapping) else {graph.only_node_type: seeds}
-        for ntype, ids in by_type.items():
-            name = f"seeds[{ntype!r}]" if isinstance(seeds, Mapping) else "seeds"
-            # Narrowing would wrap a wrong id round into a right one.
-            check_range(name, ids, graph.num_nodes_of(ntype), IndexError)
+        by_type = seeds_by_type(graph, seeds)
         run = _Run(
             sampler=self,
             graph=graph,
             key=key,
             dtype=dtype or next((ids.dtype for ids in by_type.values()), torch.int64),
             pools=pools if pools is not None else BufferPools(max_free=0),
-            field=field or _own_fields(graph),
+            field=field or own_fields(graph),
             exclude=exclude or {},
             scratch=Scratch.of_this_thread(),
         )
         batch = run.blocks(by_type)
         return batch if isinstance(seeds, Mapping) else batch.only()
-
-
-def _own_fields(graph: Graph) -> EdgeField:
-    return lambda edge_type, name: graph.edge_fields(edge_type).get(name)
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,33 +156,15 @@ class _Run:
                 pool=self.pools(("hop", number, index)),
             )
             edges[etype] = self._pick(hop, number, etype)
-            self._read(csc.indices, edges[etype], tables[src_type])
+            tables[src_type].relabel(read_sources(hop, edges[etype]), edges[etype].indices.numpy())
         return edges
 
     def _pick(self, hop: Hop, number: int, etype: EdgeType) -> HopEdges:
-        picker = self.sampler.picker(self.graph, number, etype, self.field) if len(hop.frontier) else None
-        if picker is None:
-            offsets = np.zeros(len(hop.frontier) + 1, dtype=np.int64)
-            return hop.edges(offsets, weighted=self.sampler.weighs_edges)
-        picked = picker.pick(hop)
+        picked = self.sampler.pick(self.graph, hop, number, etype, self.field)
         excluded = self.exclude.get(etype)
-        return picked if excluded is None else excluded.drop_from(picked)
-
-    def _read(self, indices: Tensor, edges: HopEdges, table: VertexTable) -> None:
-        """Read the neighbours at the chosen positions, and give them local ids."""
-        from . import _cpu
-
-        neighbors = self.scratch.array("neighbors", len(edges.positions), indices.numpy().dtype)
-        _cpu.read_neighbors(indices.numpy(), edges.positions.numpy(), neighbors)
-        table.relabel(neighbors, edges.indices.numpy())
+        return picked if excluded is None or not len(hop.frontier) else excluded.drop_from(picked)
 
     def _output(self, ntype: str, table: VertexTable) -> Tensor:
         out = self.pools(("nodes", ntype)).take((table.count,), self.dtype)
         out.numpy()[:] = table.nodes
         return out
-
-
-def id_dtype_of(graph: Graph) -> Any:
-    """The widest id dtype of the graph's edge types."""
-    wide = any(graph.csc_of(etype).indices.dtype == torch.int64 for etype in graph.edge_types)
-    return np.dtype(np.int64 if wide else np.int32)

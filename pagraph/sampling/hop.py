@@ -12,11 +12,10 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from ..buffers import BufferPool
     from ..graph import CSC
     from .scratch import Scratch
 
-__all__ = ["Hop", "HopEdges", "Picker"]
+__all__ = ["EdgeMemory", "Hop", "HopEdges", "Picker"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +53,7 @@ class Hop:
         scratch: This thread's working memory.
         dtype: Of local ids.
         pool: Where the result's memory comes from.
+        drawn_as: The number that each frontier vertex's random numbers are drawn for, shape ``(n,)``. None: its id.
     """
 
     csc: CSC
@@ -63,7 +63,13 @@ class Hop:
     batch_key: np.uint64
     scratch: Scratch
     dtype: torch.dtype
-    pool: BufferPool
+    pool: EdgeMemory
+    drawn_as: npt.NDArray[Any] | None = None
+
+    @property
+    def counters(self) -> npt.NDArray[Any]:
+        """What distinguishes the random numbers of the frontier's vertices, shape ``(n,)``."""
+        return self.frontier if self.drawn_as is None else self.drawn_as
 
     def edges(self, offsets: npt.NDArray[Any], *, weighted: bool = False) -> HopEdges:
         """Room for the edges of each frontier vertex, ``offsets`` being the ``indptr``; positions are yet to be set."""
@@ -74,6 +80,13 @@ class Hop:
         indptr, indices, positions, *weights = self.pool.take_many(*specs)
         indptr.numpy()[:] = offsets
         return HopEdges(indptr, indices, positions, weights[0] if weights else None)
+
+
+class EdgeMemory(Protocol):
+    """Gives memory for drawn edges: a ``BufferPool``, or scratch for what does not outlive the batch."""
+
+    def take_many(self, *specs: tuple[tuple[int, ...], torch.dtype]) -> list[Tensor]:
+        """Uninitialised tensors of these shapes and dtypes."""
 
 
 class Picker(Protocol):

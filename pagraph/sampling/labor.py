@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .block_sampler import BlockSampler, EdgeField, check_per_hop, of_edge_type
+from .block_sampler import BlockSampler
+from .hop_sampler import EdgeField, check_per_hop, of_edge_type
 from .neighbor import check_fanout
 from .rows import NO_WEIGHTS, Rows, in_order
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .block_sampler import BlockSampler, EdgeField, check_per_hop, of_edge_type
+from .block_sampler import BlockSampler
+from .hop_sampler import EdgeField, check_per_hop, of_edge_type
 from .importance import Importance, importance_of
 from .rows import Rows, in_order
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .block_sampler import BlockSampler, EdgeField, check_per_hop, of_edge_type
+from .block_sampler import BlockSampler
+from .hop_sampler import EdgeField, check_per_hop, of_edge_type
 from .uniform import UniformPicker
 from .weighted import WeightedPicker
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from ..graph import EdgeType, Graph
     from .hop import Picker
 
-__all__ = ["NeighborSampler", "check_fanout"]
+__all__ = ["NeighborSampler", "check_fanout", "neighbor_picker"]
 
 _MOST = 2**31 - 1
 
@@ -79,13 +80,18 @@ class NeighborSampler(BlockSampler):
             TypeError: The field ``prob`` holds something else than numbers.
             ValueError: It does not hold one finite number per edge, or a negative one.
         """
-        fanout = self.fanout(hop, edge_type)
-        if not fanout:
-            return None
-        weights = self.weights(graph, edge_type, field)
-        if weights is None:
-            return UniformPicker(fanout, self.replace)
-        return WeightedPicker(fanout, self.replace, weights)
+        return neighbor_picker(self, graph, hop, edge_type, field)
+
+
+def neighbor_picker(sampler: Any, graph: Graph, hop: int, edge_type: EdgeType, field: EdgeField) -> Picker | None:
+    """What picks the edges of a sampler with ``fanout(hop, edge_type)``, ``replace`` and weights; None: no edges."""
+    fanout = sampler.fanout(hop, edge_type)
+    if not fanout:
+        return None
+    weights = sampler.weights(graph, edge_type, field)
+    if weights is None:
+        return UniformPicker(fanout, sampler.replace)
+    return WeightedPicker(fanout, sampler.replace, weights)
 
 
 def check_fanout(fanout: Any, replace: bool, *, least: int = 1) -> int:

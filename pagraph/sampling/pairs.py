@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .block_sampler import id_dtype_of
+from .hop_sampler import id_dtype_of
 from .scratch import Scratch
 
 if TYPE_CHECKING:

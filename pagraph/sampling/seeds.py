@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor
 from .keys import batch_key, check_seed, derive_key, epoch_key
 from .ranks import Ranks
 
-__all__ = ["DatasetOrder", "EpochPlan", "SeedOrder", "Ticket", "num_seeds"]
+__all__ = ["BatchOrder", "DatasetOrder", "EpochPlan", "SeedOrder", "Ticket", "check_permutation", "num_seeds"]
 
 Seeds = Tensor | dict[str, Tensor]
 
@@ -38,6 +38,29 @@ class EpochPlan:
     epoch: int
     key: int
     permutation: Tensor | None
+
+
+class BatchOrder(Protocol):
+    """Which batches make an epoch; see ``SeedOrder`` for what each member means."""
+
+    seed: int | None
+    shuffle: bool
+
+    def __len__(self) -> int: ...
+
+    @property
+    def identity(self) -> dict[str, Any]: ...  # noqa: D102
+
+    @property
+    def permutation(self) -> Tensor | None: ...  # noqa: D102
+
+    def plan(self, epoch: int) -> EpochPlan: ...  # noqa: D102
+
+    def replan(self, epoch: int, key: int | None = None) -> EpochPlan: ...  # noqa: D102
+
+    def restore(self, permutation: Tensor | None, *, begun: bool) -> None: ...  # noqa: D102
+
+    def ticket(self, plan: EpochPlan, index: int) -> Ticket: ...  # noqa: D102
 
 
 class SeedOrder:
@@ -162,7 +185,7 @@ class SeedOrder:
             return
         if not self._remembers:
             raise ValueError("the saved permutation must be None for an order with a seed or without shuffle")
-        _check_permutation(permutation, self.num_seeds)
+        check_permutation(permutation, self.num_seeds)
         self._permutation = permutation.clone()
 
     def ticket(self, plan: EpochPlan, index: int) -> Ticket:
@@ -276,7 +299,12 @@ def check_batch_size(batch_size: Any) -> int:
     return int(batch_size)
 
 
-def _check_permutation(permutation: Any, length: int) -> None:
+def check_permutation(permutation: Any, length: int) -> None:
+    """Refuse a saved order that is not one.
+
+    Raises:
+        ValueError: It is not a 1-D int64 tensor with each number in ``[0, length)`` once.
+    """
     if not isinstance(permutation, Tensor) or permutation.dtype != torch.int64 or permutation.dim() != 1:
         got = tuple(permutation.shape) if isinstance(permutation, Tensor) else type(permutation).__name__
         raise ValueError(f"the saved permutation must be a 1-D int64 tensor, got {got}")

@@ -35,19 +35,19 @@ class UniformPicker:
         """See :class:`~pagraph.sampling.hop.Picker`."""
         from . import _cpu
 
-        frontier = hop.frontier
+        counters = hop.counters
         starts, degrees, offsets = measure_rows(hop, self.fanout, self.replace)
         edges = hop.edges(offsets)
         positions = edges.positions.numpy()
         if self.fanout == -1:
             _cpu.pick_all(starts, offsets, positions)
         elif self.replace:
-            _cpu.pick_repeated(frontier, starts, degrees, offsets, hop.key, positions)
+            _cpu.pick_repeated(counters, starts, degrees, offsets, hop.key, positions)
         else:
             # The set is a token where no vertex has to choose among so many.
-            many = self.fanout > _cpu.SCAN_LIMIT and len(frontier) > 0 and int(degrees.max()) > self.fanout
+            many = self.fanout > _cpu.SCAN_LIMIT and len(counters) > 0 and int(degrees.max()) > self.fanout
             seen = hop.scratch.hash_set(self.fanout if many else 1)
-            _cpu.pick_distinct(frontier, starts, degrees, offsets, hop.key, seen, positions)
+            _cpu.pick_distinct(counters, starts, degrees, offsets, hop.key, seen, positions)
         return edges
 
 

@@ -68,7 +68,7 @@ class WeightedPicker:
 
         starts, degrees, offsets = rows = measure_rows(hop, self.fanout, self.replace)
         edges = hop.edges(offsets)
-        positions, frontier = edges.positions.numpy(), hop.frontier
+        positions, frontier = edges.positions.numpy(), hop.counters
         sums, guide = self.weights.tables()
         listed, slots, points = self._first_draws(hop, rows, sums, guide)
         if self.replace:
@@ -90,7 +90,7 @@ class WeightedPicker:
         total = int(rows[2][-1])
         listed = hop.scratch.array("drawn rows", len(hop.frontier), np.int64)
         slots, points = hop.scratch.array("slots", total, np.int64), hop.scratch.array("points", total, np.float64)
-        count, drawn = _weighted.plan_draws(hop.frontier, *rows, hop.key, self.replace, sums, listed, slots, points)
+        count, drawn = _weighted.plan_draws(hop.counters, *rows, hop.key, self.replace, sums, listed, slots, points)
         listed, slots, points = listed[:count], slots[:drawn], points[:drawn]
         _weighted.find_groups(listed, *rows, sums, guide, slots, points)
         return listed, slots, points

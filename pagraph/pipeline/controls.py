@@ -1,0 +1,56 @@
+"""EpochControls: what every loader lets its user do with its epochs."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from .epochs import Epochs
+from .trace import Tracer
+
+__all__ = ["EpochControls"]
+
+
+class EpochControls:
+    """Base of the loaders: a timeline, epochs by number, and a place to go on from. Subclasses set ``_epochs``."""
+
+    _epochs: Epochs[Any]
+
+    def trace(self, path: str | os.PathLike[str] | Tracer, *, label: str = "loader") -> Tracer:
+        """Write a timeline of what the loader does from now on: a Chrome trace, which Perfetto opens.
+
+        Args:
+            path: A new file (``.gz``: compressed), or the tracer of another loader: both are in its file then.
+            label: What this loader is called there.
+
+        Returns:
+            A context manager; its ``stop()``, or the end of the ``with`` block, writes the file.
+
+        Raises:
+            OSError: The path cannot be written.
+            PipelineError: The loader is being traced already.
+        """
+        return self._epochs.tracing.start(path, label)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make the next pass epoch number ``epoch`` (from 0); the passes after it count on from there.
+
+        What ``DistributedSampler.set_epoch`` is to torch's loader. Passes are counted anyway: it is needed to go on
+        where another run stopped, to repeat an epoch, or where processes made different numbers of passes.
+
+        With a ``seed``, order and sampling are those of that epoch, exactly. A place in the middle of this very epoch
+        that ``load_state_dict`` has set stays; any other is given up.
+
+        Raises:
+            TypeError: ``epoch`` is not an integer.
+            ValueError: ``epoch`` is negative.
+        """
+        self._epochs.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the loader stands: pass it to ``load_state_dict`` to go on with the batch after the last one."""
+        return self._epochs.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from ``state_dict()``, of this loader or of one made with the same arguments."""
+        self._epochs.load_state_dict(state)

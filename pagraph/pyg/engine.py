@@ -1,0 +1,209 @@
+"""The engine behind PyG's loaders: fields, epochs, and the source of their batches."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..buffers import BufferPools
+from ..cache.auto import Learned, refills
+from ..cache.budget import Budget
+from ..cache.policies import ranks_all
+from ..cache.policy import Policy, Ranking, apply_policy
+from ..cache.sharing import share_of
+from ..cache.stats import CacheStats
+from ..features.candidate import RowType
+from ..features.fields import FieldSet
+from ..features.first_epoch import FirstEpoch
+from ..pipeline import Epochs, LoaderStats, PipelineOptions, Steps
+from ..pipeline.worker_init import run_worker_init
+from .joining import Joined, Joiner
+from .sampler import NeighborSampler
+
+if TYPE_CHECKING:
+    from ..graph import Graph
+    from ..pipeline.stats import EpochRecorder
+    from ..sampling.seeds import BatchOrder, Ticket
+
+__all__ = ["Engine", "Workload"]
+
+
+@dataclass(frozen=True, eq=False)
+class Workload:
+    """What a loader samples, for cache policies.
+
+    Attributes:
+        graph: What is sampled; None where the loader's sampler is a user's own.
+        seeds: As ``sampler`` takes them.
+        sampler: Turns seeds into mini-batches as the loader does; None where that cannot be run apart from it.
+        num_nodes: Vertex type to its number of vertices.
+        batch_size: Seeds a batch.
+        shuffle: Whether each epoch puts batches together anew.
+        seed: The loader's; 0 if it has none.
+    """
+
+    graph: Graph | None
+    seeds: Any
+    sampler: Any
+    num_nodes: Mapping[RowType, int]
+    batch_size: int
+    shuffle: bool
+    seed: int
+
+    def rank(self, policy: Policy, types: Collection[RowType]) -> dict[RowType, Ranking]:
+        """The vertices of some types by a policy."""
+        if self.graph is None:
+            return {}
+        settings: dict[str, Any] = {"batch_size": self.batch_size, "shuffle": self.shuffle}
+        ranked = apply_policy(policy, self.graph, self.seeds, self.sampler, self.seed, **settings)
+        return {t: ranked[t] for t in types if isinstance(t, str)}
+
+    def first_epoch(self, batches: int) -> FirstEpoch:
+        """Counts a loader's first epoch, and ranks by it."""
+        return FirstEpoch(
+            {t: n for t, n in self.num_nodes.items() if isinstance(t, str)},
+            num_hops=0 if self.sampler is None else self.sampler.num_hops,
+            batches=batches,
+            repeats=None,
+            rank=lambda counts: partial(self.rank, Learned(counts, batches)),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Prepared:
+    """A sampled batch: what the sampler returned, and the batch made of it, unless that is yet to be done."""
+
+    output: Any
+    hop_ends: Mapping[str, list[int]]
+    seeds: int
+    joined: Joined | None
+
+
+class Engine:
+    """Made once for a loader. It refers to what the loader was made of, never to the loader.
+
+    Args:
+        view: What PyG's ``filter_fn`` wants to know of a loader, with its present ``data``, transforms and
+            ``input_data``.
+        filter_fn: PyG's.
+        sampler: Draws the subgraphs: ours, or any ``BaseSampler``.
+        order: The batches.
+        workload: What a cache policy is told.
+        budget: What the cache may take.
+        policy: Ranks the vertices.
+        device: Where batches are delivered; None: where their sources are.
+        options: Threads and depth.
+        cache_dtype: See ``FieldSet``.
+    """
+
+    def __init__(
+        self,
+        view: Any,
+        filter_fn: Any,
+        sampler: Any,
+        order: BatchOrder,
+        *,
+        workload: Workload,
+        budget: Budget | None,
+        policy: Policy,
+        device: torch.device | None,
+        options: PipelineOptions,
+        cache_dtype: torch.dtype | None = None,
+    ) -> None:
+        self._view, self._sampler, self._device = view, sampler, device
+        self._pools = BufferPools(options.max_batches)
+        self.fields = FieldSet(
+            {},
+            device=torch.device("cpu") if device is None else device,
+            budget=budget,
+            rank=partial(workload.rank, policy),
+            pool_of=self._pools,
+            num_nodes=workload.num_nodes,
+            ranks_all=ranks_all(policy),
+            first_epoch=workload.first_epoch(len(order)) if refills(policy, workload.sampler) else None,
+            share=share_of(policy, graph=workload.graph, edge_dir="in", sampler=workload.sampler, order=order),
+            cache_dtype=cache_dtype,
+        )
+        self._joiner = Joiner(view, self.fields, filter_fn)
+        self._joiner.declare()
+        self.stats = LoaderStats(partial(_counters, self.fields))
+        self.epochs: Epochs[Any] = Epochs(order, self._steps(None), options=options, stats=self.stats)
+        self.fields.observe(self.epochs.tracing.read)
+
+    def start(self, worker_init_fn: Any) -> Iterator[Any]:
+        """Begin an epoch."""
+        self.epochs.steps = self._steps(worker_init_fn)
+        return iter(self.epochs)
+
+    def _steps(self, worker_init_fn: Any) -> Steps[Any]:
+        source = _Source(self._view, self._sampler, self._joiner, self._pools, self._device)
+        return Steps(
+            source.prepare,
+            source.deliver,
+            draw=None if source.is_ours else source.draw,
+            on_start=None if worker_init_fn is None else partial(run_worker_init, worker_init_fn),
+            before_first_batch=self.fields.prepare,
+            after_first_step=self.fields.after_first_step,
+        )
+
+
+def _counters(fields: FieldSet) -> CacheStats:
+    return fields.counters
+
+
+@dataclass(frozen=True, eq=False)
+class _Source:
+    """Makes the batches."""
+
+    view: Any
+    sampler: Any
+    joiner: Joiner
+    pools: BufferPools
+    device: torch.device | None
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether the sampler is a function of a key, for any number of threads."""
+        return isinstance(self.sampler, NeighborSampler)
+
+    def draw(self, ticket: Ticket, recorder: EpochRecorder) -> tuple[Any, int]:
+        """What a user's own sampler returns; one call at a time, in order."""
+        inputs = self.view.input_data[ticket.seeds]
+        with recorder.time("sampling"):
+            return self.view.sample(inputs), len(ticket.seeds)
+
+    def prepare(self, drawn: Any, recorder: EpochRecorder) -> _Prepared:
+        """Sample, then join; with a user's transform of the sampler's output only sample."""
+        if self.is_ours:
+            inputs = self.view.input_data[drawn.seeds]
+            with recorder.time("sampling"):
+                output, hop_ends = self.view.sample_ahead(inputs, drawn.key, self.pools)
+            seeds = len(drawn.seeds)
+        else:
+            (output, seeds), hop_ends = drawn, {}
+        if self.view.transform_sampler_output is not None or isinstance(self.view.data, tuple):
+            return _Prepared(output, hop_ends, seeds, None)
+        with recorder.time("fetching"):
+            try:
+                joined = self.joiner.join(output, hop_ends)
+            except (KeyError, RuntimeError):  # an attribute may be on its way: seen when the batch is needed
+                joined = None
+        return _Prepared(output, hop_ends, seeds, joined)
+
+    def deliver(self, prepared: _Prepared, recorder: EpochRecorder) -> Any:
+        """The batch with the data's attributes as they are now, where it is wanted, transformed."""
+        joined, output = prepared.joined, prepared.output
+        with recorder.time("building"):
+            if joined is None or not self.joiner.is_current(joined):
+                if self.view.transform_sampler_output is not None:
+                    output = self.view.transform_sampler_output(output)
+                joined = self.joiner.join(output, prepared.hop_ends)
+            batch = joined.batch if self.device is None else joined.batch.to(self.device, non_blocking=True)
+        edges = output.row.values() if isinstance(output.row, Mapping) else [output.row]
+        nodes = output.node.values() if isinstance(output.node, Mapping) else [output.node]
+        recorder.delivered(seeds=prepared.seeds, edges=sum(map(len, edges)), input_nodes=sum(map(len, nodes)))
+        return batch if self.view.transform is None else self.view.transform(batch)

@@ -1,0 +1,46 @@
+"""PyG's ``num_neighbors`` as the core's fan-outs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..integers import as_integer
+from .package import import_pyg
+
+import_pyg()
+from torch_geometric.sampler.base import NumNeighbors  # noqa: E402
+
+if TYPE_CHECKING:
+    from ..graph import EdgeType, Graph
+
+__all__ = ["fanouts_of", "num_neighbors_of"]
+
+
+def num_neighbors_of(num_neighbors: Any) -> NumNeighbors:
+    """A list, a mapping from edge type or a ``NumNeighbors`` as the last."""
+    return num_neighbors if isinstance(num_neighbors, NumNeighbors) else NumNeighbors(num_neighbors)
+
+
+def fanouts_of(num_neighbors: NumNeighbors, graph: Graph, *, hetero: bool) -> list[dict[EdgeType, int]]:
+    """Fan-outs by hop in DGL's order (the last entry serves the seeds), each by edge type.
+
+    Args:
+        num_neighbors: In PyG's order.
+        graph: What is sampled.
+        hetero: ``num_neighbors`` may name its edge types.
+
+    Raises:
+        TypeError: A number of neighbours is not an integer.
+        ValueError: PyG's: an edge type without number, an unknown one, or different numbers of hops.
+    """
+    types = graph.edge_types
+    values = num_neighbors.get_values(types if hetero else None)
+    by_type = dict(values) if isinstance(values, Mapping) else dict.fromkeys(types, values)
+    hops = max((len(numbers) for numbers in by_type.values()), default=0)
+    return [{etype: _number(by_type[etype][hop]) for etype in types} for hop in reversed(range(hops))]
+
+
+def _number(value: Any) -> int:
+    """Any negative number means all, as in PyG."""
+    return max(-1, as_integer("num_neighbors", value))

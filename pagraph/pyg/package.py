@@ -1,0 +1,31 @@
+"""Import PyG, or say what is missing."""
+
+from __future__ import annotations
+
+import warnings
+from types import ModuleType
+
+from ..errors import MissingDependencyError
+
+__all__ = ["import_pyg"]
+
+
+def import_pyg() -> ModuleType:
+    """The package ``torch_geometric``; neither pyg-lib nor torch-sparse is needed.
+
+    Raises:
+        MissingDependencyError: It is not installed.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of what PyG does when it is imported
+            import torch_geometric
+            import torch_geometric.loader
+    except ModuleNotFoundError as error:
+        if error.name != "torch_geometric":
+            raise
+        raise MissingDependencyError(
+            "pagraph.pyg needs PyG, which is not installed: pip install pagraph[pyg]"
+        ) from error
+    package: ModuleType = torch_geometric
+    return package

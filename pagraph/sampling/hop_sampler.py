@@ -1,0 +1,157 @@
+"""HopSampler: what all samplers that go hop by hop have in common: whose edges are drawn, and by what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..csc import check_range
+from .weights import EdgeWeights, edge_weights
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from ..graph import EdgeType, Graph
+    from .hop import Hop, HopEdges, Picker
+
+__all__ = [
+    "EdgeField",
+    "HopSampler",
+    "check_per_hop",
+    "id_dtype_of",
+    "of_edge_type",
+    "own_fields",
+    "read_sources",
+    "seeds_by_type",
+]
+
+EdgeField = Callable[["EdgeType", str], "Tensor | None"]
+"""Gives an edge field by edge type and name, in the order of the edge ids; None where there is none."""
+
+
+def check_per_hop(name: str, entries: Any, check: Callable[[Any, int], int]) -> tuple[Any, ...]:
+    """The entries of all hops, checked; only a mapping may say 0, for a type that draws nothing.
+
+    Args:
+        name: What errors call them.
+        entries: A number, or a mapping from edge type to numbers, for each hop.
+        check: Gives a number, and the least it may be, as an int, or raises.
+
+    Raises:
+        ValueError: There is no entry.
+    """
+    entries = tuple(entries)
+    if not entries:
+        raise ValueError(f"{name} must have at least 1 entry, got none")
+    return tuple(
+        {etype: check(number, 0) for etype, number in entry.items()} if isinstance(entry, Mapping) else check(entry, 1)
+        for entry in entries
+    )
+
+
+def of_edge_type(entry: int | Mapping[EdgeType, int], edge_type: EdgeType) -> int:
+    """What a hop's entry says of an edge type.
+
+    Raises:
+        KeyError: It does not name the edge type.
+    """
+    return entry[edge_type] if isinstance(entry, Mapping) else entry
+
+
+class HopSampler:
+    """Base of the samplers that go from seeds to their neighbours hop by hop. Subclasses say how edges are picked.
+
+    The result depends on the graph, the seeds and the key alone, never on threads or on what was sampled before.
+    """
+
+    edge_dir: str
+    prob: str | None
+
+    def check_edges(self) -> None:
+        """Refuse an unknown direction, and a ``prob`` that names nothing.
+
+        Raises:
+            ValueError, TypeError: As said.
+        """
+        if self.edge_dir not in ("in", "out"):
+            raise ValueError(f"edge_dir must be 'in' or 'out', got {self.edge_dir!r}")
+        if self.prob is not None and not isinstance(self.prob, str):
+            raise TypeError(f"prob must be the name of an edge field, got {self.prob!r}")
+
+    def weights(self, graph: Graph, edge_type: EdgeType, field: EdgeField) -> EdgeWeights | None:
+        """The weights in the field ``prob``; None where there is no such field, or none is named.
+
+        Raises:
+            TypeError: The field holds something else than numbers.
+            ValueError: It does not hold one finite number per edge, or a negative one.
+        """
+        values = None if self.prob is None else field(edge_type, self.prob)
+        if values is None:
+            return None
+        return edge_weights(graph.adjacency(self.edge_dir, edge_type), values, name=f"edge field {self.prob!r}")
+
+    @property
+    def num_hops(self) -> int:
+        """Blocks per mini-batch."""
+        raise NotImplementedError
+
+    @property
+    def weighs_edges(self) -> bool:
+        """Whether blocks have edge weights; those without any edge then have an empty tensor of them."""
+        return False
+
+    def picker(self, graph: Graph, hop: int, edge_type: EdgeType, field: EdgeField) -> Picker | None:
+        """What picks the edges of ``edge_type`` in hop number ``hop`` (0 serves the seeds); None: no edges."""
+        raise NotImplementedError
+
+    def with_in_edges(self) -> Self:
+        """The same sampler for in-edges: for graphs that are turned round already."""
+        return replace(self, edge_dir="in")  # type: ignore[type-var]
+
+    def pick(self, graph: Graph, hop: Hop, number: int, edge_type: EdgeType, field: EdgeField) -> HopEdges:
+        """The edges of one type that hop number ``number`` draws; none for an empty frontier or without a picker."""
+        picker = self.picker(graph, number, edge_type, field) if len(hop.frontier) else None
+        if picker is not None:
+            return picker.pick(hop)
+        return hop.edges(np.zeros(len(hop.frontier) + 1, dtype=np.int64), weighted=self.weighs_edges)
+
+
+def read_sources(hop: Hop, edges: HopEdges) -> Any:
+    """The ids of the source vertices of drawn edges, shape ``(num_edges,)``, in scratch."""
+    from . import _cpu
+
+    indices = hop.csc.indices.numpy()
+    neighbors = hop.scratch.array("neighbors", len(edges.positions), indices.dtype)
+    _cpu.read_neighbors(indices, edges.positions.numpy(), neighbors)
+    return neighbors
+
+
+def seeds_by_type(graph: Graph, seeds: Tensor | Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """Seeds as a mapping from vertex type.
+
+    Raises:
+        KeyError: A vertex type that the graph does not have.
+        IndexError: A seed is outside ``[0, num_nodes)`` of its type.
+    """
+    by_type = seeds if isinstance(seeds, Mapping) else {graph.only_node_type: seeds}
+    for ntype, ids in by_type.items():
+        name = f"seeds[{ntype!r}]" if isinstance(seeds, Mapping) else "seeds"
+        # Narrowing would wrap a wrong id round into a right one.
+        check_range(name, ids, graph.num_nodes_of(ntype), IndexError)
+    return by_type
+
+
+def own_fields(graph: Graph) -> EdgeField:
+    """The graph's own edge fields."""
+    return lambda edge_type, name: graph.edge_fields(edge_type).get(name)
+
+
+def id_dtype_of(graph: Graph) -> Any:
+    """The widest id dtype of the graph's edge types."""
+    wide = any(graph.csc_of(etype).indices.dtype == torch.int64 for etype in graph.edge_types)
+    return np.dtype(np.int64 if wide else np.int32)

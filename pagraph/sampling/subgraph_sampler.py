@@ -1,0 +1,284 @@
+"""SubgraphSampler: hop by hop from seeds, each vertex expanded once, over any number of vertex and edge types."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..buffers import BufferPools
+from ..subgraph import SampledEdges, Subgraph
+from .hop import Hop, HopEdges
+from .hop_sampler import EdgeField, HopSampler, id_dtype_of, of_edge_type, own_fields, read_sources, seeds_by_type
+from .keys import derive_key
+from .neighbor import check_fanout, neighbor_picker
+from .scratch import Scratch, VertexTable, raise_bad_source
+
+if TYPE_CHECKING:
+    from ..graph import EdgeType, Graph
+    from .hop import Picker
+
+__all__ = ["SubgraphSampler"]
+
+
+@dataclass(frozen=True)
+class SubgraphSampler(HopSampler):
+    """Draws neighbours hop by hop and makes one subgraph of them, as PyG's ``NeighborSampler`` does.
+
+    A vertex is expanded once, in the hop after the one that found it; ``NeighborSampler`` expands every known vertex
+    again in each hop, as DGL does. So with the same fan-outs there is less to draw.
+
+    Args:
+        fanouts: Neighbours per vertex and edge type for each hop in DGL's order: the last entry serves the seeds. -1
+            takes all, 0 none. An entry may be a mapping from edge type to a number. Without entries there are only
+            the seeds.
+        replace: Draw with replacement.
+        prob: Name of an edge field: neighbours are drawn in proportion to it, see ``NeighborSampler``.
+        disjoint: Sample a tree for each seed: a vertex found from two seeds is there twice.
+
+    Raises:
+        TypeError: A fan-out is not an integer, or ``prob`` not a string.
+        ValueError: A fan-out below -1.
+
+    Example:
+        >>> from pagraph.graph import Graph
+        >>> graph = Graph.from_coo([0, 1, 0], [1, 2, 2])
+        >>> SubgraphSampler([-1, -1]).sample(graph, torch.tensor([2]))
+        Subgraph(output={'_N': 1}, nodes={'_N': 3}, edges={'_N-_E-_N': 3})
+    """
+
+    fanouts: Sequence[int | Mapping[EdgeType, int]]
+    replace: bool = False
+    prob: str | None = None
+    disjoint: bool = False
+    edge_dir: str = "in"
+
+    def __post_init__(self) -> None:
+        fanouts = tuple(
+            {etype: check_fanout(n, self.replace, least=0) for etype, n in entry.items()}
+            if isinstance(entry, Mapping)
+            else check_fanout(entry, self.replace, least=0)
+            for entry in self.fanouts
+        )
+        self.check_edges()
+        object.__setattr__(self, "fanouts", fanouts)
+
+    @property
+    def num_hops(self) -> int:
+        """Hops from the seeds."""
+        return len(self.fanouts)
+
+    def fanout(self, hop: int, edge_type: EdgeType) -> int:
+        """Neighbours drawn in hop number ``hop`` (0 serves the seeds).
+
+        Raises:
+            KeyError: The hop's fan-outs do not name the edge type.
+        """
+        return of_edge_type(self.fanouts[-1 - hop], edge_type)
+
+    def picker(self, graph: Graph, hop: int, edge_type: EdgeType, field: EdgeField) -> Picker | None:
+        """See :meth:`HopSampler.picker`."""
+        return neighbor_picker(self, graph, hop, edge_type, field)
+
+    def sample(
+        self,
+        graph: Graph,
+        seeds: Tensor | Mapping[str, Tensor],
+        key: int = 0,
+        *,
+        dtype: torch.dtype | None = None,
+        pools: BufferPools | None = None,
+        field: EdgeField | None = None,
+    ) -> Subgraph:
+        """Sample one mini-batch; safe from any number of threads at once.
+
+        Args:
+            graph: The graph; with one vertex type if ``seeds`` is a tensor.
+            seeds: Shape ``(batch,)``, int32 or int64, or a mapping from vertex type to such tensors; repeated seeds
+                keep their own places.
+            key: Any 64-bit number; equal keys give equal batches. See ``derive_key``.
+            dtype: Id dtype of the result. Default: that of the seeds.
+            pools: Where output memory is recycled. Default: fresh memory.
+            field: Where edge weights come from. Default: the graph's own fields.
+
+        Raises:
+            KeyError: A vertex type that the graph does not have.
+            IndexError: A seed is outside ``[0, num_nodes)`` of its type.
+            FormatError: The graph's arrays lead out of the graph (a damaged file).
+        """
+        by_type = seeds_by_type(graph, seeds)
+        run = _Run(
+            sampler=self,
+            graph=graph,
+            seeds=by_type,
+            key=key,
+            dtype=dtype or next((ids.dtype for ids in by_type.values()), torch.int64),
+            pools=pools if pools is not None else BufferPools(max_free=0),
+            field=field or own_fields(graph),
+            scratch=Scratch.of_this_thread(),
+        )
+        return run.subgraph()
+
+
+@dataclass(frozen=True, eq=False)
+class _Drawn:
+    """The edges that one hop drew along one edge type, in scratch, and the first vertex of its frontier."""
+
+    first_dst: int
+    edges: HopEdges
+
+
+@dataclass(frozen=True, eq=False)
+class _Memory:
+    """Scratch as the memory of a hop's edges, which live until the batch is put together."""
+
+    scratch: Scratch
+    name: Any
+
+    def take_many(self, *specs: tuple[tuple[int, ...], torch.dtype]) -> list[Tensor]:
+        """See ``EdgeMemory``."""
+        return [
+            torch.from_numpy(self.scratch.array((self.name, place), shape[0], _NUMPY[dtype]))
+            for place, (shape, dtype) in enumerate(specs)
+        ]
+
+
+_NUMPY = {torch.int32: np.int32, torch.int64: np.int64, torch.float32: np.float32}
+
+
+@dataclass(frozen=True, eq=False)
+class _Run:
+    """One batch on its way."""
+
+    sampler: SubgraphSampler
+    graph: Graph
+    seeds: Mapping[str, Tensor]
+    key: int
+    dtype: torch.dtype
+    pools: BufferPools
+    field: EdgeField
+    scratch: Scratch
+
+    @cached_property
+    def num_trees(self) -> int:
+        """Seeds, over all types."""
+        return sum(map(len, self.seeds.values()))
+
+    def subgraph(self) -> Subgraph:
+        """All hops, put together."""
+        types, graph = self.graph.node_types, self.graph
+        tables = dict(zip(types, self.scratch.tables(len(types)), strict=True))
+        self._plant(tables)
+        begins, ends = dict.fromkeys(types, 0), {ntype: [table.count] for ntype, table in tables.items()}
+        hops: list[dict[EdgeType, _Drawn]] = []
+        for number in range(self.sampler.num_hops):
+            hops.append(self._hop(number, tables, begins, {ntype: ends[ntype][-1] for ntype in types}))
+            for ntype, table in tables.items():
+                begins[ntype] = ends[ntype][-1]
+                ends[ntype].append(table.count)
+        trees = {t: self._trees(t, table) for t, table in tables.items()} if self.sampler.disjoint else None
+        return Subgraph(
+            dict(self.seeds),
+            {ntype: self._nodes(ntype, table) for ntype, table in tables.items()},
+            {etype: self._assemble(etype, [hop[etype] for hop in hops]) for etype in graph.edge_types},
+            ends,
+            trees,
+        )
+
+    def _plant(self, tables: Mapping[str, VertexTable]) -> None:
+        """Enter the seeds; of disjoint trees, vertex ``v`` in tree ``t`` has the id ``t * num_nodes + v``."""
+        planted = 0
+        for ntype, table in tables.items():
+            ids, num_nodes = self.seeds.get(ntype), self.graph.num_nodes_of(ntype)
+            if not self.sampler.disjoint:
+                table.reset(ids, num_nodes, id_dtype_of(self.graph))
+                continue
+            if ids is not None:
+                ids = ids.long() + num_nodes * torch.arange(planted, planted + len(ids))
+                planted += len(ids)
+            table.reset(ids, num_nodes * self.num_trees, np.int64)
+
+    def _hop(
+        self, number: int, tables: Mapping[str, VertexTable], begins: Mapping[str, int], ends: Mapping[str, int]
+    ) -> dict[EdgeType, _Drawn]:
+        """One hop: every edge type from the vertices that the hop before found."""
+        drawn = {}
+        layer_key = derive_key(self.key, number)
+        for index, etype in enumerate(self.graph.edge_types):
+            src_type, _, dst_type = etype
+            known = tables[dst_type].nodes[begins[dst_type] : ends[dst_type]]
+            hop = Hop(
+                csc=self.graph.adjacency(self.sampler.edge_dir, etype),
+                frontier=self._vertices(known, self.graph.num_nodes_of(dst_type)),
+                key=np.uint64(derive_key(self.key, number, index) if index else layer_key),
+                layer_key=np.uint64(layer_key),
+                batch_key=np.uint64(self.key % 2**64),
+                scratch=self.scratch,
+                dtype=torch.int32,  # local ids of a batch
+                pool=_Memory(self.scratch, ("hop", number, index)),
+                drawn_as=known if self.sampler.disjoint else None,
+            )
+            edges = self.sampler.pick(self.graph, hop, number, etype, self.field)
+            tables[src_type].relabel(self._sources(hop, edges, etype), edges.indices.numpy())
+            drawn[etype] = _Drawn(begins[dst_type], edges)
+        return drawn
+
+    def _vertices(self, known: Any, num_nodes: int) -> Any:
+        """The graph's ids of vertices that may be in trees."""
+        from . import _subgraph
+
+        if not self.sampler.disjoint:
+            return known
+        vertices = self.scratch.array("vertices", len(known), np.int64)
+        _subgraph.vertices_of(known, num_nodes, vertices)
+        return vertices
+
+    def _sources(self, hop: Hop, edges: HopEdges, etype: EdgeType) -> Any:
+        """What the sources of drawn edges are called in the vertex tables."""
+        from . import _subgraph
+
+        sources = read_sources(hop, edges)
+        if hop.drawn_as is None:
+            return sources
+        num_src, num_dst = self.graph.num_nodes_of(etype[0]), self.graph.num_nodes_of(etype[2])
+        lifted = self.scratch.array("lifted", len(sources), np.int64)
+        bad = _subgraph.in_trees(sources, edges.indptr.numpy(), hop.drawn_as, num_dst, num_src, lifted)
+        if bad >= 0:
+            raise_bad_source(int(sources[bad]), num_src)
+        return lifted
+
+    def _nodes(self, ntype: str, table: VertexTable) -> Tensor:
+        out = self.pools(("nodes", ntype)).take((table.count,), self.dtype)
+        out.numpy()[:] = self._vertices(table.nodes, self.graph.num_nodes_of(ntype))
+        return out
+
+    def _trees(self, ntype: str, table: VertexTable) -> Tensor:
+        from . import _subgraph
+
+        trees = self.pools(("trees", ntype)).take((table.count,), torch.int64)
+        _subgraph.trees_of(table.nodes, max(self.graph.num_nodes_of(ntype), 1), trees.numpy())
+        return trees
+
+    def _assemble(self, etype: EdgeType, hops: Sequence[_Drawn]) -> SampledEdges:
+        """The edges of all hops behind each other."""
+        from . import _subgraph
+
+        ends = [0]
+        for drawn in hops:
+            ends.append(ends[-1] + len(drawn.edges.positions))
+        edge_index, ids = self.pools(("edges", etype)).take_many(
+            ((2, ends[-1]), self.dtype), ((ends[-1],), torch.int64)
+        )
+        src, dst = edge_index.numpy()
+        csc = self.graph.adjacency(self.sampler.edge_dir, etype)
+        edge_ids = np.empty(0, np.int64) if csc.edge_ids is None else csc.edge_ids.numpy()
+        for drawn, at in zip(hops, ends, strict=False):
+            edges = drawn.edges
+            arrays = edges.indptr.numpy(), edges.indices.numpy(), edges.positions.numpy()
+            _subgraph.put_edges(*arrays, edge_ids, drawn.first_dst, at, src, dst, ids.numpy())
+        return SampledEdges(edge_index, ids, ends)
