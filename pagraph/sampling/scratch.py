@@ -129,7 +129,12 @@ class VertexTable:
         """Write the place of each vertex to ``local_ids``, or ``count`` where it has none."""
         from . import _layerwise
 
-        _layerwise.find(vertices, self.nodes, self._table, np.uint64(64 - self._bits), local_ids)
+        _layerwise.find(vertices, *self.lookup, local_ids)
+
+    @property
+    def lookup(self) -> tuple[Array, Array, np.uint64]:
+        """What kernels find a place with: the ids, the hash table, and how far to shift a hash."""
+        return self.nodes, self._table, np.uint64(64 - self._bits)
 
     def _make_room(self, more: int) -> None:
         if len(self._nodes) < self.count + more:

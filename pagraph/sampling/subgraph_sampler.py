@@ -15,6 +15,7 @@ from ..buffers import BufferPools
 from ..subgraph import SampledEdges, Subgraph
 from .hop import Hop, HopEdges
 from .hop_sampler import EdgeField, HopSampler, id_dtype_of, of_edge_type, own_fields, read_sources, seeds_by_type
+from .induced import induced_edges
 from .keys import derive_key
 from .neighbor import check_fanout, neighbor_picker
 from .scratch import Scratch, VertexTable, raise_bad_source
@@ -40,10 +41,11 @@ class SubgraphSampler(HopSampler):
         replace: Draw with replacement.
         prob: Name of an edge field: neighbours are drawn in proportion to it, see ``NeighborSampler``.
         disjoint: Sample a tree for each seed: a vertex found from two seeds is there twice.
+        induced: Return all edges that the graph has among the sampled vertices, not only those that led to them.
 
     Raises:
         TypeError: A fan-out is not an integer, or ``prob`` not a string.
-        ValueError: A fan-out below -1.
+        ValueError: A fan-out below -1, or both ``disjoint`` and ``induced``.
 
     Example:
         >>> from pagraph.graph import Graph
@@ -56,6 +58,7 @@ class SubgraphSampler(HopSampler):
     replace: bool = False
     prob: str | None = None
     disjoint: bool = False
+    induced: bool = False
     edge_dir: str = "in"
 
     def __post_init__(self) -> None:
@@ -66,6 +69,8 @@ class SubgraphSampler(HopSampler):
             for entry in self.fanouts
         )
         self.check_edges()
+        if self.disjoint and self.induced:
+            raise ValueError("disjoint must be False for an induced subgraph, got True")
         object.__setattr__(self, "fanouts", fanouts)
 
     @property
@@ -185,7 +190,7 @@ class _Run:
         return Subgraph(
             dict(self.seeds),
             {ntype: self._nodes(ntype, table) for ntype, table in tables.items()},
-            {etype: self._assemble(etype, [hop[etype] for hop in hops]) for etype in graph.edge_types},
+            {etype: self._edges(etype, tables, [hop[etype] for hop in hops]) for etype in graph.edge_types},
             ends,
             trees,
         )
@@ -263,6 +268,12 @@ class _Run:
         trees = self.pools(("trees", ntype)).take((table.count,), torch.int64)
         _subgraph.trees_of(table.nodes, max(self.graph.num_nodes_of(ntype), 1), trees.numpy())
         return trees
+
+    def _edges(self, etype: EdgeType, tables: Mapping[str, VertexTable], hops: Sequence[_Drawn]) -> SampledEdges:
+        if not self.sampler.induced:
+            return self._assemble(etype, hops)
+        csc, pool = self.graph.adjacency(self.sampler.edge_dir, etype), self.pools(("edges", etype))
+        return induced_edges(csc, tables[etype[2]].nodes, tables[etype[0]], self.scratch, pool, self.dtype)
 
     def _assemble(self, etype: EdgeType, hops: Sequence[_Drawn]) -> SampledEdges:
         """The edges of all hops behind each other."""

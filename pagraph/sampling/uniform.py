@@ -12,11 +12,13 @@ from ..errors import FormatError
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from ..csc import CSC
     from .hop import Hop, HopEdges
+    from .scratch import Scratch
 
     Array = npt.NDArray[Any]
 
-__all__ = ["UniformPicker", "measure_rows"]
+__all__ = ["UniformPicker", "measure_frontier", "measure_rows"]
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,13 @@ class UniformPicker:
 
 
 def measure_rows(hop: Hop, fanout: int, replace: bool, *, offsets: str = "offsets") -> tuple[Array, Array, Array]:
+    """See :func:`measure_frontier`; ``offsets`` is the scratch's name for the ``indptr``."""
+    return measure_frontier(hop.csc, hop.frontier, hop.scratch, fanout, replace, offsets=offsets)
+
+
+def measure_frontier(
+    csc: CSC, frontier: Array, scratch: Scratch, fanout: int, replace: bool, *, offsets: str = "offsets"
+) -> tuple[Array, Array, Array]:
     """Where the row of each frontier vertex begins, its length, and the ``indptr`` of the picks, int64, in scratch.
 
     ``offsets`` is the scratch's name for the last.
@@ -61,13 +70,12 @@ def measure_rows(hop: Hop, fanout: int, replace: bool, *, offsets: str = "offset
     """
     from . import _cpu
 
-    csc, n = hop.csc, len(hop.frontier)
-    starts, degrees = hop.scratch.array("starts", n, np.int64), hop.scratch.array("degrees", n, np.int64)
-    indptr = hop.scratch.array(offsets, n + 1, np.int64)
-    total = _cpu.measure(csc.indptr.numpy(), csc.num_edges, hop.frontier, fanout, replace, starts, degrees, indptr)
+    n = len(frontier)
+    starts, degrees = scratch.array("starts", n, np.int64), scratch.array("degrees", n, np.int64)
+    indptr = scratch.array(offsets, n + 1, np.int64)
+    total = _cpu.measure(csc.indptr.numpy(), csc.num_edges, frontier, fanout, replace, starts, degrees, indptr)
     if total < 0:  # -1 - i means the frontier's vertex i
         raise FormatError(
-            f"the graph's indptr must be non-decreasing, it is not at vertex {int(hop.frontier[-1 - total])}: "
-            "damaged file?"
+            f"the graph's indptr must be non-decreasing, it is not at vertex {int(frontier[-1 - total])}: damaged file?"
         )
     return starts, degrees, indptr
