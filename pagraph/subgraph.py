@@ -48,8 +48,8 @@ class Subgraph:
         input_nodes: Vertex type to the graph's ids of the vertices, for every type.
         edges: Edge type to the sampled edges, for every type.
         hop_ends: Vertex type to how many of its vertices are known after each hop; the seeds are hop 0.
-        trees: Vertex type to the seed, by number over all types, that each vertex was sampled for; None unless the
-            trees are disjoint.
+        trees: Vertex type to the seed, by number over all types in the graph's order, that each vertex was sampled for,
+            shape ``(num_nodes,)``, int64; None unless the trees are disjoint.
     """
 
     output_nodes: dict[str, Tensor]

@@ -14,6 +14,7 @@ from .engine import Workload
 from .package import import_pyg
 from .pipelined import LoadingOptions, Pipelined
 from .sampler import NeighborSampler
+from .times import check_times
 from .view import NodeView, Viewed
 
 import_pyg()
@@ -79,10 +80,12 @@ class NeighborLoader(Pipelined, _PyGNeighborLoader):
             input_time=input_time,
             transform=transform,
             transform_sampler_output=transform_sampler_output,
+            time_attr=time_attr,
             filter_per_worker=filter_per_worker,
             neighbor_sampler=neighbor_sampler,
             **kwargs,
         )
+        check_times("input_time", self.input_data.time, len(self.input_data.node), "input node")
         options = LoadingOptions(cache, cache_policy, cache_dtype, prefetch, seed, device)
         self._begin(options, _PyGNodeLoader.filter_fn)
 
@@ -92,7 +95,8 @@ class NeighborLoader(Pipelined, _PyGNeighborLoader):
         return Workload(
             graph=sampler.graph if ours else None,
             seeds={inputs.input_type or NODE_TYPE: inputs.node},
-            sampler=sampler.core if ours else None,
+            # Policies know no times but those of the vertices.
+            sampler=sampler.core if ours and inputs.time is None else None,
             num_nodes={t: sampler.graph.num_nodes_of(t) for t in sampler.graph.node_types} if ours else {},
             batch_size=order.batch_size or 1,
             shuffle=order.shuffle,

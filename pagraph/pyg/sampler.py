@@ -5,14 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ..buffers import BufferPools
-from ..graph import NODE_TYPE, Graph
+from ..graph import NODE_TYPE, EdgeType, Graph
 from ..sampling import SubgraphSampler
+from ..sampling.hop_sampler import own_fields
 from ..subgraph import Subgraph
 from .fanouts import fanouts_of, num_neighbors_of
 from .graphs import core_graph
 from .package import import_pyg
+from .times import Fields, times_of, weights_of
 
 import_pyg()
 from torch_geometric.data import HeteroData  # noqa: E402
@@ -34,6 +37,15 @@ class NeighborSampler(BaseSampler):
 
     For PyG's ``NodeLoader`` and ``LinkLoader``, and Lightning's data modules; ``pagraph.pyg.NeighborLoader`` makes one
     itself. Random numbers come from torch's global generator, one for each call.
+
+    Times and weights are those that the data holds now: values written to them in place count from the next batch on, a
+    tensor that replaces one does not.
+
+    Raises:
+        ValueError: PyG's, earlier than there; also a ``temporal_strategy`` that is neither 'uniform' nor 'last'.
+        RuntimeError: PyG's: weights and times together.
+        KeyError, TypeError, ValueError: No edge has the weights, or they are no finite numbers from 0 on; times are no
+            integers.
     """
 
     def __init__(
@@ -50,11 +62,70 @@ class NeighborSampler(BaseSampler):
         share_memory: bool = False,
         directed: bool = True,
     ) -> None:
+        if temporal_strategy not in ("uniform", "last"):
+            raise ValueError(f"temporal_strategy must be 'uniform' or 'last', got {temporal_strategy!r}")
         self.graph: Graph = core_graph(data)
         self.is_hetero = isinstance(data, HeteroData)
-        self.replace, self.disjoint = replace, disjoint
+        self.replace, self._disjoint = replace, disjoint
         self.subgraph_type = SubgraphType(subgraph_type)
+        self.temporal_strategy = temporal_strategy
+        self._time, self._weight = time_attr, weight_attr
+        self._times = Fields() if time_attr is None else times_of(data, time_attr)
+        self._add_fields(Fields() if weight_attr is None else weights_of(data, weight_attr))
         self.num_neighbors = num_neighbors
+        self._make_fields()
+
+    def _add_fields(self, weights: Fields) -> None:
+        """Give the graph what sampling reads."""
+        if self._time is not None and self._weight is not None:
+            level = "node" if self._times.nodes else "edge"
+            raise RuntimeError(f"Biased {level} temporal sampling not yet supported")
+        if self._time is not None:
+            self.graph = self._times.with_graph(self.graph, self._time)
+        if self._weight is not None:
+            self.graph = weights.with_graph(self.graph, self._weight)
+
+    def _make_fields(self) -> None:
+        """Check and sort what sampling reads, so that errors come early and the first batch does not wait."""
+        for etype in self.graph.edge_types:
+            self.core.times(self.graph, etype, own_fields(self.graph))
+            self.core.weights(self.graph, etype, own_fields(self.graph))
+
+    @property
+    def num_nodes(self) -> int | dict[str, int]:
+        """Number of vertices, by type where there are several."""
+        counts = {ntype: self.graph.num_nodes_of(ntype) for ntype in self.graph.node_types}
+        return counts if self.is_hetero else counts[NODE_TYPE]
+
+    @property
+    def node_time(self) -> Tensor | dict[str, Tensor] | None:
+        """The vertices' times, by type where there are several; None where there are none."""
+        times: Tensor | dict[str, Tensor] | None = self._by_type(self._times.nodes)
+        return times
+
+    @property
+    def edge_time(self) -> Tensor | dict[EdgeType, Tensor] | None:
+        """The edges' times in the order of ``edge_index``, by type where there are several; None where there are none.
+
+        PyG's sampler has them in the order of its sorted edges.
+        """
+        times: Tensor | dict[EdgeType, Tensor] | None = self._by_type(self._times.edges)
+        return times
+
+    def _by_type(self, values: dict[Any, Tensor]) -> Any:
+        if not values:
+            return None
+        return values if self.is_hetero else next(iter(values.values()))
+
+    @property
+    def is_temporal(self) -> bool:
+        """Whether edges are drawn by time."""
+        return self._time is not None
+
+    @property
+    def disjoint(self) -> bool:
+        """Whether there is a tree for each seed; with times always."""
+        return self._disjoint or self.is_temporal
 
     @property
     def num_neighbors(self) -> NumNeighbors:
@@ -65,7 +136,14 @@ class NeighborSampler(BaseSampler):
     def num_neighbors(self, num_neighbors: Any) -> None:
         self._num_neighbors = num_neighbors_of(num_neighbors)
         fanouts = fanouts_of(self._num_neighbors, self.graph, hetero=self.is_hetero)
-        self.core = SubgraphSampler(fanouts, replace=self.replace, disjoint=self.disjoint)
+        self.core = SubgraphSampler(
+            fanouts,
+            replace=self.replace,
+            prob=self._weight,
+            disjoint=self.disjoint,
+            time=self._time,
+            latest=self.temporal_strategy == "last",
+        )
 
     def sample_from_nodes(self, inputs: NodeSamplerInput, **kwargs: Any) -> SamplerOutput | HeteroSamplerOutput:
         """See ``BaseSampler.sample_from_nodes``."""
@@ -90,8 +168,10 @@ class NeighborSampler(BaseSampler):
         Returns:
             What PyG's samplers return, and vertex type to how many of its vertices are known after each hop.
         """
-        seeds = {inputs.input_type or NODE_TYPE: inputs.node}
-        subgraph = self.core.sample(self.graph, seeds, key, dtype=torch.int64, pools=pools)
+        ntype = inputs.input_type or NODE_TYPE
+        times = {ntype: inputs.time} if self.is_temporal and inputs.time is not None else None
+        seeds = {ntype: inputs.node}
+        subgraph = self.core.sample(self.graph, seeds, key, dtype=torch.int64, pools=pools, seed_times=times)
         output = self._output(subgraph)
         output.metadata = (inputs.input_id, inputs.time)
         return output, subgraph.hop_ends

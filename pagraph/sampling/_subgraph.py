@@ -22,6 +22,13 @@ def trees_of(tree_ids, num_nodes, out):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def limits_of(tree_ids, num_nodes, limits, out):  # type: ignore[no-untyped-def]
+    """``out[i] = limits[tree_ids[i] // num_nodes]``: the limit of the tree of a vertex in a tree."""
+    for i in range(len(tree_ids)):
+        out[i] = limits[tree_ids[i] // num_nodes]
+
+
+@kernel
 def in_trees(neighbors, indptr, frontier, num_dst, num_src, out):  # type: ignore[no-untyped-def]
     """Source vertices as vertices in the trees of the frontier that drew them.
 

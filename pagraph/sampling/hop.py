@@ -54,6 +54,7 @@ class Hop:
         dtype: Of local ids.
         pool: Where the result's memory comes from.
         drawn_as: The number that each frontier vertex's random numbers are drawn for, shape ``(n,)``. None: its id.
+        until: The latest time that an edge of each frontier vertex may have, shape ``(n,)``; None: none is told.
     """
 
     csc: CSC
@@ -65,6 +66,7 @@ class Hop:
     dtype: torch.dtype
     pool: EdgeMemory
     drawn_as: npt.NDArray[Any] | None = None
+    until: npt.NDArray[np.int64] | None = None
 
     @property
     def counters(self) -> npt.NDArray[Any]:

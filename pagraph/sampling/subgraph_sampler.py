@@ -19,6 +19,9 @@ from .induced import induced_edges
 from .keys import derive_key
 from .neighbor import check_fanout, neighbor_picker
 from .scratch import Scratch, VertexTable, raise_bad_source
+from .seed_times import check_time_field, limits_of_trees
+from .timed import TimedPicker
+from .times import EdgeTimes, edge_times, source_times
 
 if TYPE_CHECKING:
     from ..graph import EdgeType, Graph
@@ -42,10 +45,14 @@ class SubgraphSampler(HopSampler):
         prob: Name of an edge field: neighbours are drawn in proportion to it, see ``NeighborSampler``.
         disjoint: Sample a tree for each seed: a vertex found from two seeds is there twice.
         induced: Return all edges that the graph has among the sampled vertices, not only those that led to them.
+        time: Name of a field of integers, of vertices or of edges: only edges that are not later than the seed of the
+            tree are drawn, an edge being as late as its source vertex where the field is one of vertices. Edge types
+            without a time are drawn from uniformly. The trees are disjoint then.
+        latest: Draw the latest of these edges instead of any.
 
     Raises:
-        TypeError: A fan-out is not an integer, or ``prob`` not a string.
-        ValueError: A fan-out below -1, or both ``disjoint`` and ``induced``.
+        TypeError: A fan-out is not an integer, or ``prob`` or ``time`` not a string.
+        ValueError: A fan-out below -1, both ``prob`` and ``time``, or ``induced`` with one of ``disjoint`` and ``time``.
 
     Example:
         >>> from pagraph.graph import Graph
@@ -59,6 +66,8 @@ class SubgraphSampler(HopSampler):
     prob: str | None = None
     disjoint: bool = False
     induced: bool = False
+    time: str | None = None
+    latest: bool = False
     edge_dir: str = "in"
 
     def __post_init__(self) -> None:
@@ -69,9 +78,17 @@ class SubgraphSampler(HopSampler):
             for entry in self.fanouts
         )
         self.check_edges()
+        self._check_time()
+        object.__setattr__(self, "disjoint", self.disjoint or self.time is not None)
         if self.disjoint and self.induced:
             raise ValueError("disjoint must be False for an induced subgraph, got True")
         object.__setattr__(self, "fanouts", fanouts)
+
+    def _check_time(self) -> None:
+        if self.time is not None and not isinstance(self.time, str):
+            raise TypeError(f"time must be the name of a field, got {self.time!r}")
+        if self.time is not None and self.prob is not None:
+            raise ValueError(f"prob must be None where time is given, got {self.prob!r}")
 
     @property
     def num_hops(self) -> int:
@@ -88,7 +105,26 @@ class SubgraphSampler(HopSampler):
 
     def picker(self, graph: Graph, hop: int, edge_type: EdgeType, field: EdgeField) -> Picker | None:
         """See :meth:`HopSampler.picker`."""
+        fanout = self.fanout(hop, edge_type)
+        times = self.times(graph, edge_type, field) if fanout else None
+        if times is not None:
+            return TimedPicker(fanout, self.replace, self.latest, times)
         return neighbor_picker(self, graph, hop, edge_type, field)
+
+    def times(self, graph: Graph, edge_type: EdgeType, field: EdgeField) -> EdgeTimes | None:
+        """The times in the field ``time``; None where there is no such field, or none is named.
+
+        Raises:
+            TypeError: The field holds something else than integers.
+            ValueError: It does not hold one for each edge or vertex.
+        """
+        if self.time is None:
+            return None
+        csc, values = graph.adjacency(self.edge_dir, edge_type), field(edge_type, self.time)
+        if values is not None:
+            return edge_times(csc, values, name=f"edge field {self.time!r}")
+        values = graph.node_fields(edge_type[0]).get(self.time)
+        return None if values is None else source_times(csc, values, name=f"vertex field {self.time!r}")
 
     def sample(
         self,
@@ -99,6 +135,7 @@ class SubgraphSampler(HopSampler):
         dtype: torch.dtype | None = None,
         pools: BufferPools | None = None,
         field: EdgeField | None = None,
+        seed_times: Tensor | Mapping[str, Tensor] | None = None,
     ) -> Subgraph:
         """Sample one mini-batch; safe from any number of threads at once.
 
@@ -109,14 +146,22 @@ class SubgraphSampler(HopSampler):
             key: Any 64-bit number; equal keys give equal batches. See ``derive_key``.
             dtype: Id dtype of the result. Default: that of the seeds.
             pools: Where output memory is recycled. Default: fresh memory.
-            field: Where edge weights come from. Default: the graph's own fields.
+            field: Where the edges' weights and times come from. Default: the graph's own fields.
+            seed_times: With ``time``: up to which time each seed's edges may be, in the shape of ``seeds``, integers.
+                Default: the seeds' own values of the vertex field.
 
         Raises:
-            KeyError: A vertex type that the graph does not have.
+            KeyError: A vertex type that the graph does not have, or times for one without seeds.
+            ValueError: There is not one time per seed, or none and no vertex field; or the graph has no field of that
+                name, or has it both of vertices and of edges.
             IndexError: A seed is outside ``[0, num_nodes)`` of its type.
             FormatError: The graph's arrays lead out of the graph (a damaged file).
         """
-        by_type = seeds_by_type(graph, seeds)
+        by_type, field = seeds_by_type(graph, seeds), field or own_fields(graph)
+        until = None
+        if self.time is not None:
+            check_time_field(graph, self.time, field)
+            until = limits_of_trees(graph, self.time, by_type, seed_times).numpy()
         run = _Run(
             sampler=self,
             graph=graph,
@@ -124,8 +169,9 @@ class SubgraphSampler(HopSampler):
             key=key,
             dtype=dtype or next((ids.dtype for ids in by_type.values()), torch.int64),
             pools=pools if pools is not None else BufferPools(max_free=0),
-            field=field or own_fields(graph),
+            field=field,
             scratch=Scratch.of_this_thread(),
+            until=until,
         )
         return run.subgraph()
 
@@ -168,6 +214,7 @@ class _Run:
     pools: BufferPools
     field: EdgeField
     scratch: Scratch
+    until: Any = None  # the latest time in each tree
 
     @cached_property
     def num_trees(self) -> int:
@@ -227,6 +274,7 @@ class _Run:
                 dtype=torch.int32,  # local ids of a batch
                 pool=_Memory(self.scratch, ("hop", number, index)),
                 drawn_as=known if self.sampler.disjoint else None,
+                until=None if self.until is None else self._limits(known, self.graph.num_nodes_of(dst_type)),
             )
             edges = self.sampler.pick(self.graph, hop, number, etype, self.field)
             tables[src_type].relabel(self._sources(hop, edges, etype), edges.indices.numpy())
@@ -242,6 +290,14 @@ class _Run:
         vertices = self.scratch.array("vertices", len(known), np.int64)
         _subgraph.vertices_of(known, num_nodes, vertices)
         return vertices
+
+    def _limits(self, known: Any, num_nodes: int) -> Any:
+        """The latest time that the edges of vertices in trees may have."""
+        from . import _subgraph
+
+        limits = self.scratch.array("limits", len(known), np.int64)
+        _subgraph.limits_of(known, num_nodes, self.until, limits)
+        return limits
 
     def _sources(self, hop: Hop, edges: HopEdges, etype: EdgeType) -> Any:
         """What the sources of drawn edges are called in the vertex tables."""

@@ -35,10 +35,13 @@ class UniformPicker:
 
     def pick(self, hop: Hop) -> HopEdges:
         """See :class:`~pagraph.sampling.hop.Picker`."""
+        return self.pick_from(hop, measure_rows(hop, self.fanout, self.replace))
+
+    def pick_from(self, hop: Hop, rows: tuple[Array, Array, Array]) -> HopEdges:
+        """Picks from rows that may be parts of the graph's, measured as :func:`measure_rows` does."""
         from . import _cpu
 
-        counters = hop.counters
-        starts, degrees, offsets = measure_rows(hop, self.fanout, self.replace)
+        counters, (starts, degrees, offsets) = hop.counters, rows
         edges = hop.edges(offsets)
         positions = edges.positions.numpy()
         if self.fanout == -1:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import weakref
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ from torch import Tensor
 
 from ..csc import CSC, check_range
 from ..errors import FormatError
-from ..field_version import FieldVersion
+from .made_of_fields import MadeOfFields
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -23,7 +22,6 @@ __all__ = ["EdgeWeights", "edge_weights"]
 
 _NARROW = (torch.float32, torch.float16, torch.bfloat16, torch.bool, torch.uint8, torch.int8, torch.int16)
 _WIDE = (torch.float64, torch.int32, torch.int64)
-_MOST_VERSIONS = 4
 # Keys are quotients of weights, running sums are sums of them: neither may leave the range of float64.
 _LEAST, _MOST = 1e-290, 1e290
 
@@ -115,36 +113,7 @@ def _keep_positive(csc: CSC, weights: Tensor, count: int) -> CSC:
     return CSC(indptr, positions, csc.num_edges)
 
 
-class _Versions:
-    """The weights made for one CSC, the last one first."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._known: list[tuple[FieldVersion, EdgeWeights]] = []
-
-    def get(self, csc: CSC, values: Tensor, name: str) -> EdgeWeights:
-        """The weights of these values; whoever asks while they are being made waits for them."""
-        version = FieldVersion.of(values)
-        with self._lock:
-            # What was written over or has gone will not be asked for again.
-            self._known = [(known, weights) for known, weights in self._known if _may_return(known, version)]
-            for known, weights in self._known:
-                if known == version:
-                    return weights
-            weights = EdgeWeights(csc, _in_csc_order(csc, values, name))
-            self._known = [(version, weights), *self._known][:_MOST_VERSIONS]
-            return weights
-
-
-def _may_return(known: FieldVersion, now: FieldVersion) -> bool:
-    storage = known.storage()
-    if storage is None:
-        return False
-    return known == now or storage is not now.storage() or known.layout != now.layout
-
-
-_lock = threading.Lock()
-_versions: weakref.WeakKeyDictionary[CSC, _Versions] = weakref.WeakKeyDictionary()
+_made: MadeOfFields[EdgeWeights] = MadeOfFields()
 
 
 def edge_weights(csc: CSC, values: Tensor, *, name: str = "values") -> EdgeWeights:
@@ -166,9 +135,7 @@ def edge_weights(csc: CSC, values: Tensor, *, name: str = "values") -> EdgeWeigh
         FormatError: The CSC's ``indptr`` is damaged.
     """
     _check(csc, values, name)
-    with _lock:
-        versions = _versions.setdefault(csc, _Versions())
-    return versions.get(csc, values, name)
+    return _made.get(csc, values, lambda: EdgeWeights(csc, _in_csc_order(csc, values, name)))
 
 
 def _check(csc: CSC, values: Any, name: str) -> None:

@@ -1,0 +1,130 @@
+"""Times and weights that a PyG data object holds, as PyG's samplers look for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..graph import EDGE_TYPE, NODE_TYPE, EdgeType, Graph
+from .package import import_pyg
+
+import_pyg()
+from torch_geometric.data import Data, HeteroData  # noqa: E402
+
+__all__ = ["Fields", "check_times", "times_of", "weights_of"]
+
+
+@dataclass(frozen=True, eq=False)
+class Fields:
+    """What sampling reads besides the graph: at most one field of vertices or of edges, for some of the types.
+
+    The tensors are the data's own: what is written to them in place counts from the next batch on. A tensor that
+    replaces one in the data does not, as the graph is that of the construction.
+
+    Attributes:
+        nodes: Vertex type to values, one for each vertex.
+        edges: Edge type to values, in the order of ``edge_index``.
+    """
+
+    nodes: dict[str, Tensor] = field(default_factory=dict)
+    edges: dict[EdgeType, Tensor] = field(default_factory=dict)
+
+    def with_graph(self, graph: Graph, name: str) -> Graph:
+        """The same graph with these values as the field ``name``; the graph itself is not changed.
+
+        Raises:
+            ValueError: There is not one value for each vertex or edge.
+        """
+        graph = Graph(
+            {etype: graph.csc_of(etype) for etype in graph.edge_types},
+            {ntype: graph.num_nodes_of(ntype) for ntype in graph.node_types},
+        )
+        for ntype, values in self.nodes.items():
+            graph.set_field(name, values, node_type=ntype)
+        for etype, values in self.edges.items():
+            graph.set_field(name, values, edge_type=etype)
+        return graph
+
+
+def times_of(data: Any, name: str) -> Fields:
+    """The time attribute of a ``Data`` or ``HeteroData``.
+
+    Raises:
+        ValueError: PyG's: it is neither of vertices nor of edges, or it is both.
+    """
+    if isinstance(data, Data):
+        if name in data and data.is_node_attr(name):
+            return Fields(nodes={NODE_TYPE: _values(data[name])})
+        if name in data and data.is_edge_attr(name):
+            return Fields(edges={EDGE_TYPE: _values(data[name])})
+        raise _neither(name)
+    found = _collect(data, name)
+    if found.nodes and found.edges:
+        raise ValueError(f"The time attribute '{name}' holds both node-level and edge-level information")
+    if not found.nodes and not found.edges:
+        raise _neither(name)
+    return found
+
+
+def weights_of(data: Any, name: str) -> Fields:
+    """The weight attribute of the edges of a ``Data`` or ``HeteroData``.
+
+    Raises:
+        KeyError: No edge has it.
+    """
+    if isinstance(data, Data):
+        edges = {EDGE_TYPE: _values(data[name])} if name in data else {}
+    else:
+        edges = _collect(data, name).edges
+    if not edges:
+        raise KeyError(f"weight_attr must name an attribute of the edges, got {name!r}")
+    return Fields(edges=edges)
+
+
+def check_times(name: str, times: Any, count: int, owner: str) -> None:
+    """Refuse times of seeds that cannot be such; None passes.
+
+    Args:
+        name: The argument.
+        times: What was given.
+        count: How many seeds there are.
+        owner: What a seed is called.
+
+    Raises:
+        TypeError: It is no tensor of integers.
+        ValueError: There is not one for each seed, or one is negative.
+    """
+    if times is None:
+        return
+    if not isinstance(times, Tensor) or times.is_floating_point() or times.is_complex() or times.dtype == torch.bool:
+        got = times.dtype if isinstance(times, Tensor) else type(times).__name__
+        raise TypeError(f"{name} must be an int64 tensor, got {got}")
+    if times.shape != (count,):
+        raise ValueError(f"{name} must have one time per {owner} ({count}), got shape {tuple(times.shape)}")
+    if count and int(times.min()) < 0:
+        raise ValueError(f"{name} must not be negative, got {int(times.min())}")
+
+
+def _neither(name: str) -> ValueError:
+    return ValueError(f"The time attribute '{name}' is neither a node-level or edge-level attribute")
+
+
+def _collect(data: HeteroData, name: str) -> Fields:
+    return Fields(
+        {ntype: _values(store[name]) for ntype, store in data.node_items() if name in store},
+        {etype: _values(store[name]) for etype, store in data.edge_items() if name in store},
+    )
+
+
+def _values(value: Any) -> Any:
+    """An attribute as a tensor on the CPU, the same one where it is one; others are refused where they are used."""
+    if isinstance(value, np.ndarray):
+        return torch.as_tensor(value)
+    if not isinstance(value, Tensor):
+        raise TypeError(f"times and weights must be tensors, got {type(value).__name__}")
+    # A copy of a tensor made in inference mode counts its writes: else all would be sorted anew for each batch.
+    return value.detach().clone() if value.is_inference() else value.detach().cpu()
