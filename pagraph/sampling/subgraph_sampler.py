@@ -52,7 +52,8 @@ class SubgraphSampler(HopSampler):
 
     Raises:
         TypeError: A fan-out is not an integer, or ``prob`` or ``time`` not a string.
-        ValueError: A fan-out below -1, both ``prob`` and ``time``, or ``induced`` with one of ``disjoint`` and ``time``.
+        ValueError: A fan-out below -1, both ``prob`` and ``time``, or ``induced`` together with ``disjoint`` or
+            ``time``.
 
     Example:
         >>> from pagraph.graph import Graph
