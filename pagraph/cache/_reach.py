@@ -10,11 +10,13 @@ _LEAST = 1e-4  # a vertex that is less likely to draw an edge is not followed
 
 
 @kernel
-def _drawn(degree, found, place, hop, fanouts, replace):  # type: ignore[no-untyped-def]
+def _drawn(degree, found, place, hop, fanouts, replace, once):  # type: ignore[no-untyped-def]
     """How likely an edge into the vertex at ``place`` has been drawn by the first ``hop`` hops."""
     drawn, kept = 0.0, 1.0
     for t in range(hop - 1, -1, -1):
         fanout = fanouts[t]
+        if once:
+            kept = 1.0
         if fanout < 0 or (fanout >= degree and not replace):
             kept = 0.0
         elif replace:
@@ -26,7 +28,9 @@ def _drawn(degree, found, place, hop, fanouts, replace):  # type: ignore[no-unty
 
 
 @kernel
-def _spread(indptr, indices, fanouts, replace, hop, count, ids, slots, found, missed):  # type: ignore[no-untyped-def]
+def _spread(  # type: ignore[no-untyped-def]
+    indptr, indices, fanouts, replace, once, hop, count, ids, slots, found, missed
+):
     """One hop from the first ``count`` places: multiplies up ``missed``; returns places in use (-1: no room), edges."""
     used, work = count, np.int64(0)
     for place in range(count):
@@ -34,7 +38,7 @@ def _spread(indptr, indices, fanouts, replace, hop, count, ids, slots, found, mi
         begin, end = np.int64(indptr[u]), np.int64(indptr[u + 1])
         if begin == end:
             continue
-        drawn = _drawn(end - begin, found, place, hop, fanouts, replace)
+        drawn = _drawn(end - begin, found, place, hop, fanouts, replace, once)
         if drawn < _LEAST:
             continue
         work += end - begin
@@ -56,9 +60,11 @@ def _spread(indptr, indices, fanouts, replace, hop, count, ids, slots, found, mi
 
 @kernel
 def reach(  # type: ignore[no-untyped-def]
-    indptr, indices, seeds, fanouts, replace, rate, slots, ids, found, known, missed, limit, out
+    indptr, indices, seeds, fanouts, replace, once, rate, slots, ids, found, known, missed, limit, out
 ):
     """Add to ``out[v]``, for each seed, the logarithm of the chance that it does not bring ``v`` into a batch.
+
+    Without a ``rate`` a batch is a tree for each seed, and what is added is the chance that the seed's holds ``v``.
 
     Args:
         indptr: Shape ``(num_nodes + 1,)``.
@@ -66,7 +72,8 @@ def reach(  # type: ignore[no-untyped-def]
         seeds: Shape ``(n,)``.
         fanouts: Shape ``(num_hops,)``, the one that serves the seeds first.
         replace: Draws are with replacement.
-        rate: How likely a seed is in a batch.
+        once: A vertex draws in the hop after the one that found it, not in all later ones.
+        rate: How likely a seed is in a batch, or 0.
         slots: Shape ``(num_nodes,)``, int32, all -1; so again afterwards.
         ids: Shape ``(room,)``: as many vertices as a seed may reach.
         found: Shape ``(room, num_hops + 1)``.
@@ -86,7 +93,7 @@ def reach(  # type: ignore[no-untyped-def]
         found[0, :] = 0.0
         found[0, 0] = 1.0
         for hop in range(1, len(fanouts) + 1):
-            used, work = _spread(indptr, indices, fanouts, replace, hop, count, ids, slots, found, missed)
+            used, work = _spread(indptr, indices, fanouts, replace, once, hop, count, ids, slots, found, missed)
             total += work
             if used < 0 or total > limit:
                 for place in range(len(ids) if used < 0 else used):
@@ -101,6 +108,8 @@ def reach(  # type: ignore[no-untyped-def]
         for place in range(count):
             v = ids[place]
             slots[v] = -1
-            if place > 0:
+            if place > 0 and rate == 0.0:
+                out[v] += known[place]
+            elif place > 0:
                 out[v] += math.log1p(-rate * known[place]) if rate * known[place] < 1.0 else -np.inf
     return total

@@ -14,12 +14,17 @@ import numpy as np
 
 from .._jit import kernel, prefetch
 
+ANEW, SAME, ONCE = 0, 1, 2
+
 _AHEAD = 24
 
 
 @kernel
-def keep_chances(degree, fanouts, replace, same, keep, again):  # type: ignore[no-untyped-def]
-    """The chance that a hop leaves an edge out of ``degree`` alone, and that it does so if all hops before it did."""
+def keep_chances(degree, fanouts, replace, later, keep, again):  # type: ignore[no-untyped-def]
+    """The chance that a hop leaves an edge out of ``degree`` alone, and that it does so if all hops before it did.
+
+    (With ``ONCE`` it is sure to, since a vertex that has drawn does not draw again.)
+    """
     least = 1.0
     for t in range(len(fanouts)):
         fanout = fanouts[t]
@@ -29,26 +34,32 @@ def keep_chances(degree, fanouts, replace, same, keep, again):  # type: ignore[n
             keep[t] = (1.0 - 1.0 / degree) ** fanout
         else:
             keep[t] = 1.0 - fanout / degree
-        least = chain(keep, again, t, same, least)
+        least = chain(keep, again, t, later, least)
 
 
 @kernel
-def chain(keep, again, t, same, least):  # type: ignore[no-untyped-def]
+def chain(keep, again, t, later, least):  # type: ignore[no-untyped-def]
     """Fill ``again[t]``; ``least`` is the least chance so far, which is returned with hop ``t``.
 
-    With the ``same`` random numbers in all hops, a hop takes nothing new unless its fan-out is larger (than all before:
+    With the ``SAME`` random numbers in all hops, a hop takes nothing new unless its fan-out is larger (than all before:
     an approximation for vertices that were found in between).
     """
-    again[t] = (min(1.0, keep[t] / least) if least > 0.0 else 0.0) if same else keep[t]
+    if later == SAME:
+        again[t] = min(1.0, keep[t] / least) if least > 0.0 else 0.0
+    else:
+        again[t] = 1.0 if later == ONCE else keep[t]
     return min(least, keep[t])
 
 
 @kernel
-def drawn(unknown, u, keep, same):  # type: ignore[no-untyped-def]
+def drawn(unknown, u, keep, later):  # type: ignore[no-untyped-def]
     """The chance that an edge into ``u`` has been drawn after ``len(keep)`` hops."""
     rest, total = 1.0, 0.0
     for t in range(len(keep) - 1, -1, -1):
-        rest = min(rest, keep[t]) if same else rest * keep[t]
+        if later == ANEW:
+            rest *= keep[t]
+        else:
+            rest = min(rest, keep[t]) if later == SAME else keep[t]
         before = unknown[u, t - 1] if t else 1.0
         total += max(before - unknown[u, t], 0.0) * (1.0 - rest)
     return total
@@ -85,7 +96,7 @@ def log_rest(chance):  # type: ignore[no-untyped-def]
 
 @kernel
 def push_uniform(  # type: ignore[no-untyped-def]
-    indptr, indices, unknown, fanouts, replace, same, loops, mutual, back_indptr, back_unknown, back_fanouts, out
+    indptr, indices, unknown, fanouts, replace, later, loops, mutual, back_indptr, back_unknown, back_fanouts, out
 ):
     """Add to ``out[v]`` the logarithm of the chance that no edge from ``v`` has been drawn after some hops.
 
@@ -95,7 +106,7 @@ def push_uniform(  # type: ignore[no-untyped-def]
         unknown: Of the destinations.
         fanouts: Shape ``(hops,)``.
         replace: Draws are with replacement.
-        same: A vertex's draws are the same in all hops, as far as the fan-outs are.
+        later: What a known vertex draws in later hops.
         loops: Both ends are of one type: an edge may lead from a vertex to itself, and finds nothing.
         mutual: Shape ``(num_edges,)``, whether there is an edge back; empty if there is none at all.
         back_indptr: Rows of the edges back.
@@ -109,8 +120,8 @@ def push_uniform(  # type: ignore[no-untyped-def]
         begin, end = np.int64(indptr[u]), np.int64(indptr[u + 1])
         if begin == end or unknown[u, hops - 1] >= 1.0:
             continue
-        keep_chances(end - begin, fanouts, replace, same, keep, again)
-        log = log_rest(drawn(unknown, u, keep, same))
+        keep_chances(end - begin, fanouts, replace, later, keep, again)
+        log = log_rest(drawn(unknown, u, keep, later))
         for e in range(begin, end):
             if e + _AHEAD < edges:
                 prefetch(out, indices[e + _AHEAD])
@@ -122,7 +133,7 @@ def push_uniform(  # type: ignore[no-untyped-def]
                 continue
             if hops > 1 and len(mutual) and mutual[e]:
                 degree = np.int64(back_indptr[v + 1]) - np.int64(back_indptr[v])
-                keep_chances(degree, back_fanouts, replace, same, back_keep, back_again)
+                keep_chances(degree, back_fanouts, replace, later, back_keep, back_again)
                 out[v] += log_rest(drawn_apart(unknown, u, keep, again, back_unknown, v, back_keep, back_again))
             else:
                 out[v] += log

@@ -85,7 +85,7 @@ def push_weighted(  # type: ignore[no-untyped-def]
     rates,
     unknown,
     replace,
-    same,
+    later,
     loops,
     mutual,
     back_indptr,
@@ -105,7 +105,7 @@ def push_weighted(  # type: ignore[no-untyped-def]
         rates: Shape ``(num_dst, num_hops)``: draws with replacement, or the times of :func:`solve_rates`.
         unknown: See ``_vip.push_uniform``, as all below.
         replace: As said.
-        same: As said.
+        later: As said.
         loops: As said.
         mutual: As said.
         back_indptr: As said.
@@ -124,17 +124,17 @@ def push_weighted(  # type: ignore[no-untyped-def]
             v = indices[e]
             if loops and v == u:
                 continue
-            _weigh_chances(np.float64(values[e]), totals[u], rates, u, replace, same, keep, again)
+            _weigh_chances(np.float64(values[e]), totals[u], rates, u, replace, later, keep, again)
             if hops > 1 and len(mutual) and mutual[e]:
                 degree = np.int64(back_indptr[v + 1]) - np.int64(back_indptr[v])
-                keep_chances(degree, back_fanouts, replace, same, back_keep, back_again)
+                keep_chances(degree, back_fanouts, replace, later, back_keep, back_again)
                 out[v] += log_rest(drawn_apart(unknown, u, keep, again, back_unknown, v, back_keep, back_again))
             else:
-                out[v] += log_rest(drawn(unknown, u, keep, same))
+                out[v] += log_rest(drawn(unknown, u, keep, later))
 
 
 @kernel
-def _weigh_chances(w, total, rates, u, replace, same, keep, again):  # type: ignore[no-untyped-def]
+def _weigh_chances(w, total, rates, u, replace, later, keep, again):  # type: ignore[no-untyped-def]
     """``_vip.keep_chances`` of an edge of weight ``w``."""
     log = -w
     if replace:
@@ -142,4 +142,4 @@ def _weigh_chances(w, total, rates, u, replace, same, keep, again):  # type: ign
     least = 1.0
     for t in range(len(keep)):
         keep[t] = math.exp(log * rates[u, t]) if rates[u, t] > 0.0 else 1.0
-        least = chain(keep, again, t, same, least)
+        least = chain(keep, again, t, later, least)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from ..sampling.accesses import AccessCounts, count_accesses
-from ..sampling.edge_batches import block_sampler_of
+from ..sampling.edge_batches import block_sampler_of, expanded
 from ..sampling.seeds import num_seeds
 from .degree import degree
 from .expected import Counted, expected_reads
@@ -110,7 +110,7 @@ def _seconds(graph: Graph, sampler: Any, counts: AccessCounts) -> float:
     if hasattr(blocks, "fanout"):
         for hop in range(blocks.num_hops):
             for etype in graph.edge_types:
-                edges += _drawn(graph, blocks, etype, hop, counts.frontier(etype[2], hop))
+                edges += _drawn(graph, blocks, etype, hop, expanded(counts, blocks, etype[2], hop))
     return counts.batches * _PER_BATCH + counts.total * _PER_ROW + edges * _PER_EDGE
 
 

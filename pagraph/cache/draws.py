@@ -36,7 +36,7 @@ class Draws:
         num_src: Number of source vertices.
         fanouts: By hop, the one that serves the seeds first.
         replace: Draws are with replacement.
-        same: Draws are the same in all hops.
+        later: What a vertex draws in the hops after its first, see ``_vip``.
         values: Weights of the edges; None where all are as likely.
         totals: Sums of the rows' weights.
         rates: Shape ``(num_dst, num_hops)``, see ``_vip_weighted.push_weighted``; empty without weights.
@@ -48,7 +48,7 @@ class Draws:
     num_src: int
     fanouts: Array
     replace: bool
-    same: bool
+    later: int
     values: Array | None
     totals: Array
     rates: Array
@@ -63,14 +63,14 @@ class Draws:
         csc = graph.adjacency(sampler.edge_dir, edge_type)
         csc.validate()
         fanouts = np.array([sampler.fanout(hop, edge_type) for hop in range(sampler.num_hops)], np.int64)
-        replace, same = bool(getattr(sampler, "replace", False)), bool(getattr(sampler, "layer_dependency", False))
+        replace, later = bool(getattr(sampler, "replace", False)), _later(sampler)
         weights = sampler.weights(graph, edge_type, lambda etype, name: graph.edge_fields(etype).get(name))
         indptr, indices = csc.indptr, csc.indices
         if weights is not None and weights.kept is not None:
             indptr, indices = weights.kept.indptr, indices[weights.kept.indices.long()]
         values, totals, rates = _weigh(indptr.numpy(), weights, fanouts, replace)
         return cls(
-            edge_type, indptr.numpy(), indices.numpy(), csc.num_src, fanouts, replace, same, values, totals, rates
+            edge_type, indptr.numpy(), indices.numpy(), csc.num_src, fanouts, replace, later, values, totals, rates
         )
 
     def push(self, unknown: Mapping[str, Array], hops: int, back: Mutual | None, out: Array) -> None:
@@ -89,7 +89,7 @@ class Draws:
         other = self if back is None else back.draws
         rest = (
             self.replace,
-            self.same,
+            self.later,
             src_type == dst_type,
             flags,
             other.indptr,
@@ -114,6 +114,14 @@ class Draws:
         out = np.empty_like(self.indices)
         _mutual.turn_rows(self.indices, indptr[:-1].copy(), self.indptr, out)
         return indptr, out
+
+
+def _later(sampler: Any) -> int:
+    from . import _vip
+
+    if getattr(sampler, "expands_once", False):
+        return _vip.ONCE
+    return _vip.SAME if getattr(sampler, "layer_dependency", False) else _vip.ANEW
 
 
 def _weigh(

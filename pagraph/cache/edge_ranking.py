@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..sampling.edge_batches import block_sampler_of
+from ..sampling.edge_batches import block_sampler_of, expanded
 from .policy import Ranking, descending
 
 if TYPE_CHECKING:
     from ..graph import EdgeType, Graph
+    from ..sampling.edge_batches import Found
 
 __all__ = ["edge_draws", "rank_edges"]
 
 
-class Frontiers(Protocol):
-    """``ExpectedAccesses`` or ``AccessCounts``."""
-
-    @property
-    def num_hops(self) -> int:
-        """Hops of a mini-batch."""
-
-    def frontier(self, node_type: str, hop: int) -> Tensor:
-        """In how many batches each hop expands each vertex."""
-
-
-def edge_draws(expected: Frontiers, graph: Graph, sampler: Any, edge_type: EdgeType) -> Tensor:
+def edge_draws(expected: Found, graph: Graph, sampler: Any, edge_type: EdgeType) -> Tensor:
     """How often each in-edge of a vertex is drawn, over all hops and batches of ``expected``.
 
     With weights, the mean over the vertex's in-edges.
@@ -55,7 +45,7 @@ def edge_draws(expected: Frontiers, graph: Graph, sampler: Any, edge_type: EdgeT
     draws = torch.zeros(csc.num_dst, dtype=torch.float64)
     for hop in range(expected.num_hops):
         drawn = _picks(choice, sampler.fanout(hop, edge_type), replace=bool(getattr(sampler, "replace", False)))
-        draws += expected.frontier(edge_type[2], hop) * drawn
+        draws += expanded(expected, sampler, edge_type[2], hop) * drawn
     return torch.where(degrees > 0, draws / degrees.clamp(min=1), 0.0)
 
 

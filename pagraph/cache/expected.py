@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..sampling.edge_batches import block_sampler_of
 from .degree import out_degrees
 from .reach import reads_by_seed
 from .vip import expected_accesses
@@ -65,8 +66,9 @@ def expected_reads(
        one batch. A model of that, propagated through the hops, was right within 30 % and gained nothing over the better
        prior.)
 
-    How often a seed is read as such is known, and left out of all this. So expected hit rates are not too high, as
-    those of raw counts are: a vertex that ranks high for being counted often by chance is pulled back.
+    A vertex is read at most once in a batch, or of disjoint trees once in each tree: those are what reads are taken to
+    be drawn from. How often a seed is read as such is known, and left out of all this. So expected hit rates are not
+    too high, as those of raw counts are: a vertex that ranks high for being counted often by chance is pulled back.
 
     Args:
         graph: The graph.
@@ -78,7 +80,11 @@ def expected_reads(
     Returns:
         Vertex type to reads an epoch, shape ``(num_nodes,)``, float64.
     """
-    evidence = _Evidence(counted, seeds_are_known=sampler is not None and not hasattr(sampler, "seed_rates"))
+    evidence = _Evidence(
+        counted,
+        seeds_are_known=sampler is not None and not hasattr(sampler, "seed_rates"),
+        disjoint=bool(getattr(block_sampler_of(sampler), "disjoint", False)),
+    )
     priors = {} if sampler is None else _priors(graph, seeds, sampler, evidence, batch_size)
     degrees = out_degrees(graph)
     return {
@@ -93,15 +99,23 @@ class _Evidence:
 
     counted: Sequence[Counted]
     seeds_are_known: bool
+    disjoint: bool
 
     @property
     def epochs(self) -> float:
         return sum(c.epochs for c in self.counted)
 
     @property
-    def batches(self) -> float:
-        """Batches of an epoch."""
-        return max(1.0, sum(c.counts.batches for c in self.counted) / self.epochs)
+    def draws(self) -> float:
+        """Batches of an epoch, or its disjoint trees: each reads a vertex at most once."""
+        if not self.disjoint:
+            return max(1.0, sum(c.counts.batches for c in self.counted) / self.epochs)
+        return max(1.0, sum(float(part.sum()) for t in self.node_types for part in self._seeded(t)) / self.epochs)
+
+    @property
+    def node_types(self) -> list[str]:
+        """The vertex types."""
+        return self.counted[0].counts.node_types
 
     @property
     def first_hop(self) -> int:
@@ -137,23 +151,26 @@ class _Prior:
 
 def _priors(graph: Graph, seeds: Any, sampler: Any, evidence: _Evidence, batch_size: int) -> dict[str, _Prior]:
     """By vertex type; empty for samplers without fan-outs."""
+    by_seed = reads_by_seed(graph, seeds, sampler, batch_size=batch_size)
+    if evidence.disjoint and by_seed is not None:
+        (only,) = graph.node_types
+        return {only: _Prior(evidence.seeded(only), _array(by_seed))}
     analytic = expected_accesses(graph, seeds, sampler, batch_size=batch_size)
     if analytic is None:
         return {}
-    by_seed = reads_by_seed(graph, seeds, sampler, batch_size=batch_size)
     priors = {}
     for ntype in graph.node_types:
         by_hop = analytic.by_hop(ntype)
         reads = _array(by_hop[:, evidence.first_hop :].sum(1))
         if by_seed is not None:
             reads = np.minimum(reads, _array(by_seed))
-        priors[ntype] = _Prior(_array(by_hop[:, 0]), np.minimum(reads, evidence.batches))
+        priors[ntype] = _Prior(_array(by_hop[:, 0]), np.minimum(reads, evidence.draws))
     return priors
 
 
 def _reads(ntype: str, evidence: _Evidence, prior: _Prior | None, degrees: Array) -> Array:
     """The expected reads of the vertices of one type."""
-    seeded, drawn, batches = evidence.seeded(ntype), evidence.drawn(ntype), evidence.batches
+    seeded, drawn, draws = evidence.seeded(ntype), evidence.drawn(ntype), evidence.draws
     mean = np.add.reduce(drawn) / evidence.epochs
     traits = [degrees, np.round(seeded)] if evidence.seeds_are_known else [degrees]
     blind = prior is None
@@ -162,8 +179,8 @@ def _reads(ntype: str, evidence: _Evidence, prior: _Prior | None, degrees: Array
     else:
         traits = [prior.reads, *traits]
     most = max(1, min(_STRATA, int(mean.sum() * evidence.epochs / _LEAST_READS)))
-    fitted = np.minimum(_fitted(prior.reads, mean, [_Strata.by(trait, most) for trait in traits]), batches)
-    noise = fitted * (1 - fitted / batches)
+    fitted = np.minimum(_fitted(prior.reads, mean, [_Strata.by(trait, most) for trait in traits]), draws)
+    noise = fitted * (1 - fitted / draws)
     measured = _measured(drawn, [c.epochs for c in evidence.counted])
     if blind and measured is None:
         # Degrees say too little to tell noise from what vertices differ by: they only break ties, more or less.

@@ -63,7 +63,7 @@ class ExpectedAccesses:
         return self.found[node_type].sum(1)
 
     def frontier(self, node_type: str, hop: int) -> Tensor:
-        """In how many batches hop number ``hop`` (0 serves the seeds) expands each vertex, shape ``(num_nodes,)``."""
+        """In how many batches each vertex is known before hop ``hop`` (0 serves the seeds), shape ``(num_nodes,)``."""
         return self.found[node_type][:, : hop + 1].sum(1)
 
     @property
@@ -86,8 +86,8 @@ def vip(graph: Graph, seeds: Any, sampler: Any, seed: int, *, batch_size: int = 
                 "'degree' and 'random' need neither"
             )
         raise ValueError(
-            f"cache_policy 'vip' needs a sampler with fan-outs (neighbour or LABOR sampling), got "
-            f"{type(block_sampler_of(sampler)).__name__}; 'presample', 'degree' and 'random' need none"
+            f"cache_policy 'vip' needs a sampler with fan-outs (neighbour or LABOR sampling) and batches that are not "
+            f"disjoint, got {_described(block_sampler_of(sampler))}; 'presample', 'degree' and 'random' need neither"
         )
     return {ntype: Ranking.of_reads(expected.reads(ntype)) for ntype in expected.node_types}
 
@@ -96,10 +96,11 @@ def expected_accesses(graph: Graph, seeds: Any, sampler: Any, *, batch_size: int
     """How often each vertex is read in an epoch of shuffled batches, from the chances of the draws alone.
 
     After VIP of SALIENT++ (Kaler et al., MLSys 2023), for directed graphs of any types, with the seeds' own reads. As
-    the samplers do, each hop draws from every vertex known so far; so the chance that an edge has been drawn depends on
-    when its destination was found, and if there is an edge back, on how much the one end owes to the other. Apart from
-    that, edges are taken to be drawn independently of each other: what the random numbers have in common that LABOR's
-    vertices share is left aside, and cycles of more than two edges count twice. One pass over the edges for each hop.
+    the samplers do, each hop draws from every vertex known so far, or, of a sampler that ``expands_once``, from those
+    that the hop before found; so the chance that an edge has been drawn depends on when its destination was found, and
+    if there is an edge back, on how much the one end owes to the other. Apart from that, edges are taken to be drawn
+    independently of each other: what the random numbers have in common that LABOR's vertices share is left aside, and
+    cycles of more than two edges count twice. One pass over the edges for each hop.
 
     Args:
         graph: The graph.
@@ -109,7 +110,7 @@ def expected_accesses(graph: Graph, seeds: Any, sampler: Any, *, batch_size: int
         batch_size: Seeds a batch.
 
     Returns:
-        The expectations, or None for samplers without fan-outs.
+        The expectations, or None for samplers without fan-outs and those of disjoint trees.
 
     Raises:
         IndexError: A seed is outside the graph.
@@ -118,7 +119,7 @@ def expected_accesses(graph: Graph, seeds: Any, sampler: Any, *, batch_size: int
     if batch_size < 1:
         raise ValueError(f"batch_size must be at least 1, got {batch_size}")
     blocks = block_sampler_of(sampler)
-    if not hasattr(blocks, "fanout"):
+    if not hasattr(blocks, "fanout") or getattr(blocks, "disjoint", False):
         return None
     rates = getattr(sampler, "seed_rates", None)
     starts = _Seeds(graph, seeds) if rates is None else None
@@ -132,6 +133,10 @@ def expected_accesses(graph: Graph, seeds: Any, sampler: Any, *, batch_size: int
         for ntype, counts in starts.counts.items():
             found[ntype][:, 0] = counts  # a seed that is there several times is read as often
     return ExpectedAccesses(found, -(-total // batch_size))
+
+
+def _described(sampler: Any) -> str:
+    return f"{'disjoint ' * bool(getattr(sampler, 'disjoint', False))}{type(sampler).__name__}"
 
 
 def _steps(graph: Graph, sampler: Any) -> list[_Step]:

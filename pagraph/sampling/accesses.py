@@ -43,7 +43,8 @@ class AccessCounts:
     """How often each vertex was an input node, by the hop that found it (0: the seeds).
 
     A vertex counts once in each batch that reads its row, however many edges lead to it (GNNLab, EuroSys'22, section
-    5.3), so that the counts of an epoch are the rows a loader reads. Safe from any thread.
+    5.3), of disjoint trees once in each tree, so that the counts of an epoch are the rows a loader reads. Safe from
+    any thread.
 
     Args:
         num_nodes: Vertex type to its number of vertices.
@@ -111,7 +112,7 @@ class AccessCounts:
         return self.frontier(node_type, self.num_hops)
 
     def frontier(self, node_type: str, hop: int) -> Tensor:
-        """In how many batches hop number ``hop`` (0 serves the seeds) expanded each vertex, shape ``(num_nodes,)``."""
+        """In how many batches each vertex was known before hop ``hop`` (0 serves the seeds), shape ``(num_nodes,)``."""
         counts = self._counts[node_type]
         result = counts[:, 0].astype(np.int64)
         for column in range(1, hop + 1):  # a sum over the short axis takes 15 times as long
@@ -161,11 +162,10 @@ def count_accesses(
     """
     order = SeedOrder(seeds, batch_size, shuffle=shuffle, drop_last=drop_last, seed=seed)
     epochs = list(epochs)
-    # A vertex counts once a batch, unless it is a seed several times over.
     counts = AccessCounts(
         {ntype: graph.num_nodes_of(ntype) for ntype in graph.node_types},
         sampler.num_hops,
-        most=len(order) * len(epochs) * most_repeats(order),
+        most=len(order) * len(epochs) * most_repeats(order, sampler),
     )
     threads = threads or default_threads()
     # Batches live no longer than their count: their memory is recycled.
@@ -185,8 +185,13 @@ def default_threads() -> int:
     return min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
 
-def most_repeats(order: SeedOrder) -> int:
-    """How often one batch may read a vertex: as often as it is among the batch's seeds."""
+def most_repeats(order: SeedOrder, sampler: Any = None) -> int:
+    """How often one batch may read a vertex: as often as it is among the batch's seeds, or in each of disjoint trees.
+
+    A sampler whose seeds are the roots of several trees each tells how many, with ``trees_per_seed``.
+    """
+    if getattr(sampler, "disjoint", False):
+        return order.batch_size * int(getattr(sampler, "trees_per_seed", 1))
     return 1 if _distinct(order.ids) else order.batch_size
 
 

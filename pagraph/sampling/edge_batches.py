@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     Pairs = dict[EdgeType, tuple[Tensor, Tensor]]
 
-__all__ = ["EdgeBatches", "block_sampler_of", "edge_ends", "negative_pairs"]
+__all__ = ["EdgeBatches", "block_sampler_of", "edge_ends", "expanded", "negative_pairs"]
 
 _NEGATIVES = -1  # the place of the negative pairs' key among those of the hops
 
@@ -54,6 +54,27 @@ def negative_pairs(csc: Mapping[EdgeType, CSC], positive: Pairs, negatives: Nega
 def block_sampler_of(sampler: Any) -> Any:
     """What samples the blocks and knows the fan-outs: the sampler inside of an edge-wise one, or ``sampler`` itself."""
     return getattr(sampler, "blocks", sampler)
+
+
+class Found(Protocol):
+    """``AccessCounts`` or ``ExpectedAccesses``."""
+
+    @property
+    def num_hops(self) -> int:
+        """Hops of a mini-batch."""
+
+    def by_hop(self, node_type: str) -> Tensor:
+        """Reads of each vertex by the hop that found it."""
+
+    def frontier(self, node_type: str, hop: int) -> Tensor:
+        """In how many batches each vertex is known before a hop."""
+
+
+def expanded(found: Found, sampler: Any, node_type: str, hop: int) -> Tensor:
+    """How often hop number ``hop`` (0 serves the seeds) of a sampler expands each vertex, shape ``(num_nodes,)``."""
+    if getattr(sampler, "expands_once", False):
+        return found.by_hop(node_type)[:, hop]
+    return found.frontier(node_type, hop)
 
 
 @dataclass(frozen=True, eq=False)

@@ -101,6 +101,11 @@ class HopSampler:
         raise NotImplementedError
 
     @property
+    def expands_once(self) -> bool:
+        """Whether a hop draws only from the vertices that the hop before found, not from all that are known."""
+        return False
+
+    @property
     def weighs_edges(self) -> bool:
         """Whether blocks have edge weights; those without any edge then have an empty tensor of them."""
         return False

@@ -96,6 +96,11 @@ class SubgraphSampler(HopSampler):
         """Hops from the seeds."""
         return len(self.fanouts)
 
+    @property
+    def expands_once(self) -> bool:
+        """See :attr:`HopSampler.expands_once`."""
+        return True
+
     def fanout(self, hop: int, edge_type: EdgeType) -> int:
         """Neighbours drawn in hop number ``hop`` (0 serves the seeds).
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pagraph.cache import expected_accesses, resolve_policy
 from pagraph.graph import CSC, Graph
-from pagraph.sampling import LaborSampler, LayerSampler, NeighborSampler
+from pagraph.sampling import LaborSampler, LayerSampler, NeighborSampler, SubgraphSampler
 from pagraph.sampling.accesses import count_accesses
 
 
@@ -119,11 +119,11 @@ def keep_chances(csc, v, fanouts, replace):
     return chances
 
 
-def drawn_by(known, keep):
+def drawn_by(known, keep, once):
     """The chance that an edge has been drawn, by when its destination became known."""
     total, before = 0.0, 0.0
     for t, now in enumerate(known):
-        total += (now - before) * (1 - math.prod(keep[t:]))
+        total += (now - before) * (1 - math.prod(keep[t : t + 1] if once else keep[t:]))
         before = now
     return total
 
@@ -137,18 +137,18 @@ def known_without(unknown, drawn):
     return known
 
 
-def pair(unknown, keep, others, other_keep):
+def pair(unknown, keep, others, other_keep, once):
     """The chances that both ends of an edge and its reverse are known without each other."""
     drawn, others_drawn = [], []
     for hops in range(1, len(unknown) + 1):
         known = known_without(unknown[:hops], others_drawn)
         others_known = known_without(others[:hops], drawn)
-        drawn.append(drawn_by(known, keep[:hops]))
-        others_drawn.append(drawn_by(others_known, other_keep[:hops]))
+        drawn.append(drawn_by(known, keep[:hops], once))
+        others_drawn.append(drawn_by(others_known, other_keep[:hops], once))
     return drawn[-1]
 
 
-def plain(graph, first, fanouts, replace):
+def plain(graph, first, fanouts, replace, once=False):
     """The chances to be unknown after each hop, in plain Python."""
     etypes, fanouts = graph.edge_types, fanouts[::-1]
     unknown = {t: [[1 - p] for p in rates] for t, rates in first.items()}
@@ -173,9 +173,9 @@ def plain(graph, first, fanouts, replace):
                 rows = unknown[dst][u]
                 if (u, v) in reverse:
                     others = keep_chances(graph.csc_of(back[c]), v, fanouts[:hop], replace)
-                    chance = pair(rows, keep, unknown[src][v], others)
+                    chance = pair(rows, keep, unknown[src][v], others, once)
                 else:
-                    chance = drawn_by([1 - row for row in rows], keep)
+                    chance = drawn_by([1 - row for row in rows], keep, once)
                 left[src][v] *= 1 - chance
         for t, rows in unknown.items():
             for v, row in enumerate(rows):
@@ -196,8 +196,9 @@ all_fanouts = st.lists(st.sampled_from([1, 2, 3, -1]), min_size=1, max_size=3)
     batches=st.integers(1, 4),
     fanouts=all_fanouts,
     replace=st.booleans(),
+    make=st.sampled_from([NeighborSampler, SubgraphSampler]),
 )
-def test_equals_the_plain_reference(n, edges, back, seeds, batches, fanouts, replace):
+def test_equals_the_plain_reference(n, edges, back, seeds, batches, fanouts, replace, make):
     """Isolated vertices, self-loops and parallel edges included; with all edges back, some or only those by chance."""
     pairs = [(u % n, v % n) for u, v in edges]
     pairs += [(v, u) for u, v in pairs[: {"none": 0, "all": len(pairs), "half": len(pairs) // 2}[back]]]
@@ -208,9 +209,9 @@ def test_equals_the_plain_reference(n, edges, back, seeds, batches, fanouts, rep
     expected = np.zeros((n, len(fanouts) + 1))
     for batch_size, times in ((size, whole), (rest, 1 if rest else 0)):
         first = [batch_size / len(seeds) if v in seeds.tolist() else 0.0 for v in range(n)]
-        unknown = np.array(plain(graph, {"_N": first}, fanouts, replace)["_N"])
+        unknown = np.array(plain(graph, {"_N": first}, fanouts, replace, make is SubgraphSampler)["_N"])
         expected += times * -np.diff(unknown, axis=1, prepend=1.0)
-    got = expected_accesses(graph, seeds, NeighborSampler(fanouts, replace=replace), batch_size=size)
+    got = expected_accesses(graph, seeds, make(fanouts, replace=replace), batch_size=size)
     assert np.allclose(got.by_hop("_N").numpy(), expected, atol=1e-9)
     assert got.batches == -(-len(seeds) // size) and got.num_hops == len(fanouts)
     assert np.allclose(got.frontier("_N", 1 if len(fanouts) > 1 else 0), expected[:, : len(fanouts[:2])].sum(1))
