@@ -11,9 +11,11 @@ from ..buffers import BufferPools
 from ..graph import NODE_TYPE, EdgeType, Graph
 from ..sampling import SubgraphSampler
 from ..sampling.hop_sampler import own_fields
+from ..sampling.pair_batches import PairNegatives, pair_seeds
 from ..subgraph import Subgraph
 from .fanouts import fanouts_of, num_neighbors_of
 from .graphs import core_graph
+from .links import LinkNegatives, end_types, link_metadata, owners_of
 from .package import import_pyg
 from .times import Fields, times_of, weights_of
 
@@ -74,6 +76,7 @@ class NeighborSampler(BaseSampler):
         self._add_fields(Fields() if weight_attr is None else weights_of(data, weight_attr))
         self.num_neighbors = num_neighbors
         self._make_fields()
+        self._negatives = LinkNegatives(self.graph)
 
     def _add_fields(self, weights: Fields) -> None:
         """Give the graph what sampling reads."""
@@ -153,7 +156,7 @@ class NeighborSampler(BaseSampler):
         self, inputs: EdgeSamplerInput, neg_sampling: NegativeSampling | None = None
     ) -> SamplerOutput | HeteroSamplerOutput:
         """See ``BaseSampler.sample_from_edges``."""
-        raise NotImplementedError
+        return self.sample_edges(inputs, neg_sampling, int(torch.empty((), dtype=torch.int64).random_()))[0]
 
     def sample_nodes(
         self, inputs: NodeSamplerInput, key: int, pools: BufferPools | None = None
@@ -175,6 +178,41 @@ class NeighborSampler(BaseSampler):
         output = self._output(subgraph)
         output.metadata = (inputs.input_id, inputs.time)
         return output, subgraph.hop_ends
+
+    def sample_edges(
+        self,
+        inputs: EdgeSamplerInput,
+        neg_sampling: NegativeSampling | None,
+        key: int,
+        pools: BufferPools | None = None,
+    ) -> tuple[SamplerOutput | HeteroSamplerOutput, dict[str, list[int]]]:
+        """The subgraph of the ends of some links, and of negative ones; see :meth:`sample_nodes`.
+
+        In disjoint subgraphs everything sampled for a link has its number in the batch, as has everything sampled for
+        its negatives; negative ``j`` of a batch of ``p`` links belongs to link ``j % p``.
+        """
+        types = end_types(inputs.input_type)
+        negatives = self.link_negatives(neg_sampling, types)
+        src, dst = inputs.row.long(), inputs.col.long()
+        pairs = pair_seeds(types, src, dst, key, negatives=negatives, disjoint=self.disjoint)
+        subgraph = self.core.sample(self.graph, pairs.nodes, key, dtype=torch.int64, pools=pools)
+        output = self._output(subgraph)
+        owners = owners_of(pairs, self.graph)
+        if owners is not None:
+            trees: Any = output.batch
+            output.batch = {t: owners[of] for t, of in trees.items()} if self.is_hetero else owners[trees]
+        output.metadata = link_metadata(inputs, pairs, negatives)
+        return output, subgraph.hop_ends
+
+    def link_negatives(
+        self, neg_sampling: NegativeSampling | None, types: tuple[str, str]
+    ) -> PairNegatives | None:
+        """The negatives of links between vertices of two types, as the core draws them.
+
+        Raises:
+            TypeError, ValueError: A weight is not one.
+        """
+        return self._negatives.of(neg_sampling, types)
 
     def _output(self, subgraph: Subgraph) -> SamplerOutput | HeteroSamplerOutput:
         """As PyG's samplers return it; ``edge`` holds the user's edge ids, there is no permutation."""

@@ -1,0 +1,87 @@
+"""The links a loader is given: checked where they enter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..csc import check_range
+from ..graph import Graph
+from .links import end_types
+from .package import import_pyg
+
+import_pyg()
+from torch_geometric.data import Data, HeteroData  # noqa: E402
+
+__all__ = ["check_links", "checked_edge_label_index"]
+
+_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+
+
+def checked_edge_label_index(data: Any, edge_label_index: Any) -> Any:
+    """``edge_label_index`` in a form that PyG takes: arrays as tensors, edge types whole.
+
+    Raises:
+        TypeError: Links are not integers.
+        ValueError: They have not two rows; there are none, where all edges would be taken; or they have no edge type
+            in data of several types.
+    """
+    if isinstance(data, Data):
+        if edge_label_index is None and data.edge_index is None:
+            raise ValueError("edge_label_index must be given where data has no edge_index, got None")
+        return edge_label_index if edge_label_index is None else _checked_rows(edge_label_index)
+    if not isinstance(edge_label_index, list | tuple) or len(edge_label_index) not in (2, 3):
+        got = "None" if edge_label_index is None else type(edge_label_index).__name__
+        raise ValueError(
+            f"edge_label_index must be an edge type or a pair of an edge type and links (or None), got {got}"
+        )
+    if isinstance(edge_label_index[0], str):
+        edge_type, links = edge_label_index, None
+    elif len(edge_label_index) == 2:
+        edge_type, links = edge_label_index
+    else:
+        raise ValueError("edge_label_index must be an edge type or a pair of an edge type and links (or None)")
+    if links is not None:
+        return edge_type, _checked_rows(links)
+    if isinstance(data, HeteroData):
+        found = data._to_canonical(*edge_type)
+        if found not in data.edge_types or data[found].get("edge_index") is None:
+            raise ValueError(f"edge_label_index must name an edge type that has an edge_index, got {tuple(edge_type)}")
+    return edge_label_index
+
+
+def _checked_rows(links: Any) -> Tensor:
+    if isinstance(links, np.ndarray):
+        links = torch.from_numpy(links)
+    if not isinstance(links, Tensor) or links.dtype not in _INTEGERS:
+        got = links.dtype if isinstance(links, Tensor) else type(links).__name__
+        raise TypeError(f"edge_label_index must be a tensor of integers, got {got}")
+    if links.dim() != 2 or len(links) != 2:
+        raise ValueError(f"edge_label_index must have shape (2, num_links), got {tuple(links.shape)}")
+    return links
+
+
+def check_links(inputs: Any, graph: Graph) -> None:
+    """Refuse links, labels or times that do not fit each other or the graph.
+
+    Args:
+        inputs: PyG's ``EdgeSamplerInput`` of all links.
+        graph: What is sampled.
+
+    Raises:
+        IndexError: A link leads out of the graph.
+        TypeError: Times are not int64.
+        ValueError: There is not one label or time per link, or no such vertex type.
+    """
+    for row, ids, ntype in zip((0, 1), (inputs.row, inputs.col), end_types(inputs.input_type), strict=True):
+        if ntype not in graph.node_types:
+            raise ValueError(f"edge_label_index must lead from and to one of {graph.node_types}, got {ntype!r}")
+        check_range(f"edge_label_index[{row}]", ids, graph.num_nodes_of(ntype), IndexError)
+    for name, values in (("edge_label", inputs.label), ("edge_label_time", inputs.time)):
+        if values is not None and (values.dim() == 0 or len(values) != len(inputs.row)):
+            raise ValueError(f"{name} must have one entry per link ({len(inputs.row)}), got {tuple(values.shape)}")
+    if inputs.time is not None and (inputs.time.dtype != torch.int64 or inputs.time.dim() != 1):
+        raise TypeError(f"edge_label_time must be a 1-D tensor of int64, got {inputs.time.dtype}, {inputs.time.dim()}-D")
