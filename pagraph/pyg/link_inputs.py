@@ -84,4 +84,6 @@ def check_links(inputs: Any, graph: Graph) -> None:
         if values is not None and (values.dim() == 0 or len(values) != len(inputs.row)):
             raise ValueError(f"{name} must have one entry per link ({len(inputs.row)}), got {tuple(values.shape)}")
     if inputs.time is not None and (inputs.time.dtype != torch.int64 or inputs.time.dim() != 1):
-        raise TypeError(f"edge_label_time must be a 1-D tensor of int64, got {inputs.time.dtype}, {inputs.time.dim()}-D")
+        raise TypeError(
+            f"edge_label_time must be a 1-D tensor of int64, got {inputs.time.dtype}, {inputs.time.dim()}-D"
+        )

@@ -204,9 +204,7 @@ class NeighborSampler(BaseSampler):
         output.metadata = link_metadata(inputs, pairs, negatives)
         return output, subgraph.hop_ends
 
-    def link_negatives(
-        self, neg_sampling: NegativeSampling | None, types: tuple[str, str]
-    ) -> PairNegatives | None:
+    def link_negatives(self, neg_sampling: NegativeSampling | None, types: tuple[str, str]) -> PairNegatives | None:
         """The negatives of links between vertices of two types, as the core draws them.
 
         Raises:

@@ -100,7 +100,7 @@ def pair_seeds(
     if disjoint:
         places = {ntype: torch.arange(len(ids)) for ntype, ids in nodes.items()}
     else:
-        unique = {ntype: ids.unique(return_inverse=True) for ntype, ids in nodes.items()}
+        unique = {ntype: torch.unique(ids, return_inverse=True) for ntype, ids in nodes.items()}
         nodes, places = ({ntype: pair[part] for ntype, pair in unique.items()} for part in (0, 1))
     return PairSeeds(
         nodes,
