@@ -12,6 +12,7 @@ from ..csc import check_range
 from ..graph import Graph
 from .links import end_types
 from .package import import_pyg
+from .times import check_times
 
 import_pyg()
 from torch_geometric.data import Data, HeteroData  # noqa: E402
@@ -73,17 +74,15 @@ def check_links(inputs: Any, graph: Graph) -> None:
 
     Raises:
         IndexError: A link leads out of the graph.
-        TypeError: Times are not int64.
-        ValueError: There is not one label or time per link, or no such vertex type.
+        TypeError: Times are no integers.
+        ValueError: There is not one label or time per link, a time is negative, or there is no such vertex type.
     """
     for row, ids, ntype in zip((0, 1), (inputs.row, inputs.col), end_types(inputs.input_type), strict=True):
         if ntype not in graph.node_types:
             raise ValueError(f"edge_label_index must lead from and to one of {graph.node_types}, got {ntype!r}")
         check_range(f"edge_label_index[{row}]", ids, graph.num_nodes_of(ntype), IndexError)
-    for name, values in (("edge_label", inputs.label), ("edge_label_time", inputs.time)):
-        if values is not None and (values.dim() == 0 or len(values) != len(inputs.row)):
-            raise ValueError(f"{name} must have one entry per link ({len(inputs.row)}), got {tuple(values.shape)}")
-    if inputs.time is not None and (inputs.time.dtype != torch.int64 or inputs.time.dim() != 1):
-        raise TypeError(
-            f"edge_label_time must be a 1-D tensor of int64, got {inputs.time.dtype}, {inputs.time.dim()}-D"
-        )
+    count = len(inputs.row)
+    if inputs.label is not None and (inputs.label.dim() == 0 or len(inputs.label) != count):
+        got = tuple(inputs.label.shape)
+        raise ValueError(f"edge_label must have one label per link ({count}), got shape {got}")
+    check_times("edge_label_time", inputs.time, count, "link")

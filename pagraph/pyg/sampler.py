@@ -189,13 +189,16 @@ class NeighborSampler(BaseSampler):
         """The subgraph of the ends of some links, and of negative ones; see :meth:`sample_nodes`.
 
         In disjoint subgraphs everything sampled for a link has its number in the batch, as has everything sampled for
-        its negatives; negative ``j`` of a batch of ``p`` links belongs to link ``j % p``.
+        its negatives; negative ``j`` of a batch of ``p`` links belongs to link ``j % p``. With times, that of a link is
+        its ends' and its negatives'.
         """
         types = end_types(inputs.input_type)
         negatives = self.link_negatives(neg_sampling, types)
         src, dst = inputs.row.long(), inputs.col.long()
-        pairs = pair_seeds(types, src, dst, key, negatives=negatives, disjoint=self.disjoint)
-        subgraph = self.core.sample(self.graph, pairs.nodes, key, dtype=torch.int64, pools=pools)
+        times = inputs.time if self.is_temporal else None
+        pairs = pair_seeds(types, src, dst, key, negatives=negatives, disjoint=self.disjoint, times=times)
+        settings: dict[str, Any] = {"dtype": torch.int64, "pools": pools, "seed_times": pairs.times}
+        subgraph = self.core.sample(self.graph, pairs.nodes, key, **settings)
         output = self._output(subgraph)
         owners = owners_of(pairs, self.graph)
         if owners is not None:
@@ -210,7 +213,7 @@ class NeighborSampler(BaseSampler):
         Raises:
             TypeError, ValueError: A weight is not one.
         """
-        return self._negatives.of(neg_sampling, types)
+        return self._negatives.of(neg_sampling, types, self.node_time)
 
     def _output(self, subgraph: Subgraph) -> SamplerOutput | HeteroSamplerOutput:
         """As PyG's samplers return it; ``edge`` holds the user's edge ids, there is no permutation."""
