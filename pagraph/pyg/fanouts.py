@@ -18,29 +18,46 @@ __all__ = ["fanouts_of", "num_neighbors_of"]
 
 
 def num_neighbors_of(num_neighbors: Any) -> NumNeighbors:
-    """A list, a mapping from edge type or a ``NumNeighbors`` as the last."""
-    return num_neighbors if isinstance(num_neighbors, NumNeighbors) else NumNeighbors(num_neighbors)
+    """A list, a mapping from edge type or a ``NumNeighbors`` as the last.
+
+    Raises:
+        TypeError: It is something else.
+        ValueError: PyG's: a key that is no edge type.
+    """
+    if isinstance(num_neighbors, NumNeighbors):
+        return num_neighbors
+    if not isinstance(num_neighbors, list | tuple | dict):
+        raise _wrong(num_neighbors)
+    return NumNeighbors(num_neighbors)
 
 
 def fanouts_of(num_neighbors: NumNeighbors, graph: Graph, *, hetero: bool) -> list[dict[EdgeType, int]]:
     """Fan-outs by hop in DGL's order (the last entry serves the seeds), each by edge type.
 
     Args:
-        num_neighbors: In PyG's order.
+        num_neighbors: In PyG's order. Any negative number means all.
         graph: What is sampled.
         hetero: ``num_neighbors`` may name its edge types.
 
     Raises:
-        TypeError: A number of neighbours is not an integer.
+        TypeError: A number of neighbours is not an integer, or edge types are named where there is but one.
         ValueError: PyG's: an edge type without number, an unknown one, or different numbers of hops.
     """
     types = graph.edge_types
     values = num_neighbors.get_values(types if hetero else None)
+    if isinstance(values, Mapping) and not hetero:
+        raise TypeError(f"num_neighbors must be a list for a graph without edge types, got {values!r}")
     by_type = dict(values) if isinstance(values, Mapping) else dict.fromkeys(types, values)
-    hops = max((len(numbers) for numbers in by_type.values()), default=0)
+    for numbers in by_type.values():
+        if not isinstance(numbers, list | tuple):
+            raise _wrong(numbers)
+    hops = num_neighbors.num_hops  # which are there even without edge types
     return [{etype: _number(by_type[etype][hop]) for etype in types} for hop in reversed(range(hops))]
 
 
+def _wrong(value: Any) -> TypeError:
+    return TypeError(f"num_neighbors must be a list of integers, or a dict of such lists, got {value!r}")
+
+
 def _number(value: Any) -> int:
-    """Any negative number means all, as in PyG."""
     return max(-1, as_integer("num_neighbors", value))

@@ -92,7 +92,7 @@ class Joiner:
             gathered = value.detach().as_subclass(_Gathered)
             gathered.rows = rows[key].tensor
             _store(view.data, ntype)[name] = gathered
-        return Joined(self._filter_fn(view, with_joined_ends(output)), rows, seen)
+        return Joined(self._filter_fn(view, with_joined_ends(output, data)), rows, seen)
 
     def is_current(self, joined: Joined) -> bool:
         """Whether joining now would give the same values."""
@@ -113,15 +113,23 @@ class Joiner:
         return key
 
 
-def with_joined_ends(output: Any) -> Any:
-    """The output with ends that remember the ``edge_index`` they were cut from."""
+def with_joined_ends(output: Any, data: Any) -> Any:
+    """The output with ends that remember the ``edge_index`` they were cut from, where that is what is made of them."""
     output = copy.copy(output)
     if isinstance(output.row, Mapping):
-        ends = {etype: _ends(output.row[etype], output.col[etype]) for etype in output.row}
-        output.row, output.col = {t: e[0] for t, e in ends.items()}, {t: e[1] for t, e in ends.items()}
-    else:
+        ends = {etype: _ends(row, output.col[etype]) for etype, row in output.row.items() if _stacks(data, etype)}
+        output.row = {**output.row, **{etype: row for etype, (row, _) in ends.items()}}
+        output.col = {**output.col, **{etype: col for etype, (_, col) in ends.items()}}
+    elif _stacks(data, None):
         output.row, output.col = _ends(output.row, output.col)
     return output
+
+
+def _stacks(data: Any, etype: Any) -> bool:
+    """Whether PyG's code stacks the ends of these edges, and does nothing else with them."""
+    if isinstance(data, Data):
+        return "adj_t" not in data
+    return not isinstance(data, HeteroData) or etype not in data.edge_types or "adj_t" not in data[etype]
 
 
 def _ends(row: Tensor, col: Tensor) -> tuple[Tensor, Tensor]:

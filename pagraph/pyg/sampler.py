@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from ..sampling.hop_sampler import own_fields
 from ..sampling.pair_batches import PairNegatives, pair_seeds
 from ..subgraph import Subgraph
 from .fanouts import fanouts_of, num_neighbors_of
-from .graphs import core_graph
+from .graphs import core_graph, local_dtype
 from .links import LinkNegatives, end_types, link_metadata, owners_of
 from .package import import_pyg
 from .times import Fields, times_of, weights_of
@@ -32,6 +33,11 @@ from torch_geometric.sampler import (  # noqa: E402
 from torch_geometric.sampler.base import NumNeighbors, SubgraphType  # noqa: E402
 
 __all__ = ["NeighborSampler"]
+
+_DIRECTED = (  # both in PyG's words
+    "The usage of the 'directed' argument in 'NeighborSampler' is deprecated. Use `subgraph_type='induced'` instead."
+)
+_DISJOINT = "'disjoint' sampling not supported for neighbor sampling with `subgraph_type='induced'`"
 
 
 class NeighborSampler(BaseSampler):
@@ -66,12 +72,18 @@ class NeighborSampler(BaseSampler):
     ) -> None:
         if temporal_strategy not in ("uniform", "last"):
             raise ValueError(f"temporal_strategy must be 'uniform' or 'last', got {temporal_strategy!r}")
-        self.graph: Graph = core_graph(data)
-        self.is_hetero = isinstance(data, HeteroData)
-        self.replace, self._disjoint = replace, disjoint
+        if not directed:
+            subgraph_type = SubgraphType.induced
+            warnings.warn(_DIRECTED, stacklevel=2)
         self.subgraph_type = SubgraphType(subgraph_type)
         self.temporal_strategy = temporal_strategy
         self._time, self._weight = time_attr, weight_attr
+        self.replace, self._disjoint = replace, disjoint
+        if self.disjoint and self.subgraph_type == SubgraphType.induced:
+            raise ValueError(_DISJOINT)
+        self.graph: Graph = core_graph(data)
+        self.is_hetero = isinstance(data, HeteroData)
+        self._dtype = local_dtype(data)
         self._times = Fields() if time_attr is None else times_of(data, time_attr)
         self._add_fields(Fields() if weight_attr is None else weights_of(data, weight_attr))
         self.num_neighbors = num_neighbors
@@ -144,6 +156,7 @@ class NeighborSampler(BaseSampler):
             replace=self.replace,
             prob=self._weight,
             disjoint=self.disjoint,
+            induced=self.subgraph_type == SubgraphType.induced,
             time=self._time,
             latest=self.temporal_strategy == "last",
         )
@@ -174,7 +187,7 @@ class NeighborSampler(BaseSampler):
         ntype = inputs.input_type or NODE_TYPE
         times = {ntype: inputs.time} if self.is_temporal and inputs.time is not None else None
         seeds = {ntype: inputs.node}
-        subgraph = self.core.sample(self.graph, seeds, key, dtype=torch.int64, pools=pools, seed_times=times)
+        subgraph = self.core.sample(self.graph, seeds, key, dtype=self._dtype, pools=pools, seed_times=times)
         output = self._output(subgraph)
         output.metadata = (inputs.input_id, inputs.time)
         return output, subgraph.hop_ends
@@ -197,7 +210,7 @@ class NeighborSampler(BaseSampler):
         src, dst = inputs.row.long(), inputs.col.long()
         times = inputs.time if self.is_temporal else None
         pairs = pair_seeds(types, src, dst, key, negatives=negatives, disjoint=self.disjoint, times=times)
-        settings: dict[str, Any] = {"dtype": torch.int64, "pools": pools, "seed_times": pairs.times}
+        settings: dict[str, Any] = {"dtype": self._dtype, "pools": pools, "seed_times": pairs.times}
         subgraph = self.core.sample(self.graph, pairs.nodes, key, **settings)
         output = self._output(subgraph)
         owners = owners_of(pairs, self.graph)
@@ -217,6 +230,12 @@ class NeighborSampler(BaseSampler):
 
     def _output(self, subgraph: Subgraph) -> SamplerOutput | HeteroSamplerOutput:
         """As PyG's samplers return it; ``edge`` holds the user's edge ids, there is no permutation."""
+        output = self._directional(subgraph)
+        if self.subgraph_type == SubgraphType.induced:  # belongs to no hop
+            output.num_sampled_nodes = output.num_sampled_edges = None
+        return output.to_bidirectional() if self.subgraph_type == SubgraphType.bidirectional else output
+
+    def _directional(self, subgraph: Subgraph) -> SamplerOutput | HeteroSamplerOutput:
         nodes, trees = subgraph.input_nodes, subgraph.trees
         sizes = {ntype: _steps(ends) for ntype, ends in subgraph.hop_ends.items()}
         counts = {etype: _steps(edges.hop_ends)[1:] for etype, edges in subgraph.edges.items()}
