@@ -16,6 +16,7 @@ from ..graph import EDGE_TYPE, NODE_TYPE, EdgeType, Graph
 from .package import import_pyg
 
 import_pyg()
+from torch_geometric import EdgeIndex  # noqa: E402
 from torch_geometric.data import Data, HeteroData  # noqa: E402
 from torch_geometric.typing import SparseTensor  # noqa: E402  (torch-sparse's, or PyG's own that nobody has)
 
@@ -73,7 +74,7 @@ class _Conversions:
 
     def get(self, tensor: Tensor, counts: tuple[int, int], make: Callable[[Tensor], CSC]) -> CSC:
         """The CSC between so many vertices; whoever asks while it is being made waits for it."""
-        plain = tensor.as_subclass(Tensor)
+        plain = tensor.as_tensor() if isinstance(tensor, EdgeIndex) else tensor.as_subclass(Tensor)
         with self._lock:
             version, made = self._known.get(tensor, (None, {}))
             now = FieldVersion.of(plain)
