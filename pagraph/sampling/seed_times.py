@@ -47,9 +47,10 @@ def limits_of_trees(
         TypeError: Times are no integers on the CPU.
         ValueError: There is not one time per seed; or neither a time nor a field for the vertices of a type.
     """
-    given = seed_times if isinstance(seed_times, Mapping) else {}
-    if isinstance(seed_times, Tensor):
-        given = {graph.only_node_type: seed_times}
+    if seed_times is not None and not isinstance(seed_times, Tensor | Mapping):
+        got = type(seed_times).__name__
+        raise TypeError(f"seed_times must be a tensor or a mapping from vertex type, got {got}")
+    given = {graph.only_node_type: seed_times} if isinstance(seed_times, Tensor) else seed_times or {}
     for ntype in given:
         if ntype not in seeds:
             raise KeyError(f"seed_times must be of the seeds' types {list(seeds)}, got {ntype!r}")

@@ -165,6 +165,8 @@ class SubgraphSampler(HopSampler):
         """
         by_type, field = seeds_by_type(graph, seeds), field or own_fields(graph)
         until = None
+        if self.time is None and seed_times is not None:
+            raise ValueError("seed_times must be None for a sampler without time, got some")
         if self.time is not None:
             check_time_field(graph, self.time, field)
             until = limits_of_trees(graph, self.time, by_type, seed_times).numpy()

@@ -24,7 +24,7 @@ def draw(csc, vertex, drawn_as, fanout, replace, key, weights):
     return [kept[p] for p in pick_weighted(drawn_as, first, last, positive, fanout, replace, key)]
 
 
-def sample(graph, seeds, fanouts, key=0, replace=False, disjoint=False, induced=False, weights=None):
+def sample(graph, seeds, fanouts, key=0, replace=False, disjoint=False, induced=False, weights=None, timed=None):
     """A subgraph of any number of types.
 
     Args:
@@ -34,6 +34,7 @@ def sample(graph, seeds, fanouts, key=0, replace=False, disjoint=False, induced=
         key: As ``SubgraphSampler.sample`` takes it.
         replace, disjoint, induced: As ``SubgraphSampler`` takes them.
         weights: Edge type to weights in CSC order.
+        timed: Draws in place of ``draw``, see ``plain_temporal``.
 
     Returns:
         ``nodes``, ``trees`` and ``node_ends`` by vertex type, ``src``, ``dst``, ``edge_ids`` and ``edge_ends`` by edge
@@ -62,7 +63,8 @@ def sample(graph, seeds, fanouts, key=0, replace=False, disjoint=False, induced=
                 tree, v = known[d][i]
                 drawn_as = tree * graph.num_nodes_of(d) + v
                 row_weights = None if weights is None else weights.get(etype)
-                for p in draw(csc, v, drawn_as, fanout, replace, hop_key, row_weights):
+                row = draw(csc, v, drawn_as, fanout, replace, hop_key, row_weights)
+                for p in row if timed is None else timed(etype, tree, v, drawn_as, fanout, hop_key):
                     u = (tree, int(csc.indices[p]))
                     if u not in place[s]:
                         place[s][u] = len(known[s])

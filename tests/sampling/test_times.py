@@ -1,0 +1,166 @@
+"""EdgeTimes: rows in the order of time, when they are made anew, when they are let go, and what is refused."""
+
+import gc
+import threading
+import weakref
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pagraph import CSC, FormatError
+from pagraph.buffers import BufferPool
+from pagraph.sampling.hop import Hop
+from pagraph.sampling.scratch import Scratch
+from pagraph.sampling.timed import TimedPicker
+from pagraph.sampling.times import edge_times, source_times
+
+DTYPES = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8]
+
+
+def shuffled(num_edges=300, num_nodes=12, seed=0):
+    rng = np.random.default_rng(seed)
+    return CSC.from_coo(rng.integers(0, num_nodes, num_edges), rng.integers(0, num_nodes, num_edges), num_nodes)
+
+
+def destinations(csc):
+    return np.repeat(np.arange(csc.num_dst), csc.indptr.diff().numpy())
+
+
+def check_order(csc, in_order, times):
+    """Against numpy's sort, which keeps equal times in order."""
+    expected = np.lexsort([in_order.numpy(), destinations(csc)])
+    assert times.num_edges == csc.num_edges and times.values.dtype == torch.int64
+    assert times.values.tolist() == in_order[expected].tolist()
+    if times.order is None:
+        assert expected.tolist() == list(range(csc.num_edges))
+    else:
+        assert times.order.dtype == csc.indices.dtype
+        assert times.order.tolist() == expected.tolist() != list(range(csc.num_edges))
+
+
+@settings(max_examples=150)
+@given(
+    num_nodes=st.sampled_from([1, 2, 5]),  # rows of one to a hundred edges
+    values=st.lists(st.integers(-3, 100), max_size=110),
+    dtype=st.sampled_from(DTYPES),
+    wide=st.booleans(),
+    column=st.booleans(),
+    seed=st.integers(0, 1000),
+)
+def test_rows_are_in_the_order_of_time(num_nodes, values, dtype, wide, column, seed):
+    csc = shuffled(len(values), num_nodes, seed)
+    if wide:
+        csc = CSC(csc.indptr.long(), csc.indices.long(), csc.num_src, csc.edge_ids)
+    of_edges = torch.tensor(values, dtype=torch.int64).to(dtype)
+    ids = torch.arange(len(values)) if csc.edge_ids is None else csc.edge_ids.long()
+    check_order(csc, of_edges[ids].long(), edge_times(csc, of_edges[:, None] if column else of_edges))
+    of_nodes = torch.randint(0, 9, (num_nodes,), generator=torch.Generator().manual_seed(seed)).to(dtype)
+    in_order = of_nodes[csc.indices.long()].long()
+    check_order(csc, in_order, source_times(csc, of_nodes[:, None] if column else of_nodes))
+
+
+def test_large_times_and_long_rows():
+    csc = CSC(torch.tensor([0, 5000, 5000, 5001]), torch.zeros(5001, dtype=torch.int64), 1)
+    rng = np.random.default_rng(0)
+    values = torch.from_numpy(rng.choice([-(2**63), -(2**40), 0, 2**40, 2**63 - 1], 5001))
+    check_order(csc, values, edge_times(csc, values))
+
+
+def test_rows_in_order_take_no_permutation():
+    csc = CSC(torch.tensor([0, 2, 2, 4]), torch.tensor([0, 1, 1, 2]), 3)
+    times = edge_times(csc, torch.tensor([4, 4, 1, 2]))
+    assert times.order is None and times.nbytes == 32
+    assert repr(times) == "EdgeTimes(num_edges=4, sorted=True)"
+    assert edge_times(csc, torch.tensor([4, 3, 1, 2])).nbytes == 64
+
+
+def test_made_once_for_a_version_of_the_field():
+    csc, other = shuffled(seed=1), shuffled(seed=1)
+    values = torch.randint(1000, (300,))
+    first = edge_times(csc, values)
+    assert edge_times(csc, values) is first and edge_times(csc, values[:, None]) is first
+    assert edge_times(other, values) is not first
+    before = first.values.clone()
+    values[:] = values.flip(0)
+    second = edge_times(csc, values)
+    assert second is not first and edge_times(csc, values) is second
+    assert torch.equal(first.values, before)  # batches on their way keep what they began with
+    assert not torch.equal(second.values, before)
+
+
+def test_one_tensor_of_edges_and_of_vertices():
+    csc = shuffled(12, 12)  # as many edges as vertices
+    values = torch.randint(1000, (12,), generator=torch.Generator().manual_seed(0))
+    of_edges, of_sources = edge_times(csc, values), source_times(csc, values)
+    assert sorted(of_edges.values.tolist()) == sorted(values.tolist())
+    assert sorted(of_sources.values.tolist()) == sorted(values[csc.indices.long()].tolist())
+    assert edge_times(csc, values) is of_edges and source_times(csc, values) is of_sources
+
+
+def test_times_go_with_their_csc_and_not_the_csc_with_its_times():
+    csc, values = shuffled(), torch.randint(1000, (300,))
+    kept, owner = edge_times(csc, values), weakref.ref(csc)
+    made = weakref.ref(source_times(csc, values[:12]))
+    del csc
+    gc.collect()
+    assert owner() is None and made() is None and kept.num_edges == 300
+
+
+def test_threads_that_ask_at_once_get_the_same():
+    csc, values = shuffled(40_000, 500), torch.randint(10**6, (40_000,))
+    barrier, got = threading.Barrier(6), []
+
+    def ask():
+        barrier.wait()
+        got.append(edge_times(csc, values))
+
+    threads = [threading.Thread(target=ask) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(got) == 6 and len({id(times) for times in got}) == 1
+
+
+@pytest.mark.parametrize(
+    ("values", "error", "message"),
+    [
+        (torch.zeros(299, dtype=torch.int64), ValueError, r"one time per edge \(300\), got shape \(299,\)"),
+        (torch.zeros(300, 2, dtype=torch.int64), ValueError, r"got shape \(300, 2\)"),
+        (torch.zeros(300), TypeError, "must be a tensor of integers, got torch.float32"),
+        (torch.zeros(300, dtype=torch.bool), TypeError, "got torch.bool"),
+        (np.zeros(300, dtype=np.int64), TypeError, "got ndarray"),
+        (torch.zeros(300, dtype=torch.int64, device="meta"), TypeError, "must be on the CPU, got meta"),
+    ],
+)
+def test_what_cannot_be_times(values, error, message):
+    with pytest.raises(error, match="edge field 't' .*" + message):
+        edge_times(shuffled(), values, name="edge field 't'")
+
+
+def test_times_of_sources_are_one_for_each_vertex():
+    with pytest.raises(ValueError, match=r"values must have one time per vertex \(12\), got shape \(300,\)"):
+        source_times(shuffled(), torch.zeros(300, dtype=torch.int64))
+
+
+def test_damaged_arrays_are_an_error():
+    times = torch.zeros(4, dtype=torch.int64)
+    bent = CSC(torch.tensor([0, 9, 4]), torch.tensor([0, 1, 1, 0]), 2)
+    with pytest.raises(FormatError, match="indptr must be non-decreasing"):
+        edge_times(bent, times)
+    lost = CSC(torch.tensor([0, 2, 4]), torch.tensor([0, 1, 1, 0]), 2, torch.tensor([0, 1, 2, 9]))
+    with pytest.raises(FormatError, match=r"edge_ids must be in \[0, 4\), got 9"):
+        edge_times(lost, times)
+    far = CSC(torch.tensor([0, 2, 4]), torch.tensor([0, 1, 1, 9]), 2)
+    with pytest.raises(FormatError, match=r"indices must be in \[0, 2\), got 9"):
+        source_times(far, times[:2])
+
+
+def test_times_of_another_graph_are_refused():
+    key = np.uint64(0)
+    hop = Hop(shuffled(), np.arange(3), key, key, key, Scratch(), torch.int64, BufferPool(0), until=np.zeros(3, int))
+    with pytest.raises(ValueError, match="times must be of the graph's 300 edges, got those of 200"):
+        TimedPicker(2, False, False, edge_times(shuffled(200), torch.zeros(200, dtype=torch.int64))).pick(hop)
