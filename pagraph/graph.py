@@ -338,6 +338,13 @@ class Graph:
             raise ValueError(f"the graph must have exactly 1 {what} type for this call, got {names}")
         return names[0]
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled: not the lock, nor what can be made again."""
+        return {name: value for name, value in vars(self).items() if name not in ("_lock", "_out_csc")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _out_csc={}, _lock=threading.Lock())
+
     def __repr__(self) -> str:
         dtype = str(next(iter(self._csc.values())).indices.dtype).removeprefix("torch.")
         if self.is_homogeneous:

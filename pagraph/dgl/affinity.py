@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from ..pipeline.affinity import near_cores, starting_workers
 from .graphbolt import import_dgl
 
 dgl = import_dgl()
@@ -37,25 +38,21 @@ def cpu_affinity(
     if not hasattr(os, "sched_setaffinity"):
         yield
         return
-    allowed, threads, worker_init_fn = os.sched_getaffinity(0), get_num_threads(), loader.worker_init_fn
+    allowed, threads = os.sched_getaffinity(0), get_num_threads()
     loading, computing = _divide(allowed, loader.num_workers, loader_cores, compute_cores)
-
-    def pin(worker: int) -> None:
-        os.sched_setaffinity(0, [loading[worker]])  # 0 is the calling thread
-        if worker_init_fn is not None:
-            worker_init_fn(worker)
-
     try:
         os.sched_setaffinity(0, computing)
         set_num_threads(len(computing))
-        loader.worker_init_fn, loader.cpu_affinity_enabled = pin, True
+        loader.cpu_affinity_enabled = True
         if verbose:
             logger.info("%d loader threads on cores %s, computation on %s", loader.num_workers, loading, computing)
-        yield
+        # 0 is the calling thread
+        with starting_workers(loader, lambda worker: os.sched_setaffinity(0, [loading[worker]])):
+            yield
     finally:
         os.sched_setaffinity(0, allowed)
         set_num_threads(threads)
-        loader.worker_init_fn, loader.cpu_affinity_enabled = worker_init_fn, False
+        loader.cpu_affinity_enabled = False
 
 
 def _divide(
@@ -67,18 +64,10 @@ def _divide(
     for name, cores in {"loader_cores": loader_cores, "compute_cores": compute_cores}.items():
         if not allowed.issuperset(cores or []):
             raise Exception(f"{name} must be among the cores of this process, {sorted(allowed)}; got {cores}")
-    cores = _near_cores(allowed, workers)
+    cores = near_cores(allowed, workers, get_numa_nodes_cores())
     loading = list(loader_cores or [core for core in cores if core not in (compute_cores or [])][:workers])
     if len(loading) < workers:
         raise Exception(
             f"num_workers must be at most the number of cores to pin them to ({len(loading)}), got {workers}"
         )
     return loading, list(compute_cores or [core for core in cores if core not in loading] or cores)
-
-
-def _near_cores(allowed: set[int], workers: int) -> list[int]:
-    """One hardware thread of each core of the first NUMA node, as DGL takes them; all allowed ones if they are few."""
-    nodes = get_numa_nodes_cores()
-    near = [next((cpu for cpu in cpus if cpu in allowed), None) for _, cpus in nodes.get(0, [])]
-    cores = [cpu for cpu in near if cpu is not None]
-    return cores if len(cores) > workers else sorted(allowed)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..pipeline.locks import lock_of as _lock_of
 from .columns import ColumnRows, Columns, awaited
 from .graphbolt import import_dgl
 from .lazy import LazyColumn, find_lazy, map_leaves, materialise, moved, parent_columns, parent_storages, repoint
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from ..sampling.seeds import Ticket
 
 __all__ = ["ForeignSource", "lock_of"]
-
-_sampler_locks: weakref.WeakKeyDictionary[Any, threading.RLock] = weakref.WeakKeyDictionary()
-_sampler_locks_guard = threading.Lock()
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,8 +147,4 @@ def lock_of(sampler: Any) -> threading.RLock:
     """
     while isinstance(inner := getattr(sampler, "sampler", None), dgl.dataloading.Sampler):
         sampler = inner
-    with _sampler_locks_guard:
-        try:
-            return _sampler_locks.setdefault(sampler, threading.RLock())
-        except TypeError:  # not hashable, or no weak references
-            return threading.RLock()
+    return _lock_of(sampler)

@@ -140,7 +140,7 @@ class Epochs(Generic[T]):
         """
         plan, batch = self._resume or self._position or (None, 0)
         epoch = self._next_epoch if plan is None else plan.epoch
-        finished = plan is not None and batch >= len(self)
+        finished = plan is not None and batch >= self.end_of(plan)
         return {
             "version": _STATE_VERSION,
             "batches": len(self),
@@ -199,6 +199,10 @@ class Epochs(Generic[T]):
         if self._resume is None or self._resume[0].epoch != epoch:
             self._next_epoch, self._position, self._resume, self._current = int(epoch), None, None, None
 
+    def end_of(self, plan: EpochPlan) -> int:
+        """How many batches an epoch has."""
+        return len(self) if plan.num_batches is None else plan.num_batches
+
     def first_step(self) -> None:
         """Tell the steps that the first batch has been computed with."""
         if self.steps.after_first_step is not None:
@@ -227,6 +231,10 @@ class EpochIterator(Generic[T]):
     def __iter__(self) -> EpochIterator[T]:
         return self
 
+    def __len__(self) -> int:
+        """Batches of the whole epoch, read or not, as torch's iterators count them."""
+        return len(self._owner)
+
     def __next__(self) -> T:
         begin = time.perf_counter_ns()
         self._recorder.trace.asked(self._batch, begin)
@@ -237,7 +245,7 @@ class EpochIterator(Generic[T]):
                     self._owner.first_step()
             prepared = next(self._stage)
             self._asked = True
-            result = self._owner.steps.deliver(prepared, self._recorder)
+            result = _deliver(self._owner.steps, prepared, self._recorder)
             delivered = True
         except BaseException:
             self.close()
@@ -253,7 +261,7 @@ class EpochIterator(Generic[T]):
     def _prepare_caches(self) -> None:
         """Fill what has a fixed size before the first batch; the reader waits for it."""
         before = self._owner.steps.before_first_batch
-        if before is not None and self._batch < len(self._owner):
+        if before is not None and self._batch < self._owner.end_of(self._plan):
             self._recorder.trace.at(-1)
             with self._recorder.time("waiting"), self._recorder.time("filling"):
                 before()
@@ -262,6 +270,14 @@ class EpochIterator(Generic[T]):
         """End this pass and its threads."""
         self._stage.close()
         self._recorder.close()
+
+
+def _deliver(steps: Steps[T], prepared: Any, recorder: EpochRecorder) -> T:
+    """Deliver; a StopIteration of the user's code must not pass for the end of the epoch."""
+    try:
+        return steps.deliver(prepared, recorder)
+    except StopIteration as error:
+        raise RuntimeError("delivering a batch raised StopIteration") from error
 
 
 def _start(owner: Epochs[T], plan: EpochPlan, begin: int, recorder: EpochRecorder) -> _AnyStage:
@@ -276,7 +292,7 @@ def _start(owner: Epochs[T], plan: EpochPlan, begin: int, recorder: EpochRecorde
         finally:
             recorder.trace.end("preparing", begin)
 
-    source = _tickets(owner.order, plan, begin, len(owner), steps, recorder)
+    source = _tickets(owner.order, plan, begin, owner.end_of(plan), steps, recorder)
     workers, ahead = options.threads, options.threads + options.prefetch
     if not workers:
         return SerialStage(source, work)
@@ -295,6 +311,8 @@ def _tickets(
     for index in range(begin, end):
         begun = recorder.trace.begin(index)
         ticket = order.ticket(plan, index)
+        if ticket is None:
+            return
         drawn = ticket if steps.draw is None else steps.draw(ticket, recorder)
         recorder.trace.end("ticket", begun)
         yield index, drawn

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +21,10 @@ from ..features.candidate import RowType
 from ..features.fields import FieldSet
 from ..features.first_epoch import FirstEpoch
 from ..pipeline import Epochs, LoaderStats, PipelineOptions, Steps
+from ..pipeline.locks import lock_of
 from ..pipeline.worker_init import run_worker_init
 from .joining import Joined, Joiner
+from .order import StreamOrder
 from .sampler import NeighborSampler
 
 if TYPE_CHECKING:
@@ -88,9 +91,8 @@ class Engine:
 
     Args:
         view: What PyG's ``filter_fn`` wants to know of a loader, with its present ``data``, transforms and
-            ``input_data``.
+            ``input_data``, and its sampler: ours, or any ``BaseSampler``.
         filter_fn: PyG's.
-        sampler: Draws the subgraphs: ours, or any ``BaseSampler``.
         order: The batches.
         workload: What a cache policy is told.
         budget: What the cache may take.
@@ -98,13 +100,13 @@ class Engine:
         device: Where batches are delivered; None: where their sources are.
         options: Threads and depth.
         cache_dtype: See ``FieldSet``.
+        pin_memory: Deliver batches in page-locked memory, where there is a CUDA device.
     """
 
     def __init__(
         self,
         view: Any,
         filter_fn: Any,
-        sampler: Any,
         order: BatchOrder,
         *,
         workload: Workload,
@@ -113,8 +115,10 @@ class Engine:
         device: torch.device | None,
         options: PipelineOptions,
         cache_dtype: torch.dtype | None = None,
+        pin_memory: bool = False,
     ) -> None:
-        self._view, self._sampler, self._device = view, sampler, device
+        self._view, self._device = view, device
+        self._pins = pin_memory and torch.cuda.is_available()
         self._pools = BufferPools(options.max_batches)
         self.fields = FieldSet(
             {},
@@ -124,7 +128,7 @@ class Engine:
             pool_of=self._pools,
             num_nodes=workload.num_nodes,
             ranks_all=ranks_all(policy),
-            first_epoch=workload.first_epoch(len(order)) if refills(policy, workload.sampler) else None,
+            first_epoch=_first_epoch(workload, order) if refills(policy, workload.sampler) else None,
             share=share_of(policy, graph=workload.graph, edge_dir="in", sampler=workload.sampler, order=order),
             cache_dtype=cache_dtype,
         )
@@ -134,13 +138,15 @@ class Engine:
         self.epochs: Epochs[Any] = Epochs(order, self._steps(None), options=options, stats=self.stats)
         self.fields.observe(self.epochs.tracing.read)
 
-    def start(self, worker_init_fn: Any) -> Iterator[Any]:
+    def start(self, worker_init_fn: Any, options: PipelineOptions) -> Iterator[Any]:
         """Begin an epoch."""
-        self.epochs.steps = self._steps(worker_init_fn)
+        self.epochs.steps, self.epochs.options = self._steps(worker_init_fn), options
         return iter(self.epochs)
 
     def _steps(self, worker_init_fn: Any) -> Steps[Any]:
-        source = _Source(self._view, self._sampler, self._joiner, self._pools, self._device)
+        sampler = self._view.sampler
+        lock = nullcontext() if isinstance(sampler, NeighborSampler) else lock_of(sampler)
+        source = _Source(self._view, sampler, lock, self._joiner, self._pools, self._device, self._pins)
         return Steps(
             source.prepare,
             source.deliver,
@@ -149,6 +155,11 @@ class Engine:
             before_first_batch=self.fields.prepare,
             after_first_step=self.fields.after_first_step,
         )
+
+
+def _first_epoch(workload: Workload, order: BatchOrder) -> FirstEpoch | None:
+    """None where nobody knows how long an epoch is."""
+    return None if isinstance(order, StreamOrder) else workload.first_epoch(len(order))
 
 
 def _counters(fields: FieldSet) -> CacheStats:
@@ -161,9 +172,11 @@ class _Source:
 
     view: Any
     sampler: Any
+    lock: AbstractContextManager[object]
     joiner: Joiner
     pools: BufferPools
     device: torch.device | None
+    pins: bool
 
     @property
     def is_ours(self) -> bool:
@@ -173,7 +186,7 @@ class _Source:
     def draw(self, ticket: Ticket, recorder: EpochRecorder) -> tuple[Any, int]:
         """What a user's own sampler returns; one call at a time, in order."""
         inputs = self.view.input_data[ticket.seeds]
-        with recorder.time("sampling"):
+        with self.lock, recorder.time("sampling"):
             return self.view.sample(inputs), len(ticket.seeds)
 
     def prepare(self, drawn: Any, recorder: EpochRecorder) -> _Prepared:
@@ -189,10 +202,14 @@ class _Source:
             return _Prepared(output, hop_ends, seeds, None)
         with recorder.time("fetching"):
             try:
-                joined = self.joiner.join(output, hop_ends)
+                joined = self._join(output, hop_ends)
             except (KeyError, RuntimeError):  # an attribute may be on its way: seen when the batch is needed
                 joined = None
         return _Prepared(output, hop_ends, seeds, joined)
+
+    def _join(self, output: Any, hop_ends: Mapping[str, list[int]]) -> Joined:
+        joined = self.joiner.join(output, hop_ends)
+        return replace(joined, batch=joined.batch.pin_memory()) if self.pins else joined
 
     def deliver(self, prepared: _Prepared, recorder: EpochRecorder) -> Any:
         """The batch with the data's attributes as they are now, where it is wanted, transformed."""
@@ -201,7 +218,7 @@ class _Source:
             if joined is None or not self.joiner.is_current(joined):
                 if self.view.transform_sampler_output is not None:
                     output = self.view.transform_sampler_output(output)
-                joined = self.joiner.join(output, prepared.hop_ends)
+                joined = self._join(output, prepared.hop_ends)
             batch = joined.batch if self.device is None else joined.batch.to(self.device, non_blocking=True)
         edges = output.row.values() if isinstance(output.row, Mapping) else [output.row]
         nodes = output.node.values() if isinstance(output.node, Mapping) else [output.node]

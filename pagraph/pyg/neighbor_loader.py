@@ -11,6 +11,7 @@ from torch import Tensor
 from ..cache.policy import Policy
 from ..graph import NODE_TYPE
 from .engine import Workload
+from .inputs import check_data, node_input
 from .package import import_pyg
 from .pipelined import LoadingOptions, Pipelined
 from .sampler import NeighborSampler
@@ -27,7 +28,62 @@ __all__ = ["NeighborLoader"]
 class NeighborLoader(Pipelined, _PyGNeighborLoader):
     """Drop-in for ``torch_geometric.loader.NeighborLoader`` (PyG 2.5 and newer): the same arguments, the same batches.
 
-    Needs neither pyg-lib nor torch-sparse.
+    Needs neither pyg-lib nor torch-sparse. Batches are sampled by our kernels, in threads, ahead of the training loop;
+    attributes of vertices are read through a static cache. Threads take the place of worker processes: batches always
+    come in order, and are the same for any number of threads. ``data`` stays as it is, and what is added to
+    ``loader.data``, written into it or deleted from it counts for the next batch; the graph is that of construction.
+
+    Args:
+        data: A ``Data``, a ``HeteroData``, or a pair of a ``FeatureStore`` and a ``GraphStore``.
+        num_neighbors: Neighbours for each vertex by hop, the seeds' first; negative: all. Or a mapping from edge
+            type.
+        input_nodes: Seeds: None for all, ids, or a mask of all vertices (NumPy's, too), each as a tensor, an array, or
+            a sequence. Of a graph with several vertex types: a type, or a pair of it and any of these.
+        input_time: A time for each input node, int64, shape ``(n,)``; needs ``time_attr``. Default: the seeds' own.
+        replace: Sample with replacement.
+        subgraph_type: ``"directional"``, ``"bidirectional"`` or ``"induced"``.
+        disjoint: A tree for each seed, with its number in ``batch``.
+        temporal_strategy: ``"uniform"`` or ``"last"``.
+        time_attr: The attribute of vertices or edges that holds their times; neighbours are as old as their seed.
+        weight_attr: The attribute of edges that holds their weights.
+        transform: Batch to what the loader gives.
+        transform_sampler_output: What was sampled to what is joined with attributes.
+        is_sorted: ``edge_index`` is sorted by column, and by time within.
+        filter_per_worker: Accepted: threads share the data.
+        neighbor_sampler: Samples in place of ours: any ``BaseSampler``, called for one batch at a time, in order, in
+            the reader's thread unless there are workers. All that says how to sample is then ignored, as by PyG.
+        directed: Deprecated by PyG; False is ``subgraph_type="induced"``.
+        cache: What the static feature cache may take: ``"2GiB"``, bytes, a fraction, ``"auto"``, or 0 for none.
+            On a CUDA device it holds attributes that live in host memory; on the CPU those that lie on disk.
+        cache_policy: Ranks the vertices: ``"auto"``, ``"adaptive"``, ``"degree"`` (PaGraph), ``"presample"``,
+            ``"presample:K"``, ``"vip"``, ``"random"``, or a callable as ``pagraph.cache.policy`` says.
+        cache_dtype: ``"float16"`` or ``"bfloat16"``: float32 and float64 attributes are cached so, twice as many rows.
+            All rows of attributes that the cache may serve are delivered rounded, in the attribute's dtype; see
+            ``pagraph.features.precision`` for how much that changes. Default: as they are.
+        prefetch: Finished batches that may wait. 0 prepares each batch when it is asked for, without threads.
+        seed: Makes the order and the sampling a function of (seed, epoch); of a sampler of the user's own it makes the
+            sampling so. Without it, both follow ``torch.manual_seed``, the order as in PyG's loader.
+        device: Where batches are delivered. Default: where their attributes are.
+        **kwargs: ``custom_cls`` and ``input_id`` of PyG's ``NodeLoader``; torch's ``batch_size``, ``shuffle``,
+            ``drop_last``, ``sampler``, ``batch_sampler``, ``generator``, ``pin_memory``, ``num_workers`` (threads; 0
+            lets the loader choose) and ``worker_init_fn`` (called in each thread). ``persistent_workers``,
+            ``prefetch_factor``, ``timeout`` and ``multiprocessing_context`` are checked as by torch and mean nothing to
+            threads.
+
+    Raises:
+        ValueError: PyG's and torch's; a mask, a time or an ``input_id`` for another number of vertices; no vertex type,
+            or an unknown one.
+        TypeError: ``input_nodes`` are not integers, or a number is not an integer.
+        IndexError: An input node that is not there.
+
+    Example:
+        >>> import torch
+        >>> from pagraph.pyg import NeighborLoader
+        >>> from torch_geometric.data import Data
+        >>> data = Data(x=torch.arange(4.0).view(4, 1), edge_index=torch.tensor([[0, 1, 2], [1, 2, 3]]))
+        >>> loader = NeighborLoader(data, [2, 2], input_nodes=[2, 3], batch_size=1)
+        >>> [batch.n_id.tolist() for batch in loader]
+        [[2, 1, 0], [3, 2, 1]]
     """
 
     node_sampler = Viewed()
@@ -59,6 +115,8 @@ class NeighborLoader(Pipelined, _PyGNeighborLoader):
         device: Any = None,
         **kwargs: Any,
     ) -> None:
+        given = dict(locals())
+        check_data(data)
         self._view = NodeView()
         if neighbor_sampler is None:
             neighbor_sampler = NeighborSampler(
@@ -73,19 +131,24 @@ class NeighborLoader(Pipelined, _PyGNeighborLoader):
                 is_sorted=is_sorted,
                 directed=directed,
             )
+        input_id = kwargs.pop("input_id", None)
+        checked = node_input(data, neighbor_sampler, input_nodes, input_id)
         super().__init__(
             data,
             num_neighbors,
-            input_nodes=input_nodes,
+            input_nodes=checked.nodes,
+            input_id=checked.input_id,
             input_time=input_time,
+            time_attr=time_attr,
             transform=transform,
             transform_sampler_output=transform_sampler_output,
-            time_attr=time_attr,
             filter_per_worker=filter_per_worker,
             neighbor_sampler=neighbor_sampler,
             **kwargs,
         )
         check_times("input_time", self.input_data.time, len(self.input_data.node), "input node")
+        self.input_nodes, self.input_id = input_nodes, input_id
+        self._remember(given)
         options = LoadingOptions(cache, cache_policy, cache_dtype, prefetch, seed, device)
         self._begin(options, _PyGNodeLoader.filter_fn)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import copy
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +17,10 @@ from ..features.precision import parse_cache_dtype
 from ..integers import as_integer
 from ..pipeline import EpochControls, LoaderStats, PipelineOptions
 from .engine import Engine, Workload
-from .order import order_of
+from .order import StreamOrder, order_of, tell_epoch
 from .sampler import NeighborSampler
 from .view import Viewed
+from .workers import ThreadWorkers
 
 if TYPE_CHECKING:
     from ..cache.plan import CachePlans
@@ -38,7 +40,7 @@ class LoadingOptions:
     device: Any
 
 
-class Pipelined(EpochControls):
+class Pipelined(EpochControls, ThreadWorkers):
     """Base of our loaders, in front of PyG's own: iterates through an engine.
 
     Subclasses make ``_view`` before PyG's constructor runs, and call :meth:`_begin` after it.
@@ -51,38 +53,74 @@ class Pipelined(EpochControls):
     transform_sampler_output = Viewed()
     custom_cls = Viewed()
 
+    def _remember(self, arguments: Mapping[str, Any]) -> None:
+        """Keep arguments as attributes, where Lightning looks for them to make a loader again."""
+        for name, value in arguments.items():
+            if name not in ("self", "kwargs", "__class__"):
+                vars(self).setdefault(name, value)
+
     def _begin(self, options: LoadingOptions, filter_fn: Any) -> None:
         """Make the engine, of PyG's arguments as they were checked."""
         loader: Any = self
+        vars(self).pop("collate_fn", None)  # a method: a loader that refers to itself would wait for the collector
+        self._options, self._filter_fn = options, filter_fn
         order = order_of(loader, options.seed)
-        device = None if options.device is None else resolve_device(options.device)
-        prefetch = as_integer("prefetch", options.prefetch)
-        ours = isinstance(self._view.sampler, NeighborSampler)
-        # What the user wrote stays in the reader's thread, with its random state, unless workers are asked for.
-        ahead = ours or loader.num_workers > 0
+        self._streams = isinstance(order, StreamOrder)
         self._engine = Engine(
             self._view,
             filter_fn,
-            self._view.sampler,
             order,
             workload=self._workload(order),
             budget=Budget.parse(options.cache),
             policy=resolve_policy(options.cache_policy),
-            device=device,
-            options=PipelineOptions(loader.num_workers, prefetch) if ahead else PipelineOptions(0, 0),
+            device=None if options.device is None else resolve_device(options.device),
+            options=self._pipeline_options(),
             cache_dtype=parse_cache_dtype(options.cache_dtype),
+            pin_memory=bool(loader.pin_memory),
         )
         self._epochs = self._engine.epochs
 
     def _workload(self, order: Any) -> Workload:
         raise NotImplementedError
 
+    def _pipeline_options(self) -> PipelineOptions:
+        """What the user wrote stays in the reader's thread, with its random state, unless workers are asked for."""
+        workers, prefetch = as_integer("num_workers", self.num_workers), as_integer("prefetch", self._options.prefetch)
+        ours = isinstance(self._view.sampler, NeighborSampler) and not self._streams
+        return PipelineOptions(workers, prefetch) if ours or workers else PipelineOptions(0, 0)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {name: value for name, value in vars(self).items() if name not in ("_engine", "_epochs", "collate_fn")}
+        try:
+            return state | {"_place": self.state_dict()}
+        except TypeError:  # a sampler without length
+            return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """A pickled or copied loader: with an engine of its own, at the same place."""
+        place = state.pop("_place", None)
+        vars(self).update(state)
+        self._view = copy.copy(self._view)
+        self._begin(self._options, self._filter_fn)
+        if place is not None:
+            self.load_state_dict(place)
+
     def __iter__(self) -> Iterator[Any]:
         return self._get_iterator()
 
     def _get_iterator(self) -> Iterator[Any]:
+        return self._engine.start(self.worker_init_fn if self.num_workers else None, self._pipeline_options())
+
+    def set_epoch(self, epoch: int) -> None:
+        """See ``EpochControls.set_epoch``; a sampler that has a ``set_epoch`` is told, too.
+
+        Raises:
+            TypeError: ``epoch`` is not an integer.
+            ValueError: ``epoch`` is negative.
+        """
+        super().set_epoch(epoch)
         loader: Any = self
-        return self._engine.start(loader.worker_init_fn if loader.num_workers else None)
+        tell_epoch(loader.batch_sampler, epoch)
 
     @property
     def stats(self) -> LoaderStats:

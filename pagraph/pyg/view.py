@@ -65,7 +65,10 @@ class LinkView:
 
 
 class Viewed:
-    """An attribute of a loader that lives in its ``_view``, so that what the user sets is seen by the next batch."""
+    """An attribute of a loader that lives in its ``_view``, so that what the user sets is seen by the next batch.
+
+    ``vars(loader)`` holds it too, where Lightning looks for a loader's arguments to make it again.
+    """
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
@@ -75,3 +78,4 @@ class Viewed:
 
     def __set__(self, instance: Any, value: Any) -> None:
         setattr(instance._view, self._name, value)
+        vars(instance)[self._name] = value

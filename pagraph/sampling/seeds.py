@@ -33,11 +33,14 @@ class EpochPlan:
     """All that decides an epoch: its number, its random key, and the order of (a rank's) seeds (None: as given).
 
     The key knows no rank: a plan saved by one rank gives each its own batches.
+
+    ``num_batches`` is given where an epoch may have another number of batches than the order says.
     """
 
     epoch: int
     key: int
     permutation: Tensor | None
+    num_batches: int | None = None
 
 
 class BatchOrder(Protocol):
@@ -60,7 +63,8 @@ class BatchOrder(Protocol):
 
     def restore(self, permutation: Tensor | None, *, begun: bool) -> None: ...  # noqa: D102
 
-    def ticket(self, plan: EpochPlan, index: int) -> Ticket: ...  # noqa: D102
+    def ticket(self, plan: EpochPlan, index: int) -> Ticket | None:
+        """Batch ``index``, asked for in order; None after the last one of a plan that does not know its number."""
 
 
 class SeedOrder:

@@ -1,0 +1,138 @@
+"""The input of a node loader: ``input_nodes`` in every form that PyG takes, checked before anything is made of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..graph import NODE_TYPE
+from .package import import_pyg
+from .sampler import NeighborSampler
+
+import_pyg()
+from torch_geometric.data import Data, HeteroData  # noqa: E402
+
+__all__ = ["NodeInput", "check_data", "node_input"]
+
+
+@dataclass(frozen=True, eq=False)
+class NodeInput:
+    """Input nodes as PyG's ``NodeLoader`` is told of them.
+
+    Attributes:
+        nodes: int64 ids, shape ``(n,)``; with their type where there are several.
+        input_id: What a batch calls its seeds, shape ``(n,)``; None: by their place in ``nodes``.
+    """
+
+    nodes: Any
+    input_id: Tensor | None
+
+
+def check_data(data: Any) -> None:
+    """Refuse what PyG's loaders do not take.
+
+    Raises:
+        ValueError: PyG's.
+    """
+    if not isinstance(data, Data | HeteroData | tuple):
+        raise ValueError(
+            f"Expected a 'Data', 'HeteroData', or a tuple of 'FeatureStore' and 'GraphStore' (got '{type(data)}')"
+        )
+
+
+def node_input(data: Any, sampler: Any, input_nodes: Any, input_id: Any = None) -> NodeInput:
+    """What the user gave as ``input_nodes``, as int64 ids that are there.
+
+    Args:
+        data: What is sampled.
+        sampler: Samples it; if it is ours, its graph says which vertices there are.
+        input_nodes: None (all), integers, a mask; each a tensor, an array or a sequence. Of a graph with several
+            types of vertices the name of a type (all), or a pair of it and any of these.
+        input_id: The user's own, of as many numbers as there are input nodes.
+
+    Raises:
+        ValueError: No vertex type is named where there are several, an unknown one is, a mask has another length than
+            there are vertices, or ``input_id`` than there are input nodes.
+        TypeError: Not integers.
+        IndexError: A vertex that is not there.
+    """
+    counts = _counts(data, sampler)
+    if counts is None:
+        return NodeInput(input_nodes, input_id)
+    hetero = sampler.is_hetero if isinstance(sampler, NeighborSampler) else isinstance(data, HeteroData)
+    ntype, nodes = _typed(list(counts), input_nodes) if hetero else (NODE_TYPE, input_nodes)
+    ids, is_mask = (torch.arange(counts[ntype]), False) if nodes is None else _ids(nodes, counts[ntype])
+    if input_id is not None:
+        input_id = None if nodes is None else torch.as_tensor(input_id)  # as in PyG
+    elif is_mask:
+        input_id = ids
+    if input_id is not None and len(input_id) != len(ids):
+        raise ValueError(f"input_id must have one entry for each of the {len(ids)} input nodes, got {len(input_id)}")
+    return NodeInput((ntype, ids) if hetero else ids, input_id)
+
+
+def _counts(data: Any, sampler: Any) -> dict[str, int] | None:
+    """Vertex type to its number of vertices; None where only the user's own sampler knows."""
+    if isinstance(sampler, NeighborSampler):
+        return {ntype: sampler.graph.num_nodes_of(ntype) for ntype in sampler.graph.node_types}
+    if isinstance(data, Data):
+        return {NODE_TYPE: int(data.num_nodes or 0)}
+    if isinstance(data, HeteroData):
+        return {ntype: int(data[ntype].num_nodes or 0) for ntype in data.node_types}
+    return None
+
+
+def _typed(types: list[str], input_nodes: Any) -> tuple[str, Any]:
+    """The vertex type, and which of its vertices."""
+    if isinstance(input_nodes, str):
+        ntype, nodes = input_nodes, None
+    elif isinstance(input_nodes, tuple | list) and len(input_nodes) == 2 and isinstance(input_nodes[0], str):
+        ntype, nodes = input_nodes
+    else:
+        got = "None" if input_nodes is None else f"a {type(input_nodes).__name__}"
+        raise ValueError(f"input_nodes must be a vertex type, or a pair of one and its vertices, got {got}")
+    if ntype not in types:
+        raise ValueError(f"input_nodes must be of one of the vertex types {types}, got {ntype!r}")
+    return ntype, nodes
+
+
+def _ids(input_nodes: Any, count: int) -> tuple[Tensor, bool]:
+    """Ids, and whether they were given by a mask."""
+    values = input_nodes if isinstance(input_nodes, Tensor) else _tensor(input_nodes)
+    values = values.cpu()
+    if values.dim() == 0 or values.dim() > 2 or (values.dim() == 2 and values.shape[1] != 1):
+        raise ValueError(f"input_nodes must have one dimension, got shape {tuple(values.shape)}")
+    values = values.reshape(-1)
+    if values.dtype == torch.bool:
+        if len(values) != count:
+            raise ValueError(f"input_nodes must be a mask of all {count} vertices, got one of {len(values)}")
+        return values.nonzero().view(-1), True
+    if len(values) == 0:
+        return values.to(torch.int64), False
+    if values.is_floating_point() or values.is_complex():
+        raise TypeError(f"input_nodes must be integers or a mask, got {values.dtype}")
+    ids = values.to(torch.int64)
+    low, high = int(ids.min()), int(ids.max())
+    if low < 0 or high >= count:
+        raise IndexError(f"input_nodes must be in [0, {count}), got {low if low < 0 else high}")
+    return ids, False
+
+
+def _tensor(values: Any) -> Tensor:
+    """An array or a sequence, copied if it must be: of numbers alone.
+
+    Raises:
+        TypeError: It is something else.
+    """
+    if isinstance(values, range):
+        return torch.arange(values.start, values.stop, values.step)
+    array = np.asarray(values)
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"input_nodes must be integers or a mask, got {type(values).__name__} of {array.dtype}")
+    if array.dtype.kind == "u":
+        array = array.astype(np.int64)
+    return torch.from_numpy(np.array(array))
