@@ -147,6 +147,24 @@ class Graph:
             edata=edata[graph.canonical_etypes[0]] if one_edge else edata,
         )
 
+    @classmethod
+    def from_pyg(cls, data: Any) -> Graph:
+        """Build from PyG's ``Data`` or ``HeteroData``, or a dataset that holds one; needs PyG.
+
+        Fields are shared, ids are narrowed to int32 where they fit. Attributes of vertices and of edges that are dense
+        tensors or arrays become fields of their names, the latter by edge id, which is the place in ``edge_index``.
+        Structure is converted once for each ``edge_index``: graphs and loaders of one share it.
+
+        Raises:
+            MissingDependencyError: PyG is not installed.
+            TypeError: ``data`` is something else.
+            ValueError: A dataset holds another number of graphs than 1; an edge leads out of the graph; a vertex type
+                does not say how many vertices it has, or there is no edge type.
+        """
+        from .pyg.graphs import whole_graph
+
+        return whole_graph(data)
+
     @staticmethod
     def csc_from_dgl(graph: Any, etype: EdgeType, layout: str) -> CSC:
         """One edge type of a DGL graph: layout "csc" gives its in-edges, "csr" its out-edges as a CSC.

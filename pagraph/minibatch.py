@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from .block_edges import compressed, edge_pairs
+
 if TYPE_CHECKING:
-    from .graph import EdgeType
+    from .graph import EdgeType, Graph
 
 __all__ = ["Block", "HeteroBlock", "HeteroMiniBatch", "MiniBatch", "Relation"]
 
@@ -61,6 +63,73 @@ class Block:
         )
         weights = None if self.weights is None else self.weights.to(device, non_blocking=ahead)
         return Block(indptr, indices, src_nodes, positions, self.num_dst, weights)
+
+    def to_pyg(self) -> Tensor:
+        """The edges as an ``edge_index`` for PyG's layers, on the block's device; PyG itself is not needed.
+
+        With one row of ``x`` for each source vertex, call ``conv((x, x[:block.num_dst]), block.to_pyg())``, or for a
+        layer that takes no pair, such as ``GCNConv``, ``conv(x, block.to_pyg())[:block.num_dst]``. Edges are in the
+        order of ``weights`` and ``positions``.
+
+        It is a plain tensor, as the ``edge_index`` of PyG's own batches: in PyG 2.6 to 2.8 the backward pass of layers
+        such as ``GraphConv`` fails for an ``EdgeIndex`` between different numbers of vertices. Should you need one, it
+        is ``EdgeIndex(block.to_pyg(), sparse_size=(block.num_src, block.num_dst), sort_order="col")``.
+
+        Returns:
+            Shape ``(2, num_edges)``, int64: local sources, and local destinations, which do not decrease.
+        """
+        return edge_pairs(self.indptr, self.indices)
+
+    @classmethod
+    def from_pyg(
+        cls,
+        edge_index: Tensor,
+        src_nodes: Tensor,
+        num_dst: int,
+        *,
+        positions: Tensor | None = None,
+        weights: Tensor | None = None,
+    ) -> Block:
+        """The block of an ``edge_index`` whose edges may be in any order; the reverse of :meth:`to_pyg`.
+
+        Edges are sorted by destination; those of one destination keep their order.
+
+        Args:
+            edge_index: Shape ``(2, num_edges)``, int32 or int64, on any device: local sources and local destinations.
+            src_nodes: Shape ``(num_src,)``, the graph's id of each source vertex, the destinations first.
+            num_dst: Number of destination vertices.
+            positions: Shape ``(num_edges,)``, in the order of ``edge_index``. Default: places in ``edge_index``.
+            weights: Shape ``(num_edges,)``, in the order of ``edge_index``.
+
+        Raises:
+            TypeError: ``edge_index`` does not hold int32 or int64.
+            ValueError: A shape does not fit, or an id is out of range.
+        """
+        if not 0 <= num_dst <= len(src_nodes):
+            raise ValueError(f"num_dst must be in [0, num_src={len(src_nodes)}], got {num_dst}")
+        indptr, indices, order = compressed(edge_index, len(src_nodes), num_dst)
+        for name, values in (("positions", positions), ("weights", weights)):
+            if values is not None and len(values) != len(order):
+                raise ValueError(f"{name} must have one entry per edge ({len(order)}), got {len(values)}")
+        positions = order.to(indices.dtype) if positions is None else positions[order]
+        return cls(indptr, indices, src_nodes, positions, num_dst, None if weights is None else weights[order])
+
+    def to_dgl(self, graph: Graph | None = None) -> Any:
+        """The block as one of DGL's, for its layers; needs DGL, and on a GPU one that was built with CUDA.
+
+        A copy with ids of int64. ``srcdata`` and ``dstdata`` hold ``dgl.NID``, ``edata`` the sampler's weights as
+        ``"edge_weights"``, if it weighs edges.
+
+        Args:
+            graph: What was sampled; ``edata[dgl.EID]`` then holds its edge ids.
+
+        Raises:
+            MissingDependencyError: DGL is not installed.
+            DGLError: The block is on a GPU and DGL was built without CUDA.
+        """
+        from .dgl.core_blocks import dgl_block
+
+        return dgl_block(self, graph)
 
     def __repr__(self) -> str:
         return f"Block(num_src={self.num_src}, num_dst={self.num_dst}, num_edges={self.num_edges})"
@@ -157,6 +226,14 @@ class HeteroBlock:
     def num_edges(self) -> int:
         """Number of edges, over all types."""
         return sum(relation.num_edges for relation in self.relations.values())
+
+    def to_pyg(self) -> dict[EdgeType, Tensor]:
+        """The edges as an ``edge_index_dict`` for PyG's heterogeneous layers; see ``Block.to_pyg``.
+
+        ``HeteroConv`` takes the features of all source vertices of each type; of what it returns, the first
+        ``num_dst[vertex type]`` rows are the destinations'.
+        """
+        return {etype: edge_pairs(r.indptr, r.indices) for etype, r in self.relations.items()}
 
     def only(self) -> Block:
         """The block of a graph with one vertex type and one edge type."""

@@ -77,7 +77,8 @@ class _Conversions:
         plain = tensor.as_tensor() if isinstance(tensor, EdgeIndex) else tensor.as_subclass(Tensor)
         with self._lock:
             version, made = self._known.get(tensor, (None, {}))
-            now = FieldVersion.of(plain)
+            # Writes through an EdgeIndex are counted by it alone.
+            now = FieldVersion.of(plain), None if tensor.is_inference() else tensor._version
             if version != now:
                 made = {}
                 self._known[tensor] = now, made
