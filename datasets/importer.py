@@ -1,4 +1,4 @@
-"""Reads a graph from whatever file or folder it is in: PaGraph's, scipy's, DGL's, or an edge list."""
+"""Reads a graph from whatever file or folder it is in: PaGraph's, scipy's, DGL's, PyG's, or an edge list."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from .edges import mirror
 from .opening import open_graph
 from .scipy_npz import load_sparse
 
-__all__ = ["read_dgl", "read_graph", "read_scipy", "source_form"]
+__all__ = ["read_dgl", "read_graph", "read_pyg", "read_scipy", "source_form"]
 
 _EDGE_LISTS = (".txt", ".tsv", ".csv")
+_BINARY = {".npz": "scipy", ".bin": "dgl", ".pt": "pyg"}
 _DGL_MAGIC = (0xDD2E4FF046B4A13F).to_bytes(8, "little")
 
 
 def source_form(source: str | os.PathLike[str]) -> str:
-    """What :func:`read_graph` takes ``source`` for: "folder", "scipy", "dgl" or "edge list".
+    """What :func:`read_graph` takes ``source`` for: "folder", "scipy", "dgl", "pyg" or "edge list".
 
     Raises:
         FileNotFoundError: There is nothing at that path.
@@ -37,10 +38,10 @@ def source_form(source: str | os.PathLike[str]) -> str:
     name = path.name.lower().removesuffix(".gz")
     if name.endswith(_EDGE_LISTS):
         return "edge list"
-    for suffix, form in ((".npz", "scipy"), (".bin", "dgl")):
+    for suffix, form in _BINARY.items():
         if path.name.lower().endswith(suffix):
             return form
-    known = (*_EDGE_LISTS, *(f"{suffix}.gz" for suffix in _EDGE_LISTS), ".npz", ".bin")
+    known = (*_EDGE_LISTS, *(f"{suffix}.gz" for suffix in _EDGE_LISTS), *_BINARY)
     raise FormatError(f"source must be a graph folder or end in one of {', '.join(known)}, got {str(path)!r}")
 
 
@@ -59,7 +60,7 @@ def read_graph(
 
     Args:
         source: A graph folder, an edge list (``.txt``, ``.tsv``, ``.csv``, also with ``.gz``), a sparse
-            matrix of scipy (``.npz``), or a graph that DGL saved (``.bin``).
+            matrix of scipy (``.npz``), or a graph that DGL (``.bin``) or PyG (``.pt``) saved.
         split: For folders: see :func:`open_graph`.
         num_nodes: For edge lists: see :func:`read_edge_list`, also for the next three.
         relabel: For edge lists.
@@ -87,6 +88,8 @@ def read_graph(
         return open_graph(source, verify=True, split=split)
     if form == "dgl":
         return read_dgl(source)
+    if form == "pyg":
+        return read_pyg(source)
     if form == "scipy":
         return read_scipy(source, undirected=undirected, weight=weight)
     return read_edge_list(
@@ -104,6 +107,7 @@ def _check_options(form: str, given: list[str]) -> None:
     allowed = {
         "folder": {"split"},
         "dgl": set[str](),
+        "pyg": set[str](),
         "scipy": {"undirected", "weight"},
         "edge list": {"num_nodes", "relabel", "undirected", "weight", "header"},
     }[form]
@@ -153,3 +157,32 @@ def read_dgl(path: str | os.PathLike[str]) -> Graph:
     from ..dgl import load_saved_graph
 
     return load_saved_graph(path)
+
+
+def read_pyg(path: str | os.PathLike[str]) -> Graph:
+    """Read a ``Data`` or ``HeteroData`` of PyG's that ``torch.save`` wrote, with all its fields; needs PyG.
+
+    The file holds the object, its ``to_dict()``, or what a data set keeps as ``processed/data.pt``. Vertex fields get
+    the names that they have in DGL: ``x`` becomes ``feat`` and ``y`` ``label`` (one column of it 1-D), unless there are
+    fields of these names already. Masks of several splits, a column each, become ``train_mask`` of the first,
+    ``split1_train_mask`` of the second, and so on.
+
+    Raises:
+        FormatError: It is no such file, a corrupt one, or holds other objects than tensors and plain values.
+        MissingDependencyError: PyG is not installed.
+    """
+    from ..pyg.saved import load_saved_data
+
+    graph = load_saved_data(path)
+    for ntype in graph.node_types:
+        fields = graph.node_fields(ntype)
+        for name, ours in (("x", "feat"), ("y", "label")):
+            if name in fields and ours not in fields:
+                fields[ours] = fields.pop(name)
+        if "label" in fields and fields["label"].dim() == 2 and fields["label"].shape[1] == 1:
+            fields["label"] = fields["label"].squeeze(1)
+        for name in (f"{part}_mask" for part in ("train", "val", "test")):
+            if name in fields and fields[name].dim() == 2:
+                for number, mask in enumerate(fields.pop(name).unbind(1)):
+                    fields[f"split{number}_{name}" if number else name] = mask
+    return graph

@@ -161,7 +161,7 @@ class Graph:
             ValueError: A dataset holds another number of graphs than 1; an edge leads out of the graph; a vertex type
                 does not say how many vertices it has, or there is no edge type.
         """
-        from .pyg.graphs import whole_graph
+        from .pyg.fields import whole_graph
 
         return whole_graph(data)
 

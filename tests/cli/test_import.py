@@ -6,10 +6,12 @@ import json
 import numpy as np
 import pytest
 import scipy.sparse
+import torch
 from click.testing import CliRunner
 
 from pagraph import Graph
 from pagraph.cli import main
+from pagraph.datasets import sbm
 
 
 def run(*args):
@@ -46,6 +48,27 @@ def test_dgl(tmp_path):
     dgl.save_graphs(str(tmp_path / "g.bin"), [dgl.rand_graph(10, 30)])
     assert run(tmp_path / "g.bin", tmp_path / "g").exit_code == 0
     assert Graph.open(tmp_path / "g", verify=True).num_edges == 30
+
+
+def test_pyg_and_training_on_it(tmp_path):
+    pytest.importorskip("pagraph.dgl")
+    data = pytest.importorskip("torch_geometric.data")
+    source = sbm(500, num_features=8)
+    src, dst = source.csc.indices, source.csc.destinations()
+    graph = data.Data(x=source.ndata["feat"], edge_index=torch.stack([src, dst]).long(), y=source.ndata["label"])
+    graph.update({f"{part}_mask": source.ndata[f"{part}_mask"] for part in ("train", "val", "test")})
+    torch.save(graph, tmp_path / "g.pt")
+    done = run(tmp_path / "g.pt", tmp_path / "g")
+    assert (done.exit_code, done.stderr) == (0, "")
+    opened = Graph.open(tmp_path / "g", verify=True)
+    assert set(opened.ndata) == {"feat", "label", "train_mask", "val_mask", "test_mask"}
+    assert torch.equal(opened.csc.indices, source.csc.indices)
+    trained = CliRunner().invoke(main, ["train", str(tmp_path / "g"), "--epochs", "1"])
+    assert trained.exit_code == 0, trained.output
+    torch.save(torch.nn.Linear(2, 2), tmp_path / "bad.pt")
+    bad = run(tmp_path / "bad.pt", tmp_path / "h")
+    assert bad.exit_code == 2 and "it holds torch.nn.modules.linear.Linear" in bad.stderr
+    assert not (tmp_path / "h").exists()
 
 
 def test_pagraph_folder_with_another_split(tmp_path, data_folder):

@@ -25,6 +25,7 @@ class TestForms:
             ("a.b.txt.gz", "edge list"),
             ("a.npz", "scipy"),
             ("a.bin", "dgl"),
+            ("a.pt", "pyg"),
         ],
     )
     def test_by_name(self, tmp_path, name, form):
@@ -34,7 +35,9 @@ class TestForms:
     @pytest.mark.parametrize("name", ["a", "a.npy", "a.npz.gz", "a.gz", "a.pkl", "a.json"])
     def test_unknown_names(self, tmp_path, name):
         (tmp_path / name).touch()
-        with pytest.raises(FormatError, match=r"source must be a graph folder or end in one of \.txt, .*\.bin, got"):
+        with pytest.raises(
+            FormatError, match=r"source must be a graph folder or end in one of \.txt, .*\.bin, \.pt, got"
+        ):
             read_graph(tmp_path / name)
 
     def test_missing(self, tmp_path):

@@ -1,0 +1,123 @@
+"""``Graph.from_pyg``: structure converted once, fields shared."""
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric import EdgeIndex
+from torch_geometric.data import Data, HeteroData, InMemoryDataset
+
+from pagraph import Graph
+from pagraph.graph import EDGE_TYPE
+from pagraph.pyg import NeighborSampler, core_graph
+
+ENDS = torch.tensor([[3, 2, 1, 0], [1, 0, 1, 0]])
+
+
+class Saved(InMemoryDataset):
+    """A data set of these graphs, made in memory."""
+
+    def __init__(self, *graphs):
+        super().__init__()
+        self.data, self.slices = self.collate(list(graphs))
+
+
+def homogeneous():
+    """As many vertices as edges: which is which is told by the name."""
+    return Data(
+        x=torch.randn(4, 3),
+        edge_index=ENDS.clone(),
+        edge_attr=torch.arange(4.0),
+        y=np.array([2, 0, 1, 2]),
+        train_mask=torch.tensor([True, False, True, False]),
+        name="a name",
+        scale=torch.tensor(3.0),
+        three=torch.zeros(3),
+        sparse=torch.eye(4).to_sparse(),
+        words=["a", "b", "c", "d"],
+    )
+
+
+def heterogeneous():
+    data = HeteroData()
+    data["a"].x = torch.randn(3, 2)
+    data["b"].num_nodes = 2
+    data["a", "to", "b"].edge_index = torch.tensor([[2, 0, 1], [1, 0, 0]])
+    data["a", "to", "b"].weight = torch.rand(3)
+    data["a", "own", "a"].edge_index = torch.empty(2, 0, dtype=torch.int64)
+    data["note"] = "global"
+    return data
+
+
+class TestHomogeneous:
+    def test_structure_and_fields(self):
+        data = homogeneous()
+        graph = Graph.from_pyg(data)
+        assert graph.is_homogeneous and graph.edge_types == [EDGE_TYPE] and graph.csc.indices.dtype == torch.int32
+        assert graph.csc.indptr.tolist() == [0, 2, 4, 4, 4] and graph.csc.indices.tolist() == [2, 0, 3, 1]
+        assert graph.csc.edge_ids is not None and graph.csc.edge_ids.tolist() == [1, 3, 0, 2]
+        assert set(graph.ndata) == {"x", "y", "train_mask"} and set(graph.edata) == {"edge_attr"}
+        assert graph.ndata["y"].tolist() == [2, 0, 1, 2]
+
+    def test_fields_are_shared(self):
+        data = homogeneous()
+        data.x.requires_grad_()
+        graph = Graph.from_pyg(data)
+        assert graph.ndata["x"].data_ptr() == data.x.data_ptr() and not graph.ndata["x"].requires_grad
+        graph.ndata["y"][0] = 7
+        assert data.y[0] == 7
+
+    def test_no_edges(self):
+        graph = Graph.from_pyg(Data(x=torch.zeros(3, 1)))
+        assert (graph.num_nodes, graph.num_edges) == (3, 0)
+
+    def test_several_types(self):
+        data = heterogeneous()
+        graph = Graph.from_pyg(data)
+        assert graph.node_types == ["a", "b"] and graph.edge_types == data.edge_types
+        assert graph.csc_of(("a", "to", "b")).indices.tolist() == [0, 1, 2]
+        assert set(graph.node_fields("a")) == {"x"} and not graph.node_fields("b")
+        assert graph.edge_fields(("a", "to", "b"))["weight"].data_ptr() == data["a", "to", "b"].weight.data_ptr()
+
+
+class TestSharing:
+    def test_converted_once(self):
+        data = homogeneous()
+        graph = Graph.from_pyg(data)
+        assert core_graph(data).csc is graph.csc is Graph.from_pyg(data).csc
+        assert NeighborSampler(data, [2]).graph.csc is graph.csc
+        assert Graph.from_pyg(Data(edge_index=data.edge_index, num_nodes=4)).csc is graph.csc
+
+    @pytest.mark.parametrize("wrap", [lambda ends: ends, lambda ends: EdgeIndex(ends, sparse_size=(4, 4))])
+    def test_a_write_in_place_is_seen(self, wrap):
+        data = Data(edge_index=wrap(ENDS.clone()), num_nodes=4)
+        before = Graph.from_pyg(data).csc
+        assert Graph.from_pyg(data).csc is before and before.indices.tolist() == [2, 0, 3, 1]
+        data.edge_index[0, 0] = 2
+        assert Graph.from_pyg(data).csc.indices.tolist() == [2, 0, 2, 1]
+        assert before.indices.tolist() == [2, 0, 3, 1]
+
+
+class TestDatasets:
+    def test_of_one_graph(self):
+        dataset = Saved(homogeneous())
+        graph = Graph.from_pyg(dataset)
+        assert graph.ndata["x"].data_ptr() == dataset[0].x.data_ptr()
+        assert graph.csc is core_graph(dataset[0]).csc
+
+    def test_of_several(self):
+        data = Data(x=torch.zeros(2, 1), edge_index=torch.tensor([[0], [1]]))
+        with pytest.raises(ValueError, match="data must be a dataset of 1 graph, or one of its graphs, got 2 graphs"):
+            Graph.from_pyg(Saved(data, data))
+
+
+@pytest.mark.parametrize(
+    ("data", "error", "message"),
+    [
+        (ENDS, TypeError, "data must be a Data or HeteroData, got Tensor"),
+        (Data(edge_index=ENDS, num_nodes=3), ValueError, r"src must be in \[0, 3\), got 3"),
+        (Data(edge_index=ENDS.float(), num_nodes=4), TypeError, "src must hold integers, got torch.float32"),
+    ],
+)
+def test_what_is_no_graph(data, error, message):
+    with pytest.raises(error, match=message):
+        Graph.from_pyg(data)
