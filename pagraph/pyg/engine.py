@@ -23,7 +23,7 @@ from ..features.first_epoch import FirstEpoch
 from ..pipeline import Epochs, LoaderStats, PipelineOptions, Steps
 from ..pipeline.locks import lock_of
 from ..pipeline.worker_init import run_worker_init
-from .joining import Joined, Joiner
+from .joining import Joiner, Reading
 from .order import StreamOrder
 from .sampler import NeighborSampler
 
@@ -78,12 +78,21 @@ class Workload:
 
 @dataclass(frozen=True, eq=False)
 class _Prepared:
-    """A sampled batch: what the sampler returned, and the batch made of it, unless that is yet to be done."""
+    """A sampled batch.
+
+    Attributes:
+        output: What the sampler returned.
+        hop_ends: Vertex type to where the vertices of each hop end; empty for a user's own sampler.
+        seeds: How many there were.
+        reading: What was read for it ahead; None if that could not be done.
+        batch: Joined of that; None if it is to be joined when it is needed.
+    """
 
     output: Any
     hop_ends: Mapping[str, list[int]]
     seeds: int
-    joined: Joined | None
+    reading: Reading | None = None
+    batch: Any = None
 
 
 class Engine:
@@ -117,8 +126,8 @@ class Engine:
         cache_dtype: torch.dtype | None = None,
         pin_memory: bool = False,
     ) -> None:
-        self._view, self._device = view, device
-        self._pins = pin_memory and torch.cuda.is_available()
+        self._view, self._device, self._options = view, device, options
+        self._pins = pin_memory and device is None and torch.cuda.is_available()
         self._pools = BufferPools(options.max_batches)
         self.fields = FieldSet(
             {},
@@ -140,13 +149,18 @@ class Engine:
 
     def start(self, worker_init_fn: Any, options: PipelineOptions) -> Iterator[Any]:
         """Begin an epoch."""
+        self._options = options
         self.epochs.steps, self.epochs.options = self._steps(worker_init_fn), options
         return iter(self.epochs)
 
     def _steps(self, worker_init_fn: Any) -> Steps[Any]:
         sampler = self._view.sampler
         lock = nullcontext() if isinstance(sampler, NeighborSampler) else lock_of(sampler)
-        source = _Source(self._view, sampler, lock, self._joiner, self._pools, self._device, self._pins)
+        # What the user wrote stays in the reader's thread unless workers are asked for.
+        calls_stores_ahead = self._options.workers > 0
+        source = _Source(
+            self._view, sampler, lock, self._joiner, self._pools, self._device, self._pins, calls_stores_ahead
+        )
         return Steps(
             source.prepare,
             source.deliver,
@@ -177,6 +191,7 @@ class _Source:
     pools: BufferPools
     device: torch.device | None
     pins: bool
+    calls_stores_ahead: bool
 
     @property
     def is_ours(self) -> bool:
@@ -190,37 +205,53 @@ class _Source:
             return self.view.sample(inputs), len(ticket.seeds)
 
     def prepare(self, drawn: Any, recorder: EpochRecorder) -> _Prepared:
-        """Sample, then join; with a user's transform of the sampler's output only sample."""
+        """Sample, then read and, unless a transform of the sampler's output comes first, join."""
         if self.is_ours:
             inputs = self.view.input_data[drawn.seeds]
             with recorder.time("sampling"):
                 output, hop_ends = self.view.sample_ahead(inputs, drawn.key, self.pools)
-            seeds = len(drawn.seeds)
+            sampled = _Prepared(output, hop_ends, len(drawn.seeds))
         else:
-            (output, seeds), hop_ends = drawn, {}
-        if self.view.transform_sampler_output is not None or isinstance(self.view.data, tuple):
-            return _Prepared(output, hop_ends, seeds, None)
-        with recorder.time("fetching"):
-            try:
-                joined = self._join(output, hop_ends)
-            except (KeyError, RuntimeError):  # an attribute may be on its way: seen when the batch is needed
-                joined = None
-        return _Prepared(output, hop_ends, seeds, joined)
+            sampled = _Prepared(drawn[0], {}, drawn[1])
+        if self.joiner.is_remote and not self.calls_stores_ahead:
+            return sampled
+        try:
+            return self._read_ahead(sampled, recorder)
+        except (MemoryError, torch.cuda.OutOfMemoryError):
+            raise
+        except Exception:  # an attribute may be on its way; if it is not, the same is raised when the batch is needed
+            return sampled
 
-    def _join(self, output: Any, hop_ends: Mapping[str, list[int]]) -> Joined:
-        joined = self.joiner.join(output, hop_ends)
-        return replace(joined, batch=joined.batch.pin_memory()) if self.pins else joined
+    def _read_ahead(self, sampled: _Prepared, recorder: EpochRecorder) -> _Prepared:
+        with recorder.time("fetching"):
+            reading, batch = self.joiner.read(sampled.output, sampled.hop_ends), None
+            if self.view.transform_sampler_output is None and reading.is_settled:
+                batch = self._join(sampled.output, reading)
+        return replace(sampled, reading=reading, batch=batch)
+
+    def _join(self, output: Any, reading: Reading) -> Any:
+        batch = self.joiner.join(output, reading)
+        return batch.apply(_pinned) if self.pins else batch
 
     def deliver(self, prepared: _Prepared, recorder: EpochRecorder) -> Any:
         """The batch with the data's attributes as they are now, where it is wanted, transformed."""
-        joined, output = prepared.joined, prepared.output
+        output, batch, reading = prepared.output, prepared.batch, prepared.reading
         with recorder.time("building"):
-            if joined is None or not self.joiner.is_current(joined):
-                if self.view.transform_sampler_output is not None:
-                    output = self.view.transform_sampler_output(output)
-                joined = self._join(output, prepared.hop_ends)
-            batch = joined.batch if self.device is None else joined.batch.to(self.device, non_blocking=True)
-        edges = output.row.values() if isinstance(output.row, Mapping) else [output.row]
-        nodes = output.node.values() if isinstance(output.node, Mapping) else [output.node]
-        recorder.delivered(seeds=prepared.seeds, edges=sum(map(len, edges)), input_nodes=sum(map(len, nodes)))
+            transform = self.view.transform_sampler_output
+            if batch is None or transform is not None or reading is None or not self.joiner.is_current(reading):
+                if transform is not None:
+                    output = transform(output)
+                batch = self._join(output, self.joiner.read(output, prepared.hop_ends, reading))
+            if self.device is not None:
+                batch = batch.to(self.device, non_blocking=self.device.type != "cpu")
+        recorder.delivered(seeds=prepared.seeds, edges=_total(output.row), input_nodes=_total(output.node))
         return batch if self.view.transform is None else self.view.transform(batch)
+
+
+def _pinned(tensor: Any) -> Any:
+    return tensor.pin_memory() if tensor.device.type == "cpu" and tensor.layout == torch.strided else tensor
+
+
+def _total(tensors: Any) -> int:
+    """Length of a tensor, or of all in a mapping."""
+    return sum(map(len, tensors.values())) if isinstance(tensors, Mapping) else len(tensors)

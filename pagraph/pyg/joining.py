@@ -3,65 +3,74 @@
 from __future__ import annotations
 
 import copy
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from ..features.fields import FieldRows, FieldSet
-from ..field_version import FieldVersion
 from ..graph import NODE_TYPE
+from .attributes import Arrays, Attributes, Levels, Name, plain_rows, store_of, value_of, version_of
 from .package import import_pyg
+from .stand_ins import standing_in, with_joined_ends
 
 import_pyg()
-from torch_geometric.data import Data, HeteroData  # noqa: E402
+from torch_geometric.sampler import HeteroSamplerOutput, SamplerOutput  # noqa: E402
 
-__all__ = ["Joined", "Joiner"]
-
-
-class _Gathered(Tensor):
-    """An attribute whose rows were read already: PyG's ``torch.index_select`` gets them as they are."""
-
-    rows: Tensor
-
-    @classmethod
-    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func.__name__ == "index_select":  # not always the object that torch has under this name
-            return args[0].rows
-        return super().__torch_function__(func, types, args, kwargs or {})  # type: ignore[no-untyped-call]
-
-
-class _End(Tensor):
-    """One end of sampled edges, cut from an ``edge_index``: PyG's ``torch.stack`` of both gets it back, uncopied."""
-
-    edge_index: Tensor
-
-    @classmethod
-    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func.__name__ == "stack" and len(args[0]) == 2:
-            return args[0][0].edge_index
-        return super().__torch_function__(func, types, args, kwargs or {})  # type: ignore[no-untyped-call]
+__all__ = ["Joiner", "Reading"]
 
 
 @dataclass(frozen=True, eq=False)
-class Joined:
-    """A batch, and the attributes that it was made of."""
+class _Rows:
+    """Rows of one attribute, its values, and the vertices that the rows were read for."""
 
-    batch: Any
-    rows: dict[str, FieldRows]
-    seen: list[tuple[Any, str, Any, FieldVersion | None]]
+    values: Tensor
+    nodes: Tensor
+    written: Any
+    rows: FieldRows
+
+    def are_of(self, nodes: Tensor) -> bool:
+        """Whether these are the vertices, and nobody has written to them."""
+        return self.nodes is nodes and self.written is not None and self.written == version_of(nodes)
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """All that a batch will be joined of.
+
+    Attributes:
+        data: A copy of the user's data that nobody else has; of a pair of stores the pair.
+        levels: Which of its attributes are whose; None for stores.
+        rows: Those that were read as fields.
+        versions: Those that PyG will select.
+    """
+
+    data: Any
+    levels: Levels | None
+    rows: dict[Name, _Rows]
+    versions: dict[Name, Any]
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it can be told later if the values are still those of now.
+
+        Else a batch is joined when it is needed and in the reader's thread: attributes that require gradients are among
+        these.
+        """
+        return all(version is not None for version in self.versions.values())
 
 
 class Joiner:
-    """Makes batches of sampler outputs.
+    """Makes batches of sampler outputs; safe from any thread.
 
-    Node attributes that are dense tensors on the CPU are read through fields; everything else is PyG's to select.
+    Vertex attributes that are dense tensors on the CPU or NumPy arrays, mapped files too, are read through fields;
+    everything else is PyG's to select.
 
     Args:
-        view: What PyG's ``filter_fn`` wants to know of a loader; ``view.data`` is read at every call.
+        view: What PyG's ``filter_fn`` wants to know of a loader; ``view.data`` is looked at anew for every batch.
         fields: Reads rows.
         filter_fn: PyG's.
     """
@@ -70,127 +79,107 @@ class Joiner:
         self._view = view
         self._fields = fields
         self._filter_fn = filter_fn
-        self._known: set[str] = set()
+        self._arrays = Arrays()
+        self._added: set[Name] = set()
+        self._levels: Levels | None = None
+        self._one_at_a_time = threading.Lock()
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether the data is a pair of stores: their values are what they say when they are asked."""
+        return isinstance(self._view.data, tuple)
 
     def declare(self) -> None:
         """Tell the fields which attributes will be read, so that one cache is planned for all of them."""
-        for ntype, name, _ in _node_tensors(self._view.data):
-            self._key(ntype, name)
+        if self.is_remote:
+            return
+        data = self._view.data
+        for name in self._levels_of(data, copy.copy(data)).fields:
+            if plain_rows(name, value_of(data, name), self._arrays) is not None:
+                self._add(name)
 
-    def join(self, output: Any, hop_ends: Mapping[str, list[int]]) -> Joined:
-        """The batch of a sampler's output, without the user's transform."""
-        data, view = self._view.data, copy.copy(self._view)
-        seen = _attributes(data)
-        view.data, view.transform, view.transform_sampler_output = copy.copy(data), None, None
-        rows = {}
-        for ntype, name, value in _node_tensors(data):
-            nodes = output.node if isinstance(data, Data) else output.node.get(ntype)
-            if nodes is None:
+    def read(self, output: Any, hop_ends: Mapping[str, list[int]], earlier: Reading | None = None) -> Reading:
+        """What the batch of a sampler's output is to be joined of.
+
+        Args:
+            output: What was sampled.
+            hop_ends: Vertex type to where the vertices of each hop end, if these are known.
+            earlier: What was read for this output before: rows that are still right are not read again.
+        """
+        data = self._view.data
+        if self.is_remote:
+            return Reading(data, None, {}, {})
+        copied = copy.copy(data)
+        levels = self._levels_of(data, copied)
+        versions = {name: version_of(value_of(copied, name)) for name in levels.selected}
+        rows: dict[Name, _Rows] = {}
+        for name in levels.fields:
+            nodes, value = _nodes_of(output, name), value_of(copied, name)
+            values = plain_rows(name, value, self._arrays)
+            if nodes is None or values is None:
+                versions[name] = version_of(value)
                 continue
-            key = self._key(ntype, name)
-            rows[key] = self._fields.read(key, nodes, hop_ends.get(ntype))
-            gathered = value.detach().as_subclass(_Gathered)
-            gathered.rows = rows[key].tensor
-            _store(view.data, ntype)[name] = gathered
-        return Joined(self._filter_fn(view, with_joined_ends(output, data)), rows, seen)
+            known = None if earlier is None else earlier.rows.get(name)
+            if known is None or not known.are_of(nodes) or not self._fields.is_current(name, known.rows):
+                self._add(name)
+                ends = hop_ends.get(name[0] or NODE_TYPE)
+                bounds = ends if ends and ends[-1] == len(nodes) else None
+                known = _Rows(values, nodes, version_of(nodes), self._fields.read(name, nodes, bounds))
+            rows[name] = known
+        return Reading(copied, levels, rows, versions)
 
-    def is_current(self, joined: Joined) -> bool:
-        """Whether joining now would give the same values."""
-        if not all(self._fields.is_current(key, rows) for key, rows in joined.rows.items()):
-            return False
-        now = _attributes(self._view.data)
-        return len(now) == len(joined.seen) and all(
-            a[0] == b[0] and a[1] == b[1] and a[2] is b[2] and a[3] == b[3]
-            for a, b in zip(now, joined.seen, strict=True)
+    def join(self, output: Any, reading: Reading) -> Any:
+        """The batch, without the user's transforms; a reading serves once."""
+        view, levels = copy.copy(self._view), reading.levels
+        view.data, view.transform, view.transform_sampler_output = reading.data, None, None
+        if levels is None:
+            with self._one_at_a_time:  # the user's stores need not know of threads
+                return self._filter_fn(view, output)
+        for name, known in reading.rows.items():
+            store_of(reading.data, name)[name[1]] = standing_in(known.values, known.rows.tensor)
+        levels.tell(reading.data)
+        if levels.has_plain_edges and isinstance(output, SamplerOutput | HeteroSamplerOutput):
+            output = with_joined_ends(output)
+        return self._filter_fn(view, output)
+
+    def is_current(self, reading: Reading) -> bool:
+        """Whether reading now would give the same values."""
+        data = self._view.data
+        if reading.levels is None:
+            return data is reading.data
+        return (
+            reading.levels.attributes.are_those_of(data)
+            and all(self._fields.is_current(name, known.rows) for name, known in reading.rows.items())
+            and all(v is not None and v == version_of(value_of(data, n)) for n, v in reading.versions.items())
         )
 
-    def _key(self, ntype: str, name: str) -> str:
-        single = isinstance(self._view.data, Data)
-        key = name if single else f"{ntype}/{name}"
-        if key not in self._known:
-            self._known.add(key)
-            self._fields.add_source(key, partial(_value, self._view, ntype, name), row_type=ntype)
-        return key
+    def _levels_of(self, data: Any, copied: Any) -> Levels:
+        """Whose the attributes of a copy of the data are; found out again when there are other ones."""
+        levels = self._levels
+        if levels is None or not levels.attributes.are_those_of(data, copied):
+            levels = self._levels = Levels.of(Attributes(data, copied), copied)
+            self._arrays.keep(levels.fields)
+        return levels
+
+    def _add(self, name: Name) -> None:
+        """Make the attribute a field."""
+        if name not in self._added:
+            self._added.add(name)
+            source = partial(_present, self._view, self._arrays, name)
+            self._fields.add_source(name, source, row_type=name[0] or NODE_TYPE)
 
 
-def with_joined_ends(output: Any, data: Any) -> Any:
-    """The output with ends that remember the ``edge_index`` they were cut from, where that is what is made of them."""
-    output = copy.copy(output)
-    if isinstance(output.row, Mapping):
-        ends = {etype: _ends(row, output.col[etype]) for etype, row in output.row.items() if _stacks(data, etype)}
-        output.row = {**output.row, **{etype: row for etype, (row, _) in ends.items()}}
-        output.col = {**output.col, **{etype: col for etype, (_, col) in ends.items()}}
-    elif _stacks(data, None):
-        output.row, output.col = _ends(output.row, output.col)
-    return output
+def _nodes_of(output: Any, name: Name) -> Tensor | None:
+    """The vertices that an attribute is wanted for; None where their rows are PyG's to select."""
+    nodes = getattr(output, "node", None)
+    if name[0] is not None:
+        nodes = nodes.get(name[0]) if isinstance(nodes, Mapping) else None
+    return nodes if isinstance(nodes, Tensor) and nodes.device.type == "cpu" and nodes.dim() == 1 else None
 
 
-def _stacks(data: Any, etype: Any) -> bool:
-    """Whether PyG's code stacks the ends of these edges, and does nothing else with them."""
-    if isinstance(data, Data):
-        return "adj_t" not in data
-    return not isinstance(data, HeteroData) or etype not in data.edge_types or "adj_t" not in data[etype]
-
-
-def _ends(row: Tensor, col: Tensor) -> tuple[Tensor, Tensor]:
-    """Both ends, or where these are the two rows of one tensor, as PyG's code gets them back uncopied."""
-    count = len(row)
-    adjacent = row.untyped_storage().data_ptr() == col.untyped_storage().data_ptr() and (
-        col.storage_offset() == row.storage_offset() + count
-    )
-    if not (adjacent and len(col) == count and row.is_contiguous() and col.is_contiguous() and row.dtype == col.dtype):
-        return row, col
-    whole = row.as_strided((2, count), (count, 1))
-    ends = row.as_subclass(_End), col.as_subclass(_End)
-    for end in ends:
-        end.edge_index = whole
-    return ends
-
-
-def _store(data: Any, ntype: str) -> Any:
-    return data._store if isinstance(data, Data) else data[ntype]
-
-
-def _stores(data: Any) -> list[tuple[Any, Any]]:
-    """The stores of vertices, and of edges too where these are the same, with the type that owns each."""
-    return [(NODE_TYPE, data._store)] if isinstance(data, Data) else list(data.node_items())
-
-
-def _node_tensors(data: Any) -> list[tuple[str, str, Tensor]]:
-    """Attributes with a row for each vertex that fields can read: dense tensors on the CPU that need no gradient."""
-    if not isinstance(data, Data | HeteroData):
-        return []
-    return [
-        (ntype, name, value)
-        for ntype, store in _stores(data)
-        for name, value in list(store.items())
-        if isinstance(value, Tensor) and _is_plain(value) and store.is_node_attr(name)
-        if data.__cat_dim__(name, value, store) == 0
-    ]
-
-
-def _is_plain(value: Tensor) -> bool:
-    return (
-        type(value) in (Tensor, torch.nn.Parameter)
-        and value.layout == torch.strided
-        and value.device.type == "cpu"
-        and not value.requires_grad
-        and value.dim() > 0
-    )
-
-
-def _attributes(data: Any) -> list[tuple[Any, str, Any, FieldVersion | None]]:
-    """All that a batch may be made of, as it is now."""
-    if not isinstance(data, Data | HeteroData):
-        return []
-    return [
-        (store._key, name, value, FieldVersion.of(value) if isinstance(value, Tensor) and _is_plain(value) else None)
-        for store in data.stores
-        for name, value in list(store.items())
-    ]
-
-
-def _value(view: Any, ntype: str, name: str) -> Tensor:
+def _present(view: Any, arrays: Arrays, name: Name) -> Tensor:
     """The attribute now. Not a method: a cycle would keep caches in memory until the collector runs."""
-    value: Tensor = _store(view.data, ntype)[name]
-    return value
+    rows = plain_rows(name, value_of(view.data, name), arrays)
+    if rows is None:
+        raise KeyError(name)
+    return rows
