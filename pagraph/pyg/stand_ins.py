@@ -16,6 +16,9 @@ class _Gathered(Tensor):
     """An attribute whose rows were read already: PyG's ``torch.index_select`` gets them as they are."""
 
     rows: Tensor
+    # What PyG asks of every attribute, answered without the detour through __torch_function__.
+    device = torch.device("cpu")
+    layout = torch.strided
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
