@@ -120,11 +120,11 @@ class Joiner:
                 versions[name] = version_of(value)
                 continue
             known = None if earlier is None else earlier.rows.get(name)
-            if known is None or not known.are_of(nodes) or not self._fields.is_current(name, known.rows):
+            if known is None or not known.are_of(nodes) or not self._fields.is_current(_label(name), known.rows):
                 self._add(name)
                 ends = hop_ends.get(name[0] or NODE_TYPE)
                 bounds = ends if ends and ends[-1] == len(nodes) else None
-                known = _Rows(values, nodes, version_of(nodes), self._fields.read(name, nodes, bounds))
+                known = _Rows(values, nodes, version_of(nodes), self._fields.read(_label(name), nodes, bounds))
             rows[name] = known
         return Reading(copied, levels, rows, versions)
 
@@ -149,7 +149,7 @@ class Joiner:
             return data is reading.data
         return (
             reading.levels.attributes.are_those_of(data)
-            and all(self._fields.is_current(name, known.rows) for name, known in reading.rows.items())
+            and all(self._fields.is_current(_label(name), known.rows) for name, known in reading.rows.items())
             and all(v is not None and v == version_of(value_of(data, n)) for n, v in reading.versions.items())
         )
 
@@ -166,7 +166,12 @@ class Joiner:
         if name not in self._added:
             self._added.add(name)
             source = partial(_present, self._view, self._arrays, name)
-            self._fields.add_source(name, source, row_type=name[0] or NODE_TYPE)
+            self._fields.add_source(_label(name), source, row_type=name[0] or NODE_TYPE)
+
+
+def _label(name: Name) -> str:
+    """How an attribute is called in the statistics: ``x``, ``paper/x``."""
+    return name[1] if name[0] is None else f"{name[0]}/{name[1]}"
 
 
 def _nodes_of(output: Any, name: Name) -> Tensor | None:
