@@ -213,8 +213,8 @@ class _Source:
             sampled = _Prepared(output, hop_ends, len(drawn.seeds))
         else:
             sampled = _Prepared(drawn[0], {}, drawn[1])
-        if self.joiner.is_remote and not self.calls_stores_ahead:
-            return sampled
+        if self.joiner.is_remote:
+            return self._read_ahead(sampled, recorder) if self.calls_stores_ahead else sampled
         try:
             return self._read_ahead(sampled, recorder)
         except (MemoryError, torch.cuda.OutOfMemoryError):
