@@ -28,15 +28,15 @@ class LinkNegatives:
     """PyG's ``NegativeSampling`` as the core's; what is made of a tensor is kept until it is written or replaced.
 
     Args:
-        graph: Says how many vertices there are.
+        num_nodes: Vertices of each type.
     """
 
-    def __init__(self, graph: Graph) -> None:
-        self._graph = graph
+    def __init__(self, num_nodes: Mapping[str, int]) -> None:
+        self._num_nodes = num_nodes
         self._made: dict[tuple[str, str], tuple[list[FieldVersion | None], NegativeEnds]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_graph": self._graph, "_made": {}}  # a version does not outlive its process
+        return {"_num_nodes": self._num_nodes, "_made": {}}  # a version does not outlive its process
 
     def of(self, neg_sampling: Any, types: tuple[str, str], node_time: Any = None) -> PairNegatives | None:
         """The negatives of links between two types of vertices; None without ``neg_sampling``.
@@ -60,12 +60,14 @@ class LinkNegatives:
                 ends[end] = self._ends(end, ntype, weight, time)
         return PairNegatives(neg_sampling.amount, ends["dst"], ends.get("src"))
 
-    def _ends(self, end: str, ntype: str, weight: Tensor | None, time: Tensor | None) -> NegativeEnds:
+    def _ends(self, end: str, ntype: str, weight: Any, time: Tensor | None) -> NegativeEnds:
+        if weight is not None and not isinstance(weight, Tensor):
+            raise TypeError(f"{end}_weight must be a tensor of numbers, got {type(weight).__name__}")
         place = (ntype, "" if weight is None else end)
         versions = [None if tensor is None else FieldVersion.of(tensor) for tensor in (weight, time)]
         known = self._made.get(place)
         if known is None or known[0] != versions:  # threads that ask at once make the same
-            count = self._graph.num_nodes_of(ntype)
+            count = self._num_nodes[ntype]
             if weight is not None and weight.numel() != count:
                 raise ValueError(
                     f"The 'weight' attribute in 'NegativeSampling' needs to match the number of nodes {count} "

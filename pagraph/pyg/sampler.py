@@ -88,7 +88,7 @@ class NeighborSampler(BaseSampler):
         self._add_fields(Fields() if weight_attr is None else weights_of(data, weight_attr))
         self.num_neighbors = num_neighbors
         self._make_fields()
-        self._negatives = LinkNegatives(self.graph)
+        self._negatives = LinkNegatives({ntype: self.graph.num_nodes_of(ntype) for ntype in self.graph.node_types})
 
     def _add_fields(self, weights: Fields) -> None:
         """Give the graph what sampling reads."""
