@@ -65,24 +65,31 @@ def _checked_rows(links: Any) -> Tensor:
     return links
 
 
-def check_links(inputs: Any, graph: Graph) -> None:
+def check_links(inputs: Any, graph: Graph | None) -> None:
     """Refuse links, labels or times that do not fit each other or the graph.
 
     Args:
         inputs: PyG's ``EdgeSamplerInput`` of all links.
-        graph: What is sampled.
+        graph: What is sampled; None where only the user's own sampler knows.
 
     Raises:
         IndexError: A link leads out of the graph.
         TypeError: Times are no integers.
         ValueError: There is not one label or time per link, a time is negative, or there is no such vertex type.
     """
-    for row, ids, ntype in zip((0, 1), (inputs.row, inputs.col), end_types(inputs.input_type), strict=True):
-        if ntype not in graph.node_types:
-            raise ValueError(f"edge_label_index must lead from and to one of {graph.node_types}, got {ntype!r}")
-        check_range(f"edge_label_index[{row}]", ids, graph.num_nodes_of(ntype), IndexError)
+    if graph is not None:
+        _check_ends(inputs, graph)
     count = len(inputs.row)
+    if inputs.input_id is not None and len(inputs.input_id) != count:
+        raise ValueError(f"input_id must have one entry per link ({count}), got {len(inputs.input_id)}")
     if inputs.label is not None and (inputs.label.dim() == 0 or len(inputs.label) != count):
         got = tuple(inputs.label.shape)
         raise ValueError(f"edge_label must have one label per link ({count}), got shape {got}")
     check_times("edge_label_time", inputs.time, count, "link")
+
+
+def _check_ends(inputs: Any, graph: Graph) -> None:
+    for row, ids, ntype in zip((0, 1), (inputs.row, inputs.col), end_types(inputs.input_type), strict=True):
+        if ntype not in graph.node_types:
+            raise ValueError(f"edge_label_index must lead from and to one of {graph.node_types}, got {ntype!r}")
+        check_range(f"edge_label_index[{row}]", ids, graph.num_nodes_of(ntype), IndexError)

@@ -11,6 +11,7 @@ from torch import Tensor
 from ..cache.policy import Policy
 from ..sampling.pair_batches import PairBatches
 from .engine import Workload
+from .inputs import check_data
 from .link_inputs import check_links, checked_edge_label_index
 from .links import end_types
 from .package import import_pyg
@@ -28,41 +29,55 @@ __all__ = ["LinkNeighborLoader"]
 class LinkNeighborLoader(Pipelined, _PyGLinkNeighborLoader):
     """Drop-in for ``torch_geometric.loader.LinkNeighborLoader`` (PyG 2.5 and newer): the same arguments and batches.
 
-    Needs neither pyg-lib nor torch-sparse. Negatives are a function of the batch's key, not of torch's generator. Where
-    PyG's go wrong, ours do not: in disjoint subgraphs ``batch`` numbers the links for any amount of negatives, and
-    negatives of temporal sampling have the distribution that PyG's repeated draws tend to.
+    Needs neither pyg-lib nor torch-sparse. Negatives are a function of (seed, epoch, batch), as neighbours are. In
+    disjoint subgraphs ``batch`` numbers the links for any amount of negatives (PyG's is right for whole amounts), and
+    with times all vertices that are early enough are as likely as their weights say (PyG draws up to six times, and
+    then takes the earliest). The links of a batch are not taken out of the graph that is sampled, as in PyG.
 
     Args:
-        data: As in PyG.
-        num_neighbors: As in PyG.
-        edge_label_index: As in PyG; NumPy arrays too.
-        edge_label: As in PyG.
-        edge_label_time: As in PyG: int64, the time of both ends of a link and of its negatives.
-        replace: As in PyG.
-        subgraph_type: As in PyG.
-        disjoint: As in PyG.
-        temporal_strategy: As in PyG.
-        neg_sampling: As in PyG. Negatives may be edges of the graph.
-        neg_sampling_ratio: As in PyG.
-        time_attr: As in PyG.
-        weight_attr: As in PyG.
-        transform: As in PyG.
-        transform_sampler_output: As in PyG.
-        is_sorted: As in PyG.
-        filter_per_worker: As in PyG.
-        neighbor_sampler: As in PyG.
-        directed: As in PyG.
-        cache: See :class:`~pagraph.pyg.NeighborLoader`, as for the arguments that follow.
-        cache_policy: As said.
-        cache_dtype: As said.
-        prefetch: As said.
-        seed: As said.
-        device: As said.
-        **kwargs: Of ``torch.utils.data.DataLoader``; workers are threads.
+        data: A ``Data``, a ``HeteroData``, or a pair of a ``FeatureStore`` and a ``GraphStore``.
+        num_neighbors: Neighbours for each vertex by hop, the ends' first; negative: all. Or a mapping from edge type.
+        edge_label_index: Links, shape ``(2, n)``, as a tensor or an array of integers; None for all edges. Of a graph
+            with several types: an edge type, or a pair of one and any of these; it need not be in the graph.
+        edge_label: A label for each link, shape ``(n, ...)``. With binary negatives labels from 0 on are raised by 1.
+        edge_label_time: A time for each link, int64, shape ``(n,)``: that of its ends and its negatives. With
+            ``time_attr``, and only then.
+        replace: Sample with replacement.
+        subgraph_type: ``"directional"``, ``"bidirectional"`` or ``"induced"``.
+        disjoint: A tree for each end, with the number of its link in ``batch``.
+        temporal_strategy: ``"uniform"`` or ``"last"``.
+        neg_sampling: PyG's ``NegativeSampling``, or what it is made of: ``"binary"`` or ``"triplet"``, a mapping or a
+            tuple of its arguments. Weights are read as they are now. Negatives may be edges of the graph.
+        neg_sampling_ratio: So many binary negatives for each link; 0.0 for none.
+        time_attr: The attribute of vertices or edges that holds their times; neighbours are as old as their link.
+        weight_attr: The attribute of edges that holds their weights.
+        transform: Batch to what the loader gives.
+        transform_sampler_output: What was sampled to what is joined with attributes.
+        is_sorted: ``edge_index`` is sorted by column, and by time within.
+        filter_per_worker: Accepted: threads share the data.
+        neighbor_sampler: Samples in place of ours, see :class:`~pagraph.pyg.NeighborLoader`.
+        directed: Deprecated by PyG; False is ``subgraph_type="induced"``.
+        cache: See :class:`~pagraph.pyg.NeighborLoader`, as for all that follow.
+        cache_policy: See there.
+        cache_dtype: See there.
+        prefetch: See there.
+        seed: See there.
+        device: See there.
+        **kwargs: See there.
 
     Raises:
+        ValueError: PyG's and torch's; links, labels, times or weights that do not fit each other, or no edge type.
+        TypeError: Links or times are not integers, or a number is not one.
         IndexError: A link leads out of the graph.
-        TypeError, ValueError: An argument is not what it should be.
+
+    Example:
+        >>> import torch
+        >>> from pagraph.pyg import LinkNeighborLoader
+        >>> from torch_geometric.data import Data
+        >>> data = Data(x=torch.arange(4.0).view(4, 1), edge_index=torch.tensor([[0, 1, 2], [1, 2, 3]]))
+        >>> loader = LinkNeighborLoader(data, [1], neg_sampling="binary", batch_size=2)
+        >>> [batch.edge_label.tolist() for batch in loader]
+        [[1.0, 1.0, 0.0, 0.0], [1.0, 0.0]]
     """
 
     link_sampler = Viewed()
@@ -98,6 +113,8 @@ class LinkNeighborLoader(Pipelined, _PyGLinkNeighborLoader):
         device: Any = None,
         **kwargs: Any,
     ) -> None:
+        given = dict(locals())
+        check_data(data)
         self._view = LinkView()
         if neighbor_sampler is None:
             neighbor_sampler = NeighborSampler(
@@ -127,8 +144,11 @@ class LinkNeighborLoader(Pipelined, _PyGLinkNeighborLoader):
             neighbor_sampler=neighbor_sampler,
             **kwargs,
         )
-        if isinstance(neighbor_sampler, NeighborSampler):
-            check_links(self.input_data, neighbor_sampler.graph)
+        graph = neighbor_sampler.graph if isinstance(neighbor_sampler, NeighborSampler) else None
+        check_links(self.input_data, graph)
+        self.edge_label_index = edge_label_index
+        self.input_id = kwargs.get("input_id")
+        self._remember(given)
         options = LoadingOptions(cache, cache_policy, cache_dtype, prefetch, seed, device)
         self._begin(options, _PyGLinkLoader.filter_fn)
 
