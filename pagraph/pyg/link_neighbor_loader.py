@@ -12,7 +12,7 @@ from ..cache.policy import Policy
 from ..sampling.pair_batches import PairBatches
 from .engine import Workload
 from .inputs import check_data
-from .link_inputs import check_links, checked_edge_label_index
+from .link_inputs import check_are_tensors, check_links, checked_edge_label_index
 from .links import end_types
 from .package import import_pyg
 from .pipelined import LoadingOptions, Pipelined
@@ -115,6 +115,7 @@ class LinkNeighborLoader(Pipelined, _PyGLinkNeighborLoader):
     ) -> None:
         given = dict(locals())
         check_data(data)
+        check_are_tensors(edge_label=edge_label, edge_label_time=edge_label_time)
         self._view = LinkView()
         if neighbor_sampler is None:
             neighbor_sampler = NeighborSampler(
