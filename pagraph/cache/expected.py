@@ -170,8 +170,9 @@ def _priors(graph: Graph, seeds: Any, sampler: Any, evidence: _Evidence, batch_s
 
 def _reads(ntype: str, evidence: _Evidence, prior: _Prior | None, degrees: Array) -> Array:
     """The expected reads of the vertices of one type."""
-    seeded, drawn, draws = evidence.seeded(ntype), evidence.drawn(ntype), evidence.draws
+    seeded, drawn = evidence.seeded(ntype), evidence.drawn(ntype)
     mean = np.add.reduce(drawn) / evidence.epochs
+    draws = max(evidence.draws, float(mean.max(initial=0.0)))  # nobody knows of the trees of a user's own sampler
     traits = [degrees, np.round(seeded)] if evidence.seeds_are_known else [degrees]
     blind = prior is None
     if prior is None:

@@ -42,8 +42,8 @@ def reads_by_seed(graph: Graph, seeds: Any, sampler: Any, *, batch_size: int) ->
         batch_size: Seeds a batch.
 
     Returns:
-        The expectation; None for graphs with several types, edge-wise batches, weighted draws, samplers without
-        fan-outs, and if the neighbourhoods have more than 150 M edges altogether.
+        The expectation; None for graphs with several types, edge-wise batches, draws by weight or time, samplers
+        without fan-outs, and if the neighbourhoods have more than 150 M edges altogether.
     """
     if not (graph.is_homogeneous and isinstance(seeds, Tensor) and len(seeds)) or not _draws_uniformly(sampler):
         return None
@@ -66,7 +66,8 @@ def reads_by_seed(graph: Graph, seeds: Any, sampler: Any, *, batch_size: int) ->
 
 
 def _draws_uniformly(sampler: Any) -> bool:
-    return hasattr(sampler, "fanout") and not hasattr(sampler, "seed_rates") and getattr(sampler, "prob", None) is None
+    fields = getattr(sampler, "prob", None), getattr(sampler, "time", None)
+    return hasattr(sampler, "fanout") and not hasattr(sampler, "seed_rates") and fields == (None, None)
 
 
 class _Run:

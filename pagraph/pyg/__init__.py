@@ -3,10 +3,9 @@
 Needs PyG alone: neither pyg-lib nor torch-sparse, which PyPI does not offer as wheels.
 """
 
-from .fields import to_pyg
 from .graphs import core_graph
 from .link_neighbor_loader import LinkNeighborLoader
 from .neighbor_loader import NeighborLoader
 from .sampler import NeighborSampler
 
-__all__ = ["LinkNeighborLoader", "NeighborLoader", "NeighborSampler", "core_graph", "to_pyg"]
+__all__ = ["LinkNeighborLoader", "NeighborLoader", "NeighborSampler", "core_graph"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,69 +11,23 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..buffers import BufferPools
-from ..cache.auto import Learned, refills
 from ..cache.budget import Budget
 from ..cache.policies import ranks_all
-from ..cache.policy import Policy, Ranking, apply_policy
-from ..cache.sharing import share_of
+from ..cache.policy import Policy
 from ..cache.stats import CacheStats
-from ..features.candidate import RowType
 from ..features.fields import FieldSet
-from ..features.first_epoch import FirstEpoch
 from ..pipeline import Epochs, LoaderStats, PipelineOptions, Steps
 from ..pipeline.locks import lock_of
 from ..pipeline.worker_init import run_worker_init
 from .joining import Joiner, Reading
-from .order import StreamOrder
 from .sampler import NeighborSampler
 
 if TYPE_CHECKING:
-    from ..graph import Graph
     from ..pipeline.stats import EpochRecorder
     from ..sampling.seeds import BatchOrder, Ticket
+    from .workload import Workload
 
-__all__ = ["Engine", "Workload"]
-
-
-@dataclass(frozen=True, eq=False)
-class Workload:
-    """What a loader samples, for cache policies.
-
-    Attributes:
-        graph: What is sampled; None where the loader's sampler is a user's own.
-        seeds: As ``sampler`` takes them.
-        sampler: Turns seeds into mini-batches as the loader does; None where that cannot be run apart from it.
-        num_nodes: Vertex type to its number of vertices.
-        batch_size: Seeds a batch.
-        shuffle: Whether each epoch puts batches together anew.
-        seed: The loader's; 0 if it has none.
-    """
-
-    graph: Graph | None
-    seeds: Any
-    sampler: Any
-    num_nodes: Mapping[RowType, int]
-    batch_size: int
-    shuffle: bool
-    seed: int
-
-    def rank(self, policy: Policy, types: Collection[RowType]) -> dict[RowType, Ranking]:
-        """The vertices of some types by a policy."""
-        if self.graph is None:
-            return {}
-        settings: dict[str, Any] = {"batch_size": self.batch_size, "shuffle": self.shuffle}
-        ranked = apply_policy(policy, self.graph, self.seeds, self.sampler, self.seed, **settings)
-        return {t: ranked[t] for t in types if isinstance(t, str)}
-
-    def first_epoch(self, batches: int) -> FirstEpoch:
-        """Counts a loader's first epoch, and ranks by it."""
-        return FirstEpoch(
-            {t: n for t, n in self.num_nodes.items() if isinstance(t, str)},
-            num_hops=0 if self.sampler is None else self.sampler.num_hops,
-            batches=batches,
-            repeats=None,
-            rank=lambda counts: partial(self.rank, Learned(counts, batches)),
-        )
+__all__ = ["Engine"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,8 +91,8 @@ class Engine:
             pool_of=self._pools,
             num_nodes=workload.num_nodes,
             ranks_all=ranks_all(policy),
-            first_epoch=_first_epoch(workload, order) if refills(policy, workload.sampler) else None,
-            share=share_of(policy, graph=workload.graph, edge_dir="in", sampler=workload.sampler, order=order),
+            first_epoch=workload.first_epoch(policy),
+            share=workload.share(policy),
             cache_dtype=cache_dtype,
         )
         self._joiner = Joiner(view, self.fields, filter_fn)
@@ -169,11 +123,6 @@ class Engine:
             before_first_batch=self.fields.prepare,
             after_first_step=self.fields.after_first_step,
         )
-
-
-def _first_epoch(workload: Workload, order: BatchOrder) -> FirstEpoch | None:
-    """None where nobody knows how long an epoch is."""
-    return None if isinstance(order, StreamOrder) else workload.first_epoch(len(order))
 
 
 def _counters(fields: FieldSet) -> CacheStats:

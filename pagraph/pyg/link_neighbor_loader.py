@@ -9,15 +9,13 @@ import torch
 from torch import Tensor
 
 from ..cache.policy import Policy
-from ..sampling.pair_batches import PairBatches
-from .engine import Workload
 from .inputs import check_data
-from .link_inputs import check_are_tensors, check_links, checked_edge_label_index
-from .links import end_types
+from .link_inputs import check_links, checked_edge_label_index
 from .package import import_pyg
 from .pipelined import LoadingOptions, Pipelined
 from .sampler import NeighborSampler
 from .view import LinkView, Viewed
+from .workload import Workload, link_workload
 
 import_pyg()
 from torch_geometric.loader import LinkLoader as _PyGLinkLoader  # noqa: E402
@@ -115,7 +113,6 @@ class LinkNeighborLoader(Pipelined, _PyGLinkNeighborLoader):
     ) -> None:
         given = dict(locals())
         check_data(data)
-        check_are_tensors(edge_label=edge_label, edge_label_time=edge_label_time)
         self._view = LinkView()
         if neighbor_sampler is None:
             neighbor_sampler = NeighborSampler(
@@ -154,23 +151,4 @@ class LinkNeighborLoader(Pipelined, _PyGLinkNeighborLoader):
         self._begin(options, _PyGLinkLoader.filter_fn)
 
     def _workload(self, order: Any) -> Workload:
-        sampler, inputs = self.link_sampler, self.input_data
-        ours = isinstance(sampler, NeighborSampler)
-        counts = {t: sampler.graph.num_nodes_of(t) for t in sampler.graph.node_types} if ours else {}
-        return Workload(
-            graph=sampler.graph if ours else None,
-            seeds=torch.stack([inputs.row, inputs.col], 1).long(),
-            sampler=self._pair_batches(counts) if ours else None,
-            num_nodes=counts,
-            batch_size=order.batch_size or 1,
-            shuffle=order.shuffle,
-            seed=order.seed or 0,
-        )
-
-    def _pair_batches(self, num_nodes: dict[str, int]) -> PairBatches | None:
-        """What samples the batches without times, which no policy can tell: then none."""
-        sampler, types = self.link_sampler, end_types(self.input_data.input_type)
-        negatives = sampler.link_negatives(self.neg_sampling, types)
-        if self.input_data.time is not None:
-            return None
-        return PairBatches(sampler.core, types, num_nodes, negatives)
+        return link_workload(self.data, self.link_sampler, order, self.input_data, self.neg_sampling)

@@ -9,14 +9,13 @@ import torch
 from torch import Tensor
 
 from ..cache.policy import Policy
-from ..graph import NODE_TYPE
-from .engine import Workload
 from .inputs import check_data, node_input
 from .package import import_pyg
 from .pipelined import LoadingOptions, Pipelined
 from .sampler import NeighborSampler
-from .times import check_time_tensor, check_times
+from .times import check_times
 from .view import NodeView, Viewed
+from .workload import Workload, node_workload
 
 import_pyg()
 from torch_geometric.loader import NeighborLoader as _PyGNeighborLoader  # noqa: E402
@@ -133,7 +132,6 @@ class NeighborLoader(Pipelined, _PyGNeighborLoader):
             )
         input_id = kwargs.pop("input_id", None)
         checked = node_input(data, neighbor_sampler, input_nodes, input_id)
-        check_time_tensor("input_time", input_time)
         super().__init__(
             data,
             num_neighbors,
@@ -147,25 +145,11 @@ class NeighborLoader(Pipelined, _PyGNeighborLoader):
             neighbor_sampler=neighbor_sampler,
             **kwargs,
         )
-        inputs = self.input_data
-        check_times("input_time", inputs.time, len(inputs.node), "input node")
-        if isinstance(self.node_sampler, NeighborSampler) and inputs.time is None:
-            self.node_sampler.check_own_times("input_time", inputs.input_type)
+        check_times("input_time", self.input_data.time, len(self.input_data.node), "input node")
         self.input_nodes, self.input_id = input_nodes, input_id
         self._remember(given)
         options = LoadingOptions(cache, cache_policy, cache_dtype, prefetch, seed, device)
         self._begin(options, _PyGNodeLoader.filter_fn)
 
     def _workload(self, order: Any) -> Workload:
-        sampler, inputs = self.node_sampler, self.input_data
-        ours = isinstance(sampler, NeighborSampler)
-        return Workload(
-            graph=sampler.graph if ours else None,
-            seeds={inputs.input_type or NODE_TYPE: inputs.node},
-            # Policies know no times but those of the vertices.
-            sampler=sampler.core if ours and inputs.time is None else None,
-            num_nodes={t: sampler.graph.num_nodes_of(t) for t in sampler.graph.node_types} if ours else {},
-            batch_size=order.batch_size or 1,
-            shuffle=order.shuffle,
-            seed=order.seed or 0,
-        )
+        return node_workload(self.data, self.node_sampler, order, self.input_data)

@@ -13,9 +13,9 @@ from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, Rando
 
 from ..sampling.keys import batch_key, check_seed, epoch_key
 from ..sampling.ranks import Ranks
-from ..sampling.seeds import EpochPlan, SeedOrder, Ticket, check_permutation
+from ..sampling.seeds import BatchOrder, EpochPlan, SeedOrder, Ticket, check_permutation
 
-__all__ = ["SamplerOrder", "StreamOrder", "order_of", "tell_epoch"]
+__all__ = ["SamplerOrder", "StreamOrder", "order_of", "takes_all", "tell_epoch"]
 
 
 def order_of(loader: DataLoader[Any], seed: int | None) -> SeedOrder | SamplerOrder | StreamOrder:
@@ -41,6 +41,13 @@ def order_of(loader: DataLoader[Any], seed: int | None) -> SeedOrder | SamplerOr
     num_items = len(loader.dataset)  # type: ignore[arg-type]
     kind = SamplerOrder if _has_length(batches) else StreamOrder
     return kind(batches, num_items, seed=seed, generator=loader.generator)
+
+
+def takes_all(order: BatchOrder, num_items: int) -> bool:
+    """Whether torch cuts the batches of an epoch, of all processes, from all items, each there once."""
+    if isinstance(order, SeedOrder):
+        return order.num_seeds == num_items
+    return isinstance(order, SamplerOrder) and order.takes_all
 
 
 def tell_epoch(batches: Any, epoch: int) -> None:
@@ -109,6 +116,14 @@ class SamplerOrder:
 
     def __len__(self) -> int:
         return len(self._batches)
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether torch cuts the batches of an epoch, of all processes, from all items, each there once."""
+        if self._distributed:
+            return len(self._sampler.dataset) == self._num_items
+        all_once = self._in_order or (self._is_cut and _is_permutation(self._sampler))
+        return all_once and len(self._sampler) == self._num_items
 
     @property
     def identity(self) -> dict[str, Any]:

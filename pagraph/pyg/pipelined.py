@@ -16,7 +16,7 @@ from ..device import resolve_device
 from ..features.precision import parse_cache_dtype
 from ..integers import as_integer
 from ..pipeline import EpochControls, LoaderStats, PipelineOptions
-from .engine import Engine, Workload
+from .engine import Engine
 from .order import StreamOrder, order_of, tell_epoch
 from .sampler import NeighborSampler
 from .view import Viewed
@@ -24,6 +24,7 @@ from .workers import ThreadWorkers
 
 if TYPE_CHECKING:
     from ..cache.plan import CachePlans
+    from .workload import Workload
 
 __all__ = ["LoadingOptions", "Pipelined"]
 

@@ -17,6 +17,7 @@ from torch import Tensor
 from ..buffers import BufferPools
 from ..minibatch import HeteroMiniBatch, MiniBatch
 from ..subgraph import Subgraph
+from .edge_batches import block_sampler_of
 from .hop_sampler import HopSampler
 from .seeds import SeedOrder, Ticket
 
@@ -190,7 +191,7 @@ def most_repeats(order: SeedOrder, sampler: Any = None) -> int:
 
     A sampler whose seeds are the roots of several trees each tells how many, with ``trees_per_seed``.
     """
-    if getattr(sampler, "disjoint", False):
+    if getattr(block_sampler_of(sampler), "disjoint", False):
         return order.batch_size * int(getattr(sampler, "trees_per_seed", 1))
     return 1 if _distinct(order.ids) else order.batch_size
 

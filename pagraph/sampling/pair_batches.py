@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -115,6 +115,8 @@ def pair_seeds(
 class PairBatches:
     """Samples what a batch of pairs reads: a sampler whose seeds are rows of two ends, shape ``(n, 2)``.
 
+    With times a row has a third number, the time of the pair.
+
     Args:
         blocks: Samples from the vertices.
         types: Vertex types of sources and destinations.
@@ -132,20 +134,28 @@ class PairBatches:
         """Hops from the ends."""
         return self.blocks.num_hops
 
+    @property
+    def trees_per_seed(self) -> int:
+        """At most so many disjoint trees has a pair: two, and those of its negatives."""
+        negatives = self.negatives
+        return 2 if negatives is None else 2 + math.ceil(negatives.amount) * (1 + (negatives.src is not None))
+
     def sample(self, graph: Graph, seeds: Tensor, key: int = 0) -> Subgraph:
         """The subgraph of one batch of pairs; safe from any thread.
 
         Args:
             graph: The graph.
-            seeds: Shape ``(n, 2)``, int64.
+            seeds: Shape ``(n, 2)`` or ``(n, 3)``, int64.
             key: Any 64-bit number.
 
         Raises:
             IndexError: An end is outside the graph.
         """
-        src, dst = seeds.unbind(1)
-        start = pair_seeds(self.types, src, dst, key, negatives=self.negatives, disjoint=self.blocks.disjoint)
-        return self.blocks.sample(graph, start.nodes, key)
+        src, dst, *rest = seeds.unbind(1)
+        times = rest[0] if rest else None
+        settings: dict[str, Any] = {"negatives": self.negatives, "disjoint": self.blocks.disjoint, "times": times}
+        start = pair_seeds(self.types, src, dst, key, **settings)
+        return self.blocks.sample(graph, start.nodes, key, seed_times=start.times)
 
     def seed_rates(self, seeds: Tensor, batch_size: int) -> dict[str, Tensor]:
         """How likely each vertex is an end of a pair or of a negative one in a batch of ``batch_size`` of the pairs.
@@ -154,7 +164,7 @@ class PairBatches:
             Vertex type to float64, shape ``(num_nodes,)``.
         """
         src_type, dst_type = self.types
-        src, dst = seeds.unbind(1)
+        src, dst = seeds[:, :2].unbind(1)
         apart = dst if src_type != dst_type else dst[src != dst]  # a pair of a vertex with itself is one of its pairs
         counts = {t: torch.zeros(n, dtype=torch.int64) for t, n in self.num_nodes.items()}
         for ntype, ids in ((src_type, src), (dst_type, apart)):
