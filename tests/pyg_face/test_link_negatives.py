@@ -1,6 +1,7 @@
 """How negatives of links are distributed, and what they depend on: the seed, the epoch and the batch alone."""
 
 import pickle
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -132,3 +133,9 @@ def test_what_was_made_for_negatives_pickles():
     after = pickle.loads(pickle.dumps(negatives)).of(sampling, ("v", "v"))
     assert negatives.of(sampling, ("v", "v")).dst is before.dst
     assert torch.equal(before.dst.draw(50, 1), after.dst.draw(50, 1))
+
+
+def test_one_weight_for_both_ends_as_in_pyg_2_5():
+    sampling = SimpleNamespace(amount=2, weight=torch.tensor([0.0, 0.0, 3.0]), is_binary=lambda: True)
+    negatives = LinkNegatives({"u": 3, "v": 3}).of(sampling, ("u", "v"))
+    assert negatives.src.draw(5, 0).tolist() == negatives.dst.draw(5, 1).tolist() == [2] * 5
