@@ -26,8 +26,9 @@ def num_neighbors_of(num_neighbors: Any) -> NumNeighbors:
     """
     if isinstance(num_neighbors, NumNeighbors):
         return num_neighbors
-    if not isinstance(num_neighbors, list | tuple | dict):
-        raise _wrong(num_neighbors)
+    lists = num_neighbors.values() if isinstance(num_neighbors, dict) else [num_neighbors]
+    if not all(isinstance(numbers, list | tuple) for numbers in lists):
+        raise TypeError(f"num_neighbors must be a list of integers, or a dict of such lists, got {num_neighbors!r}")
     return NumNeighbors(num_neighbors)
 
 
@@ -48,15 +49,8 @@ def fanouts_of(num_neighbors: NumNeighbors, graph: Graph, *, hetero: bool) -> li
     if isinstance(values, Mapping) and not hetero:
         raise TypeError(f"num_neighbors must be a list for a graph without edge types, got {values!r}")
     by_type = dict(values) if isinstance(values, Mapping) else dict.fromkeys(types, values)
-    for numbers in by_type.values():
-        if not isinstance(numbers, list | tuple):
-            raise _wrong(numbers)
     hops = num_neighbors.num_hops  # which are there even without edge types
     return [{etype: _number(by_type[etype][hop]) for etype in types} for hop in reversed(range(hops))]
-
-
-def _wrong(value: Any) -> TypeError:
-    return TypeError(f"num_neighbors must be a list of integers, or a dict of such lists, got {value!r}")
 
 
 def _number(value: Any) -> int:
