@@ -59,7 +59,7 @@ def test_import_writes_nothing_to_the_terminal():
     "module",
     ["pagraph.errors", "pagraph.graph", "pagraph.train", "pagraph.datasets", "pagraph.partition", "pagraph.profile"],
 )
-def test_rooms_outside_the_face_do_not_import_dgl(module):
+def test_rooms_outside_the_faces_import_neither_dgl_nor_pyg(module):
     loaded = run(f"import {module}, sys; print('dgl' in sys.modules, 'torch_geometric' in sys.modules)")
     assert loaded.split() == ["False", "False"]
 
@@ -74,6 +74,7 @@ ROOMS = [
     "partition",
     "pipeline",
     "profile",
+    "pyg",
     "sampling",
     "sampling.accesses",
     "train",
@@ -84,6 +85,11 @@ ROOMS = [
 def test_every_room_may_be_the_first_to_be_imported(room):
     """A circle of imports shows only from some of its members."""
     assert run(f"import pagraph.{room}") == ""
+
+
+def test_the_pyg_face_does_not_import_dgl():
+    loaded = run("import pagraph.pyg, sys; print('dgl' in sys.modules, 'torch_geometric' in sys.modules)")
+    assert loaded.split() == ["False", "True"]
 
 
 @pytest.mark.parametrize("name", ["Graph", "Loader", "NeighborSampler", "open_partition"])

@@ -1,11 +1,37 @@
 """The PyG face: ``from pagraph.pyg import NeighborLoader`` in place of ``from torch_geometric.loader import ...``.
 
 Needs PyG alone: neither pyg-lib nor torch-sparse, which PyPI does not offer as wheels.
+
+All other classes of ``torch_geometric.loader`` can be imported from here too, and are PyG's own: a script's whole
+import line can be swapped, one with ``*`` too. ``NeighborSampler`` is ours, in place of ``torch_geometric.sampler``'s.
 """
+
+from typing import Any
 
 from .graphs import core_graph
 from .link_neighbor_loader import LinkNeighborLoader
 from .neighbor_loader import NeighborLoader
+from .package import import_pyg
 from .sampler import NeighborSampler
 
 __all__ = ["LinkNeighborLoader", "NeighborLoader", "NeighborSampler", "core_graph"]
+
+_loader = import_pyg().loader
+
+
+def _is_pygs(name: str) -> bool:
+    """A class that PyG's package offers, not what it happens to have imported."""
+    return not name.startswith("_") and isinstance(getattr(_loader, name, None), type)
+
+
+def __getattr__(name: str) -> Any:
+    if _is_pygs(name):
+        return getattr(_loader, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}, nor has {_loader.__name__!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *filter(_is_pygs, dir(_loader))})
+
+
+__all__ += [name for name in _loader.__all__ if name not in globals()]
