@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
@@ -71,6 +72,11 @@ class Attributes:
         now = _stores(data if copied is None else copied)
         return len(now) == len(self._held) and all(_are_same(self._held.get(key), store) for key, store in now)
 
+    def kept_since(self, earlier: Attributes, key: Any) -> set[str]:
+        """Names of what one store held before and still holds."""
+        before, now = earlier._held.get(key, {}), self._held.get(key, {})
+        return {name for name, ref in now.items() if name in before and before[name]() is ref()}
+
     def __contains__(self, name: str) -> bool:
         return any(name in held for held in self._held.values())
 
@@ -105,17 +111,29 @@ class Levels:
     selected: list[Name]
 
     @classmethod
-    def of(cls, attributes: Attributes, copied: Any) -> Levels:
-        """Find out; ``copied`` is a copy of the data that nobody else uses."""
-        known, fields, selected = {}, [], []
+    def of(cls, attributes: Attributes, copied: Any, earlier: Levels | None) -> Levels:
+        """Find out.
+
+        Args:
+            attributes: Those of the data.
+            copied: A copy of it that nobody else uses.
+            earlier: Of the data before: PyG remembers whose an attribute is until another takes its place, whatever
+                becomes of the attribute by which the vertices were counted.
+        """
+        known: dict[Any, Any] = {}
+        fields: list[Name] = []
+        selected: list[Name] = []
         for key, store in _stores(copied):
+            if earlier is not None and (remembered := earlier.known.get(key)) is not None:
+                same = attributes.kept_since(earlier.attributes, key)
+                store.__dict__["_cached_attr"] = defaultdict(set, {kind: n & same for kind, n in remembered.items()})
             for name in list(store.keys()):
                 by_vertex, by_edge = store.is_node_attr(name), store.is_edge_attr(name)
                 if by_vertex and _has_rows(copied, store, name):
                     fields.append((key, name))
                 elif (by_vertex or by_edge) and name not in ("edge_index", "num_nodes"):
                     selected.append((key, name))
-            known[key] = store.__dict__.get("_cached_attr")
+            known[key] = store.__dict__.pop("_cached_attr", None)  # the store forgets what is set
         return cls(attributes, known, fields, selected)
 
     @property

@@ -157,7 +157,7 @@ class Joiner:
         """Whose the attributes of a copy of the data are; found out again when there are other ones."""
         levels = self._levels
         if levels is None or not levels.attributes.are_those_of(data, copied):
-            levels = self._levels = Levels.of(Attributes(data, copied), copied)
+            levels = self._levels = Levels.of(Attributes(data, copied), copied, levels)
             self._arrays.keep(levels.fields)
         return levels
 
