@@ -17,7 +17,7 @@ from .times import check_times
 import_pyg()
 from torch_geometric.data import Data, HeteroData  # noqa: E402
 
-__all__ = ["check_links", "checked_edge_label_index"]
+__all__ = ["check_are_tensors", "check_links", "checked_edge_label_index"]
 
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
@@ -63,6 +63,17 @@ def _checked_rows(links: Any) -> Tensor:
     if links.dim() != 2 or len(links) != 2:
         raise ValueError(f"edge_label_index must have shape (2, num_links), got {tuple(links.shape)}")
     return links
+
+
+def check_are_tensors(**arguments: Any) -> None:
+    """Refuse what is neither a tensor nor None.
+
+    Raises:
+        TypeError: As said.
+    """
+    for name, value in arguments.items():
+        if value is not None and not isinstance(value, Tensor):
+            raise TypeError(f"{name} must be a tensor or None, got {type(value).__name__}")
 
 
 def check_links(inputs: Any, graph: Graph | None) -> None:

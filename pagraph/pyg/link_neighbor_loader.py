@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..cache.policy import Policy
 from .inputs import check_data
-from .link_inputs import check_links, checked_edge_label_index
+from .link_inputs import check_are_tensors, check_links, checked_edge_label_index
 from .package import import_pyg
 from .pipelined import LoadingOptions, Pipelined
 from .sampler import NeighborSampler
@@ -113,6 +113,7 @@ class LinkNeighborLoader(Pipelined, _PyGLinkNeighborLoader):
     ) -> None:
         given = dict(locals())
         check_data(data)
+        check_are_tensors(edge_label=edge_label, edge_label_time=edge_label_time)
         self._view = LinkView()
         if neighbor_sampler is None:
             neighbor_sampler = NeighborSampler(

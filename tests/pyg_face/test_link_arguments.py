@@ -79,6 +79,19 @@ def test_times_that_are_refused(times, error, message):
         LinkNeighborLoader(homogeneous(time=torch.arange(5)), [1], edge_label_time=times, time_attr="time")
 
 
+@pytest.mark.parametrize("name", ["edge_label", "edge_label_time"])
+def test_labels_and_times_that_are_no_tensors(name):
+    with pytest.raises(TypeError, match=f"{name} must be a tensor or None, got list"):
+        LinkNeighborLoader(homogeneous(time=torch.arange(5)), [1], time_attr="time", **{name: [1, 2, 3, 4]})
+
+
+def test_ids_of_links():
+    loader = LinkNeighborLoader(homogeneous(), [1], input_id=torch.tensor([7, 5, 3, 1]), batch_size=3)
+    assert [batch.input_id.tolist() for batch in loader] == [[7, 5, 3], [1]]
+    with pytest.raises(ValueError, match=r"input_id must have one entry per link \(4\), got 3"):
+        LinkNeighborLoader(homogeneous(), [1], input_id=torch.arange(3))
+
+
 @pytest.mark.parametrize("links", [EDGES.float(), EDGES > 1, [[0], [1]]], ids=["float", "bool", "list"])
 def test_links_that_are_no_integers(links):
     with pytest.raises(TypeError, match="edge_label_index must be a tensor of integers"):
