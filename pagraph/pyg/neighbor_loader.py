@@ -13,7 +13,7 @@ from .inputs import check_data, node_input
 from .package import import_pyg
 from .pipelined import LoadingOptions, Pipelined
 from .sampler import NeighborSampler
-from .times import check_times
+from .times import check_time_tensor, check_times
 from .view import NodeView, Viewed
 from .workload import Workload, node_workload
 
@@ -132,6 +132,7 @@ class NeighborLoader(Pipelined, _PyGNeighborLoader):
             )
         input_id = kwargs.pop("input_id", None)
         checked = node_input(data, neighbor_sampler, input_nodes, input_id)
+        check_time_tensor("input_time", input_time)
         super().__init__(
             data,
             num_neighbors,
@@ -145,7 +146,10 @@ class NeighborLoader(Pipelined, _PyGNeighborLoader):
             neighbor_sampler=neighbor_sampler,
             **kwargs,
         )
-        check_times("input_time", self.input_data.time, len(self.input_data.node), "input node")
+        inputs = self.input_data
+        check_times("input_time", inputs.time, len(inputs.node), "input node")
+        if isinstance(self.node_sampler, NeighborSampler) and inputs.time is None:
+            self.node_sampler.check_own_times("input_time", inputs.input_type)
         self.input_nodes, self.input_id = input_nodes, input_id
         self._remember(given)
         options = LoadingOptions(cache, cache_policy, cache_dtype, prefetch, seed, device)

@@ -137,6 +137,20 @@ class NeighborSampler(BaseSampler):
         """Whether edges are drawn by time."""
         return self._time is not None
 
+    def check_own_times(self, name: str, node_type: str | None = None) -> None:
+        """Refuse seeds without times of their own where they need some.
+
+        Args:
+            name: The argument that would give them.
+            node_type: The seeds' type; None where there is only one.
+
+        Raises:
+            ValueError: As said.
+        """
+        if self.is_temporal and (node_type or NODE_TYPE) not in self._times.nodes:
+            whose = "input nodes" if node_type is None else f"input nodes of type {node_type!r}"
+            raise ValueError(f"{name} must be given, as the {whose} have no {self._time!r} of their own")
+
     @property
     def disjoint(self) -> bool:
         """Whether there is a tree for each seed; with times always."""

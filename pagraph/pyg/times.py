@@ -15,7 +15,7 @@ from .package import import_pyg
 import_pyg()
 from torch_geometric.data import Data, HeteroData  # noqa: E402
 
-__all__ = ["Fields", "check_times", "times_of", "weights_of"]
+__all__ = ["Fields", "check_time_tensor", "check_times", "times_of", "weights_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +85,19 @@ def weights_of(data: Any, name: str) -> Fields:
     return Fields(edges=edges)
 
 
+def check_time_tensor(name: str, times: Any) -> None:
+    """Refuse what is no tensor of integers; None passes.
+
+    Raises:
+        TypeError: As said.
+    """
+    if times is None:
+        return
+    if not isinstance(times, Tensor) or times.is_floating_point() or times.is_complex() or times.dtype == torch.bool:
+        got = times.dtype if isinstance(times, Tensor) else type(times).__name__
+        raise TypeError(f"{name} must be an int64 tensor, got {got}")
+
+
 def check_times(name: str, times: Any, count: int, owner: str) -> None:
     """Refuse times of seeds that cannot be such; None passes.
 
@@ -100,9 +113,7 @@ def check_times(name: str, times: Any, count: int, owner: str) -> None:
     """
     if times is None:
         return
-    if not isinstance(times, Tensor) or times.is_floating_point() or times.is_complex() or times.dtype == torch.bool:
-        got = times.dtype if isinstance(times, Tensor) else type(times).__name__
-        raise TypeError(f"{name} must be an int64 tensor, got {got}")
+    check_time_tensor(name, times)
     if times.shape != (count,):
         raise ValueError(f"{name} must have one time per {owner} ({count}), got shape {tuple(times.shape)}")
     if count and int(times.min()) < 0:
