@@ -1,4 +1,4 @@
-"""Every example runs and learns, with pagraph's import line and with DGL's."""
+"""Every example runs and learns, those for DGL with pagraph's import line and with DGL's."""
 
 import re
 import runpy
@@ -53,6 +53,14 @@ CASES = [
     Example("multiprocess_training.py", least=0.7, within=0.05, says="", spawns=True),
 ]
 
+# With PyG's: its own loader cannot run beside ours, for want of a binary.
+PYG = [
+    Example("pyg_node_classification.py", least=0.8),
+    Example("pyg_hetero.py", least=0.75),
+    Example("pyg_link_prediction.py", metric="test AUC", least=0.8),
+    Example("pyg_blocks.py", least=0.8),
+]
+
 # Those that load by no loader of pagraph's: tested with what they show.
 OTHERS = {"distdgl.py"}
 
@@ -104,15 +112,27 @@ def test_learns_the_same_with_either_import_line(case, run, tmp_path):
     assert figures[0] == pytest.approx(figures[1], abs=case.within)
 
 
+@pytest.mark.parametrize("case", PYG, ids=lambda case: case.name.removesuffix(".py"))
+def test_learns_with_pygs_layers(case, run):
+    pytest.importorskip("pagraph.pyg")
+    output = run(EXAMPLES / case.name, case.arguments)
+    assert case.says in output and figure(case.metric, output) > case.least
+
+
 @pytest.mark.parametrize(
     ("name", "make"),
     [
+        ("pyg_node_classification.py", lambda: sbm(2000, num_features=16, seed=1)),
+        ("pyg_blocks.py", lambda: sbm(2000, num_features=16, seed=1)),
+        ("pyg_hetero.py", lambda: citation(1000, num_features=16, num_author_features=8, seed=1)),
         ("node_classification.py", lambda: sbm(2000, num_features=16, seed=1)),
         ("layerwise_inference.py", lambda: sbm(2000, num_features=16, seed=1)),
         ("rgcn_hetero.py", lambda: citation(1000, num_features=16, num_author_features=8, seed=1)),
     ],
 )
 def test_on_a_folder(name, make, run, tmp_path):
+    if name.startswith("pyg_"):
+        pytest.importorskip("pagraph.pyg")
     write_graph(make(), tmp_path / "graph")
     output = run(EXAMPLES / name, (str(tmp_path / "graph"), "--epochs", "2", "--hidden", "16"))
     assert len(re.findall(r"^epoch \d  loss [\d.]+ .* [\d.]+ s$", output, re.MULTILINE)) == 2
@@ -120,10 +140,16 @@ def test_on_a_folder(name, make, run, tmp_path):
 
 
 def test_every_example_is_tested_and_shows_the_diff():
-    assert {path.name for path in EXAMPLES.glob("*.py")} == {case.name for case in CASES} | OTHERS
+    tested = {case.name for case in [*CASES, *PYG]} | OTHERS
+    assert {path.name for path in EXAMPLES.glob("*.py")} == tested
     for case in CASES:
         text = (EXAMPLES / case.name).read_text()
         docstring = text.split('"""')[1]
         assert f"    -from dgl.dataloading import DataLoader\n    +{OURS}\n" in docstring
         assert f"python examples/{case.name}" in docstring
         assert re.search(r"DGL's\s+examples/", docstring)
+    for case in PYG:
+        docstring = (EXAMPLES / case.name).read_text().split('"""')[1]
+        assert f"python examples/{case.name}" in docstring
+        line = re.search(r"^    -from torch_geometric.loader import (\w+)\n    \+(.*)$", docstring, re.MULTILINE)
+        assert line is None if case.name == "pyg_blocks.py" else line[2] == f"from pagraph.pyg import {line[1]}"

@@ -63,7 +63,7 @@ def test_wheel_runs_away_from_the_checkout(built, tmp_path):
         wheel.extractall(tmp_path)
     code = (
         "import pagraph, pagraph.partition, pagraph.datasets, pagraph.cache, pagraph.features, pagraph.pipeline, "
-        "pagraph.sampling, pagraph.train, pagraph.cli, pagraph.dgl; print(pagraph.datasets.__file__)"
+        "pagraph.sampling, pagraph.train, pagraph.cli, pagraph.dgl, pagraph.pyg; print(pagraph.datasets.__file__)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)},
@@ -114,7 +114,7 @@ def test_metadata():
     requires = importlib.metadata.requires("pagraph")
     always = {r.split(">=")[0] for r in requires if "extra ==" not in r}
     assert always == {"torch", "numpy", "scipy", "numba", "networkx", "click", "rich"}
-    assert {"dgl", "plot", "dev"} <= set(meta.get_all("Provides-Extra"))
+    assert {"dgl", "pyg", "plot", "dev"} <= set(meta.get_all("Provides-Extra"))
 
 
 def test_typed_marker_is_installed():

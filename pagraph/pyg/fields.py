@@ -1,4 +1,4 @@
-"""A whole Data, HeteroData or dataset as a core graph: structure, and attributes as fields."""
+"""Whole graphs between PyG's Data, HeteroData or dataset and the core: structure, and attributes as fields."""
 
 from __future__ import annotations
 
@@ -14,9 +14,42 @@ from .graphs import core_graph
 from .package import import_pyg
 
 import_pyg()
-from torch_geometric.data import Data, Dataset  # noqa: E402
+from torch_geometric.data import Data, Dataset, HeteroData  # noqa: E402
 
-__all__ = ["whole_graph"]
+__all__ = ["to_pyg", "whole_graph"]
+
+_NAMES = {"feat": "x", "label": "y"}
+"""What PyG calls a field of vertices that DGL and our graph folders call otherwise."""
+
+
+def to_pyg(graph: Graph) -> Data | HeteroData:
+    """A ``Data``, or for several types a ``HeteroData``, with the same vertices, edges and fields.
+
+    Edge ``i`` of ``edge_index``, int64, is the one with the id ``i``. Fields share memory, but for ``IndexedRows``,
+    which are gathered. Fields of vertices called ``feat`` and ``label`` become ``x`` and ``y``, unless these are there.
+    """
+    data = Data() if graph.is_homogeneous else HeteroData()
+    for ntype in graph.node_types:
+        store = data if isinstance(data, Data) else data[ntype]
+        store.num_nodes = graph.num_nodes_of(ntype)
+        fields = graph.node_fields(ntype)
+        for name, values in fields.items():
+            theirs = _NAMES.get(name, name)
+            store[name if theirs in fields else theirs] = _dense(values)
+    for etype in graph.edge_types:
+        store = data if isinstance(data, Data) else data[etype]
+        csc = graph.csc_of(etype)
+        store.edge_index = torch.empty((2, csc.num_edges), dtype=torch.int64)
+        ids = slice(None) if csc.edge_ids is None else csc.edge_ids.long()
+        store.edge_index[0, ids], store.edge_index[1, ids] = csc.indices.long(), csc.destinations().long()
+        for name, values in graph.edge_fields(etype).items():
+            store[name] = _dense(values)
+    return data
+
+
+def _dense(values: Any) -> Tensor:
+    result: Tensor = values if isinstance(values, Tensor) else values[torch.arange(values.shape[0])]
+    return result
 
 
 def whole_graph(data: Any) -> Graph:

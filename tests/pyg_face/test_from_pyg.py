@@ -7,8 +7,9 @@ from torch_geometric import EdgeIndex
 from torch_geometric.data import Data, HeteroData, InMemoryDataset
 
 from pagraph import Graph
+from pagraph.features import IndexedRows
 from pagraph.graph import EDGE_TYPE
-from pagraph.pyg import NeighborSampler, core_graph
+from pagraph.pyg import NeighborSampler, core_graph, to_pyg
 
 ENDS = torch.tensor([[3, 2, 1, 0], [1, 0, 1, 0]])
 
@@ -108,6 +109,34 @@ class TestDatasets:
         data = Data(x=torch.zeros(2, 1), edge_index=torch.tensor([[0], [1]]))
         with pytest.raises(ValueError, match="data must be a dataset of 1 graph, or one of its graphs, got 2 graphs"):
             Graph.from_pyg(Saved(data, data))
+
+
+class TestBack:
+    def test_homogeneous(self):
+        data = homogeneous()
+        graph = Graph.from_pyg(data)
+        graph.set_field("rows", IndexedRows(torch.arange(9.0), torch.tensor([8, 1, 1, 4])))
+        again = to_pyg(graph)
+        assert isinstance(again, Data) and again.num_nodes == 4
+        assert torch.equal(again.edge_index, data.edge_index)  # in the order of the ids
+        assert again.x.data_ptr() == data.x.data_ptr() and torch.equal(again.edge_attr, data.edge_attr)
+        assert again.rows.tolist() == [8, 1, 1, 4]
+        assert again.validate()
+
+    def test_several_types(self):
+        data = heterogeneous()
+        again = to_pyg(Graph.from_pyg(data))
+        assert isinstance(again, HeteroData) and again.metadata() == data.metadata() and again.validate()
+        for etype in data.edge_types:
+            assert torch.equal(again[etype].edge_index, data[etype].edge_index)
+        assert torch.equal(again["a", "to", "b"].weight, data["a", "to", "b"].weight)
+        assert [again[ntype].num_nodes for ntype in again.node_types] == [3, 2]
+
+    def test_names(self):
+        fields = {"feat": torch.zeros(2, 3), "label": torch.zeros(2), "y": torch.ones(2)}
+        data = to_pyg(Graph.from_coo([0], [1], ndata=fields))
+        assert data.x is fields["feat"] and data.label is fields["label"] and data.y is fields["y"]
+        assert data.edge_index.tolist() == [[0], [1]]
 
 
 @pytest.mark.parametrize(
