@@ -96,7 +96,7 @@ def run(cases, rounds):
                 took, counts[key][name] = _epoch(loader, case.count)
                 if round_:
                     seconds[key][name].append(took)
-                if name == MOST_THREADS:
+                if name.endswith("2 threads"):
                     stages[key] = dict(loader.stats.epochs[-1].seconds)
     return {
         key: {"loaders": _compare(seconds[key], counts[key]), "stage_seconds_of_2_threads": stages[key]}
@@ -116,9 +116,9 @@ def _epoch(loader, count):
 
 def _compare(seconds, counts):
     result = {name: summarise(runs) | counts[name] for name, runs in seconds.items()}
-    best = min(r["median"] for name, r in result.items() if name.startswith("dgl"))
-    for r in result.values():
-        r["times_as_fast_as_dgl"] = best / r["median"]
+    peers = [r["median"] for name, r in result.items() if name.startswith("dgl")]
+    for r in result.values() if peers else ():
+        r["times_as_fast_as_dgl"] = min(peers) / r["median"]
     return result
 
 
