@@ -1,0 +1,77 @@
+"""Our loaders against PyG's own, where torch-sparse is installed (PyPI has no wheel of it): full neighbourhoods."""
+
+import warnings
+
+import pytest
+import torch
+from torch_geometric.data import Data, HeteroData
+from torch_geometric.loader import LinkNeighborLoader as PyGLinkNeighborLoader
+from torch_geometric.loader import NeighborLoader as PyGNeighborLoader
+from torch_geometric.sampler import utils
+
+from pagraph.pyg import LinkNeighborLoader, NeighborLoader
+
+pytest.importorskip("torch_sparse", reason="PyG's own loaders need torch-sparse or pyg-lib")
+
+
+@pytest.fixture(autouse=True)
+def stable_and_quiet(monkeypatch):
+    """PyG does not ask for a stable sort of the edges, so that the order of a vertex's edges is a matter of luck."""
+    monkeypatch.setattr(utils, "index_sort", lambda values: values.sort(stable=True))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _homogeneous(seed):
+    generator = torch.Generator().manual_seed(seed)
+    nodes, edges = (int(torch.randint(*bounds, (), generator=generator)) for bounds in ((1, 60), (0, 300)))
+    return Data(
+        x=torch.randn(nodes, 3, generator=generator),
+        edge_index=torch.randint(nodes, (2, edges), generator=generator),
+        edge_attr=torch.randn(edges, 2, generator=generator),
+    ), torch.randint(nodes, (20,), generator=generator)
+
+
+@pytest.mark.parametrize("subgraph_type", ["directional", "bidirectional", "induced"])
+@pytest.mark.parametrize("num_neighbors", [[-1], [-1, -1, -1], [0], [-1, 0]])
+def test_homogeneous_batches_are_equal_to_the_bit(subgraph_type, num_neighbors):
+    for seed in range(10):
+        data, seeds = _homogeneous(seed)
+        settings = {"input_nodes": seeds, "batch_size": 7, "subgraph_type": subgraph_type}
+        theirs, ours = (cls(data, num_neighbors, **settings) for cls in (PyGNeighborLoader, NeighborLoader))
+        for expected, batch in zip(theirs, ours, strict=True):
+            counts = {"num_sampled_nodes", "num_sampled_edges"} if subgraph_type == "directional" else set()
+            assert set(batch.keys()) - set(expected.keys()) == counts  # which torch-sparse does not tell
+            for name, value in expected.to_dict().items():
+                assert torch.equal(batch[name], value) if isinstance(value, torch.Tensor) else batch[name] == value
+
+
+@pytest.mark.parametrize("subgraph_type", ["directional", "induced"])
+def test_batches_of_heterographs_hold_the_same_vertices_and_edges(subgraph_type):
+    for seed in range(10):
+        generator = torch.Generator().manual_seed(seed)
+        data, counts = HeteroData(), {"a": 30, "b": 20, "c": 5}
+        for ntype, count in counts.items():
+            data[ntype].num_nodes = count
+        for etype in (("a", "r", "b"), ("b", "q", "a"), ("a", "s", "a"), ("c", "u", "b")):
+            ends = [torch.randint(counts[t], (40,), generator=generator) for t in (etype[0], etype[2])]
+            data[etype].edge_index = torch.stack(ends)
+        seeds = ("b", torch.randperm(20, generator=generator))
+        settings = {"input_nodes": seeds, "batch_size": 6, "subgraph_type": subgraph_type}
+        theirs, ours = (cls(data, [-1, -1], **settings) for cls in (PyGNeighborLoader, NeighborLoader))
+        for expected, batch in zip(theirs, ours, strict=True):
+            for ntype in data.node_types:
+                assert sorted(batch[ntype].n_id.tolist()) == sorted(expected[ntype].n_id.tolist())
+            for etype in data.edge_types:
+                assert sorted(batch[etype].e_id.tolist()) == sorted(expected[etype].e_id.tolist())
+
+
+def test_links_are_equal_to_the_bit():
+    for seed in range(10):
+        data, _ = _homogeneous(seed)
+        settings = {"batch_size": 16, "edge_label": torch.arange(data.num_edges) % 3}
+        theirs, ours = (cls(data, [-1, -1], **settings) for cls in (PyGLinkNeighborLoader, LinkNeighborLoader))
+        for expected, batch in zip(theirs, ours, strict=True):
+            for name, value in expected.to_dict().items():
+                assert torch.equal(batch[name], value) if isinstance(value, torch.Tensor) else batch[name] == value
