@@ -86,6 +86,18 @@ def test_counted_reads_are_those_of_the_batches(world, negatives, disjoint):
     assert {t: reads.tolist() for t, reads in expected.items()} == {t: reads.tolist() for t, reads in real.items()}
 
 
+@pytest.mark.parametrize("strategy", ["uniform", "last"])
+@pytest.mark.parametrize("negatives", [None, ("binary", 1.5), ("triplet", 2)], ids=str)
+def test_counted_reads_with_times(world, negatives, strategy):
+    data, _ = world
+    for store in [data] if isinstance(data, Data) else data.edge_stores:
+        store.time = torch.arange(2000)
+    times = {"edge_label_time": torch.arange(600, 1200), "time_attr": "time", "temporal_strategy": strategy}
+    loader = make(world, [3, 2], negatives, **times)
+    expected, real = counted(workload_of(loader), 2), reads_of(loader, 2)
+    assert {t: reads.tolist() for t, reads in expected.items()} == {t: reads.tolist() for t, reads in real.items()}
+
+
 @pytest.mark.parametrize("negatives", [None, ("binary", 1.5), ("triplet", 2)], ids=str)
 def test_the_expectation_is_right_for_the_ends(world, negatives):
     workload = workload_of(make(world, [], negatives))
