@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..csc import writeable
 from ..graph import EDGE_TYPE, NODE_TYPE, EdgeType, Graph
 from .package import import_pyg
 
@@ -22,8 +23,8 @@ __all__ = ["Fields", "check_time_tensor", "check_times", "times_of", "weights_of
 class Fields:
     """What sampling reads besides the graph: at most one field of vertices or of edges, for some of the types.
 
-    The tensors are the data's own: what is written to them in place counts from the next batch on. A tensor that
-    replaces one in the data does not, as the graph is that of the construction.
+    The tensors are the data's own, where these are on the CPU: what is written to them in place counts from the next
+    batch on. A tensor that replaces one in the data does not, as the graph is that of the construction.
 
     Attributes:
         nodes: Vertex type to values, one for each vertex.
@@ -134,7 +135,7 @@ def _collect(data: HeteroData, name: str) -> Fields:
 def _values(value: Any) -> Any:
     """An attribute as a tensor on the CPU, the same one where it is one; others are refused where they are used."""
     if isinstance(value, np.ndarray):
-        return torch.as_tensor(value)
+        return torch.as_tensor(writeable(value))
     if not isinstance(value, Tensor):
         raise TypeError(f"times and weights must be tensors, got {type(value).__name__}")
     # A copy of a tensor made in inference mode counts its writes: else all would be sorted anew for each batch.

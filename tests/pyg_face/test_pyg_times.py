@@ -1,10 +1,13 @@
 """Temporal sampling through the loader."""
 
+import pickle
+
 import numpy as np
 import pytest
 import torch
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.loader import NodeLoader
+from torch_geometric.sampler import NodeSamplerInput
 from torch_geometric.sampler.utils import to_csc, to_hetero_csc
 
 from pagraph.pyg import NeighborLoader
@@ -266,7 +269,16 @@ def test_forms_of_times(count):
     expected = draw()
     with torch.inference_mode():
         inferred = times.clone()
-    for form in (times.int(), times[:, None], times.numpy(), inferred, torch.nn.Parameter(times, requires_grad=False)):
+    mapped = times.numpy().copy()
+    mapped.flags.writeable = False  # as a mapped file may be
+    for form in (
+        times.int(),
+        times[:, None],
+        times.numpy(),
+        mapped,
+        inferred,
+        torch.nn.Parameter(times, requires_grad=False),
+    ):
         assert all_of(random_data(time=form))[1]() == expected
     assert expected[0]
 
@@ -353,3 +365,35 @@ def test_seeds_without_a_time_of_their_own_need_one():
 def test_times_and_induced_subgraphs():
     with pytest.raises(ValueError, match="'disjoint' sampling not supported"):
         NeighborLoader(random_data(time=node_times()), [2], time_attr="time", subgraph_type="induced")
+
+
+@pytest.mark.parametrize(("name", "level"), [("time", "node_time"), ("edge_time", "edge_time")])
+def test_as_many_edges_as_vertices(name, level):
+    """Then the name tells whose an attribute is, as PyG has it."""
+    data = random_data(num_nodes=300, num_edges=300, **{name: node_times(300)})
+    sampler = NeighborSampler(data, [-1], time_attr=name)
+    assert torch.equal(getattr(sampler, level), data[name])
+    loader = NeighborLoader(data, [-1], torch.arange(300), node_times(300, seed=5), time_attr=name, batch_size=100)
+    for batch in loader:
+        times = data[name][batch.n_id[batch.edge_index[0]]] if level == "node_time" else data[name][batch.e_id]
+        assert (times <= batch.seed_time[batch.batch[batch.edge_index[1]]]).all() and batch.num_edges
+
+
+def test_bidirectional_subgraphs_stay_within_their_trees():
+    data = random_data(time=node_times())
+    options = {"time_attr": "time", "subgraph_type": "bidirectional", "batch_size": 20}
+    for batch in NeighborLoader(data, [3, 2], SEEDS, SEEDS % 40, **options):
+        src, dst = batch.edge_index
+        assert torch.equal(batch.batch[src], batch.batch[dst])
+        ends = set(zip(src.tolist(), dst.tolist(), strict=True))
+        assert ends and {(d, s) for s, d in ends} == ends
+        assert batch.batch[:20].tolist() == list(range(20)) and torch.equal(batch.x, data.x[batch.n_id])
+
+
+@pytest.mark.parametrize("count", [200, 1500], ids=["nodes", "edges"])
+def test_a_pickled_sampler_draws_the_same(count):
+    sampler = NeighborSampler(random_data(time=node_times(count)), [3, 2], time_attr="time")
+    inputs = NodeSamplerInput(None, SEEDS, SEEDS % 40)
+    outputs = [these.sample_nodes(inputs, 7)[0] for these in (sampler, pickle.loads(pickle.dumps(sampler)))]
+    assert outputs[0].edge.tolist() == outputs[1].edge.tolist() and len(outputs[0].edge)
+    assert outputs[0].batch.tolist() == outputs[1].batch.tolist()
