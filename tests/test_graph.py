@@ -1,5 +1,8 @@
 """Graph and CSC against scipy, networkx and plain Python."""
 
+import copy
+import pickle
+
 import networkx
 import numpy as np
 import pytest
@@ -382,3 +385,12 @@ def test_open_is_open_graph(tmp_path):
 def test_not_iterable():
     with pytest.raises(TypeError, match="not iterable"):
         list(Graph.from_coo([0], [0]))
+
+
+def test_a_pickled_graph_is_equal():
+    graph = Graph.from_coo(torch.tensor([0, 1, 1]), torch.tensor([2, 2, 1]), num_nodes=4, ndata={"x": torch.arange(4)})
+    graph.adjacency("out")
+    for clone in (pickle.loads(pickle.dumps(graph)), copy.deepcopy(graph)):
+        assert torch.equal(clone.csc.indptr, graph.csc.indptr) and torch.equal(clone.csc.indices, graph.csc.indices)
+        assert torch.equal(clone.adjacency("out").indices, graph.adjacency("out").indices)
+        assert torch.equal(clone.ndata["x"], graph.ndata["x"]) and clone.num_nodes == 4
