@@ -36,16 +36,15 @@ class HeteroSAGE(nn.Module):
         )
         sizes = (hidden_size, hidden_size)
         self.first = HeteroConv({e: SAGEConv(sizes, hidden_size) for e in data.edge_types})
-        self.last = HeteroConv({e: SAGEConv(sizes, hidden_size) for e in data.edge_types if e[2] == "paper"})
+        self.last = HeteroConv({e: SAGEConv(sizes, hidden_size) for e in data.edge_types})
         self.classify = nn.Linear(hidden_size, out_size)
         self.dropout = nn.Dropout(0.3)
 
     def forward(self, batch):
         h = {t: layer(batch[t].x if "x" in batch[t] else batch[t].n_id) for t, layer in self.inputs.items()}
         h = {t: self.dropout(F.relu(x)) for t, x in self.first(h, batch.edge_index_dict).items()}
-        edges = {e: batch[e].edge_index for e in batch.edge_types if e[2] == "paper"}
-        h = F.relu(self.last(h, edges)["paper"][: batch["paper"].batch_size])
-        return self.classify(h)
+        h = self.last(h, batch.edge_index_dict)["paper"][: batch["paper"].batch_size]
+        return self.classify(F.relu(h))
 
 
 @torch.no_grad()
