@@ -60,6 +60,14 @@ class SubgraphSampler(HopSampler):
         >>> graph = Graph.from_coo([0, 1, 0], [1, 2, 2])
         >>> SubgraphSampler([-1, -1]).sample(graph, torch.tensor([2]))
         Subgraph(output={'_N': 1}, nodes={'_N': 3}, edges={'_N-_E-_N': 3})
+
+        Of vertices with times only those that are not later than the seed of their tree:
+
+        >>> graph = Graph.from_coo([0, 1, 2], [3, 3, 3], ndata={"year": torch.tensor([2021, 2019, 2020, 2022])})
+        >>> seeds, years = torch.tensor([3, 3]), torch.tensor([2020, 2019])
+        >>> batch = SubgraphSampler([-1], time="year").sample(graph, seeds, seed_times=years)
+        >>> batch.input_nodes["_N"].tolist(), batch.trees["_N"].tolist()
+        ([3, 3, 1, 2, 1], [0, 1, 0, 0, 1])
     """
 
     fanouts: Sequence[int | Mapping[EdgeType, int]]
