@@ -14,17 +14,20 @@ from ..csc import CSC, check_range, id_dtype
 from ..field_version import FieldVersion
 from ..graph import EDGE_TYPE, NODE_TYPE, EdgeType, Graph
 from .package import import_pyg
+from .stores import is_typed, store_graph
 
 import_pyg()
 from torch_geometric import EdgeIndex  # noqa: E402
 from torch_geometric.data import Data, HeteroData  # noqa: E402
 from torch_geometric.typing import SparseTensor  # noqa: E402  (torch-sparse's, or PyG's own that nobody has)
 
-__all__ = ["core_graph", "csc_of", "local_dtype"]
+__all__ = ["core_graph", "csc_of", "has_types", "local_dtype"]
 
 
 def core_graph(data: Any) -> Graph:
     """The structure of a ``Data`` or ``HeteroData`` as a graph without fields; edge ids are places in ``edge_index``.
+
+    Of a pair of a ``FeatureStore`` and a ``GraphStore`` see ``store_graph``.
 
     A ``Data`` has the types of any graph with one vertex and one edge type. The arrays are made once for each
     ``edge_index`` and shared by all graphs of it. As in PyG, the ``SparseTensor`` ``adj`` and then ``adj_t`` go before
@@ -37,8 +40,10 @@ def core_graph(data: Any) -> Graph:
     if isinstance(data, Data):
         count = int(data.num_nodes or 0)
         return Graph({EDGE_TYPE: csc_of(data, count, count)}, {NODE_TYPE: count})
+    if isinstance(data, tuple):
+        return store_graph(data)
     if not isinstance(data, HeteroData):
-        raise TypeError(f"data must be a Data or HeteroData, got {type(data).__name__}")
+        raise TypeError(f"data must be a Data, a HeteroData or a pair of stores, got {type(data).__name__}")
     node_types, edge_types = data.metadata()
     counts = {ntype: _count(data, ntype) for ntype in node_types}
     csc: dict[EdgeType, CSC] = {etype: csc_of(data[etype], counts[etype[0]], counts[etype[2]]) for etype in edge_types}
@@ -50,6 +55,11 @@ def _count(data: Any, ntype: str) -> int:
     if count is None:
         raise ValueError(f"data[{ntype!r}] must say how many vertices there are, set num_nodes or a feature")
     return int(count)
+
+
+def has_types(data: Any) -> bool:
+    """Whether samples are to be by vertex and edge type."""
+    return is_typed(data) if isinstance(data, tuple) else isinstance(data, HeteroData)
 
 
 def local_dtype(data: Any) -> torch.dtype:

@@ -15,13 +15,12 @@ from ..sampling.hop_sampler import own_fields
 from ..sampling.pair_batches import PairNegatives, pair_seeds
 from ..subgraph import Subgraph
 from .fanouts import fanouts_of, num_neighbors_of
-from .graphs import core_graph, local_dtype
+from .graphs import core_graph, has_types, local_dtype
 from .links import LinkNegatives, end_types, link_metadata, owners_of
 from .package import import_pyg
 from .times import Fields, times_of, weights_of
 
 import_pyg()
-from torch_geometric.data import HeteroData  # noqa: E402
 from torch_geometric.sampler import (  # noqa: E402
     BaseSampler,
     EdgeSamplerInput,
@@ -82,7 +81,7 @@ class NeighborSampler(BaseSampler):
         if self.disjoint and self.subgraph_type == SubgraphType.induced:
             raise ValueError(_DISJOINT)
         self.graph: Graph = core_graph(data)
-        self.is_hetero = isinstance(data, HeteroData)
+        self.is_hetero = has_types(data)
         self._dtype = local_dtype(data)
         self._times = Fields() if time_attr is None else times_of(data, time_attr)
         self._add_fields(Fields() if weight_attr is None else weights_of(data, weight_attr))

@@ -12,6 +12,7 @@ from torch import Tensor
 from ..csc import writeable
 from ..graph import EDGE_TYPE, NODE_TYPE, EdgeType, Graph
 from .package import import_pyg
+from .stores import store_times
 
 import_pyg()
 from torch_geometric.data import Data, HeteroData  # noqa: E402
@@ -52,11 +53,14 @@ class Fields:
 
 
 def times_of(data: Any, name: str) -> Fields:
-    """The time attribute of a ``Data`` or ``HeteroData``.
+    """The time attribute of a ``Data``, a ``HeteroData`` or a pair of stores.
 
     Raises:
-        ValueError: PyG's: it is neither of vertices nor of edges, or it is both.
+        ValueError: PyG's: it is neither of vertices nor of edges, or it is both; see also ``store_times``.
     """
+    if isinstance(data, tuple):
+        nodes, edges = store_times(data, name)
+        return Fields({t: _values(x) for t, x in nodes.items()}, {t: _values(x) for t, x in edges.items()})
     if isinstance(data, Data):
         if name in data and data.is_node_attr(name):
             return Fields(nodes={NODE_TYPE: _values(data[name])})
@@ -76,7 +80,12 @@ def weights_of(data: Any, name: str) -> Fields:
 
     Raises:
         KeyError: No edge has it.
+        NotImplementedError: PyG's, of a pair of stores.
     """
+    if isinstance(data, tuple):
+        raise NotImplementedError(
+            "'weight_attr' argument not yet supported within 'NeighborSampler' for '(FeatureStore, GraphStore)' inputs"
+        )
     if isinstance(data, Data):
         edges = {EDGE_TYPE: _values(data[name])} if name in data else {}
     else:

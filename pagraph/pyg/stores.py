@@ -1,0 +1,185 @@
+"""A pair of PyG's FeatureStore and GraphStore as a core graph, and the times that it holds."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..csc import CSC, as_ids, check_range, id_dtype
+from ..graph import EDGE_TYPE, NODE_TYPE, EdgeType, Graph
+from .package import import_pyg
+
+import_pyg()
+from torch_geometric.data import FeatureStore, GraphStore, remote_backend_utils  # noqa: E402
+from torch_geometric.data.graph_store import EdgeLayout  # noqa: E402
+
+__all__ = ["is_typed", "store_graph", "store_times"]
+
+_Types = tuple[dict[str, Tensor], dict[EdgeType, Tensor]]
+
+
+def is_typed(stores: Any) -> bool:
+    """Whether the edges of a pair of stores have types, and batches are ``HeteroData``.
+
+    Raises:
+        TypeError: It is no such pair.
+        ValueError: There are no edges at all, or some have a type and others none.
+    """
+    _, graph_store = _pair(stores)
+    types = [attr.edge_type for attr in graph_store.get_all_edge_attrs()]
+    if not types:
+        raise ValueError("graph_store must hold at least 1 edge type, got 0")
+    typed = [edge_type is not None for edge_type in types]
+    if any(typed) != all(typed):
+        raise ValueError(f"graph_store must hold edge types or one edge_index of type None, got {types}")
+    return all(typed)
+
+
+def store_graph(stores: Any) -> Graph:
+    """The structure that the graph store holds; edge ids are places in it as it is stored.
+
+    Of several layouts of an edge type CSC is taken, then COO, then CSR, as by PyG. Vertices are counted by the sizes
+    that the edges say, else by the features, else by the edges' ends.
+
+    Raises:
+        TypeError: It is no pair of stores, or the edges are no integers.
+        ValueError: An edge leads out of the graph, or what the store says is no structure.
+    """
+    features, graph_store = _pair(stores)
+    typed = is_typed(stores)
+    edges = _edges_of(graph_store)
+    types = dict.fromkeys(ntype for etype in edges for ntype in (etype[0], etype[2]))
+    if typed:
+        groups = [attr.group_name for attr in features.get_all_tensor_attrs()]
+        types |= dict.fromkeys(group for group in groups if isinstance(group, str))
+        counts = {ntype: _count(features, graph_store, ntype, edges) for ntype in types}
+    else:
+        counts = {NODE_TYPE: _untyped_count(features, graph_store, edges)}
+    return Graph({t: _csc(stored, counts[t[0]], counts[t[2]]) for t, stored in edges.items()}, counts)
+
+
+def store_times(stores: Any, name: str) -> _Types:
+    """The times of vertices and of edges that a pair of stores holds under a name.
+
+    Without types the name decides, as in PyG: ``"time"`` is of vertices, any other of edges.
+
+    Raises:
+        ValueError: PyG's: the edges are not stored by destination, there are no such times, or both kinds.
+    """
+    features, graph_store = _pair(stores)
+    for edge_attr in graph_store.get_all_edge_attrs():
+        if edge_attr.layout == EdgeLayout.CSR:
+            raise ValueError("Temporal sampling requires that edges are stored in either COO or CSC layout")
+        if not edge_attr.is_sorted:
+            raise ValueError(
+                "Temporal sampling requires that edges are sorted by destination, and by source time within local "
+                "neighborhoods"
+            )
+    attrs = [copy.copy(attr) for attr in features.get_all_tensor_attrs() if attr.attr_name == name]
+    for attr in attrs:
+        attr.index = None  # all of them
+    if not is_typed(stores):
+        if len(attrs) != 1:
+            raise ValueError("Temporal sampling specified but did not find any temporal data")
+        values = features.get_tensor(attrs[0])
+        return ({NODE_TYPE: values}, {}) if name == "time" else ({}, {EDGE_TYPE: values})
+    if not attrs:
+        raise ValueError(f"The time attribute '{name}' is neither a node-level or edge-level attribute")
+    by_group = dict(zip([attr.group_name for attr in attrs], features.multi_get_tensor(attrs), strict=True))
+    if all(isinstance(group, str) for group in by_group):
+        return by_group, {}
+    if all(isinstance(group, tuple) for group in by_group):
+        return {}, by_group
+    raise ValueError(f"Found time attribute '{name}' for both node-level and edge-level types")
+
+
+def _pair(stores: Any) -> tuple[Any, Any]:
+    if len(stores) != 2 or not isinstance(stores[0], FeatureStore) or not isinstance(stores[1], GraphStore):
+        got = ", ".join(type(store).__name__ for store in stores)
+        raise TypeError(f"data must be a pair of a FeatureStore and a GraphStore, got ({got})")
+    return stores[0], stores[1]
+
+
+@dataclass(frozen=True, eq=False)
+class _Stored:
+    """The edges of one type: ids of both ends, or pointers to where those of each vertex end in place of one."""
+
+    layout: EdgeLayout
+    row: Tensor
+    col: Tensor
+
+    @property
+    def num_src(self) -> int:
+        """Sources that there are at least."""
+        return len(self.row) - 1 if self.layout == EdgeLayout.CSR else _end(self.row)
+
+    @property
+    def num_dst(self) -> int:
+        """Destinations that there are at least."""
+        return len(self.col) - 1 if self.layout == EdgeLayout.CSC else _end(self.col)
+
+
+def _edges_of(graph_store: Any) -> dict[EdgeType, _Stored]:
+    preferred = [EdgeLayout.CSC, EdgeLayout.COO, EdgeLayout.CSR]
+    attrs: dict[EdgeType, Any] = {}
+    for attr in graph_store.get_all_edge_attrs():
+        etype = EDGE_TYPE if attr.edge_type is None else tuple(attr.edge_type)
+        known = attrs.setdefault(etype, attr)
+        if preferred.index(attr.layout) < preferred.index(known.layout):
+            attrs[etype] = attr
+    edges = {}
+    for etype, attr in attrs.items():
+        row, col = graph_store.get_edge_index(attr)
+        edges[etype] = _Stored(attr.layout, as_ids("row", row), as_ids("col", col))
+    return edges
+
+
+def _count(features: Any, graph_store: Any, ntype: str, edges: dict[EdgeType, _Stored]) -> int:
+    """How many vertices there are of a type."""
+    try:
+        return int(remote_backend_utils.num_nodes(features, graph_store, ntype))
+    except ValueError:  # nobody says so
+        sources = [stored.num_src for etype, stored in edges.items() if etype[0] == ntype]
+        return max([0, *sources, *(stored.num_dst for etype, stored in edges.items() if etype[2] == ntype)])
+
+
+def _untyped_count(features: Any, graph_store: Any, edges: dict[EdgeType, _Stored]) -> int:
+    size = graph_store.get_all_edge_attrs()[0].size
+    if size is not None and None not in size:
+        return int(max(size))
+    for attr in features.get_all_tensor_attrs():
+        if not isinstance(attr.group_name, str | tuple) and (shape := features.get_tensor_size(attr)) is not None:
+            return int(shape[0])
+    return max(max(stored.num_src, stored.num_dst) for stored in edges.values())
+
+
+def _end(ids: Tensor) -> int:
+    return int(ids.max()) + 1 if len(ids) else 0
+
+
+def _csc(stored: _Stored, num_src: int, num_dst: int) -> CSC:
+    """The in-edges of one type."""
+    if stored.layout == EdgeLayout.COO:
+        return CSC.from_coo(stored.row, stored.col, (num_src, num_dst))
+    if stored.layout == EdgeLayout.CSR:
+        return _compressed(stored.row, stored.col, num_dst, num_src).transpose()
+    return _compressed(stored.col, stored.row, num_src, num_dst)
+
+
+def _compressed(pointers: Tensor, indices: Tensor, num_indexed: int, num_rows: int) -> CSC:
+    """Ids by row; rows after the last that has any may be missing."""
+    missing = num_rows + 1 - len(pointers)
+    if missing < 0:
+        raise ValueError(f"pointers to edges must have at most {num_rows + 1} entries, got {len(pointers)}")
+    check_range("ends of edges", indices, num_indexed)
+    if missing:
+        last = pointers[-1:] if len(pointers) else pointers.new_zeros(1)
+        pointers = torch.cat([pointers, last.expand(missing)])
+    dtype = id_dtype(max(num_rows, num_indexed), len(indices))
+    csc = CSC(pointers.to(dtype), indices.to(dtype), num_indexed)
+    csc.validate()
+    return csc
