@@ -43,7 +43,7 @@ def core_graph(data: Any) -> Graph:
     if isinstance(data, tuple):
         return store_graph(data)
     if not isinstance(data, HeteroData):
-        raise TypeError(f"data must be a Data, a HeteroData or a pair of stores, got {type(data).__name__}")
+        raise TypeError(f"data must be a Data or HeteroData, got {type(data).__name__}")
     node_types, edge_types = data.metadata()
     counts = {ntype: _count(data, ntype) for ntype in node_types}
     csc: dict[EdgeType, CSC] = {etype: csc_of(data[etype], counts[etype[0]], counts[etype[2]]) for etype in edge_types}
