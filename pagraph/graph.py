@@ -27,7 +27,7 @@ class Graph:
     """A directed graph stored by in-edges, with named fields on vertices and edges.
 
     Args:
-        csc: The in-edges, or one ``CSC`` for every edge type.
+        csc: The in-edges, or one ``CSC`` for every edge type; none only where ``num_nodes`` names vertex types.
         num_nodes: Number of vertices, or a mapping from vertex type. Default: taken from ``csc``.
         ndata: Field name to a tensor with one row per vertex, or to ``IndexedRows``; for several vertex types, such a
             mapping per type.
@@ -53,7 +53,7 @@ class Graph:
         edata: Mapping[Any, Any] | None = None,
     ) -> None:
         self._csc: dict[EdgeType, CSC] = {EDGE_TYPE: csc} if isinstance(csc, CSC) else dict(csc)
-        if not self._csc:
+        if not self._csc and not (isinstance(num_nodes, Mapping) and num_nodes):
             raise ValueError("csc must hold at least 1 edge type, got 0")
         self._out_csc: dict[EdgeType, CSC] = {}
         self._lock = threading.Lock()
@@ -364,7 +364,7 @@ class Graph:
         vars(self).update(state, _out_csc={}, _lock=threading.Lock())
 
     def __repr__(self) -> str:
-        dtype = str(next(iter(self._csc.values())).indices.dtype).removeprefix("torch.")
+        dtype = next((str(csc.indices.dtype).removeprefix("torch.") for csc in self._csc.values()), "int32")
         if self.is_homogeneous:
             return f"Graph(num_nodes={self.num_nodes}, num_edges={self.num_edges}, ids={dtype})"
         edges = {"/".join(t): c.num_edges for t, c in self._csc.items()}

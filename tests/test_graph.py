@@ -375,6 +375,14 @@ class TestSeveralTypes:
             Graph(Graph.from_coo([0], [1]).csc, 5)
         with pytest.raises(ValueError, match="csc must hold at least 1 edge type, got 0"):
             Graph({})
+        with pytest.raises(ValueError, match="csc must hold at least 1 edge type, got 0"):
+            Graph({}, {})
+
+    def test_vertex_types_without_any_edge_type(self):
+        lonely = Graph({}, {"paper": 3, "author": 2})
+        assert lonely.node_types == ["paper", "author"] and lonely.edge_types == []
+        assert lonely.num_nodes_of("author") == 2 and lonely.num_edges == 0
+        assert repr(lonely) == "Graph(num_nodes={'paper': 3, 'author': 2}, num_edges={}, ids=int32)"
 
 
 def test_open_is_open_graph(tmp_path):

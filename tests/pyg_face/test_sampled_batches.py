@@ -214,6 +214,17 @@ def test_graphs_without_edges_and_seeds_without_neighbours(disjoint):
         assert ("edge_index" in batch) == ("edge_index" in data)
 
 
+@pytest.mark.parametrize("kind", ["directional", "bidirectional", "induced"])
+def test_several_types_without_any_edge_type(kind):
+    data = HeteroData()
+    data["u"].x, data["v"].x = torch.arange(4.0).view(4, 1), torch.zeros(2, 1)
+    loader = NeighborLoader(data, [2, 2], input_nodes="u", batch_size=3, subgraph_type=kind)
+    first, second = loader
+    assert first["u"].n_id.tolist() == [0, 1, 2] and second["u"].x.tolist() == [[3.0]]
+    assert first["v"].x.shape == (0, 1) and first.edge_types == []
+    assert first["u"].get("num_sampled_nodes") == ([3, 0, 0] if kind == "directional" else None)
+
+
 @pytest.mark.parametrize("num_neighbors", [[], [0], [0, 5], [5, 0]])
 def test_no_hops_and_hops_without_neighbours(num_neighbors):
     data = graph()
