@@ -10,6 +10,7 @@ from pagraph.cache.degree import degree
 from pagraph.cache.sharing import Share, share_of
 from pagraph.datasets import rmat
 from pagraph.mapped import map_npy
+from pagraph.sampling import SubgraphSampler
 from pagraph.sampling.seeds import SeedOrder
 
 SEEDS = torch.arange(20)
@@ -45,6 +46,20 @@ def test_loaders_that_train_share_only_what_was_made_for_their_work():
         share(edge_dir="out"),
     ]
     assert not any(mine.takes(other) for other in others)
+
+
+def test_graphs_of_the_same_arrays_are_one_graph_if_what_is_sampled_by_is_the_same():
+    csc = Graph.from_coo([0, 1], [1, 2]).csc
+    same = [Graph(csc), Graph(csc)]
+    assert share(graph=same[0]).takes(share(graph=same[1]))
+    assert not share(graph=same[0]).takes(share(graph=Graph.from_coo([0, 1], [1, 2])))
+    weights = torch.ones(2)
+    one, again, other = (Graph(csc, edata={"w": w}) for w in (weights, weights, weights.clone()))
+    by_weight = SubgraphSampler([2], prob="w")
+    assert share(graph=one, sampler=by_weight).takes(share(graph=again, sampler=by_weight))
+    assert not share(graph=one, sampler=by_weight).takes(share(graph=other, sampler=by_weight))
+    uniform = SubgraphSampler([2])
+    assert share(graph=one, sampler=uniform).takes(share(graph=other, sampler=uniform))
 
 
 def test_loaders_that_evaluate_take_the_cache_of_the_one_that_trains():
