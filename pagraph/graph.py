@@ -159,7 +159,7 @@ class Graph:
             MissingDependencyError: PyG is not installed.
             TypeError: ``data`` is something else.
             ValueError: A dataset holds another number of graphs than 1; an edge leads out of the graph; a vertex type
-                does not say how many vertices it has, or there is no edge type.
+                does not say how many vertices it has, or there is none.
         """
         from .pyg.fields import whole_graph
 

@@ -58,6 +58,8 @@ def whole_graph(data: Any) -> Graph:
         if len(data) != 1:
             raise ValueError(f"data must be a dataset of 1 graph, or one of its graphs, got {len(data)} graphs")
         data = data[0]
+    if not isinstance(data, Data | HeteroData):
+        raise TypeError(f"data must be a Data or HeteroData, got {type(data).__name__}")
     graph = core_graph(data)
     for store in data.stores:
         for name, value in list(store.items()):

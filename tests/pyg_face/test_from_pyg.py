@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch_geometric import EdgeIndex
 from torch_geometric.data import Data, HeteroData, InMemoryDataset
+from torch_geometric.testing import MyFeatureStore, MyGraphStore
 
 from pagraph import Graph
 from pagraph.features import IndexedRows
@@ -143,6 +144,7 @@ class TestBack:
     ("data", "error", "message"),
     [
         (ENDS, TypeError, "data must be a Data or HeteroData, got Tensor"),
+        ((MyFeatureStore(), MyGraphStore()), TypeError, "data must be a Data or HeteroData, got tuple"),
         (Data(edge_index=ENDS, num_nodes=3), ValueError, r"src must be in \[0, 3\), got 3"),
         (Data(edge_index=ENDS.float(), num_nodes=4), TypeError, "src must hold integers, got torch.float32"),
     ],
