@@ -10,6 +10,7 @@ NAMES = [
     "dgl_loader",
     "heterograph",
     "link_prediction",
+    "pyg_loader",
     "weighted",
     "layerwise",
     "labor",
