@@ -51,19 +51,19 @@ class LinkNegatives:
         """
         if neg_sampling is None:
             return None
-        whole = getattr(neg_sampling, "weight", None)  # of PyG 2.5, for both ends
         ends = {}
         for end, ntype in zip(("src", "dst"), types, strict=True):
-            weight = getattr(neg_sampling, f"{end}_weight", whole)
+            name = f"{end}_weight" if hasattr(neg_sampling, f"{end}_weight") else "weight"  # PyG 2.5: of both ends
+            weight = getattr(neg_sampling, name, None)
             time = node_time.get(ntype) if isinstance(node_time, Mapping) else node_time
             if end == "dst" or neg_sampling.is_binary():
-                ends[end] = self._ends(end, ntype, weight, time)
+                ends[end] = self._ends(name, ntype, weight, time)
         return PairNegatives(neg_sampling.amount, ends["dst"], ends.get("src"))
 
-    def _ends(self, end: str, ntype: str, weight: Any, time: Tensor | None) -> NegativeEnds:
+    def _ends(self, name: str, ntype: str, weight: Any, time: Tensor | None) -> NegativeEnds:
         if weight is not None and not isinstance(weight, Tensor):
-            raise TypeError(f"{end}_weight must be a tensor of numbers, got {type(weight).__name__}")
-        place = (ntype, "" if weight is None else end)
+            raise TypeError(f"{name} must be a tensor of numbers, got {type(weight).__name__}")
+        place = (ntype, "" if weight is None else name)
         versions = [None if tensor is None else FieldVersion.of(tensor) for tensor in (weight, time)]
         known = self._made.get(place)
         if known is None or known[0] != versions:  # threads that ask at once make the same
@@ -73,7 +73,7 @@ class LinkNegatives:
                     f"The 'weight' attribute in 'NegativeSampling' needs to match the number of nodes {count} "
                     f"(got {weight.numel()})"
                 )
-            known = self._made[place] = (versions, NegativeEnds(count, weight, time, name=f"{end}_weight"))
+            known = self._made[place] = (versions, NegativeEnds(count, weight, time, name=name))
         return known[1]
 
 

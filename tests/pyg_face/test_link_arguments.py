@@ -4,6 +4,7 @@ import inspect
 
 import pytest
 import torch
+from pyg_versions import end_weight
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.loader import LinkLoader
 from torch_geometric.loader import LinkNeighborLoader as PyGs
@@ -134,18 +135,21 @@ def test_forms_that_are_refused_and_leave_the_data_alone(links, message):
 
 
 @pytest.mark.parametrize(
-    ("weights", "error", "message"),
+    ("end", "weight", "error", "message"),
     [
-        ({"src_weight": torch.ones(3)}, ValueError, r"needs to match the number of nodes 5 \(got 3\)"),
-        ({"dst_weight": torch.ones(6)}, ValueError, r"needs to match the number of nodes 5 \(got 6\)"),
-        ({"dst_weight": -torch.ones(5)}, ValueError, "dst_weight must be finite and not negative, got -1.0"),
-        ({"src_weight": torch.zeros(5)}, ValueError, "src_weight must have a positive number, all are 0"),
-        ({"dst_weight": [1.0] * 5}, TypeError, "dst_weight must be a tensor of numbers, got list"),
+        ("src", torch.ones(3), ValueError, r"needs to match the number of nodes 5 \(got 3\)"),
+        ("dst", torch.ones(6), ValueError, r"needs to match the number of nodes 5 \(got 6\)"),
+        ("dst", -torch.ones(5), ValueError, "must be finite and not negative, got -1.0"),
+        ("src", torch.zeros(5), ValueError, "must have a positive number, all are 0"),
+        ("dst", [1.0] * 5, TypeError, "must be a tensor of numbers, got list"),
     ],
 )
-def test_weights_that_are_refused(weights, error, message):
+def test_weights_that_are_refused(end, weight, error, message):
+    argument = end_weight(end, weight)
+    if message.startswith("must"):
+        message = f"^{next(iter(argument))} {message}"
     with pytest.raises(error, match=message):
-        LinkNeighborLoader(homogeneous(), [1], neg_sampling=dict(mode="binary", **weights))
+        LinkNeighborLoader(homogeneous(), [1], neg_sampling=dict(mode="binary", **argument))
 
 
 def test_no_links():

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from pyg_versions import end_weight
 from scipy import stats
 from torch_geometric.data import Data, HeteroData
 
@@ -73,14 +74,14 @@ def counted(workload, epochs):
     return {ntype: counts.reads(ntype) for ntype in counts.node_types}
 
 
-WEIGHTED = dict(mode="triplet", amount=2, dst_weight=torch.arange(300).double())
+WEIGHTED = dict(mode="triplet", amount=2, **end_weight("dst", torch.arange(300).double()))
 
 
 @pytest.mark.parametrize("disjoint", [False, True])
 @pytest.mark.parametrize("negatives", [None, ("binary", 1.5), "triplet", WEIGHTED], ids=lambda n: str(n)[:20])
 def test_counted_reads_are_those_of_the_batches(world, negatives, disjoint):
     if negatives is WEIGHTED and isinstance(world[0], Data):
-        negatives = WEIGHTED | {"dst_weight": torch.arange(400)}
+        negatives = WEIGHTED | end_weight("dst", torch.arange(400))
     loader = make(world, [3, 2], negatives, disjoint=disjoint)
     expected, real = counted(workload_of(loader), 2), reads_of(loader, 2)
     assert {t: reads.tolist() for t, reads in expected.items()} == {t: reads.tolist() for t, reads in real.items()}
@@ -126,7 +127,7 @@ def test_weights_of_negatives_are_ranked_for(world):
     count = data["v"].num_nodes if isinstance(data, HeteroData) else data.num_nodes
     weight = torch.zeros(count)
     weight[-5:] = 1.0  # nobody's neighbours, hardly
-    workload = workload_of(make(world, [], dict(mode="triplet", dst_weight=weight)))
+    workload = workload_of(make(world, [], dict(mode="triplet", **end_weight("dst", weight))))
     rankings = workload.rank(resolve_policy("vip"), workload.graph.node_types)
     first = rankings["v" if isinstance(data, HeteroData) else "_N"].ids[:40].tolist()
     assert set(range(count - 5, count)) <= set(first)
@@ -135,7 +136,12 @@ def test_weights_of_negatives_are_ranked_for(world):
 def test_representations_tell_workloads_apart(world):
     weight = torch.rand(400 if isinstance(world[0], Data) else 300, generator=torch.Generator().manual_seed(0))
     other = weight.roll(1)
-    given = [None, "binary", ("binary", 2), *(dict(mode="triplet", dst_weight=w) for w in (None, weight, other))]
+    given = [
+        None,
+        "binary",
+        ("binary", 2),
+        *(dict(mode="triplet", **end_weight("dst", w)) for w in (None, weight, other)),
+    ]
     assert len({repr(workload_of(make(world, [3], each)).sampler) for each in given}) == len(given)
-    again = dict(mode="triplet", dst_weight=weight.clone())
+    again = dict(mode="triplet", **end_weight("dst", weight.clone()))
     assert repr(workload_of(make(world, [3], again)).sampler) == repr(workload_of(make(world, [3], given[4])).sampler)

@@ -2,9 +2,11 @@
 
 import copy
 import pickle
+import typing
 
 import pytest
 import torch
+from pyg_versions import end_weight
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.loader import LinkLoader
 from torch_geometric.nn import GraphSAGE, SAGEConv, to_hetero
@@ -54,7 +56,10 @@ class Encoder(torch.nn.Module):
 
 
 @pytest.mark.parametrize("mode", ["binary", "triplet"])
-def test_a_recommender_trains(mode):
+def test_a_recommender_trains(mode, monkeypatch):
+    for name in ("Any", "Callable", "Dict", "List", "Optional", "Union"):
+        # to_hetero before PyG 2.7 takes them from there, where newer versions of torch lack some
+        monkeypatch.setattr(torch.fx._symbolic_trace, name, getattr(typing, name), raising=False)
     torch.manual_seed(0)
     data = HeteroData()
     data["user"].x, data["movie"].x = torch.randn(80, 6), torch.randn(60, 4)
@@ -138,7 +143,11 @@ def test_weights_of_edges():
 @pytest.mark.parametrize("remake", [copy.copy, copy.deepcopy, lambda loader: pickle.loads(pickle.dumps(loader))])
 def test_copied_and_pickled_loaders_go_on(remake):
     loader = LinkNeighborLoader(
-        circle(60, 2), [2], neg_sampling=dict(mode="triplet", dst_weight=torch.rand(60)), batch_size=20, seed=3
+        circle(60, 2),
+        [2],
+        neg_sampling=dict(mode="triplet", **end_weight("dst", torch.rand(60))),
+        batch_size=20,
+        seed=3,
     )
     batches = iter(loader)
     next(batches)

@@ -79,7 +79,7 @@ def test_heterogeneous(seed, fanouts, by_name, replace, batch_size, input_type, 
         assert batch.node_types == data.node_types and batch.edge_types == data.edge_types
         store = batch[input_type]
         assert torch.equal(store.n_id[: store.batch_size], seeds[store.input_id])
-        assert getattr(batch, "input_type", input_type) == input_type  # PyG 2.5 has no such attribute
+        assert getattr(batch, "input_type", input_type) == input_type  # before PyG 2.7 there is no such attribute
         assert not any("input_id" in batch[t] or "batch_size" in batch[t] for t in data.node_types if t != input_type)
         assert all(torch.equal(batch[t].x, data[t].x[batch[t].n_id]) for t in data.node_types)
         assert all(torch.equal(batch[e].edge_attr, batch[e].e_id) for e in data.edge_types)
