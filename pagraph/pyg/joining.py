@@ -164,9 +164,9 @@ class Joiner:
     def _add(self, name: Name) -> None:
         """Make the attribute a field."""
         if name not in self._added:
-            self._added.add(name)
             source = partial(_present, self._view, self._arrays, name)
             self._fields.add_source(_label(name), source, row_type=name[0] or NODE_TYPE)
+            self._added.add(name)  # only now: other threads read what is in here
 
 
 def _label(name: Name) -> str:

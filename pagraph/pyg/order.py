@@ -226,7 +226,8 @@ class SamplerOrder:
         key = batch_key(plan.key, index, self._ranks)
         if isinstance(plan, _Listed) and plan.places is not None and plan.ends is not None:
             begin, end = 0 if index == 0 else int(plan.ends[index - 1]), int(plan.ends[index])
-            return Ticket(plan.epoch, index, key, plan.places[begin:end])
+            # A copy: as ``input_id`` it is the user's to write to, and the epoch's places may be saved yet.
+            return Ticket(plan.epoch, index, key, plan.places[begin:end].clone())
         begin = index * self._batches.batch_size
         return Ticket(
             plan.epoch, index, key, torch.arange(begin, min(begin + self._batches.batch_size, len(self._sampler)))

@@ -189,6 +189,23 @@ def test_several_states_of_one_pass():
     assert len(ids(loader)) == 3
 
 
+@pytest.mark.parametrize("name", ["as given", "shuffle", "subset", "uneven"])
+def test_what_is_written_to_a_batch_leaves_the_place_to_go_on_from_as_it_was(name):
+    torch.manual_seed(0)
+    loader = ours(name)
+    epoch = iter(loader)
+    next(epoch)
+    state = loader.state_dict()
+    rest = ids(epoch)
+    clone = ours(name)
+    clone.load_state_dict(state)
+    epoch = iter(clone)
+    for batch in epoch:
+        batch.input_id.zero_()
+    clone.load_state_dict(clone.state_dict() | {"epoch": 0, "batch": 1, "key": state["key"]})
+    assert ids(clone) == rest
+
+
 def test_states_of_other_loaders_are_refused():
     loader = ours("shuffle")
     next(iter(loader))
