@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +11,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from ..csc import CSC, check_range, id_dtype
 from ..field_version import FieldVersion
+from ..fork_lock import ForkLock
 from ..graph import EDGE_TYPE, NODE_TYPE, EdgeType, Graph
 from .package import import_pyg
 from .stores import is_typed, store_graph
@@ -79,7 +79,7 @@ class _Conversions:
     """What was made of each tensor that is alive, as the tensor was written last."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
         self._known: Any = WeakTensorKeyDictionary()
 
     def get(self, tensor: Tensor, counts: tuple[int, int], make: Callable[[Tensor], CSC]) -> CSC:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ..field_version import FieldVersion
+from ..fork_lock import ForkLock
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,7 +28,7 @@ class MadeOfFields(Generic[T]):
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
         self._versions: weakref.WeakKeyDictionary[CSC, _Versions[T]] = weakref.WeakKeyDictionary()
 
     def get(self, csc: CSC, values: Tensor, make: Callable[[], T], *, kind: str = "") -> T:
@@ -49,7 +49,7 @@ class _Versions(Generic[T]):
     """What was made for one CSC, the last one first."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
         self._known: list[tuple[str, FieldVersion, T]] = []
 
     def get(self, kind: str, values: Tensor, make: Callable[[], T]) -> T:

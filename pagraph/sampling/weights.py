@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ from torch import Tensor
 
 from ..csc import CSC, check_range
 from ..errors import FormatError
+from ..fork_lock import ForkLock
 from .made_of_fields import MadeOfFields
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class EdgeWeights:
         # A clone, since a slice would keep the memory of what was cut off.
         self.values = None if equal else weights if self.kept is None else weights.clone()
         self._indptr = (csc if self.kept is None else self.kept).indptr
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
         self._tables: tuple[Array, Array] | None = None
 
     @property
