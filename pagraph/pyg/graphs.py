@@ -46,6 +46,9 @@ def core_graph(data: Any) -> Graph:
         raise TypeError(f"data must be a Data or HeteroData, got {type(data).__name__}")
     node_types, edge_types = data.metadata()
     counts = {ntype: _count(data, ntype) for ntype in node_types}
+    for ntype in (ntype for etype in edge_types for ntype in etype[::2]):
+        if ntype not in counts:  # looking it up would add it to the data
+            raise _uncounted(ntype)
     csc: dict[EdgeType, CSC] = {etype: csc_of(data[etype], counts[etype[0]], counts[etype[2]]) for etype in edge_types}
     return Graph(csc, counts)
 
@@ -53,8 +56,12 @@ def core_graph(data: Any) -> Graph:
 def _count(data: Any, ntype: str) -> int:
     count = data[ntype].num_nodes
     if count is None:
-        raise ValueError(f"data[{ntype!r}] must say how many vertices there are, set num_nodes or a feature")
+        raise _uncounted(ntype)
     return int(count)
+
+
+def _uncounted(ntype: str) -> ValueError:
+    return ValueError(f"data[{ntype!r}] must say how many vertices there are, set num_nodes or a feature")
 
 
 def has_types(data: Any) -> bool:

@@ -51,15 +51,20 @@ def heterogeneous(draw):
     return data
 
 
-def check(data, num_neighbors, subgraph_type, input_nodes, batch_size):
+def check(data, num_neighbors, subgraph_type, input_nodes, batch_size, replace=False):
     plain = PlainSampler(data, num_neighbors, subgraph_type)
     ours = NeighborLoader(
-        data, num_neighbors, input_nodes=input_nodes, batch_size=batch_size, subgraph_type=subgraph_type
+        data,
+        num_neighbors,
+        input_nodes=input_nodes,
+        batch_size=batch_size,
+        subgraph_type=subgraph_type,
+        replace=replace,
     )
     theirs = NodeLoader(data, plain, input_nodes=input_nodes, batch_size=batch_size)
     driven = NodeLoader(
         data,
-        NeighborSampler(data, num_neighbors, subgraph_type=subgraph_type),
+        NeighborSampler(data, num_neighbors, subgraph_type, replace),
         input_nodes=input_nodes,
         batch_size=batch_size,
     )
@@ -82,6 +87,12 @@ def check(data, num_neighbors, subgraph_type, input_nodes, batch_size):
 def test_homogeneous(data, num_neighbors, subgraph_type, batch_size, draw):
     seeds = draw.draw(st.lists(st.integers(0, data.num_nodes - 1), min_size=1, max_size=9))  # repeated ones too
     check(data, num_neighbors, subgraph_type, torch.tensor(seeds), batch_size)
+
+
+@settings(max_examples=20)
+@given(data=homogeneous(), num_neighbors=st.lists(st.sampled_from([-1, -7, 0]), max_size=3), subgraph_type=TYPES)
+def test_all_of_them_come_once_with_replacement_too(data, num_neighbors, subgraph_type):
+    check(data, num_neighbors, subgraph_type, torch.arange(data.num_nodes), 3, replace=True)
 
 
 @settings(max_examples=60)

@@ -99,6 +99,16 @@ def test_edges_that_are_none(edge_index, error, message):
         NeighborLoader(Data(x=torch.zeros(40, 1), edge_index=edge_index), [2])
 
 
+@pytest.mark.parametrize("input_nodes", ["v", "u"])
+def test_edges_of_a_type_that_nothing_counts_add_none_to_the_data(input_nodes):
+    data = HeteroData()
+    data["v"].x = torch.zeros(4, 1)
+    data["u", "r", "v"].edge_index = torch.tensor([[0, 1], [1, 2]])
+    with pytest.raises(ValueError, match="'u'"):
+        NeighborLoader(data, [2], input_nodes)
+    assert data.node_types == ["v"]
+
+
 @QUIET
 def test_a_sparse_torch_tensor_is_refused_with_a_way_out():
     adj_t = to_torch_csr_tensor(SORTED.flip(0), size=(40, 40))
