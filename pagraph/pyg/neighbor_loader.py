@@ -31,6 +31,7 @@ class NeighborLoader(Pipelined, _PyGNeighborLoader):
     attributes of vertices are read through a static cache. Threads take the place of worker processes: batches always
     come in order, and are the same for any number of threads. ``data`` stays as it is, and what is added to
     ``loader.data``, written into it or deleted from it counts for the next batch; the graph is that of construction.
+    A subclass that overrides ``filter_fn`` or ``collate_fn`` is iterated as PyG's would be, without threads and cache.
 
     Args:
         data: A ``Data``, a ``HeteroData``, or a pair of a ``FeatureStore`` and a ``GraphStore``.

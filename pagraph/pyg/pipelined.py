@@ -44,7 +44,9 @@ class LoadingOptions:
 class Pipelined(EpochControls, ThreadWorkers):
     """Base of our loaders, in front of PyG's own: iterates through an engine.
 
-    Subclasses make ``_view`` before PyG's constructor runs, and call :meth:`_begin` after it.
+    Subclasses make ``_view`` before PyG's constructor runs, and call :meth:`_begin` after it. A user's subclass with a
+    ``filter_fn`` or ``collate_fn`` of its own is iterated by torch, as PyG's would be: with our sampler, but with
+    worker processes, and without cache and ``seed``.
     """
 
     _view: Any
@@ -110,6 +112,11 @@ class Pipelined(EpochControls, ThreadWorkers):
         return self._get_iterator()
 
     def _get_iterator(self) -> Iterator[Any]:
+        loader: Any = self
+        if not (_is_pygs(loader.collate_fn) and _is_pygs(loader.filter_fn)):  # the engine would pass them by
+            theirs: Any = super()
+            iterator: Iterator[Any] = theirs._get_iterator()
+            return iterator
         return self._engine.start(self.worker_init_fn if self.num_workers else None, self._pipeline_options())
 
     def set_epoch(self, epoch: int) -> None:
@@ -139,3 +146,7 @@ class Pipelined(EpochControls, ThreadWorkers):
 
     def check_worker_number_rationality(self) -> None:
         """Nothing to warn of: workers are threads (torch would warn of that many processes)."""
+
+
+def _is_pygs(method: Any) -> bool:
+    return str(getattr(method, "__module__", None)).startswith("torch_geometric.")
