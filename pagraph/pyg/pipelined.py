@@ -17,8 +17,10 @@ from ..features.precision import parse_cache_dtype
 from ..integers import as_integer
 from ..pipeline import EpochControls, LoaderStats, PipelineOptions
 from .engine import Engine
-from .order import StreamOrder, order_of, tell_epoch
+from .order import order_of
 from .sampler import NeighborSampler
+from .stream_order import StreamOrder
+from .torch_samplers import tell_epoch
 from .view import Viewed
 from .workers import ThreadWorkers
 

@@ -21,9 +21,10 @@ from ..sampling.seeds import BatchOrder, SeedOrder, num_seeds
 from ..sampling.timed_seeds import TimedSeeds
 from .graphs import core_graph
 from .links import end_types
-from .order import StreamOrder, takes_all
+from .order import takes_all
 from .package import import_pyg
 from .sampler import NeighborSampler
+from .stream_order import StreamOrder
 
 import_pyg()
 from torch_geometric.data import Data, HeteroData  # noqa: E402
