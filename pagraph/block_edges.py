@@ -23,9 +23,11 @@ def compressed(edge_index: Tensor, num_src: int, num_dst: int) -> tuple[Tensor, 
     """The reverse: ``indptr`` and ``indices`` in the dtype of ``edge_index``, and which edge each is, int64.
 
     Raises:
-        TypeError: ``edge_index`` does not hold int32 or int64.
+        TypeError: ``edge_index`` is not a tensor of int32 or int64.
         ValueError: Its shape is not ``(2, num_edges)``, or an id is out of range.
     """
+    if not isinstance(edge_index, Tensor):
+        raise TypeError(f"edge_index must be a tensor, got {type(edge_index).__name__}")
     if edge_index.dim() != 2 or len(edge_index) != 2:
         raise ValueError(f"edge_index must have the shape (2, num_edges), got {tuple(edge_index.shape)}")
     if edge_index.dtype not in (torch.int32, torch.int64):

@@ -71,21 +71,29 @@ class CSC:
             raise ValueError(f"edge_ids must have one entry per edge ({len(self.indices)}), got {len(self.edge_ids)}")
 
     @classmethod
-    def from_coo(cls, src: Any, dst: Any, num_nodes: int | tuple[int, int] | None = None) -> CSC:
+    def from_coo(
+        cls,
+        src: Any,
+        dst: Any,
+        num_nodes: int | tuple[int, int] | None = None,
+        *,
+        names: tuple[str, str] = ("src", "dst"),
+    ) -> CSC:
         """Compress the two ends of every edge; see ``Graph.from_coo``.
 
-        ``num_nodes`` may be the numbers of sources and of destinations, for ends of different types.
+        ``num_nodes`` may be the numbers of sources and of destinations, for ends of different types. ``names`` are what
+        errors call the ends.
         """
-        src, dst = as_ids("src", src), as_ids("dst", dst)
+        src, dst = as_ids(names[0], src), as_ids(names[1], dst)
         if len(src) != len(dst):
-            raise ValueError(f"src and dst must have the same length, got {len(src)} and {len(dst)}")
+            raise ValueError(f"{names[0]} and {names[1]} must have the same length, got {len(src)} and {len(dst)}")
         if num_nodes is None:
             num_nodes = 1 + max(_range(src)[1], _range(dst)[1])
         num_src, num_dst = num_nodes if isinstance(num_nodes, tuple) else (num_nodes, num_nodes)
         if min(num_src, num_dst) < 0:
             raise ValueError(f"num_nodes must be at least 0, got {num_nodes}")
-        check_range("src", src, num_src)
-        check_range("dst", dst, num_dst)
+        check_range(names[0], src, num_src)
+        check_range(names[1], dst, num_dst)
         return _compress(src, dst, num_src, num_dst)
 
     @property

@@ -24,13 +24,13 @@ from .features.candidate import Role, RowType
 from .features.fields import FieldRows, FieldSet
 from .features.first_epoch import FirstEpoch
 from .features.precision import parse_cache_dtype
+from .graph import Graph
 from .pipeline import EpochControls, Epochs, LoaderStats, PipelineOptions, Steps
 from .sampling.accesses import most_repeats
 from .sampling.seeds import SeedOrder, Ticket
 
 if TYPE_CHECKING:
     from .cache.plan import CachePlan
-    from .graph import Graph
     from .minibatch import MiniBatch
     from .pipeline.stats import EpochRecorder
     from .sampling import NeighborSampler
@@ -97,6 +97,8 @@ class Loader(EpochControls):
         prefetch: int = 2,
         seed: int | None = None,
     ) -> None:
+        if not isinstance(graph, Graph):
+            raise TypeError(f"graph must be a pagraph.Graph (see its from_pyg, from_dgl), got {type(graph).__name__}")
         self.graph, self.sampler = graph, sampler
         self.device, self.cache_dtype = resolve_device(device), parse_cache_dtype(cache_dtype)
         _check_fields(graph, [*fields, *labels])

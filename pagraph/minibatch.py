@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from .block_edges import compressed, edge_pairs
+from .integers import as_integer
 
 if TYPE_CHECKING:
     from .graph import EdgeType, Graph
@@ -102,9 +103,13 @@ class Block:
             weights: Shape ``(num_edges,)``, in the order of ``edge_index``.
 
         Raises:
-            TypeError: ``edge_index`` does not hold int32 or int64.
+            TypeError: ``edge_index`` is not a tensor of int32 or int64, ``src_nodes`` not a tensor, or ``num_dst`` no
+                integer.
             ValueError: A shape does not fit, or an id is out of range.
         """
+        num_dst = as_integer("num_dst", num_dst)
+        if not isinstance(src_nodes, Tensor):
+            raise TypeError(f"src_nodes must be a tensor, got {type(src_nodes).__name__}")
         if not 0 <= num_dst <= len(src_nodes):
             raise ValueError(f"num_dst must be in [0, num_src={len(src_nodes)}], got {num_dst}")
         indptr, indices, order = compressed(edge_index, len(src_nodes), num_dst)

@@ -50,8 +50,8 @@ def fanouts_of(num_neighbors: NumNeighbors, graph: Graph, *, hetero: bool) -> li
         raise TypeError(f"num_neighbors must be a list for a graph without edge types, got {values!r}")
     by_type = dict(values) if isinstance(values, Mapping) else dict.fromkeys(types, values)
     hops = num_neighbors.num_hops  # which are there even without edge types
-    return [{etype: _number(by_type[etype][hop]) for etype in types} for hop in reversed(range(hops))]
+    return [{etype: _number(by_type[etype][hop], hop) for etype in types} for hop in reversed(range(hops))]
 
 
-def _number(value: Any) -> int:
-    return max(-1, as_integer("num_neighbors", value))
+def _number(value: Any, hop: int) -> int:
+    return max(-1, as_integer(f"num_neighbors[{hop}]", value))

@@ -27,7 +27,12 @@ def to_pyg(graph: Graph) -> Data | HeteroData:
 
     Edge ``i`` of ``edge_index``, int64, is the one with the id ``i``. Fields share memory, but for ``IndexedRows``,
     which are gathered. Fields of vertices called ``feat`` and ``label`` become ``x`` and ``y``, unless these are there.
+
+    Raises:
+        TypeError: ``graph`` is something else.
     """
+    if not isinstance(graph, Graph):
+        raise TypeError(f"graph must be a pagraph.Graph, got {type(graph).__name__}")
     data = Data() if graph.is_homogeneous else HeteroData()
     for ntype in graph.node_types:
         store = data if isinstance(data, Data) else data[ntype]

@@ -49,7 +49,9 @@ def core_graph(data: Any) -> Graph:
     for ntype in (ntype for etype in edge_types for ntype in etype[::2]):
         if ntype not in counts:  # looking it up would add it to the data
             raise _uncounted(ntype)
-    csc: dict[EdgeType, CSC] = {etype: csc_of(data[etype], counts[etype[0]], counts[etype[2]]) for etype in edge_types}
+    csc: dict[EdgeType, CSC] = {
+        etype: csc_of(data[etype], counts[etype[0]], counts[etype[2]], f"data[{etype!r}].") for etype in edge_types
+    }
     return Graph(csc, counts)
 
 
@@ -108,8 +110,8 @@ class _Conversions:
 _conversions = _Conversions()
 
 
-def csc_of(store: Any, num_src: int, num_dst: int) -> CSC:
-    """The in-edges of a ``Data`` or of the store of one edge type.
+def csc_of(store: Any, num_src: int, num_dst: int, where: str = "") -> CSC:
+    """The in-edges of a ``Data`` or of the store of one edge type, which errors place by ``where``.
 
     Raises:
         TypeError, ValueError: ``edge_index`` is not such a tensor, or an edge leads out of the graph.
@@ -122,14 +124,17 @@ def csc_of(store: Any, num_src: int, num_dst: int) -> CSC:
     edge_index = store.get("edge_index", None)
     if edge_index is None:
         return CSC(torch.zeros(num_dst + 1, dtype=torch.int32), torch.empty(0, dtype=torch.int32), num_src)
-    return _conversions.get(edge_index, counts, lambda plain: _from_coo(plain, counts))
+    name = f"{where}edge_index"
+    if not isinstance(edge_index, Tensor):
+        raise TypeError(f"{name} must be a tensor, got {type(edge_index).__name__}")
+    return _conversions.get(edge_index, counts, lambda plain: _from_coo(plain, counts, name))
 
 
-def _from_coo(edge_index: Tensor, counts: tuple[int, int]) -> CSC:
+def _from_coo(edge_index: Tensor, counts: tuple[int, int], name: str) -> CSC:
     if edge_index.dim() != 2 or len(edge_index) != 2:
-        raise ValueError(f"edge_index must have shape [2, num_edges], got {list(edge_index.shape)}")
+        raise ValueError(f"{name} must have shape [2, num_edges], got {list(edge_index.shape)}")
     src, dst = edge_index.detach().cpu()
-    return CSC.from_coo(src, dst, counts)
+    return CSC.from_coo(src, dst, counts, names=(f"{name}[0]", f"{name}[1]"))
 
 
 def _sparse(store: Any) -> tuple[Tensor, Tensor] | None:

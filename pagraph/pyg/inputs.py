@@ -16,7 +16,7 @@ from .sampler import NeighborSampler
 import_pyg()
 from torch_geometric.data import Data, HeteroData  # noqa: E402
 
-__all__ = ["NodeInput", "check_data", "node_input"]
+__all__ = ["NodeInput", "check_calls", "check_data", "node_input"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +42,25 @@ def check_data(data: Any) -> None:
         raise ValueError(
             f"Expected a 'Data', 'HeteroData', or a tuple of 'FeatureStore' and 'GraphStore' (got '{type(data)}')"
         )
+
+
+def check_calls(sampler: Any, method: str, **transforms: Any) -> None:
+    """Refuse what cannot be called later, once for each batch.
+
+    Args:
+        sampler: Ours, PyG's or the user's own.
+        method: What it is called by.
+        **transforms: By the names of their arguments; None where there are none.
+
+    Raises:
+        TypeError: As said.
+    """
+    if isinstance(sampler, type) or not callable(getattr(sampler, method, None)):
+        got = repr(sampler.__name__) if isinstance(sampler, type) else type(sampler).__name__
+        raise TypeError(f"neighbor_sampler must be a BaseSampler with {method}(), got {got}")
+    for name, transform in transforms.items():
+        if transform is not None and not callable(transform):
+            raise TypeError(f"{name} must be callable, got {transform!r}")
 
 
 def node_input(data: Any, sampler: Any, input_nodes: Any, input_id: Any = None) -> NodeInput:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..cache.policy import Policy
-from .inputs import check_data
+from .inputs import check_calls, check_data
 from .link_inputs import check_are_tensors, check_links, checked_edge_label_index
 from .package import import_pyg
 from .pipelined import LoadingOptions, Pipelined
@@ -65,7 +65,7 @@ class LinkNeighborLoader(Pipelined, _PyGLinkNeighborLoader):
 
     Raises:
         ValueError: PyG's and torch's; links, labels, times or weights that do not fit each other, or no edge type.
-        TypeError: Links or times are not integers, or a number is not one.
+        TypeError: Links or times are not integers, a number is not one, or what is to be called cannot be.
         IndexError: A link leads out of the graph.
 
     Example:
@@ -128,6 +128,8 @@ class LinkNeighborLoader(Pipelined, _PyGLinkNeighborLoader):
                 is_sorted=is_sorted,
                 directed=directed,
             )
+        transforms = {"transform": transform, "transform_sampler_output": transform_sampler_output}
+        check_calls(neighbor_sampler, "sample_from_edges", **transforms)
         super().__init__(
             data,
             num_neighbors,

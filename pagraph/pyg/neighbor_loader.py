@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..cache.policy import Policy
-from .inputs import check_data, node_input
+from .inputs import check_calls, check_data, node_input
 from .package import import_pyg
 from .pipelined import LoadingOptions, Pipelined
 from .sampler import NeighborSampler
@@ -73,7 +73,7 @@ class NeighborLoader(Pipelined, _PyGNeighborLoader):
     Raises:
         ValueError: PyG's and torch's; a mask, a time or an ``input_id`` for another number of vertices; no vertex type,
             or an unknown one.
-        TypeError: ``input_nodes`` are not integers, or a number is not an integer.
+        TypeError: ``input_nodes`` are not integers, a number is not an integer, or what is to be called cannot be.
         IndexError: An input node that is not there.
 
     Example:
@@ -131,6 +131,8 @@ class NeighborLoader(Pipelined, _PyGNeighborLoader):
                 is_sorted=is_sorted,
                 directed=directed,
             )
+        transforms = {"transform": transform, "transform_sampler_output": transform_sampler_output}
+        check_calls(neighbor_sampler, "sample_from_nodes", **transforms)
         input_id = kwargs.pop("input_id", None)
         checked = node_input(data, neighbor_sampler, input_nodes, input_id)
         check_time_tensor("input_time", input_time)

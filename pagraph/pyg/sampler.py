@@ -36,6 +36,7 @@ __all__ = ["NeighborSampler"]
 _DIRECTED = (  # both in PyG's words
     "The usage of the 'directed' argument in 'NeighborSampler' is deprecated. Use `subgraph_type='induced'` instead."
 )
+_SUBGRAPH_TYPES = [str(kind.value) for kind in SubgraphType]
 _DISJOINT = "'disjoint' sampling not supported for neighbor sampling with `subgraph_type='induced'`"
 
 
@@ -49,7 +50,7 @@ class NeighborSampler(BaseSampler):
     tensor that replaces one does not.
 
     Raises:
-        ValueError: PyG's, earlier than there; also a ``temporal_strategy`` that is neither 'uniform' nor 'last'.
+        ValueError: PyG's, earlier than there; also an unknown ``subgraph_type`` or ``temporal_strategy``.
         RuntimeError: PyG's: weights and times together.
         KeyError, TypeError, ValueError: No edge has the weights, or they are no finite numbers from 0 on; times are no
             integers.
@@ -74,6 +75,8 @@ class NeighborSampler(BaseSampler):
         if not directed:
             subgraph_type = SubgraphType.induced
             warnings.warn(_DIRECTED, stacklevel=2)
+        if not isinstance(subgraph_type, SubgraphType) and subgraph_type not in _SUBGRAPH_TYPES:
+            raise ValueError(f"subgraph_type must be one of {_SUBGRAPH_TYPES}, got {subgraph_type!r}")
         self.subgraph_type = SubgraphType(subgraph_type)
         self.temporal_strategy = temporal_strategy
         self._time, self._weight = time_attr, weight_attr

@@ -80,7 +80,10 @@ def _load(path: str) -> Any:
 
 
 def _first_line(error: Exception) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0]
+    kind = type(error).__name__
+    if isinstance(error, KeyError):  # torch's unpickler, of a byte that begins nothing
+        return kind
+    return (str(error) or kind).splitlines()[0]
 
 
 def _data_of(content: Any) -> Data | HeteroData:

@@ -196,6 +196,8 @@ def test_there_and_back(data):
             ValueError,
             r"must have the shape \(2, num_edges\), got \(3, 2\)",
         ),
+        ([[0], [0]], 2, {}, TypeError, "edge_index must be a tensor, got list"),
+        (torch.tensor([[0], [0]]), None, {}, TypeError, "num_dst must be an integer, got None"),
         (torch.zeros(2, 2), 2, {}, TypeError, "edge_index must hold int32 or int64, got torch.float32"),
         (torch.tensor([[4], [0]]), 2, {}, ValueError, r"edge_index\[0\] must be in \[0, 4\), got 4"),
         (torch.tensor([[0], [2]]), 2, {}, ValueError, r"edge_index\[1\] must be in \[0, 2\), got 2"),

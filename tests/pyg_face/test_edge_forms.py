@@ -1,5 +1,6 @@
 """What edges may be given as: sorted or not, int32, EdgeIndex, sparse tensors; and what a batch then has."""
 
+import numpy as np
 import pytest
 import torch
 from seen import Seen, assert_same
@@ -88,10 +89,12 @@ def test_edges_written_in_place_are_seen_by_the_next_loader():
 @pytest.mark.parametrize(
     ("edge_index", "error", "message"),
     [
-        (torch.tensor([[0], [40]]), ValueError, r"dst must be in \[0, 40\), got 40"),
-        (torch.tensor([[-1], [0]]), ValueError, r"src must be in \[0, 40\), got -1"),
-        (torch.tensor([[0.0], [1.0]]), TypeError, "src must hold integers, got torch.float32"),
+        (torch.tensor([[0], [40]]), ValueError, r"^edge_index\[1\] must be in \[0, 40\), got 40"),
+        (torch.tensor([[-1], [0]]), ValueError, r"^edge_index\[0\] must be in \[0, 40\), got -1"),
+        (torch.tensor([[0.0], [1.0]]), TypeError, r"^edge_index\[0\] must hold integers, got torch.float32"),
         (torch.tensor([[0], [1], [2]]), ValueError, r"edge_index must have shape \[2, num_edges\], got \[3, 1\]"),
+        ([[0], [1]], TypeError, "edge_index must be a tensor, got list"),
+        (np.array([[0], [1]]), TypeError, "edge_index must be a tensor, got ndarray"),
     ],
 )
 def test_edges_that_are_none(edge_index, error, message):
@@ -107,6 +110,13 @@ def test_edges_of_a_type_that_nothing_counts_add_none_to_the_data(input_nodes):
     with pytest.raises(ValueError, match="'u'"):
         NeighborLoader(data, [2], input_nodes)
     assert data.node_types == ["v"]
+
+
+def test_edges_of_a_type_that_are_none_are_named():
+    data = HeteroData({"a": {"num_nodes": 3}, "b": {"num_nodes": 2}})
+    data["a", "to", "b"].edge_index = torch.tensor([[2, 0], [2, 1]])
+    with pytest.raises(ValueError, match=r"^data\[\('a', 'to', 'b'\)\].edge_index\[1\] must be in \[0, 2\), got 2"):
+        NeighborLoader(data, [2], input_nodes="b")
 
 
 @QUIET

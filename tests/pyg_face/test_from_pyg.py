@@ -139,14 +139,23 @@ class TestBack:
         assert data.x is fields["feat"] and data.label is fields["label"] and data.y is fields["y"]
         assert data.edge_index.tolist() == [[0], [1]]
 
+    @pytest.mark.parametrize("graph", [None, Data(edge_index=ENDS)])
+    def test_only_of_graphs(self, graph):
+        with pytest.raises(TypeError, match=f"graph must be a pagraph.Graph, got {type(graph).__name__}"):
+            to_pyg(graph)
+
 
 @pytest.mark.parametrize(
     ("data", "error", "message"),
     [
         (ENDS, TypeError, "data must be a Data or HeteroData, got Tensor"),
         ((MyFeatureStore(), MyGraphStore()), TypeError, "data must be a Data or HeteroData, got tuple"),
-        (Data(edge_index=ENDS, num_nodes=3), ValueError, r"src must be in \[0, 3\), got 3"),
-        (Data(edge_index=ENDS.float(), num_nodes=4), TypeError, "src must hold integers, got torch.float32"),
+        (Data(edge_index=ENDS, num_nodes=3), ValueError, r"edge_index\[0\] must be in \[0, 3\), got 3"),
+        (
+            Data(edge_index=ENDS.float(), num_nodes=4),
+            TypeError,
+            r"edge_index\[0\] must hold integers, got torch.float32",
+        ),
     ],
 )
 def test_what_is_no_graph(data, error, message):

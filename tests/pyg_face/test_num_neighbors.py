@@ -77,7 +77,7 @@ def pyg_refuses(num_neighbors):
         ({R: [2], S: [2], ("v", "u"): [2]}, ValueError, "Not all edge types specified in 'num_neighbors' exist"),
         ({R: [2], S: [2, 3]}, ValueError, "Number of hops must be the same across all edge types"),
         ({R: 2, S: [2]}, TypeError, "num_neighbors must be a list of integers, or a dict of such lists, got {.*: 2"),
-        ({R: [2.5], S: [2]}, TypeError, "num_neighbors must be an integer, got 2.5"),
+        ({R: [2.5], S: [2]}, TypeError, r"num_neighbors\[0\] must be an integer, got 2.5"),
         (5, TypeError, "num_neighbors must be a list of integers, or a dict of such lists, got 5"),
     ],
 )
@@ -91,15 +91,15 @@ def test_errors_for_several_types(num_neighbors, error, message):
 @pytest.mark.parametrize(
     ("num_neighbors", "message"),
     [
-        (5, "must be a list of integers, or a dict of such lists, got 5"),
-        ("5", "must be a list of integers, or a dict of such lists, got '5'"),
-        (None, "must be a list of integers, or a dict of such lists, got None"),
-        ([2, None], "must be an integer, got None"),
-        ({R: [2]}, "must be a list for a graph without edge types, got {"),
+        (5, " must be a list of integers, or a dict of such lists, got 5"),
+        ("5", " must be a list of integers, or a dict of such lists, got '5'"),
+        (None, " must be a list of integers, or a dict of such lists, got None"),
+        ([2, None], r"\[1\] must be an integer, got None"),
+        ({R: [2]}, " must be a list for a graph without edge types, got {"),
     ],
 )
 def test_errors_for_one_type(num_neighbors, message):
-    with pytest.raises(TypeError, match=f"num_neighbors {message}"):
+    with pytest.raises(TypeError, match=f"num_neighbors{message}"):
         NeighborLoader(single(), num_neighbors)
 
 
@@ -111,12 +111,12 @@ def test_the_samplers_numbers_can_be_set():
     assert len(sampler.num_neighbors) == 1 and sampler.num_neighbors.values == [4]
     loader = NeighborLoader(data, [9], neighbor_sampler=sampler, batch_size=4, seed=0)
     assert_same(next(iter(loader)), first(data, [4]))
-    with pytest.raises(TypeError, match="num_neighbors must be an integer, got 'x'"):
+    with pytest.raises(TypeError, match=r"num_neighbors\[0\] must be an integer, got 'x'"):
         sampler.num_neighbors = ["x"]
 
 
 def test_other_arguments_that_do_not_fit():
-    with pytest.raises(ValueError, match="'both' is not a valid SubgraphType"):
+    with pytest.raises(ValueError, match=r"subgraph_type must be one of \['directional', .*\], got 'both'"):
         NeighborLoader(single(), [2], subgraph_type="both")
     message = r"'disjoint' sampling not supported for neighbor sampling with `subgraph_type='induced'`"
     for data in (single(), typed()):

@@ -157,3 +157,19 @@ def test_pygs_own_sampler():
     else:
         with pytest.raises(ImportError, match="requires either 'pyg-lib' or 'torch-sparse'"):
             next(iter(loader))
+
+
+@pytest.mark.parametrize(
+    ("loader", "verb"), [(NeighborLoader, "sample_from_nodes"), (LinkNeighborLoader, "sample_from_edges")]
+)
+@pytest.mark.parametrize(("sampler", "got"), [([25, 10], "list"), (NeighborSampler, "'NeighborSampler'")])
+def test_what_does_not_sample(loader, verb, sampler, got):
+    with pytest.raises(TypeError, match=rf"neighbor_sampler must be a BaseSampler with {verb}\(\), got {got}"):
+        loader(make_data(), [2], neighbor_sampler=sampler)
+
+
+@pytest.mark.parametrize("loader", [NeighborLoader, LinkNeighborLoader])
+@pytest.mark.parametrize("name", ["transform", "transform_sampler_output"])
+def test_what_does_not_transform(loader, name):
+    with pytest.raises(TypeError, match=f"^{name} must be callable, got 3"):
+        loader(make_data(), [2], **{name: 3})

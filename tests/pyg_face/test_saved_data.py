@@ -115,7 +115,7 @@ def test_nothing_else_is_unpickled(wrap, tmp_path, monkeypatch):
         (torch.zeros(2, 3), "the file holds a Tensor"),
         ({"weight": torch.zeros(2)}, "the file holds a dict without edge_index"),
         ([], "the file holds a list"),
-        (Data(edge_index=torch.tensor([[9], [0]]), num_nodes=3), r"src must be in \[0, 3\), got 9"),
+        (Data(edge_index=torch.tensor([[9], [0]]), num_nodes=3), r"edge_index\[0\] must be in \[0, 3\), got 9"),
         (Data(edge_index=torch.zeros(3, dtype=torch.int64), num_nodes=3), "one sound graph"),
         ({"a": {"x": 1}, "b": {}}, "one sound graph"),
     ],
@@ -132,6 +132,12 @@ def test_damaged_files(tmp_path):
         path.write_bytes(content[:length])
         with pytest.raises(FormatError, match=r"g\.pt must be a file that torch\.save wrote"):
             read_graph(path)
+
+
+def test_text_is_no_graph(tmp_path):
+    (tmp_path / "g.pt").write_text("hello")
+    with pytest.raises(FormatError, match=r"g\.pt must be a file that torch\.save wrote: KeyError"):
+        read_graph(tmp_path / "g.pt")
 
 
 def test_options_of_other_forms(tmp_path):
