@@ -77,9 +77,6 @@ class Attributes:
         before, now = earlier._held.get(key, {}), self._held.get(key, {})
         return {name for name, ref in now.items() if name in before and before[name]() is ref()}
 
-    def __contains__(self, name: str) -> bool:
-        return any(name in held for held in self._held.values())
-
 
 def _held(value: Any) -> Any:
     if isinstance(value, Tensor | np.ndarray):
@@ -135,11 +132,6 @@ class Levels:
                     selected.append((key, name))
             known[key] = store.__dict__.pop("_cached_attr", None)  # the store forgets what is set
         return cls(attributes, known, fields, selected)
-
-    @property
-    def has_plain_edges(self) -> bool:
-        """Whether PyG makes nothing but an ``edge_index`` of sampled edges."""
-        return "adj_t" not in self.attributes
 
     def tell(self, copied: Any) -> None:
         """Spare PyG finding out again, for another copy of the same data."""

@@ -14,11 +14,7 @@ from torch import Tensor
 from ..features.fields import FieldRows, FieldSet
 from ..graph import NODE_TYPE
 from .attributes import Arrays, Attributes, Levels, Name, plain_rows, store_of, value_of, version_of
-from .package import import_pyg
-from .stand_ins import standing_in, with_joined_ends
-
-import_pyg()
-from torch_geometric.sampler import HeteroSamplerOutput, SamplerOutput  # noqa: E402
+from .stand_in import standing_in
 
 __all__ = ["Joiner", "Reading"]
 
@@ -138,8 +134,6 @@ class Joiner:
         for name, known in reading.rows.items():
             store_of(reading.data, name)[name[1]] = standing_in(known.values, known.rows.tensor)
         levels.tell(reading.data)
-        if levels.has_plain_edges and isinstance(output, SamplerOutput | HeteroSamplerOutput):
-            output = with_joined_ends(output)
         return self._filter_fn(view, output)
 
     def is_current(self, reading: Reading) -> bool:
