@@ -35,7 +35,7 @@ class TestComparing:
         def missing(*_arguments, **_settings):
             raise MissingDependencyError("needs a package, which is not installed")
 
-        for name in list(METHODS):
+        for name in reversed(list(METHODS)):  # put back in the order they had
             monkeypatch.delitem(METHODS, name)
         monkeypatch.setitem(METHODS, "first", first_ones)
         monkeypatch.setitem(METHODS, "absent", missing)

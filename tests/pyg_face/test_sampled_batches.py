@@ -191,15 +191,9 @@ def test_bidirectional_and_directional_draw_the_same():
 
 
 @pytest.mark.parametrize("kind", ["directional", "bidirectional", "induced"])
-def test_edge_index_is_the_samplers_memory_and_no_class_of_ours(kind):
-    data, rows = graph(), []
-
-    def note(output):
-        rows.append(output.row.data_ptr())
-        return output
-
-    for batch in NeighborLoader(data, [3, 2], subgraph_type=kind, batch_size=8, transform_sampler_output=note):
-        assert batch.edge_index.data_ptr() == rows.pop() and batch.edge_index.is_contiguous()
+def test_edge_index_is_of_no_class_of_ours(kind):
+    for batch in NeighborLoader(graph(), [3, 2], subgraph_type=kind, batch_size=8):
+        assert batch.edge_index.is_contiguous()
         assert type(batch.edge_index).__module__.split(".")[0] in ("torch", "torch_geometric")
 
 
