@@ -12,7 +12,7 @@ from ..cache.policy import Policy
 from .inputs import check_calls, check_data
 from .link_inputs import check_are_tensors, check_links, checked_edge_label_index
 from .package import import_pyg
-from .pipelined import LoadingOptions, Pipelined
+from .pipelined import Pipelined, sampler_of
 from .sampler import NeighborSampler
 from .view import LinkView, Viewed
 from .workload import Workload, link_workload
@@ -115,19 +115,7 @@ class LinkNeighborLoader(Pipelined, _PyGLinkNeighborLoader):
         check_data(data)
         check_are_tensors(edge_label=edge_label, edge_label_time=edge_label_time)
         self._view = LinkView()
-        if neighbor_sampler is None:
-            neighbor_sampler = NeighborSampler(
-                data,
-                num_neighbors,
-                subgraph_type=subgraph_type,
-                replace=replace,
-                disjoint=disjoint,
-                temporal_strategy=temporal_strategy,
-                time_attr=time_attr,
-                weight_attr=weight_attr,
-                is_sorted=is_sorted,
-                directed=directed,
-            )
+        neighbor_sampler = sampler_of(given)
         transforms = {"transform": transform, "transform_sampler_output": transform_sampler_output}
         check_calls(neighbor_sampler, "sample_from_edges", **transforms)
         super().__init__(
@@ -149,9 +137,7 @@ class LinkNeighborLoader(Pipelined, _PyGLinkNeighborLoader):
         check_links(self.input_data, graph)
         self.edge_label_index = edge_label_index
         self.input_id = kwargs.get("input_id")
-        self._remember(given)
-        options = LoadingOptions(cache, cache_policy, cache_dtype, prefetch, seed, device)
-        self._begin(options, _PyGLinkLoader.filter_fn)
+        self._begin(given, _PyGLinkLoader.filter_fn)
 
     def _workload(self, order: Any) -> Workload:
         return link_workload(self.data, self.link_sampler, order, self.input_data, self.neg_sampling)

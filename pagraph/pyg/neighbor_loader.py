@@ -11,7 +11,7 @@ from torch import Tensor
 from ..cache.policy import Policy
 from .inputs import check_calls, check_data, node_input
 from .package import import_pyg
-from .pipelined import LoadingOptions, Pipelined
+from .pipelined import Pipelined, sampler_of
 from .sampler import NeighborSampler
 from .times import check_time_tensor, check_times
 from .view import NodeView, Viewed
@@ -118,19 +118,7 @@ class NeighborLoader(Pipelined, _PyGNeighborLoader):
         given = dict(locals())
         check_data(data)
         self._view = NodeView()
-        if neighbor_sampler is None:
-            neighbor_sampler = NeighborSampler(
-                data,
-                num_neighbors,
-                subgraph_type=subgraph_type,
-                replace=replace,
-                disjoint=disjoint,
-                temporal_strategy=temporal_strategy,
-                time_attr=time_attr,
-                weight_attr=weight_attr,
-                is_sorted=is_sorted,
-                directed=directed,
-            )
+        neighbor_sampler = sampler_of(given)
         transforms = {"transform": transform, "transform_sampler_output": transform_sampler_output}
         check_calls(neighbor_sampler, "sample_from_nodes", **transforms)
         input_id = kwargs.pop("input_id", None)
@@ -154,9 +142,7 @@ class NeighborLoader(Pipelined, _PyGNeighborLoader):
         if isinstance(self.node_sampler, NeighborSampler) and inputs.time is None:
             self.node_sampler.check_own_times("input_time", inputs.input_type)
         self.input_nodes, self.input_id = input_nodes, input_id
-        self._remember(given)
-        options = LoadingOptions(cache, cache_policy, cache_dtype, prefetch, seed, device)
-        self._begin(options, _PyGNodeLoader.filter_fn)
+        self._begin(given, _PyGNodeLoader.filter_fn)
 
     def _workload(self, order: Any) -> Workload:
         return node_workload(self.data, self.node_sampler, order, self.input_data)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -28,11 +28,30 @@ if TYPE_CHECKING:
     from ..cache.plan import CachePlans
     from .workload import Workload
 
-__all__ = ["LoadingOptions", "Pipelined"]
+__all__ = ["Pipelined", "sampler_of"]
+
+_OF_THE_SAMPLER = (
+    "num_neighbors",
+    "subgraph_type",
+    "replace",
+    "disjoint",
+    "temporal_strategy",
+    "time_attr",
+    "weight_attr",
+    "is_sorted",
+    "directed",
+)
+
+
+def sampler_of(arguments: Mapping[str, Any]) -> Any:
+    """The sampler that a loader was given, or ours made of the loader's arguments."""
+    if arguments["neighbor_sampler"] is not None:
+        return arguments["neighbor_sampler"]
+    return NeighborSampler(arguments["data"], **{name: arguments[name] for name in _OF_THE_SAMPLER})
 
 
 @dataclass(frozen=True)
-class LoadingOptions:
+class _LoadingOptions:
     """What our loaders take beyond PyG's arguments."""
 
     cache: Any
@@ -64,8 +83,13 @@ class Pipelined(EpochControls, ThreadWorkers):
             if name not in ("self", "kwargs", "__class__"):
                 vars(self).setdefault(name, value)
 
-    def _begin(self, options: LoadingOptions, filter_fn: Any) -> None:
-        """Make the engine, of PyG's arguments as they were checked."""
+    def _begin(self, arguments: Mapping[str, Any], filter_fn: Any) -> None:
+        """Make the engine, of PyG's arguments as they were checked and of ours among those given."""
+        self._remember(arguments)
+        options = _LoadingOptions(**{field.name: arguments[field.name] for field in fields(_LoadingOptions)})
+        self._start_engine(options, filter_fn)
+
+    def _start_engine(self, options: _LoadingOptions, filter_fn: Any) -> None:
         loader: Any = self
         vars(self).pop("collate_fn", None)  # a method: a loader that refers to itself would wait for the collector
         self._options, self._filter_fn = options, filter_fn
@@ -106,7 +130,7 @@ class Pipelined(EpochControls, ThreadWorkers):
         place = state.pop("_place", None)
         vars(self).update(state)
         self._view = copy.copy(self._view)
-        self._begin(self._options, self._filter_fn)
+        self._start_engine(self._options, self._filter_fn)
         if place is not None:
             self.load_state_dict(place)
 

@@ -12,15 +12,21 @@ __all__ = ["LinkView", "NodeView", "Viewed"]
 
 
 @dataclass(eq=False)
-class NodeView:
-    """What ``NodeLoader.filter_fn`` reads of a loader, as it is now."""
+class _View:
+    """What any ``filter_fn`` reads of a loader, as it is now."""
 
     data: Any = None
-    node_sampler: Any = None
     input_data: Any = None
     transform: Callable[..., Any] | None = None
     transform_sampler_output: Callable[..., Any] | None = None
     custom_cls: Any = None
+
+
+@dataclass(eq=False)
+class NodeView(_View):
+    """What ``NodeLoader.filter_fn`` reads."""
+
+    node_sampler: Any = None
 
     @property
     def sampler(self) -> Any:
@@ -38,16 +44,11 @@ class NodeView:
 
 
 @dataclass(eq=False)
-class LinkView:
-    """What ``LinkLoader.filter_fn`` reads of a loader, as it is now."""
+class LinkView(_View):
+    """What ``LinkLoader.filter_fn`` reads."""
 
-    data: Any = None
     link_sampler: Any = None
-    input_data: Any = None
     neg_sampling: Any = None
-    transform: Callable[..., Any] | None = None
-    transform_sampler_output: Callable[..., Any] | None = None
-    custom_cls: Any = None
 
     @property
     def sampler(self) -> Any:

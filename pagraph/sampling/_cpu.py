@@ -205,3 +205,18 @@ def relabel(neighbors, begin, num_src, nodes, count, table, shift, local_ids):  
                     break
             slot = (slot + 1) & mask
     return np.int64(n), count
+
+
+@kernel
+def place_of(v, nodes, table, mask, shift):  # type: ignore[no-untyped-def]
+    """The first place of a vertex in ``nodes``, or -1; ``table`` is what ``relabel`` made of ``nodes``."""
+    tag = np.uint64(v) & _LOW
+    slot = _slot_of(v, shift)
+    while table[slot] != EMPTY:
+        entry = np.uint64(table[slot])
+        if (entry >> _S32) == tag:
+            place = np.int64(entry & _LOW)
+            if np.int64(nodes[place]) == v:
+                return place
+        slot = (slot + 1) & mask
+    return np.int64(-1)

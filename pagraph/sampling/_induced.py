@@ -3,27 +3,10 @@
 import numpy as np
 
 from .._jit import kernel, prefetch
-from ._cpu import EMPTY, _slot_of
+from ._cpu import _slot_of, place_of
 
 _AHEAD = 32  # edges between asking for a cache line and using it
 _ROWS_AHEAD = 6
-_S32 = np.uint64(32)
-_LOW = np.uint64(0xFFFFFFFF)
-
-
-@kernel
-def _place_of(v, nodes, table, mask, shift):  # type: ignore[no-untyped-def]
-    """The first place of a vertex in ``nodes``, or -1; ``table`` is what ``relabel`` made of ``nodes``."""
-    tag = np.uint64(v) & _LOW
-    slot = _slot_of(v, shift)
-    while table[slot] != EMPTY:
-        entry = np.uint64(table[slot])
-        if (entry >> _S32) == tag:
-            place = np.int64(entry & _LOW)
-            if np.int64(nodes[place]) == v:
-                return place
-        slot = (slot + 1) & mask
-    return np.int64(-1)
 
 
 @kernel
@@ -47,7 +30,7 @@ def count_known(indices, starts, degrees, num_src, nodes, table, shift, out_indp
             v = np.int64(indices[p])
             if v < 0 or v >= num_src:
                 return p
-            total += _place_of(v, nodes, table, mask, shift) >= 0
+            total += place_of(v, nodes, table, mask, shift) >= 0
         out_indptr[i + 1] = total
     return np.int64(-1)
 
@@ -70,7 +53,7 @@ def put_known(indices, starts, degrees, edge_ids, nodes, table, shift, indptr, s
         for p in range(starts[i], end):
             if p + _AHEAD < end:
                 prefetch(table, _slot_of(indices[p + _AHEAD], shift))
-            place = _place_of(np.int64(indices[p]), nodes, table, mask, shift)
+            place = place_of(np.int64(indices[p]), nodes, table, mask, shift)
             if place >= 0:
                 src[at] = place
                 dst[at] = i

@@ -7,13 +7,11 @@ edges have weights they are an array in CSC order; an empty one stands for weigh
 import numpy as np
 
 from .._jit import kernel, prefetch
-from ._cpu import _B, EMPTY, _slot_of, mix
+from ._cpu import _B, _slot_of, mix, place_of
 
 _AHEAD = 24  # elements between asking for a cache line and using it
 _ROWS_AHEAD = 6  # the same for rows: their first lines only, the processor sees the rest coming
 _S11 = np.uint64(11)
-_S32 = np.uint64(32)
-_LOW = np.uint64(0xFFFFFFFF)
 _TO_UNIT = 2.0**-53
 
 
@@ -217,16 +215,8 @@ def find(sources, nodes, table, shift, local_ids):  # type: ignore[no-untyped-de
     """The place of each source in ``nodes``, or one past the last; ``table`` is what ``relabel`` made of ``nodes``."""
     mask = len(table) - 1
     for e in range(len(sources)):
-        v = np.int64(sources[e])
-        tag = np.uint64(v) & _LOW
-        slot = _slot_of(v, shift)
-        local_ids[e] = len(nodes)
-        while table[slot] != EMPTY:
-            entry = np.uint64(table[slot])
-            if (entry >> _S32) == tag and np.int64(nodes[np.int64(entry & _LOW)]) == v:
-                local_ids[e] = np.int64(entry & _LOW)
-                break
-            slot = (slot + 1) & mask
+        place = place_of(np.int64(sources[e]), nodes, table, mask, shift)
+        local_ids[e] = place if place >= 0 else len(nodes)
 
 
 @kernel
