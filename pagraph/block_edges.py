@@ -7,7 +7,7 @@ from torch import Tensor
 
 from .csc import check_range
 
-__all__ = ["compressed", "edge_pairs"]
+__all__ = ["compressed", "edge_pairs", "plain_tensor"]
 
 
 def edge_pairs(indptr: Tensor, indices: Tensor) -> Tensor:
@@ -32,7 +32,7 @@ def compressed(edge_index: Tensor, num_src: int, num_dst: int) -> tuple[Tensor, 
         raise ValueError(f"edge_index must have the shape (2, num_edges), got {tuple(edge_index.shape)}")
     if edge_index.dtype not in (torch.int32, torch.int64):
         raise TypeError(f"edge_index must hold int32 or int64, got {edge_index.dtype}")
-    src, dst = _plain(edge_index)
+    src, dst = plain_tensor(edge_index)
     check_range("edge_index[0]", src, num_src)
     check_range("edge_index[1]", dst, num_dst)
     dst, order = torch.sort(dst, stable=True)
@@ -40,7 +40,7 @@ def compressed(edge_index: Tensor, num_src: int, num_dst: int) -> tuple[Tensor, 
     return torch.searchsorted(dst, bounds).to(dst.dtype), src[order], order
 
 
-def _plain(edge_index: Tensor) -> Tensor:
+def plain_tensor(edge_index: Tensor) -> Tensor:
     """The memory of an ``edge_index``, also of PyG's ``EdgeIndex``, which from 2.6 on has none that torch knows of."""
     plain: Tensor = edge_index.as_tensor() if hasattr(edge_index, "as_tensor") else edge_index.as_subclass(Tensor)
     return plain

@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .errors import FormatError
+
 if TYPE_CHECKING:
     import numpy.typing as npt
 
@@ -113,6 +115,17 @@ class CSC:
             ValueError: ``indptr`` decreases somewhere, or a source id is outside ``[0, num_src)``.
         """
         _ = self._is_valid
+
+    def check_rows(self) -> None:
+        """Read ``indptr``, every time, for what goes through the rows of a graph that may be a damaged file.
+
+        Raises:
+            FormatError: It decreases somewhere.
+        """
+        from . import _csc
+
+        if not _csc.is_sorted(self.indptr.numpy()):
+            raise FormatError("the graph's indptr must be non-decreasing: damaged file?")
 
     @cached_property
     def _is_valid(self) -> bool:

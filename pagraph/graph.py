@@ -231,6 +231,11 @@ class Graph:
         """Number of edges, over all types."""
         return sum(csc.num_edges for csc in self._csc.values())
 
+    @property
+    def num_nodes_by_type(self) -> dict[str, int]:
+        """Vertex type to its number of vertices."""
+        return dict(self._num_nodes)
+
     def num_nodes_of(self, node_type: str) -> int:
         """Number of vertices of ``node_type``."""
         return self._num_nodes[node_type]

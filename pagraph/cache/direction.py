@@ -22,6 +22,5 @@ def turned(graph: Graph, edge_dir: str) -> Graph:
     if edge_dir == "in":
         return graph
     csc = {etype: graph.adjacency(edge_dir, etype) for etype in graph.edge_types}
-    counts = {ntype: graph.num_nodes_of(ntype) for ntype in graph.node_types}
     fields = {etype: graph.edge_fields(etype) for etype in graph.edge_types}
-    return type(graph)(csc, counts, edata=next(iter(fields.values())) if len(fields) == 1 else fields)
+    return type(graph)(csc, graph.num_nodes_by_type, edata=next(iter(fields.values())) if len(fields) == 1 else fields)

@@ -84,7 +84,7 @@ def apply_policy(
     """
     settings = _wanted(policy, {"batch_size": batch_size, "shuffle": shuffle})
     ranked = policy(graph, seeds, sampler, seed, **settings)
-    return check_rankings(ranked, {ntype: graph.num_nodes_of(ntype) for ntype in graph.node_types})
+    return check_rankings(ranked, graph.num_nodes_by_type)
 
 
 def check_rankings(ranked: Ranked, num_nodes: Mapping[str, int]) -> dict[str, Ranking]:

@@ -73,7 +73,7 @@ def to_dgl(graph: Graph) -> Any:
         ids = torch.arange(csc.num_edges) if csc.edge_ids is None else csc.edge_ids
         # Copies, whatever the dtype: DGL sorts rows in place.
         data[etype] = ("csc", tuple(part.to(torch.int64, copy=True) for part in (csc.indptr, csc.indices, ids)))
-    result = dgl.heterograph(data, num_nodes_dict=_counts(graph))
+    result = dgl.heterograph(data, num_nodes_dict=graph.num_nodes_by_type)
     _set_columns(result, _fields(graph))
     return result
 
@@ -89,7 +89,7 @@ def dgl_graph(graph: Graph) -> Any:
         fields = _fields(graph)
         if known is None:
             result, before = to_dgl(graph), fields
-            own = Graph({etype: graph.csc_of(etype) for etype in graph.edge_types}, _counts(graph))
+            own = Graph({etype: graph.csc_of(etype) for etype in graph.edge_types}, graph.num_nodes_by_type)
             _core_graphs[result] = (result._graph, {"in": own})
         else:
             result, before = known
@@ -112,10 +112,6 @@ def _set_columns(graph: Any, fields: Mapping[Any, FieldValue]) -> None:
             graph._node_frames[graph.get_ntype_id(type_)]._columns[name] = waiting_column(values)
         else:
             graph._edge_frames[graph.get_etype_id(type_)]._columns[name] = waiting_column(values)
-
-
-def _counts(graph: Graph) -> dict[str, int]:
-    return {t: graph.num_nodes_of(t) for t in graph.node_types}
 
 
 def load_saved_graph(path: str | os.PathLike[str], index: int = 0) -> Graph:

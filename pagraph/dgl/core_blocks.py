@@ -24,9 +24,8 @@ def dgl_block(block: Block, graph: Graph | None) -> Any:
     indptr, indices, src_nodes = (
         tensor.to(torch.int64, copy=True) for tensor in (block.indptr, block.indices, block.src_nodes)
     )
-    local = torch.arange(
-        block.num_edges, device=indices.device
-    )  # none means the same, but fails in some of its kernels
+    # Without them they are numbered so too, but some of DGL's kernels fail.
+    local = torch.arange(block.num_edges, device=indices.device)
     try:
         made = dgl.create_block(("csc", (indptr, indices, local)), block.num_src, block.num_dst)
     except (dgl.DGLError, RuntimeError) as error:  # the latter is torch's, where it cannot hand the arrays over

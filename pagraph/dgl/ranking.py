@@ -140,12 +140,8 @@ def _with_weights(graph: Any, core: Graph, sampler: BlockSampler | None) -> Grap
     name = None if sampler is None else sampler.prob
     if name is None:
         return core
-    weighted = Graph({etype: core.csc_of(etype) for etype in core.edge_types}, _counts(core))
+    weighted = Graph({etype: core.csc_of(etype) for etype in core.edge_types}, core.num_nodes_by_type)
     for core_type, frame in zip(core.edge_types, graph._edge_frames, strict=True):
         if name in frame._columns:
             weighted.set_field(name, frame[name], edge_type=core_type)
     return weighted
-
-
-def _counts(graph: Graph) -> dict[str, int]:
-    return {ntype: graph.num_nodes_of(ntype) for ntype in graph.node_types}

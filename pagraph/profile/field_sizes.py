@@ -48,8 +48,7 @@ class FieldSizes:
             for ntype in graph.node_types
             if (width := sum(inputs.get(ntype, {}).values()) + sum(outputs.get(ntype, {}).values()))
         }
-        counts = {ntype: graph.num_nodes_of(ntype) for ntype in graph.node_types}
-        return cls(inputs, outputs, RowSizes(counts, row_bytes or None))
+        return cls(inputs, outputs, RowSizes(graph.num_nodes_by_type, row_bytes or None))
 
     @property
     def row_bytes(self) -> dict[str, int]:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from ..block_edges import plain_tensor
 from ..csc import CSC, check_range, id_dtype
 from ..field_version import FieldVersion
 from ..fork_lock import ForkLock
@@ -17,7 +18,6 @@ from .package import import_pyg
 from .stores import is_typed, store_graph
 
 import_pyg()
-from torch_geometric import EdgeIndex  # noqa: E402
 from torch_geometric.data import Data, HeteroData  # noqa: E402
 from torch_geometric.typing import SparseTensor  # noqa: E402  (torch-sparse's, or PyG's own that nobody has)
 
@@ -93,7 +93,7 @@ class _Conversions:
 
     def get(self, tensor: Tensor, counts: tuple[int, int], make: Callable[[Tensor], CSC]) -> CSC:
         """The CSC between so many vertices; whoever asks while it is being made waits for it."""
-        plain = tensor.as_tensor() if isinstance(tensor, EdgeIndex) else tensor.as_subclass(Tensor)
+        plain = plain_tensor(tensor)
         with self._lock:
             version, made = self._known.get(tensor, (None, {}))
             # Writes through an EdgeIndex are counted by it alone.

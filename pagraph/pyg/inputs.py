@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..csc import check_range
 from ..graph import NODE_TYPE
 from .package import import_pyg
 from .sampler import NeighborSampler
@@ -97,7 +98,7 @@ def node_input(data: Any, sampler: Any, input_nodes: Any, input_id: Any = None) 
 def _counts(data: Any, sampler: Any) -> dict[str, int] | None:
     """Vertex type to its number of vertices; None where only the user's own sampler knows."""
     if isinstance(sampler, NeighborSampler):
-        return {ntype: sampler.graph.num_nodes_of(ntype) for ntype in sampler.graph.node_types}
+        return sampler.graph.num_nodes_by_type
     if isinstance(data, Data):
         return {NODE_TYPE: int(data.num_nodes or 0)}
     if isinstance(data, HeteroData):
@@ -135,9 +136,7 @@ def _ids(input_nodes: Any, count: int) -> tuple[Tensor, bool]:
     if values.is_floating_point() or values.is_complex():
         raise TypeError(f"input_nodes must be integers or a mask, got {values.dtype}")
     ids = values.to(torch.int64)
-    low, high = int(ids.min()), int(ids.max())
-    if low < 0 or high >= count:
-        raise IndexError(f"input_nodes must be in [0, {count}), got {low if low < 0 else high}")
+    check_range("input_nodes", ids, count, IndexError)
     return ids, False
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from ..buffers import BufferPools
 from ..graph import NODE_TYPE, EdgeType, Graph
 from ..sampling import SubgraphSampler
 from ..sampling.hop_sampler import own_fields
+from ..sampling.keys import random_key
 from ..sampling.pair_batches import PairNegatives, pair_seeds
 from ..subgraph import Subgraph
 from .fanouts import fanouts_of, num_neighbors_of
@@ -90,7 +90,7 @@ class NeighborSampler(BaseSampler):
         self._add_fields(Fields() if weight_attr is None else weights_of(data, weight_attr))
         self.num_neighbors = num_neighbors
         self._make_fields()
-        self._negatives = LinkNegatives({ntype: self.graph.num_nodes_of(ntype) for ntype in self.graph.node_types})
+        self._negatives = LinkNegatives(self.graph.num_nodes_by_type)
 
     def _add_fields(self, weights: Fields) -> None:
         """Give the graph what sampling reads."""
@@ -111,7 +111,7 @@ class NeighborSampler(BaseSampler):
     @property
     def num_nodes(self) -> int | dict[str, int]:
         """Number of vertices, by type where there are several."""
-        counts = {ntype: self.graph.num_nodes_of(ntype) for ntype in self.graph.node_types}
+        counts = self.graph.num_nodes_by_type
         return counts if self.is_hetero else counts[NODE_TYPE]
 
     @property
@@ -179,13 +179,13 @@ class NeighborSampler(BaseSampler):
 
     def sample_from_nodes(self, inputs: NodeSamplerInput, **kwargs: Any) -> SamplerOutput | HeteroSamplerOutput:
         """See ``BaseSampler.sample_from_nodes``."""
-        return self.sample_nodes(inputs, int(torch.empty((), dtype=torch.int64).random_()))[0]
+        return self.sample_nodes(inputs, random_key())[0]
 
     def sample_from_edges(
         self, inputs: EdgeSamplerInput, neg_sampling: NegativeSampling | None = None
     ) -> SamplerOutput | HeteroSamplerOutput:
         """See ``BaseSampler.sample_from_edges``."""
-        return self.sample_edges(inputs, neg_sampling, int(torch.empty((), dtype=torch.int64).random_()))[0]
+        return self.sample_edges(inputs, neg_sampling, random_key())[0]
 
     def sample_nodes(
         self, inputs: NodeSamplerInput, key: int, pools: BufferPools | None = None

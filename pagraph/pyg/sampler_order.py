@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import BatchSampler, DistributedSampler
 
-from ..sampling.keys import batch_key, epoch_key
+from ..sampling.keys import batch_key, epoch_key, random_key
 from ..sampling.seeds import EpochPlan, Ticket, check_permutation
 from .torch_samplers import is_permutation, is_sequence, places_of, ranks_of
 
@@ -89,7 +89,7 @@ class SamplerOrder:
     def plan(self, epoch: int) -> EpochPlan:
         """Decide epoch number ``epoch``: this draws from torch's generator, and runs the sampler."""
         batches = None if self._is_cut else iter(self._batches)  # torch calls this first, too
-        drawn = int(torch.empty((), dtype=torch.int64).random_(generator=self._generator))
+        drawn = random_key(self._generator)
         if batches is not None:
             self._listed = _joined([places_of(batch, self._num_items) for batch in batches])
         elif not self._in_order:

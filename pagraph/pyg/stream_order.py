@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..sampling.keys import batch_key, epoch_key
+from ..sampling.keys import batch_key, epoch_key, random_key
 from ..sampling.seeds import EpochPlan, Ticket
 from .torch_samplers import places_of, ranks_of
 
@@ -50,7 +50,7 @@ class StreamOrder:
     def plan(self, epoch: int) -> EpochPlan:
         """Begin epoch number ``epoch``: this draws from torch's generator."""
         batches = iter(self._batches)
-        drawn = int(torch.empty((), dtype=torch.int64).random_(generator=self._generator))
+        drawn = random_key(self._generator)
         return _Streamed(epoch, epoch_key(self.seed, epoch, drawn), None, sys.maxsize, batches)
 
     def replan(self, epoch: int, key: int | None = None) -> EpochPlan:

@@ -43,7 +43,7 @@ class Fields:
         """
         graph = Graph(
             {etype: graph.csc_of(etype) for etype in graph.edge_types},
-            {ntype: graph.num_nodes_of(ntype) for ntype in graph.node_types},
+            graph.num_nodes_by_type,
         )
         for ntype, values in self.nodes.items():
             graph.set_field(name, values, node_type=ntype)

@@ -139,8 +139,8 @@ def link_workload(
         return Workload.of(data, sampler, order, None, None)
     types = end_types(inputs.input_type)
     ends = [inputs.row, inputs.col, *([inputs.time] if sampler.is_temporal and inputs.time is not None else [])]
-    counts = {t: sampler.graph.num_nodes_of(t) for t in sampler.graph.node_types}
-    batches = PairBatches(sampler.core, types, counts, sampler.link_negatives(neg_sampling, types))
+    counts, negatives = sampler.graph.num_nodes_by_type, sampler.link_negatives(neg_sampling, types)
+    batches = PairBatches(sampler.core, types, counts, negatives)
     return Workload.of(data, sampler, order, torch.stack([end.long() for end in ends], 1), batches)
 
 

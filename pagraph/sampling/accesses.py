@@ -164,7 +164,7 @@ def count_accesses(
     order = SeedOrder(seeds, batch_size, shuffle=shuffle, drop_last=drop_last, seed=seed)
     epochs = list(epochs)
     counts = AccessCounts(
-        {ntype: graph.num_nodes_of(ntype) for ntype in graph.node_types},
+        graph.num_nodes_by_type,
         sampler.num_hops,
         most=len(order) * len(epochs) * most_repeats(order, sampler),
     )

@@ -127,7 +127,7 @@ class EdgeBatches:
         """
         edges = self._by_type(seeds)
         total = sum(map(len, edges.values()))
-        sizes = {t: self.ends.num_nodes_of(t) for t in self.ends.node_types}
+        sizes = self.ends.num_nodes_by_type
         counts = {t: torch.zeros(n, dtype=torch.int64) for t, n in sizes.items()}
         drawn = dict.fromkeys(sizes, 0.0)
         for etype, (src, dst) in edge_ends(self._csc, edges, torch.int64).items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 if TYPE_CHECKING:
     from .ranks import Ranks
@@ -29,6 +30,11 @@ def derive_key(parent: int, *parts: int) -> int:
     for part in parts:
         key = _mix((key ^ _mix((part + _GOLDEN) & _MASK)) + _GOLDEN & _MASK)
     return key
+
+
+def random_key(generator: torch.Generator | None = None) -> int:
+    """A key drawn from torch's generator, the global one by default, as torch's loader draws its workers' seed."""
+    return int(torch.empty((), dtype=torch.int64).random_(generator=generator))
 
 
 def epoch_key(seed: int | None, epoch: int, drawn: int | None = None) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .keys import batch_key, check_seed, derive_key, epoch_key
+from .keys import batch_key, check_seed, derive_key, epoch_key, random_key
 from .ranks import Ranks
 
 __all__ = ["BatchOrder", "DatasetOrder", "EpochPlan", "SeedOrder", "Ticket", "check_permutation", "num_seeds"]
@@ -150,7 +150,7 @@ class SeedOrder:
         """Decide epoch number ``epoch``; without a ``seed`` this draws from the global generators."""
         if self.seed is not None:
             return self.replan(epoch)
-        key = int(torch.empty((), dtype=torch.int64).random_(generator=self._generator))
+        key = random_key(self._generator)
         if self._remembers:
             permutation = self.permutation
             self._permutation = torch.arange(self.num_seeds) if permutation is None else permutation
@@ -263,7 +263,7 @@ class DatasetOrder:
             self.dataset.shuffle()
         if self.seed is not None:
             return self.replan(epoch)
-        return EpochPlan(epoch, int(torch.empty((), dtype=torch.int64).random_()), None)
+        return EpochPlan(epoch, random_key(), None)
 
     def replan(self, epoch: int, key: int | None = None) -> EpochPlan:
         """The plan of ``epoch`` from its ``key``, or from the ``seed`` where there is one; the dataset stays as it is.

@@ -107,7 +107,7 @@ def as_times(name: str, values: Any, count: int, owner: str) -> Tensor:
 
 
 def _by_edge(csc: CSC, values: Tensor) -> Tensor:
-    _check_rows(csc)
+    csc.check_rows()
     if csc.edge_ids is None:
         return values.to(torch.int64, copy=True).contiguous()
     check_range("edge_ids", csc.edge_ids, csc.num_edges, FormatError)
@@ -115,13 +115,6 @@ def _by_edge(csc: CSC, values: Tensor) -> Tensor:
 
 
 def _by_source(csc: CSC, values: Tensor) -> Tensor:
-    _check_rows(csc)
+    csc.check_rows()
     check_range("indices", csc.indices, csc.num_src, FormatError)
     return values.index_select(0, csc.indices).long()
-
-
-def _check_rows(csc: CSC) -> None:
-    from .. import _csc
-
-    if not _csc.is_sorted(csc.indptr.numpy()):
-        raise FormatError("the graph's indptr must be non-decreasing: damaged file?")

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from ..csc import CSC, check_range
-from ..errors import FormatError
 from ..fork_lock import ForkLock
 from .made_of_fields import MadeOfFields
 
@@ -150,10 +149,7 @@ def _check(csc: CSC, values: Any, name: str) -> None:
 
 def _in_csc_order(csc: CSC, values: Tensor, name: str) -> Tensor:
     """A copy of the values in CSC order, as bool, float32 or float64."""
-    from .. import _csc
-
-    if not _csc.is_sorted(csc.indptr.numpy()):
-        raise FormatError("the graph's indptr must be non-decreasing: damaged file?")
+    csc.check_rows()
     values = values.detach().reshape(-1)
     if csc.edge_ids is not None:
         check_range("edge_ids", csc.edge_ids, csc.num_edges)

@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_graphs import directed, undirected, weighted
 
 from pagraph.cache import edge_draws, expected_accesses, resolve_policy
 from pagraph.cache.auto import counted_epochs
@@ -17,18 +18,6 @@ from pagraph.sampling.accesses import count_accesses, most_repeats
 from pagraph.sampling.seeds import SeedOrder
 
 SEEDS = torch.arange(0, 300, 4)
-
-
-def directed(n=300, m=1800, seed=0, **fields):
-    """Out-degrees by a power law, some self-loops and parallel edges, some vertices without edges."""
-    rng = np.random.default_rng(seed)
-    src, dst = rng.zipf(1.6, m) % n, rng.integers(0, n - n // 10, m)
-    return Graph.from_coo(src, dst, n, edata=fields)
-
-
-def undirected(n=300, m=700, seed=1, **fields):
-    ends = np.random.default_rng(seed).integers(0, n, (2, m))
-    return Graph.from_coo(np.r_[ends[0], ends[1]], np.r_[ends[1], ends[0]], n, edata=fields)
 
 
 def count(graph, seeds, sampler, batch_size, epochs):
@@ -65,22 +54,11 @@ def test_each_hop_is_close_to_many_epochs():
     assert float((again / counted - 1).abs().max()) > 0.1
 
 
-def weights(m, seed=0):
-    """Over five orders of magnitude, a quarter of them 0."""
-    generator = torch.Generator().manual_seed(seed)
-    w = 10.0 ** (5 * torch.rand(m, generator=generator) - 3)
-    return torch.where(torch.rand(m, generator=generator) < 0.25, 0.0, w)
-
-
 @pytest.mark.parametrize("replace", [False, True])
 @pytest.mark.parametrize("field", ["w", "mask"])
 @pytest.mark.parametrize("make", [directed, undirected])
 def test_close_to_many_epochs_with_weights(make, field, replace):
-    m = make().num_edges
-    w = weights(m)
-    if make is undirected:
-        w[m // 2 :] = w[: m // 2]
-    graph = make(w=w, mask=w > 0)
+    graph = weighted(make)
     total, each = compare(graph, SEEDS, SubgraphSampler([3, 2], prob=field, replace=replace), 10)
     coarse = make is undirected and field == "w"  # the weight of an edge back is not looked up
     assert total < (0.07 if coarse else 0.02) and each < (0.1 if coarse else 0.06)

@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_graphs import directed, undirected, weighted
 
 from pagraph.cache import expected_accesses, resolve_policy
 from pagraph.graph import CSC, Graph
@@ -29,23 +30,11 @@ def compare(graph, seeds, sampler, batch_size, epochs=100):
     return abs(expected.total / total - 1), float(sum(part.abs().sum() for part in differences)) / total
 
 
-def directed(n=300, m=1800, seed=0, **fields):
-    """Out-degrees by a power law, some self-loops and parallel edges, some vertices without edges."""
-    rng = np.random.default_rng(seed)
-    src, dst = rng.zipf(1.6, m) % n, rng.integers(0, n - n // 10, m)
-    return Graph.from_coo(src, dst, n, edata=fields)
-
-
 @pytest.mark.parametrize("fanouts", [[3, 3], [2, 2, 2], [-1, -1], [5, -1], [1]])
 @pytest.mark.parametrize("replace", [False, True])
 def test_close_to_many_epochs_of_a_directed_graph(fanouts, replace):
     total, each = compare(directed(), torch.arange(0, 300, 4), NeighborSampler(fanouts, replace=replace), 10)
     assert total < 0.012 and each < 0.035
-
-
-def undirected(n=300, m=700, seed=1, **fields):
-    ends = np.random.default_rng(seed).integers(0, n, (2, m))
-    return Graph.from_coo(np.r_[ends[0], ends[1]], np.r_[ends[1], ends[0]], n, edata=fields)
 
 
 @pytest.mark.parametrize("fanouts", [[3, 3], [2, 2, 2], [-1, -1, -1]])
@@ -56,22 +45,11 @@ def test_close_to_many_epochs_of_an_undirected_graph(fanouts, replace):
     assert total < 0.012 and each < 0.045
 
 
-def weights(m, seed=0):
-    """Over five orders of magnitude, a quarter of them 0."""
-    generator = torch.Generator().manual_seed(seed)
-    w = 10.0 ** (5 * torch.rand(m, generator=generator) - 3)
-    return torch.where(torch.rand(m, generator=generator) < 0.25, 0.0, w)
-
-
 @pytest.mark.parametrize("replace", [False, True])
 @pytest.mark.parametrize("field", ["w", "mask"])
 @pytest.mark.parametrize("make", [directed, undirected])
 def test_close_to_many_epochs_with_weights(make, field, replace):
-    m = make().num_edges
-    w = weights(m)
-    if make is undirected:
-        w[m // 2 :] = w[: m // 2]
-    graph = make(w=w, mask=w > 0)
+    graph = weighted(make)
     total, each = compare(graph, torch.arange(0, 300, 4), NeighborSampler([3, 2], prob=field, replace=replace), 10)
     # The weight of an edge back is not looked up (leaving it aside altogether: 15 % too much).
     coarse = make is undirected and field == "w"

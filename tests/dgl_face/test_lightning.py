@@ -4,7 +4,6 @@ What Lightning does to loaders is tested without it in ``test_recreation.py``.
 """
 
 import json
-import logging
 import os
 import subprocess
 import sys
@@ -18,20 +17,17 @@ from cases import dgl, make_graph, ours
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     lightning = pytest.importorskip("lightning.pytorch", reason="needs PyTorch Lightning (pip install lightning)")
+    from lightning_runs import OTHERS, TRAIN, VALIDATION, Hooks, Remembering, train_interrupted, trainer
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("no_threads_left")]
 
-logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-TRAIN, VALIDATION, OTHERS = torch.arange(37), torch.arange(40, 60), torch.arange(60, 70)
 
-
-class Model(lightning.LightningModule):
+class Model(Remembering):
     """Two layers; remembers the seeds it has seen."""
 
     def __init__(self):
         super().__init__()
         self.layers = torch.nn.ModuleList([dgl.nn.SAGEConv(16, 8, "mean"), dgl.nn.SAGEConv(8, 5, "mean")])
-        self.trained, self.validated = [], []
 
     def training_step(self, batch, index):
         _, output_nodes, blocks = batch
@@ -47,34 +43,14 @@ class Model(lightning.LightningModule):
     def predict_step(self, batch, index):
         return batch[1].tolist()
 
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.1)
 
-
-class Data(lightning.LightningDataModule):
-    """Loaders made in hooks, where Lightning notes their arguments; ``train`` is those of the training loader."""
-
+class Data(Hooks):
     def __init__(self, **train):
-        super().__init__()
-        self.graph, self.train = make_graph(), train
+        super().__init__(make_graph(), **train)
 
     def loader(self, ids, **options):
         sampler = dgl.dataloading.NeighborSampler([2, 2], prefetch_node_feats=["feat"], prefetch_labels=["label"])
         return ours(self.graph, ids, sampler, batch_size=8, **options)
-
-    def train_dataloader(self):
-        return self.loader(TRAIN, shuffle=True, **self.train)
-
-    def val_dataloader(self):
-        return self.loader(VALIDATION)
-
-    def predict_dataloader(self):
-        return self.loader(OTHERS, drop_last=True)
-
-
-def trainer(**options):
-    quiet = dict(logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False)
-    return lightning.Trainer(accelerator="cpu", **quiet | options)
 
 
 def test_fitting_and_validating():
@@ -101,26 +77,10 @@ def test_overfitting_makes_the_loader_again():
     assert [len(seeds) for seeds in model.trained] == [8] * 4
 
 
-class Interrupt(lightning.Callback):
-    """Saves a checkpoint after a number of steps and ends the training."""
-
-    def __init__(self, steps, path):
-        self.steps, self.path = steps, path
-
-    def on_train_batch_end(self, trainer, *args):
-        if trainer.global_step == self.steps:
-            trainer.save_checkpoint(self.path)
-            raise RuntimeError("interrupted")
-
-
 @pytest.mark.parametrize("steps", [5, 7])
 def test_a_checkpoint_resumes_with_the_very_next_batch(tmp_path, steps):
     whole, begun, resumed = Model(), Model(), Model()
-    trainer(max_epochs=3).fit(whole, datamodule=Data(seed=1))
-    interrupt = Interrupt(steps, tmp_path / "checkpoint")
-    with pytest.raises(RuntimeError, match="interrupted"):
-        trainer(max_epochs=3, callbacks=[interrupt]).fit(begun, datamodule=Data(seed=1))
-    trainer(max_epochs=3).fit(resumed, datamodule=Data(seed=1), ckpt_path=interrupt.path)
+    train_interrupted([whole, begun, resumed], lambda: Data(seed=1), steps, tmp_path / "checkpoint")
     assert begun.trained + resumed.trained == whole.trained
 
 
@@ -137,7 +97,8 @@ class Report(lightning.Callback):
 
 def test_two_processes(tmp_path):
     """With Lightning's own ``use_distributed_sampler``, its default."""
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}  # no pool of threads, which a fork would lose
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    environment["OMP_NUM_THREADS"] = "1"  # no pool of threads, which a fork would lose
     command = [sys.executable, "-W", "ignore", __file__, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=environment)
     assert done.returncode == 0, done.stderr

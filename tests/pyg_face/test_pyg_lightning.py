@@ -3,7 +3,6 @@
 What Lightning does to loaders is tested without it in ``test_pyg_recreation.py``.
 """
 
-import logging
 import warnings
 
 import pytest
@@ -15,13 +14,11 @@ from pagraph.pyg import NeighborLoader, NeighborSampler
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
-    lightning = pytest.importorskip("lightning.pytorch", reason="needs PyTorch Lightning (pip install lightning)")
+    pytest.importorskip("lightning.pytorch", reason="needs PyTorch Lightning (pip install lightning)")
+    from lightning_runs import OTHERS, TRAIN, VALIDATION, Hooks, Remembering, train_interrupted, trainer
     from torch_geometric.data.lightning import LightningNodeData
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("no_threads_left")]
-
-logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-TRAIN, VALIDATION, OTHERS = torch.arange(37), torch.arange(40, 60), torch.arange(60, 70)
 
 
 def make_data():
@@ -30,13 +27,12 @@ def make_data():
     return Data(x=x, y=torch.arange(70) % 3, edge_index=edges)
 
 
-class Model(lightning.LightningModule):
+class Model(Remembering):
     """One layer; remembers the seeds it has seen."""
 
     def __init__(self):
         super().__init__()
         self.layer = SAGEConv(8, 3)
-        self.trained, self.validated = [], []
 
     def training_step(self, batch, index):
         self.trained.append(batch.n_id[: batch.batch_size].tolist())
@@ -49,33 +45,13 @@ class Model(lightning.LightningModule):
     def predict_step(self, batch, index):
         return batch.n_id[: batch.batch_size].tolist()
 
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.1)
 
-
-class Loaders(lightning.LightningDataModule):
-    """Loaders made in hooks, where Lightning notes their arguments; ``train`` is those of the training loader."""
-
+class Loaders(Hooks):
     def __init__(self, **train):
-        super().__init__()
-        self.graph, self.train = make_data(), train
+        super().__init__(make_data(), **train)
 
     def loader(self, nodes, **options):
         return NeighborLoader(self.graph, [2, 2], nodes, batch_size=8, **options)
-
-    def train_dataloader(self):
-        return self.loader(TRAIN, shuffle=True, **self.train)
-
-    def val_dataloader(self):
-        return self.loader(VALIDATION)
-
-    def predict_dataloader(self):
-        return self.loader(OTHERS, drop_last=True)
-
-
-def trainer(**options):
-    quiet = dict(logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False)
-    return lightning.Trainer(accelerator="cpu", **quiet | options)
 
 
 @pytest.mark.parametrize("options", [{"seed": 1}, {"num_workers": 2}], ids=str)
@@ -104,26 +80,10 @@ def test_overfitting_makes_the_loader_again():
     assert [len(seeds) for seeds in model.trained] == [8] * 4
 
 
-class Interrupt(lightning.Callback):
-    """Saves a checkpoint after a number of steps and ends the training."""
-
-    def __init__(self, steps, path):
-        self.steps, self.path = steps, path
-
-    def on_train_batch_end(self, trainer, *args):
-        if trainer.global_step == self.steps:
-            trainer.save_checkpoint(self.path)
-            raise RuntimeError("interrupted")
-
-
 @pytest.mark.parametrize("steps", [5, 7])
 def test_a_checkpoint_resumes_with_the_very_next_batch(tmp_path, steps):
     whole, begun, resumed = Model(), Model(), Model()
-    trainer(max_epochs=3).fit(whole, datamodule=Loaders(seed=1))
-    interrupt = Interrupt(steps, tmp_path / "checkpoint")
-    with pytest.raises(RuntimeError, match="interrupted"):
-        trainer(max_epochs=3, callbacks=[interrupt]).fit(begun, datamodule=Loaders(seed=1))
-    trainer(max_epochs=3).fit(resumed, datamodule=Loaders(seed=1), ckpt_path=interrupt.path)
+    train_interrupted([whole, begun, resumed], lambda: Loaders(seed=1), steps, tmp_path / "checkpoint")
     assert begun.trained + resumed.trained == whole.trained
 
 
