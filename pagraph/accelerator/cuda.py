@@ -1,0 +1,114 @@
+"""CudaAccelerator: a CUDA device through torch's own streams, events and allocators.
+
+Nothing in here has run on a GPU yet.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import AbstractContextManager
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from .accelerator import Accelerator, Event, Stream
+from .pinning import Pin, PinnedMemory
+from .triton_kernels import has_triton, interprets
+
+__all__ = ["CudaAccelerator"]
+
+
+class _CudaEvent(Event):
+    def __init__(self, event: torch.cuda.Event) -> None:
+        self.event = event
+
+    @property
+    def has_happened(self) -> bool:
+        return bool(self.event.query())  # type: ignore[no-untyped-call]
+
+    def wait(self) -> None:
+        self.event.synchronize()
+
+    def seconds_since(self, earlier: Event) -> float:
+        return float(cast(_CudaEvent, earlier).event.elapsed_time(self.event)) * 1e-3
+
+
+class _CudaStream(Stream):
+    def __init__(self, stream: torch.cuda.Stream) -> None:
+        self._stream = stream
+
+    def use(self) -> AbstractContextManager[object]:
+        return torch.cuda.stream(self._stream)  # sets the thread's device too, which Triton launches on
+
+    def record(self) -> Event:
+        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event.record(self._stream)
+        return _CudaEvent(event)
+
+    def wait_for(self, event: Event) -> None:
+        self._stream.wait_event(cast(_CudaEvent, event).event)
+
+    def owns(self, tensor: Tensor) -> None:
+        tensor.record_stream(self._stream)
+
+
+class CudaAccelerator(Accelerator):
+    """A CUDA device.
+
+    Args:
+        device: With an index.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._lock = threading.Lock()
+        self._streams: dict[str, _CudaStream] = {}
+        self._pinned = PinnedMemory(device)
+
+    def stream(self, name: str) -> Stream:
+        """See :class:`Accelerator`."""
+        with self._lock:
+            stream = self._streams.get(name)
+            if stream is None:
+                stream = self._streams[name] = _CudaStream(torch.cuda.Stream(self.device))  # type: ignore[no-untyped-call]
+            return stream
+
+    @property
+    def current_stream(self) -> Stream:
+        """See :class:`Accelerator`."""
+        return _CudaStream(torch.cuda.current_stream(self.device))
+
+    @property
+    def runs_kernels(self) -> bool:
+        """See :class:`Accelerator`."""
+        return has_triton() and not interprets()
+
+    def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        """See :class:`Accelerator`."""
+        return torch.empty(shape, dtype=dtype, device=self.device)
+
+    def host_memory(self, nbytes: int) -> Tensor:
+        """See :class:`Accelerator`."""
+        return torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)
+
+    def pin(self, tensor: Tensor) -> Pin | None:
+        """See :class:`Accelerator`."""
+        return self._pinned.pin(tensor)
+
+    def free_bytes(self) -> tuple[int, int]:
+        """See :class:`Accelerator`; what torch's allocator keeps for reuse counts as free."""
+        free, total = torch.cuda.mem_get_info(self.device)
+        kept = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
+        return free + kept, total
+
+    def release_memory(self) -> None:
+        """See :class:`Accelerator`."""
+        torch.cuda.empty_cache()
+
+    def synchronize(self) -> None:
+        """See :class:`Accelerator`."""
+        torch.cuda.synchronize(self.device)
+
+    def __repr__(self) -> str:
+        return f"CudaAccelerator({str(self.device)!r})"

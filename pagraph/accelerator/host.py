@@ -1,0 +1,136 @@
+"""HostAccelerator: the CPU in the part of an accelerator, for running the device's code where there is none."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from .accelerator import Accelerator, Event, OutOfMemory, Stream
+from .pinning import Pin, is_writable
+from .triton_kernels import has_triton, interprets
+
+__all__ = ["HostAccelerator"]
+
+
+class _HostEvent(Event):
+    def __init__(self) -> None:
+        self.seconds = time.perf_counter()
+
+    has_happened = True
+
+    def wait(self) -> None:
+        """Everything has been done already."""
+
+    def seconds_since(self, earlier: Event) -> float:
+        return self.seconds - cast(_HostEvent, earlier).seconds
+
+
+class _HostStream(Stream):
+    """Does everything at once."""
+
+    def __init__(self, owner: HostAccelerator, name: str) -> None:
+        self._owner = owner
+        self.name = name
+
+    def use(self) -> AbstractContextManager[object]:
+        return self._owner._using(self)
+
+    def record(self) -> Event:
+        return _HostEvent()
+
+    def wait_for(self, event: Event) -> None:
+        """Everything has been done already."""
+
+    def owns(self, tensor: Tensor) -> None:
+        """Nothing is given out again while a tensor is held."""
+
+
+class HostAccelerator(Accelerator):
+    """Runs the code of a GPU on the CPU: kernels by Triton's interpreter, streams at once, in order.
+
+    For tests, and for looking at what the engine does; it is thousands of times slower than a GPU. Kernels need
+    ``TRITON_INTERPRET=1`` in the environment before they are first imported; without it the ways that need none are
+    taken, as on a GPU without Triton.
+
+    Args:
+        memory: Bytes that it pretends to have; more raises ``OutOfMemory``.
+    """
+
+    def __init__(self, memory: int = 1 << 40) -> None:
+        self.device = torch.device("cpu")
+        self._memory = memory
+        self._used = 0
+        self._lock = threading.RLock()  # a finaliser may run in the middle of anything
+        self._streams: dict[str, _HostStream] = {}
+        self._user = _HostStream(self, "user")
+        self._current = threading.local()
+
+    def stream(self, name: str) -> Stream:
+        """See :class:`Accelerator`."""
+        return self._streams.setdefault(name, _HostStream(self, name))
+
+    @property
+    def current_stream(self) -> Stream:
+        """See :class:`Accelerator`."""
+        return cast(Stream, getattr(self._current, "stream", self._user))
+
+    @property
+    def runs_kernels(self) -> bool:
+        """See :class:`Accelerator`."""
+        return has_triton() and interprets()
+
+    def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        """See :class:`Accelerator`."""
+        nbytes = math.prod(shape) * dtype.itemsize
+        with self._lock:
+            if self._used + nbytes > self._memory:
+                raise OutOfMemory(
+                    f"tried to allocate {nbytes} bytes, {self._memory - self._used} of {self._memory} are free"
+                )
+            self._used += nbytes
+        tensor = torch.empty(shape, dtype=dtype)
+        # The storage, not the tensor: views of it hold the memory too.
+        weakref.finalize(tensor.untyped_storage(), self._give_back, nbytes).atexit = False
+        return tensor
+
+    def host_memory(self, nbytes: int) -> Tensor:
+        """See :class:`Accelerator`."""
+        return torch.empty(nbytes, dtype=torch.uint8)
+
+    def pin(self, tensor: Tensor) -> Pin | None:
+        """See :class:`Accelerator`. Read-only maps are refused: the interpreter writes back what it has read."""
+        return Pin(tensor) if is_writable(tensor) else None
+
+    def free_bytes(self) -> tuple[int, int]:
+        """See :class:`Accelerator`."""
+        return self._memory - self._used, self._memory
+
+    def release_memory(self) -> None:
+        """See :class:`Accelerator`."""
+
+    def synchronize(self) -> None:
+        """See :class:`Accelerator`."""
+
+    @contextmanager
+    def _using(self, stream: _HostStream) -> Iterator[None]:
+        before = self.current_stream
+        self._current.stream = stream
+        try:
+            yield
+        finally:
+            self._current.stream = before
+
+    def _give_back(self, nbytes: int) -> None:
+        with self._lock:
+            self._used -= nbytes
+
+    def __repr__(self) -> str:
+        return "HostAccelerator()"

@@ -1,0 +1,94 @@
+"""StagingRing: a few pinned buffers through which host rows reach a device, each reused after its copy."""
+
+from __future__ import annotations
+
+import math
+import queue
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from .accelerator import Accelerator, Event
+
+__all__ = ["StagingRing"]
+
+_SLOT_BYTES = 8 << 20
+_ALIGN = 256
+
+
+class StagingRing:
+    """Pinned buffers that are handed out in turn. Safe from any thread.
+
+    A buffer is given out again only when the copies from it have been done: whoever takes it waits for the event that
+    the one before recorded. So a batch needs a fixed amount of pinned memory, whatever its size.
+
+    Args:
+        accelerator: Where the copies go.
+        slots: Buffers; 3 keep a copy running while one is being filled and one is being freed.
+        slot_bytes: Bytes of each.
+    """
+
+    def __init__(self, accelerator: Accelerator, slots: int = 3, slot_bytes: int = _SLOT_BYTES) -> None:
+        if slots < 1 or slot_bytes < 1:
+            raise ValueError(f"slots and slot_bytes must be at least 1, got {slots} and {slot_bytes}")
+        self.slot_bytes = slot_bytes
+        self._accelerator = accelerator
+        self._slots = slots
+        self._made = 0
+        self._lock = threading.Lock()
+        self._free: queue.SimpleQueue[tuple[Tensor, Event | None]] = queue.SimpleQueue()
+
+    @contextmanager
+    def slot(self) -> Iterator[Tensor]:
+        """A buffer, uint8, shape ``(slot_bytes,)``; in the body fill it and copy from it on the current stream."""
+        memory, sent = self._take()
+        if sent is not None:
+            sent.wait()
+        after: Event | None = None
+        try:
+            yield memory
+        finally:
+            try:
+                after = self._accelerator.current_stream.record()
+            finally:
+                self._free.put((memory, after))
+
+    def upload(self, tensors: Iterable[Tensor]) -> list[Tensor]:
+        """Copies of host tensors on the device, on the current stream; the calling thread does not wait for them.
+
+        They are cut from one allocation. Contiguous tensors only.
+        """
+        sources = list(tensors)
+        starts, total = [], 0
+        for tensor in sources:
+            starts.append(total)
+            total += -(-tensor.numel() * tensor.element_size() // _ALIGN) * _ALIGN
+        whole = self._accelerator.empty((total,), torch.uint8)
+        flat = [_bytes(tensor) for tensor in sources]
+        for begin in range(0, total, self.slot_bytes):
+            end = min(total, begin + self.slot_bytes)
+            with self.slot() as memory:
+                for source, start in zip(flat, starts, strict=True):
+                    first, last = max(begin, start), min(end, start + len(source))
+                    if first < last:
+                        memory[first - begin : last - begin] = source[first - start : last - start]
+                whole[begin:end].copy_(memory[: end - begin], non_blocking=True)
+        return [
+            whole[start : start + len(source)].view(tensor.dtype).view(tensor.shape)
+            for tensor, source, start in zip(sources, flat, starts, strict=True)
+        ]
+
+    def _take(self) -> tuple[Tensor, Event | None]:
+        with self._lock:
+            fresh = self._made < self._slots and self._free.empty()
+            self._made += fresh
+        return (self._accelerator.host_memory(self.slot_bytes), None) if fresh else self._free.get()
+
+
+def _bytes(tensor: Tensor) -> Tensor:
+    """A contiguous host tensor's bytes, shape ``(nbytes,)``, uint8."""
+    nbytes = math.prod(tensor.shape) * tensor.element_size()
+    return tensor.reshape(-1).view(torch.uint8) if nbytes else torch.empty(0, dtype=torch.uint8)
