@@ -7,6 +7,10 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+import torch
+
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")  # read when a kernel is first imported
 
 pytest.register_assert_rewrite("timelines")
 

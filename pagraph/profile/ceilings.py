@@ -1,0 +1,126 @@
+"""What a machine can move at best between host and device, and how fast random rows can be read: the ceilings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from ..accelerator import Accelerator
+from ..accelerator.triton_kernels import launch
+from .device_timer import DeviceTimer, Rate
+
+__all__ = [
+    "DEVICE_COPY",
+    "PAGEABLE_COPY",
+    "PINNED_COPY",
+    "SECTOR",
+    "copy_ceilings",
+    "random_ceilings",
+    "random_rows",
+    "word_of",
+]
+
+DEVICE_COPY = "device copy"
+PINNED_COPY = "pinned copy to device"
+PAGEABLE_COPY = "pageable copy to device"
+
+SECTOR = 32
+"""Bytes that memory hands out at least: what a random read of one id costs."""
+
+_WORDS = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.uint8}
+_SHORT = 8  # runs of what takes well under a millisecond are made of so many calls
+
+
+def random_rows(where: str, row_bytes: int) -> str:
+    """The name of the ceiling of random rows that lie in ``where``, "device" or "pinned host"."""
+    return f"random {row_bytes}-byte rows, {where}"
+
+
+def word_of(row_bytes: int) -> torch.dtype:
+    """The widest integers of which rows of so many bytes consist."""
+    return next(dtype for size, dtype in _WORDS.items() if row_bytes % size == 0)
+
+
+def copy_ceilings(timer: DeviceTimer, nbytes: int) -> Iterator[Rate]:
+    """Copies of ``nbytes`` in one piece: within the device, from pinned and from pageable memory.
+
+    Bytes are counted once, though a copy within the device reads and writes them.
+    """
+    accelerator = timer.accelerator
+    with accelerator.stream("reading").use():
+        target, source = (accelerator.empty((nbytes,), torch.uint8) for _ in range(2))
+    pinned = accelerator.host_memory(nbytes)
+    pageable = torch.empty(nbytes, dtype=torch.uint8)
+    for memory in (pinned, pageable):
+        _fill(memory)
+    with accelerator.stream("reading").use():
+        source.copy_(pageable)
+    yield Rate(
+        DEVICE_COPY, nbytes, timer(lambda: target.copy_(source), times=_SHORT), note="each byte read and written"
+    )
+    yield Rate(PINNED_COPY, nbytes, timer(lambda: target.copy_(pinned, non_blocking=True)))
+    yield Rate(PAGEABLE_COPY, nbytes, timer(lambda: target.copy_(pageable)), PINNED_COPY)
+
+
+def random_ceilings(timer: DeviceTimer, table: Tensor, ids: Tensor) -> Iterator[Rate]:
+    """Random rows, read by a kernel that does nothing else: from the device, and from pinned host memory in place.
+
+    Rows are those of ``table``, and sectors of it: what single ids cost.
+
+    Args:
+        timer: With an accelerator that runs kernels.
+        table: Host memory, uint8, shape ``(rows, row_bytes)``, contiguous.
+        ids: Rows to read, on the device.
+    """
+    accelerator = timer.accelerator
+    pin = accelerator.pin(table)
+    try:
+        with accelerator.stream("reading").use():
+            near = accelerator.empty(tuple(table.shape), torch.uint8)
+            near.copy_(table)
+        for row_bytes in dict.fromkeys((table.shape[1], SECTOR)):
+            yield _random_rate(timer, near, ids, row_bytes, "device", DEVICE_COPY)
+            if pin is not None:
+                yield _random_rate(timer, table, ids, row_bytes, "pinned host", PINNED_COPY)
+    finally:
+        accelerator.synchronize()
+        if pin is not None:
+            pin.release()
+
+
+def _random_rate(timer: DeviceTimer, table: Tensor, ids: Tensor, row_bytes: int, where: str, ceiling: str) -> Rate:
+    dtype = word_of(row_bytes)
+    rows = table.view(-1)[: table.numel() // row_bytes * row_bytes].view(dtype).view(-1, row_bytes // dtype.itemsize)
+    with timer.accelerator.stream("reading").use():
+        ids = ids * (len(rows) // len(table)) if len(rows) >= len(table) else ids % len(rows)
+        out = timer.accelerator.empty((len(ids), rows.shape[1]), dtype)
+    seconds = timer(lambda: read_rows(timer.accelerator, rows, ids, out), times=_SHORT if where == "device" else 1)
+    return Rate(random_rows(where, row_bytes), len(ids) * row_bytes, seconds, ceiling)
+
+
+def read_rows(accelerator: Accelerator, rows: Tensor, ids: Tensor, out: Tensor) -> None:
+    """Copy rows by id with the measuring kernel.
+
+    Args:
+        accelerator: Runs kernels.
+        rows: Integers, shape ``(num_rows, width)``, on the device or pinned.
+        ids: In range, on the device.
+        out: Shape ``(len(ids), width)``, on the device.
+    """
+    from ._gpu import TILE_WORDS
+    from ._gpu import read_rows as kernel
+
+    width = rows.shape[1]
+    columns = min(TILE_WORDS, 1 << (width - 1).bit_length())
+    block = TILE_WORDS // columns
+    launch(kernel, -(-len(ids) // block), ids, rows, out, len(ids), width=width, block=block, columns=columns)
+
+
+def _fill(memory: Tensor) -> None:
+    """Other bytes than zeros, which some memory systems move faster than what people have."""
+    pattern = torch.randint(0, 256, (min(len(memory), 1 << 20),), dtype=torch.uint8)
+    for begin in range(0, len(memory), len(pattern)):
+        part = memory[begin : begin + len(pattern)]
+        part.copy_(pattern[: len(part)])

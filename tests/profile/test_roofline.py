@@ -1,0 +1,134 @@
+"""The roofline: what is timed and how it is counted, on the CPU in the part of a device."""
+
+import pytest
+import torch
+
+from pagraph.accelerator import HostAccelerator, Pin, accelerator_for
+from pagraph.profile.ceilings import DEVICE_COPY, PINNED_COPY, random_rows, read_rows, word_of
+from pagraph.profile.device_timer import DeviceTimer, Rate
+from pagraph.profile.roofline import Roofline, RooflineSizes, measure_roofline, random_table
+
+TINY = RooflineSizes(rows=64, reads=20, copy_bytes=1024, scale=6, batch_size=4, fanouts=(2, 2), repeats=2)
+needs_interpreter = pytest.mark.skipif(not HostAccelerator().runs_kernels, reason="needs Triton's interpreter")
+
+
+class CountingPins(HostAccelerator):
+    """Counts what is pinned, and what of it is released."""
+
+    def __init__(self):
+        super().__init__()
+        self.pinned = self.released = 0
+
+    def pin(self, tensor):
+        self.pinned += 1
+        return Pin(tensor, self._release)
+
+    def _release(self):
+        self.released += 1
+
+
+class TestRate:
+    def test_counts_bytes_over_the_median(self):
+        rate = Rate("x", 100, (1.0, 4.0, 2.0))
+        assert (rate.median, rate.bytes_per_second) == (2.0, 50.0)
+        assert rate.to_json()["seconds"] == {"median": 2.0, "min": 1.0, "max": 4.0}
+
+    def test_of_no_time_is_zero(self):
+        assert Rate("x", 100, (0.0,)).bytes_per_second == 0.0
+
+
+class TestDeviceTimer:
+    def test_times_the_work_alone(self):
+        calls = []
+        timer = DeviceTimer(HostAccelerator(), repeats=3, lead_bytes=64)
+        seconds = timer(lambda: calls.append(timer.accelerator.current_stream), times=4)
+        assert len(seconds) == 3
+        assert all(s >= 0 for s in seconds)
+        assert len(calls) == 4 * (3 + 2)
+        assert set(calls) == {timer.accelerator.stream("reading")}
+
+    def test_refuses_no_run(self):
+        with pytest.raises(ValueError, match="repeats must be at least 1, got 0"):
+            DeviceTimer(HostAccelerator(), repeats=0)
+
+
+class TestSizes:
+    @pytest.mark.parametrize("name", ["rows", "row_bytes", "reads", "copy_bytes", "scale", "batch_size", "repeats"])
+    def test_are_at_least_one(self, name):
+        with pytest.raises(ValueError, match=f"{name} must be at least 1, got 0"):
+            RooflineSizes(**{name: 0})
+
+    def test_a_table_is_larger_than_a_sector(self):
+        with pytest.raises(ValueError, match=r"rows \* row_bytes must be at least 1024, got 2 \* 8"):
+            RooflineSizes(rows=2, row_bytes=8)
+
+
+class TestRandomTable:
+    @pytest.mark.parametrize(("rows", "row_bytes"), [(5, 512), (1000, 12), (1, 1024), (300, 7)])
+    def test_has_rows_of_many_bytes(self, rows, row_bytes):
+        table = random_table(rows, row_bytes)
+        assert (table.shape, table.dtype) == ((rows, row_bytes), torch.uint8)
+        assert len(torch.unique(table)) > 4
+        if row_bytes >= 8:
+            assert len(torch.unique(table, dim=0)) == rows
+
+
+@needs_interpreter
+@pytest.mark.parametrize(
+    ("row_bytes", "count"), [(512, 9), (32, 130), (16, 1), (24, 33), (7, 5), (1, 3), (20000, 2), (512, 0)]
+)
+def test_the_measuring_kernel_reads_the_rows(row_bytes, count):
+    table = random_table(50, row_bytes).view(word_of(row_bytes))
+    ids = torch.randint(0, 50, (count,))
+    out = torch.full((count, table.shape[1]), 77, dtype=table.dtype)
+    read_rows(HostAccelerator(), table, ids, out)
+    assert torch.equal(out, table[ids])
+
+
+@pytest.mark.parametrize(("row_bytes", "size"), [(512, 8), (12, 4), (6, 2), (7, 1)])
+def test_words_are_as_wide_as_rows_allow(row_bytes, size):
+    assert word_of(row_bytes).itemsize == size
+
+
+class TestRoofline:
+    def test_gives_shares_of_ceilings_that_were_measured(self):
+        rates = [Rate("top", 100, (1.0,)), Rate("way", 50, (1.0,), "top"), Rate("other", 50, (1.0,), "unknown")]
+        roofline = Roofline("card", {}, rates)
+        assert [roofline.share(rate) for rate in rates] == [None, 0.5, None]
+        assert roofline.to_json()["rates"][1]["share"] == 0.5
+
+    def test_names_the_rates_it_has(self):
+        with pytest.raises(KeyError, match=r"rate must be one of \['top'\], got 'bottom'"):
+            Roofline("card", {}, [Rate("top", 1, (1.0,))])["bottom"]
+
+    @needs_interpreter
+    def test_measures_ceilings(self):
+        roofline = measure_roofline(HostAccelerator(), TINY)
+        assert roofline[DEVICE_COPY].nbytes == roofline[PINNED_COPY].nbytes == 1024
+        assert roofline[random_rows("pinned host", 512)].nbytes == 20 * 512
+        assert roofline[random_rows("device", 32)].nbytes == 20 * 32
+        assert roofline.left_out == {}
+        assert len({rate.name for rate in roofline.rates}) == len(roofline.rates)
+
+    def test_says_what_needs_kernels(self, monkeypatch):
+        monkeypatch.setattr(HostAccelerator, "runs_kernels", False)
+        roofline = measure_roofline(HostAccelerator(), TINY)
+        assert roofline.left_out["random rows"] == "they need Triton, which is not installed"
+        assert roofline[DEVICE_COPY].median >= 0
+
+    @needs_interpreter
+    def test_leaves_nothing_pinned(self):
+        accelerator = CountingPins()
+        measure_roofline(accelerator, TINY)
+        assert accelerator.pinned > 0
+        assert accelerator.released == accelerator.pinned
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_on_a_gpu_copies_within_it_are_the_fastest():
+    accelerator = accelerator_for(torch.device("cuda", 0))
+    roofline = measure_roofline(accelerator, RooflineSizes(rows=1 << 18, reads=1 << 16, copy_bytes=1 << 26, scale=14))
+    assert roofline.left_out == {}
+    assert roofline[DEVICE_COPY].bytes_per_second > 2 * roofline[PINNED_COPY].bytes_per_second
+    assert 0.2 < roofline.share(roofline[random_rows("pinned host", 512)]) < 1.2

@@ -1,0 +1,44 @@
+"""What the measuring kernel is compiled to, on a machine without a GPU as well."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+COMPILE = """
+import json, sys
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from pagraph.profile._gpu import TILE_WORDS, read_rows
+
+found = []
+for capability in (80, 90):
+    for width in (64, 4, 3, 2500):
+        columns = min(TILE_WORDS, 1 << (width - 1).bit_length())
+        constants = {"width": width, "block": TILE_WORDS // columns, "columns": columns}
+        signature = {"ids": "*i64", "rows": "*i64", "out": "*i64", "count": "i32"}
+        source = ASTSource(
+            read_rows,
+            signature | dict.fromkeys(constants, "constexpr"),
+            constants,
+            {(place,): [["tt.divisibility", 16]] for place in range(3)},
+        )
+        ptx = triton.compile(source, target=GPUTarget("cuda", capability, 32)).asm["ptx"]
+        wide = ptx.count("ld.global.v2.b64") + ptx.count("ld.global.v4.b32")
+        found.append((width, wide, ptx.count(".local")))
+json.dump(found, sys.stdout)
+"""
+
+
+def test_rows_of_16_bytes_are_read_in_16_bytes_and_nothing_spills():
+    pytest.importorskip("triton")
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    done = subprocess.run([sys.executable, "-c", COMPILE], capture_output=True, text=True, timeout=200, env=environment)
+    assert done.returncode == 0, done.stderr
+    for width, wide, local in json.loads(done.stdout):
+        assert local == 0
+        assert (wide > 0) == (width % 2 == 0), width
