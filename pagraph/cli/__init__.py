@@ -21,7 +21,7 @@ from ..errors import PaGraphError
 __all__ = ["BAD_INPUT", "VERBS", "main", "show_error"]
 
 VERBS = {
-    "bench": ("bench", "Measure what the machine can do at best, and how near pagraph comes."),
+    "bench": ("bench", "Measure how near pagraph comes to the limits of a GPU."),
     "generate": ("generate", "Generate an RMAT or block-model graph."),
     "import": ("import_", "Write a graph from elsewhere as a graph folder."),
     "info": ("info", "Show what is in a graph folder, and what a cache would hold."),
