@@ -18,6 +18,9 @@ from .triton_kernels import has_triton, interprets
 
 __all__ = ["CudaAccelerator"]
 
+# One for all devices: what one of them has pinned is pinned for all, and is unpinned when none of them reads it.
+_pinned = PinnedMemory()
+
 
 class _CudaEvent(Event):
     def __init__(self, event: torch.cuda.Event) -> None:
@@ -42,7 +45,8 @@ class _CudaStream(Stream):
         return torch.cuda.stream(self._stream)  # sets the thread's device too, which Triton launches on
 
     def record(self) -> Event:
-        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        # Who waits for it sleeps: a thread that spins takes a core from those that gather.
+        event = torch.cuda.Event(enable_timing=True, blocking=True)  # type: ignore[no-untyped-call]
         event.record(self._stream)
         return _CudaEvent(event)
 
@@ -64,7 +68,6 @@ class CudaAccelerator(Accelerator):
         self.device = device
         self._lock = threading.Lock()
         self._streams: dict[str, _CudaStream] = {}
-        self._pinned = PinnedMemory(device)
 
     def stream(self, name: str) -> Stream:
         """See :class:`Accelerator`."""
@@ -81,8 +84,8 @@ class CudaAccelerator(Accelerator):
 
     @property
     def runs_kernels(self) -> bool:
-        """See :class:`Accelerator`."""
-        return has_triton() and not interprets()
+        """See :class:`Accelerator`; Triton makes none for devices before compute capability 7.0."""
+        return has_triton() and not interprets() and torch.cuda.get_device_capability(self.device) >= (7, 0)
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         """See :class:`Accelerator`."""
@@ -94,7 +97,7 @@ class CudaAccelerator(Accelerator):
 
     def pin(self, tensor: Tensor) -> Pin | None:
         """See :class:`Accelerator`."""
-        return self._pinned.pin(tensor)
+        return _pinned.pin(tensor, self.device)
 
     def free_bytes(self) -> tuple[int, int]:
         """See :class:`Accelerator`; what torch's allocator keeps for reuse counts as free."""

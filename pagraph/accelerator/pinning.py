@@ -1,13 +1,17 @@
-"""Pinning: host memory that is there already, made readable for a device in place."""
+"""Pinning: host memory that is there already, made readable for devices in place."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import os
+import queue
 import threading
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -30,6 +34,8 @@ class Pin:
     def __init__(self, tensor: Tensor, release: Callable[[], object] | None = None) -> None:
         self.tensor = tensor
         self._finalizer = weakref.finalize(self, release) if release is not None else None
+        if self._finalizer is not None:
+            self._finalizer.atexit = False  # threads may still be reading then; the driver unpins what is left
 
     def release(self) -> None:
         """End the claim; safe to call twice."""
@@ -37,81 +43,159 @@ class Pin:
             self._finalizer()
 
 
+@dataclass(eq=False)
+class _Region:
+    """A registered stretch of memory, and who reads it."""
+
+    begin: int
+    end: int
+    tensor: Tensor  # not freed before it is unpinned, also where views of it are claimed
+    claims: int = 0
+    devices: set[torch.device] = field(default_factory=set)
+
+
+class _Refused(Exception):
+    """Why memory cannot be pinned."""
+
+
 class PinnedMemory:
-    """What a process has pinned, by address: each stretch once, however many claim it.
+    """What a process has pinned, by address: each stretch once, for all devices, however many claim it.
 
-    cudaHostRegister refuses memory of which a page is registered already, so stretches that lie inside one that is
-    registered join it, and others that touch one are refused.
+    cudaHostRegister refuses memory of which a page is registered already, so what lies inside a registered stretch
+    joins it, and what touches one is refused. A tensor that takes up half of its storage or more is registered with all
+    of it: so other views of the storage join, and nobody's copy of it is refused for being registered in part. Files
+    on disk are read into memory by that, so they are refused if they are larger than half of what is available.
 
-    Args:
-        device: Whose context registers.
+    Claims may end in any thread at any time, in the garbage collector too. Safe from any thread. In a forked child
+    there is neither CUDA nor anything that was pinned: claims that end there are the parent's still.
     """
 
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._lock = threading.RLock()  # a finaliser may run in the middle of anything
-        self._claims: dict[tuple[int, int], int] = {}
+    def __init__(self) -> None:
+        # Never waited for where a claim ends: the collector may run in a thread that has it.
+        self._lock = threading.Lock()
+        self._regions: dict[int, _Region] = {}
+        self._ended: queue.SimpleQueue[_Region] = queue.SimpleQueue()
+        self._process = os.getpid()
 
-    def pin(self, tensor: Tensor) -> Pin | None:
-        """See ``Accelerator.pin``."""
-        if tensor.numel() == 0 or tensor.is_pinned():  # torch's own pinned memory, or another library's
-            known = self._region_of(tensor)
-            return Pin(tensor) if known is None else self._claim(tensor, known)
+    def pin(self, tensor: Tensor, device: torch.device) -> Pin | None:
+        """A claim for a device; see ``Accelerator.pin``."""
+        if tensor.numel() == 0:
+            return Pin(tensor)
+        try:
+            with self._lock:
+                region = self._claim(tensor, device)
+        except _Refused as reason:
+            warnings.warn(
+                f"{tensor.numel() * tensor.element_size() / 2**20:.1f} MiB of host memory could not be pinned "
+                f"({reason}): its rows go through a staging buffer instead",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            return None
+        finally:
+            self._settle()
+        return Pin(tensor, None if region is None else partial(self._end, region))
+
+    def _claim(self, tensor: Tensor, device: torch.device) -> _Region | None:
+        """One more claim of the region where the tensor lies; None: it is pinned, but not by us."""
         begin, end = memory_of(tensor)
-        with self._lock:
-            error = self._register(begin, end - begin)
-            if error is not None:
-                warnings.warn(
-                    f"{(end - begin) / 2**20:.1f} MiB of host memory could not be pinned ({error}): its rows go "
-                    "through a staging buffer instead",
-                    RuntimeWarning,
-                    stacklevel=2,
-                )
+        region = next((r for r in self._regions.values() if r.begin <= begin and end <= r.end), None)
+        if region is None:
+            # torch's own pinned memory, or another library's: both ends, for only a part of it may be.
+            if self._is_pinned(tensor) and self._is_pinned(tensor[(-1,) * tensor.dim()]):
                 return None
-            self._claims[begin, end] = 0
-            return self._claim(tensor, (begin, end))
+            region = self._new_region(tensor, device)
+        region.claims += 1
+        region.devices.add(device)
+        return region
 
-    def _region_of(self, tensor: Tensor) -> tuple[int, int] | None:
+    def _new_region(self, tensor: Tensor, device: torch.device) -> _Region:
         begin, end = memory_of(tensor)
-        with self._lock:
-            return next((r for r in self._claims if r[0] <= begin and end <= r[1]), None)
+        storage = tensor.untyped_storage()
+        if storage.nbytes() <= 2 * (end - begin):
+            begin, end = storage.data_ptr(), storage.data_ptr() + storage.nbytes()
+        self._check_room(begin, end)
+        error = self._register(begin, end - begin, device, writable=_may_write(begin, end))
+        if error is not None:
+            raise _Refused(error)
+        region = self._regions[begin] = _Region(begin, end, tensor)
+        return region
 
-    def _claim(self, tensor: Tensor, region: tuple[int, int]) -> Pin:
-        with self._lock:
-            self._claims[region] += 1
-        return Pin(tensor, lambda: self._unclaim(region))
+    def _end(self, region: _Region) -> None:
+        if os.getpid() == self._process:
+            self._ended.put(region)
+            self._settle()
 
-    def _unclaim(self, region: tuple[int, int]) -> None:
-        with self._lock:
-            self._claims[region] -= 1
-            if not self._claims[region]:
-                del self._claims[region]
-                # Work that reads it may still be on its way.
-                torch.cuda.synchronize(self._device)
-                self._unregister(region[0])
+    def _settle(self) -> None:
+        """Take account of the claims that have ended; whoever has the lock does it when he is done."""
+        while not self._ended.empty() and self._lock.acquire(blocking=False):
+            try:
+                self._take_back()
+            finally:
+                self._lock.release()
 
-    def _register(self, begin: int, nbytes: int) -> str | None:
+    def _take_back(self) -> None:
+        with contextlib.suppress(queue.Empty):
+            while True:
+                region = self._ended.get_nowait()
+                region.claims -= 1
+                if not region.claims:
+                    del self._regions[region.begin]
+                    try:
+                        self._synchronize(region.devices)  # work that reads it may still be on its way
+                        self._unregister(region.begin, next(iter(region.devices)))
+                    except RuntimeError as error:  # the device has failed before: that was reported where it happened
+                        _log.warning("host memory could not be unpinned: %s", error)
+
+    def _check_room(self, begin: int, end: int) -> None:
+        from ..cache.memory import HOST_SHARE, host_available  # these rooms import this one
+        from ..features.placement import address_on_disk
+
+        if address_on_disk(begin) and end - begin > HOST_SHARE * (available := host_available()):
+            raise _Refused(
+                f"it is a file on disk of {(end - begin) / 2**20:.1f} MiB, more than half of the "
+                f"{available / 2**20:.1f} MiB of memory that are available"
+            )
+
+    def _is_pinned(self, tensor: Tensor) -> bool:
+        return bool(tensor.is_pinned())
+
+    def _register(self, begin: int, nbytes: int, device: torch.device, *, writable: bool) -> str | None:
         """Register; the driver's reason if it refuses."""
-        with torch.cuda.device(self._device):
+        plain, read_only = _PORTABLE_AND_MAPPED, _PORTABLE_AND_MAPPED | _READ_ONLY
+        with torch.cuda.device(device):
             cudart = torch.cuda.cudart()  # type: ignore[no-untyped-call]
-            for flags in (_PORTABLE_AND_MAPPED, _PORTABLE_AND_MAPPED | _READ_ONLY):
+            reason = None
+            # Some file systems refuse to have pages pinned for writing; some devices do not know the read-only flag.
+            for flags in (plain, read_only) if writable else (read_only, plain):
                 error = cudart.cudaHostRegister(begin, nbytes, flags)
                 if int(error) == 0:
                     return None
-                self._clear_error()
-            return str(cudart.cudaGetErrorString(error))
+                reason = reason or str(cudart.cudaGetErrorString(error))
+                _clear_error(cudart, device)
+        return reason
 
-    def _unregister(self, begin: int) -> None:
-        with torch.cuda.device(self._device):
-            error = torch.cuda.cudart().cudaHostUnregister(begin)  # type: ignore[no-untyped-call]
+    def _unregister(self, begin: int, device: torch.device) -> None:
+        with torch.cuda.device(device):
+            cudart = torch.cuda.cudart()  # type: ignore[no-untyped-call]
+            error = cudart.cudaHostUnregister(begin)
             if int(error) != 0:
-                self._clear_error()
-                _log.warning("host memory could not be unpinned: %s", error)
+                _clear_error(cudart, device)
+                _log.warning("host memory could not be unpinned: %s", cudart.cudaGetErrorString(error))
 
-    def _clear_error(self) -> None:
-        """The runtime remembers the last error, and torch would report it after its next kernel."""
-        with contextlib.suppress(RuntimeError):
-            torch.zeros(1, device=self._device)
+    def _synchronize(self, devices: Iterable[torch.device]) -> None:
+        for device in devices:
+            torch.cuda.synchronize(device)
+
+
+def _clear_error(cudart: object, device: torch.device) -> None:
+    """The runtime remembers a thread's last error, and torch would report it after its next kernel."""
+    get_last_error = getattr(cudart, "cudaGetLastError", None)
+    if get_last_error is not None:
+        get_last_error()
+        return
+    with contextlib.suppress(RuntimeError):  # before torch 2.10: that next kernel
+        torch.zeros(1, device=device)
 
 
 def memory_of(tensor: Tensor) -> tuple[int, int]:
@@ -125,7 +209,10 @@ def memory_of(tensor: Tensor) -> tuple[int, int]:
 
 def is_writable(tensor: Tensor) -> bool:
     """Whether all pages of a tensor's memory may be written, as the system's map of this process says."""
-    begin, end = memory_of(tensor)
+    return _may_write(*memory_of(tensor))
+
+
+def _may_write(begin: int, end: int) -> bool:
     try:
         with open("/proc/self/maps") as maps:
             for line in maps:

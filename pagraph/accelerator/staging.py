@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import queue
-import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -36,25 +35,31 @@ class StagingRing:
             raise ValueError(f"slots and slot_bytes must be at least 1, got {slots} and {slot_bytes}")
         self.slot_bytes = slot_bytes
         self._accelerator = accelerator
-        self._slots = slots
-        self._made = 0
-        self._lock = threading.Lock()
-        self._free: queue.SimpleQueue[tuple[Tensor, Event | None]] = queue.SimpleQueue()
+        # Those that are not made yet stand first: nobody waits for a copy while a buffer has not been used.
+        self._free: queue.SimpleQueue[tuple[Tensor | None, Event | None]] = queue.SimpleQueue()
+        for _ in range(slots):
+            self._free.put((None, None))
 
     @contextmanager
     def slot(self) -> Iterator[Tensor]:
         """A buffer, uint8, shape ``(slot_bytes,)``; in the body fill it and copy from it on the current stream."""
-        memory, sent = self._take()
-        if sent is not None:
-            sent.wait()
-        after: Event | None = None
+        memory, sent = self._free.get()
+        try:
+            if sent is not None:
+                sent.wait()
+            if memory is None:
+                memory = self._accelerator.host_memory(self.slot_bytes)
+        except BaseException:
+            self._free.put((memory, sent))
+            raise
         try:
             yield memory
         finally:
+            sent = None
             try:
-                after = self._accelerator.current_stream.record()
+                sent = self._accelerator.current_stream.record()
             finally:
-                self._free.put((memory, after))
+                self._free.put((memory, sent))
 
     def upload(self, tensors: Iterable[Tensor]) -> list[Tensor]:
         """Copies of host tensors on the device, on the current stream; the calling thread does not wait for them.
@@ -74,18 +79,12 @@ class StagingRing:
                 for source, start in zip(flat, starts, strict=True):
                     first, last = max(begin, start), min(end, start + len(source))
                     if first < last:
-                        memory[first - begin : last - begin] = source[first - start : last - start]
+                        memory[first - begin : last - begin].copy_(source[first - start : last - start])
                 whole[begin:end].copy_(memory[: end - begin], non_blocking=True)
         return [
             whole[start : start + len(source)].view(tensor.dtype).view(tensor.shape)
             for tensor, source, start in zip(sources, flat, starts, strict=True)
         ]
-
-    def _take(self) -> tuple[Tensor, Event | None]:
-        with self._lock:
-            fresh = self._made < self._slots and self._free.empty()
-            self._made += fresh
-        return (self._accelerator.host_memory(self.slot_bytes), None) if fresh else self._free.get()
 
 
 def _bytes(tensor: Tensor) -> Tensor:
