@@ -38,6 +38,9 @@ class DeviceFeature:
     Args:
         tensor: Shape ``(num_rows, ...)``. Gradients are not followed.
         device: Where rows are delivered. Default: where the tensor is.
+
+    Attributes:
+        tensor: As given, detached.
     """
 
     tier = "device"
@@ -45,7 +48,7 @@ class DeviceFeature:
     def __init__(self, tensor: Tensor, device: torch.device | None = None) -> None:
         if tensor.dim() == 0:
             raise ValueError("tensor must have at least 1 dimension, got a scalar")
-        self._tensor = tensor.detach()
+        self.tensor = tensor.detach()
         self.num_rows = int(tensor.shape[0])
         self.row_shape = tuple(tensor.shape[1:])
         self.dtype = tensor.dtype
@@ -56,7 +59,7 @@ class DeviceFeature:
         """The rows of ``ids``; see :class:`~pagraph.features.feature.Feature`."""
         index = id_array(ids)
         check_ids(index, self.num_rows)  # on a GPU a bad id would end the process
-        picked = self._tensor.index_select(0, ids.to(self._tensor.device, non_blocking=True))
+        picked = self.tensor.index_select(0, ids.to(self.tensor.device, non_blocking=True))
         if out is None:
             return picked.to(self.device, non_blocking=self.device.type != "cpu")
         return output_for(self, len(index), out).copy_(picked, non_blocking=self.device.type != "cpu")

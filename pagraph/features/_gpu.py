@@ -1,0 +1,120 @@
+"""The Triton kernel that reads a batch's rows: hits from the device's memory, misses from where the device can reach.
+
+What a row costs, for rows of 512 bytes that begin with a line of 128 bytes:
+
+- looking it up: 8 bytes of the ids (in order), one sector of 32 bytes of the slots, of which 4 are needed; four rows
+  are looked up by each warp, so that their latencies overlap;
+- a hit: 512 bytes read in one instruction of a warp, 16 bytes a lane: 4 requests of a line each;
+- a miss: the same 4 requests, which go over the bus as reads of 128 bytes, the largest there are;
+- both: 512 bytes written, 4 lines.
+
+A program has a tile of 8 KiB of rows, and asks for all of it before it writes any. Host rows often begin in the middle
+of a line: torch's large tensors 64 bytes after a page, and rows of 400 bytes anywhere. A warp whose quarters each read
+across two lines would send twice as many requests, of half the size. So missed rows are turned in their tile: the first
+lanes read from the row's first whole line, and what is before it and after the last line goes to the lanes left over.
+"""
+
+import triton
+import triton.language as tl
+
+__all__ = ["gather_rows"]
+
+
+@triton.jit(do_not_specialize=["count", "num_rows", "num_cached", "limit"])
+def gather_rows(  # type: ignore[no-untyped-def]
+    ids,
+    count,
+    num_rows,
+    slots,
+    num_cached,
+    cached,
+    rows,
+    table,
+    limit,
+    out,
+    ends,
+    hits,
+    PARTS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    STRIDE: tl.constexpr,
+    LINE: tl.constexpr,
+    LEAD: tl.constexpr,
+    HAS_CACHE: tl.constexpr,
+    HAS_ROWS: tl.constexpr,
+    HAS_TABLE: tl.constexpr,
+    LEAVE: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr,
+    BLOCK_WORDS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    """Write row ``ids[i]`` to place ``i`` of ``out``.
+
+    Args:
+        ids: int32 or int64, shape ``(count,)``.
+        count: Number of ids.
+        num_rows: Ids are below it; the others have no row.
+        slots: int32, shape ``(num_rows,)``: places in the cache; others than ``[0, num_cached)``: not there.
+        num_cached: Rows of the cache.
+        cached: Words of the cached rows, row by row; may be narrower floats than ``out``.
+        rows: Words of the rows that are not cached.
+        table: int32 or int64, shape ``(num_rows,)``: which of ``rows`` each is.
+        limit: How many ``rows`` there are.
+        out: Words, row by row.
+        ends: int64, shape ``(PARTS,)``: where the parts of the ids end.
+        hits: int64, shape ``(PARTS,)``: the hits of each part are added.
+        PARTS: How many; 0: not counted.
+        WIDTH: Words of a row.
+        STRIDE: Words from one of ``rows`` to the next.
+        LINE: Words of a memory line to which reads of ``rows`` are turned; 1: not turned.
+        LEAD: Words from a line's begin to that of ``rows``.
+        HAS_CACHE: Whether ``slots`` and ``cached`` are given.
+        HAS_ROWS: Whether ``rows`` and ``limit`` are given.
+        HAS_TABLE: Whether ``table`` is given.
+        LEAVE: Whether rows that are not found are left as they are; else they become zeros.
+        BLOCK_ROWS: Rows of a tile.
+        BLOCK_WORDS: Words of a row in a tile.
+        COLUMNS: Tiles side by side in which a row fits.
+    """
+    program = tl.program_id(0)
+    column = program % COLUMNS
+    place = (program // COLUMNS).to(tl.int64) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
+    row = tl.load(ids + place, mask=place < count, other=-1).to(tl.int64)
+    known = (row >= 0) & (row < num_rows)
+    hit = known & (row < 0)
+    slot = row
+    if HAS_CACHE:
+        slot = tl.load(slots + row, mask=known, other=-1).to(tl.int64)
+        hit = known & (slot >= 0) & (slot < num_cached)
+        if column == 0:
+            begin = tl.full((), 0, tl.int64)
+            for part in range(PARTS):
+                end = tl.load(ends + part)
+                served = tl.sum((hit & (place >= begin) & (place < end)).to(tl.int32), axis=0)
+                tl.atomic_add(hits + part, served.to(tl.int64), mask=served > 0, sem="relaxed")
+                begin = end
+    missed = known & (hit == 0)
+    source = row
+    if HAS_TABLE:
+        source = tl.load(table + row, mask=missed, other=-1).to(tl.int64)
+    if HAS_ROWS:
+        missed = missed & (source >= 0) & (source < limit)
+    word = column * BLOCK_WORDS + tl.arange(0, BLOCK_WORDS)[None, :]
+    if HAS_ROWS and LINE > 1:
+        TOTAL: tl.constexpr = COLUMNS * BLOCK_WORDS
+        turn = (source * STRIDE + LEAD) % LINE
+        turn = tl.where(missed, turn, 0).to(tl.int32)
+        word = (word + (TOTAL - turn)[:, None]) % TOTAL
+    in_row = word < WIDTH
+    if HAS_ROWS and HAS_CACHE:
+        start = tl.where(hit[:, None], cached + (slot * WIDTH)[:, None], rows + (source * STRIDE)[:, None])
+        found = hit | missed
+    elif HAS_ROWS:
+        start = rows + (source * STRIDE)[:, None]
+        found = missed
+    else:
+        start = cached + (slot * WIDTH)[:, None]
+        found = hit
+    written = found if LEAVE else place < count
+    value = tl.load(start + word, mask=found[:, None] & in_row, other=0)
+    target = out + (place * WIDTH)[:, None] + word
+    tl.store(target, value.to(out.dtype.element_ty), mask=written[:, None] & in_row)

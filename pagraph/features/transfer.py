@@ -1,0 +1,196 @@
+"""Transfer: how the missed rows of a field reach an accelerator, chosen once by measuring both ways."""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..accelerator import Accelerator, StagingRing
+from .disk import DiskFeature
+from .host import HostFeature
+from .narrow import NarrowFeature
+from .reachable import ReachableRows, gather
+from .staged import send
+
+__all__ = ["Transfer"]
+
+ZERO_COPY, STAGING = "zero-copy", "staging"
+_MODES = ("auto", ZERO_COPY, STAGING)
+_SAMPLE_BYTES = 32 << 20
+_FIRST_ROWS = 256
+_SECONDS = 0.2  # what one run of a measurement may take
+_RUNS = 3
+
+
+class Transfer:
+    """How the missed rows of one field reach an accelerator. Safe from any thread.
+
+    "zero-copy": the device reads them itself from host memory, which is pinned in place. "staging": the CPU gathers
+    them into pinned buffers, which are copied. "auto" measures both when rows are missed for the first time, and keeps
+    the faster. Where host memory cannot be pinned, or no kernel can run, it is staging; so it is for rows that the CPU
+    rounds on their way (``cache_dtype``), because a value that is too large must be refused before it is delivered (and
+    half the bytes go over the bus), and, unless zero-copy is asked for, for rows on disk, which pinning would read into
+    memory altogether.
+
+    Args:
+        accelerator: Where the rows go.
+        mode: "auto", "zero-copy" or "staging".
+
+    Attributes:
+        mode: As given.
+        chosen: "zero-copy" or "staging"; None before rows were missed.
+        reason: Why, in one sentence.
+
+    Raises:
+        ValueError: ``mode`` is not one of the three.
+    """
+
+    def __init__(self, accelerator: Accelerator, mode: str = "auto") -> None:
+        if mode not in _MODES:
+            raise ValueError(f"transfer must be one of {', '.join(map(repr, _MODES))}, got {mode!r}")
+        self.mode = mode
+        self.chosen: str | None = STAGING if mode == STAGING else None
+        self.reason = "asked for" if mode == STAGING else "no row was missed yet"
+        self._accelerator = accelerator
+        self._deciding = threading.Lock()
+        self._reached: tuple[tuple[int, ...], ReachableRows] | None = None
+        self._closed = False
+
+    def reach(self, source: HostFeature | NarrowFeature, ring: StagingRing) -> ReachableRows | None:
+        """The rows as the device's kernels can read them; None: to be staged.
+
+        Decides at the first call, on the current stream; threads that call meanwhile stage. Who has the result keeps
+        the memory pinned: it is to be dropped when the reading has been given to a stream.
+
+        Args:
+            source: The field's rows. When they are in other memory than before, that is pinned instead.
+            ring: For measuring the staging.
+
+        Raises:
+            OutOfMemory: There is not enough memory on the device to measure; nothing is decided then.
+        """
+        if self.chosen == STAGING or self._closed:
+            return None
+        reached = self._reached
+        if self.chosen is not None and reached is not None and reached[0] == _memory_of(source):
+            return reached[1]
+        if not self._deciding.acquire(blocking=False):
+            return None
+        try:
+            return self._decide(source, ring)
+        finally:
+            self._deciding.release()
+
+    def close(self) -> None:
+        """Unpin; rows are staged from now on. What reads them now goes on, and then they are unpinned."""
+        with self._deciding:
+            self._closed = True
+            self._reached = None
+
+    def _decide(self, source: HostFeature | NarrowFeature, ring: StagingRing) -> ReachableRows | None:
+        if self._closed or self.chosen == STAGING:
+            return None
+        known = self._reached
+        if known is not None and known[0] == _memory_of(source):
+            return known[1]
+        self._reached = known = None  # what replaces it may overlap it, and pages are pinned once
+        obstacle = self._obstacle(source)
+        rows = None
+        if obstacle is None and isinstance(source, HostFeature):
+            rows = ReachableRows.of_host(source, self._accelerator)
+            obstacle = "its memory could not be pinned"
+        if rows is None or not isinstance(source, HostFeature):
+            self._choose(STAGING, f"{obstacle}")
+            return None
+        if self.mode == "auto" and self.chosen is None:
+            self._compare(source, rows, ring)
+        elif self.chosen is None:
+            self._choose(ZERO_COPY, "asked for")
+        if self.chosen == STAGING:
+            return None
+        self._reached = _memory_of(source), rows
+        return rows
+
+    def _choose(self, chosen: str, reason: str) -> None:
+        self.reason = reason
+        self.chosen = chosen
+
+    def _obstacle(self, source: HostFeature | NarrowFeature) -> str | None:
+        """Why zero-copy is out of the question, in words; None: it is not."""
+        if isinstance(source, NarrowFeature):
+            obstacle = "the CPU rounds its rows"
+        elif not self._accelerator.runs_kernels:
+            obstacle = "Triton is missing"
+        elif source.rows is None:
+            obstacle = "its rows are not contiguous"
+        elif isinstance(source, DiskFeature) and self.mode == "auto":
+            return "its rows are on disk"
+        else:
+            return None
+        if self.mode == ZERO_COPY:
+            warnings.warn(
+                f"transfer 'zero-copy' is not possible for a field, because {obstacle}: its rows go through a staging "
+                "buffer instead",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        return obstacle
+
+    def _compare(self, source: HostFeature, rows: ReachableRows, ring: StagingRing) -> None:
+        """Read the same random rows both ways, in turn, and choose."""
+        accelerator = self._accelerator
+        most = max(1, min(_SAMPLE_BYTES, accelerator.free_bytes()[0] // 8) // source.row_bytes)
+        generator = np.random.default_rng(0)
+
+        def zero_copy(ids: Tensor, out: Tensor) -> None:
+            (there,) = ring.upload([ids])
+            gather(accelerator, there, out, num_rows=source.num_rows, rows=rows, cache=None)
+
+        def staging(ids: Tensor, out: Tensor) -> None:
+            send(source, ids.numpy(), None, out, accelerator, ring)
+
+        def sample(count: int) -> tuple[Tensor, Tensor]:
+            out = accelerator.empty((count, *source.row_shape), source.dtype)
+            return torch.from_numpy(generator.integers(source.num_rows, size=count)), out
+
+        few, ways = min(_FIRST_ROWS, most), (zero_copy, staging)
+        for _ in range(2):  # the first time kernels are compiled
+            slowest = max(self._seconds(way, *sample(few)) for way in ways)
+        count = max(few, min(most, source.num_rows, int(few * _SECONDS / max(slowest, 1e-9))))
+        seconds: list[list[float]] = [[], []]
+        for _ in range(_RUNS):
+            chosen = sample(count)
+            for way, taken in zip(ways, seconds, strict=True):
+                taken.append(self._seconds(way, *chosen))
+        speeds = [count * source.row_bytes / statistics.median(taken) * 1e-9 for taken in seconds]
+        self._choose(
+            ZERO_COPY if speeds[0] >= speeds[1] else STAGING,
+            f"measured {ZERO_COPY} {speeds[0]:.3g} GB/s, {STAGING} {speeds[1]:.3g} GB/s",
+        )
+
+    def _seconds(self, way: Callable[[Tensor, Tensor], None], ids: Tensor, out: Tensor) -> float:
+        stream = self._accelerator.current_stream
+        begin = stream.record()
+        begin.wait()
+        begin = stream.record()
+        way(ids, out)
+        end = stream.record()
+        end.wait()
+        return max(end.seconds_since(begin), 1e-9)
+
+    def __repr__(self) -> str:
+        return f"Transfer(mode={self.mode!r}, chosen={self.chosen!r}, reason={self.reason!r})"
+
+
+def _memory_of(source: HostFeature | NarrowFeature) -> tuple[int, ...]:
+    """What tells a field's memory and its layout from others', as long as it is held."""
+    if isinstance(source, NarrowFeature) or source.rows is None:
+        return ()
+    table = () if source.table is None else (source.table.ctypes.data, len(source.table), source.table.itemsize)
+    return (source.rows.ctypes.data, len(source.rows), source.stride_bytes, source.source_rows, *table)
