@@ -74,7 +74,12 @@ class NarrowFeature:
         index = id_array(ids)
         out = output_for(self, len(index), out)
         if self._bits is None:
-            return out.copy_(self.round_(self.source.read(ids)))
+            rounded = self.round_(self.source.read(ids))
+            if not self._brain:
+                return out.copy_(rounded)
+            # torch's conversion to bfloat16 loses the sign of NaN.
+            out.view(torch.int16).copy_(rounded.to(torch.float32).view(torch.int32) >> 16)
+            return out
         self.source.announce(index)
         worst = np.zeros(1, dtype=np.uint32)
         bad = _precision.gather_narrow(

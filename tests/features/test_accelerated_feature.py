@@ -5,7 +5,6 @@ import threading
 import pytest
 import torch
 from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from pagraph.accelerator import HostAccelerator, StagingRing
@@ -50,7 +49,9 @@ def rows_of(shape, dtype, seed=0):
 def same_bits(left, right):
     """Whether two tensors are equal, NaN by NaN."""
     left, right = left.contiguous(), right.contiguous()
-    return left.shape == right.shape and torch.equal(left.reshape(-1).view(torch.uint8), right.reshape(-1).view(torch.uint8))
+    return left.shape == right.shape and torch.equal(
+        left.reshape(-1).view(torch.uint8), right.reshape(-1).view(torch.uint8)
+    )
 
 
 def cache_of(stored, keep, num_rows):
@@ -63,7 +64,9 @@ def feature_of(source, cache=None, way="zero-copy", slot_bytes=2048):
     """The feature that delivers in one of the ways."""
     accelerator = WithoutKernels() if way == "no kernels" else HostAccelerator()
     ring = StagingRing(accelerator, slots=2, slot_bytes=slot_bytes)
-    mode = "zero-copy" if way == "zero-copy" and isinstance(source, HostFeature) and source.rows is not None else "staging"
+    mode = (
+        "zero-copy" if way == "zero-copy" and isinstance(source, HostFeature) and source.rows is not None else "staging"
+    )
     return AcceleratedFeature(source, cache, accelerator, ring, Transfer(accelerator, mode))
 
 
@@ -104,3 +107,156 @@ def test_rows_and_counts_are_those_of_indexing(case):
     served = torch.zeros(len(ids)) if cache is None else cache.slots[ids.long()] >= 0
     assert hits.wait() == tuple(int(served[a:b].sum()) for a, b in zip([0, *bounds], bounds, strict=False))
     assert hits.now() == hits.wait()
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("cached", [None, 0, 7, 20])
+@pytest.mark.parametrize("narrow", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_narrow_rows_are_those_of_the_cpu(dtype, narrow, cached, way):
+    rows = torch.randn(20, 9, dtype=dtype)
+    rows[3, :4] = torch.tensor([float("nan"), float("inf"), -0.0, 1e-7])
+    rows[5, :4] = torch.tensor([-float("nan"), -float("inf"), 2.0**-24, 6e4])
+    source = NarrowFeature(HostFeature(rows), narrow, "feat")
+    ids = torch.tensor([3, 5, 0, 19, 3, 11])
+    cache = None if cached is None else cache_of(source, torch.arange(20)[:cached], 20)
+    on_cpu = RoundedFeature(source, torch.device("cpu")) if cache is None else CachedFeature(source, cache)
+    feature = feature_of(source, cache, way)
+    out, hits = feature.read_counted(ids)
+    assert feature.dtype == dtype
+    assert same_bits(out, on_cpu.read(ids))
+    assert hits.wait() == (sum(i < (cached or 0) for i in ids.tolist()),)
+    assert same_bits(feature.read_stored(ids), source.read(ids))
+
+
+def test_a_value_too_large_for_the_cache_is_refused():
+    rows = torch.ones(4, 3)
+    rows[2, 1] = 7e4
+    feature = feature_of(NarrowFeature(HostFeature(rows), torch.float16, "feat"))
+    with pytest.raises(ValueError, match="cache_dtype must hold the values of field 'feat', got 70000"):
+        feature.read(torch.tensor([0, 2]))
+
+
+@pytest.mark.parametrize("way", ["zero-copy", "no kernels"])
+def test_rows_on_the_device_are_read_there(way):
+    rows = rows_of((11, 6), torch.int16)[:, 1:4]
+    for tensor in (rows, rows.t()):
+        feature = feature_of(DeviceFeature(tensor), way=way)
+        ids = torch.tensor([2, 0, 2])
+        out, hits = feature.read_counted(ids, bounds=[1, 3])
+        assert same_bits(out, tensor[ids]) and hits.now() == (0, 0)
+        assert feature.tier == "device"
+
+
+def test_a_field_on_another_device_is_refused():
+    with pytest.raises(ValueError, match="must be on the CPU or where the loader delivers, cpu, got one on meta"):
+        feature_of(DeviceFeature(torch.zeros(3, 2, device="meta")))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_bad_ids_raise_as_elsewhere(way):
+    source = HostFeature(torch.zeros(5, 2))
+    feature = feature_of(source, cache_of(source, torch.tensor([1]), 5), way)
+    for bad in (5, -1, 2**31):
+        with pytest.raises(IndexError, match=rf"ids must be in \[0, 5\), got {bad} at position 1"):
+            feature.read(torch.tensor([1, bad]))
+    with pytest.raises(TypeError, match="ids must be an int32 or int64 tensor, got torch.int16"):
+        feature.read(torch.tensor([1], dtype=torch.int16))
+    with pytest.raises(ValueError, match="ids must be 1-D"):
+        feature.read(torch.tensor([[1]]))
+    with pytest.raises(ValueError, match=r"bounds must ascend to the number of ids, 1"):
+        feature.read_counted(torch.tensor([1]), bounds=[2])
+    with pytest.raises(ValueError, match="out must have shape"):
+        feature.read(torch.tensor([1]), torch.zeros(2, 2))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_no_ids_and_rows_without_values(way):
+    feature = feature_of(HostFeature(torch.zeros(5, 2)), way=way)
+    assert feature.read(torch.tensor([], dtype=torch.int64)).shape == (0, 2)
+    empty = feature_of(HostFeature(torch.zeros(5, 0, 3)), way=way)
+    out, hits = empty.read_counted(torch.tensor([4, 1], dtype=torch.int32), bounds=[1, 2])
+    assert out.shape == (2, 0, 3) and hits.now() == (0, 0)
+    with pytest.raises(IndexError):
+        empty.read(torch.tensor([5]))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_rows_are_written_where_they_are_asked_for(way):
+    rows = rows_of((30, 5), torch.int16)
+    memory = torch.zeros(7, 5, dtype=torch.int16)
+    source = HostFeature(rows)
+    feature = feature_of(source, cache_of(source, torch.arange(10), 30), way)
+    ids = torch.tensor([29, 3, 3, 12, 0])
+    out = feature.read(ids, memory[1:6])
+    assert out.data_ptr() == memory[1].data_ptr()
+    assert same_bits(out, rows[ids]) and not memory[0].any() and not memory[6].any()
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("cached", [0, 2])
+def test_rows_larger_than_a_buffer_of_the_ring(way, cached):
+    rows = rows_of((6, 300), torch.float64)  # 2400 bytes each
+    source = HostFeature(rows)
+    feature = feature_of(source, cache_of(source, torch.arange(cached), 6), way, slot_bytes=1000)
+    ids = torch.tensor([5, 0, 1, 4])
+    assert same_bits(feature.read(ids), rows[ids])
+
+
+def test_rows_that_are_not_contiguous():
+    rows = rows_of((4, 30), torch.float32).t()
+    assert same_bits(feature_of(HostFeature(rows), way="staging").read(torch.tensor([29, 0])), rows[[29, 0]])
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_ids_from_the_device(way):
+    # With the CPU in the part of the device its ids are the CPU's: the way of a device's ids is asked for by name.
+    rows = rows_of((20, 3), torch.int64)
+    source = HostFeature(rows)
+    feature = feature_of(source, cache_of(source, torch.tensor([4, 9]), 20), way)
+    ids, out = torch.tensor([9, 1, 4, 9, 19], dtype=torch.int32), torch.empty(5, 3, dtype=torch.int64)
+    hits = feature._read_far(source, None, ids, torch.tensor([1, 5]).numpy(), out)
+    assert same_bits(out, rows[ids.long()]) and hits.wait() == (1, 2)
+
+
+def test_ids_of_a_device_that_are_out_of_range_read_nothing():
+    rows = rows_of((20, 3), torch.int64)
+    source = HostFeature(rows)
+    feature = feature_of(source, cache_of(source, torch.tensor([4, 9]), 20))
+    ids, out = torch.tensor([-1, 20, 9, 2**40]), torch.full((4, 3), 7)
+    hits = feature._read_far(source, None, ids, torch.tensor([4]).numpy(), out)
+    assert hits.wait() == (1,)
+    assert torch.equal(out, torch.where(torch.tensor([[False], [False], [True], [False]]), rows[9], 0))
+
+
+def test_caches_that_do_not_fit_are_refused():
+    source, slots = HostFeature(torch.zeros(5, 2)), slots_for(torch.tensor([1]), 5)
+    for cache, message in [
+        (FeatureCache(torch.zeros(1, 3), slots, slots), r"cache must hold rows of shape \(2,\)"),
+        (FeatureCache(torch.zeros(1, 2, dtype=torch.int8), slots, slots), "and dtype torch.float32"),
+        (FeatureCache(torch.zeros(1, 2), slots), "must have its rows and device_slots on cpu, got cpu and None"),
+        (FeatureCache(torch.zeros(1, 2), slots[:4], slots[:4]), "a slot for each of 5 rows, got 4"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            feature_of(source, cache)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_many_threads_share_a_ring_of_few_buffers(way):
+    rows = rows_of((200, 8), torch.float32)
+    source = HostFeature(rows)
+    feature = feature_of(source, cache_of(source, torch.arange(0, 200, 3), 200), way, slot_bytes=1024)
+    wrong = []
+
+    def reads(seed):
+        for i in range(5):
+            ids = torch.randint(200, (90,), generator=torch.Generator().manual_seed(10 * seed + i))
+            if not same_bits(feature.read(ids), rows[ids]):
+                wrong.append(seed)
+
+    threads = [threading.Thread(target=reads, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
