@@ -1,0 +1,246 @@
+"""GPU kernels of neighbour sampling: the CPU's algorithm, draw for draw, without the host knowing any size.
+
+A batch is its ``state``, int64 words in device memory: row ``hop`` (four words) is how many vertices are known when
+the hop begins, how many edges it draws, its random key, and in row 0 a flag that is raised where the graph's arrays
+lead out of the graph. Row ``num_hops`` holds the number of vertices at the end; the seeds follow. Kernels are launched
+for the largest size there can be and look up the real one, so nothing waits for the host.
+
+Which vertices are known is told by ``first``, one int32 per vertex of the graph, 0 for a vertex that is not known.
+Places count down from ``2**31 - 1``: a known vertex has ``LAST - local id``, and while a hop is relabelled, edge ``e``
+offers ``LAST - (known + e)`` for its source; the largest number is the earliest place, whatever the order in which
+edges come. Edges that won are numbered by a running sum, which is the order of first occurrence.
+
+What a hop costs, for ``V`` vertices that draw, ``E`` edges drawn and ``N`` vertices found, with ids of ``g`` bytes in
+the graph and of ``s`` bytes in the batch (4 or 8):
+
+=================  =========================================================  ==================================
+kernel             sequential bytes                                           random requests of 32 bytes
+=================  =========================================================  ==================================
+``measure``        ``V * (s + 2 g + s)``                                      ``V`` (``indptr``, both ends)
+running sum        ``2 V s``
+``pick_*``         ``V * (2 s + 2 g) + E * 2 g``                              ``E`` (``indices``), ``E`` atomics
+``find_places``    ``E * (g + s + 4)``                                        ``E`` (``first``)
+running sum        ``8 E``
+``relabel``        ``E * (g + 2 s + 4) + N * s``                              at most ``E`` (``ranks``, in the L2)
+``settle``         ``N * s``                                                  ``N`` (``first``)
+=================  =========================================================  ==================================
+
+That is 5 launches of these kernels and 2 running sums of torch (2 launches each), and for a batch one copy in, one
+``enter_seeds`` and one copy out: 31 for three hops. An edge of a graph with int32 ids and int64 seeds moves about 60
+sequential bytes and asks for 3 to 4 random sectors, of which only the one of ``indices`` goes to the host where that
+array is pinned. With fan-out -1 ``pick_all`` searches ``indptr`` too, ``log2 V`` reads that neighbouring edges share.
+
+Nothing in here has run on a GPU yet: it has been run by Triton's interpreter and compiled for sm_80 and sm_90.
+"""
+
+import triton
+import triton.language as tl
+
+__all__ = ["enter_seeds", "find_places", "measure", "pick_all", "pick_distinct", "pick_repeated", "relabel", "settle"]
+
+LAST = tl.constexpr(2**31 - 1)
+ROW = tl.constexpr(4)  # words of the state for each hop
+DAMAGED = tl.constexpr(3)  # the word that is 1 if the graph's arrays lead out of it
+
+_A = tl.constexpr(0x9E3779B97F4A7C15)
+_B = tl.constexpr(0xD1342543DE82EF95)
+_M1 = tl.constexpr(0xBF58476D1CE4E5B9)
+_M2 = tl.constexpr(0x94D049BB133111EB)
+
+
+@triton.jit
+def _mix(x):  # type: ignore[no-untyped-def]
+    """See ``_cpu.mix``; uint64."""
+    x = (x ^ (x >> 30)) * _M1
+    x = (x ^ (x >> 27)) * _M2
+    return x ^ (x >> 31)
+
+
+@triton.jit
+def _below(counter, bound):  # type: ignore[no-untyped-def]
+    """See ``_cpu.draw_below``; ``counter`` is ``base + j * B``, uint64, ``bound`` int64."""
+    return (((_mix(counter) >> 32) * bound.to(tl.uint64)) >> 32).to(tl.int64)
+
+
+@triton.jit
+def _entry(place):  # type: ignore[no-untyped-def]
+    """What the table of vertices holds for a place."""
+    return (-place + LAST).to(tl.int32)
+
+
+@triton.jit(do_not_specialize=["begin"])
+def enter_seeds(state, begin, nodes, first, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Seeds, in the state from word ``begin`` on, become the first vertices; repeated ones keep their places."""
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    live = i < tl.load(state)
+    v = tl.load(state + begin + i, mask=live, other=0)
+    tl.store(nodes + i, v, mask=live)
+    tl.atomic_max(first + v, _entry(i), mask=live, sem="relaxed")
+
+
+@triton.jit(do_not_specialize=["num_edges", "hop", "capacity"])
+def measure(  # type: ignore[no-untyped-def]
+    indptr, num_edges, nodes, state, hop, capacity, starts, degrees, counts, out_indptr,
+    FANOUT: tl.constexpr, REPLACE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Begin and length of each known vertex's row, and how many to draw: 0 beyond them, to ``capacity``."""
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    live = i < tl.load(state + hop * ROW)
+    v = tl.load(nodes + i, mask=live, other=0).to(tl.int64)
+    start = tl.load(indptr + v, mask=live, other=0).to(tl.int64)
+    degree = tl.load(indptr + v + 1, mask=live, other=0).to(tl.int64) - start
+    damaged = (start < 0) | (degree < 0) | (start + degree > num_edges)
+    if FANOUT != 0:  # a hop that draws nothing reads nothing, whatever the arrays say
+        tl.atomic_max(state + DAMAGED + i * 0, i * 0 + 1, mask=damaged, sem="relaxed")
+    degree = tl.where(damaged, 0, degree)
+    count = degree
+    if FANOUT >= 0:
+        count = tl.where(degree > 0, FANOUT, 0) if REPLACE else tl.minimum(degree, FANOUT)
+    tl.store(starts + i, start, mask=live)
+    tl.store(degrees + i, degree, mask=live)
+    tl.store(counts + i, count, mask=i < capacity)
+    tl.store(out_indptr + i, 0, mask=i == 0)
+
+
+@triton.jit
+def _offer(indices, num_nodes, position, e, known, live, state, positions, neighbors, first):  # type: ignore[no-untyped-def]
+    """Read the sources of drawn edges, and offer each edge as its source's first place."""
+    tl.store(positions + e, position, mask=live)
+    v = tl.load(indices + position, mask=live, other=0).to(tl.int64)
+    tl.store(neighbors + e, v, mask=live)
+    inside = (v >= 0) & (v < num_nodes)
+    tl.atomic_max(state + DAMAGED + e * 0, e * 0 + 1, mask=live & (inside == 0), sem="relaxed")
+    tl.atomic_max(first + v, _entry(known + e), mask=live & inside, sem="relaxed")
+
+
+@triton.jit(do_not_specialize=["num_nodes", "hop"])
+def pick_distinct(  # type: ignore[no-untyped-def]
+    indices, num_nodes, nodes, starts, degrees, out_indptr, state, hop, positions, neighbors, first,
+    FANOUT: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Floyd's picks for ``BLOCK`` vertices at once, a row of registers each; ``K`` is a power of two >= ``FANOUT``."""
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    known = tl.load(state + hop * ROW)
+    live = i < known
+    key = tl.load(state + hop * ROW + 2).to(tl.uint64, bitcast=True)
+    v = tl.load(nodes + i, mask=live, other=0).to(tl.int64)
+    start = tl.load(starts + i, mask=live, other=0).to(tl.int64)
+    degree = tl.load(degrees + i, mask=live, other=0).to(tl.int64)
+    column = tl.arange(0, K).to(tl.int64)
+    chosen = tl.full((BLOCK, K), -1, tl.int64)
+    counter = key + v.to(tl.uint64) * _A
+    top = degree - FANOUT
+    for j in range(FANOUT):
+        # Rows that fit have a bound of 0 or less here: what they draw is not looked at.
+        drawn = _below(counter, top + 1)
+        taken = tl.max((chosen == drawn[:, None]).to(tl.int32), axis=1)
+        drawn = tl.where(taken > 0, top, drawn)
+        chosen = tl.where(column[None, :] == j, drawn[:, None], chosen)
+        counter += _B
+        top += 1
+    chosen = tl.where((degree <= FANOUT)[:, None], column[None, :], chosen)
+    count = tl.minimum(degree, FANOUT)
+    e = tl.load(out_indptr + i, mask=live, other=0).to(tl.int64)[:, None] + column[None, :]
+    mask = live[:, None] & (column[None, :] < count[:, None])
+    _offer(indices, num_nodes, start[:, None] + chosen, e, known, mask, state, positions, neighbors, first)
+
+
+@triton.jit(do_not_specialize=["num_nodes", "hop"])
+def pick_repeated(  # type: ignore[no-untyped-def]
+    indices, num_nodes, nodes, starts, degrees, out_indptr, state, hop, positions, neighbors, first,
+    FANOUT: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Picks with replacement for ``BLOCK`` vertices at once; ``K`` is a power of two >= ``FANOUT``."""
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    known = tl.load(state + hop * ROW)
+    live = i < known
+    key = tl.load(state + hop * ROW + 2).to(tl.uint64, bitcast=True)
+    v = tl.load(nodes + i, mask=live, other=0).to(tl.int64)
+    start = tl.load(starts + i, mask=live, other=0).to(tl.int64)
+    degree = tl.load(degrees + i, mask=live, other=0).to(tl.int64)
+    column = tl.arange(0, K).to(tl.int64)
+    counter = (key + v.to(tl.uint64) * _A)[:, None] + (column.to(tl.uint64) * _B)[None, :]
+    chosen = _below(counter, degree[:, None])
+    e = tl.load(out_indptr + i, mask=live, other=0).to(tl.int64)[:, None] + column[None, :]
+    mask = (live & (degree > 0))[:, None] & (column[None, :] < FANOUT)
+    _offer(indices, num_nodes, start[:, None] + chosen, e, known, mask, state, positions, neighbors, first)
+
+
+@triton.jit(do_not_specialize=["num_nodes", "hop"])
+def pick_all(  # type: ignore[no-untyped-def]
+    indices, num_nodes, starts, out_indptr, state, hop, positions, neighbors, first,
+    STEPS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Every in-edge. Programs divide the edges, not the vertices: rows may be of very different lengths.
+
+    ``STEPS`` halve the number of vertices to 1, or are more.
+    """
+    e = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    known = tl.load(state + hop * ROW)
+    live = e < tl.load(out_indptr + known)
+    low = tl.zeros_like(e)
+    high = low + known
+    for _ in range(STEPS):  # out_indptr[low] <= e < out_indptr[high]
+        middle = (low + high) // 2
+        before = tl.load(out_indptr + middle, mask=live, other=0).to(tl.int64) <= e
+        low = tl.where(before, middle, low)
+        high = tl.where(before, high, middle)
+    begin = tl.load(out_indptr + low, mask=live, other=0).to(tl.int64)
+    position = tl.load(starts + low, mask=live, other=0).to(tl.int64) + e - begin
+    _offer(indices, num_nodes, position, e, known, live, state, positions, neighbors, first)
+
+
+@triton.jit(do_not_specialize=["num_nodes", "hop", "capacity"])
+def find_places(  # type: ignore[no-untyped-def]
+    neighbors, num_nodes, out_indptr, state, hop, capacity, first, places, flags, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The first place of each edge's source, with a flag if it is the edge; to ``capacity`` no flags."""
+    e = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    known = tl.load(state + hop * ROW)
+    v = tl.load(neighbors + e, mask=e < tl.load(out_indptr + known), other=-1).to(tl.int64)
+    live = (v >= 0) & (v < num_nodes)
+    place = -tl.load(first + v, mask=live, other=LAST).to(tl.int64) + LAST
+    tl.store(places + e, place, mask=e < capacity)
+    tl.store(flags + e, (live & (place == known + e)).to(tl.int32), mask=e < capacity)
+
+
+@triton.jit(do_not_specialize=["hop"])
+def relabel(neighbors, out_indptr, state, hop, ranks, local_ids, nodes, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Places, in ``local_ids``, become local ids; new vertices are appended. ``ranks`` are the flags' running sums."""
+    e = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    known = tl.load(state + hop * ROW)
+    live = e < tl.load(out_indptr + known)
+    place = tl.load(local_ids + e, mask=live, other=0).to(tl.int64)
+    new = live & (place >= known)
+    rank = tl.load(ranks + (place - known), mask=new, other=1).to(tl.int64)
+    local = tl.where(new, known + rank - 1, place)
+    tl.store(local_ids + e, local, mask=live)
+    finds = new & (place == known + e)
+    v = tl.load(neighbors + e, mask=finds, other=0)
+    tl.store(nodes + local, v, mask=finds)
+
+
+@triton.jit(do_not_specialize=["hop", "capacity"])
+def settle(  # type: ignore[no-untyped-def]
+    nodes, out_indptr, ranks, capacity, state, hop, first, CLEAR: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Write down the hop's sizes. New vertices are known by their local ids from now on, or after the last hop none is.
+
+    Args:
+        capacity: Length of ``ranks``, the running sums whose last is the number of new vertices.
+        CLEAR: Forget all vertices.
+    """
+    known = tl.load(state + hop * ROW)
+    found = tl.load(ranks + capacity - 1, mask=capacity > 0, other=0).to(tl.int64)
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    if not CLEAR:
+        i += known
+    live = i < known + found
+    v = tl.load(nodes + i, mask=live, other=0).to(tl.int64)
+    if CLEAR:
+        tl.store(first + v, tl.zeros_like(i).to(tl.int32), mask=live)
+    else:
+        tl.store(first + v, _entry(i), mask=live)
+    if tl.program_id(0) == 0:
+        tl.store(state + hop * ROW + 1, tl.load(out_indptr + known).to(tl.int64))
+        tl.store(state + (hop + 1) * ROW, known + found)
