@@ -2,15 +2,19 @@
 
 from ..field_version import FieldVersion
 from ..indexed_rows import IndexedRows
+from .accelerated import AcceleratedFeature
 from .cached import CachedFeature
 from .device import DeviceFeature, UploadedFeature
 from .disk import DiskFeature
 from .feature import Feature
 from .fields import FieldRows, FieldSet
+from .hits import Hits
 from .host import HostFeature
 from .placement import on_disk
+from .transfer import Transfer
 
 __all__ = [
+    "AcceleratedFeature",
     "CachedFeature",
     "DeviceFeature",
     "DiskFeature",
@@ -18,8 +22,10 @@ __all__ = [
     "FieldRows",
     "FieldSet",
     "FieldVersion",
+    "Hits",
     "HostFeature",
     "IndexedRows",
+    "Transfer",
     "UploadedFeature",
     "on_disk",
 ]

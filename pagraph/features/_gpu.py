@@ -43,6 +43,7 @@ def gather_rows(  # type: ignore[no-untyped-def]
     HAS_ROWS: tl.constexpr,
     HAS_TABLE: tl.constexpr,
     LEAVE: tl.constexpr,
+    BRAIN: tl.constexpr,
     BLOCK_ROWS: tl.constexpr,
     BLOCK_WORDS: tl.constexpr,
     COLUMNS: tl.constexpr,
@@ -55,7 +56,7 @@ def gather_rows(  # type: ignore[no-untyped-def]
         num_rows: Ids are below it; the others have no row.
         slots: int32, shape ``(num_rows,)``: places in the cache; others than ``[0, num_cached)``: not there.
         num_cached: Rows of the cache.
-        cached: Words of the cached rows, row by row; may be narrower floats than ``out``.
+        cached: Words of the cached rows, row by row; or float16, or the bits of bfloat16 as int16, for wider floats.
         rows: Words of the rows that are not cached.
         table: int32 or int64, shape ``(num_rows,)``: which of ``rows`` each is.
         limit: How many ``rows`` there are.
@@ -71,6 +72,7 @@ def gather_rows(  # type: ignore[no-untyped-def]
         HAS_ROWS: Whether ``rows`` and ``limit`` are given.
         HAS_TABLE: Whether ``table`` is given.
         LEAVE: Whether rows that are not found are left as they are; else they become zeros.
+        BRAIN: Whether ``cached`` are bits of bfloat16.
         BLOCK_ROWS: Rows of a tile.
         BLOCK_WORDS: Words of a row in a tile.
         COLUMNS: Tiles side by side in which a row fits.
@@ -85,13 +87,6 @@ def gather_rows(  # type: ignore[no-untyped-def]
     if HAS_CACHE:
         slot = tl.load(slots + row, mask=known, other=-1).to(tl.int64)
         hit = known & (slot >= 0) & (slot < num_cached)
-        if column == 0:
-            begin = tl.full((), 0, tl.int64)
-            for part in range(PARTS):
-                end = tl.load(ends + part)
-                served = tl.sum((hit & (place >= begin) & (place < end)).to(tl.int32), axis=0)
-                tl.atomic_add(hits + part, served.to(tl.int64), mask=served > 0, sem="relaxed")
-                begin = end
     missed = known & (hit == 0)
     source = row
     if HAS_TABLE:
@@ -116,5 +111,14 @@ def gather_rows(  # type: ignore[no-untyped-def]
         found = hit
     written = found if LEAVE else place < count
     value = tl.load(start + word, mask=found[:, None] & in_row, other=0)
+    if BRAIN:  # the upper half of a float32
+        value = ((value.to(tl.int32) & 0xFFFF) << 16).to(tl.float32, bitcast=True)
     target = out + (place * WIDTH)[:, None] + word
     tl.store(target, value.to(out.dtype.element_ty), mask=written[:, None] & in_row)
+    if PARTS > 0:  # last, so that nothing waits for it
+        begin = tl.full((), 0, tl.int64)
+        for part in range(PARTS):
+            end = tl.load(ends + part)
+            served = tl.sum((hit & (place >= begin) & (place < end)).to(tl.int32), axis=0)
+            tl.atomic_add(hits + part, served.to(tl.int64), mask=(served > 0) & (column == 0), sem="relaxed")
+            begin = end

@@ -94,8 +94,10 @@ def gather(
     from . import _gpu
 
     row_bytes = math.prod(out.shape[1:]) * out.element_size()
+    brain = cache is not None and cache.rows.dtype == torch.bfloat16 != out.dtype
     if cache is not None and cache.rows.dtype != out.dtype:
-        word, near, target = out.element_size(), cache.rows.view(-1), out.view(-1)
+        near = as_words(cache.rows, 2) if brain else cache.rows.view(-1)
+        word, target = out.element_size(), out.view(-1)
     else:
         given = [out] + ([] if cache is None else [cache.rows]) + ([] if rows is None else [rows.memory])
         word = word_bytes(math.gcd(row_bytes, 0 if rows is None else rows.stride_bytes), *given)
@@ -133,6 +135,7 @@ def gather(
         HAS_ROWS=rows is not None,
         HAS_TABLE=table is not None,
         LEAVE=leave,
+        BRAIN=brain,
         BLOCK_ROWS=block_rows,
         BLOCK_WORDS=block_words,
         COLUMNS=columns,

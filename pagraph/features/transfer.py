@@ -23,8 +23,8 @@ __all__ = ["Transfer"]
 ZERO_COPY, STAGING = "zero-copy", "staging"
 _MODES = ("auto", ZERO_COPY, STAGING)
 _SAMPLE_BYTES = 32 << 20
-_FIRST_ROWS = 256
-_SECONDS = 0.2  # what one run of a measurement may take
+_FIRST_ROWS = 32
+_LONG = 0.01  # seconds of a run that are enough to compare
 _RUNS = 3
 
 
@@ -106,20 +106,16 @@ class Transfer:
             rows = ReachableRows.of_host(source, self._accelerator)
             obstacle = "its memory could not be pinned"
         if rows is None or not isinstance(source, HostFeature):
-            self._choose(STAGING, f"{obstacle}")
+            self.chosen, self.reason = STAGING, str(obstacle)
             return None
         if self.mode == "auto" and self.chosen is None:
             self._compare(source, rows, ring)
         elif self.chosen is None:
-            self._choose(ZERO_COPY, "asked for")
+            self.chosen, self.reason = ZERO_COPY, "asked for"
         if self.chosen == STAGING:
             return None
         self._reached = _memory_of(source), rows
         return rows
-
-    def _choose(self, chosen: str, reason: str) -> None:
-        self.reason = reason
-        self.chosen = chosen
 
     def _obstacle(self, source: HostFeature | NarrowFeature) -> str | None:
         """Why zero-copy is out of the question, in words; None: it is not."""
@@ -145,7 +141,8 @@ class Transfer:
     def _compare(self, source: HostFeature, rows: ReachableRows, ring: StagingRing) -> None:
         """Read the same random rows both ways, in turn, and choose."""
         accelerator = self._accelerator
-        most = max(1, min(_SAMPLE_BYTES, accelerator.free_bytes()[0] // 8) // source.row_bytes)
+        room = min(_SAMPLE_BYTES, accelerator.free_bytes()[0] // 8)
+        most = max(1, min(source.num_rows, room // source.row_bytes))
         generator = np.random.default_rng(0)
 
         def zero_copy(ids: Tensor, out: Tensor) -> None:
@@ -155,24 +152,19 @@ class Transfer:
         def staging(ids: Tensor, out: Tensor) -> None:
             send(source, ids.numpy(), None, out, accelerator, ring)
 
-        def sample(count: int) -> tuple[Tensor, Tensor]:
+        def run(count: int) -> list[float]:
+            ids = torch.from_numpy(generator.integers(source.num_rows, size=count))
             out = accelerator.empty((count, *source.row_shape), source.dtype)
-            return torch.from_numpy(generator.integers(source.num_rows, size=count)), out
+            return [self._seconds(way, ids, out) for way in (zero_copy, staging)]
 
-        few, ways = min(_FIRST_ROWS, most), (zero_copy, staging)
-        for _ in range(2):  # the first time kernels are compiled
-            slowest = max(self._seconds(way, *sample(few)) for way in ways)
-        count = max(few, min(most, source.num_rows, int(few * _SECONDS / max(slowest, 1e-9))))
-        seconds: list[list[float]] = [[], []]
-        for _ in range(_RUNS):
-            chosen = sample(count)
-            for way, taken in zip(ways, seconds, strict=True):
-                taken.append(self._seconds(way, *chosen))
-        speeds = [count * source.row_bytes / statistics.median(taken) * 1e-9 for taken in seconds]
-        self._choose(
-            ZERO_COPY if speeds[0] >= speeds[1] else STAGING,
-            f"measured {ZERO_COPY} {speeds[0]:.3g} GB/s, {STAGING} {speeds[1]:.3g} GB/s",
-        )
+        count = min(_FIRST_ROWS, most)
+        run(count)  # kernels are compiled
+        while max(run(count)) < _LONG and count < most:
+            count = min(8 * count, most)
+        runs = [run(count) for _ in range(_RUNS)]
+        speeds = [count * source.row_bytes / statistics.median(taken) * 1e-9 for taken in zip(*runs, strict=True)]
+        self.reason = f"measured {ZERO_COPY} {speeds[0]:.3g} GB/s, {STAGING} {speeds[1]:.3g} GB/s"
+        self.chosen = ZERO_COPY if speeds[0] >= speeds[1] else STAGING
 
     def _seconds(self, way: Callable[[Tensor, Tensor], None], ids: Tensor, out: Tensor) -> float:
         stream = self._accelerator.current_stream

@@ -1,0 +1,135 @@
+"""What the gather kernel is compiled to, without a GPU: 16-byte accesses, all asked for at once, nothing spilled."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("triton")
+
+# In a process of its own: here kernels may be the interpreter's.
+_COMPILE = """
+import json, os, subprocess, sys, tempfile
+import triton.backends.nvidia
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource, compile
+from pagraph.features._gpu import gather_rows
+
+POINTERS = dict(ids="*i64", slots="*i32", cached=None, rows=None, table="*i64", out=None, ends="*i64", hits="*i64")
+ORDER = "ids count num_rows slots num_cached cached rows table limit out ends hits".split()
+
+def compiled(architecture, word, constants, cached=None, out=None):
+    words = {8: "*i64", 4: "*i32", 2: "*i16", 1: "*u8"}[word]
+    given = dict(POINTERS, cached=cached or words, rows=words, out=out or words)
+    signature = {name: given.get(name, "i32") for name in ORDER} | {name: "constexpr" for name in constants}
+    aligned = {(ORDER.index(name),): [["tt.divisibility", 16]] for name in POINTERS}
+    source = ASTSource(gather_rows, signature=signature, constexprs=constants, attrs=aligned)
+    kernel = compile(source, target=GPUTarget("cuda", architecture, 32))
+    return kernel.asm["ptx"], resources(kernel.asm["cubin"])
+
+def resources(cubin):
+    tool = os.path.join(os.path.dirname(triton.backends.nvidia.__file__), "bin", "cuobjdump")
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        return subprocess.run([tool, "-res-usage", file.name], check=True, capture_output=True, text=True).stdout
+
+cases = json.loads(sys.stdin.read())
+print(json.dumps([compiled(**case) for case in cases]))
+"""
+
+_DEFAULTS = {
+    "PARTS": 3,
+    "LINE": 1,
+    "LEAD": 0,
+    "HAS_CACHE": True,
+    "HAS_ROWS": True,
+    "HAS_TABLE": False,
+    "LEAVE": False,
+    "BRAIN": False,
+    "COLUMNS": 1,
+}
+
+
+def case(architecture, word, width, rows, columns=1, cached=None, out=None, stride=None, **changes):
+    """One compilation: rows of ``width`` words, ``rows`` of them in a tile."""
+    block = 1 << (-(-width // columns) - 1).bit_length()
+    constants = {**_DEFAULTS, "WIDTH": width, "STRIDE": width if stride is None else stride, **changes}
+    constants |= {"BLOCK_ROWS": rows, "BLOCK_WORDS": block, "COLUMNS": columns}
+    return {"architecture": architecture, "word": word, "constants": constants, "cached": cached, "out": out}
+
+
+def compile_all(cases):
+    """The PTX of each case, and what the machine's code takes of a processor."""
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    result = subprocess.run(
+        [sys.executable, "-c", _COMPILE], input=json.dumps(cases), env=environment, capture_output=True, text=True
+    )
+    if result.returncode and "ptxas" in result.stderr:
+        pytest.skip("Triton's ptxas does not run here")
+    assert result.returncode == 0, result.stderr
+    return [tuple(kernel) for kernel in json.loads(result.stdout.splitlines()[-1])]
+
+
+def accesses(ptx):
+    """The global loads and stores in their order."""
+    return re.findall(r"\b((?:ld|st)\.global(?:\.[a-z]\w*)*\.[bsuf]\d+)\b", ptx)
+
+
+@pytest.mark.parametrize("architecture", [80, 90])
+def test_rows_move_with_16_bytes_an_access_and_nothing_is_spilled(architecture):
+    whole_rows = {
+        "512 bytes": case(architecture, 8, 64, 16),
+        "512 bytes, turned to lines": case(architecture, 8, 64, 16, LINE=16, LEAD=8),
+        "400 bytes, turned to lines": case(architecture, 8, 50, 16, LINE=16, LEAD=2),
+        "400 bytes of 416": case(architecture, 8, 50, 16, stride=52, LINE=16),
+        "by reference": case(architecture, 8, 64, 16, LINE=16, LEAD=8, HAS_TABLE=True),
+        "4 KiB": case(architecture, 8, 512, 4, columns=2, LINE=16, LEAD=8),
+        "no cache": case(architecture, 8, 64, 16, LINE=16, LEAD=8, HAS_CACHE=False, PARTS=0),
+        "hits alone": case(architecture, 8, 64, 16, stride=0, HAS_ROWS=False, LEAVE=True, PARTS=0),
+    }
+    narrow = {
+        f"{cached} as {out}": case(
+            architecture,
+            4,
+            128,
+            8,
+            stride=0,
+            cached=cached,
+            out=out,
+            HAS_ROWS=False,
+            LEAVE=True,
+            BRAIN=cached == "*i16",
+        )
+        for cached in ("*fp16", "*i16")
+        for out in ("*fp32", "*fp64")
+    }
+    others = {
+        "4 bytes": case(architecture, 4, 1, 1024),
+        "8 bytes": case(architecture, 8, 1, 1024),
+        "12 bytes": case(architecture, 4, 3, 256),
+        "7 bytes": case(architecture, 1, 7, 128),
+        "258 bytes": case(architecture, 2, 129, 4, LINE=64, LEAD=32),
+    }
+    cases = whole_rows | narrow | others
+    kernels = dict(zip(cases, compile_all(list(cases.values())), strict=True))
+    for name, (ptx, resources) in kernels.items():
+        assert ".local" not in ptx and "STACK:0" in resources and "LOCAL:0" in resources, name
+        # With 64 of its 65536 registers each, a processor has 8 programs of 128 threads and 8 KiB of rows at once.
+        assert int(re.search(r"REG:(\d+)", resources)[1]) <= 64, name
+    for name in whole_rows:
+        made = accesses(kernels[name][0])
+        assert made.count("ld.global.v2.b64") == made.count("st.global.v2.b64") == 4, name
+        # All four are asked for before the first is written.
+        loads = [i for i, access in enumerate(made) if access == "ld.global.v2.b64"]
+        assert loads[-1] < made.index("st.global.v2.b64"), name
+    for name in narrow:
+        made = accesses(kernels[name][0])
+        assert "ld.global.v4.b32" in made, name
+        assert {access for access in made if access.startswith("st")} <= {"st.global.v4.b32", "st.global.v2.b64"}, name
+    widths = {"4 bytes": "b32", "8 bytes": "b64", "12 bytes": "b32", "7 bytes": "b8", "258 bytes": "b16"}
+    for name, width in widths.items():
+        assert f"st.global.{width}" in accesses(kernels[name][0]), name
