@@ -19,6 +19,7 @@ __all__ = ["ReachableRows", "gather"]
 
 _LINE = 128  # bytes that a device asks the host for at once
 _TILE = 1024  # words of a program, see _gpu
+_MOST_ROWS = 256  # of a program: 100 000 labels are 400 programs, enough for all processors of a device
 _WIDEST = 256  # words of a row in one tile
 
 
@@ -105,7 +106,7 @@ def gather(
     width = row_bytes // word
     columns = -(-width // _WIDEST)
     block_words = 1 << (-(-width // columns) - 1).bit_length()
-    block_rows = max(1, _TILE // block_words)
+    block_rows = max(1, min(_MOST_ROWS, _TILE // block_words))
     line, lead = _turning(rows, row_bytes, word)
     far = ids if rows is None else as_words(rows.memory, word)
     table = None if rows is None else rows.table

@@ -108,8 +108,8 @@ def test_rows_move_with_16_bytes_an_access_and_nothing_is_spilled(architecture):
         for out in ("*fp32", "*fp64")
     }
     others = {
-        "4 bytes": case(architecture, 4, 1, 1024),
-        "8 bytes": case(architecture, 8, 1, 1024),
+        "4 bytes": case(architecture, 4, 1, 256),
+        "8 bytes": case(architecture, 8, 1, 256),
         "12 bytes": case(architecture, 4, 3, 256),
         "7 bytes": case(architecture, 1, 7, 128),
         "258 bytes": case(architecture, 2, 129, 4, LINE=64, LEAD=32),
