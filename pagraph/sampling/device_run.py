@@ -22,7 +22,7 @@ MOST_PICKS = 128  # of one vertex: they are a row of registers
 _MOST_PLACES = 2**31 - 1  # the table of vertices holds int32
 _SIZE_FIRST = 1 << 22  # edges: 100 to 170 MB; above, waiting some 20 us for the real size is the better deal
 _ROW, _DAMAGED = 4, 3  # the layout of the state, see _gpu.py
-_BLOCK = 1024  # vertices or edges of one program
+_BLOCK = 512  # vertices or edges of one program; twice as many spill registers on sm_80
 _TILE = 512  # picks of one program: 4 for each of its 128 threads
 _WASTE = 1 << 20  # bytes; what is less than half used, and wastes more than this, is copied
 
