@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 
-__all__ = ["SLOT_BYTES", "Budget", "rows_that_fit"]
+__all__ = ["SLOT_BYTES", "Budget", "budget_text", "rows_that_fit"]
 
 SLOT_BYTES = 4
 """Bytes per vertex of the table from vertex to place in the cache; the fields of a vertex type share it."""
@@ -119,6 +119,20 @@ class Budget:
         if self.is_auto:
             return "Budget(auto)"
         return f"Budget({self.limit} bytes)" if self.share is None else f"Budget({self.share:.4g} of the rows)"
+
+
+def budget_text(nbytes: int) -> str:
+    """Bytes as :meth:`Budget.parse` takes them, rounded down to two figures or three.
+
+    >>> budget_text(3_400_000_000)
+    '3.1GiB'
+    """
+    size, unit = float(nbytes), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if size < 1024:
+            break
+        size, unit = size / 1024, larger
+    return f"{math.floor(size)}{unit}" if size >= 100 or unit == "B" else f"{math.floor(size * 10) / 10:g}{unit}"
 
 
 def rows_that_fit(nbytes: int, row_bytes: Sequence[int], num_nodes: int, *, table: bool = True) -> int:

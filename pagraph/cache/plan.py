@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-__all__ = ["CachePlan", "CachePlans", "FieldPlan"]
+__all__ = ["CachePlan", "CachePlans", "FieldPlan", "size_text"]
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class FieldPlan:
         return None if self.expected_hits is None else self.expected_hits * self.row_bytes
 
     def __repr__(self) -> str:
-        return f"{self.key!r}: {self.rows} rows, {_size(self.nbytes)}, others on {self.tier}"
+        return f"{self.key!r}: {self.rows} rows, {size_text(self.nbytes)}, others on {self.tier}"
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class CachePlan:
             what = f"{'-'.join(self.node_type)!r} edges"
         return (
             f"CachePlan({self.rows} of {self.num_nodes} {what} on {self.device}, "
-            f"{_size(self.nbytes)} of {_size(self.budget_bytes)}; {parts})"
+            f"{size_text(self.nbytes)} of {size_text(self.budget_bytes)}; {parts})"
         )
 
     def __str__(self) -> str:
@@ -124,15 +124,15 @@ def _table(plans: Sequence[CachePlan]) -> str:
         return "cache: no field"
     budget, device = plans[0].budget_bytes, plans[0].device
     used = sum(plan.nbytes for plan in plans)
-    title = f"cache on {device}: {_size(used)} of {_size(budget)}"
+    title = f"cache on {device}: {size_text(used)} of {size_text(budget)}"
     if not any(plan.fields for plan in plans):
         return f"{title}; no field"
     lines = [_HEAD, *(_line(part, plan.num_nodes) for plan in plans for part in plan)]
-    lines.append(("tables", "", "", _size(sum(plan.table_bytes for plan in plans)), "", "", ""))
+    lines.append(("tables", "", "", size_text(sum(plan.table_bytes for plan in plans)), "", "", ""))
     parts = [part for plan in plans for part in plan]
     rate = _rate(_sum(part.expected_hits for part in parts), _sum(part.expected_reads for part in parts))
     saved = _sum(part.expected_bytes_saved for part in parts)
-    lines.append(("total", "", "", _size(used), _percent(rate), _known(saved), ""))
+    lines.append(("total", "", "", size_text(used), _percent(rate), _known(saved), ""))
     widths = [max(len(line[i]) for line in lines) for i in range(len(_HEAD))]
     text = ["  ".join(_aligned(line, widths)).rstrip() for line in lines]
     note = "" if rate is None and saved is None else "; hit rates and bytes saved are expectations"
@@ -144,7 +144,7 @@ def _line(part: FieldPlan, num_nodes: int) -> tuple[str, ...]:
         str(part.key),
         str(part.rows),
         _percent(part.rows / num_nodes if num_nodes else None),
-        _size(part.nbytes),
+        size_text(part.nbytes),
         _percent(part.expected_hit_rate),
         _known(part.expected_bytes_saved),
         part.tier,
@@ -179,13 +179,13 @@ def _percent(value: float | None) -> str:
 
 
 def _known(nbytes: float | None) -> str:
-    return "?" if nbytes is None else _size(nbytes)
+    return "?" if nbytes is None else size_text(nbytes)
 
 
-def _size(nbytes: float) -> str:
+def size_text(nbytes: float) -> str:
     """Bytes for people.
 
-    >>> _size(3 << 19)
+    >>> size_text(3 << 19)
     '1.5 MiB'
     """
     size, unit = float(nbytes), "B"

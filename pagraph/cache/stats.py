@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
+from typing import TYPE_CHECKING
 
-__all__ = ["CACHE_TIER", "CacheStats", "FieldStats", "ReadCounters"]
+if TYPE_CHECKING:
+    from ..accelerator import Event
+    from ..features.hits import Hits
+
+__all__ = ["CACHE_TIER", "CacheStats", "FieldStats", "OnRead", "PendingRead", "ReadCounters"]
+
+OnRead = Callable[[Hashable, str, int, "int | None", int, bool, float], "Callable[[int], object] | None"]
+"""Key, tier, rows asked for, hits (None: not known yet), bytes of a row, whether a cache may serve it, seconds."""
 
 CACHE_TIER = "cache"
 """The tier of rows that a cache served; the others are "host", "disk" and "device"."""
@@ -131,17 +140,77 @@ def _combine_hops(left: tuple[int, ...], right: tuple[int, ...], sign: int) -> t
     return tuple(a + sign * b for a, b in zip_longest(left, right, fillvalue=0))
 
 
+@dataclass(frozen=True, eq=False)
+class PendingRead:
+    """A read that an accelerator may not have done yet: how long it took, and how many hits there were, comes later.
+
+    Attributes:
+        key: The field.
+        tier: Where the rows come from that the cache does not have.
+        asked: Rows asked for.
+        hits: How many the cache served, by hop if ``asked_by_hop`` is not empty.
+        row_bytes: Bytes of a row, as it is delivered.
+        cacheable: Whether a cache may serve the field.
+        begun: When the accelerator began.
+        ready: When it had done everything, the counting too.
+        asked_by_hop: ``asked``, by hop, where that is known.
+    """
+
+    key: Hashable
+    tier: str
+    asked: int
+    hits: Hits
+    row_bytes: int
+    cacheable: bool
+    begun: Event
+    ready: Event
+    asked_by_hop: tuple[int, ...] = ()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether everything is known; waits for nothing."""
+        return self.ready.has_happened and self.hits.now() is not None
+
+    def wait(self) -> None:
+        """Wait until everything is known."""
+        self.ready.wait()
+        self.hits.wait()
+
+    @property
+    def stats(self) -> FieldStats:
+        """The counts of a read that is done."""
+        by_hop = self.hits.wait()
+        rows = _by_tier(self.tier, self.asked, sum(by_hop))
+        return FieldStats(
+            rows,
+            {tier: count * self.row_bytes for tier, count in rows.items()},
+            self.cacheable,
+            self.ready.seconds_since(self.begun),
+            self.asked_by_hop,
+            by_hop if self.asked_by_hop else (),
+        )
+
+
+def _by_tier(tier: str, asked: int, hits: int) -> dict[str, int]:
+    return {tier: asked - hits, CACHE_TIER: hits} if hits else {tier: asked}
+
+
 class ReadCounters:
     """Counts reads from any number of threads.
 
     Attributes:
-        on_read: Told of every read with what ``record`` got, in the thread that has just done it.
+        on_read: Told of every read with what ``record`` got, in the thread that has just done it. Where the hits are
+            not known yet they are None, the seconds are those of the calling thread, and it may return a function:
+            that is called with the hits when they are known, in any thread.
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        # The garbage collector may end an epoch, and so ask for what follows, in a thread that is in the middle of it.
+        self._lock = threading.RLock()
+        self._counting = False
         self._fields: dict[Hashable, FieldStats] = {}
-        self.on_read: Callable[[Hashable, str, int, int, int, bool, float], object] | None = None
+        self._pending: deque[tuple[PendingRead, Callable[[int], object] | None]] = deque()
+        self.on_read: OnRead | None = None
 
     def record(
         self,
@@ -160,9 +229,7 @@ class ReadCounters:
 
         The two sequences divide them by hop, where that is known.
         """
-        rows = {tier: asked - hits}
-        if hits:
-            rows[CACHE_TIER] = hits
+        rows = _by_tier(tier, asked, hits)
         nbytes = {t: n * row_bytes for t, n in rows.items()}
         read = FieldStats(rows, nbytes, cacheable, seconds, tuple(asked_by_hop), tuple(hits_by_hop))
         with self._lock:
@@ -170,8 +237,46 @@ class ReadCounters:
         if self.on_read is not None:
             self.on_read(key, tier, asked, hits, row_bytes, cacheable, seconds)
 
+    def record_pending(self, read: PendingRead, seconds: float) -> None:
+        """Add one read as soon as it is done; waits for nothing.
+
+        Args:
+            read: What is known of it now.
+            seconds: How long it took the calling thread.
+        """
+        tell = None
+        if self.on_read is not None:
+            tell = self.on_read(read.key, read.tier, read.asked, None, read.row_bytes, read.cacheable, seconds)
+        self._pending.append((read, tell))
+        self._add_what_is_done()
+
+    def settle(self) -> None:
+        """Wait until all reads so far have been done, and add them."""
+        for read, _ in tuple(self._pending.copy()):
+            read.wait()
+        self._add_what_is_done()
+
     def snapshot(self) -> CacheStats:
-        """The counts now."""
-        # Copying a dict of immutable values is atomic. No lock: the garbage collector may end an epoch, and so ask for
-        # a snapshot, in a thread that is in the middle of a count.
+        """The counts now, of all reads that are known to be done; waits for nothing."""
+        if self._pending:
+            self._add_what_is_done()
+        # Copying a dict of immutable values is atomic.
         return CacheStats(dict(self._fields))
+
+    def _add_what_is_done(self) -> None:
+        told: list[tuple[Callable[[int], object], int]] = []
+        with self._lock:
+            if self._counting:  # this very thread is: it was interrupted, and goes on
+                return
+            self._counting = True
+            try:
+                while self._pending and self._pending[0][0].is_done:
+                    read, tell = self._pending.popleft()
+                    stats = read.stats
+                    self._fields[read.key] = self._fields.get(read.key, FieldStats()) + stats
+                    if tell is not None:
+                        told.append((tell, stats.hits))
+            finally:
+                self._counting = False
+        for tell, hits in told:
+            tell(hits)

@@ -13,7 +13,7 @@ from torch import Tensor
 from ..cache.budget import Budget
 from ..cache.plan import CachePlans
 from ..cache.sharing import Share
-from ..cache.stats import CacheStats, FieldStats
+from ..cache.stats import CacheStats, FieldStats, OnRead
 from ..features.candidate import Role, RowType
 from ..features.choice import Outputs, Rank
 from ..features.fields import FieldSet
@@ -174,7 +174,7 @@ class Columns:
         """Forget all cached values."""
         self._fields.invalidate()
 
-    def observe(self, on_read: Callable[..., object]) -> None:
+    def observe(self, on_read: OnRead) -> None:
         """Call ``on_read`` after every read; see ``ReadCounters``."""
         self._fields.observe(on_read)
 

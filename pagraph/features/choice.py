@@ -8,10 +8,11 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from ..accelerator import StagingRing
 from ..cache.budget import SLOT_BYTES, rows_that_fit
 from ..cache.division import Demand, divide
 from ..cache.policy import Ranking
-from ..cache.store import slots_for
+from ..cache.store import FeatureCache, slots_for
 from .candidate import Candidate, Role, RowType
 
 __all__ = ["Choice", "Index", "Outputs", "Rank", "choose"]
@@ -32,12 +33,14 @@ class Index:
         slots: The table from id to place.
         scores: Shape ``(n,)``, float32: reads an epoch expected of each as an input. None: not known.
         total: The sum over all vertices of the type. None: the ranking leaves some out.
+        device_slots: The table on the accelerator where the rows are cached; None: not there yet, or there is none.
     """
 
     ids: Tensor
     slots: Tensor
     scores: Tensor | None = None
     total: float | None = None
+    device_slots: Tensor | None = None
 
     @classmethod
     def of(cls, ranking: Ranking, count: int, num_rows: int) -> Index:
@@ -51,8 +54,20 @@ class Index:
 
     @property
     def table_bytes(self) -> int:
-        """Bytes of the table."""
+        """Bytes of the table where the rows are."""
         return self.slots.numel() * self.slots.element_size()
+
+    def sent(self, ring: StagingRing) -> Index:
+        """With its table on an accelerator too, sent on the current stream.
+
+        Raises:
+            OutOfMemory: It has no room there.
+        """
+        return replace(self, device_slots=ring.upload([self.slots])[0])
+
+    def cache(self, rows: Tensor) -> FeatureCache:
+        """A cache of the first rows of this order."""
+        return FeatureCache(rows, self.slots, self.device_slots)
 
     def expected(self, role: Role, count: int, seeds: Tensor | None) -> tuple[float | None, float | None]:
         """Reads an epoch of a field of this role, and those of its first ``count`` rows; None where not known."""
@@ -87,6 +102,11 @@ class Choice:
     def table_bytes(self) -> int:
         """Bytes of all tables."""
         return sum(index.table_bytes for index in self.indices.values())
+
+    def sent(self, ring: StagingRing) -> Choice:
+        """With all tables on an accelerator too; see :meth:`Index.sent`."""
+        indices = {t: i if i.device_slots is not None else i.sent(ring) for t, i in self.indices.items()}
+        return Choice(indices, self.rows)
 
     def with_type(self, row_type: RowType, more: Choice) -> Choice:
         """This choice, and a type that was chosen later; what got no row changes nothing."""

@@ -8,18 +8,20 @@ from dataclasses import dataclass
 
 import torch
 
+from ..accelerator import Accelerator
 from ..cache.store import FeatureCache
 from ..field_version import FieldVersion
 from ..indexed_rows import FieldValue
-from .device import DeviceFeature, UploadedFeature
+from .device import DeviceFeature
 from .disk import DiskFeature
 from .feature import Feature
 from .host import HostFeature
 from .narrow import NarrowFeature, RoundedFeature
 from .placement import on_disk
 
-__all__ = ["Field", "Snapshot", "can_cache", "host_feature"]
+__all__ = ["Field", "Snapshot", "can_cache", "host_feature", "on_cpu"]
 
+_CPU = torch.device("cpu")
 _FIRST_PATIENCE = 8
 _LAST_PATIENCE = 4096
 _WORTH = 8  # a cache that served this many times its patience has paid for itself
@@ -47,20 +49,16 @@ def host_feature(tensor: FieldValue, device: torch.device) -> HostFeature | Devi
     return DiskFeature(tensor) if on_disk(tensor) else HostFeature(tensor)
 
 
-def delivering(feature: HostFeature | DeviceFeature | NarrowFeature, device: torch.device) -> Feature:
-    """The feature itself, or what brings its rows to ``device``; narrow ones as wide as the field's."""
-    if isinstance(feature, NarrowFeature):
-        return RoundedFeature(feature, device)
-    if isinstance(feature, DeviceFeature) or device.type == "cpu":
-        return feature
-    return UploadedFeature(feature, device)
+def on_cpu(feature: HostFeature | DeviceFeature | NarrowFeature) -> Feature:
+    """The feature itself; narrow rows as wide as the field's."""
+    return RoundedFeature(feature, _CPU) if isinstance(feature, NarrowFeature) else feature
 
 
-def can_cache(feature: HostFeature | DeviceFeature, device: torch.device, num_nodes: int) -> bool:
-    """Whether a cache on ``device`` saves anything: host rows for another device, disk rows for the CPU."""
+def can_cache(feature: HostFeature | DeviceFeature, accelerator: Accelerator | None, num_nodes: int) -> bool:
+    """Whether a cache saves anything: host rows on an accelerator, disk rows in memory where there is none."""
     if isinstance(feature, DeviceFeature) or feature.row_bytes == 0 or feature.num_rows != num_nodes:
         return False
-    return device.type != "cpu" or (isinstance(feature, DiskFeature) and feature.rows is not None)
+    return accelerator is not None or (isinstance(feature, DiskFeature) and feature.rows is not None)
 
 
 class Field:
@@ -158,6 +156,11 @@ class Field:
         with self._lock:
             if seen.generation == self._generation and self._version != seen.version:
                 self._drop()
+
+    @property
+    def cache(self) -> FeatureCache | None:
+        """The cache that there is now, of whichever version."""
+        return self._cache
 
     @property
     def is_cached(self) -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -13,22 +14,28 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..accelerator import Accelerator, Event, accelerator_for
 from ..buffers import BufferPool
 from ..cache.budget import Budget
 from ..cache.plan import CachePlan, CachePlans
 from ..cache.sharing import Share
-from ..cache.stats import CacheStats, ReadCounters
+from ..cache.stats import CacheStats, OnRead, PendingRead, ReadCounters
+from ..cache.store import FeatureCache
 from ..field_version import FieldVersion
 from ..graph import NODE_TYPE
 from ..indexed_rows import FieldValue
 from .cached import CachedFeature, part_ends
 from .candidate import Role, RowType
 from .choice import Outputs, Rank
+from .device import DeviceFeature
 from .feature import Feature
-from .field import Field, delivering, host_feature
+from .field import Field, Snapshot, host_feature, on_cpu
 from .first_epoch import FirstEpoch
-from .narrow import stored_as
+from .host import HostFeature
+from .link import Link
+from .narrow import NarrowFeature, stored_as
 from .static import StaticCache
+from .transfer import Transfer
 
 __all__ = ["FieldRows", "FieldSet"]
 
@@ -38,14 +45,27 @@ class FieldRows:
     """Rows of a field.
 
     Attributes:
-        tensor: Shape ``(len(ids), ...)``, on the set's device; memory that nothing else uses.
+        tensor: Shape ``(len(ids), ...)``, on the set's device; memory that nothing else uses. On an accelerator its
+            values may still be on their way: see :meth:`arrive`.
         version: The version of the field that was read.
         generation: How often the field had been invalidated then.
+        begun: When an accelerator began to read. None: there is none, the values are there.
+        ready: When the values are there.
+        accelerator: Where the tensor is.
     """
 
     tensor: Tensor
     version: FieldVersion
     generation: int
+    begun: Event | None = field(default=None, repr=False)
+    ready: Event | None = field(default=None, repr=False)
+    accelerator: Accelerator | None = field(default=None, repr=False)
+
+    def arrive(self) -> Tensor:
+        """The tensor, for the current stream of the calling thread, which waits for the values; the thread does not."""
+        if self.accelerator is not None and self.ready is not None:
+            self.accelerator.hand_over([self.tensor], self.ready)
+        return self.tensor
 
 
 class FieldSet:
@@ -72,6 +92,11 @@ class FieldSet:
             the train and the validation loader of a graph, say. None: no sharing.
         cache_dtype: float16 or bfloat16: what rows of float32 and float64 fields are cached in. All rows of fields that
             the cache may serve are rounded alike, cached or not. None: as they are.
+        accelerator: Delivers on ``device``. None: that of the device, if it is a CUDA device.
+        transfer: How missed rows reach an accelerator: "auto", "zero-copy" or "staging", see ``Transfer``.
+
+    Raises:
+        ValueError: A budget above what the accelerator has; ``transfer`` is none of the three.
     """
 
     def __init__(
@@ -88,10 +113,16 @@ class FieldSet:
         first_epoch: FirstEpoch | None = None,
         share: Share | None = None,
         cache_dtype: torch.dtype | None = None,
+        accelerator: Accelerator | None = None,
+        transfer: str = "auto",
     ) -> None:
         if device.type == "cuda" and device.index is None:
             # Each thread has a current device of its own, and reads come from any thread.
             device = torch.device("cuda", torch.cuda.current_device())
+        accelerator = accelerator_for(device) if accelerator is None else accelerator
+        self._link = None if accelerator is None else Link(accelerator, transfer)
+        if self._link is not None:
+            weakref.finalize(self, self._link.close).atexit = False
         self._device = device
         self._pool_of = pool_of
         self._cache_dtype = cache_dtype
@@ -104,7 +135,7 @@ class FieldSet:
         self._static: StaticCache | None = None
         if budget is not None:
             self._static = StaticCache(
-                device=device,
+                device=device if self._link is not None else torch.device("cpu"),
                 budget=budget,
                 rank=rank,
                 num_rows=self._num_rows,
@@ -112,6 +143,7 @@ class FieldSet:
                 ranks_all=ranks_all,
                 share=share,
                 cache_dtype=cache_dtype,
+                link=self._link,
             )
         for key, source in sources.items():
             self.add_source(key, source)
@@ -141,26 +173,31 @@ class FieldSet:
         if self._static is not None and row_type is not None and row_type in self._num_rows:
             self._static.add(key, field, row_type, role)
 
-    def read(self, key: Hashable, ids: Tensor, bounds: Sequence[int] | None = None) -> FieldRows:
+    def read(
+        self, key: Hashable, ids: Tensor, bounds: Sequence[int] | None = None, after: Event | None = None
+    ) -> FieldRows:
         """The rows of ``ids``; safe from any thread.
+
+        With an accelerator its stream "reading" does the work, and this returns before it has been done.
 
         Args:
             key: The field.
-            ids: 1-D int32 or int64 tensor.
+            ids: 1-D int32 or int64 tensor, on the CPU or on the accelerator; there they are not checked.
             bounds: Where the ids of each hop end (``MiniBatch.hop_ends``), to count them by hop.
+            after: When ids on the accelerator are there. None: they are.
 
         Raises:
             KeyError: There is no such field now.
             IndexError: An id is out of range.
             RuntimeError: The field requires gradients.
-            ValueError: A value is too large for ``cache_dtype``.
+            ValueError: A value is too large for ``cache_dtype``, or the field is on another device.
+            OutOfMemory: The accelerator has no room for the rows.
         """
+        if self._link is not None:
+            return self._read_on_accelerator(self._link, key, ids, bounds, after)
         begin = time.perf_counter()
-        seen = self._fields[key].snapshot()
-        base = host_feature(seen.tensor, self._device)
-        cache, cacheable = (None, False) if self._static is None else self._static.cache_for(key, seen, base)
-        stored = stored_as(base, self._cache_dtype, key) if cacheable else base
-        feature = delivering(stored, self._device) if cache is None else CachedFeature(stored, cache)
+        seen, base, stored, cache, cacheable = self._now(key)
+        feature = on_cpu(stored) if cache is None else CachedFeature(stored, cache)
         tensor, hits = self._read(key, feature, ids, bounds)
         if cacheable:  # only now: the ids have been checked
             self._count_first(key, ids, bounds)
@@ -172,10 +209,49 @@ class FieldSet:
             row_bytes=base.row_bytes,
             cacheable=cacheable,
             seconds=time.perf_counter() - begin,
-            asked_by_hop=() if bounds is None else [end - begin for begin, end in pairwise((0, *bounds))],
+            asked_by_hop=_lengths(bounds),
             hits_by_hop=() if bounds is None else hits,
         )
         return FieldRows(tensor, seen.version, seen.generation)
+
+    def _now(
+        self, key: Hashable
+    ) -> tuple[
+        Snapshot,
+        HostFeature | DeviceFeature,
+        HostFeature | DeviceFeature | NarrowFeature,
+        FeatureCache | None,
+        bool,
+    ]:
+        """A field as it is: its values, its rows, these as they are delivered, their cache, whether there may be one."""
+        seen = self._fields[key].snapshot()
+        base = host_feature(seen.tensor, self._device)
+        cache, cacheable = (None, False) if self._static is None else self._static.cache_for(key, seen, base)
+        return seen, base, stored_as(base, self._cache_dtype, key) if cacheable else base, cache, cacheable
+
+    def _read_on_accelerator(
+        self, link: Link, key: Hashable, ids: Tensor, bounds: Sequence[int] | None, after: Event | None
+    ) -> FieldRows:
+        begin = time.perf_counter()
+        with link.stream.use():
+            if after is not None:
+                link.accelerator.hand_over([ids], after)
+            try:
+                seen, base, stored, cache, cacheable = self._now(key)
+            except KeyError:
+                link.forget(key)
+                raise
+            feature = link.feature(key, seen.version, stored, cache)
+            begun = link.stream.record()
+            tensor, hits = feature.read_counted(ids, bounds=bounds)
+            ready = link.stream.record()
+            if cacheable:  # only now: ids of the CPU have been checked
+                self._count_first(key, ids, bounds)
+        read = PendingRead(
+            key, base.tier, len(ids), hits, base.row_bytes, cacheable, begun, ready, tuple(_lengths(bounds))
+        )
+        self._counters.record_pending(read, time.perf_counter() - begin)
+        return FieldRows(tensor, seen.version, seen.generation, begun, ready, link.accelerator)
 
     def is_current(self, key: Hashable, rows: FieldRows) -> bool:
         """Whether a read now gives the same values: not once the field was replaced, written or deleted."""
@@ -215,14 +291,46 @@ class FieldSet:
             if version is not None and self._static is not None:
                 self._static.invalidate_shared(version)
 
-    def observe(self, on_read: Callable[[Hashable, str, int, int, int, bool, float], object]) -> None:
+    def shrink(self) -> bool:
+        """Give up about half of what is cached on an accelerator, now, because its memory is needed; reads may go on.
+
+        What is left is what is read most. Later fillings stay under that size.
+
+        Returns:
+            Whether anything was given up; False where nothing was cached, and on the CPU.
+        """
+        return self._static is not None and self._static.shrink()
+
+    def close(self) -> None:
+        """Unpin the fields' memory; what is read later is pinned anew. Dropping the set does it too."""
+        if self._link is not None:
+            self._link.close()
+
+    @property
+    def accelerator(self) -> Accelerator | None:
+        """What delivers on the device; None on the CPU."""
+        return None if self._link is None else self._link.accelerator
+
+    @property
+    def transfers(self) -> dict[Hashable, Transfer]:
+        """How the missed rows of each field that was read reach the accelerator; nothing on the CPU."""
+        return {} if self._link is None else self._link.transfers
+
+    def observe(self, on_read: OnRead) -> None:
         """Call ``on_read`` after every read; see ``ReadCounters``."""
         self._counters.on_read = on_read
 
     @property
     def counters(self) -> CacheStats:
-        """What was read so far; subtract an earlier value for what was read since."""
+        """What was read so far; subtract an earlier value for what was read since.
+
+        Reads that an accelerator has not done yet are not counted yet: see :meth:`settle`.
+        """
         return self._counters.snapshot()
+
+    def settle(self) -> None:
+        """Wait for all reads so far, so that they are counted; for the end of an epoch."""
+        self._counters.settle()
 
     @property
     def plans(self) -> CachePlans:
@@ -250,11 +358,17 @@ class FieldSet:
     ) -> tuple[Tensor, tuple[int, ...]]:
         """The rows, and how many the cache served of each hop."""
         out = None
-        if self._device.type == "cpu":
+        if feature.device.type == "cpu":
             out = self._pool_of(key).take((len(ids), *feature.row_shape), feature.dtype)
         if isinstance(feature, CachedFeature):
-            return feature.read_counted(ids, out, bounds)
-        return feature.read(ids, out), (0,) * len(part_ends(bounds, len(ids)))
+            tensor, hits = feature.read_counted(ids, out, bounds)
+        else:
+            tensor, hits = feature.read(ids, out), (0,) * len(part_ends(bounds, len(ids)))
+        return tensor if tensor.device == self._device else tensor.to(self._device), hits
+
+
+def _lengths(bounds: Sequence[int] | None) -> list[int]:
+    return [] if bounds is None else [end - begin for begin, end in pairwise((0, *bounds))]
 
 
 def _read_source(sources: Mapping[Hashable, Callable[[], FieldValue]], key: Hashable) -> FieldValue:

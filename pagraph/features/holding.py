@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+import weakref
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from ..cache.plan import CachePlan, CachePlans, FieldPlan
 from ..cache.store import FeatureCache
@@ -13,9 +15,11 @@ from ..field_version import FieldVersion
 from .candidate import Candidate, Role, RowType
 from .choice import Choice, Outputs
 from .device import DeviceFeature
+from .device_filling import fill_rows, holds_on_device
 from .field import Field, Snapshot, can_cache, host_feature
 from .filling import fill_cache, holds
 from .host import HostFeature
+from .link import Link
 from .narrow import NarrowFeature, stored_as
 
 __all__ = ["Entry", "Holding"]
@@ -38,6 +42,7 @@ class Holding:
         num_rows: Vertex and edge types to their numbers of rows.
         outputs: Gives how often an epoch reads each row of a type as a seed.
         cache_dtype: What float32 and float64 rows are cached in; None: as they are.
+        link: The way to the accelerator on which rows are cached; None: they are cached in memory.
 
     Attributes:
         entries: The fields.
@@ -51,11 +56,13 @@ class Holding:
         outputs: Outputs,
         *,
         cache_dtype: torch.dtype | None = None,
+        link: Link | None = None,
     ) -> None:
         self._device = device
         self._num_rows = dict(num_rows)
         self._outputs = outputs
         self._cache_dtype = cache_dtype
+        self._link = link
         self.entries: dict[Hashable, Entry] = {}
         self.choice = Choice()
         self._ranked_here = True  # the choice's scores are this loader's reads
@@ -71,9 +78,14 @@ class Holding:
             except (KeyError, RuntimeError):
                 continue
             base = host_feature(seen.tensor, self._device)
-            if can_cache(base, self._device, self._num_rows[entry.type]):
+            if self.can_cache(entry.type, base):
                 found[key] = self.candidate(key, seen, base)
         return found
+
+    def can_cache(self, row_type: RowType, base: HostFeature | DeviceFeature) -> bool:
+        """Whether a cache of a type's field would save anything."""
+        accelerator = None if self._link is None else self._link.accelerator
+        return can_cache(base, accelerator, self._num_rows[row_type])
 
     def candidate(self, key: Hashable, seen: Snapshot, base: HostFeature | DeviceFeature) -> Candidate:
         """A field that is worth caching."""
@@ -114,17 +126,25 @@ class Holding:
             if isinstance(t, str) or by_type[t]
         )
 
-    def install(self, choice: Choice, found: Mapping[Hashable, Candidate]) -> None:
-        """Make a choice the present one: give up what it leaves out, keep the rows that stay, fill the others."""
+    def install(self, choice: Choice, found: Mapping[Hashable, Candidate]) -> int:
+        """Make a choice the present one: give up what it leaves out, keep the rows that stay, fill the others.
+
+        Returns:
+            Bytes that were filled.
+        """
         kept, old = self._kept(choice, found), self._parts
+        # On a device there may be no room beside the old rows.
+        for key in old.keys() - (choice.rows.keys() if self._link is None else kept.keys()):
+            self.entries[key].field.release()
+        if self._link is not None:
+            stay = {found[key].type for key in kept}
+            self.choice = Choice({t: index for t, index in self.choice.indices.items() if t in stay})
+        choice = self._with_tables(choice)
         self.choice, self._ranked_here = choice, True
         self._declined = {k: (c.type, c.seen.version) for k, c in found.items() if k not in choice.rows}
         self._parts = {key: part for key, part in old.items() if key in choice.rows}
         for key, cache in kept.items():
-            self._use(key, found[key], FeatureCache(cache.rows, choice.indices[found[key].type].slots))
-        # On a device there may be no room beside the old rows.
-        for key in old.keys() - (choice.rows.keys() if self._device.type == "cpu" else kept.keys()):
-            self.entries[key].field.release()
+            self._use(key, found[key], choice.indices[found[key].type].cache(cache.rows))
         growth = {
             key: count * found[key].cached_bytes - (old[key].nbytes if key in old else 0)
             for key, count in choice.rows.items()
@@ -133,6 +153,7 @@ class Holding:
         for key in sorted(growth, key=growth.__getitem__):
             if self.fill(key, found[key], choice.rows[key]) is None:
                 self.entries[key].field.release()  # written meanwhile: rows of the old choice must not stay
+        return sum(self._parts[key].nbytes for key in growth if key in self._parts)
 
     def _kept(self, choice: Choice, found: Mapping[Hashable, Candidate]) -> dict[Hashable, FeatureCache]:
         """The caches that have the very rows of a new choice already."""
@@ -146,31 +167,87 @@ class Holding:
                 kept[key] = cache
         return kept
 
+    def _with_tables(self, choice: Choice) -> Choice:
+        """A choice with its tables on the accelerator, if there is one."""
+        if self._link is None:
+            return choice
+        with self._link.stream.use():
+            return choice.sent(self._link.ring)
+
+    def add_type(self, row_type: RowType, more: Choice) -> None:
+        """Cache rows of a type that was chosen later too."""
+        if row_type in more.indices:
+            self.choice = self.choice.with_type(row_type, self._with_tables(more))
+
+    @property
+    def held(self) -> dict[Hashable, FeatureCache]:
+        """The rows that are cached now."""
+        caches = {key: self.entries[key].field.cache for key in list(self._parts)}
+        return {key: cache for key, cache in caches.items() if cache is not None}
+
+    def same_rows(self, other: Holding) -> list[tuple[Hashable, Hashable]]:
+        """The fields that have the very rows of another's: pairs of a key here and a key there."""
+        theirs = {id(cache.rows): key for key, cache in other.held.items()}
+        return [(key, theirs[id(cache.rows)]) for key, cache in self.held.items() if id(cache.rows) in theirs]
+
+    def release(self, keys: Collection[Hashable]) -> list[weakref.ref[torch.UntypedStorage]]:
+        """Give the rows of some fields up; the tables stay. Returns the memory: reads that have begun still hold it."""
+        caches = [cache for cache in map(self.held.get, keys) if cache is not None]
+        for key in keys:
+            self.entries[key].field.release()
+        self._parts = {key: part for key, part in self._parts.items() if key not in keys}
+        return [weakref.ref(cache.rows.untyped_storage()) for cache in caches]
+
+    def clear(self) -> None:
+        """Give everything up."""
+        self.release(list(self._parts))
+        self.choice = Choice()
+
+    def fill_first(self, counts: Mapping[Hashable, int], found: Mapping[Hashable, Candidate]) -> None:
+        """Cache the first rows of the present order, of fields of which none is cached."""
+        self.choice = Choice(self.choice.indices, counts)
+        for key, count in counts.items():
+            self.fill(key, found[key], count)
+
+    def take(self, key: Hashable, candidate: Candidate, rows: Tensor) -> None:
+        """Use rows that another has filled, the first of the present order."""
+        self._use(key, candidate, self.choice.indices[candidate.type].cache(rows))
+
+    def prune(self) -> None:
+        """Give up the tables of types of which nothing is cached."""
+        types = {self.entries[key].type for key in self._parts}
+        rows = {key: count for key, count in self.choice.rows.items() if key in self._parts}
+        self.choice = Choice({t: index for t, index in self.choice.indices.items() if t in types}, rows)
+
     def decline(self, key: Hashable, candidate: Candidate) -> None:
         """Note that these values are not worth a row."""
         self._declined = {**self._declined, key: (candidate.type, candidate.seen.version)}
 
     def fill(self, key: Hashable, candidate: Candidate, count: int) -> FeatureCache | None:
         """Cache the first ``count`` rows of the order; None if the values change meanwhile."""
-        index = self.choice.indices[candidate.type]
-        cache = candidate.field.fill(
-            candidate.seen,
-            lambda: fill_cache(
-                candidate.stored,
-                index.ids[:count],
-                device=self._device,
-                num_nodes=self._num_rows[candidate.type],
-                slots=index.slots,
-            ),
-        )
+        cache = candidate.field.fill(candidate.seen, lambda: self._filled(key, candidate, count))
         if cache is not None:
             self._describe(key, candidate, cache)
             if isinstance(candidate.stored, NarrowFeature):
                 candidate.stored.warn_of_tiny()
         return cache
 
-    def caches_of(self, found: Mapping[Hashable, Candidate]) -> dict[Hashable, FeatureCache] | None:
-        """The rows of another's fields, by the other's keys; None if this was not made for all of them."""
+    def _filled(self, key: Hashable, candidate: Candidate, count: int) -> FeatureCache:
+        index, stored = self.choice.indices[candidate.type], candidate.stored
+        if self._link is None:
+            num_nodes = self._num_rows[candidate.type]
+            return fill_cache(stored, index.ids[:count], device=self._device, num_nodes=num_nodes, slots=index.slots)
+        assert not isinstance(stored, DeviceFeature)
+        transfer = self._link.transfer(key, candidate.seen.version)
+        return index.cache(fill_rows(stored, index.ids[:count], self._link, transfer))
+
+    def caches_of(self, found: Mapping[Hashable, Candidate], link: Link | None) -> dict[Hashable, FeatureCache] | None:
+        """The rows of another's fields, by the other's keys; None if this was not made for all of them.
+
+        Args:
+            found: The other's fields.
+            link: The other's.
+        """
         caches = {}
         for key, candidate in found.items():
             cache = self.cached(candidate.type, candidate.seen.version)
@@ -179,7 +256,7 @@ class Holding:
                     return None
                 continue  # of a field that is not worth caching the rows are missing rightly
             # A new loader promises the values of now, those written behind torch's back too: compare them.
-            if not holds(cache, candidate.stored, self.choice.indices[candidate.type].ids):
+            if not _has_values_of(cache, self.choice.indices[candidate.type].ids, key, candidate, link):
                 return None
             caches[key] = cache
         return caches
@@ -216,3 +293,12 @@ class Holding:
         complete = len(cache) == base.num_rows
         part = FieldPlan(key, len(cache), cache.row_nbytes, base.tier, base.row_bytes, *expected, complete)
         self._parts = {**self._parts, key: part}
+
+
+def _has_values_of(cache: FeatureCache, ids: Tensor, key: Hashable, candidate: Candidate, link: Link | None) -> bool:
+    """Whether a cache of ``ids`` has the values of a field as they are now."""
+    stored = candidate.stored
+    if link is None:
+        return holds(cache, stored, ids)
+    assert not isinstance(stored, DeviceFeature)
+    return holds_on_device(cache, stored, ids, link, link.transfer(key, candidate.seen.version))

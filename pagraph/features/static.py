@@ -4,27 +4,34 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
+import warnings
 import weakref
-from collections.abc import Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from contextlib import ExitStack
 
 import torch
 
-from ..cache.budget import Budget, rows_that_fit
-from ..cache.memory import auto_budget
-from ..cache.plan import CachePlans
+from ..accelerator import OutOfMemory
+from ..cache.budget import SLOT_BYTES, Budget, budget_text, rows_that_fit
+from ..cache.memory import accelerator_budget, auto_budget, device_reserve
+from ..cache.plan import CachePlans, size_text
+from ..cache.policy import Ranking
 from ..cache.sharing import Share
 from ..cache.store import FeatureCache
 from ..field_version import FieldVersion
 from .candidate import Candidate, Role, RowType
 from .choice import Choice, Outputs, Rank, choose
 from .device import DeviceFeature
-from .field import Field, Snapshot, can_cache
+from .field import Field, Snapshot
 from .holding import Entry, Holding
 from .host import HostFeature
+from .link import Link
 
 __all__ = ["StaticCache"]
 
 _log = logging.getLogger(__name__)
+_PATIENCE_SECONDS = 1.0
 
 
 class StaticCache:
@@ -43,10 +50,15 @@ class StaticCache:
         share: Caches whose ``share`` allows it, with equal budget, device and ``num_rows``, of the same tensors become
             one. None: no sharing.
         cache_dtype: What float32 and float64 rows are cached in; None: as they are.
+        link: The way to the accelerator on which rows are cached; None: they are cached in memory.
+
+    Raises:
+        ValueError: The budget is more than the accelerator has.
     """
 
     _live: weakref.WeakSet[StaticCache] = weakref.WeakSet()
     _live_lock = threading.Lock()
+    _shrinking = threading.Lock()  # who has it waits for others' fill locks; who fills never waits for another's
 
     def __init__(
         self,
@@ -59,7 +71,14 @@ class StaticCache:
         ranks_all: bool = False,
         share: Share | None = None,
         cache_dtype: torch.dtype | None = None,
+        link: Link | None = None,
     ) -> None:
+        if link is not None and budget.limit is not None:
+            total = link.accelerator.free_bytes()[1]
+            if budget.limit > total:
+                raise ValueError(
+                    f"cache must be at most {total} bytes ({size_text(total)}) on {device}, got {budget.limit}"
+                )
         self._device = device
         self._budget = budget
         self._rank = rank
@@ -68,7 +87,8 @@ class StaticCache:
         self._ranks_all = ranks_all
         self._share = share
         self._cache_dtype = cache_dtype
-        self._holding = Holding(device, num_rows, outputs, cache_dtype=cache_dtype)
+        self._link = link
+        self._holding = Holding(device, num_rows, outputs, cache_dtype=cache_dtype, link=link)
         self._fill_lock = threading.Lock()
         self._stepped = self._decided = self._refilled = False
         self._room = self._nbytes = 0  # what choices are made under; the same with tables that come on top
@@ -113,8 +133,74 @@ class StaticCache:
             self._rank, self._refilled = rank, True
             found = self._holding.candidates() if self._decided else {}
             if found:
-                self._install(found)
-                self._log(", filled again")
+                self._install(found, ", filled again")
+
+    def shrink(self) -> bool:
+        """Give up about half of what an accelerator holds, the rows that are read least; whether there was any.
+
+        The old rows go before the ones that stay are filled again: no moment needs more memory than before. Sets that
+        share the rows keep the same ones. What is filled later stays under the new size.
+        """
+        if self._link is None:
+            return False
+        with self._shrinking, ExitStack() as locks:
+            peers = [other for other in self._others() if other._link is not None]
+            for cache in (self, *peers):
+                locks.enter_context(cache._fill_lock)
+            return self._shrink(self._link, peers)
+
+    def _shrink(self, link: Link, peers: Sequence[StaticCache]) -> bool:
+        counts, taken = self._halve()
+        if not taken:
+            return False
+        common = [(p, theirs, key) for p in peers for theirs, key in p._holding.same_rows(self._holding)]
+        leaving = self._holding.release(list(self._holding.held))
+        for peer, theirs, _ in common:
+            peer._holding.release([theirs])
+            peer._room, peer._nbytes = min(self._room, peer._room), min(self._nbytes, peer._nbytes)
+        _wait_until_gone(leaving)  # reads that have begun go on with the old rows
+        link.accelerator.release_memory()
+        found = self._holding.candidates()
+        counts = {key: count for key, count in counts.items() if key in found}
+        while counts and not self._try_to_fill(link, counts, found):
+            counts = {key: count // 2 for key, count in counts.items() if count > 1}
+        held = self._holding.held
+        for peer, theirs, key in common:
+            candidate = peer._holding.candidates().get(theirs)
+            if key in held and candidate is not None and candidate.seen.version == found[key].seen.version:
+                peer._holding.take(theirs, candidate, held[key].rows)
+        for cache in (self, *(peer for peer, _, _ in common)):
+            cache._holding.prune()
+        self._log(", made smaller")
+        return True
+
+    def _halve(self) -> tuple[dict[Hashable, int], int]:
+        """Make the room half of what is taken now; how many rows of each field stay, and the bytes taken until now."""
+        held, tables = self._holding.held, self._holding.choice.table_bytes
+        rows = sum(cache.row_nbytes for cache in held.values())
+        self._nbytes = (rows + tables) // 2
+        self._room = self._nbytes if self._budget.pays_tables else max(0, self._nbytes - tables)
+        left = max(0, self._nbytes - tables)
+        counts = {key: len(cache) * left // max(1, rows) for key, cache in held.items()}
+        return {key: count for key, count in counts.items() if count}, rows + tables
+
+    def _try_to_fill(self, link: Link, counts: Mapping[Hashable, int], found: Mapping[Hashable, Candidate]) -> bool:
+        """Fill the first rows; whether there was the memory."""
+        try:
+            with link.stream.use():
+                self._holding.fill_first(counts, found)
+        except OutOfMemory:
+            pass
+        else:
+            link.stream.record().wait()
+            return True
+        self._holding.release(list(counts))
+        link.accelerator.release_memory()
+        return False
+
+    def _others(self) -> list[StaticCache]:
+        with self._live_lock:
+            return [other for other in self._live if other is not self]
 
     def cache_for(
         self, key: Hashable, seen: Snapshot, base: HostFeature | DeviceFeature
@@ -123,13 +209,13 @@ class StaticCache:
         entry = self._holding.entries.get(key)
         if entry is None:
             return None, False
-        if not can_cache(base, self._device, self._num_rows[entry.type]):
+        if not self._holding.can_cache(entry.type, base):
             entry.field.forget_other_than(seen)  # its memory would wait for the old values for ever
             return None, False
         cache, due = entry.field.cache_for(seen)
         if due and self._decided and self._fill_lock.acquire(blocking=False):
             try:
-                cache = self._fill_late(key, self._holding.candidate(key, seen, base))
+                cache = self._try_to_fill_late(key, self._holding.candidate(key, seen, base))
             finally:
                 self._fill_lock.release()
         return cache, True
@@ -141,9 +227,7 @@ class StaticCache:
 
     def invalidate_shared(self, version: FieldVersion) -> None:
         """Forget the cached rows of these values in all caches that may share them."""
-        with self._live_lock:
-            others = [s for s in self._live if s is not self]
-        for other in others:
+        for other in self._others():
             if self._share is None or other._share is None or self._share.kind != other._share.kind:
                 continue
             for entry in list(other._holding.entries.values()):
@@ -165,23 +249,84 @@ class StaticCache:
                 return
             widths = {t: sum(c.cached_bytes for c in found.values() if c.type == t) for t in self._num_rows}
             wanted = [(width, self._num_rows[t]) for t, width in widths.items() if width]
-            self._room = self._budget.nbytes(wanted, free=lambda: auto_budget(self._device))
+            self._room = self._size(wanted)
             self._install(found)
-            self._log("")
 
-    def _install(self, found: Mapping[Hashable, Candidate]) -> None:
-        paid = self._budget.pays_tables
-        choice = self._choose(self._room, found, pays_tables=paid)
-        self._nbytes = self._room + (0 if paid else choice.table_bytes)
-        self._decided = True
-        self._holding.install(choice, found)
+    def _size(self, wanted: Sequence[tuple[int, int]]) -> int:
+        """What choices are made under: the budget, or what there is room for."""
+        if self._link is None:
+            return self._budget.nbytes(wanted, free=lambda: auto_budget(self._device))
+        accelerator = self._link.accelerator
+        room = self._budget.nbytes(wanted, free=lambda: accelerator_budget(accelerator))
+        if self._budget.is_auto:
+            return room
+        tables = SLOT_BYTES * sum(count for _, count in wanted)
+        most = tables + sum(width * count for width, count in wanted)
+        taken = min(most, room if self._budget.pays_tables else room + tables)
+        free, total = accelerator.free_bytes()
+        if taken <= free:
+            return room
+        less = max(0, free - device_reserve(total))
+        warnings.warn(
+            f"the cache was to take {size_text(taken)} on {self._device}, where {size_text(free)} are free: "
+            f"{_advice(less)}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return less if self._budget.pays_tables else max(0, less - tables)
 
-    def _choose(self, nbytes: int, found: Mapping[Hashable, Candidate], *, pays_tables: bool) -> Choice:
+    def _install(self, found: Mapping[Hashable, Candidate], remark: str = "") -> None:
+        """Choose under the room that there is, and fill; with less where a device has not so much."""
+        wanted, rank = self._room, _Remembered(self._rank)
+        while True:
+            choice = self._choose(self._room, found, pays_tables=self._budget.pays_tables, rank=rank)
+            self._nbytes = self._room + (0 if self._budget.pays_tables else choice.table_bytes)
+            self._decided = True
+            begin = time.perf_counter()
+            filled = self._try_to_install(choice, found)
+            if filled is not None:
+                break
+            self._room = min(self._room // 2, self._give_everything_up())
+        if self._room < wanted:
+            self._warn_of_memory()
+        if self._link is not None:
+            seconds = time.perf_counter() - begin
+            remark += f", {size_text(filled)} in {seconds:.3g} s, {filled / max(seconds, 1e-9) * 1e-9:.3g} GB/s"
+        self._log(remark)
+
+    def _try_to_install(self, choice: Choice, found: Mapping[Hashable, Candidate]) -> int | None:
+        """The bytes that were filled; None where a device has not enough memory."""
+        if self._link is None:
+            return self._holding.install(choice, found)
+        try:
+            filled = self._holding.install(choice, found)
+        except OutOfMemory:
+            return None
+        self._link.stream.record().wait()
+        return filled
+
+    def _give_everything_up(self) -> int:
+        """What a device has free without the cached rows."""
+        assert self._link is not None
+        self._holding.clear()
+        self._link.accelerator.release_memory()
+        return self._link.accelerator.free_bytes()[0]
+
+    def _warn_of_memory(self) -> None:
+        warnings.warn(
+            f"{self._device} ran out of memory while the cache was filled: {_advice(self._nbytes)}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+    def _choose(
+        self, nbytes: int, found: Mapping[Hashable, Candidate], *, pays_tables: bool, rank: Rank | None = None
+    ) -> Choice:
         return choose(
             nbytes,
             found,
             num_rows=self._num_rows,
-            rank=self._rank,
+            rank=rank or self._rank,
             outputs=self._outputs,
             pays_tables=pays_tables,
             ranks_all=self._ranks_all,
@@ -196,7 +341,7 @@ class StaticCache:
         index = holding.choice.indices.get(row_type)
         if index is None:
             more = self._choose(left, {key: candidate}, pays_tables=True)
-            holding.choice = holding.choice.with_type(row_type, more)
+            holding.add_type(row_type, more)
             count = more.rows.get(key, 0)
         else:
             fit = rows_that_fit(left, [candidate.cached_bytes], self._num_rows[row_type], table=False)
@@ -206,28 +351,54 @@ class StaticCache:
             return None
         return holding.fill(key, candidate, count)
 
+    def _try_to_fill_late(self, key: Hashable, candidate: Candidate) -> FeatureCache | None:
+        """As :meth:`_fill_late`; in half of the bytes, and so on, where a device has not so many."""
+        if self._link is None:
+            return self._fill_late(key, candidate)
+        before = self._nbytes
+        while True:
+            try:
+                cache = self._fill_late(key, candidate)
+                break
+            except OutOfMemory:
+                left = self._nbytes - self._holding.used_without(key)
+            self._nbytes -= max(1, left - left // 2)
+            self._link.accelerator.release_memory()
+        if self._nbytes < before:
+            self._room = max(0, self._room - (before - self._nbytes))
+            self._warn_of_memory()
+        return cache
+
     # -- sharing ------------------------------------------------------------------------------------------
 
     def _take_over(self) -> bool:
         """Use another loader's cache that was made for all of this one's fields; whether there is one."""
         if self._share is None or self._decided or self._refilled:
             return False
-        with self._live_lock:
-            others = [s for s in self._live if s is not self]
-        mine = (self._budget, self._device, self._num_rows, self._cache_dtype)
+        others, mine = self._others(), self._kind
         with self._fill_lock:
             found = {} if self._decided else self._holding.candidates()
             for other in others:
-                theirs = (other._budget, other._device, other._num_rows, other._cache_dtype)
-                if found and mine == theirs and self._share.takes(other._share) and self._take_over_from(other, found):
+                if (
+                    found
+                    and mine == other._kind
+                    and self._share.takes(other._share)
+                    and self._take_over_from(other, found)
+                ):
                     return True
         return False
+
+    @property
+    def _kind(self) -> tuple[object, ...]:
+        """What caches have in common that may be one."""
+        accelerator = None if self._link is None else self._link.accelerator
+        return self._budget, self._device, accelerator, self._num_rows, self._cache_dtype
 
     def _take_over_from(self, other: StaticCache, found: Mapping[Hashable, Candidate]) -> bool:
         if not other._fill_lock.acquire(blocking=False):  # it is filling; two that wait for each other wait for ever
             return False
         try:
-            caches = None if other._refilled else other._holding.caches_of(found)
+            caches = None if other._refilled else other._holding.caches_of(found, self._link)
             if not caches:
                 return False
             self._room, self._nbytes, self._decided = other._room, other._nbytes, True
@@ -242,3 +413,32 @@ class StaticCache:
     def _log(self, remark: str) -> None:
         for plan in self.plans:
             _log.info("%r%s", plan, remark)
+
+
+class _Remembered:
+    """A ranking that is asked for again while the room is being found; to rank may take seconds."""
+
+    def __init__(self, rank: Rank) -> None:
+        self._rank = rank
+        self._known: dict[RowType, Ranking | None] = {}
+
+    def __call__(self, types: Collection[RowType]) -> Mapping[RowType, Ranking]:
+        new = [t for t in types if t not in self._known]
+        if new:
+            self._known |= dict.fromkeys(new) | dict(self._rank(new))
+        rankings = {t: self._known[t] for t in types}
+        return {t: ranking for t, ranking in rankings.items() if ranking is not None}
+
+
+def _advice(nbytes: int) -> str:
+    """What there is room for, and what to set."""
+    if not nbytes:
+        return 'nothing is cached; set cache="0"'
+    return f'it takes {size_text(nbytes)}; set cache="{budget_text(nbytes)}" or less'
+
+
+def _wait_until_gone(memory: Sequence[weakref.ref[torch.UntypedStorage]]) -> None:
+    """Wait until nobody holds this memory; not for ever, who holds it may be waiting too."""
+    end = time.monotonic() + _PATIENCE_SECONDS
+    while any(ref() is not None for ref in memory) and time.monotonic() < end:
+        time.sleep(0.001)

@@ -7,6 +7,7 @@ import os
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -113,6 +114,17 @@ class Tracer:
         if next(self._events) < self._max_events:
             log = self.log
             log.spans.append((name, begin, end, log.number, log.batch, read))
+
+    def add_later(self, name: str, begin: int, end: int) -> Callable[[Any], None]:
+        """Add a span as :meth:`add` does, when what was read is known: then call what this returns, in any thread."""
+        log, events, most = self.log, self._events, self._max_events  # not the tracer: who waits must not keep it
+        number, batch = log.number, log.batch
+
+        def add(read: Any) -> None:
+            if next(events) < most:
+                log.spans.append((name, begin, end, number, batch, read))
+
+        return add
 
     def add_depth(self, number: int, waiting: int, working: int) -> None:
         """Add a sample of a pass's queue."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -54,13 +54,23 @@ class Tracing:
                 log.number = log.batch = -1
                 tracer.add(name, begin, time.perf_counter_ns())
 
-    def read(self, key: Any, tier: str, asked: int, hits: int, row_bytes: int, cacheable: bool, seconds: float) -> None:
-        """Rows of a field have just been read in the calling thread."""
+    def read(
+        self, key: Any, tier: str, asked: int, hits: int | None, row_bytes: int, cacheable: bool, seconds: float
+    ) -> Callable[[int], None] | None:
+        """Rows of a field have just been read in the calling thread.
+
+        Where an accelerator has yet to count the hits, returns what is to be told of them.
+        """
         tracer = self.tracer
-        if tracer is not None:
-            end = time.perf_counter_ns()
-            read = (str(key), tier, asked, hits, row_bytes, cacheable)
-            tracer.add("reading", end - int(seconds * 1e9), end, read)
+        if tracer is None:
+            return None
+        end = time.perf_counter_ns()
+        begin = end - int(seconds * 1e9)
+        if hits is not None:
+            tracer.add("reading", begin, end, (str(key), tier, asked, hits, row_bytes, cacheable))
+            return None
+        add = tracer.add_later("reading", begin, end)
+        return lambda hits: add((str(key), tier, asked, hits, row_bytes, cacheable))
 
 
 class EpochTrace:

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from pagraph.accelerator import HostAccelerator
 from pagraph.features import DeviceFeature, DiskFeature, HostFeature
 from pagraph.features.field import Field, can_cache, host_feature
 from pagraph.features.filling import fill_cache
@@ -210,11 +211,11 @@ def test_what_is_worth_caching(tmp_path):
 
     path = tmp_path / "a.npy"
     np.save(path, np.zeros((4, 3), dtype=np.float32))
-    cuda = torch.device("cuda")
+    there = HostAccelerator()
     disk, host = DiskFeature(map_npy(path)), HostFeature(torch.zeros(4, 3))
-    assert can_cache(disk, CPU, 4) and can_cache(disk, cuda, 4)
-    assert not can_cache(host, CPU, 4) and can_cache(host, cuda, 4)
-    assert not can_cache(disk, CPU, 5) and not can_cache(host, cuda, 3)
-    assert not can_cache(HostFeature(torch.zeros(4, 0)), cuda, 4)
-    assert not can_cache(DiskFeature(map_npy(path)[:, ::2]), CPU, 4)
-    assert not can_cache(DeviceFeature(torch.zeros(4, 3)), cuda, 4)
+    assert can_cache(disk, None, 4) and can_cache(disk, there, 4)
+    assert not can_cache(host, None, 4) and can_cache(host, there, 4)
+    assert not can_cache(disk, None, 5) and not can_cache(host, there, 3)
+    assert not can_cache(HostFeature(torch.zeros(4, 0)), there, 4)
+    assert not can_cache(DiskFeature(map_npy(path)[:, ::2]), None, 4)
+    assert not can_cache(DeviceFeature(torch.zeros(4, 3)), there, 4)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from pagraph.accelerator import HostAccelerator
 from pagraph.buffers import BufferPool
 from pagraph.cache import Budget, Ranking
 from pagraph.cache.budget import SLOT_BYTES
@@ -237,25 +238,25 @@ def test_at_most_one_field_more_than_the_budget_is_held(mapped, monkeypatch):
 
 
 def test_elsewhere_than_in_memory_the_old_rows_go_first(sources, monkeypatch):
-    """A device that holds no values shows what is held when."""
     pool = BufferPool(1)
     fields = FieldSet(
         {key: (lambda value=value: value) for key, value in sources.items()},
-        device=torch.device("meta"),
+        device=torch.device("cpu"),
+        accelerator=HostAccelerator(),
         budget=Budget.parse("25%"),
         rank=first(range(50)),
         pool_of=lambda key: pool,
         num_nodes=N,
     )
     held = []
-    fill = holding.fill_cache
+    fill = holding.fill_rows
 
-    def watched(*args, **options):
-        cache = fill(*args, **options)
+    def watched(*args):
+        rows = fill(*args)
         held.append(sum(field.is_cached for field in fields._fields.values()))
-        return cache
+        return rows
 
-    monkeypatch.setattr(holding, "fill_cache", watched)
+    monkeypatch.setattr(holding, "fill_rows", watched)
     fields.prepare()
     fields.refill(first(range(50)))  # the same: nothing goes
     fields.refill(first(range(100, 150)))
