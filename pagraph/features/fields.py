@@ -6,10 +6,10 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -57,15 +57,25 @@ class FieldRows:
     tensor: Tensor
     version: FieldVersion
     generation: int
-    begun: Event | None = field(default=None, repr=False)
-    ready: Event | None = field(default=None, repr=False)
-    accelerator: Accelerator | None = field(default=None, repr=False)
+    begun: Event | None = None
+    ready: Event | None = None
+    accelerator: Accelerator | None = None
 
     def arrive(self) -> Tensor:
         """The tensor, for the current stream of the calling thread, which waits for the values; the thread does not."""
         if self.accelerator is not None and self.ready is not None:
             self.accelerator.hand_over([self.tensor], self.ready)
         return self.tensor
+
+
+class _Now(NamedTuple):
+    """A field at the moment of a read: its values, its rows, these as they are delivered, and their cache."""
+
+    seen: Snapshot
+    base: HostFeature | DeviceFeature
+    stored: HostFeature | DeviceFeature | NarrowFeature
+    cache: FeatureCache | None
+    cacheable: bool
 
 
 class FieldSet:
@@ -214,20 +224,13 @@ class FieldSet:
         )
         return FieldRows(tensor, seen.version, seen.generation)
 
-    def _now(
-        self, key: Hashable
-    ) -> tuple[
-        Snapshot,
-        HostFeature | DeviceFeature,
-        HostFeature | DeviceFeature | NarrowFeature,
-        FeatureCache | None,
-        bool,
-    ]:
-        """A field as it is: its values, its rows, these as they are delivered, their cache, whether there may be one."""
+    def _now(self, key: Hashable) -> _Now:
+        """A field as it is, and one more read of it counted."""
         seen = self._fields[key].snapshot()
         base = host_feature(seen.tensor, self._device)
         cache, cacheable = (None, False) if self._static is None else self._static.cache_for(key, seen, base)
-        return seen, base, stored_as(base, self._cache_dtype, key) if cacheable else base, cache, cacheable
+        stored = stored_as(base, self._cache_dtype, key) if cacheable else base
+        return _Now(seen, base, stored, cache, cacheable)
 
     def _read_on_accelerator(
         self, link: Link, key: Hashable, ids: Tensor, bounds: Sequence[int] | None, after: Event | None
