@@ -46,4 +46,5 @@ class Hits:
         return tuple(self._counts.tolist())
 
     def __repr__(self) -> str:
-        return f"Hits({self.now() or 'not known yet'})"
+        counts = self.now()
+        return f"Hits({'not known yet' if counts is None else ', '.join(map(str, counts))})"

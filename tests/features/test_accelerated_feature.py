@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pagraph.accelerator import HostAccelerator, StagingRing
+from pagraph.accelerator import HostAccelerator, StagingRing, accelerator_for
 from pagraph.cache.store import FeatureCache, slots_for
 from pagraph.features.accelerated import AcceleratedFeature
 from pagraph.features.cached import CachedFeature
@@ -260,3 +260,50 @@ def test_many_threads_share_a_ring_of_few_buffers(way):
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("mode", ["zero-copy", "staging"])
+@pytest.mark.parametrize("cached", [0, 300, 1000])
+@pytest.mark.parametrize("narrow", [None, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_rows_and_counts_on_a_gpu_are_those_of_the_cpu(dtype, narrow, cached, mode):
+    accelerator = accelerator_for(torch.device("cuda", 0))
+    source = HostFeature(torch.randn(1000, 100, dtype=dtype))
+    stored = source if narrow is None else NarrowFeature(source, narrow, "feat")
+    keep = torch.randperm(1000)[:cached]
+    near = cache_of(stored, keep, 1000)
+    there = FeatureCache(near.rows.cuda(), near.slots, near.slots.cuda())
+    ring, transfer = StagingRing(accelerator, slot_bytes=1 << 16), Transfer(accelerator, "staging" if narrow else mode)
+    feature = AcceleratedFeature(stored, there, accelerator, ring, transfer)
+    ids, bounds = torch.randint(1000, (4000,)), [100, 100, 4000]
+    expected, counts = CachedFeature(stored, near).read_counted(ids, bounds=bounds)
+    torch.cuda.synchronize()
+    with accelerator.stream("reading").use():
+        for given in (ids, ids.cuda(), ids.int().cuda()):
+            out, hits = feature.read_counted(given, bounds=bounds)
+            assert hits.wait() == counts
+            assert same_bits(out.cpu(), expected)
+    transfer.close()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_reading_by_zero_copy_waits_for_nothing():
+    accelerator = accelerator_for(torch.device("cuda", 0))
+    rows = torch.randn(1000, 64)
+    cache = cache_of(HostFeature(rows), torch.arange(500), 1000)
+    cache = FeatureCache(cache.rows.cuda(), cache.slots, cache.slots.cuda())
+    transfer, ring = Transfer(accelerator, "zero-copy"), StagingRing(accelerator)
+    feature = AcceleratedFeature(HostFeature(rows), cache, accelerator, ring, transfer)
+    stream = accelerator.stream("reading")
+    with stream.use():
+        feature.read(torch.arange(10))  # compiles, and makes the ring's buffer
+        stream.record().wait()
+        torch.cuda._sleep(10**9)
+        out, hits = feature.read_counted(torch.arange(1000))
+        assert hits.now() is None
+        assert hits.wait() == (500,)
+    assert torch.equal(out.cpu(), rows)
+    transfer.close()
