@@ -11,6 +11,7 @@ TORCH ?= torch==2.13.0
 JOBS ?= 2
 
 BIN := $(VENV)/bin
+GPU_PYTHON ?= $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
 READY := $(VENV)/.pagraph-installed
 DEMO := .demo/sbm
 PIP := $(BIN)/python -m pip install -qq
@@ -18,7 +19,7 @@ PIP := $(BIN)/python -m pip install -qq
 # libgomp's waiting threads spin by default, which starves the loader's own threads on few cores.
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: venv demo test test-wheel bench lint clean
+.PHONY: venv demo test test-wheel bench gpu lint clean
 
 venv: $(READY)
 
@@ -55,6 +56,19 @@ lint: $(READY)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/run.py
+
+# What needs a GPU: the tests, then the benchmarks, whatever becomes of the tests. Installs nothing, so that it runs
+# where nothing can be downloaded: with the environment's Python if there is one, else with $(PYTHON).
+#
+#   make gpu PYTHON=python3        the Python that has torch with CUDA and Triton
+#   make gpu GPU_OPTIONS=--quick   see benchmarks/gpu.py
+gpu: export PYTHONPATH := $(CURDIR)$(if $(PYTHONPATH),:$(PYTHONPATH))
+gpu:
+	@$(GPU_PYTHON) benchmarks/gpu_ready.py
+	@failed=0; \
+	$(GPU_PYTHON) -m pytest -m gpu $$(grep -rlE 'mark\.gpu' tests) || failed=1; \
+	$(GPU_PYTHON) benchmarks/gpu.py $(GPU_OPTIONS) || failed=1; \
+	exit $$failed
 
 # Wide features and a narrow model: the loading is what differs. About a minute on 2 cores.
 demo: $(READY) $(DEMO)

@@ -40,10 +40,10 @@ def summarise(runs):
     return {"median": statistics.median(runs), "min": min(runs), "max": max(runs), "runs": runs}
 
 
-def write(name, result):
-    """Write ``results/NAME.json`` whole or not at all."""
-    RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"{name}.json"
+def write(name, result, folder=RESULTS):
+    """Write ``NAME.json`` into a folder, whole or not at all."""
+    folder.mkdir(exist_ok=True)
+    path = folder / f"{name}.json"
     temporary = path.with_suffix(".tmp")
     temporary.write_text(json.dumps({"machine": machine(), **result}, indent=1) + "\n")
     os.replace(temporary, path)

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from ..profile.roofline import Roofline
 
 _INTERPRETER = "interpreter"
-_TINY: dict[str, Any] = {
+
+TINY: dict[str, Any] = {
     "rows": 256,
     "reads": 40,
     "copy_bytes": 4096,
@@ -64,7 +65,7 @@ def gpu_command(device: str, json_file: Path | None, **sizes: Any) -> None:
     from ..profile.roofline import RooflineSizes, measure_roofline
     from .tables import print_whole
 
-    roofline = measure_roofline(accelerator, RooflineSizes(**((_TINY if device == _INTERPRETER else {}) | given)))
+    roofline = measure_roofline(accelerator, RooflineSizes(**((TINY if device == _INTERPRETER else {}) | given)))
     console = Console(highlight=False, markup=False)
     print_whole(console, roofline_table(roofline))
     for what, reason in roofline.left_out.items():
@@ -100,8 +101,9 @@ def roofline_table(roofline: Roofline) -> Table:
     """Every rate, and which share of its ceiling it is."""
     from .tables import number_table
 
-    table = number_table(roofline.device, ["", "MiB", "ms", "GB/s", "share", "of"])
-    table.columns[0].justify = table.columns[-1].justify = "left"
+    table = number_table(roofline.device, ["", "MiB", "ms", "GB/s", "share", "of", ""])
+    for column in (0, -2, -1):
+        table.columns[column].justify = "left"
     for rate in roofline.rates:
         table.add_row(*_cells(roofline, rate))
     return table
@@ -110,9 +112,4 @@ def roofline_table(roofline: Roofline) -> Table:
 def _cells(roofline: Roofline, rate: Rate) -> list[str]:
     share = roofline.share(rate)
     figures = [f"{rate.nbytes / 2**20:,.1f}", f"{rate.median * 1e3:.3f}", f"{rate.bytes_per_second / 1e9:,.1f}"]
-    return [
-        rate.name,
-        *figures,
-        "" if share is None else f"{share:.1%}",
-        "; ".join(filter(None, [rate.ceiling, rate.note])),
-    ]
+    return [rate.name, *figures, "" if share is None else f"{share:.1%}", rate.ceiling, rate.note]

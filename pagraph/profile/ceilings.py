@@ -64,7 +64,7 @@ def copy_ceilings(timer: DeviceTimer, nbytes: int) -> Iterator[Rate]:
     yield Rate(PAGEABLE_COPY, nbytes, timer(lambda: target.copy_(pageable)), PINNED_COPY)
 
 
-def random_ceilings(timer: DeviceTimer, table: Tensor, ids: Tensor) -> Iterator[Rate]:
+def random_ceilings(timer: DeviceTimer, table: Tensor, ids: Tensor, left_out: dict[str, str]) -> Iterator[Rate]:
     """Random rows, read by a kernel that does nothing else: from the device, and from pinned host memory in place.
 
     Rows are those of ``table``, and sectors of it: what single ids cost.
@@ -72,18 +72,23 @@ def random_ceilings(timer: DeviceTimer, table: Tensor, ids: Tensor) -> Iterator[
     Args:
         timer: With an accelerator that runs kernels.
         table: Host memory, uint8, shape ``(rows, row_bytes)``, contiguous.
-        ids: Rows to read, on the device.
+        ids: Rows to read, int64, on the CPU.
+        left_out: Takes the reason if host memory cannot be read in place.
     """
     accelerator = timer.accelerator
     pin = accelerator.pin(table)
+    if pin is None:
+        left_out[random_rows("pinned host", table.shape[1])] = "its memory could not be pinned"
     try:
         with accelerator.stream("reading").use():
             near = accelerator.empty(tuple(table.shape), torch.uint8)
             near.copy_(table)
+            there = accelerator.empty((len(ids),), torch.int64)
+            there.copy_(ids)
         for row_bytes in dict.fromkeys((table.shape[1], SECTOR)):
-            yield _random_rate(timer, near, ids, row_bytes, "device", DEVICE_COPY)
+            yield _random_rate(timer, near, there, row_bytes, "device", DEVICE_COPY)
             if pin is not None:
-                yield _random_rate(timer, table, ids, row_bytes, "pinned host", PINNED_COPY)
+                yield _random_rate(timer, table, there, row_bytes, "pinned host", PINNED_COPY)
     finally:
         accelerator.synchronize()
         if pin is not None:

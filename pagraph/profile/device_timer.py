@@ -14,7 +14,7 @@ from ..accelerator import Accelerator
 __all__ = ["DeviceTimer", "Rate"]
 
 _WARMUPS = 2
-_LEAD_COPIES = 8
+_LEAD_COPIES = 16
 
 
 @dataclass(frozen=True)
@@ -94,8 +94,7 @@ class DeviceTimer:
         runs = []
         with self._stream.use():
             for run in range(_WARMUPS + self.repeats):
-                for _ in range(_LEAD_COPIES):
-                    self._lead[0].copy_(self._lead[1])
+                self.occupy()
                 begin = self._stream.record()
                 for _ in range(times):
                     work()
@@ -104,3 +103,9 @@ class DeviceTimer:
                 if run >= _WARMUPS:
                     runs.append(end.seconds_since(begin) / times)
         return tuple(runs)
+
+    def occupy(self) -> None:
+        """Keep the stream busy for a few milliseconds."""
+        with self._stream.use():
+            for _ in range(_LEAD_COPIES):
+                self._lead[0].copy_(self._lead[1])

@@ -13,6 +13,8 @@ from torch import Tensor
 from ..accelerator import Accelerator
 from .ceilings import copy_ceilings, random_ceilings
 from .device_timer import DeviceTimer, Rate
+from .gather_paths import MODES, GatherPaths
+from .sampling_paths import sampling_paths
 
 __all__ = ["Roofline", "RooflineSizes", "measure_roofline"]
 
@@ -113,21 +115,30 @@ def measure_roofline(accelerator: Accelerator, sizes: RooflineSizes | None = Non
     timer = DeviceTimer(accelerator, repeats=sizes.repeats, lead_bytes=sizes.copy_bytes)
     left_out: dict[str, str] = {}
     rates = [*copy_ceilings(timer, sizes.copy_bytes), *_rows(timer, sizes, left_out)]
+    if accelerator.runs_kernels:
+        rates += sampling_paths(
+            DeviceTimer(accelerator, stream="sampling", repeats=sizes.repeats, lead_bytes=sizes.copy_bytes),
+            scale=sizes.scale,
+            batch_size=sizes.batch_size,
+            fanouts=sizes.fanouts,
+            left_out=left_out,
+        )
+    else:
+        left_out |= dict.fromkeys(("random rows", "zero-copy", "sampling"), "Triton is not installed")
     return Roofline(_name_of(accelerator), asdict(sizes), rates, left_out)
 
 
 def _rows(timer: DeviceTimer, sizes: RooflineSizes, left_out: dict[str, str]) -> Iterator[Rate]:
     """All that reads single rows."""
-    accelerator = timer.accelerator
     table = random_table(sizes.rows, sizes.row_bytes)
     wanted = torch.from_numpy(np.random.default_rng(1).integers(0, sizes.rows, sizes.reads))
-    with accelerator.stream("reading").use():
-        ids = accelerator.empty((len(wanted),), torch.int64)
-        ids.copy_(wanted)
-    if accelerator.runs_kernels:
-        yield from random_ceilings(timer, table, ids)
-    else:
-        left_out["random rows"] = "they need Triton, which is not installed"
+    kernels = timer.accelerator.runs_kernels
+    if kernels:
+        yield from random_ceilings(timer, table, wanted, left_out)
+    paths = GatherPaths(timer, table, wanted)
+    yield from paths.near()
+    for mode in MODES if kernels else MODES[1:]:
+        yield from paths.far(mode, left_out)
 
 
 def random_table(rows: int, row_bytes: int) -> Tensor:

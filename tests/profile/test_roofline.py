@@ -1,12 +1,18 @@
 """The roofline: what is timed and how it is counted, on the CPU in the part of a device."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from pagraph.accelerator import HostAccelerator, Pin, accelerator_for
+from pagraph.features.accelerated import AcceleratedFeature
 from pagraph.profile.ceilings import DEVICE_COPY, PINNED_COPY, random_rows, read_rows, word_of
 from pagraph.profile.device_timer import DeviceTimer, Rate
+from pagraph.profile.gather_paths import HITS, LOOKUP, MODES, NEAR, filling, misses, mixed
 from pagraph.profile.roofline import Roofline, RooflineSizes, measure_roofline, random_table
+from pagraph.profile.sampling_paths import PLACES, sampling
+from pagraph.sampling import NeighborSampler
 
 TINY = RooflineSizes(rows=64, reads=20, copy_bytes=1024, scale=6, batch_size=4, fanouts=(2, 2), repeats=2)
 needs_interpreter = pytest.mark.skipif(not HostAccelerator().runs_kernels, reason="needs Triton's interpreter")
@@ -25,6 +31,13 @@ class CountingPins(HostAccelerator):
 
     def _release(self):
         self.released += 1
+
+
+class NothingPinned(HostAccelerator):
+    """Refuses to pin."""
+
+    def pin(self, tensor):
+        return None
 
 
 class TestRate:
@@ -102,19 +115,58 @@ class TestRoofline:
             Roofline("card", {}, [Rate("top", 1, (1.0,))])["bottom"]
 
     @needs_interpreter
-    def test_measures_ceilings(self):
+    def test_measures_ceilings_and_every_way(self):
         roofline = measure_roofline(HostAccelerator(), TINY)
         assert roofline[DEVICE_COPY].nbytes == roofline[PINNED_COPY].nbytes == 1024
         assert roofline[random_rows("pinned host", 512)].nbytes == 20 * 512
-        assert roofline[random_rows("device", 32)].nbytes == 20 * 32
+        assert roofline[random_rows("device", 32)].nbytes == roofline[LOOKUP].nbytes == 20 * 32
+        assert roofline[HITS].nbytes == roofline[NEAR].nbytes == 20 * 512
+        for mode in MODES:
+            assert roofline[misses(mode)].nbytes == 20 * 512
+            assert 0 < roofline[mixed(mode)].nbytes < 20 * 512
+            assert roofline[filling(mode)].nbytes == 51 * 512  # 80 % of 64 rows
+        for where in PLACES:
+            assert roofline[sampling(where)].note.split("; ")[0].endswith("M edges/s")
         assert roofline.left_out == {}
         assert len({rate.name for rate in roofline.rates}) == len(roofline.rates)
+        assert all(roofline.share(rate) is not None for rate in roofline.rates if rate.ceiling)
+
+    @pytest.mark.parametrize("row_bytes", [20, 7])
+    @needs_interpreter
+    def test_measures_rows_that_are_no_multiple_of_16_bytes(self, row_bytes):
+        roofline = measure_roofline(HostAccelerator(), replace(TINY, rows=200, row_bytes=row_bytes))
+        assert roofline[misses("zero-copy")].nbytes == 20 * row_bytes
 
     def test_says_what_needs_kernels(self, monkeypatch):
         monkeypatch.setattr(HostAccelerator, "runs_kernels", False)
         roofline = measure_roofline(HostAccelerator(), TINY)
-        assert roofline.left_out["random rows"] == "they need Triton, which is not installed"
-        assert roofline[DEVICE_COPY].median >= 0
+        assert set(roofline.left_out) == {"random rows", "zero-copy", "sampling"}
+        assert set(roofline.left_out.values()) == {"Triton is not installed"}
+        assert roofline[HITS].nbytes == roofline[misses("staging")].nbytes == 20 * 512
+
+    @needs_interpreter
+    def test_says_why_rows_do_not_come_that_way(self):
+        roofline = measure_roofline(NothingPinned(), TINY)
+        refused = roofline.left_out.pop(sampling("pinned host"))
+        assert "the host memory of the graph's indptr and indices cannot be pinned" in refused
+        assert roofline.left_out == {
+            random_rows("pinned host", 512): "its memory could not be pinned",
+            misses("zero-copy"): "its memory could not be pinned",
+        }
+        assert roofline[misses("staging")].nbytes == 20 * 512
+
+    @needs_interpreter
+    def test_notices_wrong_rows(self, monkeypatch):
+        monkeypatch.setattr(AcceleratedFeature, "read", lambda self, ids, out: out)
+        with pytest.raises(RuntimeError, match="rows were delivered wrong"):
+            measure_roofline(HostAccelerator(), TINY)
+
+    @needs_interpreter
+    def test_notices_wrong_neighbours(self, monkeypatch):
+        sample = NeighborSampler.sample
+        monkeypatch.setattr(NeighborSampler, "sample", lambda self, graph, seeds, key: sample(self, graph, seeds, ~key))
+        with pytest.raises(RuntimeError, match="sampled other neighbours than the CPU"):
+            measure_roofline(HostAccelerator(), TINY)
 
     @needs_interpreter
     def test_leaves_nothing_pinned(self):

@@ -134,14 +134,6 @@ def test_features_of_any_type(graph, dtype):
     assert run(graph, epochs=1).epochs[0].loss < 20
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize("loader", ["pagraph", "dgl"])
-def test_learns_on_a_gpu(graph, loader):
-    result = run(graph, loader=loader, device="cuda", epochs=30)
-    assert result.test_accuracy > 0.85
-
-
 @pytest.mark.parametrize("loader", ["pagraph", "dgl"])
 def test_gcn_on_cora_comes_near_the_published_accuracy(data_folder, loader):
     # Published 81.5 (Kipf and Welling, 2017); 3 seeds here gave 80.0 to 82.9 with either loader, an MLP 54.5.

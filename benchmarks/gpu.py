@@ -1,0 +1,282 @@
+"""Everything that is promised of a GPU, measured: ``make gpu``.
+
+Sections: the machine's ceilings and how near each way of loading comes to them; sampling on the device against the
+CPU; GraphSAGE trained with batches that are all on the device already, with ours, and with other loaders; epochs by
+size of the cache; by prefetch depth, transfer and sampling device; a timeline of five steps. Figures go to
+``results/gpu-<card>.json`` after every section, whatever becomes of the next.
+
+Run: ``python benchmarks/gpu.py`` (begins nothing after 8 minutes; 12 GiB of memory, 30 GiB on the GPU), ``--quick`` for
+a smaller graph. ``--device interpreter`` runs all of it on the CPU, tiny and with Triton's interpreter: that checks the
+code, and its figures mean nothing.
+"""
+
+import argparse
+import gc
+import importlib.util
+import os
+import re
+import statistics
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from gpu_report import AT_LEAST, AT_MOST, Report, card, settings
+from report import RESULTS, summarise
+
+INTERPRETER = "interpreter"
+CACHES = (0, 0.05, 0.1, 0.2, 0.5, 1.0, "auto")
+
+
+def roofline(work, section):
+    """The ceilings, and each way of rows and neighbours as a share of its own."""
+    from rich.console import Console
+
+    from pagraph.cli.bench import TINY, roofline_table
+    from pagraph.cli.tables import print_whole
+    from pagraph.profile.gather_paths import HITS, LOOKUP, MODES, misses
+    from pagraph.profile.roofline import RooflineSizes, measure_roofline
+
+    def measured():
+        sizes = RooflineSizes(**TINY) if work.accelerator.device.type == "cpu" else RooflineSizes()
+        found = measure_roofline(work.accelerator, sizes)
+        print_whole(Console(highlight=False, markup=False), roofline_table(found))
+        rates = {rate.name: rate for rate in found.rates}
+        ways = [rates[misses(mode)] for mode in MODES if misses(mode) in rates]
+        return found.to_json() | {
+            "hits": found.share(rates[HITS]),
+            "misses": max(map(found.share, ways)),
+            "lookup": rates[LOOKUP].median / rates[HITS].median,
+        }
+
+    figures = section.measure("roofline", measured) or {}
+    section.target("hits: share of the device's copy", 0.80, AT_LEAST, figures.get("hits"), "%")
+    section.target("misses: share of the pinned copy", 0.85, AT_LEAST, figures.get("misses"), "%")
+    section.target("look-up: share of the time of hits", 0.05, AT_MOST, figures.get("lookup"), "%")
+
+
+def sampling(work, section):
+    """Edges per second through the loader, which reads no field: the CPU with one thread and with all, the device."""
+    cores = len(os.sched_getaffinity(0))
+    nothing = {"fields": [], "labels": [], "cache": 0}
+    on_cpu = nothing | {"device": "cpu", "sampling_device": "cpu", "prefetch": cores}
+    ways = {
+        "CPU, 1 thread": on_cpu | {"num_workers": 1},
+        f"CPU, {cores} threads": on_cpu | {"num_workers": cores},
+        "device": nothing | {"num_workers": 2, "prefetch": 4},
+        "device, graph in pinned memory": nothing | {"num_workers": 2, "prefetch": 4, "sampling_budget": 0},
+    }
+    found = {name: section.measure(name, edges_per_second, work, options) for name, options in ways.items()}
+    rates = [None if figures is None else figures["edges_per_second"] for figures in found.values()]
+    times = rates[2] / rates[1] if rates[1] and rates[2] else None
+    section.target(f"sampling: times the CPU with {cores} threads", 20, AT_LEAST, times, "x")
+
+
+def edges_per_second(work, options):
+    """Of epoch 1, the median of the rounds."""
+    loader = work.loader(**options)
+    try:
+        runs = []
+        for _ in range(1 + work.sizes.rounds):
+            loader.set_epoch(1)
+            runs.append(work.seconds(lambda: [None for _ in loader]))
+        edges = loader.stats.epochs[-1].counts["edges"]
+    finally:
+        loader.close()
+    return {"edges": edges, "seconds": summarise(runs[1:]), "edges_per_second": edges / statistics.median(runs[1:])}
+
+
+def training(work, section):
+    """The same epoch without loading, with ours, and with others' loaders, in turn."""
+    from gpu_baselines import baselines, plain_loop
+
+    section.measure("batches on the device", lambda: len(work.resident))
+    section.measure("warming up", work.train_resident)
+    ours = section.measure("cache of 20 %, against batches on the device", in_turn, work, {})
+    times = ours and ours["times_resident"]
+    section.target("epoch: times that of batches on the device", 1.05, AT_MOST, times, "x")
+    work.forget_resident()
+    found, missing = baselines(work)
+    for name, reason in missing.items():
+        section.leave_out(name, reason)
+    seconds = {name: section.measure(name, baseline, work, batches) for name, batches in found.items()}
+    section.measure("plain loop", baseline, work, plain_loop(work))
+    name = next(iter(found), None)
+    theirs = seconds.get(name)
+    note = f"against {name}" if name else "; ".join(missing.values())
+    ready = ours and theirs
+    times = theirs / ours["seconds"]["median"] if ready else None
+    section.target("epoch: times as fast as the other loader's", 10, AT_LEAST, times, "x", note)
+    less = loading_reduced(theirs, ours) if ready else None
+    section.target("loading: reduced against the other loader's", 0.97, AT_LEAST, less, "%", note)
+
+
+def in_turn(work, options):
+    """Our epoch and the one without loading, round by round."""
+    loader = work.loader(**options)
+    try:
+        work.warm_up(loader)
+        rounds = [(work.train_resident(), work.train(loader)) for _ in range(max(3, work.sizes.rounds))]
+        stats = loader.stats.epochs[-1]
+        plan = repr(loader.cache_plan)
+    finally:
+        loader.close()
+    resident, seconds = zip(*rounds, strict=True)
+    return {
+        "seconds": summarise(list(seconds)),
+        "resident": summarise(list(resident)),
+        "times_resident": statistics.median(s / r for r, s in rounds),
+        "hit_rate": stats.hit_rate,
+        "stages": dict(stats.seconds),
+        "plan": plan,
+    }
+
+
+def baseline(work, batches):
+    """Seconds of another loader's epoch, once: it takes far longer, and compiles nothing."""
+    return work.seconds(lambda: work.trainer.epoch(batches()))
+
+
+def loading_reduced(theirs, ours):
+    """By which share what an epoch takes beyond computing is less with ours."""
+    computing = ours["resident"]["median"]
+    return 1 - max(0.0, ours["seconds"]["median"] - computing) / max(theirs - computing, 1e-9)
+
+
+def caches(work, section):
+    """Epochs over the size of the cache."""
+    for cache in CACHES:
+        name = cache if isinstance(cache, str) else f"{cache:.0%}"
+        section.measure(name, epochs, work, {"cache": cache})
+
+
+def options(work, section):
+    """Epochs over how far ahead batches are made, how missed rows come, and where neighbours are drawn."""
+    cores = len(os.sched_getaffinity(0))
+    for prefetch in (0, 1, 2, 4):
+        section.measure(f"prefetch {prefetch}", epochs, work, {"prefetch": prefetch})
+    for transfer in ("zero-copy", "staging", "auto"):
+        section.measure(f"{transfer}, no cache", epochs, work, {"transfer": transfer, "cache": 0})
+    for name, ways in (
+        ("sampling on the device", {}),
+        ("sampling on the device, graph in pinned memory", {"sampling_budget": 0}),
+        ("sampling on the CPU", {"sampling_device": "cpu"}),
+        (f"sampling on the CPU, {cores} threads", {"sampling_device": "cpu", "num_workers": cores, "prefetch": cores}),
+    ):
+        section.measure(name, epochs, work, ways)
+
+
+def epochs(work, settings):
+    """Our epochs with these options, after one that compiles, measures and fills."""
+    begin = time.perf_counter()
+    loader = work.loader(**settings)
+    try:
+        work.warm_up(loader)
+        prepared = time.perf_counter() - begin
+        runs = [work.train(loader) for _ in range(work.sizes.rounds)]
+        stats = loader.stats.epochs[-1]
+        figures = {
+            "seconds": summarise(runs),
+            "median": statistics.median(runs),
+            "hit_rate": stats.hit_rate,
+            "waiting": stats.loading_seconds,
+            "preparing": prepared,
+            "stages": dict(stats.seconds),
+            "plan": repr(loader.cache_plan),
+        }
+    finally:
+        loader.close()
+    work.accelerator.release_memory()
+    return figures
+
+
+def timelines(work, section):
+    """Traces of five steps."""
+    from gpu_timeline import timeline
+
+    report = section.report
+    with tempfile.TemporaryDirectory() as folder:
+        for name, prefetch in (("overlap", 2), ("serial", 0)):
+            path = Path(report.folder or folder) / f"{report.name}-{name}.json.gz"
+            section.measure(name, timeline, work, prefetch, path)
+
+
+TRAINING = {"training", "caches", "options", "timelines"}
+SECTIONS = {
+    "roofline": roofline,
+    "sampling": sampling,
+    "training": training,
+    "caches": caches,
+    "options": options,
+    "timelines": timelines,
+}
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cuda", help=f"cuda[:N] or {INTERPRETER} [cuda]")
+    parser.add_argument("--quick", action="store_true", help="a graph of scale 20, short epochs")
+    parser.add_argument("--scale", type=int, help="base-2 logarithm of the vertices [22]")
+    parser.add_argument("--steps", type=int, help="batches an epoch [80]")
+    parser.add_argument("--rounds", type=int, help="timed epochs [2]")
+    parser.add_argument("--section", action="append", choices=SECTIONS, help="only this one; may be repeated")
+    parser.add_argument("--minutes", type=float, default=8.0, help="nothing is begun after that [8]")
+    parser.add_argument("--results", type=Path, help="folder for the results [benchmarks/results]")
+    return parser.parse_args()
+
+
+def accelerator_of(device):
+    """The accelerator; ends the process with one line where there is none."""
+    if device == INTERPRETER:
+        os.environ["TRITON_INTERPRET"] = "1"  # before a kernel is imported
+        from pagraph.accelerator import HostAccelerator
+
+        return HostAccelerator()
+    if not re.fullmatch("cuda(:[0-9]+)?", device):
+        sys.exit(f"--device must be cuda, cuda:N or {INTERPRETER}, got {device!r}")
+    from pagraph.accelerator import accelerator_for
+    from pagraph.device import resolve_device
+
+    try:
+        return accelerator_for(resolve_device(device))
+    except ValueError as error:
+        sys.exit(str(error))
+
+
+def sizes_of(given):
+    """The sizes that the command line asks for."""
+    from gpu_workload import FULL, QUICK, TINY
+
+    base = TINY if given.device == INTERPRETER else QUICK if given.quick else FULL
+    return replace(base, **{k: v for k in ("scale", "steps", "rounds") if (v := getattr(given, k)) is not None})
+
+
+def main():
+    given = arguments()
+    accelerator = accelerator_of(given.device)
+    from gpu_workload import Workload
+
+    sizes = sizes_of(given)
+    name, about = card(accelerator)
+    folder = given.results or (None if given.device == INTERPRETER else RESULTS)
+    deadline = time.monotonic() + 60 * given.minutes
+    report = Report(f"gpu-{name}", folder, {"card": about, "sizes": settings(sizes)}, deadline)
+    work = Workload(accelerator, sizes)
+    trains = importlib.util.find_spec("torch_geometric") is not None
+    for section in given.section or SECTIONS:
+        if not trains and section in TRAINING:
+            report.left_out[section] = "torch_geometric is not installed"
+            continue
+        begin = time.perf_counter()
+        SECTIONS[section](work, report.section(section))
+        print(f"({section}: {time.perf_counter() - begin:.1f} s)")
+        gc.collect()
+        report.write()
+    print("", report.table(), *(f"left out: {what}: {why}" for what, why in report.left_out.items()), sep="\n")
+    if report.failures:
+        sys.exit("\n".join(["", f"{len(report.failures)} failed:", *report.failures]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,19 @@
+"""Training on a GPU; apart, because these tests are collected where DGL is not installed."""
+
+import importlib.util
+
+import pytest
+import torch
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.skipif(importlib.util.find_spec("dgl") is None, reason="needs DGL")
+@pytest.mark.parametrize("loader", ["pagraph", "dgl"])
+def test_learns_on_a_gpu(graph, loader):
+    from pagraph.train import TrainOptions
+    from pagraph.train.loop import train
+    from pagraph.train.task import make_task
+
+    options = TrainOptions(batch_size=100, epochs=30, hidden=16, fanout=(5, 5), device="cuda", lr=0.01, loader=loader)
+    assert train(make_task(graph, options), options).test_accuracy > 0.85
