@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from .accelerator import StagingRing
+from .batch_source import FieldNames, HostSource
 from .buffers import BufferPools
 from .cache.auto import Learned, refills
 from .cache.budget import Budget
@@ -19,23 +20,27 @@ from .cache.policy import Policy, Ranking, apply_policy
 from .cache.sharing import share_of
 from .cache.stats import CacheStats
 from .csc import check_range
-from .device import resolve_device
+from .device import resolve_accelerator, samples_on_device
+from .device_source import DeviceSource
 from .features.candidate import Role, RowType
-from .features.fields import FieldRows, FieldSet
+from .features.fields import FieldSet
 from .features.first_epoch import FirstEpoch
 from .features.precision import parse_cache_dtype
 from .graph import Graph
 from .pipeline import EpochControls, Epochs, LoaderStats, PipelineOptions, Steps
 from .sampling.accesses import most_repeats
-from .sampling.seeds import SeedOrder, Ticket
+from .sampling.seeds import SeedOrder
 
 if TYPE_CHECKING:
+    from .accelerator import Accelerator, Event
     from .cache.plan import CachePlan
     from .minibatch import MiniBatch
-    from .pipeline.stats import EpochRecorder
     from .sampling import NeighborSampler
+    from .sampling.device_sampler import DeviceSampler
 
 __all__ = ["Loader"]
+
+_BLOCK_SLOT_BYTES = 2 << 20
 
 
 class Loader(EpochControls):
@@ -53,7 +58,14 @@ class Loader(EpochControls):
         batch_size: Seeds a batch.
         shuffle: New order every epoch.
         drop_last: Leave out an incomplete last batch.
-        device: Where batches are delivered.
+        device: Where batches are delivered: ``"cpu"``, or a CUDA device, on which they are then made beside the
+            computation. (For tests also an ``Accelerator``.)
+        sampling_device: ``"cpu"``, or the CUDA device that is also ``device``: it samples itself, with the same result.
+            For uniform sampling with fan-outs up to 128 and -1.
+        sampling_budget: What the graph may take on the sampling device, as ``cache`` is given: what does not fit stays
+            in host memory, pinned, and is read over the bus. ``"auto"``: at most half of what is free.
+        transfer: How rows that are not cached reach a CUDA device: ``"zero-copy"`` (a kernel reads pinned host memory),
+            ``"staging"`` (the CPU gathers them into pinned buffers), or ``"auto"``: the faster one, as measured.
         cache: What the static feature cache may take: ``"2GiB"``, bytes, a fraction, ``"auto"``, or 0 for none.
         cache_policy: Ranks the vertices: ``"auto"``, or see ``pagraph.cache.policies``; or a callable, see
             ``pagraph.cache.policy``.
@@ -67,7 +79,9 @@ class Loader(EpochControls):
     Raises:
         KeyError: A field that the graph does not have.
         IndexError: A seed outside the graph.
-        TypeError, ValueError: See ``SeedOrder``, ``PipelineOptions`` and ``Budget``.
+        TypeError, ValueError: See ``SeedOrder``, ``PipelineOptions``, ``Budget`` and ``DeviceSampler``; a device that
+            this machine does not have.
+        MissingDependencyError: ``sampling_device`` is a GPU, and Triton is not installed.
 
     Example:
         >>> from pagraph import Graph, Loader, NeighborSampler
@@ -89,7 +103,10 @@ class Loader(EpochControls):
         batch_size: int = 1,
         shuffle: bool = False,
         drop_last: bool = False,
-        device: str | torch.device = "cpu",
+        device: str | torch.device | Accelerator = "cpu",
+        sampling_device: str | torch.device | Accelerator = "cpu",
+        sampling_budget: Any = "auto",
+        transfer: str = "auto",
         cache: Any = "auto",
         cache_policy: str | Policy = "auto",
         cache_dtype: str | torch.dtype | None = None,
@@ -100,7 +117,9 @@ class Loader(EpochControls):
         if not isinstance(graph, Graph):
             raise TypeError(f"graph must be a pagraph.Graph (see its from_pyg, from_dgl), got {type(graph).__name__}")
         self.graph, self.sampler = graph, sampler
-        self.device, self.cache_dtype = resolve_device(device), parse_cache_dtype(cache_dtype)
+        self.device, accelerator = resolve_accelerator(device)
+        samples_there = samples_on_device(sampling_device, self.device, accelerator)
+        self.cache_dtype = parse_cache_dtype(cache_dtype)
         _check_fields(graph, [*fields, *labels])
         _check_seeds(graph, seeds)
         options = PipelineOptions(num_workers, prefetch)
@@ -119,17 +138,30 @@ class Loader(EpochControls):
             first_epoch=_first_epoch(graph, sampler, order) if refills(policy, sampler) else None,
             share=share_of(policy, graph=graph, edge_dir=sampler.edge_dir, sampler=sampler, order=order),
             cache_dtype=self.cache_dtype,
+            accelerator=accelerator,
+            transfer=transfer,
         )
         for names, role in ((fields, Role.INPUT), (labels, Role.OUTPUT)):
             for name in names:
                 self._fields.add_source(name, partial(graph.ndata.__getitem__, name), role=role)
-        self.stats = LoaderStats(partial(_counters, self._fields))
-        source = _Source(graph, sampler, self._fields, tuple(fields), tuple(labels), pools, self.device)
-        steps = Steps(
+        self.stats = LoaderStats(partial(_counters, self._fields), accelerator)
+        named = FieldNames(tuple(fields), tuple(labels))
+        self._device_sampler: DeviceSampler | None = None
+        if accelerator is not None and samples_there:
+            self._device_sampler = _device_sampler(graph, sampler, accelerator, Budget.parse(sampling_budget))
+        source: HostSource | DeviceSource = HostSource(graph, sampler, self._fields, named, pools)
+        if accelerator is not None:
+            ring = StagingRing(accelerator, slot_bytes=_BLOCK_SLOT_BYTES)
+            given = (graph, sampler, self._fields, named, pools, accelerator, ring, self._device_sampler)
+            source = DeviceSource(*given)
+        steps: Steps[MiniBatch] = Steps(
             source.prepare,
             source.deliver,
             before_first_batch=self._fields.prepare,
             after_first_step=self._fields.after_first_step,
+            mark=None if accelerator is None else partial(_mark, accelerator),
+            settle=None if accelerator is None else self._fields.settle,
+            shrink=None if accelerator is None else self._fields.shrink,
         )
         self._epochs = Epochs(order, steps, options=options, stats=self.stats)
         self._fields.observe(self._epochs.tracing.read)
@@ -145,70 +177,29 @@ class Loader(EpochControls):
         """What the static cache holds: rows, bytes and what they should save, by field; prints as a table."""
         return self._fields.plan
 
+    @property
+    def sampling_placement(self) -> str:
+        """Where the graph is that is sampled, such as "host" or "device"."""
+        return "host" if self._device_sampler is None else self._device_sampler.placement
+
+    @property
+    def transfers(self) -> dict[str, str]:
+        """How the rows of each field that are not cached reach the device, and why; empty on the CPU."""
+        return {str(key): str(transfer) for key, transfer in self._fields.transfers.items()}
+
+    def close(self) -> None:
+        """Unpin host memory and free what is on a device; also done when nobody has the loader any more.
+
+        Ends the newest pass, if it is not over. The loader cannot be used again.
+        """
+        self._epochs.close()
+        self._fields.close()
+        if self._device_sampler is not None:
+            self._device_sampler.close()
+
     def invalidate_cache(self) -> None:
         """Forget cached rows: for changes nobody can see (writes through NumPy views, by other processes)."""
         self._fields.invalidate()
-
-
-@dataclass(frozen=True, eq=False)
-class _Source:
-    """Makes the batches. Apart from the loader, which its threads must not keep alive."""
-
-    graph: Graph
-    sampler: NeighborSampler
-    fields: FieldSet
-    feature_names: tuple[str, ...]
-    label_names: tuple[str, ...]
-    pools: BufferPools
-    device: torch.device
-
-    def prepare(self, ticket: Ticket, recorder: EpochRecorder) -> _Prepared:
-        """Sample, then read the fields."""
-        with recorder.time("sampling"):
-            batch = self.sampler.sample(self.graph, ticket.seeds, ticket.key, pools=self.pools)
-        with recorder.time("fetching"):
-            ends = batch.hop_ends
-            features = {name: self._read_ahead(name, batch.input_nodes, ends) for name in self.feature_names}
-            labels = {name: self._read_ahead(name, batch.output_nodes, ends[:1]) for name in self.label_names}
-        return _Prepared(batch, features, labels)
-
-    def deliver(self, prepared: _Prepared, recorder: EpochRecorder) -> MiniBatch:
-        """The batch with its fields as they are now."""
-        batch = prepared.batch
-        with recorder.time("building"):
-            ends = batch.hop_ends
-            batch.features = {n: self._current(n, r, batch.input_nodes, ends) for n, r in prepared.features.items()}
-            batch.labels = {n: self._current(n, r, batch.output_nodes, ends[:1]) for n, r in prepared.labels.items()}
-            if self.device.type != "cpu":
-                batch = batch.to(self.device)
-        recorder.delivered(
-            seeds=len(batch.output_nodes),
-            edges=sum(block.num_edges for block in batch.blocks),
-            input_nodes=len(batch.input_nodes),
-        )
-        return batch
-
-    def _read_ahead(self, name: str, ids: Tensor, ends: list[int]) -> FieldRows | None:
-        """The rows; None where there is no such field, which may just be about to be set again."""
-        try:
-            return self.fields.read(name, ids, ends)
-        except (KeyError, RuntimeError):
-            return None
-
-    def _current(self, name: str, rows: FieldRows | None, ids: Tensor, ends: list[int]) -> Tensor:
-        """The rows, read again if the field was replaced or written since."""
-        if rows is None or not self.fields.is_current(name, rows):
-            return self.fields.read(name, ids, ends).tensor
-        return rows.tensor
-
-
-@dataclass(frozen=True, eq=False)
-class _Prepared:
-    """A sampled batch with the rows of its fields."""
-
-    batch: MiniBatch
-    features: dict[str, FieldRows | None]
-    labels: dict[str, FieldRows | None]
 
 
 def _rank(
@@ -237,6 +228,18 @@ def _seed_reads(graph: Graph, order: SeedOrder, row_type: RowType) -> Tensor:
     ids = order.ids
     assert isinstance(ids, Tensor)
     return torch.bincount(ids.long().cpu(), minlength=graph.num_nodes)
+
+
+def _device_sampler(
+    graph: Graph, sampler: NeighborSampler, accelerator: Accelerator, budget: Budget | None
+) -> DeviceSampler:
+    from .sampling.device_sampler import DeviceSampler  # a module that nobody needs on the CPU
+
+    return DeviceSampler(graph, sampler, accelerator, budget)
+
+
+def _mark(accelerator: Accelerator) -> Event:
+    return accelerator.current_stream.record()
 
 
 def _counters(fields: FieldSet) -> CacheStats:

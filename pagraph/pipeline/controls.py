@@ -32,6 +32,18 @@ class EpochControls:
         """
         return self._epochs.tracing.start(path, label)
 
+    def shrink_cache(self) -> bool:
+        """Give up half of what is cached on a GPU, for a training step that ran out of memory; then repeat the step.
+
+        The core loader does so by itself where a batch of its own does not fit. The room stays smaller: give ``cache``
+        what ``cache_plan`` says afterwards to have it from the start.
+
+        Returns:
+            Whether there was anything to give up; on the CPU there never is.
+        """
+        shrink = self._epochs.steps.shrink
+        return shrink is not None and shrink()
+
     def set_epoch(self, epoch: int) -> None:
         """Make the next pass epoch number ``epoch`` (from 0); the passes after it count on from there.
 

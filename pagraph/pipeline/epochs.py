@@ -8,12 +8,15 @@ import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..sampling.seeds import BatchOrder, EpochPlan, Ticket
 from .stage import SerialStage, Stage
 from .stats import EpochRecorder, LoaderStats
 from .tracing import Tracing
+
+if TYPE_CHECKING:
+    from ..accelerator import Event
 
 T = TypeVar("T")
 
@@ -77,6 +80,9 @@ class Steps(Generic[T]):
         on_start: Called with the worker's number in each thread.
         before_first_batch: Called when an epoch begins.
         after_first_step: Called once, when the second batch is asked for: the first has been computed with.
+        mark: An event in the reader's stream; taken before and after each batch, to tell how long a device waited.
+        settle: Called when a pass ends: what a device still has to do is waited for and counted.
+        shrink: Gives up half of what is cached on a device; whether there was anything.
     """
 
     prepare: Callable[[Any, EpochRecorder], Any]
@@ -85,6 +91,9 @@ class Steps(Generic[T]):
     on_start: Callable[[int], object] | None = None
     before_first_batch: Callable[[], object] | None = None
     after_first_step: Callable[[], object] | None = None
+    mark: Callable[[], Event] | None = None
+    settle: Callable[[], object] | None = None
+    shrink: Callable[[], bool] | None = None
 
 
 class Epochs(Generic[T]):
@@ -110,6 +119,7 @@ class Epochs(Generic[T]):
         self.options = options
         self.stats = stats
         self.tracing = Tracing()
+        self.tracing.before_stop = _method(stats)
         self._next_epoch = 0
         self._resume: tuple[EpochPlan, int] | None = None
         self._position: tuple[EpochPlan, int] | None = None
@@ -203,6 +213,12 @@ class Epochs(Generic[T]):
         """How many batches an epoch has."""
         return len(self) if plan.num_batches is None else plan.num_batches
 
+    def close(self) -> None:
+        """End the newest pass and its threads."""
+        current = None if self._current is None else self._current()
+        if current is not None:
+            current.close()
+
     def first_step(self) -> None:
         """Tell the steps that the first batch has been computed with."""
         if self.steps.after_first_step is not None:
@@ -239,6 +255,8 @@ class EpochIterator(Generic[T]):
         begin = time.perf_counter_ns()
         self._recorder.trace.asked(self._batch, begin)
         delivered = False
+        mark = self._owner.steps.mark
+        asked = None if mark is None else mark()
         try:
             if self._asked and not self._owner.first_step_done:
                 with self._recorder.time("filling"):
@@ -246,6 +264,8 @@ class EpochIterator(Generic[T]):
             prepared = next(self._stage)
             self._asked = True
             result = _deliver(self._owner.steps, prepared, self._recorder)
+            if mark is not None:
+                self._recorder.device_time("waiting", asked, mark())
             delivered = True
         except BaseException:
             self.close()
@@ -269,7 +289,23 @@ class EpochIterator(Generic[T]):
     def close(self) -> None:
         """End this pass and its threads."""
         self._stage.close()
+        settle = self._owner.steps.settle
+        if settle is not None:
+            settle()
+        self._recorder.settle()
         self._recorder.close()
+
+
+def _method(stats: LoaderStats) -> Callable[[], object]:
+    """What settles the statistics; it does not keep them, which know the trace."""
+    held = weakref.WeakMethod(stats.settle)
+
+    def settle() -> None:
+        method = held()
+        if method is not None:
+            method()
+
+    return settle
 
 
 def _deliver(steps: Steps[T], prepared: Any, recorder: EpochRecorder) -> T:

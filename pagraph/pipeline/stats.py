@@ -6,11 +6,15 @@ import threading
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from ..cache.stats import CacheStats, FieldStats
+from .device_times import DeviceTimes
 from .tracing import EpochTrace, Tracing
+
+if TYPE_CHECKING:
+    from ..accelerator import Accelerator, Event
 
 __all__ = ["EpochStats", "LoaderStats"]
 
@@ -30,6 +34,9 @@ class EpochStats:
         seconds: Seconds by stage (see ``STAGES``).
         counts: Delivered "seeds", "edges" (sampled) and "input_nodes".
         reads: Rows and bytes by tier and seconds, for every field.
+        device_seconds: Seconds that a device worked, from events in its streams: for "sampling", for "reading" rows and
+            "copying" blocks. "waiting" is how long the reader's stream had nothing to do, from when it was done with
+            all that it had been given before a batch was asked for until the batch was there. Empty on the CPU.
     """
 
     epoch: int
@@ -37,6 +44,7 @@ class EpochStats:
     seconds: Mapping[str, float]
     counts: Mapping[str, int]
     reads: CacheStats
+    device_seconds: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def hit_rate(self) -> float:
@@ -62,9 +70,12 @@ class EpochStats:
 class EpochRecorder:
     """Collects one epoch's figures from all threads."""
 
-    def __init__(self, epoch: int, reads: Callable[[], CacheStats], trace: EpochTrace) -> None:
+    def __init__(
+        self, epoch: int, reads: Callable[[], CacheStats], trace: EpochTrace, accelerator: Accelerator | None = None
+    ) -> None:
         self.epoch = epoch
         self.trace = trace
+        self._device_times = None if accelerator is None else DeviceTimes(accelerator, trace)
         self._lock = threading.Lock()
         self._seconds: dict[str, float] = {}
         self._counts: dict[str, int] = {}
@@ -91,6 +102,16 @@ class EpochRecorder:
         with self._lock:
             self._seconds[stage] = self._seconds.get(stage, 0.0) + seconds
 
+    def device_time(self, stage: str, begin: Event | None, end: Event | None) -> None:
+        """Add the device's time between two events to ``stage``, when they have happened."""
+        if self._device_times is not None and begin is not None and end is not None:
+            self._device_times.add(stage, begin, end)
+
+    def settle(self) -> None:
+        """Wait for what the device still has to do, so that its times are known."""
+        if self._device_times is not None:
+            self._device_times.settle()
+
     def delivered(self, **counts: int) -> None:
         """Count one delivered batch and what it holds."""
         with self._lock:
@@ -112,23 +133,36 @@ class EpochRecorder:
         after = self._reads_after if self._reads_after is not None else self._reads()
         reads = after - self._reads_before
         with self._lock:
-            return EpochStats(self.epoch, self._batches, dict(self._seconds), dict(self._counts), reads)
+            seconds, counts = dict(self._seconds), dict(self._counts)
+        on_device = {} if self._device_times is None else self._device_times.seconds()
+        return EpochStats(self.epoch, self._batches, seconds, counts, reads, on_device)
 
 
 class LoaderStats:
     """A loader's figures: ``epochs``, one entry each, and their ``total``; ``str()`` gives a table.
 
     Field counters belong to the loader: of two epochs that run at the same time, each counts the reads of both.
+
+    Args:
+        reads: Gives the field counters.
+        accelerator: Where batches are made, if not on the CPU.
     """
 
-    def __init__(self, reads: Callable[[], CacheStats]) -> None:
+    def __init__(self, reads: Callable[[], CacheStats], accelerator: Accelerator | None = None) -> None:
         self._reads = reads
+        self._accelerator = accelerator
         self._recorders: list[EpochRecorder] = []
 
     def begin(self, epoch: int, tracing: Tracing | None = None) -> EpochRecorder:
         """Open the books of an epoch; its iterator closes them."""
-        self._recorders.append(EpochRecorder(epoch, self._reads, EpochTrace(tracing or Tracing(), epoch)))
+        trace = EpochTrace(tracing or Tracing(), epoch)
+        self._recorders.append(EpochRecorder(epoch, self._reads, trace, self._accelerator))
         return self._recorders[-1]
+
+    def settle(self) -> None:
+        """Wait until everything that a device does for the epochs so far is counted."""
+        for recorder in list(self._recorders):
+            recorder.settle()
 
     @property
     def epochs(self) -> list[EpochStats]:
@@ -141,10 +175,12 @@ class LoaderStats:
         epochs = self.epochs
         seconds: dict[str, float] = {}
         counts: dict[str, int] = {}
+        on_device: dict[str, float] = {}
         for e in epochs:
             _add(seconds, e.seconds)
             _add(counts, e.counts)
-        return EpochStats(-1, sum(e.batches for e in epochs), seconds, counts, self._reads())
+            _add(on_device, e.device_seconds)
+        return EpochStats(-1, sum(e.batches for e in epochs), seconds, counts, self._reads(), on_device)
 
     def __str__(self) -> str:
         epochs, total = self.epochs, self.total
@@ -152,6 +188,8 @@ class LoaderStats:
         rows += [_row(str(e.epoch), e) for e in epochs]
         rows.append(_row("total", total))
         tables = [rows]
+        if total.device_seconds:
+            tables.append(_device_rows(epochs, total))
         if total.reads.fields:
             tables.append(_field_rows(total.reads))
         if total.hit_rate_by_field:
@@ -159,6 +197,14 @@ class LoaderStats:
         return "\n\n".join(map(_table, tables))
 
     __repr__ = __str__
+
+
+def _device_rows(epochs: list[EpochStats], total: EpochStats) -> list[list[str]]:
+    """Seconds of the device by epoch and stage."""
+    stages = list(total.device_seconds)
+    lines = [*((str(e.epoch), e) for e in epochs), ("total", total)]
+    rows = [[name, *(f"{e.device_seconds.get(stage, 0.0):.3f}" for stage in stages)] for name, e in lines]
+    return [["epoch", *(f"{stage} on device s" for stage in stages)], *rows]
 
 
 def _field_rows(reads: CacheStats) -> list[list[str]]:

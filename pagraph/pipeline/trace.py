@@ -70,6 +70,8 @@ class Tracer:
             OSError: The file cannot be written; nothing is left of it.
         """
         for tracing in list(self._traced):
+            if tracing.tracer is not None and tracing.before_stop is not None:
+                tracing.before_stop()
             tracing.tracer = None
         self._finish()
 

@@ -21,11 +21,13 @@ class Tracing:
     Attributes:
         tracer: Collects; None when nothing is traced.
         label: What the loader is called in the trace.
+        before_stop: Called before the trace stops: what is still to come from a device is waited for.
     """
 
     def __init__(self) -> None:
         self.tracer: Tracer | None = None
         self.label = "loader"
+        self.before_stop: Callable[[], object] | None = None
 
     def start(self, trace: str | os.PathLike[str] | Tracer, label: str) -> Tracer:
         """Trace from now on, into a new file or with a tracer that other loaders have too.
@@ -106,6 +108,12 @@ class EpochTrace:
         tracer = self._tracing.tracer
         if begin and tracer is not None:
             tracer.add(name, begin, time.perf_counter_ns())
+
+    def device_span(self, stream: str, name: str, begin: int, end: int) -> None:
+        """A device has done something in a stream, by the host's clock."""
+        tracer = self._tracing.tracer
+        if tracer is not None:
+            tracer.add_to_stream(stream, name, begin, end)
 
     def depth(self, waiting: int, working: int) -> None:
         """The queue has changed."""

@@ -7,11 +7,13 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
 
 from ..dgl.graphbolt import import_dgl
 from ..pipeline import Tracer
@@ -24,6 +26,7 @@ from .models import GCN, GraphSAGE
 from .options import TrainOptions
 from .reporter import Reporter
 from .result import EpochRecord, RankRecord, TrainResult
+from .room import with_room
 from .task import LABELS, Task
 
 __all__ = ["train"]
@@ -125,10 +128,9 @@ def _run_epoch(
     for done, (_, output_nodes, blocks) in enumerate(batches_of_epoch(loader, pace.steps), 1):
         ready = _now(loader.device)
         loading += ready - mark
-        logits = learner(blocks, *(blocks[0].srcdata[name].float() for name in features))
-        loss = cross_entropy(logits, blocks[-1].dstdata[LABELS])
-        optimizer.zero_grad()
-        (loss * pace.weight).backward()  # type: ignore[no-untyped-call]
+        work = partial(_gradients, learner, optimizer, blocks, features, pace.weight)
+        # A process alone cannot repeat what all of them average over.
+        loss = work() if isinstance(learner, DistributedDataParallel) else with_room(loader, work)
         optimizer.step()
         total_loss += float(loss.detach()) * len(output_nodes)
         seeds += len(output_nodes)
@@ -138,6 +140,15 @@ def _run_epoch(
     seconds = _now(loader.device) - begin
     hits, asked = count_reads(loader, counted)
     return RankRecord(num_seeds(loader.indices), total_loss / seeds, seconds, loading, computing, hits, asked)
+
+
+def _gradients(learner: Any, optimizer: Any, blocks: Any, features: tuple[str, ...], weight: float) -> torch.Tensor:
+    """The gradients of one batch, and its loss."""
+    logits = learner(blocks, *(blocks[0].srcdata[name].float() for name in features))
+    loss = cross_entropy(logits, blocks[-1].dstdata[LABELS])
+    optimizer.zero_grad()
+    (loss * weight).backward()  # type: ignore[no-untyped-call]
+    return loss
 
 
 def _now(device: torch.device) -> float:

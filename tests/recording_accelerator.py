@@ -1,0 +1,37 @@
+"""An accelerator on the CPU that notes what is handed over, waited for and pinned."""
+
+import threading
+import weakref
+
+import torch
+
+from pagraph.accelerator import Event, HostAccelerator, Pin
+
+
+class RecordingAccelerator(HostAccelerator):
+    """Attributes tell what happened: ``handed`` has (address, thread, event) of every tensor that was handed over."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.handed: list[tuple[int, str, Event]] = []
+        self.pinned = 0
+
+    def hand_over(self, tensors, ready):
+        tensors = list(tensors)
+        thread = threading.current_thread().name
+        self.handed += [(t.data_ptr(), thread, ready) for t in tensors]
+        super().hand_over(tensors, ready)
+
+    def pin(self, tensor: torch.Tensor) -> Pin | None:
+        pin = super().pin(tensor)
+        if pin is not None:
+            self.pinned += 1
+            weakref.finalize(pin, self._unpin).atexit = False
+        return pin
+
+    def _unpin(self):
+        self.pinned -= 1
+
+    def handed_in(self, thread: str) -> set[int]:
+        """Addresses of the tensors that were handed over in a thread."""
+        return {address for address, where, _ in self.handed if where == thread}
