@@ -3,7 +3,8 @@
 A batch is its ``state``, int64 words in device memory: row ``hop`` (four words) is how many vertices are known when
 the hop begins, how many edges it draws, its random key, and in row 0 a flag that is raised where the graph's arrays
 lead out of the graph. Row ``num_hops`` holds the number of vertices at the end; the seeds follow. Kernels are launched
-for the largest size there can be and look up the real one, so nothing waits for the host.
+for the largest size there can be and look up the real one, so nothing waits for the host. Buffers are as long as whole
+programs, so that what is read and written in order needs no masks, which would keep it from going 16 bytes at a time.
 
 Which vertices are known is told by ``first``, one int32 per vertex of the graph, 0 for a vertex that is not known.
 Places count down from ``2**31 - 1``: a known vertex has ``LAST - local id``, and while a hop is relabelled, edge ``e``
@@ -13,22 +14,22 @@ edges come. Edges that won are numbered by a running sum, which is the order of 
 What a hop costs, for ``V`` vertices that draw, ``E`` edges drawn and ``N`` vertices found, with ids of ``g`` bytes in
 the graph and of ``s`` bytes in the batch (4 or 8):
 
-=================  =========================================================  ==================================
-kernel             sequential bytes                                           random requests of 32 bytes
-=================  =========================================================  ==================================
-``measure``        ``V * (s + 2 g + s)``                                      ``V`` (``indptr``, both ends)
-running sum        ``2 V s``
-``pick_*``         ``V * (2 s + 2 g) + E * 2 g``                              ``E`` (``indices``), ``E`` atomics
-``find_places``    ``E * (g + s + 4)``                                        ``E`` (``first``)
-running sum        ``8 E``
-``relabel``        ``E * (g + 2 s + 4) + N * s``                              at most ``E`` (``ranks``, in the L2)
-``settle``         ``N * s``                                                  ``N`` (``first``)
-=================  =========================================================  ==================================
+=================  =====================================  =======================================
+kernel             bytes in order                         random requests of 32 bytes
+=================  =====================================  =======================================
+``measure``        ``V * (2 s + 2 g)``                    ``V`` to ``2 V`` (``indptr``)
+running sum        ``V * 2 s``
+``pick_*``         ``V * (2 s + 2 g) + E * 2 g``          ``E`` (``indices``), ``E`` atomics
+``find_places``    ``E * (g + s + 4)``                    ``E`` (``first``)
+running sum        ``E * 8``
+``relabel``        ``E * 2 s``                            ``E`` at most (``ranks``), ``N`` written
+``settle``         ``N * s``                              ``N`` (``first``)
+=================  =====================================  =======================================
 
-That is 5 launches of these kernels and 2 running sums of torch (2 launches each), and for a batch one copy in, one
-``enter_seeds`` and one copy out: 31 for three hops. An edge of a graph with int32 ids and int64 seeds moves about 60
-sequential bytes and asks for 3 to 4 random sectors, of which only the one of ``indices`` goes to the host where that
-array is pinned. With fan-out -1 ``pick_all`` searches ``indptr`` too, ``log2 V`` reads that neighbouring edges share.
+So an edge of a graph with int32 ids, for seeds of int64, moves about 50 bytes in order and asks for 3 to 4 sectors;
+only the one of ``indices`` goes to the host where that array is pinned. With fan-out -1 ``pick_all`` searches
+``indptr`` too, ``log2 V`` reads which neighbouring edges share. A hop is 5 launches of these kernels and 2 running sums
+of torch's (2 launches each); a batch of three hops is 30 with its seeds and the copies to and from the device.
 
 Nothing in here has run on a GPU yet: it has been run by Triton's interpreter and compiled for sm_80 and sm_90.
 """
@@ -78,15 +79,15 @@ def enter_seeds(state, begin, nodes, first, BLOCK: tl.constexpr):  # type: ignor
     tl.atomic_max(first + v, _entry(i), mask=live, sem="relaxed")
 
 
-@triton.jit(do_not_specialize=["num_edges", "hop", "capacity"])
+@triton.jit(do_not_specialize=["num_edges", "hop"])
 def measure(  # type: ignore[no-untyped-def]
-    indptr, num_edges, nodes, state, hop, capacity, starts, degrees, counts, out_indptr,
+    indptr, num_edges, nodes, state, hop, starts, degrees, counts, out_indptr,
     FANOUT: tl.constexpr, REPLACE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Begin and length of each known vertex's row, and how many to draw: 0 beyond them, to ``capacity``."""
+    """Begin and length of each known vertex's row, and how many to draw; 0 where there is no vertex."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     live = i < tl.load(state + hop * ROW)
-    v = tl.load(nodes + i, mask=live, other=0).to(tl.int64)
+    v = tl.load(nodes + i).to(tl.int64)
     start = tl.load(indptr + v, mask=live, other=0).to(tl.int64)
     degree = tl.load(indptr + v + 1, mask=live, other=0).to(tl.int64) - start
     damaged = (start < 0) | (degree < 0) | (start + degree > num_edges)
@@ -96,9 +97,9 @@ def measure(  # type: ignore[no-untyped-def]
     count = degree
     if FANOUT >= 0:
         count = tl.where(degree > 0, FANOUT, 0) if REPLACE else tl.minimum(degree, FANOUT)
-    tl.store(starts + i, start, mask=live)
-    tl.store(degrees + i, degree, mask=live)
-    tl.store(counts + i, count, mask=i < capacity)
+    tl.store(starts + i, start)
+    tl.store(degrees + i, degree)
+    tl.store(counts + i, count)
     tl.store(out_indptr + i, 0, mask=i == 0)
 
 
@@ -190,18 +191,18 @@ def pick_all(  # type: ignore[no-untyped-def]
     _offer(indices, num_nodes, position, e, known, live, state, positions, neighbors, first)
 
 
-@triton.jit(do_not_specialize=["num_nodes", "hop", "capacity"])
+@triton.jit(do_not_specialize=["num_nodes", "hop"])
 def find_places(  # type: ignore[no-untyped-def]
-    neighbors, num_nodes, out_indptr, state, hop, capacity, first, places, flags, BLOCK: tl.constexpr,
+    neighbors, num_nodes, out_indptr, state, hop, first, places, flags, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The first place of each edge's source, with a flag if it is the edge; to ``capacity`` no flags."""
+    """The first place of each edge's source, with a flag if it is the edge itself; 0 where there is no edge."""
     e = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     known = tl.load(state + hop * ROW)
-    v = tl.load(neighbors + e, mask=e < tl.load(out_indptr + known), other=-1).to(tl.int64)
-    live = (v >= 0) & (v < num_nodes)
+    v = tl.load(neighbors + e).to(tl.int64)
+    live = (e < tl.load(out_indptr + known)) & (v >= 0) & (v < num_nodes)
     place = -tl.load(first + v, mask=live, other=LAST).to(tl.int64) + LAST
-    tl.store(places + e, place, mask=e < capacity)
-    tl.store(flags + e, (live & (place == known + e)).to(tl.int32), mask=e < capacity)
+    tl.store(places + e, place)
+    tl.store(flags + e, (live & (place == known + e)).to(tl.int32))
 
 
 @triton.jit(do_not_specialize=["hop"])
@@ -209,12 +210,11 @@ def relabel(neighbors, out_indptr, state, hop, ranks, local_ids, nodes, BLOCK: t
     """Places, in ``local_ids``, become local ids; new vertices are appended. ``ranks`` are the flags' running sums."""
     e = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     known = tl.load(state + hop * ROW)
-    live = e < tl.load(out_indptr + known)
-    place = tl.load(local_ids + e, mask=live, other=0).to(tl.int64)
-    new = live & (place >= known)
+    place = tl.load(local_ids + e).to(tl.int64)
+    new = (e < tl.load(out_indptr + known)) & (place >= known)
     rank = tl.load(ranks + (place - known), mask=new, other=1).to(tl.int64)
     local = tl.where(new, known + rank - 1, place)
-    tl.store(local_ids + e, local, mask=live)
+    tl.store(local_ids + e, local)
     finds = new & (place == known + e)
     v = tl.load(neighbors + e, mask=finds, other=0)
     tl.store(nodes + local, v, mask=finds)
@@ -231,7 +231,7 @@ def settle(  # type: ignore[no-untyped-def]
         CLEAR: Forget all vertices.
     """
     known = tl.load(state + hop * ROW)
-    found = tl.load(ranks + capacity - 1, mask=capacity > 0, other=0).to(tl.int64)
+    found = tl.load(ranks + capacity - 1).to(tl.int64)
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     if not CLEAR:
         i += known

@@ -20,7 +20,7 @@ __all__ = ["MOST_PICKS", "DeviceRun", "Fanouts", "Sizes"]
 
 MOST_PICKS = 128  # of one vertex: they are a row of registers
 _MOST_PLACES = 2**31 - 1  # the table of vertices holds int32
-_SIZE_FIRST = 1 << 22  # edges: 100 to 170 MB; above, waiting some 20 us for the real size is the better deal
+_SIZE_FIRST = 1 << 22  # edges: 80 to 130 MB; above, waiting some 20 us for the real size is the better deal
 _ROW, _DAMAGED = 4, 3  # the layout of the state, see _gpu.py
 _BLOCK = 512  # vertices or edges of one program; twice as many spill registers on sm_80
 _TILE = 512  # picks of one program: 4 for each of its 128 threads
@@ -124,7 +124,7 @@ class DeviceRun:
         self._known = len(seeds)  # at most so many
         self._limit = len(seeds) + len(first)  # each seed has a place, and each other vertex
         id_dtype = self._dtype if len(first) <= _MOST_PLACES else torch.int64
-        self._nodes = self._empty(self._fanouts.most_nodes(0, self._known, self._limit), id_dtype)
+        self._nodes = self._whole(self._fanouts.most_nodes(0, self._known, self._limit), id_dtype)
         launch(_gpu.enter_seeds, _programs(len(seeds)), self._state, self._head, self._nodes, first, BLOCK=_BLOCK)
 
     def hop(self, number: int) -> bool:
@@ -149,7 +149,7 @@ class DeviceRun:
             _check_places(known, most)
             self._make_room(number + 1, known, min(known + most, self._limit))
         ids = self._topology.indices.dtype
-        drawn = _Drawn(indptr, self._empty(most, self._dtype), self._empty(most, ids), self._empty(most, ids))
+        drawn = _Drawn(indptr, self._whole(most, self._dtype), self._whole(most, ids), self._whole(most, ids))
         self._pick(number, known, drawn, starts, degrees)
         self._known = min(known + most, self._limit)
         self._relabel(number, drawn)
@@ -185,12 +185,13 @@ class DeviceRun:
         from . import _gpu
 
         most, topology = self._known, self._topology
-        counts, indptr = self._empty(most, self._dtype), self._empty(most + 1, self._dtype)
-        starts, degrees = (self._empty(most, topology.indptr.dtype) for _ in range(2))
+        counts = self._whole(most, self._dtype)
+        indptr = self._empty(len(counts) + 1, self._dtype)
+        starts, degrees = (self._whole(most, topology.indptr.dtype) for _ in range(2))
         launch(
             _gpu.measure,
-            max(1, _programs(most)),  # the first one begins indptr
-            *(topology.indptr, len(topology.indices), self._nodes, self._state, number, most),
+            len(counts) // _BLOCK,  # one at least, which begins indptr
+            *(topology.indptr, len(topology.indices), self._nodes, self._state, number),
             *(starts, degrees, counts, indptr),
             FANOUT=self._fanouts.picks[number],
             REPLACE=self._fanouts.replace,
@@ -236,7 +237,7 @@ class DeviceRun:
         launch(
             _gpu.find_places,
             _programs(most),
-            *(drawn.neighbors, len(first), *hop, most, first, drawn.indices, flags),
+            *(drawn.neighbors, len(first), *hop, first, drawn.indices, flags),
             BLOCK=_BLOCK,
         )
         torch.cumsum(flags, 0, dtype=torch.int32, out=ranks)
@@ -249,7 +250,7 @@ class DeviceRun:
         last = number + 1 == len(self._fanouts.picks)
         launch(
             _gpu.settle,
-            max(1, _programs(self._known if last else min(most, len(first)))),  # the first one writes the sizes
+            max(1, _programs(self._known if last else min(most, len(first)))),  # one writes the sizes
             *(self._nodes, drawn.indptr, ranks, most, self._state, number, first),
             CLEAR=last,
             BLOCK=_BLOCK,
@@ -259,7 +260,7 @@ class DeviceRun:
         """Room for the vertices that may be found until a size is read again, at most ``most`` of them by ``hop``."""
         most = self._fanouts.most_nodes(hop, most, self._limit)
         if most > len(self._nodes):
-            grown = self._empty(most, self._nodes.dtype)
+            grown = self._whole(most, self._nodes.dtype)
             grown[:known].copy_(self._nodes[:known])
             self._nodes = grown
 
@@ -269,6 +270,10 @@ class DeviceRun:
         if buffer.dtype == dtype and (2 * used >= buffer.nbytes or buffer.nbytes - used <= _WASTE):
             return buffer[:length]
         return self._empty(length, dtype).copy_(buffer[:length])
+
+    def _whole(self, length: int, dtype: torch.dtype) -> Tensor:
+        """Room for so many numbers, in whole programs, so that kernels need no masks; one at least."""
+        return self._empty(max(1, _programs(length)) * _BLOCK, dtype)
 
     def _empty(self, length: int, dtype: torch.dtype) -> Tensor:
         return self._accelerator.empty((length,), dtype)

@@ -54,7 +54,7 @@ class DeviceSampler:
         sampler: With fan-outs up to 128, or -1.
         accelerator: The device.
         budget: Bytes of the device that the graph's arrays may take; see ``Topology.place``. Beside it a batch needs
-            24 to 40 bytes for each edge that a hop may draw.
+            20 to 32 bytes for each edge that a hop may draw.
 
     Attributes:
         placement: Where the graph's arrays are, in words.

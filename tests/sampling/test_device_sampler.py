@@ -38,10 +38,10 @@ def read_only(tensor, folder):
 
 
 @interpreted
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(
     graph=graphs(),
-    fanouts=st.lists(st.sampled_from([-1, 1, 2, 3, 7, 16, 70, 128]), min_size=1, max_size=3),
+    fanouts=st.lists(st.sampled_from([-1, 1, 2, 3, 7, 16, 33]), min_size=1, max_size=3),
     replace=st.booleans(),
     edge_dir=st.sampled_from(["in", "out"]),
     keys=st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=3),
@@ -63,7 +63,7 @@ def test_equals_the_cpu(graph, fanouts, replace, edge_dir, keys, dtype, size_fir
 
 
 @interpreted
-@pytest.mark.parametrize("fanout", [5, 9, 31, 64, 127])
+@pytest.mark.parametrize("fanout", [5, 31, 64, 127, 128])
 @pytest.mark.parametrize("replace", [False, True])
 def test_vertices_with_more_neighbours_than_are_drawn(fanout, replace):
     rng = np.random.default_rng(fanout)
@@ -298,10 +298,11 @@ class TestDamage:
     @pytest.mark.parametrize("fanouts", [[3, 8], [3, -1]])
     def test_memory_runs_out_in_a_batch(self, fanouts):
         graph, sampler = random_graph(), NeighborSampler(fanouts)
-        accelerator = HostAccelerator(20_000)
+        accelerator = HostAccelerator(60_000)
         on_device = DeviceSampler(graph, sampler, accelerator, None)
         with pytest.raises(OutOfMemory):
-            on_device.sample(torch.arange(100))
+            on_device.sample(torch.arange(100).repeat(3))
+        gc.collect()  # the interpreter's own cycles hold buffers
         seeds = torch.arange(3)
         assert_same(on_device.sample(seeds).batch, sampler.sample(graph, seeds))
 

@@ -107,3 +107,14 @@ def test_ids_are_read_as_wide_as_they_are(compiled):
         if name == "measure":
             loads = re.findall(r"ld\.global\S*\.(b\d+)", result["ptx"])
             assert ("b32" in loads) == (graph == "i32"), (name, graph, loads)
+
+
+def test_what_is_read_and_written_in_order_moves_16_bytes_at_a_time(compiled):
+    wide = {  # loads and stores of 16 bytes, for int32 in the graph and int64 in the batch
+        "measure": {"ld.global.v2.b64", "st.global.v2.b64", "st.global.v4.b32"},
+        "find_places": {"ld.global.v4.b32", "st.global.v2.b64", "st.global.v4.b32"},
+        "relabel": {"ld.global.v2.b64", "st.global.v2.b64"},
+    }
+    for (name, graph, batch, *_), result in compiled:
+        if name in wide and (graph, batch) == ("i32", "i64"):
+            assert wide[name] <= set(re.findall(r"(?:ld|st)\.global\.\S+", result["ptx"])), name
