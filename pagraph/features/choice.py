@@ -15,7 +15,7 @@ from ..cache.policy import Ranking
 from ..cache.store import FeatureCache, slots_for
 from .candidate import Candidate, Role, RowType
 
-__all__ = ["Choice", "Index", "Outputs", "Rank", "choose"]
+__all__ = ["Choice", "Index", "Outputs", "Rank", "Remembered", "choose"]
 
 Rank = Callable[[Collection[RowType]], Mapping[RowType, Ranking]]
 """Vertex and edge types to checked rankings; a type that it leaves out is not cached."""
@@ -103,9 +103,19 @@ class Choice:
         """Bytes of all tables."""
         return sum(index.table_bytes for index in self.indices.values())
 
-    def sent(self, ring: StagingRing) -> Choice:
-        """With all tables on an accelerator too; see :meth:`Index.sent`."""
-        indices = {t: i if i.device_slots is not None else i.sent(ring) for t, i in self.indices.items()}
+    def sent(self, ring: StagingRing, known: Choice) -> Choice:
+        """With all tables on an accelerator too; those that a ``known`` choice has there are used again.
+
+        Raises:
+            OutOfMemory: They have no room there.
+        """
+        indices = {}
+        for row_type, index in self.indices.items():
+            old = known.indices.get(row_type)
+            if old is not None and torch.equal(old.slots, index.slots):
+                indices[row_type] = replace(index, device_slots=old.device_slots)
+            else:
+                indices[row_type] = index.sent(ring)
         return Choice(indices, self.rows)
 
     def with_type(self, row_type: RowType, more: Choice) -> Choice:
@@ -113,6 +123,22 @@ class Choice:
         if row_type not in more.indices:
             return self
         return Choice({**self.indices, row_type: more.indices[row_type]}, {**self.rows, **more.rows})
+
+
+class Remembered:
+    """A ranking that is asked for again while the room is being found; to rank may take seconds."""
+
+    def __init__(self, rank: Rank) -> None:
+        self._rank = rank
+        self._known: dict[RowType, Ranking | None] = {}
+
+    def __call__(self, types: Collection[RowType]) -> Mapping[RowType, Ranking]:
+        """As the ranking itself."""
+        new = [t for t in types if t not in self._known]
+        if new:
+            self._known |= dict.fromkeys(new) | dict(self._rank(new))
+        rankings = {t: self._known[t] for t in types}
+        return {t: ranking for t, ranking in rankings.items() if ranking is not None}
 
 
 def choose(

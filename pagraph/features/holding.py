@@ -172,7 +172,7 @@ class Holding:
         if self._link is None:
             return choice
         with self._link.stream.use():
-            return choice.sent(self._link.ring)
+            return choice.sent(self._link.ring, self.choice)
 
     def add_type(self, row_type: RowType, more: Choice) -> None:
         """Cache rows of a type that was chosen later too."""

@@ -5,24 +5,23 @@ from __future__ import annotations
 import logging
 import threading
 import time
-import warnings
 import weakref
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import ExitStack
 
 import torch
 
-from ..accelerator import OutOfMemory
-from ..cache.budget import SLOT_BYTES, Budget, budget_text, rows_that_fit
-from ..cache.memory import accelerator_budget, auto_budget, device_reserve
+from ..accelerator import Accelerator, OutOfMemory
+from ..cache.budget import Budget, rows_that_fit
+from ..cache.memory import auto_budget
 from ..cache.plan import CachePlans, size_text
-from ..cache.policy import Ranking
 from ..cache.sharing import Share
 from ..cache.store import FeatureCache
 from ..field_version import FieldVersion
 from .candidate import Candidate, Role, RowType
-from .choice import Choice, Outputs, Rank, choose
+from .choice import Choice, Outputs, Rank, Remembered, choose
 from .device import DeviceFeature
+from .device_room import check_budget, room_for, wait_until_gone, warn_of_memory
 from .field import Field, Snapshot
 from .holding import Entry, Holding
 from .host import HostFeature
@@ -31,7 +30,6 @@ from .link import Link
 __all__ = ["StaticCache"]
 
 _log = logging.getLogger(__name__)
-_PATIENCE_SECONDS = 1.0
 
 
 class StaticCache:
@@ -73,12 +71,8 @@ class StaticCache:
         cache_dtype: torch.dtype | None = None,
         link: Link | None = None,
     ) -> None:
-        if link is not None and budget.limit is not None:
-            total = link.accelerator.free_bytes()[1]
-            if budget.limit > total:
-                raise ValueError(
-                    f"cache must be at most {total} bytes ({size_text(total)}) on {device}, got {budget.limit}"
-                )
+        if link is not None:
+            check_budget(budget, link.accelerator)
         self._device = device
         self._budget = budget
         self._rank = rank
@@ -144,7 +138,7 @@ class StaticCache:
         if self._link is None:
             return False
         with self._shrinking, ExitStack() as locks:
-            peers = [other for other in self._others() if other._link is not None]
+            peers = [other for other in self._others() if other._accelerator is self._link.accelerator]
             for cache in (self, *peers):
                 locks.enter_context(cache._fill_lock)
             return self._shrink(self._link, peers)
@@ -158,7 +152,7 @@ class StaticCache:
         for peer, theirs, _ in common:
             peer._holding.release([theirs])
             peer._room, peer._nbytes = min(self._room, peer._room), min(self._nbytes, peer._nbytes)
-        _wait_until_gone(leaving)  # reads that have begun go on with the old rows
+        wait_until_gone(leaving)  # reads that have begun go on with the old rows
         link.accelerator.release_memory()
         found = self._holding.candidates()
         counts = {key: count for key, count in counts.items() if key in found}
@@ -249,35 +243,15 @@ class StaticCache:
                 return
             widths = {t: sum(c.cached_bytes for c in found.values() if c.type == t) for t in self._num_rows}
             wanted = [(width, self._num_rows[t]) for t, width in widths.items() if width]
-            self._room = self._size(wanted)
+            if self._link is None:
+                self._room = self._budget.nbytes(wanted, free=lambda: auto_budget(self._device))
+            else:
+                self._room = room_for(self._budget, wanted, self._link.accelerator)
             self._install(found)
-
-    def _size(self, wanted: Sequence[tuple[int, int]]) -> int:
-        """What choices are made under: the budget, or what there is room for."""
-        if self._link is None:
-            return self._budget.nbytes(wanted, free=lambda: auto_budget(self._device))
-        accelerator = self._link.accelerator
-        room = self._budget.nbytes(wanted, free=lambda: accelerator_budget(accelerator))
-        if self._budget.is_auto:
-            return room
-        tables = SLOT_BYTES * sum(count for _, count in wanted)
-        most = tables + sum(width * count for width, count in wanted)
-        taken = min(most, room if self._budget.pays_tables else room + tables)
-        free, total = accelerator.free_bytes()
-        if taken <= free:
-            return room
-        less = max(0, free - device_reserve(total))
-        warnings.warn(
-            f"the cache was to take {size_text(taken)} on {self._device}, where {size_text(free)} are free: "
-            f"{_advice(less)}",
-            RuntimeWarning,
-            stacklevel=2,
-        )
-        return less if self._budget.pays_tables else max(0, less - tables)
 
     def _install(self, found: Mapping[Hashable, Candidate], remark: str = "") -> None:
         """Choose under the room that there is, and fill; with less where a device has not so much."""
-        wanted, rank = self._room, _Remembered(self._rank)
+        wanted, rank = self._room, Remembered(self._rank)
         while True:
             choice = self._choose(self._room, found, pays_tables=self._budget.pays_tables, rank=rank)
             self._nbytes = self._room + (0 if self._budget.pays_tables else choice.table_bytes)
@@ -288,8 +262,10 @@ class StaticCache:
                 break
             self._room = min(self._room // 2, self._give_everything_up())
         if self._room < wanted:
-            self._warn_of_memory()
-        if self._link is not None:
+            if not choice.rows:
+                self._room = self._nbytes = 0
+            warn_of_memory(self._device, self._nbytes)
+        if filled and self._link is not None:
             seconds = time.perf_counter() - begin
             remark += f", {size_text(filled)} in {seconds:.3g} s, {filled / max(seconds, 1e-9) * 1e-9:.3g} GB/s"
         self._log(remark)
@@ -311,13 +287,6 @@ class StaticCache:
         self._holding.clear()
         self._link.accelerator.release_memory()
         return self._link.accelerator.free_bytes()[0]
-
-    def _warn_of_memory(self) -> None:
-        warnings.warn(
-            f"{self._device} ran out of memory while the cache was filled: {_advice(self._nbytes)}",
-            RuntimeWarning,
-            stacklevel=2,
-        )
 
     def _choose(
         self, nbytes: int, found: Mapping[Hashable, Candidate], *, pays_tables: bool, rank: Rank | None = None
@@ -366,7 +335,7 @@ class StaticCache:
             self._link.accelerator.release_memory()
         if self._nbytes < before:
             self._room = max(0, self._room - (before - self._nbytes))
-            self._warn_of_memory()
+            warn_of_memory(self._device, self._nbytes)
         return cache
 
     # -- sharing ------------------------------------------------------------------------------------------
@@ -379,20 +348,19 @@ class StaticCache:
         with self._fill_lock:
             found = {} if self._decided else self._holding.candidates()
             for other in others:
-                if (
-                    found
-                    and mine == other._kind
-                    and self._share.takes(other._share)
-                    and self._take_over_from(other, found)
-                ):
+                alike = found and mine == other._kind and self._share.takes(other._share)
+                if alike and self._take_over_from(other, found):
                     return True
         return False
 
     @property
     def _kind(self) -> tuple[object, ...]:
         """What caches have in common that may be one."""
-        accelerator = None if self._link is None else self._link.accelerator
-        return self._budget, self._device, accelerator, self._num_rows, self._cache_dtype
+        return self._budget, self._device, self._accelerator, self._num_rows, self._cache_dtype
+
+    @property
+    def _accelerator(self) -> Accelerator | None:
+        return None if self._link is None else self._link.accelerator
 
     def _take_over_from(self, other: StaticCache, found: Mapping[Hashable, Candidate]) -> bool:
         if not other._fill_lock.acquire(blocking=False):  # it is filling; two that wait for each other wait for ever
@@ -413,32 +381,3 @@ class StaticCache:
     def _log(self, remark: str) -> None:
         for plan in self.plans:
             _log.info("%r%s", plan, remark)
-
-
-class _Remembered:
-    """A ranking that is asked for again while the room is being found; to rank may take seconds."""
-
-    def __init__(self, rank: Rank) -> None:
-        self._rank = rank
-        self._known: dict[RowType, Ranking | None] = {}
-
-    def __call__(self, types: Collection[RowType]) -> Mapping[RowType, Ranking]:
-        new = [t for t in types if t not in self._known]
-        if new:
-            self._known |= dict.fromkeys(new) | dict(self._rank(new))
-        rankings = {t: self._known[t] for t in types}
-        return {t: ranking for t, ranking in rankings.items() if ranking is not None}
-
-
-def _advice(nbytes: int) -> str:
-    """What there is room for, and what to set."""
-    if not nbytes:
-        return 'nothing is cached; set cache="0"'
-    return f'it takes {size_text(nbytes)}; set cache="{budget_text(nbytes)}" or less'
-
-
-def _wait_until_gone(memory: Sequence[weakref.ref[torch.UntypedStorage]]) -> None:
-    """Wait until nobody holds this memory; not for ever, who holds it may be waiting too."""
-    end = time.monotonic() + _PATIENCE_SECONDS
-    while any(ref() is not None for ref in memory) and time.monotonic() < end:
-        time.sleep(0.001)
