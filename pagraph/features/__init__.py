@@ -4,7 +4,7 @@ from ..field_version import FieldVersion
 from ..indexed_rows import IndexedRows
 from .accelerated import AcceleratedFeature
 from .cached import CachedFeature
-from .device import DeviceFeature, UploadedFeature
+from .device import DeviceFeature
 from .disk import DiskFeature
 from .feature import Feature
 from .fields import FieldRows, FieldSet
@@ -26,6 +26,5 @@ __all__ = [
     "HostFeature",
     "IndexedRows",
     "Transfer",
-    "UploadedFeature",
     "on_disk",
 ]

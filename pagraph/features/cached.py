@@ -10,28 +10,26 @@ import torch
 from torch import Tensor
 
 from ..cache.store import FeatureCache
-from .device import staging, word_view
 from .feature import Array, Feature, byte_view, id_array, output_for, raise_bad_id
 from .host import HostFeature
 from .narrow import NarrowFeature
+from .words import word_view
 
 __all__ = ["CachedFeature", "part_ends"]
 
 
 class CachedFeature:
-    """Reads rows from a cache where it has them, and from the feature behind it where it has not.
+    """Reads rows on the CPU: from a cache where it has them, and from the feature behind it where it has not.
 
-    Rows are delivered on the cache's device. On the CPU one kernel copies from both sides. Elsewhere ids
-    are split on the CPU, the missing rows are gathered into pinned memory and copied without waiting, and
-    the device puts both together on its current stream; this way is tested on the CPU and not yet measured
-    on a GPU. Narrow rows become as wide as the field's when they are delivered, the missing ones too.
+    One kernel copies from both sides; rows that it cannot reach are read apart. Narrow rows become as wide as the
+    field's when they are delivered, the missing ones too. (On an accelerator: ``AcceleratedFeature``.)
 
     Args:
         fallback: Delivers on the CPU; has all the rows, as the cache keeps them.
-        cache: Filled from ``fallback``.
+        cache: Filled from ``fallback``, on the CPU.
 
     Raises:
-        ValueError: The rows of the two differ in shape or dtype.
+        ValueError: The rows of the two differ in shape or dtype, or the cache is not on the CPU.
     """
 
     def __init__(self, fallback: Feature, cache: FeatureCache) -> None:
@@ -40,6 +38,8 @@ class CachedFeature:
                 f"cache must hold rows of shape {fallback.row_shape} and dtype {fallback.dtype}, "
                 f"got {tuple(cache.rows.shape[1:])} and {cache.rows.dtype}"
             )
+        if cache.rows.device.type != "cpu":
+            raise ValueError(f"cache must be on the CPU, got {cache.rows.device}")
         self._fallback = fallback
         self._cache = cache
         self._slots: Array = cache.slots.numpy()
@@ -50,7 +50,7 @@ class CachedFeature:
         self.dtype = whole.dtype
         self.row_bytes = whole.row_bytes
         self.tier = fallback.tier
-        self._near = byte_view(cache.rows) if self.device.type == "cpu" else None
+        self._near = byte_view(cache.rows)
 
     def read(self, ids: Tensor, out: Tensor | None = None) -> Tensor:
         """The rows of ``ids``; see :class:`~pagraph.features.feature.Feature`."""
@@ -74,9 +74,9 @@ class CachedFeature:
         ends = part_ends(bounds, len(index))
         out = output_for(self, len(index), out)
         source = self._fallback
-        if self._near is not None and isinstance(source, NarrowFeature) and source.is_direct:
+        if isinstance(source, NarrowFeature) and source.is_direct:
             hits = source.gather(index, ends, out, self._near.view(np.uint16), self._slots, len(self._cache))
-        elif self._near is not None and isinstance(source, HostFeature) and source.rows is not None:
+        elif isinstance(source, HostFeature) and source.rows is not None:
             hits = self._read_near(source, source.rows, index, ends, out)
         else:
             hits = self._read_split(index, ends, out)
@@ -109,36 +109,18 @@ class CachedFeature:
         from . import _gather
 
         count = len(index)
-        # One row each for hit slots, hit places, miss places: one copy to the device instead of three.
-        where = staging((3, count), torch.int64, self.device)
-        miss_ids = torch.empty(count, dtype=torch.int64)
-        parts = where.numpy()
-        hits = _gather.split(
-            self._slots,
-            len(self._cache),
-            self.num_rows,
-            index,
-            parts[0],
-            parts[1],
-            miss_ids.numpy(),
-            parts[2],
-        )
+        slots, places, missed, missed_places = np.empty((4, count), dtype=np.int64)
+        hits = _gather.split(self._slots, len(self._cache), self.num_rows, index, slots, places, missed, missed_places)
         if hits < 0:
             raise_bad_id(index, -1 - hits, self.num_rows)
-        by_part: Array = np.diff(np.searchsorted(parts[1, :hits], ends), prepend=0)
-        if out.numel() == 0:
-            return by_part
-        misses = count - hits
-        staged = staging((misses, *self.row_shape), self._fallback.dtype, self.device)
-        there = where.to(self.device, non_blocking=True)
-        words = word_view if self._fallback.dtype == self.dtype else _same
-        target = words(out)
-        # The hits are put together while the CPU gathers the misses.
-        found = words(self._cache.rows).index_select(0, there[0, :hits])
-        target.index_copy_(0, there[1, :hits], found.to(target.dtype))
-        self._fallback.read(miss_ids[:misses], staged)
-        missed = words(staged).to(self.device, non_blocking=True)
-        target.index_copy_(0, there[2, :misses], missed.to(target.dtype))
+        by_part: Array = np.diff(np.searchsorted(places[:hits], ends), prepend=0)
+        if out.numel():
+            words = word_view if self._fallback.dtype == self.dtype else _same
+            target, misses = words(out), count - hits
+            found = words(self._cache.rows).index_select(0, torch.from_numpy(slots[:hits]))
+            target.index_copy_(0, torch.from_numpy(places[:hits]), found.to(target.dtype))
+            read = words(self._fallback.read(torch.from_numpy(missed[:misses])))
+            target.index_copy_(0, torch.from_numpy(missed_places[:misses]), read.to(target.dtype))
         return by_part
 
 

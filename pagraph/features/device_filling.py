@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from ..cache.store import FeatureCache
-from .device import word_view
 from .disk import DiskFeature
 from .feature import Array
 from .host import HostFeature
@@ -18,7 +17,7 @@ from .narrow import NarrowFeature
 from .reachable import ReachableRows, gather
 from .staged import send
 from .transfer import Transfer
-from .words import as_words
+from .words import as_words, word_view
 
 __all__ = ["fill_rows", "holds_on_device"]
 

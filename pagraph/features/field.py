@@ -21,7 +21,6 @@ from .placement import on_disk
 
 __all__ = ["Field", "Snapshot", "can_cache", "host_feature", "on_cpu"]
 
-_CPU = torch.device("cpu")
 _FIRST_PATIENCE = 8
 _LAST_PATIENCE = 4096
 _WORTH = 8  # a cache that served this many times its patience has paid for itself
@@ -51,7 +50,7 @@ def host_feature(tensor: FieldValue, device: torch.device) -> HostFeature | Devi
 
 def on_cpu(feature: HostFeature | DeviceFeature | NarrowFeature) -> Feature:
     """The feature itself; narrow rows as wide as the field's."""
-    return RoundedFeature(feature, _CPU) if isinstance(feature, NarrowFeature) else feature
+    return RoundedFeature(feature) if isinstance(feature, NarrowFeature) else feature
 
 
 def can_cache(feature: HostFeature | DeviceFeature, accelerator: Accelerator | None, num_nodes: int) -> bool:

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from ..cache.store import FeatureCache, slots_for
-from .device import word_view
 from .feature import Feature
+from .words import word_view
 
 __all__ = ["fill_cache", "holds"]
 

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .device import DeviceFeature, UploadedFeature
-from .feature import Array, Feature, byte_view, id_array, output_for, row_bytes
+from .device import DeviceFeature
+from .feature import Array, byte_view, id_array, output_for, row_bytes
 from .host import HostFeature
 from .precision import cached_dtype
 
@@ -172,16 +172,15 @@ class NarrowFeature:
 
 
 class RoundedFeature:
-    """Rows of a field as its cache would give them, where nothing is cached yet.
+    """Rows of a field as its cache would give them, where nothing is cached yet; on the CPU.
 
     Args:
         narrow: The rows in 16 bits.
-        device: Where they are delivered.
     """
 
-    def __init__(self, narrow: NarrowFeature, device: torch.device) -> None:
+    def __init__(self, narrow: NarrowFeature) -> None:
         self._narrow = narrow
-        self.device = device
+        self.device = narrow.device
         self.num_rows = narrow.num_rows
         self.row_shape = narrow.row_shape
         self.dtype = narrow.source.dtype
@@ -197,9 +196,6 @@ class RoundedFeature:
         index = id_array(ids)
         out = output_for(self, len(index), out)
         narrow = self._narrow
-        if self.device.type != "cpu":
-            uploaded: Feature = UploadedFeature(narrow, self.device)
-            return out.copy_(uploaded.read(ids))
         if narrow.is_direct:
             narrow.gather(index, np.array([len(index)]), out)
             return out

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-__all__ = ["as_words", "word_bytes"]
+__all__ = ["as_words", "word_bytes", "word_view"]
 
 _WORDS = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.uint8}
 
@@ -27,3 +27,14 @@ def as_words(tensor: Tensor, word: int) -> Tensor:
     flat = torch.empty(0, dtype=_WORDS[word], device=tensor.device)
     nbytes, offset = tensor.numel() * tensor.element_size(), tensor.storage_offset() * tensor.element_size()
     return flat.set_(tensor.untyped_storage(), offset // word, (nbytes // word,), (1,))
+
+
+def word_view(tensor: Tensor) -> Tensor:
+    """A contiguous tensor as rows of the widest words: indexing then works for every dtype.
+
+    >>> word_view(torch.zeros(3, 2, 2, dtype=torch.bfloat16)).shape
+    torch.Size([3, 1])
+    """
+    row_bytes = math.prod(tensor.shape[1:]) * tensor.element_size()
+    word = word_bytes(row_bytes, tensor)
+    return as_words(tensor, word).view(tensor.shape[0], row_bytes // word)

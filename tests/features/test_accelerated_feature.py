@@ -120,7 +120,7 @@ def test_narrow_rows_are_those_of_the_cpu(dtype, narrow, cached, way):
     source = NarrowFeature(HostFeature(rows), narrow, "feat")
     ids = torch.tensor([3, 5, 0, 19, 3, 11])
     cache = None if cached is None else cache_of(source, torch.arange(20)[:cached], 20)
-    on_cpu = RoundedFeature(source, torch.device("cpu")) if cache is None else CachedFeature(source, cache)
+    on_cpu = RoundedFeature(source) if cache is None else CachedFeature(source, cache)
     feature = feature_of(source, cache, way)
     out, hits = feature.read_counted(ids)
     assert feature.dtype == dtype

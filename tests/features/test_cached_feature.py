@@ -15,7 +15,7 @@ CPU = torch.device("cpu")
 
 
 class Rows:
-    """A feature that is no HostFeature, so that ids are split: the way of other devices, run on this one."""
+    """A feature that is no HostFeature, so that ids are split, as for rows that a kernel cannot reach."""
 
     tier = "host"
     device = CPU
@@ -157,17 +157,7 @@ def test_says_what_it_holds():
     assert (feature.row_bytes, feature.device, feature.tier) == (8, CPU, "host")
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.bool, torch.int64, torch.uint16], ids=str)
-@pytest.mark.parametrize("count", [0, 7, 40])
-def test_cache_on_a_gpu(dtype, count):
-    device = torch.device("cuda", torch.cuda.current_device())
-    tensor = (torch.arange(200) % 120).view(40, 5).to(torch.float32).to(dtype)
-    source = HostFeature(tensor)
-    chosen = torch.randperm(40)[:count]
-    feature = CachedFeature(source, fill_cache(source, chosen, device=device, num_nodes=40))
-    ids = torch.randint(0, 40, (100,))
-    rows, (hits,) = feature.read_counted(ids)
-    assert rows.device == device and hits == int(torch.isin(ids, chosen).sum())
-    assert rows.cpu().tolist() == tensor[ids].tolist()
+def test_a_cache_on_another_device_is_refused():
+    cache = FeatureCache(torch.zeros(1, 2, device="meta"), slots_for(torch.tensor([1]), 5))
+    with pytest.raises(ValueError, match="cache must be on the CPU, got meta"):
+        CachedFeature(HostFeature(torch.zeros(5, 2)), cache)

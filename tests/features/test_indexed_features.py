@@ -130,7 +130,7 @@ def both(rows, cache_dtype, count):
     for values in (rows, rows.materialize()):
         narrow = NarrowFeature(HostFeature(values), cache_dtype, "x")
         if count == 0:
-            yield RoundedFeature(narrow, CPU)
+            yield RoundedFeature(narrow)
         else:
             yield CachedFeature(narrow, fill_cache(narrow, torch.arange(count), device=CPU, num_nodes=N))
 
