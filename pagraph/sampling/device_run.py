@@ -212,7 +212,7 @@ class DeviceRun:
                 _gpu.pick_all,
                 _programs(len(drawn.indices)),
                 *(*graph, starts, drawn.indptr, self._state, number, *out),
-                STEPS=-(-known.bit_length() // 8) * 8,  # the kernel is compiled 4 times at most, not 32 times
+                STEPS=known.bit_length() // 8 * 8 + 8,  # the kernel is compiled 4 times at most, not 32 times
                 BLOCK=_BLOCK,
             )
         elif picks > 0:
