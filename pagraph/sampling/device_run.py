@@ -115,11 +115,11 @@ class DeviceRun:
         """Send seeds and the key of each hop, in one copy."""
         from . import _gpu
 
-        head = torch.zeros(self._head, dtype=torch.int64)
+        head = [0] * self._head
         head[0] = len(seeds)
         for hop, key in enumerate(keys):
             head[hop * _ROW + 2] = key - (key >> 63 << 64)  # the same bits, signed
-        (self._state,) = ring.upload([torch.cat([head, seeds.long()])])
+        (self._state,) = ring.upload([torch.cat([torch.tensor(head), seeds.long()])])
         first = self._topology.first
         self._known = len(seeds)  # at most so many
         self._limit = len(seeds) + len(first)  # each seed has a place, and each other vertex
