@@ -8,10 +8,12 @@ What a row costs, for rows of 512 bytes that begin with a line of 128 bytes:
 - a miss: the same 4 requests, which go over the bus as reads of 128 bytes, the largest there are;
 - both: 512 bytes written, 4 lines.
 
-A program has a tile of 8 KiB of rows, and asks for all of it before it writes any. Host rows often begin in the middle
-of a line: torch's large tensors 64 bytes after a page, and rows of 400 bytes anywhere. A warp whose quarters each read
-across two lines would send twice as many requests, of half the size. So missed rows are turned in their tile: the first
-lanes read from the row's first whole line, and what is before it and after the last line goes to the lanes left over.
+A program has tiles of up to 8 KiB of rows, and asks for all of one before it writes any. Host rows often begin in the
+middle of a line: torch's large tensors 64 bytes after a page, and rows of 400 bytes anywhere. A warp whose quarters
+each read across two lines would send twice as many requests, of half the size. So missed rows are turned in their tile
+until each quarter reads within one line; the one that has a row's begin, in an incomplete line, has its end as well.
+
+Nothing in here has run on a GPU yet.
 """
 
 import triton
@@ -47,6 +49,7 @@ def gather_rows(  # type: ignore[no-untyped-def]
     BLOCK_ROWS: tl.constexpr,
     BLOCK_WORDS: tl.constexpr,
     COLUMNS: tl.constexpr,
+    STEPS: tl.constexpr,
 ):
     """Write row ``ids[i]`` to place ``i`` of ``out``.
 
@@ -76,49 +79,51 @@ def gather_rows(  # type: ignore[no-untyped-def]
         BLOCK_ROWS: Rows of a tile.
         BLOCK_WORDS: Words of a row in a tile.
         COLUMNS: Tiles side by side in which a row fits.
+        STEPS: Tiles of each program, one after the other.
     """
-    program = tl.program_id(0)
-    column = program % COLUMNS
-    place = (program // COLUMNS).to(tl.int64) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
-    row = tl.load(ids + place, mask=place < count, other=-1).to(tl.int64)
-    known = (row >= 0) & (row < num_rows)
-    hit = known & (row < 0)
-    slot = row
-    if HAS_CACHE:
-        slot = tl.load(slots + row, mask=known, other=-1).to(tl.int64)
-        hit = known & (slot >= 0) & (slot < num_cached)
-    missed = known & (hit == 0)
-    source = row
-    if HAS_TABLE:
-        source = tl.load(table + row, mask=missed, other=-1).to(tl.int64)
-    if HAS_ROWS:
-        missed = missed & (source >= 0) & (source < limit)
-    word = column * BLOCK_WORDS + tl.arange(0, BLOCK_WORDS)[None, :]
-    if HAS_ROWS and LINE > 1:
-        TOTAL: tl.constexpr = COLUMNS * BLOCK_WORDS
-        turn = (source * STRIDE + LEAD) % LINE
-        turn = tl.where(missed, turn, 0).to(tl.int32)
-        word = (word + (TOTAL - turn)[:, None]) % TOTAL
-    in_row = word < WIDTH
-    if HAS_ROWS and HAS_CACHE:
-        start = tl.where(hit[:, None], cached + (slot * WIDTH)[:, None], rows + (source * STRIDE)[:, None])
-        found = hit | missed
-    elif HAS_ROWS:
-        start = rows + (source * STRIDE)[:, None]
-        found = missed
-    else:
-        start = cached + (slot * WIDTH)[:, None]
-        found = hit
-    written = found if LEAVE else place < count
-    value = tl.load(start + word, mask=found[:, None] & in_row, other=0)
-    if BRAIN:  # the upper half of a float32
-        value = ((value.to(tl.int32) & 0xFFFF) << 16).to(tl.float32, bitcast=True)
-    target = out + (place * WIDTH)[:, None] + word
-    tl.store(target, value.to(out.dtype.element_ty), mask=written[:, None] & in_row)
-    if PARTS > 0:  # last, so that nothing waits for it
-        begin = tl.full((), 0, tl.int64)
-        for part in range(PARTS):
-            end = tl.load(ends + part)
-            served = tl.sum((hit & (place >= begin) & (place < end)).to(tl.int32), axis=0)
-            tl.atomic_add(hits + part, served.to(tl.int64), mask=(served > 0) & (column == 0), sem="relaxed")
-            begin = end
+    for step in range(STEPS):
+        tile = tl.program_id(0) + step * tl.num_programs(0)
+        column = tile % COLUMNS
+        place = (tile // COLUMNS).to(tl.int64) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
+        row = tl.load(ids + place, mask=place < count, other=-1).to(tl.int64)
+        known = (row >= 0) & (row < num_rows)
+        hit = known & (row < 0)
+        slot = row
+        if HAS_CACHE:
+            slot = tl.load(slots + row, mask=known, other=-1).to(tl.int64)
+            hit = known & (slot >= 0) & (slot < num_cached)
+        missed = known & (hit == 0)
+        source = row
+        if HAS_TABLE:
+            source = tl.load(table + row, mask=missed, other=-1).to(tl.int64)
+        if HAS_ROWS:
+            missed = missed & (source >= 0) & (source < limit)
+        word = column * BLOCK_WORDS + tl.arange(0, BLOCK_WORDS)[None, :]
+        if HAS_ROWS and LINE > 1:
+            TOTAL: tl.constexpr = COLUMNS * BLOCK_WORDS
+            turn = (source * STRIDE + LEAD) % LINE
+            turn = tl.where(missed, turn, 0).to(tl.int32)
+            word = (word + (TOTAL - turn)[:, None]) % TOTAL
+        in_row = word < WIDTH
+        if HAS_ROWS and HAS_CACHE:
+            start = tl.where(hit[:, None], cached + (slot * WIDTH)[:, None], rows + (source * STRIDE)[:, None])
+            found = hit | missed
+        elif HAS_ROWS:
+            start = rows + (source * STRIDE)[:, None]
+            found = missed
+        else:
+            start = cached + (slot * WIDTH)[:, None]
+            found = hit
+        written = found if LEAVE else place < count
+        value = tl.load(start + word, mask=found[:, None] & in_row, other=0)
+        if BRAIN:  # the upper half of a float32
+            value = ((value.to(tl.int32) & 0xFFFF) << 16).to(tl.float32, bitcast=True)
+        target = out + (place * WIDTH)[:, None] + word
+        tl.store(target, value.to(out.dtype.element_ty), mask=written[:, None] & in_row)
+        if PARTS > 0:  # last, so that nothing waits for it
+            begin = tl.full((), 0, tl.int64)
+            for part in range(PARTS):
+                end = tl.load(ends + part)
+                served = tl.sum((hit & (place >= begin) & (place < end)).to(tl.int32), axis=0)
+                tl.atomic_add(hits + part, served.to(tl.int64), mask=(served > 0) & (column == 0), sem="relaxed")
+                begin = end

@@ -19,6 +19,10 @@ __all__ = ["ReachableRows", "gather"]
 
 _LINE = 128  # bytes that a device asks the host for at once
 _TILE = 1024  # words of a program, see _gpu
+_ON_THE_BUS = 128
+"""Programs that read host memory at once. Their 1 MiB of reads in flight is several times what a bus has on its way
+(64 GB/s times 2 us); more of them would only keep the user's kernels out of the processors while they wait. GraphBolt
+limits such reads to 6144 threads; these are 16 384. To be measured on a GPU."""
 _MOST_ROWS = 256  # of a program: 100 000 labels are 400 programs, enough for all processors of a device
 _WIDEST = 256  # words of a row in one tile
 
@@ -112,9 +116,13 @@ def gather(
     table = None if rows is None else rows.table
     slots = None if cache is None else cache.device_slots
     ends, hits = (ids, ids) if counting is None else counting
+    tiles = -(-len(ids) // block_rows) * columns
+    steps = 1
+    if rows is not None and rows.memory.device.type == "cpu":
+        steps = 1 << max(0, -(-tiles // _ON_THE_BUS) - 1).bit_length()  # a power of 2: few kernels are compiled
     launch(
         _gpu.gather_rows,
-        -(-len(ids) // block_rows) * columns,
+        -(-tiles // steps),
         ids,
         len(ids),
         num_rows,
@@ -140,6 +148,8 @@ def gather(
         BLOCK_ROWS=block_rows,
         BLOCK_WORDS=block_words,
         COLUMNS=columns,
+        STEPS=steps,
+        num_stages=1,  # the tiles of a program overlap with those of others, not with each other
     )
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from pagraph.accelerator import HostAccelerator, accelerator_for
 from pagraph.cache.store import FeatureCache, slots_for
+from pagraph.features import reachable
 from pagraph.features.reachable import ReachableRows, gather
 
 pytest.importorskip("triton")
@@ -94,6 +95,19 @@ def test_rows_wider_than_a_tile(kind, row_bytes):
     gather(accelerator, ids, out, num_rows=9, rows=rows, cache=cache, counting=counting)
     assert torch.equal(out.cpu(), values[ids.long().cpu()])
     assert hits.tolist() == [2, 1] and pin is not None
+
+
+@pytest.mark.parametrize(("count", "row_bytes"), [(1, 8), (255, 8), (257, 8), (1100, 8), (90, 520), (33, 4104)])
+def test_few_programs_read_all_tiles(monkeypatch, count, row_bytes):
+    monkeypatch.setattr(reachable, "_ON_THE_BUS", 2)
+    rows, values = byte_rows(40, row_bytes, row_bytes, 8)
+    slots = slots_for(torch.arange(0, 40, 3), 40)
+    cache = FeatureCache(values[::3].contiguous(), slots, slots)
+    ids = torch.randint(40, (count,))
+    out, hits = torch.empty(count, row_bytes, dtype=torch.uint8), torch.zeros(1, dtype=torch.int64)
+    gather(ON_CPU, ids, out, num_rows=40, rows=rows, cache=cache, counting=(torch.tensor([count]), hits))
+    assert torch.equal(out, values[ids])
+    assert hits.tolist() == [int((ids % 3 == 0).sum())]
 
 
 @pytest.mark.parametrize("id_dtype", [torch.int32, torch.int64])

@@ -27,7 +27,7 @@ def compiled(architecture, word, constants, cached=None, out=None):
     signature = {name: given.get(name, "i32") for name in ORDER} | {name: "constexpr" for name in constants}
     aligned = {(ORDER.index(name),): [["tt.divisibility", 16]] for name in POINTERS}
     source = ASTSource(gather_rows, signature=signature, constexprs=constants, attrs=aligned)
-    kernel = compile(source, target=GPUTarget("cuda", architecture, 32))
+    kernel = compile(source, target=GPUTarget("cuda", architecture, 32), options={"num_stages": 1})
     return kernel.asm["ptx"], resources(kernel.asm["cubin"])
 
 def resources(cubin):
@@ -51,6 +51,7 @@ _DEFAULTS = {
     "LEAVE": False,
     "BRAIN": False,
     "COLUMNS": 1,
+    "STEPS": 1,
 }
 
 
@@ -88,6 +89,8 @@ def test_rows_move_with_16_bytes_an_access_and_nothing_is_spilled(architecture):
         "400 bytes of 416": case(architecture, 8, 50, 16, stride=52, LINE=16),
         "by reference": case(architecture, 8, 64, 16, LINE=16, LEAD=8, HAS_TABLE=True),
         "4 KiB": case(architecture, 8, 512, 4, columns=2, LINE=16, LEAD=8),
+        "4800 bytes": case(architecture, 8, 600, 4, columns=3, LINE=16),
+        "many tiles": case(architecture, 8, 64, 16, LINE=16, LEAD=8, STEPS=64),
         "no cache": case(architecture, 8, 64, 16, LINE=16, LEAD=8, HAS_CACHE=False, PARTS=0),
         "hits alone": case(architecture, 8, 64, 16, stride=0, HAS_ROWS=False, LEAVE=True, PARTS=0),
     }
