@@ -117,9 +117,8 @@ def in_turn(work, options):
     loader = work.loader(**options)
     try:
         work.warm_up(loader)
-        rounds = [(work.train_resident(), work.train(loader)) for _ in range(max(3, work.sizes.rounds))]
-        stats = loader.stats.epochs[-1]
-        plan = repr(loader.cache_plan)
+        rounds = [(work.train_resident(), work.train(loader)) for _ in range(work.sizes.rounds)]
+        figures = about(loader)
     finally:
         loader.close()
     resident, seconds = zip(*rounds, strict=True)
@@ -127,10 +126,7 @@ def in_turn(work, options):
         "seconds": summarise(list(seconds)),
         "resident": summarise(list(resident)),
         "times_resident": statistics.median(s / r for r, s in rounds),
-        "hit_rate": stats.hit_rate,
-        "stages": dict(stats.seconds),
-        "plan": plan,
-    }
+    } | figures
 
 
 def baseline(work, batches):
@@ -175,20 +171,27 @@ def epochs(work, settings):
         work.warm_up(loader)
         prepared = time.perf_counter() - begin
         runs = [work.train(loader) for _ in range(work.sizes.rounds)]
-        stats = loader.stats.epochs[-1]
-        figures = {
-            "seconds": summarise(runs),
-            "median": statistics.median(runs),
-            "hit_rate": stats.hit_rate,
-            "waiting": stats.loading_seconds,
-            "preparing": prepared,
-            "stages": dict(stats.seconds),
-            "plan": repr(loader.cache_plan),
-        }
+        figures = {"median": statistics.median(runs), "seconds": summarise(runs), "preparing": prepared} | about(loader)
     finally:
         loader.close()
     work.accelerator.release_memory()
     return figures
+
+
+def about(loader):
+    """What a loader says of its last epoch and of itself."""
+    loader.stats.settle()
+    stats = loader.stats.epochs[-1]
+    return {
+        "hit_rate": stats.hit_rate,
+        "waiting": stats.loading_seconds,
+        "device_waiting": stats.device_seconds.get("waiting"),
+        "stages": dict(stats.seconds),
+        "device_stages": dict(stats.device_seconds),
+        "transfers": loader.transfers,
+        "sampled": loader.sampling_placement,
+        "plan": repr(loader.cache_plan),
+    }
 
 
 def timelines(work, section):
@@ -219,7 +222,7 @@ def arguments():
     parser.add_argument("--quick", action="store_true", help="a graph of scale 20, short epochs")
     parser.add_argument("--scale", type=int, help="base-2 logarithm of the vertices [22]")
     parser.add_argument("--steps", type=int, help="batches an epoch [80]")
-    parser.add_argument("--rounds", type=int, help="timed epochs [2]")
+    parser.add_argument("--rounds", type=int, help="timed epochs [3]")
     parser.add_argument("--section", action="append", choices=SECTIONS, help="only this one; may be repeated")
     parser.add_argument("--minutes", type=float, default=8.0, help="nothing is begun after that [8]")
     parser.add_argument("--results", type=Path, help="folder for the results [benchmarks/results]")

@@ -150,7 +150,7 @@ def settings(sizes):
 def _line(figures):
     if not isinstance(figures, dict):
         return f"{figures:.4g}" if isinstance(figures, float) else figures
-    shown = {key: value for key, value in figures.items() if isinstance(value, int | float | str)}
+    shown = {key: value for key, value in figures.items() if isinstance(value, int | float | str) and key != "plan"}
     return ", ".join(
         f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}" for key, value in shown.items()
     )

@@ -35,7 +35,7 @@ class Sizes:
 
 FULL = Sizes()
 QUICK = Sizes(scale=20, steps=20, rounds=1)
-TINY = Sizes(scale=8, dim=8, fanouts=(3, 2), batch_size=8, steps=5, rounds=1)
+TINY = Sizes(scale=7, dim=8, fanouts=(3, 2), batch_size=8, steps=2, rounds=1)
 
 
 class SAGE(torch.nn.Module):
@@ -97,7 +97,7 @@ class Workload:
             "batch_size": self.sizes.batch_size,
             "shuffle": True,
             "device": self.accelerator,
-            "sampling_device": "cuda",
+            "sampling_device": self.accelerator,
             "cache": 0.2,
             "cache_policy": "degree",
             "seed": 0,

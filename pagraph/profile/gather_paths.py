@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator
+from contextlib import closing
 
 import torch
 from torch import Tensor
@@ -19,11 +20,12 @@ from ..features.transfer import Transfer
 from .ceilings import DEVICE_COPY, PINNED_COPY, SECTOR, random_rows, word_of
 from .device_timer import DeviceTimer, Rate
 
-__all__ = ["HITS", "LOOKUP", "MODES", "NEAR", "GatherPaths", "filling", "misses", "mixed"]
+__all__ = ["HITS", "LOOKUP", "MODES", "NEAR", "OFF_LINE", "GatherPaths", "filling", "misses", "mixed"]
 
 HITS = "hits"
 NEAR = "field on the device"
 LOOKUP = "look-up alone"
+OFF_LINE = "misses, zero-copy, table half a line off"
 MODES = ("zero-copy", "staging")
 
 _SHORT = 8  # runs of what takes well under a millisecond are made of so many calls
@@ -97,29 +99,35 @@ class GatherPaths:
             mode: One of ``MODES``.
             left_out: Takes the reason if the rows cannot come that way.
         """
-        link = Link(self._accelerator, mode)
-        transfer = Transfer(self._accelerator, mode)
-        try:
-            wanted = self._rows[self._wanted]
-            seconds = self._seconds(self._feature(None, transfer), wanted)
-            if transfer.chosen != mode:
-                left_out[misses(mode)] = transfer.reason
+        with closing(Transfer(self._accelerator, mode)) as transfer, closing(Link(self._accelerator, mode)) as link:
+            alone = self._missed(transfer, left_out, misses(mode))
+            if alone is None:
                 return
-            yield Rate(misses(mode), self._nbytes(len(wanted)), seconds, PINNED_COPY)
+            yield alone
             cache, _ = self._cache(_SHARE)
-            held = self._order[: len(cache)]
-            missed = int((cache.slots[self._wanted] >= len(cache)).sum())
-            seconds = self._seconds(self._feature(cache, transfer), wanted)
-            delivered = self._nbytes(len(wanted)) / statistics.median(seconds) / 1e9
+            held, missed = self._order[: len(cache)], cache.slots[self._wanted] >= len(cache)
+            seconds = self._seconds(self._feature(cache, transfer), self._rows[self._wanted])
+            delivered = self._nbytes(len(missed)) / statistics.median(seconds) / 1e9
             note = f"missed rows alone; {delivered:,.1f} GB/s delivered"
-            yield Rate(mixed(mode), self._nbytes(missed), seconds, PINNED_COPY, note)
+            yield Rate(mixed(mode), self._nbytes(int(missed.sum())), seconds, PINNED_COPY, note)
             del cache
             seconds = self._timer(lambda: fill_rows(self._source, held, link, transfer))
             yield Rate(filling(mode), self._nbytes(len(held)), seconds, PINNED_COPY)
-        finally:
-            self._accelerator.synchronize()
-            transfer.close()
-            link.close()
+
+    def off_line(self, left_out: dict[str, str]) -> Iterator[Rate]:
+        """Misses by zero-copy alone, of a table that does not begin with a line of memory."""
+        with closing(Transfer(self._accelerator, MODES[0])) as transfer:
+            alone = self._missed(transfer, left_out, OFF_LINE)
+            if alone is not None:
+                yield alone
+
+    def _missed(self, transfer: Transfer, left_out: dict[str, str], name: str) -> Rate | None:
+        """Rows that no cache holds; None and a reason if they would not come as the transfer should bring them."""
+        seconds = self._seconds(self._feature(None, transfer), self._rows[self._wanted])
+        if transfer.chosen != transfer.mode:
+            left_out[name] = transfer.reason
+            return None
+        return Rate(name, self._nbytes(len(self._wanted)), seconds, PINNED_COPY)
 
     def _cache(self, share: float) -> tuple[FeatureCache, Tensor]:
         """A cache of that share of the rows, at random places, and its table on the device."""

@@ -50,11 +50,14 @@ class RooflineSizes:
         for name in ("rows", "row_bytes", "reads", "copy_bytes", "scale", "batch_size", "repeats"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.rows * self.row_bytes < _LEAST_TABLE:
-            raise ValueError(f"rows * row_bytes must be at least {_LEAST_TABLE}, got {self.rows} * {self.row_bytes}")
+        if self.rows < 2 or self.rows * self.row_bytes < _LEAST_TABLE:
+            raise ValueError(
+                f"rows must be at least 2 and of {_LEAST_TABLE} bytes in all, got {self.rows} of {self.row_bytes}"
+            )
 
 
 _LEAST_TABLE = 1024
+_OFF = 64  # bytes: where torch's allocator often puts a large tensor's first row in a page
 
 
 @dataclass(frozen=True)
@@ -139,11 +142,17 @@ def _rows(timer: DeviceTimer, sizes: RooflineSizes, left_out: dict[str, str]) ->
     yield from paths.near()
     for mode in MODES if kernels else MODES[1:]:
         yield from paths.far(mode, left_out)
+    if kernels:
+        count = (table.numel() - _OFF) // sizes.row_bytes
+        off = table.view(-1)[_OFF : _OFF + count * sizes.row_bytes].view(count, sizes.row_bytes)
+        yield from GatherPaths(timer, off, wanted % count).off_line(left_out)
 
 
 def random_table(rows: int, row_bytes: int) -> Tensor:
-    """Rows of random bytes that differ from one another, uint8, shape ``(rows, row_bytes)``."""
-    table = np.empty((rows, row_bytes), dtype=np.uint8)
+    """Rows of random bytes that differ from one another, uint8, shape ``(rows, row_bytes)``; begins with a page."""
+    memory = np.empty(rows * row_bytes + _PAGE, dtype=np.uint8)
+    begin = -memory.ctypes.data % _PAGE
+    table = memory[begin : begin + rows * row_bytes].reshape(rows, row_bytes)
     pattern = np.random.default_rng(0).integers(0, 256, min(table.size, _PATTERN), dtype=np.uint8)
     flat = table.reshape(-1)
     for begin in range(0, table.size, _PATTERN):
@@ -154,6 +163,7 @@ def random_table(rows: int, row_bytes: int) -> Tensor:
 
 
 _PATTERN = 1 << 26
+_PAGE = 4096
 
 
 def _name_of(accelerator: Accelerator) -> str:

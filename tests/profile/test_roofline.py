@@ -9,7 +9,7 @@ from pagraph.accelerator import HostAccelerator, Pin, accelerator_for
 from pagraph.features.accelerated import AcceleratedFeature
 from pagraph.profile.ceilings import DEVICE_COPY, PINNED_COPY, random_rows, read_rows, word_of
 from pagraph.profile.device_timer import DeviceTimer, Rate
-from pagraph.profile.gather_paths import HITS, LOOKUP, MODES, NEAR, filling, misses, mixed
+from pagraph.profile.gather_paths import HITS, LOOKUP, MODES, NEAR, OFF_LINE, filling, misses, mixed
 from pagraph.profile.roofline import Roofline, RooflineSizes, measure_roofline, random_table
 from pagraph.profile.sampling_paths import PLACES, sampling
 from pagraph.sampling import NeighborSampler
@@ -71,9 +71,11 @@ class TestSizes:
         with pytest.raises(ValueError, match=f"{name} must be at least 1, got 0"):
             RooflineSizes(**{name: 0})
 
-    def test_a_table_is_larger_than_a_sector(self):
-        with pytest.raises(ValueError, match=r"rows \* row_bytes must be at least 1024, got 2 \* 8"):
-            RooflineSizes(rows=2, row_bytes=8)
+    @pytest.mark.parametrize(("rows", "row_bytes"), [(2, 8), (1, 4096)])
+    def test_a_table_is_larger_than_a_sector(self, rows, row_bytes):
+        message = f"rows must be at least 2 and of 1024 bytes in all, got {rows} of {row_bytes}"
+        with pytest.raises(ValueError, match=message):
+            RooflineSizes(rows=rows, row_bytes=row_bytes)
 
 
 class TestRandomTable:
@@ -82,6 +84,7 @@ class TestRandomTable:
         table = random_table(rows, row_bytes)
         assert (table.shape, table.dtype) == ((rows, row_bytes), torch.uint8)
         assert len(torch.unique(table)) > 4
+        assert table.data_ptr() % 4096 == 0
         if row_bytes >= 8:
             assert len(torch.unique(table, dim=0)) == rows
 
@@ -124,6 +127,7 @@ class TestRoofline:
         for mode in MODES:
             assert roofline[misses(mode)].nbytes == 20 * 512
             assert 0 < roofline[mixed(mode)].nbytes < 20 * 512
+            assert roofline[OFF_LINE].nbytes == 20 * 512
             assert roofline[filling(mode)].nbytes == 51 * 512  # 80 % of 64 rows
         for where in PLACES:
             assert roofline[sampling(where)].note.split("; ")[0].endswith("M edges/s")
@@ -152,6 +156,7 @@ class TestRoofline:
         assert roofline.left_out == {
             random_rows("pinned host", 512): "its memory could not be pinned",
             misses("zero-copy"): "its memory could not be pinned",
+            OFF_LINE: "its memory could not be pinned",
         }
         assert roofline[misses("staging")].nbytes == 20 * 512
 
