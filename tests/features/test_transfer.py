@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from pagraph.accelerator import HostAccelerator, OutOfMemory, Pin, StagingRing, accelerator_for
+from pagraph.features import reachable
 from pagraph.features import transfer as transfer_module
 from pagraph.features.accelerated import AcceleratedFeature
 from pagraph.features.disk import DiskFeature
@@ -199,6 +200,40 @@ def test_closing_waits_for_who_reads_and_stages_from_then_on():
     assert not accelerator.pinned
     assert torch.equal(delivered(source, accelerator, transfer), rows[IDS])
     assert not accelerator.pinned
+
+
+def test_no_kernel_reads_memory_that_is_not_pinned(monkeypatch):
+    accelerator = Pins()
+    fields = [HostFeature(torch.full((30, 4), float(i))) for i in range(2)]
+    begins = {field.rows.ctypes.data for field in fields}
+    transfer, wrong, launched = Transfer(accelerator, "zero-copy"), [], []
+    launch = reachable.launch
+
+    def watched(kernel, programs, *arguments, **constants):
+        read = {a.data_ptr() for a in arguments if isinstance(a, torch.Tensor)} & begins
+        launched.append(read)
+        if not read <= set(accelerator.pinned):
+            wrong.append(read)
+        launch(kernel, programs, *arguments, **constants)
+        if not read <= set(accelerator.pinned):
+            wrong.append(read)
+
+    monkeypatch.setattr(reachable, "launch", watched)
+
+    def reads(field, value):
+        for _ in range(30):
+            if not (delivered(field, accelerator, transfer) == value).all():
+                wrong.append(value)
+
+    threads = [threading.Thread(target=reads, args=(fields[i % 2], float(i % 2))) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for _ in range(20):  # two memories take turns, and are closed in between
+        delivered(fields[0], accelerator, transfer)
+    transfer.close()
+    for thread in threads:
+        thread.join()
+    assert launched and not wrong and not accelerator.pinned
 
 
 def test_a_transfer_that_nobody_has_unpins():
