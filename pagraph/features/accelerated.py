@@ -105,37 +105,14 @@ class AcceleratedFeature:
             output_for(self, len(ids), out)
         if out.numel() == 0:
             return out, Hits.known([0] * len(ends))
-        there = ids.contiguous() if index is None else None
+        there = None
+        if index is None:
+            self._accelerator.current_stream.owns(ids)
+            there = ids.contiguous()
         if isinstance(self._source, DeviceFeature):
             self._read_near(self._source.tensor, index, there, out)
             return out, Hits.known([0] * len(ends))
-        if index is None:
-            self._accelerator.current_stream.owns(ids)
         return out, self._read_far(self._source, index, there, ends, out)
-
-    def read_stored(self, ids: Tensor, out: Tensor | None = None) -> Tensor:
-        """The rows of ``ids`` as a cache keeps them, none from the cache: to fill one.
-
-        Args:
-            ids: On the CPU, 1-D int32 or int64.
-            out: A contiguous tensor on the device, of the source's dtype, to write to and return.
-
-        Raises:
-            IndexError: An id is outside ``[0, num_rows)``.
-            ValueError: ``out`` is not such, or a value is too large for the cache's dtype.
-            OutOfMemory: There is not enough memory on the device.
-        """
-        if not isinstance(self._source, NarrowFeature):
-            plain = AcceleratedFeature(self._source, None, self._accelerator, self._ring, self._transfer)
-            return plain.read(ids, out)
-        index, source = id_array(ids), self._source
-        check_ids(index, self.num_rows)
-        if out is None:
-            out = self._accelerator.empty((len(index), *self.row_shape), source.dtype)
-        elif out.shape != (len(index), *self.row_shape) or out.dtype != source.dtype or not out.is_contiguous():
-            raise ValueError(f"out must be contiguous rows of {source.dtype}, got {tuple(out.shape)} of {out.dtype}")
-        send(source, index, None, out, self._accelerator, self._ring)
-        return out
 
     def _check_place(self, ids: Tensor) -> None:
         if ids.dtype not in (torch.int32, torch.int64):

@@ -61,7 +61,7 @@ class Transfer:
         self.chosen: str | None = STAGING if mode == STAGING else None
         self.reason = "asked for" if mode == STAGING else "no row was missed yet"
         self._accelerator = accelerator
-        self._deciding = threading.Lock()
+        self._deciding = threading.RLock()  # the collector may close it in the middle of anything
         self._reached: tuple[tuple[int, ...], ReachableRows] | None = None
         self._closed = False
 
@@ -117,7 +117,8 @@ class Transfer:
             self.chosen, self.reason = ZERO_COPY, "asked for"
         if self.chosen == STAGING:
             return None
-        self._reached = _memory_of(source), rows
+        if not self._closed:
+            self._reached = _memory_of(source), rows
         return rows
 
     def _obstacle(self, source: HostFeature | NarrowFeature) -> str | None:

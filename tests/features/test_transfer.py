@@ -270,6 +270,15 @@ def test_other_threads_stage_while_one_measures(monkeypatch):
     assert torch.equal(results[0], rows[IDS]) and transfer.chosen == "zero-copy"
 
 
+def test_it_may_be_closed_while_it_measures(monkeypatch):
+    accelerator = Pins()
+    transfer = Transfer(accelerator)
+    monkeypatch.setattr(Transfer, "_seconds", lambda self, way, ids, out: self.close() or 1.0)
+    rows = torch.arange(20).view(4, 5)
+    assert torch.equal(delivered(HostFeature(rows), accelerator, transfer), rows[IDS])
+    assert transfer.chosen == "zero-copy" and not accelerator.pinned
+
+
 def test_no_memory_to_measure_decides_nothing():
     accelerator, rows = Pins(memory=1 << 20), torch.zeros(4000, 64)
     transfer = Transfer(accelerator)
