@@ -3,6 +3,7 @@
 from .accelerator import Accelerator, Event, OutOfMemory, Stream
 from .choose import accelerator_for
 from .cuda import CudaAccelerator
+from .handover import Handover
 from .host import HostAccelerator
 from .pinning import Pin
 from .staging import StagingRing
@@ -11,6 +12,7 @@ __all__ = [
     "Accelerator",
     "CudaAccelerator",
     "Event",
+    "Handover",
     "HostAccelerator",
     "OutOfMemory",
     "Pin",

@@ -88,10 +88,17 @@ def check_devices(
 
     Raises:
         ValueError: A combination that DGL refuses too.
+        DGLError: Batches of a DGL graph are to be on CUDA, and this DGL knows nothing of it.
     """
     mixed = device.type == "cuda" and graph.device.type == "cpu" and not use_uva
     if not isinstance(graph, dgl.DGLGraph):
         return {name: bool(value) for name, value in flags.items()}
+    if device.type == "cuda" and not dgl.ndarray.gpu(0).exist:  # asks DGL's own library, which has no device without it
+        raise dgl.DGLError(
+            f"device={str(device)!r} needs a DGL that was built for CUDA, this DGL {dgl.__version__} was not: install "
+            "one from data.dgl.ai, or take pagraph.pyg.NeighborLoader, pagraph.Loader with block.to_pyg(), or "
+            "device='cpu'"
+        )
     if use_uva:
         if graph.device.type != "cpu":
             raise ValueError(f"graph must be on the CPU with use_uva=True, got {graph.device}")

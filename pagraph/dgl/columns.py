@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from ..accelerator import Accelerator, Handover, OutOfMemory
 from ..cache.budget import Budget
 from ..cache.plan import CachePlans
 from ..cache.sharing import Share
@@ -33,21 +34,27 @@ __all__ = ["ColumnRows", "Columns", "awaited"]
 
 @dataclass(frozen=True, eq=False)
 class ColumnRows:
-    """Rows of one column that were read ahead, and how to get those that the graph holds when they are needed."""
+    """Rows of one column that were read ahead, and how to get those that the graph holds when they are needed.
+
+    Attributes:
+        read: Reads them now.
+        arrive: Gives those that were read ahead, to the stream that is in use; None if that could not be done.
+        is_current: Whether they are what the graph holds; None: yes.
+    """
 
     read: Callable[[], Tensor]
-    tensor: Tensor | None = None
+    arrive: Callable[[], Tensor] | None = None
     is_current: Callable[[], bool] | None = None
 
     def current(self) -> Tensor:
-        """The rows; read now if the column was replaced or written since, or could not be read ahead.
+        """The rows, for the calling thread; read now if the column was replaced or written since, or was not read.
 
         Raises:
             KeyError: The graph has no such column now.
         """
-        if self.tensor is None or (self.is_current is not None and not self.is_current()):
+        if self.arrive is None or (self.is_current is not None and not self.is_current()):
             return self.read()
-        return self.tensor
+        return self.arrive()
 
 
 @dataclass(frozen=True)
@@ -82,6 +89,7 @@ class Columns:
         first_epoch: Makes ``FieldSet``'s, given the vertex types and their numbers of vertices.
         share: See ``FieldSet``.
         cache_dtype: See ``FieldSet``.
+        accelerator: That of ``device``, where it has one.
     """
 
     def __init__(
@@ -97,9 +105,11 @@ class Columns:
         first_epoch: Callable[[Mapping[str, int]], FirstEpoch] | None = None,
         share: Share | None = None,
         cache_dtype: torch.dtype | None = None,
+        accelerator: Accelerator | None = None,
     ) -> None:
         self._graph = graph
         self._device = device
+        self._accelerator = accelerator
         self._roles: dict[tuple[str, Any, str], Role] = {}
         num_rows = _row_counts(graph)
         self._fields = FieldSet(
@@ -114,6 +124,7 @@ class Columns:
             first_epoch=first_epoch and first_epoch({t: n for t, n in num_rows.items() if isinstance(t, str)}),
             share=share,
             cache_dtype=cache_dtype,
+            accelerator=accelerator,
         )
 
     def read_ahead(
@@ -126,21 +137,25 @@ class Columns:
         """
         read = partial(self._read, kind, name, type_, ids, bounds)
         try:
-            tensor, is_current = read()
+            arrive, is_current = read()
+        except OutOfMemory:
+            raise
         except (KeyError, RuntimeError):
-            return ColumnRows(lambda: read()[0])
-        return ColumnRows(lambda: read()[0], tensor, is_current)
+            return ColumnRows(lambda: read()[0]())
+        return ColumnRows(lambda: read()[0](), arrive, is_current)
 
     def _read(
         self, kind: str, name: str, type_: Any, ids: Tensor, bounds: Sequence[int] | None
-    ) -> tuple[Tensor, Callable[[], bool] | None]:
-        """The rows now, and how to ask later whether they still are."""
+    ) -> tuple[Callable[[], Tensor], Callable[[], bool] | None]:
+        """How to get the rows of now in the thread that needs them, and how to ask then whether they still are."""
         storage = _storage(self._graph, kind, name, type_)
         if not isinstance(storage, Column):
-            return awaited(storage.fetch(ids, self._device, False)), None
+            fetched = awaited(storage.fetch(ids, self._device, False))
+            handover = Handover.here([fetched], self._accelerator)
+            return lambda: handover.arrive()[0], None
         key = self._add(kind, name, type_)
         rows = self._fields.read(key, ids, bounds)
-        return rows.tensor, partial(self._fields.is_current, key, rows)
+        return rows.arrive, partial(self._fields.is_current, key, rows)
 
     def declare(self, kind: str, names: Iterable[tuple[Any, str]], role: Role) -> None:
         """Say which columns ("node" or "edge") will be read, so that one cache is planned for all of them.
@@ -173,6 +188,10 @@ class Columns:
     def invalidate(self) -> None:
         """Forget all cached values."""
         self._fields.invalidate()
+
+    def close(self) -> None:
+        """Release what is pinned."""
+        self._fields.close()
 
     def observe(self, on_read: OnRead) -> None:
         """Call ``on_read`` after every read; see ``ReadCounters``."""

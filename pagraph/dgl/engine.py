@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ..accelerator import Accelerator, accelerator_for
 from ..buffers import BufferPools
 from ..cache.auto import refills
 from ..cache.budget import Budget
@@ -44,6 +45,7 @@ class Engine:
         budget: What the cache may take.
         policy: Ranks the vertices.
         prefetch: Finished batches that may wait.
+        accelerator: What batches are delivered on. Default: that of the loader's device, where it has one.
     """
 
     def __init__(
@@ -54,11 +56,13 @@ class Engine:
         budget: Budget | None,
         policy: Policy,
         prefetch: int,
+        accelerator: Accelerator | None = None,
     ) -> None:
         self.order = order
         self.worker_init_fn = loader.worker_init_fn if loader.num_workers else None
         self._asked = PipelineOptions(loader.num_workers, prefetch)
         self._graph, self._sampler, self._device = loader.graph, loader.graph_sampler, loader.device
+        self._accelerator = accelerator or accelerator_for(self._device)
         self._storages = loader.other_storages
         self._seeds_native = isinstance(order, SeedOrder)
         self._move_seeds = loader.use_uva or self._graph.device.type != "cpu"
@@ -75,6 +79,7 @@ class Engine:
             first_epoch=partial(first_epoch, self._graph, self._sampler, order) if refills(policy, native) else None,
             share=share_of(policy, graph=self._graph, edge_dir=edge_dir(self._sampler), sampler=native, order=order),
             cache_dtype=loader.cache_dtype,
+            accelerator=self._accelerator,
         )
         self.stats = LoaderStats(self.columns.counters)
         self.epochs: Epochs[Any] = Epochs(order, self._steps(), options=self._options(), stats=self.stats)
@@ -128,4 +133,5 @@ class Engine:
             device=self._device,
             move_seeds=self._move_seeds,
             threads=self._asked.workers > 0,
+            accelerator=self._accelerator,
         )

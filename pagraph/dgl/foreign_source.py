@@ -9,7 +9,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
+from ..accelerator import Accelerator, Handover
 from ..pipeline.locks import lock_of as _lock_of
 from .columns import ColumnRows, Columns, awaited
 from .graphbolt import import_dgl
@@ -40,6 +42,7 @@ class _Fetched:
     item: Any
     columns: list[tuple[LazyColumn, ColumnRows]]
     waiting: list[tuple[Any, Any]]
+    leaves: Handover
 
 
 class ForeignSource:
@@ -56,6 +59,7 @@ class ForeignSource:
         device: Where batches are delivered.
         move_seeds: Move seeds to ``device`` before sampling (graphs on a GPU).
         threads: Batches are sampled in other threads than the reader's.
+        accelerator: That of ``device``, where it has one.
     """
 
     def __init__(
@@ -68,6 +72,7 @@ class ForeignSource:
         device: torch.device,
         move_seeds: bool,
         threads: bool,
+        accelerator: Accelerator | None = None,
     ) -> None:
         self._graph = graph
         self._sampler = sampler
@@ -76,6 +81,7 @@ class ForeignSource:
         self._device = device
         self._move_seeds = move_seeds
         self._threads = threads
+        self._accelerator = accelerator
         self._lock = lock_of(sampler)
 
     def draw(self, ticket: Ticket, recorder: EpochRecorder) -> _Drawn:
@@ -100,21 +106,25 @@ class ForeignSource:
     def prepare(self, drawn: _Drawn, recorder: EpochRecorder) -> _Fetched:
         """Read what the lazy columns and leaves ask for."""
         columns: list[tuple[LazyColumn, ColumnRows]] = []
+        leaves: list[Tensor] = []
 
         def fetch(leaf: Any) -> Any:
             if isinstance(leaf, dgl.DGLGraph):
                 columns.extend((c, self._columns.read_ahead(c.kind, c.name, c.type, c.ids)) for c in find_lazy(leaf))
             elif isinstance(leaf, LazyFeature):
-                return awaited(self._storages[leaf.name].fetch(leaf.id_, self._device, False))
+                leaves.append(awaited(self._storages[leaf.name].fetch(leaf.id_, self._device, False)))
+                return leaves[-1]
             return leaf
 
         with recorder.time("fetching"):
-            return _Fetched(map_leaves(drawn.item, fetch), columns, drawn.waiting)
+            item = map_leaves(drawn.item, fetch)
+            return _Fetched(item, columns, drawn.waiting, Handover.here(leaves, self._accelerator))
 
     def deliver(self, fetched: _Fetched, recorder: EpochRecorder) -> Any:
         """The sampler's structure with every column filled in and every leaf on the device."""
         with recorder.time("building"):
             repoint(fetched.waiting)
+            fetched.leaves.arrive()
             item = map_leaves(fetched.item, partial(moved, device=self._device))
             if self._device.type == "cpu":
                 for column, rows in fetched.columns:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..accelerator import Accelerator, Handover, accelerator_for
 from ..buffers import BufferPools
 from ..cache.budget import Budget
 from ..cache.policies import ranks_all
@@ -21,6 +22,7 @@ from ..pipeline.locks import lock_of
 from ..pipeline.worker_init import run_worker_init
 from .joining import Joiner, Reading
 from .sampler import NeighborSampler
+from .sending import Sender
 
 if TYPE_CHECKING:
     from ..pipeline.stats import EpochRecorder
@@ -40,6 +42,7 @@ class _Prepared:
         seeds: How many there were.
         reading: What was read for it ahead; None if that could not be done.
         batch: Joined of that; None if it is to be joined when it is needed.
+        sent: What of the batch was made on the accelerator; None: nothing.
     """
 
     output: Any
@@ -47,6 +50,7 @@ class _Prepared:
     seeds: int
     reading: Reading | None = None
     batch: Any = None
+    sent: Handover | None = None
 
 
 class Engine:
@@ -64,6 +68,7 @@ class Engine:
         options: Threads and depth.
         cache_dtype: See ``FieldSet``.
         pin_memory: Deliver batches in page-locked memory, where there is a CUDA device.
+        accelerator: What batches are delivered on. Default: that of ``device``, where it has one.
     """
 
     def __init__(
@@ -79,7 +84,11 @@ class Engine:
         options: PipelineOptions,
         cache_dtype: torch.dtype | None = None,
         pin_memory: bool = False,
+        accelerator: Accelerator | None = None,
     ) -> None:
+        if accelerator is None and device is not None:
+            accelerator = accelerator_for(device)
+        self._sender = None if accelerator is None else Sender(accelerator)
         self._view, self._device, self._options = view, device, options
         self._pins = pin_memory and device is None and torch.cuda.is_available()
         self._pools = BufferPools(options.max_batches)
@@ -94,6 +103,7 @@ class Engine:
             first_epoch=workload.first_epoch(policy),
             share=workload.share(policy),
             cache_dtype=cache_dtype,
+            accelerator=accelerator,
         )
         self._joiner = Joiner(view, self.fields, filter_fn)
         self._joiner.declare()
@@ -113,7 +123,15 @@ class Engine:
         # What the user wrote stays in the reader's thread unless workers are asked for.
         calls_stores_ahead = self._options.workers > 0
         source = _Source(
-            self._view, sampler, lock, self._joiner, self._pools, self._device, self._pins, calls_stores_ahead
+            self._view,
+            sampler,
+            lock,
+            self._joiner,
+            self._pools,
+            self._device,
+            self._pins,
+            calls_stores_ahead,
+            self._sender,
         )
         return Steps(
             source.prepare,
@@ -141,6 +159,7 @@ class _Source:
     device: torch.device | None
     pins: bool
     calls_stores_ahead: bool
+    sender: Sender | None
 
     @property
     def is_ours(self) -> bool:
@@ -173,10 +192,12 @@ class _Source:
 
     def _read_ahead(self, sampled: _Prepared, recorder: EpochRecorder) -> _Prepared:
         with recorder.time("fetching"):
-            reading, batch = self.joiner.read(sampled.output, sampled.hop_ends), None
+            reading, batch, sent = self.joiner.read(sampled.output, sampled.hop_ends), None, None
             if self.view.transform_sampler_output is None and reading.is_settled:
                 batch = self._join(sampled.output, reading)
-        return replace(sampled, reading=reading, batch=batch)
+                if self.sender is not None:
+                    sent = self.sender.send(batch, [known.rows.tensor for known in reading.rows.values()])
+        return replace(sampled, reading=reading, batch=batch, sent=sent)
 
     def _join(self, output: Any, reading: Reading) -> Any:
         batch = self.joiner.join(output, reading)
@@ -184,13 +205,17 @@ class _Source:
 
     def deliver(self, prepared: _Prepared, recorder: EpochRecorder) -> Any:
         """The batch with the data's attributes as they are now, where it is wanted, transformed."""
-        output, batch, reading = prepared.output, prepared.batch, prepared.reading
+        output, batch, reading, sent = prepared.output, prepared.batch, prepared.reading, prepared.sent
         with recorder.time("building"):
             transform = self.view.transform_sampler_output
             if batch is None or transform is not None or reading is None or not self.joiner.is_current(reading):
                 if transform is not None:
                     output = transform(output)
-                batch = self._join(output, self.joiner.read(output, prepared.hop_ends, reading))
+                reading, sent = self.joiner.read(output, prepared.hop_ends, reading), None
+                batch = self._join(output, reading)
+            reading.arrive()
+            if sent is not None:
+                sent.arrive()
             if self.device is not None:
                 batch = batch.to(self.device, non_blocking=self.device.type != "cpu")
         recorder.delivered(seeds=prepared.seeds, edges=_total(output.row), input_nodes=_total(output.node))

@@ -58,6 +58,10 @@ class Reading:
         """
         return all(version is not None for version in self.versions.values())
 
+    def arrive(self) -> list[Tensor]:
+        """The rows that were read as fields, for the calling thread's current stream."""
+        return [known.rows.arrive() for known in self.rows.values()]
+
 
 class Joiner:
     """Makes batches of sampler outputs; safe from any thread.
