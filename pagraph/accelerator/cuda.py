@@ -6,15 +6,16 @@ Nothing in here has run on a GPU yet.
 from __future__ import annotations
 
 import threading
+import warnings
 from contextlib import AbstractContextManager
 from typing import cast
 
 import torch
 from torch import Tensor
 
-from .accelerator import Accelerator, Event, Stream
+from .accelerator import Accelerator, Event, OutOfMemory, Stream
 from .pinning import Pin, PinnedMemory
-from .triton_kernels import has_triton, interprets
+from .triton_kernels import has_triton, interprets, launch
 
 __all__ = ["CudaAccelerator"]
 
@@ -67,6 +68,8 @@ class CudaAccelerator(Accelerator):
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self._lock = threading.Lock()
+        self._trying = threading.Lock()
+        self._runs_kernels: bool | None = None
         self._streams: dict[str, _CudaStream] = {}
 
     def stream(self, name: str) -> Stream:
@@ -84,8 +87,13 @@ class CudaAccelerator(Accelerator):
 
     @property
     def runs_kernels(self) -> bool:
-        """See :class:`Accelerator`; Triton makes none for devices before compute capability 7.0."""
-        return has_triton() and not interprets() and torch.cuda.get_device_capability(self.device) >= (7, 0)
+        """See :class:`Accelerator`. The first time a small one is run, which tells: Triton may be there without its
+        compiler, or not know the device.
+        """
+        with self._trying:
+            if self._runs_kernels is None:
+                self._runs_kernels = has_triton() and not interprets() and self._answers()
+            return self._runs_kernels
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         """See :class:`Accelerator`."""
@@ -112,6 +120,28 @@ class CudaAccelerator(Accelerator):
     def synchronize(self) -> None:
         """See :class:`Accelerator`."""
         torch.cuda.synchronize(self.device)
+
+    def _answers(self) -> bool:
+        try:
+            from ._gpu import answer  # needs Triton
+
+            with self.stream("reading").use():
+                out = self.empty((1,), torch.int32)
+                launch(answer, 1, out)
+                answered = int(out.cpu()) == 42
+            problem = "its answer was wrong"
+        except OutOfMemory:
+            raise
+        except Exception as error:  # whatever a compiler may say
+            answered, problem = False, (str(error).strip() or repr(error)).splitlines()[0]
+        if not answered:
+            warnings.warn(
+                f"Triton's kernels do not run on {self.device} ({problem}): rows go through a staging buffer instead, "
+                "and only the CPU samples",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+        return answered
 
     def __repr__(self) -> str:
         return f"CudaAccelerator({str(self.device)!r})"

@@ -2,6 +2,7 @@
 
 import gc
 import multiprocessing
+import os
 import subprocess
 import sys
 import textwrap
@@ -295,6 +296,13 @@ def test_memory_of_the_device_ends(device):
     device.synchronize()
     assert kept.device == device.device
     assert device.host_memory(100).is_pinned()
+
+
+def test_kernels_run_where_triton_is(device):
+    pytest.importorskip("triton")
+    if os.environ.get("TRITON_INTERPRET", "0") != "0":
+        pytest.skip("kernels are interpreted")
+    assert device.runs_kernels
 
 
 def test_it_says_what_it_is(device):
