@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from .accelerator import Accelerator, Event, OutOfMemory, StagingRing
+from .accelerator import Accelerator, Event, OutOfMemory, StagingRing, with_room
 from .batch_source import FieldNames, Reads, count_batch
 from .minibatch import Block, MiniBatch
 
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from .sampling.seeds import Ticket
 
 __all__ = ["DeviceSource", "Placed"]
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +67,7 @@ class DeviceSource:
 
     def prepare(self, ticket: Ticket, recorder: EpochRecorder) -> Placed:
         """Sample, then read the fields."""
-        return self._with_room(lambda: self._prepare(ticket, recorder))
+        return with_room(lambda: self._prepare(ticket, recorder), self.accelerator, self.fields.shrink)
 
     def deliver(self, placed: Placed, recorder: EpochRecorder) -> MiniBatch:
         """The batch with its fields as they are now, for the reader's stream."""
@@ -134,23 +132,9 @@ class DeviceSource:
     def _current(self, name: str, rows: FieldRows | None, ids: Tensor, ends: list[int], placed: Placed) -> FieldRows:
         """The rows, read again if the field was replaced or written since."""
         if rows is None or not self.fields.is_current(name, rows):
-            return self._with_room(lambda: self.fields.read(name, ids, ends, after=placed.ready))
+            read = partial(self.fields.read, name, ids, ends, after=placed.ready)
+            return with_room(read, self.accelerator, self.fields.shrink)
         return rows
-
-    def _with_room(self, work: Callable[[], T]) -> T:
-        """Do the work; where memory is short, again with a smaller cache."""
-        while True:
-            try:
-                return work()
-            except OutOfMemory as error:
-                problem = str(error)
-            # Outside of the handler: its traceback holds what had been allocated.
-            self.accelerator.release_memory()
-            if not self.fields.shrink():
-                raise OutOfMemory(
-                    f"a batch does not fit on {self.accelerator.device} beside the model, and no cache is left to give "
-                    f"up: batch_size, fan-outs or sampling_budget must be smaller, or prefetch=0 ({problem})"
-                )
 
 
 def _tensors_of(block: Block) -> tuple[Tensor, ...]:

@@ -6,6 +6,7 @@ from .cuda import CudaAccelerator
 from .handover import Handover
 from .host import HostAccelerator
 from .pinning import Pin
+from .room import with_room
 from .staging import StagingRing
 
 __all__ = [
@@ -19,4 +20,5 @@ __all__ = [
     "StagingRing",
     "Stream",
     "accelerator_for",
+    "with_room",
 ]

@@ -20,11 +20,13 @@ class Handover:
         tensors: On any device; those that are not the accelerator's are simply there.
         accelerator: Theirs; None: everything is on the CPU.
         ready: When they are made.
+        begun: When that began, if somebody wants to know.
     """
 
     tensors: Sequence[Tensor]
     accelerator: Accelerator | None = None
     ready: Event | None = None
+    begun: Event | None = None
 
     @classmethod
     def here(cls, tensors: Sequence[Tensor], accelerator: Accelerator | None) -> Handover:

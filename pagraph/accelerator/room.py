@@ -35,5 +35,5 @@ def with_room(work: Callable[[], T], accelerator: Accelerator | None, shrink: Ca
         if not shrink():
             raise OutOfMemory(
                 f"a batch does not fit on {accelerator.device} beside the model, and no cache is left to give up: "
-                f"batch_size or fan-outs must be smaller, or prefetch=0 ({problem})"
+                f"batch_size, fan-outs or sampling_budget must be smaller, or prefetch=0 ({problem})"
             )

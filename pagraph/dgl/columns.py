@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from ..accelerator import Accelerator, Handover, OutOfMemory
+from ..accelerator import Accelerator, Handover, OutOfMemory, with_room
 from ..cache.budget import Budget
 from ..cache.plan import CachePlans
 from ..cache.sharing import Share
 from ..cache.stats import CacheStats, FieldStats, OnRead
 from ..features.candidate import Role, RowType
 from ..features.choice import Outputs, Rank
-from ..features.fields import FieldSet
+from ..features.fields import FieldRows, FieldSet
 from ..features.first_epoch import FirstEpoch
 from ..indexed_rows import FieldValue
 from .graphbolt import import_dgl
@@ -28,8 +28,11 @@ from dgl.frame import Column  # noqa: E402
 
 if TYPE_CHECKING:
     from ..buffers import BufferPool
+    from ..pipeline.stats import EpochRecorder
 
 __all__ = ["ColumnRows", "Columns", "awaited"]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,23 +41,25 @@ class ColumnRows:
 
     Attributes:
         read: Reads them now.
-        arrive: Gives those that were read ahead, to the stream that is in use; None if that could not be done.
+        ahead: Those that were read ahead; None if that could not be done.
         is_current: Whether they are what the graph holds; None: yes.
     """
 
-    read: Callable[[], Tensor]
-    arrive: Callable[[], Tensor] | None = None
+    read: Callable[[], FieldRows | Handover]
+    ahead: FieldRows | Handover | None = None
     is_current: Callable[[], bool] | None = None
 
-    def current(self) -> Tensor:
+    def current(self, recorder: EpochRecorder) -> Tensor:
         """The rows, for the calling thread; read now if the column was replaced or written since, or was not read.
 
         Raises:
             KeyError: The graph has no such column now.
         """
-        if self.arrive is None or (self.is_current is not None and not self.is_current()):
-            return self.read()
-        return self.arrive()
+        rows = self.ahead
+        if rows is None or (self.is_current is not None and not self.is_current()):
+            rows = self.read()
+        recorder.device_time("reading", rows.begun, rows.ready)
+        return rows.arrive() if isinstance(rows, FieldRows) else rows.arrive()[0]
 
 
 @dataclass(frozen=True)
@@ -135,27 +140,29 @@ class Columns:
         A column that cannot be read may have been deleted only to be set again: whether that is an error is seen when
         the rows are needed. ``bounds``: where the ids of each hop end, see ``FieldSet.read``.
         """
-        read = partial(self._read, kind, name, type_, ids, bounds)
+        read = partial(self.with_room, partial(self._read, kind, name, type_, ids, bounds))
         try:
-            arrive, is_current = read()
+            ahead, is_current = read()
         except OutOfMemory:
             raise
         except (KeyError, RuntimeError):
-            return ColumnRows(lambda: read()[0]())
-        return ColumnRows(lambda: read()[0](), arrive, is_current)
+            return ColumnRows(lambda: read()[0])
+        return ColumnRows(lambda: read()[0], ahead, is_current)
 
     def _read(
         self, kind: str, name: str, type_: Any, ids: Tensor, bounds: Sequence[int] | None
-    ) -> tuple[Callable[[], Tensor], Callable[[], bool] | None]:
-        """How to get the rows of now in the thread that needs them, and how to ask then whether they still are."""
+    ) -> tuple[FieldRows | Handover, Callable[[], bool] | None]:
+        """The rows now, and how to ask later whether they still are."""
         storage = _storage(self._graph, kind, name, type_)
         if not isinstance(storage, Column):
             fetched = awaited(storage.fetch(ids, self._device, False))
-            handover = Handover.here([fetched], self._accelerator)
-            return lambda: handover.arrive()[0], None
+            return Handover.here([fetched], self._accelerator), None
         key = self._add(kind, name, type_)
-        rows = self._fields.read(key, ids, bounds)
-        return rows.arrive, partial(self._fields.is_current, key, rows)
+        after = None
+        if self._accelerator is not None and self._device in (ids.device, storage.storage.device):
+            after = self._accelerator.current_stream.record()  # ids that DGL has drawn there, a column that is written
+        rows = self._fields.read(key, ids, bounds, after=after)
+        return rows, partial(self._fields.is_current, key, rows)
 
     def declare(self, kind: str, names: Iterable[tuple[Any, str]], role: Role) -> None:
         """Say which columns ("node" or "edge") will be read, so that one cache is planned for all of them.
@@ -189,8 +196,20 @@ class Columns:
         """Forget all cached values."""
         self._fields.invalidate()
 
+    def with_room(self, work: Callable[[], T]) -> T:
+        """Do work on the device; where its memory is short, again with a smaller cache."""
+        return with_room(work, self._accelerator, self._fields.shrink)
+
+    def shrink(self) -> bool:
+        """See ``FieldSet.shrink``."""
+        return self._fields.shrink()
+
+    def settle(self) -> None:
+        """See ``FieldSet.settle``."""
+        self._fields.settle()
+
     def close(self) -> None:
-        """Release what is pinned."""
+        """Unpin host memory."""
         self._fields.close()
 
     def observe(self, on_read: OnRead) -> None:

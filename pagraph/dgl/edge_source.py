@@ -147,11 +147,11 @@ class EdgeSource:
     def deliver(self, sampled: _Sampled, recorder: EpochRecorder) -> Any:
         """DGL's ``(input_nodes, pair_graph[, negative_graph], blocks)``."""
         with recorder.time("building"):
-            input_nodes, blocks = self._inner.build(sampled.inner)
+            input_nodes, blocks = self._inner.build(sampled.inner, recorder)
             builder = self._inner.builder
             pair_graph = builder.pair_graph(sampled.pairs[0], sampled.nodes, sampled.edges)
             for (etype, name), rows in sampled.labels.items():
-                pair_graph._edge_frames[self._graph.get_etype_id(etype)][name] = rows.current()
+                pair_graph._edge_frames[self._graph.get_etype_id(etype)][name] = rows.current(recorder)
             graphs = [pair_graph, *(builder.pair_graph(pairs, sampled.nodes, None) for pairs in sampled.pairs[1:])]
             item = self._inner.to_device((input_nodes, *graphs, blocks))
         self._inner.count(sampled.inner, recorder, seeds=sum(map(len, sampled.edges.values())))

@@ -81,7 +81,7 @@ class Engine:
             cache_dtype=loader.cache_dtype,
             accelerator=self._accelerator,
         )
-        self.stats = LoaderStats(self.columns.counters)
+        self.stats = LoaderStats(self.columns.counters, self._accelerator)
         self.epochs: Epochs[Any] = Epochs(order, self._steps(), options=self._options(), stats=self.stats)
         self.columns.observe(self.epochs.tracing.read)
 
@@ -89,6 +89,11 @@ class Engine:
         """Begin an epoch."""
         self.epochs.steps, self.epochs.options = self._steps(), self._options()
         return iter(self.epochs)
+
+    def close(self) -> None:
+        """End the newest pass, and unpin host memory."""
+        self.epochs.close()
+        self.columns.close()
 
     def _native(self) -> Any:
         return native_sampler(self._graph, self._sampler) if self._seeds_native else None
@@ -100,7 +105,7 @@ class Engine:
         return self._asked
 
     def _steps(self) -> Steps[Any]:
-        source = self._source()
+        source, accelerator = self._source(), self._accelerator
         return Steps(
             source.prepare,
             source.deliver,
@@ -108,6 +113,9 @@ class Engine:
             on_start=None if self.worker_init_fn is None else partial(run_worker_init, self.worker_init_fn),
             before_first_batch=self.columns.prepare,
             after_first_step=self.columns.after_first_step,
+            mark=None if accelerator is None else lambda: accelerator.current_stream.record(),
+            settle=None if accelerator is None else self.columns.settle,
+            shrink=None if accelerator is None else self.columns.shrink,
         )
 
     def _source(self) -> NodeSource | EdgeSource | ForeignSource:

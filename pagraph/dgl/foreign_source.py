@@ -128,18 +128,18 @@ class ForeignSource:
             item = map_leaves(fetched.item, partial(moved, device=self._device))
             if self._device.type == "cpu":
                 for column, rows in fetched.columns:
-                    column.frame[column.key] = rows.current()
+                    column.frame[column.key] = rows.current(recorder)
             else:
-                self._fill_moved(fetched, item)
+                self._fill_moved(fetched, item, recorder)
         recorder.delivered(**_counts(item))
         return item
 
-    def _fill_moved(self, fetched: _Fetched, item: Any) -> None:
+    def _fill_moved(self, fetched: _Fetched, item: Any, recorder: EpochRecorder) -> None:
         """Moving made new graphs: find their lazy columns, which come in the same order."""
         there: list[LazyColumn] = []
         map_leaves(item, lambda x: there.extend(find_lazy(x)) if isinstance(x, dgl.DGLGraph) else None)
         for column, (_, rows) in zip(there, fetched.columns, strict=True):
-            column.frame[column.key] = rows.current()
+            column.frame[column.key] = rows.current(recorder)
 
 
 def _counts(item: Any) -> dict[str, int]:

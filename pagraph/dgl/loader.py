@@ -187,6 +187,13 @@ class DataLoader(EpochControls, _DGLDataLoader):
         """Forget cached rows: for changes nobody can see (writes through NumPy views, by other processes)."""
         self._engine.columns.invalidate()
 
+    def close(self) -> None:
+        """End the newest pass, if it is not over, and unpin host memory; also done when nobody has the loader any more.
+
+        A pass that begins after it pins it anew.
+        """
+        self._engine.close()
+
     def set_epoch(self, epoch: int) -> None:
         """See ``EpochControls.set_epoch``.
 

@@ -161,29 +161,31 @@ class NodeSource:
     def deliver(self, sampled: SampledNodes, recorder: EpochRecorder) -> Any:
         """DGL's ``(input_nodes, output_nodes, blocks)`` with columns as the graph holds them now."""
         with recorder.time("building"):
-            input_nodes, blocks = self.build(sampled)
+            input_nodes, blocks = self.build(sampled, recorder)
             item = self.to_device((input_nodes, sampled.seeds, blocks))
         self.count(sampled, recorder, seeds=sum(map(len, sampled.batch.output_nodes.values())))
         return item
 
-    def build(self, sampled: SampledNodes) -> tuple[Any, list[Any]]:
+    def build(self, sampled: SampledNodes, recorder: EpochRecorder) -> tuple[Any, list[Any]]:
         """DGL's input nodes and blocks, on the CPU."""
         graph, batch = self._graph, sampled.batch
         blocks = self.builder.build_all(batch.blocks, sampled.structures)
         numbers = {ntype: i for i, ntype in enumerate(graph.ntypes)}
         for (ntype, name), rows in sampled.src.items():
-            blocks[0]._node_frames[numbers[ntype]][name] = rows.current()
+            blocks[0]._node_frames[numbers[ntype]][name] = rows.current(recorder)
         for (ntype, name), rows in sampled.dst.items():
-            blocks[-1]._node_frames[len(numbers) + numbers[ntype]][name] = rows.current()
+            blocks[-1]._node_frames[len(numbers) + numbers[ntype]][name] = rows.current(recorder)
         for block, edge_rows in zip(blocks, sampled.edges, strict=False):
             for (etype, name), rows in edge_rows.items():
-                block._edge_frames[graph.get_etype_id(etype)][name] = rows.current()
+                block._edge_frames[graph.get_etype_id(etype)][name] = rows.current(recorder)
         single = batch.input_nodes[graph.ntypes[0]] if len(graph.ntypes) == 1 else dict(batch.input_nodes)
         return single, blocks
 
     def to_device(self, item: Any) -> Any:
         """The item where batches are delivered."""
-        return item if self._device.type == "cpu" else map_leaves(item, partial(moved, device=self._device))
+        if self._device.type == "cpu":
+            return item
+        return self._columns.with_room(partial(map_leaves, item, partial(moved, device=self._device)))
 
     def count(self, sampled: SampledNodes, recorder: EpochRecorder, *, seeds: int) -> None:
         """Record a delivered batch."""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
-from ..accelerator import Accelerator, Handover, accelerator_for
+from ..accelerator import Accelerator, Handover, accelerator_for, with_room
 from ..buffers import BufferPools
 from ..cache.budget import Budget
 from ..cache.policies import ranks_all
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from .workload import Workload
 
 __all__ = ["Engine"]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +109,7 @@ class Engine:
         )
         self._joiner = Joiner(view, self.fields, filter_fn)
         self._joiner.declare()
-        self.stats = LoaderStats(partial(_counters, self.fields))
+        self.stats = LoaderStats(partial(_counters, self.fields), accelerator)
         self.epochs: Epochs[Any] = Epochs(order, self._steps(None), options=options, stats=self.stats)
         self.fields.observe(self.epochs.tracing.read)
 
@@ -117,8 +119,13 @@ class Engine:
         self.epochs.steps, self.epochs.options = self._steps(worker_init_fn), options
         return iter(self.epochs)
 
+    def close(self) -> None:
+        """End the newest pass, and unpin host memory."""
+        self.epochs.close()
+        self.fields.close()
+
     def _steps(self, worker_init_fn: Any) -> Steps[Any]:
-        sampler = self._view.sampler
+        sampler, accelerator = self._view.sampler, self.fields.accelerator
         lock = nullcontext() if isinstance(sampler, NeighborSampler) else lock_of(sampler)
         # What the user wrote stays in the reader's thread unless workers are asked for.
         calls_stores_ahead = self._options.workers > 0
@@ -132,6 +139,8 @@ class Engine:
             self._pins,
             calls_stores_ahead,
             self._sender,
+            accelerator,
+            self.fields.shrink,
         )
         return Steps(
             source.prepare,
@@ -140,6 +149,9 @@ class Engine:
             on_start=None if worker_init_fn is None else partial(run_worker_init, worker_init_fn),
             before_first_batch=self.fields.prepare,
             after_first_step=self.fields.after_first_step,
+            mark=None if accelerator is None else lambda: accelerator.current_stream.record(),
+            settle=None if accelerator is None else self.fields.settle,
+            shrink=None if accelerator is None else self.fields.shrink,
         )
 
 
@@ -160,6 +172,8 @@ class _Source:
     pins: bool
     calls_stores_ahead: bool
     sender: Sender | None
+    accelerator: Accelerator | None
+    shrink: Callable[[], bool]
 
     @property
     def is_ours(self) -> bool:
@@ -192,12 +206,18 @@ class _Source:
 
     def _read_ahead(self, sampled: _Prepared, recorder: EpochRecorder) -> _Prepared:
         with recorder.time("fetching"):
-            reading, batch, sent = self.joiner.read(sampled.output, sampled.hop_ends), None, None
-            if self.view.transform_sampler_output is None and reading.is_settled:
-                batch = self._join(sampled.output, reading)
-                if self.sender is not None:
-                    sent = self.sender.send(batch, [known.rows.tensor for known in reading.rows.values()])
+            return self._with_room(partial(self._read_and_join, sampled))
+
+    def _read_and_join(self, sampled: _Prepared) -> _Prepared:
+        reading, batch, sent = self.joiner.read(sampled.output, sampled.hop_ends), None, None
+        if self.view.transform_sampler_output is None and reading.is_settled:
+            batch = self._join(sampled.output, reading)
+            if self.sender is not None:
+                sent = self.sender.send(batch, [known.rows.tensor for known in reading.rows.values()])
         return replace(sampled, reading=reading, batch=batch, sent=sent)
+
+    def _with_room(self, work: Callable[[], T]) -> T:
+        return with_room(work, self.accelerator, self.shrink)
 
     def _join(self, output: Any, reading: Reading) -> Any:
         batch = self.joiner.join(output, reading)
@@ -211,13 +231,17 @@ class _Source:
             if batch is None or transform is not None or reading is None or not self.joiner.is_current(reading):
                 if transform is not None:
                     output = transform(output)
-                reading, sent = self.joiner.read(output, prepared.hop_ends, reading), None
+                read = partial(self.joiner.read, output, prepared.hop_ends, reading)
+                reading, sent = self._with_room(read), None
                 batch = self._join(output, reading)
-            reading.arrive()
+            for rows in reading.arrive():
+                recorder.device_time("reading", rows.begun, rows.ready)
             if sent is not None:
                 sent.arrive()
+                recorder.device_time("copying", sent.begun, sent.ready)
             if self.device is not None:
-                batch = batch.to(self.device, non_blocking=self.device.type != "cpu")
+                move = partial(batch.to, self.device, non_blocking=self.device.type != "cpu")
+                batch = self._with_room(move)
         recorder.delivered(seeds=prepared.seeds, edges=_total(output.row), input_nodes=_total(output.node))
         return batch if self.view.transform is None else self.view.transform(batch)
 

@@ -58,9 +58,11 @@ class Reading:
         """
         return all(version is not None for version in self.versions.values())
 
-    def arrive(self) -> list[Tensor]:
+    def arrive(self) -> list[FieldRows]:
         """The rows that were read as fields, for the calling thread's current stream."""
-        return [known.rows.arrive() for known in self.rows.values()]
+        for known in self.rows.values():
+            known.rows.arrive()
+        return [known.rows for known in self.rows.values()]
 
 
 class Joiner:

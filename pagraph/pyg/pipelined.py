@@ -170,6 +170,13 @@ class Pipelined(EpochControls, ThreadWorkers):
         """Forget cached rows: for changes nobody can see (writes through NumPy views, by other processes)."""
         self._engine.fields.invalidate()
 
+    def close(self) -> None:
+        """End the newest pass, if it is not over, and unpin host memory; also done when nobody has the loader any more.
+
+        A pass that begins after it pins it anew.
+        """
+        self._engine.close()
+
     def check_worker_number_rationality(self) -> None:
         """Nothing to warn of: workers are threads (torch would warn of that many processes)."""
 

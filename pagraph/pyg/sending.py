@@ -49,14 +49,15 @@ class Sender:
 
         batch.apply(note)
         made = self._accelerator.current_stream.record()
-        stream = self._accelerator.stream("reading")
+        stream = self._accelerator.stream("copying")
         with stream.use():
             stream.wait_for(made)  # so that one event is enough for both
+            begun = stream.record()
             copies = self._ring.upload(tensor.contiguous() for tensor in waiting.values())
             ready = stream.record()
         sent = dict(zip(waiting, copies, strict=True))
         batch.apply(lambda tensor: sent.get(id(tensor), tensor))
-        return Handover([*copies, *others], self._accelerator, ready)
+        return Handover([*copies, *others], self._accelerator, ready, begun)
 
 
 def _is_plain(tensor: Any) -> bool:

@@ -1,0 +1,194 @@
+"""PyG's batches made on an accelerator, here the CPU in its part: the same batches, handed over in the reader's thread."""
+
+import gc
+
+import pytest
+import torch
+from joined_batches import assert_same, edges_of, expected_of, hetero_of, recording
+from recording_accelerator import RecordingAccelerator
+from torch_geometric.data import Data
+
+from pagraph.accelerator import OutOfMemory, StagingRing
+from pagraph.features.transfer import Transfer
+from pagraph.pyg import LinkNeighborLoader, NeighborLoader
+from pagraph.pyg.sending import Sender
+
+pytestmark = pytest.mark.usefixtures("no_threads_left")
+
+N, E = 60, 400
+
+
+class Accelerator(RecordingAccelerator):
+    runs_kernels = False
+
+
+@pytest.fixture
+def on_accelerator(monkeypatch):
+    """Loaders made from now on deliver on an accelerator."""
+
+    def use(accelerator):
+        monkeypatch.setattr("pagraph.pyg.engine.accelerator_for", lambda device: accelerator)
+        return accelerator
+
+    return use
+
+
+def data_of():
+    data = Data(x=torch.randn(N, 3), y=torch.arange(N), edge_index=edges_of(N, E), edge_attr=torch.randn(E, 2))
+    data.name, data.constants = "graph", torch.arange(5)
+    return data
+
+
+def plain_tensors(batch):
+    return [x for store in batch.stores for x in store.values() if type(x) is torch.Tensor and x.numel()]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("make", [data_of, hetero_of])
+def test_batches_are_pygs_and_handed_over_in_the_readers_thread(on_accelerator, make, workers):
+    device, data = on_accelerator(Accelerator()), make()
+    kind = None if isinstance(data, Data) else "paper"
+    fanouts = [3, 2]
+    loader = recording(
+        data, kind, num_neighbors=fanouts, device="cpu", cache="50%", num_workers=workers, prefetch=2 * bool(workers)
+    )
+    for batch in loader:
+        assert_same(batch, expected_of(loader, batch))
+        assert {x.data_ptr() for x in plain_tensors(batch)} <= device.handed_in("MainThread")
+    assert {thread for _, thread, _ in device.handed} == {"MainThread"}
+    assert loader.stats.total.device_seconds["copying"] > 0
+    assert loader.stats.total.device_seconds["reading"] > 0
+
+
+def test_batches_are_the_same_with_kernels(on_accelerator):
+    device, data = on_accelerator(RecordingAccelerator()), data_of()
+    if not device.runs_kernels:
+        pytest.skip("needs Triton and TRITON_INTERPRET=1")
+    loader = recording(data, torch.arange(12), device="cpu", cache="50%")
+    for batch in loader:
+        assert_same(batch, expected_of(loader, batch))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_transforms(on_accelerator, workers):
+    on_accelerator(Accelerator())
+
+    def of_output(output):
+        output.node = output.node.clone()
+        return output
+
+    def of_batch(batch):
+        batch.twice = 2 * batch.x
+        return batch
+
+    loader = NeighborLoader(
+        data_of(), [3], batch_size=9, device="cpu", num_workers=workers, transform=of_batch,
+        transform_sampler_output=of_output,
+    )  # fmt: skip
+    for batch in loader:
+        assert torch.equal(batch.x, loader.data.x[batch.n_id])
+        assert torch.equal(batch.twice, 2 * batch.x)
+
+
+def test_attributes_that_are_replaced_or_written_are_current(on_accelerator):
+    on_accelerator(Accelerator())
+    loader = recording(data_of(), device="cpu", cache="50%", num_workers=2)
+    for step, batch in enumerate(loader):
+        assert_same(batch, expected_of(loader, batch))
+        if step % 3 == 0:
+            loader.data.x = torch.randn(N, 4)
+        elif step % 3 == 1:
+            loader.data.x.add_(1)
+        else:
+            loader.data.edge_attr.mul_(2)
+
+
+def test_links(on_accelerator):
+    device, data = on_accelerator(Accelerator()), data_of()
+    loader = LinkNeighborLoader(data, [3], neg_sampling="binary", batch_size=20, device="cpu", num_workers=1)
+    for batch in loader:
+        assert torch.equal(batch.x, data.x[batch.n_id])
+        assert batch.edge_label_index.data_ptr() in device.handed_in("MainThread")
+
+
+def test_what_is_not_a_plain_tensor_is_left_to_pyg():
+    batch = Data(
+        x=torch.randn(4, 2), sparse=torch.eye(3).to_sparse(), text="a", parts=[torch.arange(3), {"b": torch.ones(2)}]
+    )
+    batch.needs = torch.ones(2, requires_grad=True)
+    batch.same = batch.x
+    before = {"x": batch.x, "sparse": batch.sparse, "needs": batch.needs, "part": batch.parts[0]}
+    there = torch.arange(7)
+    batch.there = there
+    handover = Sender(Accelerator()).send(batch, [there])
+    assert batch.there is there
+    assert batch.sparse is before["sparse"]
+    assert batch.needs is before["needs"]
+    assert batch.text == "a"
+    assert batch.x is not before["x"]
+    assert batch.same is batch.x
+    assert torch.equal(batch.x, before["x"])
+    assert batch.parts[0] is not before["part"]
+    assert torch.equal(batch.parts[0], before["part"])
+    assert batch.parts[1]["b"].tolist() == [1, 1]
+    assert {id(x) for x in (batch.x, batch.parts[0], batch.there)} <= {id(x) for x in handover.tensors}
+
+
+def test_views_arrive_with_their_values():
+    batch = Data(a=torch.arange(12).view(3, 4).t(), b=torch.arange(5)[::2], c=torch.empty(0, 3), d=torch.tensor(7))
+    expected = {name: batch[name].clone() for name in "abcd"}
+    Sender(Accelerator()).send(batch, [])
+    assert all(torch.equal(batch[name], value) for name, value in expected.items())
+
+
+@pytest.mark.parametrize("end", ["close", "drop"])
+def test_pins_are_released(on_accelerator, end, monkeypatch):
+    monkeypatch.setattr(Transfer, "_compare", lambda self, *_: setattr(self, "chosen", "zero-copy"))
+    device = on_accelerator(RecordingAccelerator())
+    if not device.runs_kernels:
+        pytest.skip("needs Triton and TRITON_INTERPRET=1")
+    loader = NeighborLoader(data_of(), [2], input_nodes=torch.arange(5), batch_size=5, device="cpu", cache=0)
+    batches = list(loader)
+    assert device.pinned
+    if end == "close":
+        loader.close()
+    else:
+        del loader
+        gc.collect()
+    assert not device.pinned
+    assert len(batches) == 1
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_batch_that_never_fits_says_so(on_accelerator, workers):
+    on_accelerator(Accelerator(memory=500))
+    loader = NeighborLoader(data_of(), [3], batch_size=30, device="cpu", num_workers=workers, cache=0)
+    with pytest.raises(OutOfMemory, match="a batch does not fit on cpu beside the model, and no cache is left"):
+        next(iter(loader))
+
+
+def test_a_cache_gives_way_to_batches(on_accelerator, monkeypatch):
+    device = on_accelerator(Accelerator(memory=1 << 20))
+    data, failures = data_of(), [2]
+    loader = NeighborLoader(data, [3], batch_size=30, device="cpu", cache="100%", prefetch=0)
+    upload = StagingRing.upload
+
+    def short(ring, tensors):
+        tensors = list(tensors)
+        if len(tensors) > 4 and failures[0]:
+            failures[0] -= 1
+            raise OutOfMemory("no room for blocks")
+        return upload(ring, tensors)
+
+    monkeypatch.setattr(StagingRing, "upload", short)
+    for batch in loader:
+        assert torch.equal(batch.x, data.x[batch.n_id])
+    assert failures == [0]
+    assert sum(part.num_cached for plan in [loader.cache_plan[0]] for part in plan) < 2 * N
+    assert device.free_bytes()[0] > 0
+
+
+def test_an_accelerator_is_only_used_for_a_device(on_accelerator):
+    device = on_accelerator(Accelerator())
+    list(NeighborLoader(data_of(), [3], batch_size=30))
+    assert not device.handed
