@@ -1,4 +1,4 @@
-"""DGL's batches made on an accelerator, here the CPU in its part: the same batches, handed over in the reader's thread."""
+"""DGL's batches made on an accelerator, here the CPU: the same batches, handed over in the reader's thread."""
 
 import gc
 

@@ -1,4 +1,4 @@
-"""PyG's batches made on an accelerator, here the CPU in its part: the same batches, handed over in the reader's thread."""
+"""PyG's batches made on an accelerator, here the CPU: the same batches, handed over in the reader's thread."""
 
 import gc
 
@@ -184,7 +184,7 @@ def test_a_cache_gives_way_to_batches(on_accelerator, monkeypatch):
     for batch in loader:
         assert torch.equal(batch.x, data.x[batch.n_id])
     assert failures == [0]
-    assert sum(part.num_cached for plan in [loader.cache_plan[0]] for part in plan) < 2 * N
+    assert 0 < loader.stats.total.hit_rate < 1  # it held all rows before
     assert device.free_bytes()[0] > 0
 
 
