@@ -15,10 +15,11 @@ from pagraph.features import reachable
 from pagraph.features.reachable import ReachableRows, gather
 
 pytest.importorskip("triton")
+needs_interpreter = pytest.mark.skipif(not HostAccelerator().runs_kernels, reason="needs Triton's interpreter")
 ON_CPU = HostAccelerator()
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 DEVICES = [
-    pytest.param("cpu", marks=pytest.mark.skipif(torch.cuda.is_available(), reason="kernels are compiled here")),
+    pytest.param("cpu", marks=needs_interpreter),
     pytest.param("cuda", marks=[pytest.mark.gpu, needs_gpu]),
 ]
 
@@ -46,7 +47,7 @@ def layouts(draw):
 
 @pytest.mark.parametrize("kind", DEVICES)
 @given(layout=layouts(), data=st.data())
-@hypothesis_settings(max_examples=100)
+@hypothesis_settings(max_examples=15 if torch.cuda.is_available() else 100)  # a GPU compiles each
 def test_rows_of_any_layout(kind, layout, data):
     row_bytes, stride, begin = layout
     accelerator = accelerator_of(kind)
@@ -97,6 +98,7 @@ def test_rows_wider_than_a_tile(kind, row_bytes):
     assert hits.tolist() == [2, 1] and pin is not None
 
 
+@needs_interpreter
 @pytest.mark.parametrize(("count", "row_bytes"), [(1, 8), (255, 8), (257, 8), (1100, 8), (90, 520), (33, 4104)])
 def test_few_programs_read_all_tiles(monkeypatch, count, row_bytes):
     monkeypatch.setattr(reachable, "_ON_THE_BUS", 2)
@@ -110,6 +112,7 @@ def test_few_programs_read_all_tiles(monkeypatch, count, row_bytes):
     assert hits.tolist() == [int((ids % 3 == 0).sum())]
 
 
+@needs_interpreter
 @pytest.mark.parametrize("id_dtype", [torch.int32, torch.int64])
 def test_rows_far_beyond_what_32_bits_address(id_dtype):
     # 2**31 rows of one byte in memory that is never touched but for two pages. The tensor that the kernel is given
@@ -131,6 +134,7 @@ def test_rows_far_beyond_what_32_bits_address(id_dtype):
     del whole, rows, wide  # views of the map
 
 
+@needs_interpreter
 def test_an_id_beyond_32_bits_reads_its_row():
     memory = mmap.mmap(-1, 2**31 + 8192)
     whole = np.frombuffer(memory, dtype=np.uint8)
@@ -143,6 +147,7 @@ def test_an_id_beyond_32_bits_reads_its_row():
     del whole, rows
 
 
+@needs_interpreter
 def test_tables_that_point_outside_read_nothing():
     rows, values = byte_rows(4, 24, 24, 0)
     table = torch.tensor([3, 9, -1, 0], dtype=torch.int32)
@@ -153,6 +158,7 @@ def test_tables_that_point_outside_read_nothing():
     assert torch.equal(out, torch.stack([values[3], zeros, zeros, values[0], zeros]))
 
 
+@needs_interpreter
 def test_slots_beyond_the_cache_are_misses():
     # Fields of one type share a table, also where they cache different numbers of rows.
     rows, values = byte_rows(6, 8, 8, 0)

@@ -19,6 +19,7 @@ from pagraph.features.transfer import Transfer
 from pagraph.indexed_rows import IndexedRows
 
 IDS = torch.tensor([3, 0, 3])
+needs_interpreter = pytest.mark.skipif(not HostAccelerator().runs_kernels, reason="needs Triton's interpreter")
 
 
 class Pins(HostAccelerator):
@@ -70,6 +71,7 @@ def test_nothing_is_decided_before_rows_are_missed():
     assert not accelerator.pinned
 
 
+@needs_interpreter
 def test_auto_measures_once_and_keeps_the_faster(monkeypatch):
     rows = torch.randn(40, 6)
     for zero_copy, staging, chosen in [(0.1, 0.2, "zero-copy"), (0.2, 0.1, "staging")]:
@@ -94,6 +96,7 @@ def test_auto_measures_once_and_keeps_the_faster(monkeypatch):
         assert not accelerator.pinned
 
 
+@needs_interpreter
 def test_measured_rows_are_few_bytes_and_speeds_those_of_the_clock(monkeypatch):
     most = []
     monkeypatch.setattr(
@@ -106,6 +109,7 @@ def test_measured_rows_are_few_bytes_and_speeds_those_of_the_clock(monkeypatch):
     assert transfer.reason == "measured zero-copy 0.0064 GB/s, staging 0.0064 GB/s"
 
 
+@needs_interpreter
 def test_the_real_measurement_chooses_one_of_the_two():
     accelerator = HostAccelerator()
     transfer = Transfer(accelerator)
@@ -114,6 +118,7 @@ def test_the_real_measurement_chooses_one_of_the_two():
     assert transfer.chosen in ("zero-copy", "staging") and "GB/s" in transfer.reason
 
 
+@needs_interpreter
 def test_a_way_that_is_asked_for_is_not_measured():
     rows = torch.arange(20).view(4, 5)
     for mode in ("zero-copy", "staging"):
@@ -124,6 +129,7 @@ def test_a_way_that_is_asked_for_is_not_measured():
         assert len(accelerator.pinned) == (mode == "zero-copy")
 
 
+@needs_interpreter
 @pytest.mark.parametrize("mode", ["auto", "zero-copy"])
 def test_memory_that_cannot_be_pinned_is_staged(mode):
     accelerator, rows = Refusing(), torch.arange(20).view(4, 5)
@@ -133,6 +139,7 @@ def test_memory_that_cannot_be_pinned_is_staged(mode):
     assert (transfer.chosen, transfer.reason) == ("staging", "its memory could not be pinned")
 
 
+@needs_interpreter
 @pytest.mark.parametrize(
     ("make", "accelerator", "reason"),
     [
@@ -153,6 +160,7 @@ def test_where_zero_copy_is_out_of_the_question_it_says_so_once(make, accelerato
     assert (forced.chosen, forced.reason) == ("staging", reason)
 
 
+@needs_interpreter
 def test_rows_on_disk_are_pinned_only_if_asked_for(tmp_path):
     np.arange(20.0).reshape(4, 5).tofile(tmp_path / "rows")
     rows = torch.from_numpy(np.memmap(tmp_path / "rows", dtype=np.float64, mode="r+", shape=(4, 5)))
@@ -163,6 +171,7 @@ def test_rows_on_disk_are_pinned_only_if_asked_for(tmp_path):
         assert (transfer.chosen, transfer.reason, len(accelerator.pinned)) == (chosen, reason, mode == "zero-copy")
 
 
+@needs_interpreter
 def test_rows_by_reference_have_their_table_pinned_too():
     accelerator = Pins()
     source, ids = torch.randn(9, 3), torch.tensor([8, 1, 1, 7])
@@ -173,6 +182,7 @@ def test_rows_by_reference_have_their_table_pinned_too():
     assert not accelerator.pinned
 
 
+@needs_interpreter
 def test_a_field_in_other_memory_is_pinned_instead_of_the_old():
     accelerator = Pins()
     transfer = Transfer(accelerator, "zero-copy")
@@ -187,6 +197,7 @@ def test_a_field_in_other_memory_is_pinned_instead_of_the_old():
     assert accelerator.pinned == [new[:, 1:].data_ptr()]
 
 
+@needs_interpreter
 def test_closing_waits_for_who_reads_and_stages_from_then_on():
     accelerator, rows = Pins(), torch.arange(20).view(4, 5)
     source = HostFeature(rows)
@@ -202,6 +213,7 @@ def test_closing_waits_for_who_reads_and_stages_from_then_on():
     assert not accelerator.pinned
 
 
+@needs_interpreter
 def test_no_kernel_reads_memory_that_is_not_pinned(monkeypatch):
     accelerator = Pins()
     fields = [HostFeature(torch.full((30, 4), float(i))) for i in range(2)]
@@ -236,6 +248,7 @@ def test_no_kernel_reads_memory_that_is_not_pinned(monkeypatch):
     assert launched and not wrong and not accelerator.pinned
 
 
+@needs_interpreter
 def test_a_transfer_that_nobody_has_unpins():
     accelerator = Pins()
     transfer = Transfer(accelerator, "zero-copy")
@@ -248,6 +261,7 @@ def test_a_transfer_that_nobody_has_unpins():
         gc.enable()
 
 
+@needs_interpreter
 def test_other_threads_stage_while_one_measures(monkeypatch):
     accelerator, rows = Pins(), torch.arange(20).view(4, 5)
     measuring, go_on = threading.Event(), threading.Event()
@@ -270,6 +284,7 @@ def test_other_threads_stage_while_one_measures(monkeypatch):
     assert torch.equal(results[0], rows[IDS]) and transfer.chosen == "zero-copy"
 
 
+@needs_interpreter
 def test_it_may_be_closed_while_it_measures(monkeypatch):
     accelerator = Pins()
     transfer = Transfer(accelerator)
@@ -279,6 +294,7 @@ def test_it_may_be_closed_while_it_measures(monkeypatch):
     assert transfer.chosen == "zero-copy" and not accelerator.pinned
 
 
+@needs_interpreter
 def test_no_memory_to_measure_decides_nothing():
     accelerator, rows = Pins(memory=1 << 20), torch.zeros(4000, 64)
     transfer = Transfer(accelerator)
