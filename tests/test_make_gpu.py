@@ -1,6 +1,8 @@
 """``make gpu``: what it refuses, and its benchmarks under the interpreter, from the checkout."""
 
+import gzip
 import importlib
+import importlib.util
 import json
 import os
 import subprocess
@@ -10,6 +12,8 @@ from pathlib import Path
 
 import pytest
 import torch
+
+from pagraph.accelerator import HostAccelerator
 
 ROOT = Path(__file__).resolve().parent.parent
 BENCHMARKS = ROOT / "benchmarks"
@@ -132,10 +136,49 @@ class TestStreams:
         assert figures["by_stream"] == {"7": pytest.approx(5), "9": pytest.approx(3)}
 
 
+class TestBaselines:
+    @pytest.mark.filterwarnings("ignore:Dataloader CPU affinity")
+    @pytest.mark.parametrize("name", ["dgl_loader", "pyg_loader", "plain_loop"])
+    def test_give_what_the_model_takes(self, found, monkeypatch, name):
+        pytest.importorskip("torch_geometric")
+        if name == "dgl_loader" and importlib.util.find_spec("dgl") is None:
+            pytest.skip("needs DGL")
+        if name == "pyg_loader":  # PyG's own needs a binary; ours takes the same arguments
+            import pagraph.pyg
+
+            monkeypatch.setattr("torch_geometric.loader.NeighborLoader", pagraph.pyg.NeighborLoader)
+        workload = found("gpu_workload")
+        work = workload.Workload(HostAccelerator(), workload.TINY)
+        batches = list(getattr(found("gpu_baselines"), name)(work)())
+        assert len(batches) == workload.TINY.steps
+        for x, y, layers in batches:
+            assert (x.shape[1], len(y)) == (workload.TINY.dim, workload.TINY.batch_size)
+            scores = work.trainer.model(x, layers)
+            assert len(scores) >= len(y)
+            assert scores.isfinite().all()
+
+
 class TestRun:
+    def test_of_every_section(self, tmp_path):
+        pytest.importorskip("torch_geometric")
+        done = measure("--device", "interpreter", "--results", tmp_path)
+        assert done.returncode == 0, done.stdout + done.stderr
+        written = json.loads((tmp_path / "gpu-interpreter.json").read_text())
+        assert written["failures"] == []
+        assert {key: len(figures) for key, figures in written["sections"].items() if key != "training"} == {
+            "roofline": 1, "sampling": 4, "caches": 7, "options": 11, "timelines": 2,
+        }  # fmt: skip
+        rates = [written["sections"]["caches"][name]["hit_rate"] for name in ("0%", "20%", "100%")]
+        assert rates[0] == 0 < rates[1] < rates[2] == 1
+        assert len(written["targets"]) == 7
+        assert "look-up: share of the time of hits" in done.stdout
+        for name in ("overlap", "serial"):
+            with gzip.open(tmp_path / f"gpu-interpreter-{name}.json.gz", "rt") as file:
+                assert json.load(file)["traceEvents"]
+
     def test_writes_nothing_of_the_interpreter_unless_told_where(self):
         before = sorted((BENCHMARKS / "results").iterdir())
-        done = measure("--device", "interpreter", "--section", "roofline")
+        done = measure("--device", "interpreter", "--section", "sampling")
         assert done.returncode == 0, done.stderr
         assert "written:" not in done.stdout
         assert sorted((BENCHMARKS / "results").iterdir()) == before
