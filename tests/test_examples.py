@@ -59,7 +59,12 @@ PYG = [
     Example("pyg_hetero.py", least=0.75),
     Example("pyg_link_prediction.py", metric="test AUC", least=0.8),
     Example("pyg_blocks.py", least=0.8),
+    Example("gpu_sage.py", least=0.8, says="the graph is sampled from: "),
+    Example("gpu_ddp.py", says="hit rate", spawns=True),
 ]
+
+# Of these, those for the core's loader.
+BLOCKS = {"pyg_blocks.py", "gpu_sage.py", "gpu_ddp.py"}
 
 # Those that load by no loader of pagraph's: tested with what they show.
 OTHERS = {"distdgl.py"}
@@ -115,7 +120,7 @@ def test_learns_the_same_with_either_import_line(case, run, tmp_path):
 @pytest.mark.parametrize("case", PYG, ids=lambda case: case.name.removesuffix(".py"))
 def test_learns_with_pygs_layers(case, run):
     pytest.importorskip("pagraph.pyg")
-    output = run(EXAMPLES / case.name, case.arguments)
+    output = run(EXAMPLES / case.name, case.arguments, case.spawns)
     assert case.says in output and figure(case.metric, output) > case.least
 
 
@@ -124,6 +129,7 @@ def test_learns_with_pygs_layers(case, run):
     [
         ("pyg_node_classification.py", lambda: sbm(2000, num_features=16, seed=1)),
         ("pyg_blocks.py", lambda: sbm(2000, num_features=16, seed=1)),
+        ("gpu_sage.py", lambda: sbm(2000, num_features=16, seed=1)),
         ("pyg_hetero.py", lambda: citation(1000, num_features=16, num_author_features=8, seed=1)),
         ("node_classification.py", lambda: sbm(2000, num_features=16, seed=1)),
         ("layerwise_inference.py", lambda: sbm(2000, num_features=16, seed=1)),
@@ -131,7 +137,7 @@ def test_learns_with_pygs_layers(case, run):
     ],
 )
 def test_on_a_folder(name, make, run, tmp_path):
-    if name.startswith("pyg_"):
+    if name.startswith(("pyg_", "gpu_")):
         pytest.importorskip("pagraph.pyg")
     write_graph(make(), tmp_path / "graph")
     output = run(EXAMPLES / name, (str(tmp_path / "graph"), "--epochs", "2", "--hidden", "16"))
@@ -152,4 +158,4 @@ def test_every_example_is_tested_and_shows_the_diff():
         docstring = (EXAMPLES / case.name).read_text().split('"""')[1]
         assert f"python examples/{case.name}" in docstring
         line = re.search(r"^    -from torch_geometric.loader import (\w+)\n    \+(.*)$", docstring, re.MULTILINE)
-        assert line is None if case.name == "pyg_blocks.py" else line[2] == f"from pagraph.pyg import {line[1]}"
+        assert line is None if case.name in BLOCKS else line[2] == f"from pagraph.pyg import {line[1]}"
