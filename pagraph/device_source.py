@@ -107,17 +107,20 @@ class DeviceSource:
         arrays = [batch.input_nodes]
         for block in batch.blocks:
             arrays += [block.indptr, block.indices, block.positions]
+            if block.weights is not None:
+                arrays.append(block.weights)
         stream = self.accelerator.stream("copying")
         with stream.use():
             begun = stream.record()
-            nodes, *rest = self.ring.upload(arrays)
+            there = iter(self.ring.upload(arrays))
             ready = stream.record()
         # The vertices of every block are the first of the outermost one's, and the seeds the first of all.
-        edges = zip(rest[::3], rest[1::3], rest[2::3], strict=True)
-        blocks = [
-            Block(indptr, indices, nodes[: block.num_src], positions, block.num_dst)
-            for block, (indptr, indices, positions) in zip(batch.blocks, edges, strict=True)
-        ]
+        nodes = next(there)
+        blocks = []
+        for block in batch.blocks:
+            indptr, indices, positions = next(there), next(there), next(there)
+            weights = None if block.weights is None else next(there)
+            blocks.append(Block(indptr, indices, nodes[: block.num_src], positions, block.num_dst, weights))
         return MiniBatch(nodes[: len(batch.output_nodes)], blocks), begun, ready
 
     def _read_ahead(self, name: str, ids: Tensor, ends: list[int], ready: Event) -> FieldRows | None:
@@ -137,5 +140,6 @@ class DeviceSource:
         return rows
 
 
-def _tensors_of(block: Block) -> tuple[Tensor, ...]:
-    return block.indptr, block.indices, block.src_nodes, block.positions
+def _tensors_of(block: Block) -> list[Tensor]:
+    weights = [] if block.weights is None else [block.weights]
+    return [block.indptr, block.indices, block.src_nodes, block.positions, *weights]

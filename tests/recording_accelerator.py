@@ -9,12 +9,21 @@ from pagraph.accelerator import Event, HostAccelerator, Pin
 
 
 class RecordingAccelerator(HostAccelerator):
-    """Attributes tell what happened: ``handed`` has (address, thread, event) of every tensor that was handed over."""
+    """Attributes tell what happened.
+
+    ``handed`` has (address, thread, event) of every tensor that was handed over, ``made_in`` the (thread, stream) pairs
+    that memory was made in.
+    """
 
     def __init__(self, **options):
         super().__init__(**options)
         self.handed: list[tuple[int, str, Event]] = []
         self.pinned = 0
+        self.made_in: set[tuple[str, str]] = set()
+
+    def empty(self, shape, dtype):
+        self.made_in.add((threading.current_thread().name, self.current_stream.name))
+        return super().empty(shape, dtype)
 
     def hand_over(self, tensors, ready):
         tensors = list(tensors)

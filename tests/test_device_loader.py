@@ -12,6 +12,7 @@ from recording_accelerator import RecordingAccelerator
 from pagraph import Graph, Loader, NeighborSampler
 from pagraph.accelerator import HostAccelerator, OutOfMemory
 from pagraph.errors import FormatError
+from pagraph.sampling import LaborSampler
 
 pytestmark = pytest.mark.usefixtures("no_threads_left")
 DEVICES = [
@@ -75,6 +76,23 @@ def test_the_same_bits_for_any_workers_and_depth(workers, prefetch, there):
     assert [bits(b) for b in loader] == expected
 
 
+@pytest.mark.parametrize("make_device", DEVICES)
+@pytest.mark.parametrize(
+    "sampler", [LaborSampler([4, 3], prob="w"), NeighborSampler([4, 3], prob="w")], ids=["labor", "by weight"]
+)
+def test_edge_weights_come_along(sampler, make_device):
+    graph = make_graph()
+    graph.edata["w"] = torch.rand(graph.num_edges)
+    expected = list(make_loader(graph, sampler, cache=0))
+    for batch, other in zip(make_loader(graph, sampler, device=make_device()), expected, strict=True):
+        assert bits(batch) == bits(other)
+        for block, as_on_cpu in zip(batch.blocks, other.blocks, strict=True):
+            if as_on_cpu.weights is None:
+                assert block.weights is None
+            else:
+                assert torch.equal(block.weights.cpu(), as_on_cpu.weights)
+
+
 @pytest.mark.parametrize("there", [False, True])
 def test_counts_rows_hits_and_hops_as_on_the_cpu(there, tmp_path):
     graph = make_graph()
@@ -106,6 +124,15 @@ def test_all_that_is_delivered_was_handed_to_the_readers_stream(there):
         tensors += [t for b in batch.blocks for t in (b.indptr, b.indices, b.positions, b.src_nodes)]
         assert {t.data_ptr() for t in tensors if t.numel()} <= handed
         assert all(event.has_happened for _, _, event in device.handed)
+
+
+@pytest.mark.parametrize("transfer", ["zero-copy", "staging"])
+@pytest.mark.parametrize("there", [False, True])
+def test_no_memory_is_made_in_the_streams_of_others(there, transfer):
+    device = RecordingAccelerator()
+    for _ in make_loader(make_graph(), cache=0.3, transfer=transfer, **placed(device, there)):
+        pass
+    assert {stream for _, stream in device.made_in} == {"reading", "sampling" if there else "copying"}
 
 
 @pytest.mark.parametrize("there", [False, True])

@@ -1,0 +1,99 @@
+"""The order of what the engine does in several streams, as a GPU would see it."""
+
+import pytest
+import torch
+from stream_races import RaceDetector, Watch
+
+import pagraph.features.reachable
+import pagraph.sampling.device_run
+from pagraph import Graph, Loader, NeighborSampler
+from pagraph.accelerator import HostAccelerator, StagingRing
+from pagraph.accelerator.triton_kernels import launch
+
+
+@pytest.fixture
+def detector(monkeypatch):
+    device = RaceDetector()
+
+    def launch_and_tell(kernel, programs, *arguments, **constants):
+        if programs > 0:
+            device.launched(kernel, arguments)
+        launch(kernel, programs, *arguments, **constants)
+
+    for module in (pagraph.features.reachable, pagraph.sampling.device_run):
+        monkeypatch.setattr(module, "launch", launch_and_tell)
+    return device
+
+
+def make_loader(device, there=True, **options):
+    generator = torch.Generator().manual_seed(0)
+    ends = torch.randint(0, 90, (2, 700), generator=generator)
+    graph = Graph.from_coo(*ends, num_nodes=90, ndata={"x": torch.randn(90, 5), "y": torch.arange(90)})
+    defaults = dict(fields=["x"], labels=["y"], batch_size=16, seed=1, shuffle=True, cache=0.3, num_workers=2)
+    sampler = NeighborSampler([4, -1, 3])
+    place = {"device": device, "sampling_device": device if there else "cpu"}
+    return Loader(graph, torch.arange(90), sampler, **(defaults | place | options))
+
+
+def compute(device, batch):
+    """What a user does with a batch, on his stream."""
+    with Watch(device):
+        total = batch.features["x"].sum() + batch.labels["y"].sum() + batch.output_nodes.sum()
+        for block in batch.blocks:
+            total = total + block.indptr.sum() + block.indices.sum() + block.positions.sum() + block.src_nodes.sum()
+    return total
+
+
+def train(device, **options):
+    loader = make_loader(device, **options)
+    for _ in range(2):
+        for batch in loader:
+            compute(device, batch)
+            del batch
+    loader.close()
+
+
+@pytest.mark.parametrize("there", [True, False], ids=["sampled by the device", "sampled by the CPU"])
+@pytest.mark.parametrize("transfer", ["zero-copy", "staging"])
+def test_a_loader_has_no_races(detector, transfer, there):
+    train(detector, transfer=transfer, there=there)
+    assert detector.races == []
+
+
+@pytest.mark.parametrize("transfer", ["zero-copy", "staging"])
+def test_without_kernels_there_are_none(detector, monkeypatch, transfer):
+    monkeypatch.setattr(HostAccelerator, "runs_kernels", False)
+    with pytest.warns(RuntimeWarning) if transfer == "zero-copy" else pytest.MonkeyPatch.context():
+        train(detector, transfer=transfer, there=False)
+    assert detector.races == []
+
+
+def test_the_detector_sees_a_missing_wait(detector, monkeypatch):
+    def only_own(self, tensors, ready):
+        for tensor in tensors:
+            self.current_stream.owns(tensor)
+
+    monkeypatch.setattr(HostAccelerator, "hand_over", only_own)
+    train(detector)
+    assert any("on user reads what reading uses" in race for race in detector.races)
+    assert any("on user reads what sampling uses" in race for race in detector.races)
+
+
+def test_the_detector_sees_memory_that_is_not_recorded(detector, monkeypatch):
+    monkeypatch.setattr(HostAccelerator, "hand_over", lambda self, tensors, ready: self.current_stream.wait_for(ready))
+    train(detector)
+    assert any("is freed, user used it and was not recorded" in race for race in detector.races)
+
+
+def test_the_detector_sees_a_buffer_that_is_filled_again_too_early(detector, monkeypatch):
+    source = torch.arange(64)
+    ring = StagingRing(detector, slots=1, slot_bytes=128)
+    stream = detector.stream("reading")
+    with stream.use():
+        (first,) = ring.upload([source])
+    assert detector.races == []
+    monkeypatch.setattr("stream_races.RacingEvent.wait", lambda self: None)
+    with stream.use():
+        ring.upload([source])
+    assert any("writes what reading uses" in race for race in detector.races)
+    assert torch.equal(first, source)
