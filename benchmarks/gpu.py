@@ -5,7 +5,7 @@ CPU; GraphSAGE trained with batches that are all on the device already, with our
 size of the cache; by prefetch depth, transfer and sampling device; a timeline of five steps. Figures go to
 ``results/gpu-<card>.json`` after every section, whatever becomes of the next.
 
-Run: ``python benchmarks/gpu.py`` (begins nothing after 8 minutes; 12 GiB of memory, 30 GiB on the GPU), ``--quick`` for
+Run: ``python benchmarks/gpu.py`` (begins nothing after 8 minutes; 16 GiB of memory, 32 GiB on the GPU), ``--quick`` for
 a smaller graph. ``--device interpreter`` runs all of it on the CPU, tiny and with Triton's interpreter: that checks the
 code, and its figures mean nothing.
 """
@@ -148,10 +148,12 @@ def caches(work, section):
 
 
 def options(work, section):
-    """Epochs over how far ahead batches are made, how missed rows come, and where neighbours are drawn."""
+    """Epochs over how far ahead batches are made and by how many threads, how rows come, where neighbours are drawn."""
     cores = len(os.sched_getaffinity(0))
     for prefetch in (0, 1, 2, 4):
         section.measure(f"prefetch {prefetch}", epochs, work, {"prefetch": prefetch})
+    for threads in (1, 2, 4):
+        section.measure(f"threads {threads}", epochs, work, {"num_workers": threads})
     for transfer in ("zero-copy", "staging", "auto"):
         section.measure(f"{transfer}, no cache", epochs, work, {"transfer": transfer, "cache": 0})
     for name, ways in (
@@ -221,7 +223,7 @@ def arguments():
     parser.add_argument("--device", default="cuda", help=f"cuda[:N] or {INTERPRETER} [cuda]")
     parser.add_argument("--quick", action="store_true", help="a graph of scale 20, short epochs")
     parser.add_argument("--scale", type=int, help="base-2 logarithm of the vertices [22]")
-    parser.add_argument("--steps", type=int, help="batches an epoch [80]")
+    parser.add_argument("--steps", type=int, help="batches an epoch [200]")
     parser.add_argument("--rounds", type=int, help="timed epochs [3]")
     parser.add_argument("--section", action="append", choices=SECTIONS, help="only this one; may be repeated")
     parser.add_argument("--minutes", type=float, default=8.0, help="nothing is begun after that [8]")

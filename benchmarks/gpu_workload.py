@@ -29,12 +29,12 @@ class Sizes:
     dim: int = 128
     fanouts: tuple[int, ...] = (15, 10, 5)
     batch_size: int = 1024
-    steps: int = 80
+    steps: int = 200
     rounds: int = 3
 
 
 FULL = Sizes()
-QUICK = Sizes(scale=20, steps=20, rounds=1)
+QUICK = Sizes(scale=20, steps=40, rounds=1)
 TINY = Sizes(scale=7, dim=8, fanouts=(3, 2), batch_size=8, steps=2, rounds=1)
 
 

@@ -166,7 +166,7 @@ class TestRun:
         written = json.loads((tmp_path / "gpu-interpreter.json").read_text())
         assert written["failures"] == []
         assert {key: len(figures) for key, figures in written["sections"].items() if key != "training"} == {
-            "roofline": 1, "sampling": 4, "caches": 7, "options": 11, "timelines": 2,
+            "roofline": 1, "sampling": 4, "caches": 7, "options": 14, "timelines": 2,
         }  # fmt: skip
         rates = [written["sections"]["caches"][name]["hit_rate"] for name in ("0%", "20%", "100%")]
         assert rates[0] == 0 < rates[1] < rates[2] == 1

@@ -183,6 +183,23 @@ class TestRoofline:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize(("row_bytes", "count"), [(512, 1000), (32, 1), (24, 33), (7, 5), (20000, 9)])
+@pytest.mark.parametrize("where", ["device", "pinned"])
+def test_the_measuring_kernel_reads_the_rows_on_a_gpu(row_bytes, count, where):
+    accelerator = accelerator_for(torch.device("cuda", 0))
+    table = random_table(500, row_bytes).view(word_of(row_bytes))
+    ids = torch.randint(0, 500, (count,))
+    pin = accelerator.pin(table)
+    assert pin is not None
+    out = torch.full((count, table.shape[1]), 77, dtype=table.dtype, device="cuda")
+    with torch.cuda.device(0):
+        read_rows(accelerator, table if where == "pinned" else table.cuda(), ids.cuda(), out)
+    assert torch.equal(out.cpu(), table[ids])
+    pin.release()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_on_a_gpu_copies_within_it_are_the_fastest():
     accelerator = accelerator_for(torch.device("cuda", 0))
     roofline = measure_roofline(accelerator, RooflineSizes(rows=1 << 18, reads=1 << 16, copy_bytes=1 << 26, scale=14))
