@@ -105,7 +105,7 @@ class Roofline:
 def measure_roofline(accelerator: Accelerator, sizes: RooflineSizes | None = None) -> Roofline:
     """Measure the ceilings of a device and every way of the engine that moves rows to it; takes some seconds.
 
-    Needs three times ``rows * row_bytes`` bytes of host memory; on the device twice as much as the table and six ``copy_bytes``.
+    Host memory for three such tables is needed; on the device, for two and for six times ``copy_bytes``.
 
     Args:
         accelerator: The device.
