@@ -13,7 +13,8 @@ from click.testing import CliRunner
 from pagraph.cli import main
 
 ROOT = Path(__file__).resolve().parent.parent
-NAMES = ("README.md", "docs/pyg.md", "docs/train.md", "docs/profile.md", "docs/policies.md", "docs/partition.md")
+DOCS = ("gpu", "pyg", "train", "profile", "policies", "partition")
+NAMES = ("README.md", *(f"docs/{name}.md" for name in DOCS))
 PAGES = [page for page in NAMES if (ROOT / page).exists()]
 
 
