@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -103,6 +104,18 @@ class DeviceTimer:
                 if run >= _WARMUPS:
                     runs.append(end.seconds_since(begin) / times)
         return tuple(runs)
+
+    def host_seconds(self, work: Callable[[], object], *, times: int = 1) -> float:
+        """Seconds that the calling thread needs for one ``work()``, which must not wait for the device; the median."""
+        runs = []
+        with self._stream.use():
+            for _ in range(_WARMUPS + self.repeats):
+                self.accelerator.synchronize()
+                begin = time.perf_counter()
+                for _ in range(times):
+                    work()
+                runs.append((time.perf_counter() - begin) / times)
+        return statistics.median(runs[_WARMUPS:])
 
     def occupy(self) -> None:
         """Keep the stream busy for a few milliseconds."""

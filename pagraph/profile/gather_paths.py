@@ -83,7 +83,8 @@ class GatherPaths:
         cached = AcceleratedFeature(self._source, cache, self._accelerator, ring, transfer)
         of_places = self._rows[self._order[self._wanted]]
         hits = self._seconds(cached, self._rows[self._wanted], times=_SHORT)
-        yield Rate(HITS, self._nbytes(len(self._ids)), hits, DEVICE_COPY)
+        calls = self._timer.host_seconds(lambda: cached.read(self._ids, self._out), times=_SHORT)
+        yield Rate(HITS, self._nbytes(len(self._ids)), hits, DEVICE_COPY, f"{calls * 1e6:,.0f} us of the CPU a call")
         near = self._seconds(on_device, of_places, times=_SHORT)
         yield Rate(NEAR, self._nbytes(len(self._ids)), near, DEVICE_COPY)
         with self._stream.use():
