@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ..accelerator import Event
 from ..cache.store import FeatureCache
 from .disk import DiskFeature
 from .feature import Array
@@ -19,13 +21,35 @@ from .staged import send
 from .transfer import Transfer
 from .words import as_words, word_view
 
-__all__ = ["fill_rows", "holds_on_device"]
+__all__ = ["Filling", "fill_rows", "holds_on_device"]
 
 _CHUNK_BYTES = 64 << 20
 _COMPARED_BYTES = 8 << 20
 
 
-def fill_rows(source: HostFeature | NarrowFeature, ids: Tensor, link: Link, transfer: Transfer) -> Tensor:
+@dataclass(frozen=True, eq=False)
+class Filling:
+    """Rows that are on their way to a cache; holds none of them.
+
+    Attributes:
+        nbytes: How much it is.
+        begun: When it began, after it was decided how they go.
+        ready: When they are there.
+    """
+
+    nbytes: int
+    begun: Event
+    ready: Event
+
+    def seconds(self) -> float:
+        """How long it took; waits for the rows."""
+        self.ready.wait()
+        return self.ready.seconds_since(self.begun)
+
+
+def fill_rows(
+    source: HostFeature | NarrowFeature, ids: Tensor, link: Link, transfer: Transfer
+) -> tuple[Tensor, Filling]:
     """The rows of ``ids`` on the accelerator, in that order; waits for nothing on the device.
 
     Where the device reads host memory itself, a kernel puts each row in place; if all rows are wanted in their own
@@ -42,10 +66,11 @@ def fill_rows(source: HostFeature | NarrowFeature, ids: Tensor, link: Link, tran
         ValueError: A value is too large for the cache's dtype.
     """
     with link.stream.use():
+        reached = transfer.reach(source, link.ring)
+        begun = link.stream.record()
         rows = link.accelerator.empty((len(ids), *source.row_shape), source.dtype)
-        if len(ids):
-            _read_into(rows, source, ids, link, transfer.reach(source, link.ring))
-        return rows
+        _read_into(rows, source, ids, link, reached)
+        return rows, Filling(rows.numel() * rows.element_size(), begun, link.stream.record())
 
 
 def holds_on_device(

@@ -237,7 +237,7 @@ class FieldSet:
     ) -> FieldRows:
         begin = time.perf_counter()
         with link.stream.use():
-            if after is not None:
+            if after is not None and ids.device == link.accelerator.device:
                 link.accelerator.hand_over([ids], after)
             try:
                 seen, base, stored, cache, cacheable = self._now(key)

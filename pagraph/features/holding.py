@@ -15,7 +15,7 @@ from ..field_version import FieldVersion
 from .candidate import Candidate, Role, RowType
 from .choice import Choice, Outputs
 from .device import DeviceFeature
-from .device_filling import fill_rows, holds_on_device
+from .device_filling import Filling, fill_rows, holds_on_device
 from .field import Field, Snapshot, can_cache, host_feature
 from .filling import fill_cache, holds
 from .host import HostFeature
@@ -47,6 +47,7 @@ class Holding:
     Attributes:
         entries: The fields.
         choice: Which rows of each type are cached.
+        fillings: What was filled on an accelerator, until somebody clears it.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Holding:
         self._link = link
         self.entries: dict[Hashable, Entry] = {}
         self.choice = Choice()
+        self.fillings: list[Filling] = []
         self._ranked_here = True  # the choice's scores are this loader's reads
         self._parts: dict[Hashable, FieldPlan] = {}
         self._declined: dict[Hashable, tuple[RowType, FieldVersion]] = {}  # considered, and not worth a row
@@ -126,12 +128,8 @@ class Holding:
             if isinstance(t, str) or by_type[t]
         )
 
-    def install(self, choice: Choice, found: Mapping[Hashable, Candidate]) -> int:
-        """Make a choice the present one: give up what it leaves out, keep the rows that stay, fill the others.
-
-        Returns:
-            Bytes that were filled.
-        """
+    def install(self, choice: Choice, found: Mapping[Hashable, Candidate]) -> None:
+        """Make a choice the present one: give up what it leaves out, keep the rows that stay, fill the others."""
         kept, old = self._kept(choice, found), self._parts
         # On a device there may be no room beside the old rows.
         for key in old.keys() - (choice.rows.keys() if self._link is None else kept.keys()):
@@ -153,7 +151,6 @@ class Holding:
         for key in sorted(growth, key=growth.__getitem__):
             if self.fill(key, found[key], choice.rows[key]) is None:
                 self.entries[key].field.release()  # written meanwhile: rows of the old choice must not stay
-        return sum(self._parts[key].nbytes for key in growth if key in self._parts)
 
     def _kept(self, choice: Choice, found: Mapping[Hashable, Candidate]) -> dict[Hashable, FeatureCache]:
         """The caches that have the very rows of a new choice already."""
@@ -202,6 +199,7 @@ class Holding:
         """Give everything up."""
         self.release(list(self._parts))
         self.choice = Choice()
+        self.fillings.clear()
 
     def fill_first(self, counts: Mapping[Hashable, int], found: Mapping[Hashable, Candidate]) -> None:
         """Cache the first rows of the present order, of fields of which none is cached."""
@@ -239,7 +237,9 @@ class Holding:
             return fill_cache(stored, index.ids[:count], device=self._device, num_nodes=num_nodes, slots=index.slots)
         assert not isinstance(stored, DeviceFeature)
         transfer = self._link.transfer(key, candidate.seen.version)
-        return index.cache(fill_rows(stored, index.ids[:count], self._link, transfer))
+        rows, filling = fill_rows(stored, index.ids[:count], self._link, transfer)
+        self.fillings.append(filling)
+        return index.cache(rows)
 
     def caches_of(self, found: Mapping[Hashable, Candidate], link: Link | None) -> dict[Hashable, FeatureCache] | None:
         """The rows of another's fields, by the other's keys; None if this was not made for all of them.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 import weakref
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 
 import torch
 
@@ -156,7 +156,10 @@ class StaticCache:
         link.accelerator.release_memory()
         found = self._holding.candidates()
         counts = {key: count for key, count in counts.items() if key in found}
-        while counts and not self._try_to_fill(link, counts, found):
+        while counts and not self._try_to(partial(self._holding.fill_first, counts, found)):
+            self._holding.release(list(counts))
+            self._holding.fillings.clear()
+            link.accelerator.release_memory()
             counts = {key: count // 2 for key, count in counts.items() if count > 1}
         held = self._holding.held
         for peer, theirs, key in common:
@@ -177,20 +180,6 @@ class StaticCache:
         left = max(0, self._nbytes - tables)
         counts = {key: len(cache) * left // max(1, rows) for key, cache in held.items()}
         return {key: count for key, count in counts.items() if count}, rows + tables
-
-    def _try_to_fill(self, link: Link, counts: Mapping[Hashable, int], found: Mapping[Hashable, Candidate]) -> bool:
-        """Fill the first rows; whether there was the memory."""
-        try:
-            with link.stream.use():
-                self._holding.fill_first(counts, found)
-        except OutOfMemory:
-            pass
-        else:
-            link.stream.record().wait()
-            return True
-        self._holding.release(list(counts))
-        link.accelerator.release_memory()
-        return False
 
     def _others(self) -> list[StaticCache]:
         with self._live_lock:
@@ -256,30 +245,22 @@ class StaticCache:
             choice = self._choose(self._room, found, pays_tables=self._budget.pays_tables, rank=rank)
             self._nbytes = self._room + (0 if self._budget.pays_tables else choice.table_bytes)
             self._decided = True
-            begin = time.perf_counter()
-            filled = self._try_to_install(choice, found)
-            if filled is not None:
+            if self._try_to(partial(self._holding.install, choice, found)):
                 break
             self._room = min(self._room // 2, self._give_everything_up())
         if self._room < wanted:
             if not choice.rows:
                 self._room = self._nbytes = 0
             warn_of_memory(self._device, self._nbytes)
-        if filled and self._link is not None:
-            seconds = time.perf_counter() - begin
-            remark += f", {size_text(filled)} in {seconds:.3g} s, {filled / max(seconds, 1e-9) * 1e-9:.3g} GB/s"
         self._log(remark)
 
-    def _try_to_install(self, choice: Choice, found: Mapping[Hashable, Candidate]) -> int | None:
-        """The bytes that were filled; None where a device has not enough memory."""
-        if self._link is None:
-            return self._holding.install(choice, found)
+    def _try_to(self, fill: Callable[[], None]) -> bool:
+        """Fill; whether a device had the memory for it."""
         try:
-            filled = self._holding.install(choice, found)
+            fill()
         except OutOfMemory:
-            return None
-        self._link.stream.record().wait()
-        return filled
+            return False
+        return True
 
     def _give_everything_up(self) -> int:
         """What a device has free without the cached rows."""
@@ -333,6 +314,7 @@ class StaticCache:
                 left = self._nbytes - self._holding.used_without(key)
             self._nbytes -= max(1, left - left // 2)
             self._link.accelerator.release_memory()
+        self._holding.fillings.clear()  # a read does not wait for it
         if self._nbytes < before:
             self._room = max(0, self._room - (before - self._nbytes))
             warn_of_memory(self._device, self._nbytes)
@@ -379,5 +361,10 @@ class StaticCache:
         return True
 
     def _log(self, remark: str) -> None:
+        filled = sum(filling.nbytes for filling in self._holding.fillings)
+        if filled:
+            seconds = sum(filling.seconds() for filling in self._holding.fillings)
+            self._holding.fillings.clear()
+            remark += f", {size_text(filled)} in {seconds:.3g} s, {filled / max(seconds, 1e-9) * 1e-9:.3g} GB/s"
         for plan in self.plans:
             _log.info("%r%s", plan, remark)

@@ -4,8 +4,12 @@ import dataclasses
 import threading
 
 import pytest
+import torch
 
+from pagraph.accelerator import Event
 from pagraph.cache import CacheStats, FieldStats, ReadCounters
+from pagraph.cache.stats import PendingRead
+from pagraph.features.hits import Hits
 
 
 def record(counters, key="feat", tier="host", asked=10, hits=4, row_bytes=8, cacheable=True):
@@ -115,3 +119,131 @@ def test_rates_by_field_and_hop_are_of_the_fields_that_a_cache_may_serve():
     assert stats.hit_rate_by_hop == (2 / 3, 1 / 3)
     assert stats.total.asked_by_hop == (7, 7, 1)
     assert CacheStats().hit_rate_by_hop == () and CacheStats().hit_rate_by_field == {}
+
+
+class Moment(Event):
+    """An event that happens when it is let."""
+
+    def __init__(self, seconds=0.0, happened=False):
+        self.seconds, self.happened = seconds, threading.Event()
+        if happened:
+            self.happened.set()
+
+    @property
+    def has_happened(self):
+        return self.happened.is_set()
+
+    def wait(self):
+        assert self.happened.wait(10)
+
+    def seconds_since(self, earlier):
+        assert self.has_happened and earlier.has_happened
+        return self.seconds - earlier.seconds
+
+
+def pending(hits=(1, 2), asked_by_hop=(4, 6), ready=None, key="feat"):
+    """A read of ten rows that took 0.5 s once ``ready`` has happened."""
+    ready = ready or Moment(1.5)
+    counted = Hits(torch.tensor(hits), ready)
+    return PendingRead(key, "host", 10, counted, 8, True, Moment(1.0, happened=True), ready, asked_by_hop)
+
+
+def test_a_pending_read_is_counted_when_it_is_done():
+    counters, read = ReadCounters(), pending()
+    counters.record_pending(read, 9.0)
+    assert counters.snapshot().fields == {}
+    read.ready.happened.set()
+    feat = counters.snapshot().fields["feat"]
+    assert feat == FieldStats({"host": 7, "cache": 3}, {"host": 56, "cache": 24}, True, 0.5, (4, 6), (1, 2))
+    assert counters.snapshot().fields["feat"] == feat
+
+
+def test_pending_reads_add_to_those_that_are_known():
+    counters = ReadCounters()
+    record(counters)
+    for hits in ((0,), (5,)):
+        read = pending(hits, ())
+        read.ready.happened.set()
+        counters.record_pending(read, 0.0)
+    feat = counters.snapshot().fields["feat"]
+    assert (feat.asked, feat.hits, feat.asked_by_hop, feat.hits_by_hop) == (30, 9, (), ())
+
+
+def test_settling_waits_for_all():
+    counters = ReadCounters()
+    reads = [pending(key=key) for key in "abc"]
+    for read in reads:
+        counters.record_pending(read, 0.0)
+    timers = [threading.Timer(0.01 * i, read.ready.happened.set) for i, read in enumerate(reads)]
+    for timer in timers:
+        timer.start()
+    counters.settle()
+    assert {key: stats.hits for key, stats in counters.snapshot().fields.items()} == {"a": 3, "b": 3, "c": 3}
+    counters.settle()
+    assert counters.snapshot().total.asked == 30
+
+
+def test_what_is_known_is_not_kept():
+    counters = ReadCounters()
+    for _ in range(50):
+        read = pending()
+        read.ready.happened.set()
+        counters.record_pending(read, 0.0)
+        assert len(counters._pending) == 0
+    assert counters.snapshot().fields["feat"].asked == 500
+
+
+def test_who_watches_is_told_of_pending_reads_later():
+    counters, seen, told = ReadCounters(), [], []
+
+    def on_read(*what):
+        seen.append(what)
+        return told.append if what[3] is None else None
+
+    counters.on_read = on_read
+    read = pending()
+    counters.record_pending(read, 0.25)
+    assert seen == [("feat", "host", 10, None, 8, True, 0.25)] and told == []
+    read.ready.happened.set()
+    assert counters.snapshot().total.hits == 3 and told == [3]
+    record(counters)
+    assert seen[-1] == ("feat", "host", 10, 4, 8, True, 0.0) and told == [3]
+
+
+def test_counts_may_be_asked_for_in_the_middle_of_counting():
+    """As the garbage collector does when it ends an epoch."""
+    counters = ReadCounters()
+
+    class Interrupted(Moment):
+        @property
+        def has_happened(self):
+            counters.snapshot()
+            counters.settle()
+            return True
+
+    for _ in range(3):
+        read = pending(ready=Interrupted(1.5, happened=True))
+        counters.record_pending(read, 0.0)
+    assert counters.snapshot().fields["feat"].asked == 30
+
+
+def test_threads_count_every_pending_read_once():
+    counters = ReadCounters()
+    started = threading.Barrier(4)
+
+    def work():
+        started.wait()
+        for i in range(200):
+            read = pending()
+            counters.record_pending(read, 0.0)
+            read.ready.happened.set()
+            if i % 7 == 0:
+                counters.snapshot()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    counters.settle()
+    assert counters.snapshot().fields["feat"].asked == 8000 and len(counters._pending) == 0

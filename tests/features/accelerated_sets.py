@@ -103,7 +103,7 @@ def set_of(sources, num_nodes, budget="25%", accelerator=None, **options):
     pool = BufferPool(4)
     return FieldSet(
         {key: (value if callable(value) else lambda value=value: value) for key, value in sources.items()},
-        device=CPU,
+        device=CPU if accelerator is None else accelerator.device,
         budget=Budget.parse(budget),
         rank=options.pop("rank", None) or first(range(num_nodes)),
         pool_of=lambda key: pool,

@@ -9,7 +9,7 @@ import pytest
 import torch
 from accelerated_sets import WithoutKernels, first, same_bits, set_of
 
-from pagraph.accelerator import HostAccelerator, OutOfMemory
+from pagraph.accelerator import HostAccelerator, OutOfMemory, accelerator_for
 from pagraph.cache import Ranking
 from pagraph.cache.memory import accelerator_budget, device_reserve
 from pagraph.cache.sharing import Share
@@ -306,3 +306,68 @@ def test_threads_read_whole_rows_while_the_cache_shrinks():
     for thread in threads:
         thread.join()
     assert wrong == [] and taken(fields) <= (2 * ALL + TABLE) // 32
+
+
+# -- on a GPU --------------------------------------------------------------------------------------------------
+
+on_a_gpu = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+
+
+class TestOnAGpu:
+    pytestmark = on_a_gpu
+
+    @pytest.fixture
+    def gpu(self):
+        return accelerator_for(torch.device("cuda", torch.cuda.current_device()))
+
+    @pytest.mark.parametrize("transfer", ["auto", "zero-copy", "staging"])
+    @pytest.mark.parametrize("budget", [None, "30%", 1.0, "auto"])
+    def test_values(self, gpu, budget, transfer):
+        sources = {"a": rows(), "flat": torch.arange(N), "narrow": rows(1).bfloat16()[:, :3].contiguous()}
+        fields = set_of(sources, N, budget, gpu, rank=first(torch.randperm(N)), transfer=transfer)
+        for _ in range(2):
+            fields.prepare()
+            for key, tensor in sources.items():
+                for ids in (some_ids(), some_ids().cuda()):
+                    got = fields.read(key, ids).arrive()
+                    assert got.device == gpu.device and same_bits(got.cpu(), tensor[some_ids()])
+            fields.after_first_step()
+        fields.settle()
+        assert fields.counters.fields["a"].asked == 120
+        fields.close()
+        assert not sources["a"].is_pinned()
+
+    def test_filled_at_the_speed_of_the_bus(self, gpu, caplog):
+        big = torch.randn(1 << 19, 128)  # 256 MiB
+        order = torch.randperm(len(big))
+        fields = set_of({"a": big}, len(big), 1.0, gpu, rank=first(order), transfer="zero-copy")
+        with caplog.at_level(logging.INFO, "pagraph"):
+            fields.prepare()
+        assert float(caplog.messages[0].split()[-2]) > 5  # GB/s; any bus of a GPU of this decade has more
+        ids = torch.randint(len(big), (1000,))
+        assert same_bits(fields.read("a", ids).arrive().cpu(), big[ids])
+        assert fields.counters.fields == {} or fields.counters.fields["a"].hits == 1000
+
+    def test_auto_leaves_its_margin_and_shrinking_gives_back(self, gpu):
+        width = 4096
+        torch.cuda.empty_cache()
+        total = gpu.free_bytes()[1]
+        fields = set_of({"a": torch.randn(1 << 13, width)}, 1 << 13, "auto", gpu)
+        fields.after_first_step()
+        assert gpu.free_bytes()[0] >= device_reserve(total)
+        before, held = torch.cuda.memory_allocated(), taken(fields)
+        assert held > 1 << 26 and fields.shrink()
+        torch.cuda.synchronize()
+        assert before - torch.cuda.memory_allocated() >= held // 2 - (1 << 21)
+
+    def test_memory_that_runs_out_makes_a_smaller_cache(self, gpu):
+        torch.cuda.empty_cache()
+        free, total = gpu.free_bytes()
+        hog = torch.empty(max(0, free - (1 << 30)), dtype=torch.uint8, device=gpu.device)
+        big = torch.randn(1 << 22, 128)  # 2 GiB
+        fields = set_of({"a": big}, len(big), 1.0, gpu, transfer="staging")
+        with pytest.warns(RuntimeWarning, match="set cache="):
+            fields.prepare()
+        assert taken(fields) < 1 << 30 and len(hog) and total
+        ids = torch.randint(len(big), (1000,))
+        assert same_bits(fields.read("a", ids).arrive().cpu(), big[ids])

@@ -16,6 +16,7 @@ import torch
 from timelines import checked, counters, nanoseconds, spans, stages_by_batch
 
 from pagraph import Graph, Loader, NeighborSampler
+from pagraph.accelerator import HostAccelerator
 from pagraph.errors import FormatError, PipelineError
 from pagraph.pipeline import Tracer, read_trace
 from pagraph.profile import merge_traces
@@ -227,6 +228,22 @@ def test_a_stream_is_a_track(tmp_path):
     events = checked(tmp_path / "t.json")
     assert [e["args"]["name"] for e in events if e["name"] == "thread_name"] == ["copies of cuda:0"]
     assert [span["dur"] for span in spans(events, "copying")] == [1.234]
+
+
+def test_reads_of_an_accelerator_are_told_with_their_hits_in_the_thread_that_asked_for_them(tmp_path):
+    loader = make_loader(device=HostAccelerator(), cache="30%", transfer="staging")
+    with loader.trace(tmp_path / "t.json"):
+        list(loader)
+    events = [e for e in json.loads((tmp_path / "t.json").read_text())["traceEvents"] if e["ph"] == "X"]
+    feat, stats = spans(events, "reading feat"), loader.stats.epochs[0].reads.fields["feat"]
+    assert sorted(span["args"]["batch"] for span in feat) == list(range(7))
+    assert sum(span["args"]["rows"] for span in feat) == stats.asked
+    assert sum(span["args"]["hits"] for span in feat) == stats.hits > 0
+    fetching = {span["args"]["batch"]: span for span in spans(events, "fetching")}
+    for span in feat:
+        around = fetching[span["args"]["batch"]]
+        assert span["tid"] == around["tid"]
+        assert around["ts"] <= span["ts"] and span["ts"] + span["dur"] <= around["ts"] + around["dur"]
 
 
 def test_the_same_batches_with_a_trace(tmp_path):
