@@ -3,6 +3,7 @@
 import threading
 from functools import partial
 
+import pytest
 import torch
 
 from pagraph.accelerator import HostAccelerator, Pin
@@ -12,6 +13,7 @@ from pagraph.cache import Budget, Ranking
 from pagraph.features import FieldSet
 
 CPU = torch.device("cpu")
+needs_interpreter = pytest.mark.skipif(not HostAccelerator().runs_kernels, reason="needs Triton's interpreter")
 
 
 class WithoutKernels(HostAccelerator):

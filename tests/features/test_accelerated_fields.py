@@ -7,7 +7,7 @@ import weakref
 import numpy as np
 import pytest
 import torch
-from accelerated_sets import CPU, CountsPins, Slow, WithoutKernels, first, same_bits, set_of
+from accelerated_sets import CPU, CountsPins, Slow, WithoutKernels, first, needs_interpreter, same_bits, set_of
 
 from pagraph.accelerator import HostAccelerator
 from pagraph.cache.sharing import Share
@@ -59,6 +59,7 @@ def test_values_are_those_of_the_tensors(accelerator, dtype, budget):
     assert {part.rows for part in fields.plan} == {None: set(), "10%": {12}, 1.0: {N}}[budget]
 
 
+@needs_interpreter
 @pytest.mark.parametrize("transfer", ["auto", "zero-copy", "staging"])
 def test_either_transfer_gives_the_same(transfer):
     tensor, accelerator = random_rows(torch.float32, N, 4), HostAccelerator()
@@ -253,6 +254,7 @@ def test_who_watches_is_told_of_the_hits_when_they_are_known():
 # -- pins ------------------------------------------------------------------------------------------------------
 
 
+@needs_interpreter
 def test_pins_end_with_the_set():
     accelerator, tensor = CountsPins(), torch.randn(N, 3)
     fields = set_of({"a": tensor, "b": torch.randn(N, 2)}, N, None, accelerator, transfer="zero-copy")
@@ -273,6 +275,7 @@ def test_pins_end_with_the_set():
         gc.enable()
 
 
+@needs_interpreter
 def test_new_memory_is_pinned_in_place_of_the_old_once_it_has_settled():
     accelerator, values = CountsPins(), {"a": torch.randn(N, 3)}
     fields = set_of({"a": lambda: values["a"]}, N, None, accelerator, transfer="zero-copy")

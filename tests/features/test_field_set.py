@@ -322,7 +322,7 @@ def test_delivery_on_a_gpu(feat, budget):
     fields.prepare()
     for _ in range(2):
         for key, source in sources.items():
-            rows = fields.read(key, ids_of()).tensor
+            rows = fields.read(key, ids_of()).arrive()
             assert rows.device == device and torch.equal(rows.cpu(), source.cpu()[ids_of()])
         fields.after_first_step()
     assert {part.key for part in fields.plan} == (set() if budget is None else {"feat", "ram"})

@@ -344,5 +344,5 @@ def test_on_a_gpu_old_rows_go_before_new_ones_come(sources, budget):
     assert torch.cuda.memory_allocated() == allocated
     assert [part.rows for part in fields.plan] == [50, 50]
     for key, tensor in sources.items():
-        got = fields.read(key, torch.arange(N)).tensor
+        got = fields.read(key, torch.arange(N)).arrive()
         assert got.is_cuda and torch.equal(got.cpu(), tensor)
