@@ -64,6 +64,7 @@ class Holding:
         self._outputs = outputs
         self._cache_dtype = cache_dtype
         self._link = link
+        self._accelerator = None if link is None else link.accelerator
         self.entries: dict[Hashable, Entry] = {}
         self.choice = Choice()
         self.fillings: list[Filling] = []
@@ -86,8 +87,7 @@ class Holding:
 
     def can_cache(self, row_type: RowType, base: HostFeature | DeviceFeature) -> bool:
         """Whether a cache of a type's field would save anything."""
-        accelerator = None if self._link is None else self._link.accelerator
-        return can_cache(base, accelerator, self._num_rows[row_type])
+        return can_cache(base, self._accelerator, self._num_rows[row_type])
 
     def candidate(self, key: Hashable, seen: Snapshot, base: HostFeature | DeviceFeature) -> Candidate:
         """A field that is worth caching."""

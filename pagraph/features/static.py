@@ -11,7 +11,7 @@ from functools import partial
 
 import torch
 
-from ..accelerator import Accelerator, OutOfMemory
+from ..accelerator import OutOfMemory
 from ..cache.budget import Budget, rows_that_fit
 from ..cache.memory import auto_budget
 from ..cache.plan import CachePlans, size_text
@@ -82,6 +82,7 @@ class StaticCache:
         self._share = share
         self._cache_dtype = cache_dtype
         self._link = link
+        self._accelerator = None if link is None else link.accelerator
         self._holding = Holding(device, num_rows, outputs, cache_dtype=cache_dtype, link=link)
         self._fill_lock = threading.Lock()
         self._stepped = self._decided = self._refilled = False
@@ -339,10 +340,6 @@ class StaticCache:
     def _kind(self) -> tuple[object, ...]:
         """What caches have in common that may be one."""
         return self._budget, self._device, self._accelerator, self._num_rows, self._cache_dtype
-
-    @property
-    def _accelerator(self) -> Accelerator | None:
-        return None if self._link is None else self._link.accelerator
 
     def _take_over_from(self, other: StaticCache, found: Mapping[Hashable, Candidate]) -> bool:
         if not other._fill_lock.acquire(blocking=False):  # it is filling; two that wait for each other wait for ever
