@@ -438,6 +438,7 @@ def test_batches_arrive_on_the_device():
 
 
 @pytest.mark.gpu
+@pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_batches_arrive_on_a_cuda_device():
     data = Data(x=torch.randn(60, 4), edge_index=edges_of(60, 400), edge_attr=torch.arange(400), far=torch.arange(5))
@@ -447,6 +448,7 @@ def test_batches_arrive_on_a_cuda_device():
         assert_same(batch.cpu(), expected_of(loader, batch))
 
 
+@pytest.mark.gpu
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_pinned_batches_and_data_on_cuda():

@@ -192,3 +192,23 @@ def test_an_accelerator_is_only_used_for_a_device(on_accelerator):
     device = on_accelerator(Accelerator())
     list(NeighborLoader(data_of(), [3], batch_size=30))
     assert not device.handed
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("make", [data_of, hetero_of])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_on_a_gpu_for_a_stream_of_the_users(make, workers):
+    data, settings = make(), {"num_neighbors": [3, 2], "batch_size": 7, "seed": 1}
+    settings["input_nodes"] = None if isinstance(data, Data) else "paper"
+    expected = list(NeighborLoader(data, **settings))
+    loader = NeighborLoader(data, device="cuda", cache="50%", num_workers=workers, **settings)
+    for _ in range(2):
+        with torch.cuda.stream(torch.cuda.Stream()):
+            for batch, wanted in zip(loader, expected, strict=True):
+                assert all(tensor.is_cuda for tensor in plain_tensors(batch))
+                torch.cuda._sleep(1_000_000)
+                assert_same(batch.cpu(), wanted)
+        loader.set_epoch(0)
+    loader.close()
+    assert not any(tensor.is_pinned() for tensor in plain_tensors(data))

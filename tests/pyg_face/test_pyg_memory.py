@@ -134,6 +134,7 @@ def test_pinning_without_a_device_does_nothing():
     assert not batch.x.is_pinned()
 
 
+@pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("workers", [0, 2])
 def test_pinned_batches(workers):
