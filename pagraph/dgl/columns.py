@@ -49,7 +49,7 @@ class ColumnRows:
     ahead: FieldRows | Handover | None = None
     is_current: Callable[[], bool] | None = None
 
-    def current(self, recorder: EpochRecorder) -> Tensor:
+    def current(self, recorder: EpochRecorder | None = None) -> Tensor:
         """The rows, for the calling thread; read now if the column was replaced or written since, or was not read.
 
         Raises:
@@ -58,7 +58,8 @@ class ColumnRows:
         rows = self.ahead
         if rows is None or (self.is_current is not None and not self.is_current()):
             rows = self.read()
-        recorder.device_time("reading", rows.begun, rows.ready)
+        if recorder is not None:
+            recorder.device_time("reading", rows.begun, rows.ready)
         return rows.arrive() if isinstance(rows, FieldRows) else rows.arrive()[0]
 
 
