@@ -352,6 +352,8 @@ class StaticCache:
             same = self._share == other._share
             self._holding.adopt(other._holding, found, caches, same_workload=same)
             self._share = other._share  # that is what these rows were chosen for
+        except OutOfMemory:  # there was no room to compare the values
+            return False
         finally:
             other._fill_lock.release()
         self._log(", shared with another loader")

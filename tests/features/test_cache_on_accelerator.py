@@ -280,6 +280,19 @@ def test_who_shares_the_rows_gives_the_same_up():
     assert cached_rows(two) == {} and accelerator._used == taken(three)
 
 
+def test_without_the_room_to_compare_values_nothing_is_shared():
+    accelerator, tensor = WithoutKernels(ALL // 2 + 20_000), rows()
+    one, two = (set_of({"a": tensor}, N, "50%", accelerator, share=Share("s")) for _ in range(2))
+    one.prepare()
+    held = accelerator.empty((accelerator.free_bytes()[0],), torch.uint8)
+    with pytest.warns(RuntimeWarning, match='nothing is cached; set cache="0"'):
+        two.prepare()
+    assert cached_rows(one) == {"a": N // 2} and cached_rows(two) == {}
+    del held
+    for fields in (one, two):
+        check(fields, {"a": tensor}, 10)
+
+
 def test_threads_read_whole_rows_while_the_cache_shrinks():
     accelerator = WithoutKernels(2_000_000)
     sources = {"a": rows(), "b": rows(1)}
