@@ -9,6 +9,8 @@ import pagraph.sampling.device_run
 from pagraph import Graph, Loader, NeighborSampler
 from pagraph.accelerator import HostAccelerator, StagingRing
 from pagraph.accelerator.triton_kernels import launch
+from pagraph.features.link import Link
+from pagraph.field_version import FieldVersion
 
 
 @pytest.fixture
@@ -66,6 +68,31 @@ def test_without_kernels_there_are_none(detector, monkeypatch, transfer):
     with pytest.warns(RuntimeWarning) if transfer == "zero-copy" else pytest.MonkeyPatch.context():
         train(detector, transfer=transfer, there=False)
     assert detector.races == []
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_field_on_the_device_is_read_after_what_wrote_it(detector, waits):
+    link, values = Link(detector), detector.empty((90, 4), torch.float32)
+    for _ in range(2):
+        with Watch(detector):
+            values.fill_(1)
+        if waits:
+            link.wait_for_writes("x", FieldVersion.of(values), detector.current_stream)
+        with link.stream.use():
+            values.sum()
+        link.stream.record().wait()  # a user who writes again knows that the reading is done
+    assert any("sum" in race and "on reading reads what user uses" in race for race in detector.races) is not waits
+
+
+def test_values_that_were_read_before_are_not_waited_for_again(detector):
+    link, values = Link(detector), torch.zeros(9)
+    link.wait_for_writes("x", FieldVersion.of(values), detector.current_stream)
+    with Watch(detector):
+        computed = detector.empty((3,), torch.float32).fill_(1)
+    link.wait_for_writes("x", FieldVersion.of(values), detector.current_stream)
+    with link.stream.use():
+        computed.sum()
+    assert len(detector.races) == 1
 
 
 def test_the_detector_sees_a_missing_wait(detector, monkeypatch):

@@ -236,6 +236,7 @@ class FieldSet:
         self, link: Link, key: Hashable, ids: Tensor, bounds: Sequence[int] | None, after: Event | None
     ) -> FieldRows:
         begin = time.perf_counter()
+        caller = link.accelerator.current_stream
         with link.stream.use():
             if after is not None and ids.device == link.accelerator.device:
                 link.accelerator.hand_over([ids], after)
@@ -244,6 +245,8 @@ class FieldSet:
             except KeyError:
                 link.forget(key)
                 raise
+            if isinstance(base, DeviceFeature):
+                link.wait_for_writes(key, seen.version, caller)
             feature = link.feature(key, seen.version, stored, cache)
             begun = link.stream.record()
             tensor, hits = feature.read_counted(ids, bounds=bounds)

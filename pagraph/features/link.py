@@ -50,6 +50,7 @@ class Link:
         self._lock = threading.RLock()  # a finaliser may run in the middle of anything
         self._ring: StagingRing | None = None
         self._ways: dict[Hashable, _Way] = {}
+        self._written: dict[Hashable, FieldVersion] = {}  # of fields on the device
 
     @property
     def stream(self) -> Stream:
@@ -89,6 +90,25 @@ class Link:
         if old is not None:
             old.close()  # or its pin would keep the old values
         return transfer
+
+    def wait_for_writes(self, key: Hashable, version: FieldVersion, caller: Stream) -> None:
+        """Read new values of a field on the device after what wrote them.
+
+        That was given to the calling thread's stream: the user's, or in a thread of the loader the default one, on
+        which users compute as long as they choose no other. Values that were read before are not waited for again, or
+        reading would follow all computation.
+
+        Args:
+            key: The field.
+            version: Of the values that will be read.
+            caller: The calling thread's stream.
+        """
+        with self._lock:
+            known = self._written.get(key)
+            if known != version:
+                self._written[key] = version
+        if known != version:
+            self.stream.wait_for(caller.record())
 
     def feature(
         self,
