@@ -319,7 +319,7 @@ CASES = [
     ),
     Case(
         "an unknown transfer",
-        lambda _: load(device=HostAccelerator(), transfer="fast"),
+        lambda _: load(transfer="fast"),
         ValueError,
         r"transfer must be one of 'auto', 'zero-copy', 'staging', got 'fast'",
     ),

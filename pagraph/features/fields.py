@@ -35,7 +35,7 @@ from .host import HostFeature
 from .link import Link
 from .narrow import NarrowFeature, stored_as
 from .static import StaticCache
-from .transfer import Transfer
+from .transfer import Transfer, check_mode
 
 __all__ = ["FieldRows", "FieldSet"]
 
@@ -130,6 +130,7 @@ class FieldSet:
             # Each thread has a current device of its own, and reads come from any thread.
             device = torch.device("cuda", torch.cuda.current_device())
         accelerator = accelerator_for(device) if accelerator is None else accelerator
+        check_mode(transfer)
         self._link = None if accelerator is None else Link(accelerator, transfer)
         if self._link is not None:
             weakref.finalize(self, self._link.close).atexit = False

@@ -18,7 +18,7 @@ from .narrow import NarrowFeature
 from .reachable import ReachableRows, gather
 from .staged import send
 
-__all__ = ["Transfer"]
+__all__ = ["Transfer", "check_mode"]
 
 ZERO_COPY, STAGING = "zero-copy", "staging"
 _MODES = ("auto", ZERO_COPY, STAGING)
@@ -55,8 +55,7 @@ class Transfer:
     """
 
     def __init__(self, accelerator: Accelerator, mode: str = "auto") -> None:
-        if mode not in _MODES:
-            raise ValueError(f"transfer must be one of {', '.join(map(repr, _MODES))}, got {mode!r}")
+        check_mode(mode)
         self.mode = mode
         self.chosen: str | None = STAGING if mode == STAGING else None
         self.reason = "asked for" if mode == STAGING else "no row was missed yet"
@@ -182,6 +181,16 @@ class Transfer:
 
     def __repr__(self) -> str:
         return f"Transfer(mode={self.mode!r}, chosen={self.chosen!r}, reason={self.reason!r})"
+
+
+def check_mode(mode: str) -> None:
+    """Refuse what is no way for rows to take, also where there is no accelerator that they could go to.
+
+    Raises:
+        ValueError: It is not one of the three.
+    """
+    if mode not in _MODES:
+        raise ValueError(f"transfer must be one of {', '.join(map(repr, _MODES))}, got {mode!r}")
 
 
 def _memory_of(source: HostFeature | NarrowFeature) -> tuple[int, ...]:
