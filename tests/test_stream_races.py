@@ -1,5 +1,8 @@
 """The order of what the engine does in several streams, as a GPU would see it."""
 
+import threading
+import time
+
 import pytest
 import torch
 from stream_races import RaceDetector, Watch
@@ -93,6 +96,29 @@ def test_values_that_were_read_before_are_not_waited_for_again(detector):
     with link.stream.use():
         computed.sum()
     assert len(detector.races) == 1
+
+
+def test_threads_that_read_new_values_together_all_read_them_after_the_wait(detector):
+    link, values, order = Link(detector), torch.zeros(9), []
+    version, entered = FieldVersion.of(values), threading.Event()
+
+    class Caller:
+        def record(self):
+            entered.set()
+            time.sleep(0.1)
+            order.append("waited")
+            return detector.current_stream.record()
+
+    def other():
+        assert entered.wait(10)
+        link.wait_for_writes("x", version, Caller())
+        order.append("reads")
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    link.wait_for_writes("x", version, Caller())
+    thread.join()
+    assert order == ["waited", "reads"]
 
 
 def test_the_detector_sees_a_missing_wait(detector, monkeypatch):

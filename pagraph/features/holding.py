@@ -195,11 +195,16 @@ class Holding:
         self._parts = {key: part for key, part in self._parts.items() if key not in keys}
         return [weakref.ref(cache.rows.untyped_storage()) for cache in caches]
 
-    def clear(self) -> None:
-        """Give everything up."""
-        self.release(list(self._parts))
+    def release_all(self) -> list[weakref.ref[torch.UntypedStorage]]:
+        """As :meth:`release`, of all fields, and of what is kept for those that were written."""
+        return self.release(list(self._parts))
+
+    def clear(self) -> list[weakref.ref[torch.UntypedStorage]]:
+        """Give everything up, the tables too; see :meth:`release`."""
+        leaving = self.release_all()
         self.choice = Choice()
         self.fillings.clear()
+        return leaving
 
     def fill_first(self, counts: Mapping[Hashable, int], found: Mapping[Hashable, Candidate]) -> None:
         """Cache the first rows of the present order, of fields of which none is cached."""

@@ -104,11 +104,9 @@ class Link:
             caller: The calling thread's stream.
         """
         with self._lock:
-            known = self._written.get(key)
-            if known != version:
-                self._written[key] = version
-        if known != version:
-            self.stream.wait_for(caller.record())
+            if self._written.get(key) != version:
+                self.stream.wait_for(caller.record())
+                self._written[key] = version  # only now: others, who see it, go on at once
 
     def feature(
         self,

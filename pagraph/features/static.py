@@ -135,10 +135,17 @@ class StaticCache:
 
         The old rows go before the ones that stay are filled again: no moment needs more memory than before. Sets that
         share the rows keep the same ones. What is filled later stays under the new size.
+
+        When several threads ask at once, who comes while a cache gives way waits for that, and is told to look again:
+        batches that are made at the same time are short of memory at the same time.
         """
         if self._link is None:
             return False
-        with self._shrinking, ExitStack() as locks:
+        if not self._shrinking.acquire(blocking=False):
+            with self._shrinking:
+                return True
+        with ExitStack() as locks:
+            locks.callback(self._shrinking.release)
             peers = [other for other in self._others() if other._accelerator is self._link.accelerator]
             for cache in (self, *peers):
                 locks.enter_context(cache._fill_lock)
@@ -149,7 +156,7 @@ class StaticCache:
         if not taken:
             return False
         common = [(p, theirs, key) for p in peers for theirs, key in p._holding.same_rows(self._holding)]
-        leaving = self._holding.release(list(self._holding.held))
+        leaving = self._holding.release_all()
         for peer, theirs, _ in common:
             peer._holding.release([theirs])
             peer._room, peer._nbytes = min(self._room, peer._room), min(self._nbytes, peer._nbytes)
@@ -158,7 +165,7 @@ class StaticCache:
         found = self._holding.candidates()
         counts = {key: count for key, count in counts.items() if key in found}
         while counts and not self._try_to(partial(self._holding.fill_first, counts, found)):
-            self._holding.release(list(counts))
+            wait_until_gone(self._holding.release_all())  # reads may have found some of it already
             self._holding.fillings.clear()
             link.accelerator.release_memory()
             counts = {key: count // 2 for key, count in counts.items() if count > 1}
@@ -266,7 +273,7 @@ class StaticCache:
     def _give_everything_up(self) -> int:
         """What a device has free without the cached rows."""
         assert self._link is not None
-        self._holding.clear()
+        wait_until_gone(self._holding.clear())
         self._link.accelerator.release_memory()
         return self._link.accelerator.free_bytes()[0]
 

@@ -3,6 +3,7 @@
 import gc
 import logging
 import threading
+import time
 import warnings
 
 import pytest
@@ -14,6 +15,7 @@ from pagraph.cache import Ranking
 from pagraph.cache.memory import accelerator_budget, device_reserve
 from pagraph.cache.sharing import Share
 from pagraph.features import holding
+from pagraph.features.static import StaticCache
 
 N = 384  # its table is a whole number of blocks of 256 bytes
 WIDTH = 64
@@ -257,6 +259,64 @@ def test_shrinking_needs_no_more_memory_than_there_was():
     assert fields.shrink()
     check(fields, {"a": rows()}, 20)
     assert len(held) and cached_rows(fields)["a"] > 90
+
+
+@pytest.mark.parametrize("forget", ["write", "invalidate"])
+def test_of_written_rows_the_table_is_given_up_once(forget):
+    tensor, accelerator = rows(), WithoutKernels()
+    fields = set_of({"a": tensor}, N, "50%", accelerator)
+    fields.prepare()
+    if forget == "write":
+        tensor.add_(1)
+        check(fields, {"a": tensor})
+    else:
+        fields.invalidate("a")
+    assert accelerator._used == TABLE
+    assert fields.shrink()
+    assert accelerator._used == 0 and not fields.shrink()
+    check(fields, {"a": tensor})
+
+
+def test_threads_that_are_short_of_memory_together_give_up_one_half(monkeypatch):
+    fields = set_of({"a": rows()}, N, "50%", WithoutKernels())
+    fields.prepare()
+    before = taken(fields)
+    begun, others, shrink = threading.Event(), threading.Barrier(4), StaticCache._shrink
+
+    def slow(*args):
+        begun.set()
+        others.wait(10)
+        time.sleep(0.05)
+        return shrink(*args)
+
+    def join_in():
+        assert begun.wait(10)
+        others.wait(10)
+        given.append(fields.shrink())
+
+    monkeypatch.setattr(StaticCache, "_shrink", slow)
+    given = []
+    threads = [threading.Thread(target=join_in) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    given.append(fields.shrink())
+    for thread in threads:
+        thread.join()
+    assert given == [True] * 4
+    assert before // 2 - ROW < taken(fields) <= before // 2
+
+
+def test_rows_that_a_read_still_has_are_waited_for_before_there_is_less():
+    accelerator = WithoutKernels(ALL)
+    fields = set_of({"a": rows()}, N, "60%", accelerator)
+    fields.prepare()
+    held = [fields._fields["a"].cache]
+    timer = threading.Timer(0.2, held.clear)
+    timer.start()
+    with pytest.warns(RuntimeWarning, match="ran out of memory"):
+        fields.refill(first(range(N - 1, -1, -1)))
+    timer.join()
+    assert cached_rows(fields)["a"] >= 0.29 * N
 
 
 def test_who_shares_the_rows_gives_the_same_up():
