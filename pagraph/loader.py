@@ -118,6 +118,7 @@ class Loader(EpochControls):
             raise TypeError(f"graph must be a pagraph.Graph (see its from_pyg, from_dgl), got {type(graph).__name__}")
         self.graph, self.sampler = graph, sampler
         self.device, accelerator = resolve_accelerator(device)
+        room = Budget.parse(sampling_budget, name="sampling_budget")
         samples_there = samples_on_device(sampling_device, self.device, accelerator)
         self.cache_dtype = parse_cache_dtype(cache_dtype)
         _check_fields(graph, [*fields, *labels])
@@ -148,7 +149,7 @@ class Loader(EpochControls):
         named = FieldNames(tuple(fields), tuple(labels))
         self._device_sampler: DeviceSampler | None = None
         if accelerator is not None and samples_there:
-            self._device_sampler = _device_sampler(graph, sampler, accelerator, Budget.parse(sampling_budget))
+            self._device_sampler = _device_sampler(graph, sampler, accelerator, room)
         source: HostSource | DeviceSource = HostSource(graph, sampler, self._fields, named, pools)
         if accelerator is not None:
             ring = StagingRing(accelerator, slot_bytes=_BLOCK_SLOT_BYTES)

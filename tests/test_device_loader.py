@@ -158,6 +158,10 @@ def test_what_is_not_supported_on_a_device():
         make_loader(graph, device=device, transfer="fast")
     with pytest.raises(ValueError, match="device must be 'cpu' or a CUDA device, got 'meta'"):
         make_loader(graph, device="meta")
+    with pytest.raises(ValueError, match="sampling_budget must be .* got 'much'"):
+        make_loader(graph, sampling_budget="much")
+    with pytest.raises(ValueError, match="sampling_budget must be at least 0 bytes, got -1"):
+        make_loader(graph, sampling_budget=-1)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="tells what happens without CUDA")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Integral, Real
 
 __all__ = ["SLOT_BYTES", "Budget", "budget_text", "rows_that_fit"]
@@ -29,6 +29,7 @@ class Budget:
     Attributes:
         limit: Bytes, with the index tables; None unless given in bytes.
         share: Of the bytes of all rows, the index tables on top; None unless given as a share.
+        name: What errors call it.
 
     Example:
         >>> Budget.parse("2GiB")
@@ -41,22 +42,24 @@ class Budget:
 
     limit: int | None = None
     share: float | None = None
+    name: str = field(default="cache", compare=False)
 
     def __post_init__(self) -> None:
         if self.limit is not None and self.share is not None:
             raise ValueError(f"a budget must be bytes or a share, got {self.limit} and {self.share}")
         if self.limit is not None and self.limit < 0:
-            raise ValueError(f"cache must be at least 0 bytes, got {self.limit}")
+            raise ValueError(f"{self.name} must be at least 0 bytes, got {self.limit}")
         if self.share is not None and not 0 < self.share <= 1:
-            raise ValueError(f"cache must be a share in (0, 1], got {self.share}")
+            raise ValueError(f"{self.name} must be a share in (0, 1], got {self.share}")
 
     @classmethod
-    def parse(cls, value: object) -> Budget | None:
+    def parse(cls, value: object, *, name: str = "cache") -> Budget | None:
         """The budget that ``value`` says; None for None, 0, "0" and "0%": no cache.
 
         Args:
             value: ``"auto"``, bytes as an int or a string with or without a unit (``"500MB"``, ``"2GiB"``),
                 or a share of the rows' bytes as a float in (0, 1] or a percentage.
+            name: What errors call it.
 
         Raises:
             ValueError: A negative or too large number, NaN, or text that is none of these.
@@ -65,31 +68,31 @@ class Budget:
         if value is None:
             return None
         if isinstance(value, str):
-            return cls._parse_text(value)
+            return cls._parse_text(value, name)
         if isinstance(value, bool) or not isinstance(value, Real):
-            raise TypeError(f"cache must be {_RULE}, got {value!r}")
+            raise TypeError(f"{name} must be {_RULE}, got {value!r}")
         if isinstance(value, Integral):
-            return cls(limit=int(value)) if value != 0 else None
-        return cls(share=float(value)) if value != 0 else None
+            return cls(limit=int(value), name=name) if value != 0 else None
+        return cls(share=float(value), name=name) if value != 0 else None
 
     @classmethod
-    def _parse_text(cls, text: str) -> Budget | None:
+    def _parse_text(cls, text: str, name: str) -> Budget | None:
         stripped = text.strip()
         if stripped.lower() == "auto":
             return cls()
         match = _QUANTITY.fullmatch(stripped)
         unit = match.group(2).upper() if match else ""
         if match is None or (unit and unit != "%" and unit not in _UNITS):
-            raise ValueError(f"cache must be {_RULE}, got {text!r}")
+            raise ValueError(f"{name} must be {_RULE}, got {text!r}")
         number = match.group(1)
         if unit == "%":
-            return cls.parse(float(number) / 100)
+            return cls.parse(float(number) / 100, name=name)
         if unit:
             nbytes = float(number) * _UNITS[unit]
             if not math.isfinite(nbytes):
-                raise ValueError(f"cache must be a finite number of bytes, got {text!r}")
-            return cls.parse(int(nbytes))
-        return cls.parse(float(number) if "." in number else int(number))
+                raise ValueError(f"{name} must be a finite number of bytes, got {text!r}")
+            return cls.parse(int(nbytes), name=name)
+        return cls.parse(float(number) if "." in number else int(number), name=name)
 
     @property
     def is_auto(self) -> bool:
