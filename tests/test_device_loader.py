@@ -254,3 +254,24 @@ def test_without_kernels_rows_are_staged(monkeypatch):
     loader = make_loader(graph, cache=0.3, device=HostAccelerator())
     assert [bits(b) for b in loader] == expected
     assert "staging" in loader.transfers["feat"] and "Triton" in loader.transfers["feat"]
+
+
+@pytest.mark.parametrize("there", [False, True], ids=["sampled by the CPU", "sampled by the device"])
+@pytest.mark.parametrize(
+    "options",
+    [dict(prefetch=0), dict(cache=0.2), dict(prefetch=0, transfer="staging"), dict(cache=0.2, transfer="staging")],
+    ids=str,
+)
+@pytest.mark.parametrize("make_device", DEVICES)
+def test_what_is_made_in_inference_mode_is_used_outside_of_it(make_device, options, there):
+    graph, device = make_graph(), make_device()
+    plain = make_loader(graph, cache=0)
+    expected = [bits(b) for _ in range(4) for b in plain]
+    with torch.inference_mode():
+        loader = make_loader(graph, **options, **placed(device, there))
+        got = [bits(b) for b in loader]
+    for inside in (False, True, False):  # buffers, caches and the table of vertices are from the first pass
+        with torch.inference_mode(inside):
+            got += [bits(b) for b in loader]
+    assert got == expected
+    loader.close()

@@ -5,16 +5,29 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from .pinning import Pin
 
-__all__ = ["Accelerator", "Event", "OutOfMemory", "Stream"]
+__all__ = ["Accelerator", "Event", "OutOfMemory", "Stream", "empty_in_any_mode"]
 
 OutOfMemory: type[Exception] = getattr(torch, "OutOfMemoryError", torch.cuda.OutOfMemoryError)
 """What torch raises where a device has not enough memory; its name was another before torch 2.5."""
+
+
+def empty_in_any_mode(shape: int | tuple[int, ...], **options: Any) -> Tensor:
+    """``torch.empty``, of a tensor that may be written wherever it gets to.
+
+    One that is made in ``torch.inference_mode`` must not be written outside of it; but a reader who evaluates in it may
+    be who first asks for buffers and caches that threads and later passes use too.
+    """
+    if not torch.is_inference_mode_enabled():
+        return torch.empty(shape, **options)
+    with torch.inference_mode(False):
+        return torch.empty(shape, **options)
 
 
 class Event(ABC):

@@ -13,7 +13,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from .accelerator import Accelerator, Event, OutOfMemory, Stream
+from .accelerator import Accelerator, Event, OutOfMemory, Stream, empty_in_any_mode
 from .pinning import Pin, PinnedMemory
 from .triton_kernels import has_triton, interprets, launch
 
@@ -97,11 +97,11 @@ class CudaAccelerator(Accelerator):
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         """See :class:`Accelerator`."""
-        return torch.empty(shape, dtype=dtype, device=self.device)
+        return empty_in_any_mode(shape, dtype=dtype, device=self.device)
 
     def host_memory(self, nbytes: int) -> Tensor:
         """See :class:`Accelerator`."""
-        return torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)
+        return empty_in_any_mode(nbytes, dtype=torch.uint8, device="cpu", pin_memory=True)
 
     def pin(self, tensor: Tensor) -> Pin | None:
         """See :class:`Accelerator`."""

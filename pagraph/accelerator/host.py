@@ -13,7 +13,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from .accelerator import Accelerator, Event, OutOfMemory, Stream
+from .accelerator import Accelerator, Event, OutOfMemory, Stream, empty_in_any_mode
 from .pinning import Pin, is_writable
 from .triton_kernels import has_triton, interprets
 
@@ -96,14 +96,14 @@ class HostAccelerator(Accelerator):
                     f"tried to allocate {nbytes} bytes, {self._memory - self._used} of {self._memory} are free"
                 )
             self._used += nbytes
-        tensor = torch.empty(shape, dtype=dtype)
+        tensor = empty_in_any_mode(shape, dtype=dtype, device=self.device)
         # The storage, not the tensor: views of it hold the memory too.
         weakref.finalize(tensor.untyped_storage(), self._give_back, nbytes).atexit = False
         return tensor
 
     def host_memory(self, nbytes: int) -> Tensor:
         """See :class:`Accelerator`."""
-        return torch.empty(nbytes, dtype=torch.uint8)
+        return empty_in_any_mode(nbytes, dtype=torch.uint8, device="cpu")
 
     def pin(self, tensor: Tensor) -> Pin | None:
         """See :class:`Accelerator`. Read-only maps are refused: the interpreter writes back what it has read."""
