@@ -1,11 +1,15 @@
 import gzip
 import json
+from itertools import pairwise
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pagraph import Graph, Loader, NeighborSampler
-from pagraph.accelerator import Event, HostAccelerator
+from pagraph.accelerator import Event, HostAccelerator, Stream
+from pagraph.accelerator.host import _HostStream
 from pagraph.pipeline.device_times import DeviceTimes
 from pagraph.pipeline.trace import Tracer
 from pagraph.pipeline.tracing import EpochTrace, Tracing
@@ -30,6 +34,18 @@ class Place(Event):
         return self.second - earlier.second
 
 
+class ClockedAccelerator(HostAccelerator):
+    """Its stream "clock" is at second 0."""
+
+    def stream(self, name: str) -> Stream:
+        return Clock(self, name) if name == "clock" else super().stream(name)
+
+
+class Clock(_HostStream):
+    def record(self) -> Event:
+        return Place(0.0)
+
+
 def times() -> DeviceTimes:
     return DeviceTimes(HostAccelerator(), EpochTrace(Tracing(), 0))
 
@@ -44,19 +60,41 @@ def test_adds_what_has_happened_and_waits_for_nothing():
     assert late.waits == 0
     late.happened = True
     t.add("sampling", Place(5.0), Place(5.0))
-    assert t.seconds() == {"reading": 8.5, "sampling": 0.25}
+    assert t.seconds() == {"reading": 8.0, "sampling": 0.25}
 
 
 def test_settling_waits_for_the_rest():
     t = times()
     pending = [Place(float(i), happened=False) for i in range(4)]
     for end in pending:
-        t.add("waiting", Place(0.0), end)
+        t.add("waiting", Place(end.second - 1), end)
     assert t.seconds() == {}
     t.settle()
-    assert t.seconds() == {"waiting": 6.0}
+    assert t.seconds() == {"waiting": 4.0}
     t.settle()
     assert [end.waits for end in pending] == [1, 1, 1, 1]
+
+
+@given(st.lists(st.tuples(st.integers(0, 400), st.integers(0, 40)), max_size=40))
+def test_time_that_several_threads_take_at_once_counts_once(spans):
+    t = times()
+    for begin, length in spans:
+        t.add("reading", Place(begin), Place(begin + length))
+    seconds = {second for begin, length in spans for second in range(begin, begin + length)}
+    assert t.seconds() == ({"reading": len(seconds)} if spans else {})
+
+
+def test_spans_of_a_track_do_not_cross(tmp_path):
+    tracing = Tracing()
+    t = DeviceTimes(ClockedAccelerator(), EpochTrace(tracing, 0))
+    with Tracer(tmp_path / "t.json") as tracer:
+        tracing.tracer = tracer
+        for begin, end in [(2, 5), (0, 3), (4, 9), (1, 8), (90, 92), (89, 91)]:
+            t.add("reading", Place(begin), Place(end))
+    events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    spans = sorted((e["ts"], e["ts"] + e["dur"]) for e in events if e["name"] == "reading")
+    assert sum(end - begin for begin, end in spans) == pytest.approx(12e6)
+    assert all(end <= begin + 0.01 for (_, end), (begin, _) in pairwise(spans))
 
 
 def test_spans_are_told_to_the_trace_by_the_hosts_clock(tmp_path):
