@@ -68,12 +68,17 @@ class Tracer:
 
         Raises:
             OSError: The file cannot be written; nothing is left of it.
+            RuntimeError: A device has failed, of which times were still to come; the file is written.
         """
-        for tracing in list(self._traced):
-            if tracing.tracer is not None and tracing.before_stop is not None:
-                tracing.before_stop()
-            tracing.tracer = None
-        self._finish()
+        traced = list(self._traced)
+        try:
+            for tracing in traced:
+                if tracing.tracer is not None and tracing.before_stop is not None:
+                    tracing.before_stop()
+        finally:  # a device that has failed has a trace all the same
+            for tracing in traced:
+                tracing.tracer = None
+            self._finish()
 
     def add_to_stream(self, stream: str, name: str, begin: int, end: int) -> None:
         """Add a span to a track of its own, as for a stream of a device.

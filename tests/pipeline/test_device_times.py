@@ -148,3 +148,16 @@ def test_a_timeline_has_tracks_of_the_device(tmp_path):
     events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
     tracks = {e["args"]["name"] for e in events if e["name"] == "thread_name"}
     assert {"copying on cpu", "reading on cpu", "waiting on cpu"} <= tracks
+
+
+def test_a_device_that_fails_has_a_trace_all_the_same(tmp_path):
+    def fail():
+        raise RuntimeError("the device has failed")
+
+    tracings = [Tracing(), Tracing()]
+    with pytest.raises(RuntimeError, match="the device has failed"), Tracer(tmp_path / "t.json") as tracer:
+        for tracing in tracings:
+            tracing.start(tracer, "loader")
+            tracing.before_stop = fail
+    assert [tracing.tracer for tracing in tracings] == [None, None]
+    assert json.loads((tmp_path / "t.json").read_text())["traceEvents"]
