@@ -189,9 +189,10 @@ class Loader(EpochControls):
         return {str(key): str(transfer) for key, transfer in self._fields.transfers.items()}
 
     def close(self) -> None:
-        """Unpin host memory and free what is on a device; also done when nobody has the loader any more.
+        """Unpin host memory and free the graph on a device; also done when nobody has the loader any more.
 
-        Ends the newest pass, if it is not over. The loader cannot be used again.
+        Ends the newest pass, if it is not over. The loader cannot be used again. Rows cached on a device, which other
+        loaders may use too, are freed when nobody has it any more.
         """
         self._epochs.close()
         self._fields.close()
