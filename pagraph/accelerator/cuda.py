@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import threading
 import warnings
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import cast
 
 import torch
@@ -42,8 +43,12 @@ class _CudaStream(Stream):
     def __init__(self, stream: torch.cuda.Stream) -> None:
         self._stream = stream
 
-    def use(self) -> AbstractContextManager[object]:
-        return torch.cuda.stream(self._stream)  # sets the thread's device too, which Triton launches on
+    @contextmanager
+    def use(self) -> Iterator[None]:
+        # The thread's device is what Triton launches on. torch.cuda.stream would set it too; but where a thread has
+        # another, it goes back to that one by cudaSetDevice, which takes some hundred MB of a card nobody else uses.
+        with torch.cuda.device(self._stream.device), torch.cuda.stream(self._stream):
+            yield
 
     def record(self) -> Event:
         # Who waits for it sleeps: a thread that spins takes a core from those that gather.

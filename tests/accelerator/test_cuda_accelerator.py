@@ -307,3 +307,29 @@ def test_kernels_run_where_triton_is(device):
 
 def test_it_says_what_it_is(device):
     assert repr(device) == f"CudaAccelerator('cuda:{torch.cuda.current_device()}')"
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
+def test_a_second_device_takes_nothing_of_the_first():
+    script = """
+        import threading
+        import torch
+        from pagraph.accelerator import StagingRing, accelerator_for
+
+        device = accelerator_for(torch.device("cuda", 1))
+
+        def work():
+            with device.stream("reading").use():
+                assert torch.cuda.current_device() == 1
+                (there,) = StagingRing(device).upload([torch.arange(10)])
+                assert there.sum().item() == 45
+            assert torch.cuda.current_device() == 0
+
+        for run in (work, lambda: [t := threading.Thread(target=work), t.start(), t.join()]):
+            run()
+        assert not torch._C._cuda_hasPrimaryContext(0)
+        assert torch._C._cuda_hasPrimaryContext(1)
+        print("done")
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=False)
+    assert done.stdout == "done\n", done.stderr
