@@ -10,7 +10,9 @@ from typing import Any
 
 __all__ = ["has_triton", "interprets", "launch"]
 
-_interpreter = threading.Lock()
+# Triton's interpreter replaces functions of triton.language while it runs; and before Triton 3.5 a kernel that two
+# threads compile at once may be kept, on disk too, under a key that does not know its source.
+_launching = threading.RLock()
 
 
 @functools.cache
@@ -27,6 +29,8 @@ def interprets() -> bool:
 def launch(kernel: Any, programs: int, *arguments: Any, **constants: Any) -> None:
     """Run ``programs`` instances of a kernel on the current stream; call where a stream is in use.
 
+    Safe from any thread, one at a time: giving out work is quick but for the first, which compiles.
+
     Args:
         kernel: Made by ``triton.jit``.
         programs: The size of the grid, which has one dimension; 0 launches nothing.
@@ -35,8 +39,5 @@ def launch(kernel: Any, programs: int, *arguments: Any, **constants: Any) -> Non
     """
     if programs <= 0:
         return
-    if interprets():
-        with _interpreter:  # it replaces functions of triton.language while it runs
-            kernel[(programs,)](*arguments, **constants)
-    else:
+    with _launching:
         kernel[(programs,)](*arguments, **constants)

@@ -1,6 +1,8 @@
 """Launching kernels, here by Triton's interpreter."""
 
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -36,3 +38,23 @@ def test_threads_launch_at_the_same_time():
     for thread in threads:
         thread.join()
     assert all(torch.equal(out, torch.arange(100)) for out in outs)
+
+
+def test_a_kernel_is_compiled_by_one_thread_at_a_time(monkeypatch):
+    monkeypatch.setenv("TRITON_INTERPRET", "0")
+    inside, most = [], []
+
+    class Kernel:
+        def __getitem__(self, grid):
+            return self.run
+
+        def run(self, argument):
+            inside.append(argument)
+            most.append(len(inside))
+            time.sleep(0.005)
+            inside.pop()
+
+    kernel = Kernel()
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda i: launch(kernel, 1, i), range(12)))
+    assert most == [1] * 12
