@@ -70,6 +70,7 @@ class Holding:
         self.fillings: list[Filling] = []
         self._ranked_here = True  # the choice's scores are this loader's reads
         self._parts: dict[Hashable, FieldPlan] = {}
+        self._leaving: list[weakref.ref[torch.UntypedStorage]] = []
         self._declined: dict[Hashable, tuple[RowType, FieldVersion]] = {}  # considered, and not worth a row
 
     def candidates(self) -> dict[Hashable, Candidate]:
@@ -132,8 +133,7 @@ class Holding:
         """Make a choice the present one: give up what it leaves out, keep the rows that stay, fill the others."""
         kept, old = self._kept(choice, found), self._parts
         # On a device there may be no room beside the old rows.
-        for key in old.keys() - (choice.rows.keys() if self._link is None else kept.keys()):
-            self.entries[key].field.release()
+        self._leaving = self.release(old.keys() - (choice.rows.keys() if self._link is None else kept.keys()))
         if self._link is not None:
             stay = {found[key].type for key in kept}
             self.choice = Choice({t: index for t, index in self.choice.indices.items() if t in stay})
@@ -200,8 +200,8 @@ class Holding:
         return self.release(list(self._parts))
 
     def clear(self) -> list[weakref.ref[torch.UntypedStorage]]:
-        """Give everything up, the tables too; see :meth:`release`."""
-        leaving = self.release_all()
+        """Give everything up, the tables too; see :meth:`release`. Names what :meth:`install` gave up last as well."""
+        leaving = [*self._leaving, *self.release_all()]
         self.choice = Choice()
         self.fillings.clear()
         return leaving
