@@ -118,8 +118,8 @@ def unpinnable(_):
 
 
 def file_above_half_of_memory(monkeypatch):
-    monkeypatch.setattr("pagraph.features.placement.address_on_disk", lambda address: True)
-    monkeypatch.setattr("pagraph.cache.memory.host_available", lambda: 1 << 20)
+    monkeypatch.setattr("pagraph.accelerator.pinning.address_on_disk", lambda address: True)
+    monkeypatch.setattr("pagraph.accelerator.pinning.host_available", lambda: 1 << 20)
     assert Driver().pin(torch.from_numpy(np.zeros(1 << 20)), GPU) is None
 
 

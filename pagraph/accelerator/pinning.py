@@ -16,10 +16,14 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from ..host_memory import host_available
+from ..memory_maps import address_on_disk, may_write
+
 __all__ = ["Pin", "PinnedMemory", "is_writable", "memory_of"]
 
 _PORTABLE_AND_MAPPED = 0x01 | 0x02
 _READ_ONLY = 0x08
+_SHARE = 0.5  # of the available memory: so much of a file on disk may be read into it
 _log = logging.getLogger(__name__)
 
 
@@ -115,7 +119,7 @@ class PinnedMemory:
         if storage.nbytes() <= 2 * (end - begin):
             begin, end = storage.data_ptr(), storage.data_ptr() + storage.nbytes()
         self._check_room(begin, end)
-        error = self._register(begin, end - begin, device, writable=_may_write(begin, end))
+        error = self._register(begin, end - begin, device, writable=may_write(begin, end))
         if error is not None:
             raise _Refused(error)
         region = self._regions[begin] = _Region(begin, end, tensor)
@@ -148,10 +152,7 @@ class PinnedMemory:
                         _log.warning("host memory could not be unpinned: %s", error)
 
     def _check_room(self, begin: int, end: int) -> None:
-        from ..cache.memory import HOST_SHARE, host_available  # these rooms import this one
-        from ..features.placement import address_on_disk
-
-        if address_on_disk(begin) and end - begin > HOST_SHARE * (available := host_available()):
+        if address_on_disk(begin) and end - begin > _SHARE * (available := host_available()):
             raise _Refused(
                 f"it is a file on disk of {(end - begin) / 2**20:.1f} MiB, more than half of the "
                 f"{available / 2**20:.1f} MiB of memory that are available"
@@ -209,17 +210,4 @@ def memory_of(tensor: Tensor) -> tuple[int, int]:
 
 def is_writable(tensor: Tensor) -> bool:
     """Whether all pages of a tensor's memory may be written, as the system's map of this process says."""
-    return _may_write(*memory_of(tensor))
-
-
-def _may_write(begin: int, end: int) -> bool:
-    try:
-        with open("/proc/self/maps") as maps:
-            for line in maps:
-                span, rights = line.split(maxsplit=2)[:2]
-                first, last = (int(part, 16) for part in span.split("-"))
-                if first < end and begin < last and "w" not in rights:
-                    return False
-    except OSError:
-        pass
-    return True
+    return may_write(*memory_of(tensor))

@@ -164,10 +164,10 @@ def test_read_only_maps_are_registered_as_such(driver, tmp_path):
 def test_files_larger_than_half_of_the_memory_are_not_read_into_it(driver, tmp_path, monkeypatch):
     np.zeros(1 << 16, dtype=np.float32).tofile(tmp_path / "rows")
     tensor = torch.from_numpy(np.memmap(tmp_path / "rows", np.float32, "r+"))
-    monkeypatch.setattr("pagraph.features.placement.address_on_disk", lambda address: True)
-    monkeypatch.setattr("pagraph.cache.memory.host_available", lambda: 1 << 19)
+    monkeypatch.setattr("pagraph.accelerator.pinning.address_on_disk", lambda address: True)
+    monkeypatch.setattr("pagraph.accelerator.pinning.host_available", lambda: 1 << 19)
     driver.pin(tensor, GPU).release()
-    monkeypatch.setattr("pagraph.cache.memory.host_available", lambda: (1 << 19) - 1)
+    monkeypatch.setattr("pagraph.accelerator.pinning.host_available", lambda: (1 << 19) - 1)
     with pytest.warns(RuntimeWarning, match=r"file on disk of 0\.2 MiB, more than half of the 0\.5 MiB of memory"):
         assert driver.pin(tensor, GPU) is None
     assert len(driver.calls) == 3

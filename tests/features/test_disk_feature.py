@@ -13,8 +13,8 @@ import torch
 
 from pagraph.features import CachedFeature, DiskFeature, HostFeature, IndexedRows, _disk, on_disk
 from pagraph.features.filling import fill_cache
-from pagraph.features.placement import address_on_disk
 from pagraph.mapped import map_npy
+from pagraph.memory_maps import address_on_disk
 
 CPU = torch.device("cpu")
 NO_SLOTS = np.empty(0, dtype=np.int32)
