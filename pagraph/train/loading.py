@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
+from ..accelerator import accelerator_for, with_room
 from ..cache.stats import FieldStats
 from ..dgl import DataLoader
 from ..dgl.graphbolt import import_dgl
@@ -14,7 +15,9 @@ from ..sampling.keys import derive_key
 from .distributed import World
 from .options import TrainOptions
 
-__all__ = ["batches_of_epoch", "count_passes", "count_reads", "make_loader", "seed_of"]
+__all__ = ["batches_of_epoch", "count_passes", "count_reads", "make_loader", "repeated_with_room", "seed_of"]
+
+T = TypeVar("T")
 
 
 def seed_of(seed: int, rank: int) -> int:
@@ -48,6 +51,17 @@ def batches_of_epoch(loader: Any, steps: int) -> Iterator[Any]:
         yield from loader
     if rest:
         yield from islice(loader, rest)
+
+
+def repeated_with_room(loader: Any, step: Callable[[], T]) -> T:
+    """Do a step's work up to its gradients; where a GPU is too small for it, again with a smaller cache.
+
+    Raises:
+        OutOfMemory: It does not fit though the loader caches nothing any more.
+    """
+    shrink = getattr(loader, "shrink_cache", lambda: False)  # DGL's has no cache
+    smaller = "batch size, fan-outs or hidden size must be smaller"
+    return with_room(step, accelerator_for(loader.device), shrink, what="a training step", smaller=smaller)
 
 
 def count_passes(loader: Any) -> int:

@@ -21,12 +21,11 @@ from ..sampling.seeds import num_seeds
 from .distributed import ALONE, World
 from .evaluate import Evaluation, accuracies
 from .gradients import data_parallel
-from .loading import batches_of_epoch, count_passes, count_reads, make_loader, seed_of
+from .loading import batches_of_epoch, count_passes, count_reads, make_loader, repeated_with_room, seed_of
 from .models import GCN, GraphSAGE
 from .options import TrainOptions
 from .reporter import Reporter
 from .result import EpochRecord, RankRecord, TrainResult
-from .room import with_room
 from .task import LABELS, Task
 
 __all__ = ["train"]
@@ -129,8 +128,8 @@ def _run_epoch(
         ready = _now(loader.device)
         loading += ready - mark
         work = partial(_gradients, learner, optimizer, blocks, features, pace.weight)
-        # A process alone cannot repeat what all of them average over.
-        loss = work() if isinstance(learner, DistributedDataParallel) else with_room(loader, work)
+        # One process alone cannot repeat what all of them average over.
+        loss = work() if isinstance(learner, DistributedDataParallel) else repeated_with_room(loader, work)
         optimizer.step()
         total_loss += float(loss.detach()) * len(output_nodes)
         seeds += len(output_nodes)
