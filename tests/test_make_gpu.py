@@ -30,9 +30,9 @@ def found():
 
 
 def run(*command, **environment):
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=280, cwd=ROOT, env={**os.environ, **environment}
-    )
+    # A make inside of make says where it is, and takes over what the outer one was given.
+    own = {name: value for name, value in os.environ.items() if name not in ("MAKELEVEL", "MAKEFLAGS", "MFLAGS")}
+    return subprocess.run(command, capture_output=True, text=True, timeout=280, cwd=ROOT, env={**own, **environment})
 
 
 def measure(*options):

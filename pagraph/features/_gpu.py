@@ -104,21 +104,26 @@ def gather_rows(  # type: ignore[no-untyped-def]
             turn = (source * STRIDE + LEAD) % LINE
             turn = tl.where(missed, turn, 0).to(tl.int32)
             word = (word + (TOTAL - turn)[:, None]) % TOTAL
+            GROUP: tl.constexpr = 128 // rows.dtype.element_ty.primitive_bitwidth  # words of 16 bytes
+            if STRIDE % GROUP == 0 and LEAD % GROUP == 0 and TOTAL % GROUP == 0:
+                word = tl.max_contiguous(tl.multiple_of(word, [1, GROUP]), [1, GROUP])  # Triton 3.9 does not see it
         in_row = word < WIDTH
-        if HAS_ROWS and HAS_CACHE:
-            start = tl.where(hit[:, None], cached + (slot * WIDTH)[:, None], rows + (source * STRIDE)[:, None])
-            found = hit | missed
-        elif HAS_ROWS:
-            start = rows + (source * STRIDE)[:, None]
+        # Two loads, of which each lane makes one: of a pointer that is chosen Triton 3.9 does not know the alignment.
+        if HAS_ROWS:
             found = missed
-        else:
-            start = cached + (slot * WIDTH)[:, None]
-            found = hit
+            value = tl.load(rows + ((source * STRIDE)[:, None] + word), mask=missed[:, None] & in_row, other=0)
+        if HAS_CACHE:
+            near = tl.load(cached + ((slot * WIDTH)[:, None] + word), mask=hit[:, None] & in_row, other=0)
+            if HAS_ROWS:
+                found = hit | missed
+                value = tl.where(hit[:, None], near, value)
+            else:
+                found = hit
+                value = near
         written = found if LEAVE else place < count
-        value = tl.load(start + word, mask=found[:, None] & in_row, other=0)
         if BRAIN:  # the upper half of a float32
             value = ((value.to(tl.int32) & 0xFFFF) << 16).to(tl.float32, bitcast=True)
-        target = out + (place * WIDTH)[:, None] + word
+        target = out + ((place * WIDTH)[:, None] + word)
         tl.store(target, value.to(out.dtype.element_ty), mask=written[:, None] & in_row)
         if PARTS > 0:  # last, so that nothing waits for it
             begin = tl.full((), 0, tl.int64)
