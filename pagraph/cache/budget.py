@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral, Real
 
-__all__ = ["SLOT_BYTES", "Budget", "budget_text", "rows_that_fit"]
+__all__ = ["SLOT_BYTES", "Budget", "budget_text", "in_units", "rows_that_fit"]
 
 SLOT_BYTES = 4
 """Bytes per vertex of the table from vertex to place in the cache; the fields of a vertex type share it."""
@@ -124,17 +124,27 @@ class Budget:
         return f"Budget({self.limit} bytes)" if self.share is None else f"Budget({self.share:.4g} of the rows)"
 
 
-def budget_text(nbytes: int) -> str:
-    """Bytes as :meth:`Budget.parse` takes them, rounded down to two figures or three.
+def in_units(nbytes: float) -> tuple[float, str]:
+    """Bytes as a number, below 1024 if it can be, of a unit.
 
-    >>> budget_text(3_400_000_000)
-    '3.1GiB'
+    >>> in_units(3 << 19)
+    (1.5, 'MiB')
     """
     size, unit = float(nbytes), "B"
     for larger in ("KiB", "MiB", "GiB", "TiB"):
         if size < 1024:
             break
         size, unit = size / 1024, larger
+    return size, unit
+
+
+def budget_text(nbytes: int) -> str:
+    """Bytes as :meth:`Budget.parse` takes them, rounded down to two figures or three.
+
+    >>> budget_text(3_400_000_000)
+    '3.1GiB'
+    """
+    size, unit = in_units(nbytes)
     return f"{math.floor(size)}{unit}" if size >= 100 or unit == "B" else f"{math.floor(size * 10) / 10:g}{unit}"
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
+from .budget import in_units
+
 __all__ = ["CachePlan", "CachePlans", "FieldPlan", "size_text"]
 
 
@@ -188,9 +190,5 @@ def size_text(nbytes: float) -> str:
     >>> size_text(3 << 19)
     '1.5 MiB'
     """
-    size, unit = float(nbytes), "B"
-    for larger in ("KiB", "MiB", "GiB", "TiB"):
-        if size < 1024:
-            break
-        size, unit = size / 1024, larger
+    size, unit = in_units(nbytes)
     return f"{size:.4g} {unit}"

@@ -125,7 +125,7 @@ class AcceleratedFeature:
     def _read_near(self, tensor: Tensor, index: Array | None, there: Tensor | None, out: Tensor) -> None:
         """Read rows of a tensor on the device."""
         self._accelerator.current_stream.owns(tensor)
-        there = self._ring.upload([torch.from_numpy(index)])[0] if there is None else there
+        there = self._sent(index) if there is None else there
         rows = ReachableRows.of_device(tensor) if self._accelerator.runs_kernels else None
         if rows is None:
             out.copy_(tensor.index_select(0, there))
@@ -174,7 +174,7 @@ class AcceleratedFeature:
         cache, kernels = self._cache, self._accelerator.runs_kernels
         fetched = None if there is None else self._fetch(there)
         if cache is not None and kernels:
-            there = self._ring.upload([torch.from_numpy(index)])[0] if there is None else there
+            there = self._sent(index) if there is None else there
             gather(self._accelerator, there, out, num_rows=self.num_rows, rows=None, cache=cache, leave=True)
         if fetched is not None:
             fetched[1].wait()
@@ -193,6 +193,10 @@ class AcceleratedFeature:
             where = missed_places if len(slots) else None
             send(source, missed, where, out, self._accelerator, self._ring)
         return Hits.known(np.diff(np.searchsorted(places, ends), prepend=0).tolist())
+
+    def _sent(self, index: Array | None) -> Tensor:
+        """Ids of the CPU on the device."""
+        return self._ring.upload([torch.from_numpy(index)])[0]
 
     def _fetch(self, tensor: Tensor) -> tuple[Tensor, Event]:
         """A copy of a tensor of the device on the CPU, and when it is there; waits for nothing."""

@@ -104,6 +104,20 @@ def measure(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
+def _drawing(nodes, starts, degrees, out_indptr, state, hop, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """``BLOCK`` vertices that draw: how many are known, which of these are, their random streams, rows and offsets."""
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    known = tl.load(state + hop * ROW)
+    live = i < known
+    key = tl.load(state + hop * ROW + 2).to(tl.uint64, bitcast=True)
+    v = tl.load(nodes + i, mask=live, other=0).to(tl.int64)
+    start = tl.load(starts + i, mask=live, other=0).to(tl.int64)
+    degree = tl.load(degrees + i, mask=live, other=0).to(tl.int64)
+    offset = tl.load(out_indptr + i, mask=live, other=0).to(tl.int64)
+    return known, live, key + v.to(tl.uint64) * _A, start, degree, offset
+
+
+@triton.jit
 def _offer(indices, num_nodes, position, e, known, live, state, positions, neighbors, first):  # type: ignore[no-untyped-def]
     """Read the sources of drawn edges, and offer each edge as its source's first place."""
     tl.store(positions + e, position, mask=live)
@@ -120,16 +134,9 @@ def pick_distinct(  # type: ignore[no-untyped-def]
     FANOUT: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Floyd's picks for ``BLOCK`` vertices at once, a row of registers each; ``K`` is a power of two >= ``FANOUT``."""
-    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    known = tl.load(state + hop * ROW)
-    live = i < known
-    key = tl.load(state + hop * ROW + 2).to(tl.uint64, bitcast=True)
-    v = tl.load(nodes + i, mask=live, other=0).to(tl.int64)
-    start = tl.load(starts + i, mask=live, other=0).to(tl.int64)
-    degree = tl.load(degrees + i, mask=live, other=0).to(tl.int64)
+    known, live, counter, start, degree, offset = _drawing(nodes, starts, degrees, out_indptr, state, hop, BLOCK)
     column = tl.arange(0, K).to(tl.int64)
     chosen = tl.full((BLOCK, K), -1, tl.int64)
-    counter = key + v.to(tl.uint64) * _A
     top = degree - FANOUT
     for j in range(FANOUT):
         # Rows that fit have a bound of 0 or less here: what they draw is not looked at.
@@ -141,7 +148,7 @@ def pick_distinct(  # type: ignore[no-untyped-def]
         top += 1
     chosen = tl.where((degree <= FANOUT)[:, None], column[None, :], chosen)
     count = tl.minimum(degree, FANOUT)
-    e = tl.load(out_indptr + i, mask=live, other=0).to(tl.int64)[:, None] + column[None, :]
+    e = offset[:, None] + column[None, :]
     mask = live[:, None] & (column[None, :] < count[:, None])
     _offer(indices, num_nodes, start[:, None] + chosen, e, known, mask, state, positions, neighbors, first)
 
@@ -152,17 +159,11 @@ def pick_repeated(  # type: ignore[no-untyped-def]
     FANOUT: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Picks with replacement for ``BLOCK`` vertices at once; ``K`` is a power of two >= ``FANOUT``."""
-    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    known = tl.load(state + hop * ROW)
-    live = i < known
-    key = tl.load(state + hop * ROW + 2).to(tl.uint64, bitcast=True)
-    v = tl.load(nodes + i, mask=live, other=0).to(tl.int64)
-    start = tl.load(starts + i, mask=live, other=0).to(tl.int64)
-    degree = tl.load(degrees + i, mask=live, other=0).to(tl.int64)
+    known, live, counter, start, degree, offset = _drawing(nodes, starts, degrees, out_indptr, state, hop, BLOCK)
     column = tl.arange(0, K).to(tl.int64)
-    counter = (key + v.to(tl.uint64) * _A)[:, None] + (column.to(tl.uint64) * _B)[None, :]
+    counter = counter[:, None] + (column.to(tl.uint64) * _B)[None, :]
     chosen = _below(counter, degree[:, None])
-    e = tl.load(out_indptr + i, mask=live, other=0).to(tl.int64)[:, None] + column[None, :]
+    e = offset[:, None] + column[None, :]
     mask = (live & (degree > 0))[:, None] & (column[None, :] < FANOUT)
     _offer(indices, num_nodes, start[:, None] + chosen, e, known, mask, state, positions, neighbors, first)
 
