@@ -43,12 +43,17 @@ class BufferPool:
         nbytes = math.prod(shape) * dtype.itemsize
         if nbytes == 0:
             return torch.empty(shape, dtype=dtype)
-        array = self._reuse(nbytes)
-        if array is None:
-            array = np.empty(int(nbytes * _HEADROOM) + 64, dtype=np.uint8)
+        while True:
+            try:
+                array = self._free.pop()
+            except IndexError:
+                array = np.empty(int(nbytes * _HEADROOM) + 64, dtype=np.uint8)
+            if array.nbytes >= nbytes:  # smaller ones met on the way are released
+                break
         view = array[:nbytes]
-        # Finalisers run at any moment, also inside another take(): deque's own atomicity is the only lock.
-        weakref.finalize(view, _give_back, self._free, array, self._max_free).atexit = False
+        loan = _Loan(view, _give_back)
+        loan.array, loan.free, loan.max_free = array, self._free, self._max_free
+        _loans.add(loan)
         return torch.from_numpy(view).view(dtype).view(shape)
 
     def take_many(self, *specs: tuple[tuple[int, ...], torch.dtype]) -> list[Tensor]:
@@ -62,16 +67,6 @@ class BufferPool:
             whole[start : start + size].view(dtype).view(shape)
             for (shape, dtype), size, start in zip(specs, sizes, starts, strict=False)
         ]
-
-    def _reuse(self, nbytes: int) -> Any | None:
-        """A free array that is large enough; smaller ones met on the way are released."""
-        while True:
-            try:
-                array = self._free.pop()
-            except IndexError:
-                return None
-            if array.nbytes >= nbytes:
-                return array
 
 
 class BufferPools:
@@ -91,6 +86,22 @@ class BufferPools:
         return pool if pool is not None else self._pools.setdefault(kind, BufferPool(self._max_free))
 
 
-def _give_back(free: deque[Any], array: Any, max_free: int) -> None:
-    if len(free) < max_free:
-        free.append(array)
+class _Loan(weakref.ref[Any]):
+    """A view that was handed out; when it goes, its array comes back (``weakref.finalize`` costs three times this)."""
+
+    __slots__ = ("array", "free", "max_free")
+    __hash__, __eq__ = object.__hash__, object.__eq__  # its own; those of a reference are its referent's
+
+    array: Any
+    free: deque[Any]
+    max_free: int
+
+
+_loans: set[_Loan] = set()  # only the view's owner may end a loan
+
+
+def _give_back(loan: _Loan) -> None:
+    # Runs at any moment, also inside take(): the sets' and deques' own atomicity is the only lock.
+    _loans.discard(loan)
+    if len(loan.free) < loan.max_free:
+        loan.free.append(loan.array)

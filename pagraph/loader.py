@@ -2,48 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from .accelerator import StagingRing
-from .batch_source import FieldNames, HostSource
-from .buffers import BufferPools
-from .cache.auto import Learned, refills
 from .cache.budget import Budget
 from .cache.direction import turned
-from .cache.policies import ranks_all, resolve_policy
-from .cache.policy import Policy, Ranking, apply_policy
-from .cache.sharing import share_of
-from .cache.stats import CacheStats
-from .csc import check_range
+from .cache.policies import resolve_policy
+from .cache.policy import Policy, RowType
+from .cache.workload import Sampled, Workload
+from .csc import as_ids, check_range
 from .device import resolve_accelerator, samples_on_device
-from .device_source import DeviceSource
-from .features.candidate import Role, RowType
-from .features.fields import FieldSet
-from .features.first_epoch import FirstEpoch
+from .engine.block_source import BlockSource
+from .engine.controls import LoaderControls
+from .engine.engine import Engine
+from .features.candidate import Role
 from .features.precision import parse_cache_dtype
 from .graph import Graph
-from .pipeline import EpochControls, Epochs, LoaderStats, PipelineOptions, Steps
-from .sampling.accesses import most_repeats
+from .pipeline import PipelineOptions
+from .sampling import BlockSampler
+from .sampling.minibatch_sampler import MiniBatchSampler
 from .sampling.seeds import SeedOrder
 
 if TYPE_CHECKING:
-    from .accelerator import Accelerator, Event
+    from .accelerator import Accelerator
     from .cache.plan import CachePlan
     from .minibatch import MiniBatch
-    from .sampling import NeighborSampler
     from .sampling.device_sampler import DeviceSampler
 
 __all__ = ["Loader"]
 
-_BLOCK_SLOT_BYTES = 2 << 20
 
-
-class Loader(EpochControls):
+class Loader(LoaderControls):
     """Iterates over mini-batches of a homogeneous graph; each ``iter()`` is an epoch.
 
     Seeds, sampling, feature fetch and delivery run as stages, ``prefetch`` batches ahead of the reader. For one
@@ -51,8 +45,9 @@ class Loader(EpochControls):
 
     Args:
         graph: A homogeneous graph.
-        seeds: Vertex ids, shape ``(n,)``, int32 or int64; batches have their dtype.
-        sampler: Draws the blocks.
+        seeds: Vertex ids, shape ``(n,)``: a list, an array or a tensor of integers, or a mask of all vertices. Batches
+            have their dtype: int32, or int64 for any other.
+        sampler: Draws the blocks: one of ``pagraph.sampling`` that makes blocks.
         fields: Vertex fields to read for the input nodes (``batch.features``).
         labels: Vertex fields to read for the output nodes (``batch.labels``).
         batch_size: Seeds a batch.
@@ -79,6 +74,7 @@ class Loader(EpochControls):
     Raises:
         KeyError: A field that the graph does not have.
         IndexError: A seed outside the graph.
+        TypeError: Seeds that are no integers; a sampler of another kind, such as one of DGL's.
         TypeError, ValueError: See ``SeedOrder``, ``PipelineOptions``, ``Budget`` and ``DeviceSampler``; a device that
             this machine does not have.
         MissingDependencyError: ``sampling_device`` is a GPU, and Triton is not installed.
@@ -95,8 +91,8 @@ class Loader(EpochControls):
     def __init__(
         self,
         graph: Graph,
-        seeds: Tensor,
-        sampler: NeighborSampler,
+        seeds: Any,
+        sampler: BlockSampler,
         *,
         fields: Sequence[str] = (),
         labels: Sequence[str] = (),
@@ -114,69 +110,54 @@ class Loader(EpochControls):
         prefetch: int = 2,
         seed: int | None = None,
     ) -> None:
+        given = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         if not isinstance(graph, Graph):
             raise TypeError(f"graph must be a pagraph.Graph (see its from_pyg, from_dgl), got {type(graph).__name__}")
+        check_sampler(sampler)
+        self._arguments = given  # for pickling
         self.graph, self.sampler = graph, sampler
         self.device, accelerator = resolve_accelerator(device)
         room = Budget.parse(sampling_budget, name="sampling_budget")
         samples_there = samples_on_device(sampling_device, self.device, accelerator)
         self.cache_dtype = parse_cache_dtype(cache_dtype)
-        _check_fields(graph, [*fields, *labels])
-        _check_seeds(graph, seeds)
+        for name in (*fields, *labels):
+            if name not in graph.ndata:
+                raise KeyError(f"fields must be among {sorted(graph.ndata)}, got {name!r}")
         options = PipelineOptions(num_workers, prefetch)
-        order = SeedOrder(seeds, batch_size, shuffle=shuffle, drop_last=drop_last, seed=seed)
-        policy = resolve_policy(cache_policy)
-        pools = BufferPools(options.max_batches)
-        self._fields = FieldSet(
-            {},
-            device=self.device,
+        ids = seed_ids(seeds, graph.num_nodes)
+        order = SeedOrder(ids, batch_size, shuffle=shuffle, drop_last=drop_last, seed=seed)
+        self._engine: Engine[MiniBatch] = Engine(
+            _workload(graph, sampler, order),
+            policy=resolve_policy(cache_policy),
             budget=Budget.parse(cache),
-            rank=partial(_rank, policy, graph, sampler, order),
-            pool_of=pools,
-            num_nodes=graph.num_nodes,
-            outputs=partial(_seed_reads, graph, order),
-            ranks_all=ranks_all(policy),
-            first_epoch=_first_epoch(graph, sampler, order) if refills(policy, sampler) else None,
-            share=share_of(policy, graph=graph, edge_dir=sampler.edge_dir, sampler=sampler, order=order),
-            cache_dtype=self.cache_dtype,
+            options=options,
+            device=self.device,
             accelerator=accelerator,
+            cache_dtype=self.cache_dtype,
             transfer=transfer,
         )
+        of = self._engine.fields
         for names, role in ((fields, Role.INPUT), (labels, Role.OUTPUT)):
             for name in names:
-                self._fields.add_source(name, partial(graph.ndata.__getitem__, name), role=role)
-        self.stats = LoaderStats(partial(_counters, self._fields), accelerator)
-        named = FieldNames(tuple(fields), tuple(labels))
+                of.add_source(name, partial(graph.ndata.__getitem__, name), role=role)
         self._device_sampler: DeviceSampler | None = None
         if accelerator is not None and samples_there:
             self._device_sampler = _device_sampler(graph, sampler, accelerator, room)
-        source: HostSource | DeviceSource = HostSource(graph, sampler, self._fields, named, pools)
-        if accelerator is not None:
-            ring = StagingRing(accelerator, slot_bytes=_BLOCK_SLOT_BYTES)
-            given = (graph, sampler, self._fields, named, pools, accelerator, ring, self._device_sampler)
-            source = DeviceSource(*given)
-        steps: Steps[MiniBatch] = Steps(
-            source.prepare,
-            source.deliver,
-            before_first_batch=self._fields.prepare,
-            after_first_step=self._fields.after_first_step,
-            mark=None if accelerator is None else partial(_mark, accelerator),
-            settle=None if accelerator is None else self._fields.settle,
-            shrink=None if accelerator is None else self._fields.shrink,
-        )
-        self._epochs = Epochs(order, steps, options=options, stats=self.stats)
-        self._fields.observe(self._epochs.tracing.read)
+        self._engine.use(BlockSource(graph, sampler, of, fields, labels, self._engine.pools, self._device_sampler))
 
     def __len__(self) -> int:
-        return len(self._epochs)
+        return len(self._engine.epochs)
 
     def __iter__(self) -> Iterator[MiniBatch]:
-        return iter(self._epochs)
+        return iter(self._engine.epochs)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self._arguments, self.state_dict())
 
     @property
-    def cache_plan(self) -> CachePlan:
+    def cache_plan(self) -> CachePlan:  # type: ignore[override]  # graphs with one vertex type have one plan
         """What the static cache holds: rows, bytes and what they should save, by field; prints as a table."""
-        return self._fields.plan
+        return self._engine.fields.plan
 
     @property
     def sampling_placement(self) -> str:
@@ -186,7 +167,7 @@ class Loader(EpochControls):
     @property
     def transfers(self) -> dict[str, str]:
         """How the rows of each field that are not cached reach the device, and why; empty on the CPU."""
-        return {str(key): str(transfer) for key, transfer in self._fields.transfers.items()}
+        return {str(key): str(transfer) for key, transfer in self._engine.fields.transfers.items()}
 
     def close(self) -> None:
         """Unpin host memory and free the graph on a device; also done when nobody has the loader any more.
@@ -194,35 +175,74 @@ class Loader(EpochControls):
         Ends the newest pass, if it is not over. The loader cannot be used again. Rows cached on a device, which other
         loaders may use too, are freed when nobody has it any more.
         """
-        self._epochs.close()
-        self._fields.close()
+        super().close()
         if self._device_sampler is not None:
             self._device_sampler.close()
 
-    def invalidate_cache(self) -> None:
-        """Forget cached rows: for changes nobody can see (writes through NumPy views, by other processes)."""
-        self._fields.invalidate()
+
+def _rebuild(cls: type[Loader], arguments: Mapping[str, Any], state: dict[str, Any]) -> Loader:
+    """A pickled or copied loader: made anew with the same arguments, at the same place."""
+    loader = cls(**arguments)
+    loader.load_state_dict(state)
+    return loader
 
 
-def _rank(
-    policy: Policy, graph: Graph, sampler: NeighborSampler, order: SeedOrder, types: Collection[RowType]
-) -> Mapping[RowType, Ranking]:
-    """All vertices by the policy, in the direction that is sampled."""
-    graph, sampler = turned(graph, sampler.edge_dir), sampler.with_in_edges()
-    settings: dict[str, Any] = {"batch_size": order.batch_size, "shuffle": order.shuffle}
-    ranked = apply_policy(policy, graph, order.ids, sampler, order.seed or 0, **settings)
-    return {t: ranked[t] for t in types if isinstance(t, str)}
+def seed_ids(seeds: Any, num_nodes: int) -> Tensor:
+    """Seeds in any form as a 1-D int32 or int64 tensor on their device.
+
+    Raises:
+        TypeError: They are no integers, nor a mask.
+        ValueError: They are not 1-D, or a mask is not of all vertices.
+        IndexError: One is outside ``[0, num_nodes)``.
+    """
+    mask = seeds if isinstance(seeds, Tensor) else None
+    if not isinstance(seeds, Tensor):
+        array = np.asarray(seeds)
+        mask = torch.from_numpy(array) if array.dtype == np.bool_ else None
+    if mask is not None and mask.dtype == torch.bool:
+        if mask.shape != (num_nodes,):
+            raise ValueError(f"seeds must have shape ({num_nodes},) as a mask of all vertices, got {tuple(mask.shape)}")
+        return mask.nonzero().squeeze(1)
+    ids = as_ids("seeds", seeds)
+    check_range("seeds", ids, num_nodes, IndexError)
+    return ids
 
 
-def _first_epoch(graph: Graph, sampler: NeighborSampler, order: SeedOrder) -> FirstEpoch:
-    """Ranks by what was read."""
-    return FirstEpoch(
+def check_sampler(sampler: Any) -> None:
+    """Refuse what does not make blocks, and name the loader that takes it.
+
+    Raises:
+        TypeError: As said.
+    """
+    if isinstance(sampler, BlockSampler):
+        return
+    whose = type(sampler).__module__.partition(".")[0]
+    advice = "see pagraph.sampling"
+    if whose == "dgl" or type(sampler).__module__.startswith("pagraph.dgl"):
+        advice = "DGL's samplers are for pagraph.dgl.DataLoader"
+    elif whose == "torch_geometric" or type(sampler).__module__.startswith("pagraph.pyg"):
+        advice = "PyG's samplers are for pagraph.pyg.NeighborLoader"
+    elif isinstance(sampler, MiniBatchSampler):
+        advice = "this one makes no blocks; its batches come from pagraph.pyg.NeighborLoader or its own sample()"
+    kind = f"the class {sampler.__name__}" if isinstance(sampler, type) else type(sampler).__name__
+    raise TypeError(f"sampler must be a pagraph sampler of blocks, such as NeighborSampler, got {kind}: {advice}")
+
+
+def _workload(graph: Graph, sampler: BlockSampler, order: SeedOrder) -> Workload:
+    return Workload(
+        order,
         {graph.only_node_type: graph.num_nodes},
-        num_hops=sampler.num_hops,
-        batches=len(order),
-        repeats=most_repeats(order),
-        rank=lambda counts: partial(_rank, Learned(counts, len(order)), graph, sampler, order),
+        sampler,
+        partial(_sampled, graph, sampler, order),
+        source=graph,
+        edge_dir=sampler.edge_dir,
+        seeds=order,
+        seed_reads=partial(_seed_reads, graph, order),
     )
+
+
+def _sampled(graph: Graph, sampler: BlockSampler, order: SeedOrder) -> Sampled:
+    return Sampled(turned(graph, sampler.edge_dir), order.ids, sampler.with_in_edges())
 
 
 def _seed_reads(graph: Graph, order: SeedOrder, row_type: RowType) -> Tensor:
@@ -232,32 +252,7 @@ def _seed_reads(graph: Graph, order: SeedOrder, row_type: RowType) -> Tensor:
     return torch.bincount(ids.long().cpu(), minlength=graph.num_nodes)
 
 
-def _device_sampler(
-    graph: Graph, sampler: NeighborSampler, accelerator: Accelerator, budget: Budget | None
-) -> DeviceSampler:
+def _device_sampler(graph: Graph, sampler: Any, accelerator: Accelerator, budget: Budget | None) -> DeviceSampler:
     from .sampling.device_sampler import DeviceSampler  # a module that nobody needs on the CPU
 
     return DeviceSampler(graph, sampler, accelerator, budget)
-
-
-def _mark(accelerator: Accelerator) -> Event:
-    return accelerator.current_stream.record()
-
-
-def _counters(fields: FieldSet) -> CacheStats:
-    return fields.counters
-
-
-def _check_fields(graph: Graph, names: list[str]) -> None:
-    for name in names:
-        if name not in graph.ndata:
-            raise KeyError(f"fields must be among {sorted(graph.ndata)}, got {name!r}")
-
-
-def _check_seeds(graph: Graph, seeds: Any) -> None:
-    if not isinstance(seeds, Tensor) or seeds.dtype not in (torch.int32, torch.int64):
-        got = seeds.dtype if isinstance(seeds, Tensor) else type(seeds).__name__
-        raise TypeError(f"seeds must be an int32 or int64 tensor, got {got}")
-    if seeds.dim() != 1:
-        raise ValueError(f"seeds must be 1-D, got shape {tuple(seeds.shape)}")
-    check_range("seeds", seeds, graph.num_nodes, IndexError)

@@ -34,7 +34,7 @@ class StagingRing:
         if slots < 1 or slot_bytes < 1:
             raise ValueError(f"slots and slot_bytes must be at least 1, got {slots} and {slot_bytes}")
         self.slot_bytes = slot_bytes
-        self._accelerator = accelerator
+        self.accelerator = accelerator
         # Those that are not made yet stand first: nobody waits for a copy while a buffer has not been used.
         self._free: queue.SimpleQueue[tuple[Tensor | None, Event | None]] = queue.SimpleQueue()
         for _ in range(slots):
@@ -48,7 +48,7 @@ class StagingRing:
             if sent is not None:
                 sent.wait()
             if memory is None:
-                memory = self._accelerator.host_memory(self.slot_bytes)
+                memory = self.accelerator.host_memory(self.slot_bytes)
         except BaseException:
             self._free.put((memory, sent))
             raise
@@ -57,7 +57,7 @@ class StagingRing:
         finally:
             sent = None
             try:
-                sent = self._accelerator.current_stream.record()
+                sent = self.accelerator.current_stream.record()
             finally:
                 self._free.put((memory, sent))
 
@@ -71,7 +71,7 @@ class StagingRing:
         for tensor in sources:
             starts.append(total)
             total += -(-tensor.numel() * tensor.element_size() // _ALIGN) * _ALIGN
-        whole = self._accelerator.empty((total,), torch.uint8)
+        whole = self.accelerator.empty((total,), torch.uint8)
         flat = [_bytes(tensor) for tensor in sources]
         for begin in range(0, total, self.slot_bytes):
             end = min(total, begin + self.slot_bytes)

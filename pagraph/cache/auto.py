@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from ..sampling.accesses import AccessCounts, count_accesses
-from ..sampling.edge_batches import block_sampler_of, expanded
+from ..sampling.edge_batches import expanded
 from ..sampling.seeds import num_seeds
 from .degree import degree
 from .expected import Counted, expected_reads
@@ -18,6 +18,8 @@ from .presample import presampling_seed
 
 if TYPE_CHECKING:
     from ..graph import Graph
+    from ..sampling.hop_sampler import HopSampler
+    from ..sampling.minibatch_sampler import MiniBatchSampler
     from .policy import Policy
 
 __all__ = ["Learned", "adaptive", "auto", "counted_epochs", "refills"]
@@ -103,18 +105,18 @@ def counted_epochs(
     ]
 
 
-def _seconds(graph: Graph, sampler: Any, counts: AccessCounts) -> float:
+def _seconds(graph: Graph, sampler: MiniBatchSampler, counts: AccessCounts) -> float:
     """About how long an epoch takes to sample, from what it drew."""
     edges = 0.0
-    blocks = block_sampler_of(sampler)
-    if hasattr(blocks, "fanout"):
+    blocks = sampler.hops
+    if blocks is not None and blocks.has_fanouts:
         for hop in range(blocks.num_hops):
             for etype in graph.edge_types:
                 edges += _drawn(graph, blocks, etype, hop, expanded(counts, blocks, etype[2], hop))
     return counts.batches * _PER_BATCH + counts.total * _PER_ROW + edges * _PER_EDGE
 
 
-def _drawn(graph: Graph, sampler: Any, etype: Any, hop: int, frontier: Tensor) -> float:
+def _drawn(graph: Graph, sampler: HopSampler, etype: Any, hop: int, frontier: Tensor) -> float:
     degrees = graph.adjacency(sampler.edge_dir, etype).indptr.diff().double()
     fanout = sampler.fanout(hop, etype)
     return float((frontier * (degrees if fanout < 0 else degrees.clamp(max=fanout))).sum())

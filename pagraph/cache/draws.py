@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from ..graph import EdgeType, Graph
+    from ..sampling.hop_sampler import HopSampler
     from ..sampling.weights import EdgeWeights
 
     Array = npt.NDArray[Any]
@@ -54,7 +55,7 @@ class Draws:
     rates: Array
 
     @classmethod
-    def of(cls, graph: Graph, sampler: Any, edge_type: EdgeType) -> Draws:
+    def of(cls, graph: Graph, sampler: HopSampler, edge_type: EdgeType) -> Draws:
         """The draws of a sampler with fan-outs.
 
         Raises:
@@ -63,7 +64,7 @@ class Draws:
         csc = graph.adjacency(sampler.edge_dir, edge_type)
         csc.validate()
         fanouts = np.array([sampler.fanout(hop, edge_type) for hop in range(sampler.num_hops)], np.int64)
-        replace, later = bool(getattr(sampler, "replace", False)), _later(sampler)
+        replace, later = sampler.replace, _later(sampler)
         weights = sampler.weights(graph, edge_type, lambda etype, name: graph.edge_fields(etype).get(name))
         indptr, indices = csc.indptr, csc.indices
         if weights is not None and weights.kept is not None:
@@ -116,12 +117,12 @@ class Draws:
         return indptr, out
 
 
-def _later(sampler: Any) -> int:
+def _later(sampler: HopSampler) -> int:
     from . import _vip
 
-    if getattr(sampler, "expands_once", False):
+    if sampler.expands_once:
         return _vip.ONCE
-    return _vip.SAME if getattr(sampler, "layer_dependency", False) else _vip.ANEW
+    return _vip.SAME if sampler.layer_dependency else _vip.ANEW
 
 
 def _weigh(

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..sampling.edge_batches import block_sampler_of, expanded
+from ..sampling.edge_batches import expanded
 from .policy import Ranking, descending
 
 if TYPE_CHECKING:
     from ..graph import EdgeType, Graph
     from ..sampling.edge_batches import Found
+    from ..sampling.minibatch_sampler import MiniBatchSampler
 
 __all__ = ["edge_draws", "rank_edges"]
 
 
-def edge_draws(expected: Found, graph: Graph, sampler: Any, edge_type: EdgeType) -> Tensor:
+def edge_draws(expected: Found, graph: Graph, sampler: MiniBatchSampler, edge_type: EdgeType) -> Tensor:
     """How often each in-edge of a vertex is drawn, over all hops and batches of ``expected``.
 
     With weights, the mean over the vertex's in-edges.
@@ -26,7 +27,7 @@ def edge_draws(expected: Found, graph: Graph, sampler: Any, edge_type: EdgeType)
     Args:
         expected: How often the vertices are expanded.
         graph: The graph, turned so that in-edges are drawn.
-        sampler: A sampler with ``fanout(hop, edge_type)``, or one that has such a sampler as ``blocks``.
+        sampler: One that knows its fan-outs.
         edge_type: The type of the edges.
 
     Returns:
@@ -35,17 +36,17 @@ def edge_draws(expected: Found, graph: Graph, sampler: Any, edge_type: EdgeType)
     Raises:
         ValueError: The sampler has no fan-outs.
     """
-    sampler = block_sampler_of(sampler)
-    if not hasattr(sampler, "fanout"):
-        raise ValueError(f"edges can be ranked for samplers with fan-outs only, got {type(sampler).__name__}")
-    csc = graph.adjacency(sampler.edge_dir, edge_type)
+    blocks = sampler.hops
+    if blocks is None or not blocks.has_fanouts:
+        raise ValueError(f"edges can be ranked for samplers with fan-outs only, got {type(blocks or sampler).__name__}")
+    csc = graph.adjacency(blocks.edge_dir, edge_type)
     degrees = torch.diff(csc.indptr).double()
-    weights = sampler.weights(graph, edge_type, lambda etype, name: graph.edge_fields(etype).get(name))
+    weights = blocks.weights(graph, edge_type, lambda etype, name: graph.edge_fields(etype).get(name))
     choice = degrees if weights is None or weights.kept is None else torch.diff(weights.kept.indptr).double()
     draws = torch.zeros(csc.num_dst, dtype=torch.float64)
     for hop in range(expected.num_hops):
-        drawn = _picks(choice, sampler.fanout(hop, edge_type), replace=bool(getattr(sampler, "replace", False)))
-        draws += expanded(expected, sampler, edge_type[2], hop) * drawn
+        drawn = _picks(choice, blocks.fanout(hop, edge_type), replace=blocks.replace)
+        draws += expanded(expected, blocks, edge_type[2], hop) * drawn
     return torch.where(degrees > 0, draws / degrees.clamp(min=1), 0.0)
 
 

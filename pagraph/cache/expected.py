@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..sampling.edge_batches import block_sampler_of
 from .degree import out_degrees
 from .reach import reads_by_seed
 from .vip import expected_accesses
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
 
     from ..graph import Graph
     from ..sampling.accesses import AccessCounts
+    from ..sampling.minibatch_sampler import MiniBatchSampler
 
     Array = npt.NDArray[np.float64]
 
@@ -48,7 +48,7 @@ class Counted:
 
 
 def expected_reads(
-    graph: Graph, seeds: Any, sampler: Any, counted: Sequence[Counted], *, batch_size: int
+    graph: Graph, seeds: Any, sampler: MiniBatchSampler | None, counted: Sequence[Counted], *, batch_size: int
 ) -> dict[str, Tensor]:
     """The reads of every vertex that an epoch is expected to make, from one or a few epochs that were counted.
 
@@ -72,7 +72,7 @@ def expected_reads(
 
     Args:
         graph: The graph.
-        seeds: What the loader has: vertex ids, by type or not, or whatever ``sampler.seed_rates`` takes.
+        seeds: What the loader has: as the sampler takes them.
         sampler: As for ``expected_accesses``. None, or one without fan-outs: the prior knows the out-degree alone.
         counted: One or two countings, at least half a batch altogether.
         batch_size: Seeds a batch.
@@ -82,8 +82,8 @@ def expected_reads(
     """
     evidence = _Evidence(
         counted,
-        seeds_are_known=sampler is not None and not hasattr(sampler, "seed_rates"),
-        disjoint=bool(getattr(block_sampler_of(sampler), "disjoint", False)),
+        seeds_are_known=sampler is not None and sampler.seeds_are_vertices,
+        disjoint=sampler is not None and sampler.hops is not None and sampler.hops.disjoint,
     )
     priors = {} if sampler is None else _priors(graph, seeds, sampler, evidence, batch_size)
     degrees = out_degrees(graph)
@@ -149,7 +149,9 @@ class _Prior:
     reads: Array
 
 
-def _priors(graph: Graph, seeds: Any, sampler: Any, evidence: _Evidence, batch_size: int) -> dict[str, _Prior]:
+def _priors(
+    graph: Graph, seeds: Any, sampler: MiniBatchSampler, evidence: _Evidence, batch_size: int
+) -> dict[str, _Prior]:
     """By vertex type; empty for samplers without fan-outs."""
     by_seed = reads_by_seed(graph, seeds, sampler, batch_size=batch_size)
     if evidence.disjoint and by_seed is not None:

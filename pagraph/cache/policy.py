@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +11,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..graph import EdgeType
+
 if TYPE_CHECKING:
     from ..graph import Graph
 
-__all__ = ["Policy", "Ranked", "Ranking", "apply_policy", "check_ranking", "check_rankings", "descending"]
+__all__ = [
+    "Policy",
+    "Rank",
+    "Ranked",
+    "Ranking",
+    "RowType",
+    "apply_policy",
+    "check_ranking",
+    "check_rankings",
+    "descending",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +49,13 @@ class Ranking:
         """All vertices by the reads an epoch that are expected of each, shape ``(num_nodes,)``; ties go by id."""
         ids = descending(reads)
         return cls(ids, reads[ids], per_epoch=True)
+
+
+RowType = str | EdgeType
+"""Whose rows a field has: a vertex type, or an edge type."""
+
+Rank = Callable[[Collection[RowType]], Mapping[RowType, Ranking]]
+"""Vertex and edge types to checked rankings; a type that it leaves out is not cached."""
 
 
 def descending(values: Tensor) -> Tensor:

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from ..graph import Graph
+    from ..sampling.hop_sampler import HopSampler
+    from ..sampling.minibatch_sampler import MiniBatchSampler
 
 __all__ = ["reads_by_seed"]
 
@@ -20,7 +22,7 @@ _PROBED = 64  # seeds that tell how many edges all will look at
 _ROOM = 1 << 22  # vertices that one seed may reach
 
 
-def reads_by_seed(graph: Graph, seeds: Any, sampler: Any, *, batch_size: int) -> Tensor | None:
+def reads_by_seed(graph: Graph, seeds: Any, sampler: MiniBatchSampler, *, batch_size: int) -> Tensor | None:
     """How often each vertex is expected to be read in an epoch other than as a seed, shape ``(num_nodes,)``, float64.
 
     The analytic expectation (:func:`~pagraph.cache.vip.expected_accesses`) multiplies over the edges of a vertex as if
@@ -45,12 +47,15 @@ def reads_by_seed(graph: Graph, seeds: Any, sampler: Any, *, batch_size: int) ->
         The expectation; None for graphs with several types, edge-wise batches, draws by weight or time, samplers
         without fan-outs, and if the neighbourhoods have more than 150 M edges altogether.
     """
-    if not (graph.is_homogeneous and isinstance(seeds, Tensor) and len(seeds)) or not _draws_uniformly(sampler):
+    blocks = sampler.hops
+    if not (graph.is_homogeneous and isinstance(seeds, Tensor) and len(seeds)) or blocks is not sampler:
+        return None
+    if not blocks.has_fanouts or (blocks.prob, blocks.time) != (None, None):
         return None
     ids = seeds.cpu().long().numpy()
     batch_size = min(batch_size, len(ids))
-    disjoint = bool(getattr(sampler, "disjoint", False))
-    run = _Run(graph, sampler, 0.0 if disjoint else batch_size / len(ids))
+    disjoint = blocks.disjoint
+    run = _Run(graph, blocks, 0.0 if disjoint else batch_size / len(ids))
     probe = ids[:: -(-len(ids) // _PROBED)]
     if not run.add(probe, limit=_MOST_EDGES * len(probe) // len(ids)):
         return None
@@ -65,11 +70,6 @@ def reads_by_seed(graph: Graph, seeds: Any, sampler: Any, *, batch_size: int) ->
     return torch.from_numpy(len(ids) / batch_size * not_seed * others)
 
 
-def _draws_uniformly(sampler: Any) -> bool:
-    fields = getattr(sampler, "prob", None), getattr(sampler, "time", None)
-    return hasattr(sampler, "fanout") and not hasattr(sampler, "seed_rates") and fields == (None, None)
-
-
 class _Run:
     """Adds up seeds.
 
@@ -78,14 +78,14 @@ class _Run:
             disjoint trees how many are expected to hold it.
     """
 
-    def __init__(self, graph: Graph, sampler: Any, rate: float) -> None:
+    def __init__(self, graph: Graph, sampler: HopSampler, rate: float) -> None:
         csc = graph.adjacency(sampler.edge_dir)
         csc.validate()
         self._indptr, self._indices = csc.indptr.numpy(), csc.indices.numpy()
         etype = graph.edge_types[0]
         self._fanouts = np.array([sampler.fanout(hop, etype) for hop in range(sampler.num_hops)], np.int64)
-        self._replace = bool(getattr(sampler, "replace", False))
-        self._once = bool(getattr(sampler, "expands_once", False))
+        self._replace = sampler.replace
+        self._once = sampler.expands_once
         self._rate = rate
         self._slots = np.full(graph.num_nodes, -1, np.int32)
         room = min(graph.num_nodes, _ROOM)

@@ -6,16 +6,15 @@ import hashlib
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..graph import Graph
-from ..sampling.edge_batches import block_sampler_of
-from ..sampling.seeds import SeedOrder
 from .auto import auto
 from .degree import degree
 
 if TYPE_CHECKING:
-    from ..sampling.seeds import BatchOrder
+    from ..sampling.minibatch_sampler import MiniBatchSampler
+    from ..sampling.seeds import SeedOrder
     from .policy import Policy
 
 __all__ = ["Share", "share_of"]
@@ -62,18 +61,20 @@ class _Seeds:
         return digest.hexdigest()
 
 
-def _identity(graph: object, sampler: Any) -> Hashable:
+def _identity(graph: object, sampler: MiniBatchSampler) -> Hashable:
     """What is sampled, as a value: graphs of the same arrays are the same if what the sampler reads of them is."""
     if not isinstance(graph, Graph):
         return id(graph)
-    blocks = block_sampler_of(sampler)
-    names = [name for name in (getattr(blocks, "prob", None), getattr(blocks, "time", None)) if name is not None]
+    blocks = sampler.hops
+    names = [] if blocks is None else [name for name in (blocks.prob, blocks.time) if name is not None]
     owners = [*map(graph.edge_fields, graph.edge_types), *map(graph.node_fields, graph.node_types)]
     fields = [id(fields.get(name)) for fields in owners for name in names]
     return tuple((etype, id(graph.csc_of(etype))) for etype in graph.edge_types), tuple(fields)
 
 
-def share_of(policy: Policy, *, graph: object, edge_dir: str, sampler: Any, order: BatchOrder) -> Share | None:
+def share_of(
+    policy: Policy, *, graph: object, edge_dir: str, sampler: MiniBatchSampler | None, order: SeedOrder | None
+) -> Share | None:
     """What a loader shares; None for policies that may depend on anything.
 
     The degree ranking does not look at the seeds: the train and the validation loader have one cache. ``auto`` ranks
@@ -83,8 +84,8 @@ def share_of(policy: Policy, *, graph: object, edge_dir: str, sampler: Any, orde
     """
     if policy is degree:
         return Share(("degree", edge_dir))
-    if policy is auto and sampler is not None and isinstance(order, SeedOrder):
+    if policy is auto and sampler is not None and order is not None:
         # A cache keeps its graph alive, and so the numbers. What is cheap to compare comes first.
-        workload = _identity(graph, sampler), order.batch_size, order.shuffle, repr(sampler), _Seeds(order)
+        workload = _identity(graph, sampler), order.batch_size, order.shuffle, sampler.cache_key, _Seeds(order)
         return Share(("auto", edge_dir), workload, takes_any=not order.shuffle)
     return None

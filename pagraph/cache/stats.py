@@ -7,16 +7,27 @@ from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from ..accelerator import Event
     from ..features.hits import Hits
 
-__all__ = ["CACHE_TIER", "CacheStats", "FieldStats", "OnRead", "PendingRead", "ReadCounters"]
+__all__ = ["CACHE_TIER", "CacheStats", "FieldStats", "PendingRead", "ReadCounters", "ReadObserver"]
 
-OnRead = Callable[[Hashable, str, int, "int | None", int, bool, float], "Callable[[int], object] | None"]
-"""Key, tier, rows asked for, hits (None: not known yet), bytes of a row, whether a cache may serve it, seconds."""
+
+class ReadObserver(Protocol):
+    """Hears of every read, in the thread that has just done it, while :attr:`is_listening`."""
+
+    @property
+    def is_listening(self) -> bool:
+        """Whether to be told; asked before every read is reported."""
+
+    def read(
+        self, key: Any, tier: str, asked: int, hits: int | None, row_bytes: int, cacheable: bool, seconds: float
+    ) -> Callable[[int], object] | None:
+        """A field was read: hits of None are not known yet; what is returned is called with them when they are."""
+
 
 CACHE_TIER = "cache"
 """The tier of rows that a cache served; the others are "host", "disk" and "device"."""
@@ -195,47 +206,97 @@ def _by_tier(tier: str, asked: int, hits: int) -> dict[str, int]:
     return {tier: asked - hits, CACHE_TIER: hits} if hits else {tier: asked}
 
 
+class _Count:
+    """Running totals of one field."""
+
+    __slots__ = ("asked_by_hop", "cacheable", "hits_by_hop", "nbytes", "rows", "seconds")
+
+    def __init__(self) -> None:
+        self.rows: dict[str, int] = {}
+        self.nbytes: dict[str, int] = {}
+        self.cacheable = False
+        self.seconds = 0.0
+        self.asked_by_hop: list[int] = []
+        self.hits_by_hop: list[int] = []
+
+    def stats(self) -> FieldStats:
+        """The totals now."""
+        hops = tuple(self.asked_by_hop), tuple(self.hits_by_hop)
+        return FieldStats(dict(self.rows), dict(self.nbytes), self.cacheable, self.seconds, *hops)
+
+    def add(self, read: FieldStats) -> None:
+        """Add the counts of a read."""
+        total = self.stats() + read
+        self.rows, self.nbytes = dict(total.rows), dict(total.nbytes)
+        self.cacheable, self.seconds = total.cacheable, total.seconds
+        self.asked_by_hop, self.hits_by_hop = list(total.asked_by_hop), list(total.hits_by_hop)
+
+
 class ReadCounters:
     """Counts reads from any number of threads.
 
     Attributes:
-        on_read: Told of every read with what ``record`` got, in the thread that has just done it. Where the hits are
-            not known yet they are None, the seconds are those of the calling thread, and it may return a function:
-            that is called with the hits when they are known, in any thread.
+        observer: Told of every read while it is listening.
     """
 
     def __init__(self) -> None:
         # The garbage collector may end an epoch, and so ask for what follows, in a thread that is in the middle of it.
         self._lock = threading.RLock()
         self._counting = False
-        self._fields: dict[Hashable, FieldStats] = {}
+        self._fields: dict[Hashable, _Count] = {}
         self._pending: deque[tuple[PendingRead, Callable[[int], object] | None]] = deque()
-        self.on_read: OnRead | None = None
+        self.observer: ReadObserver | None = None
 
     def record(
         self,
         key: Hashable,
         tier: str,
-        *,
         asked: int,
-        hits: int,
+        hits: Sequence[int] | None,
         row_bytes: int,
         cacheable: bool,
         seconds: float = 0.0,
-        asked_by_hop: Sequence[int] = (),
-        hits_by_hop: Sequence[int] = (),
+        bounds: Sequence[int] | None = None,
     ) -> None:
-        """Add one read of ``asked`` rows: ``hits`` of them from the cache, the others from ``tier``.
+        """Add one read.
 
-        The two sequences divide them by hop, where that is known.
+        Args:
+            key: The field.
+            tier: Where the rows come from that the cache does not have.
+            asked: Rows asked for.
+            hits: Rows that the cache served, of each hop where ``bounds`` are given. None: none.
+            row_bytes: Bytes of a row, as it is delivered.
+            cacheable: Whether a cache may serve the field.
+            seconds: How long it took.
+            bounds: Where the ids of each hop end.
         """
-        rows = _by_tier(tier, asked, hits)
-        nbytes = {t: n * row_bytes for t, n in rows.items()}
-        read = FieldStats(rows, nbytes, cacheable, seconds, tuple(asked_by_hop), tuple(hits_by_hop))
+        served = sum(hits) if hits else 0
         with self._lock:
-            self._fields[key] = self._fields.get(key, FieldStats()) + read
-        if self.on_read is not None:
-            self.on_read(key, tier, asked, hits, row_bytes, cacheable, seconds)
+            count = self._fields.get(key)
+            if count is None:
+                count = self._fields[key] = _Count()
+            rows, nbytes = count.rows, count.nbytes
+            rows[tier] = rows.get(tier, 0) + asked - served
+            nbytes[tier] = nbytes.get(tier, 0) + (asked - served) * row_bytes
+            if served:
+                rows[CACHE_TIER] = rows.get(CACHE_TIER, 0) + served
+                nbytes[CACHE_TIER] = nbytes.get(CACHE_TIER, 0) + served * row_bytes
+            count.cacheable = count.cacheable or cacheable
+            count.seconds += seconds
+            if bounds is not None:
+                missing = len(bounds) - len(count.asked_by_hop)
+                if missing > 0:
+                    count.asked_by_hop += [0] * missing
+                    count.hits_by_hop += [0] * missing
+                begin = 0
+                for hop, end in enumerate(bounds):
+                    count.asked_by_hop[hop] += end - begin
+                    if served and hits is not None:
+                        count.hits_by_hop[hop] += hits[hop]
+                    begin = end
+        observer = self.observer
+        if observer is not None and observer.is_listening:
+            observer.read(key, tier, asked, served, row_bytes, cacheable, seconds)
 
     def record_pending(self, read: PendingRead, seconds: float) -> None:
         """Add one read as soon as it is done; waits for nothing.
@@ -245,8 +306,8 @@ class ReadCounters:
             seconds: How long it took the calling thread.
         """
         tell = None
-        if self.on_read is not None:
-            tell = self.on_read(read.key, read.tier, read.asked, None, read.row_bytes, read.cacheable, seconds)
+        if self.observer is not None and self.observer.is_listening:
+            tell = self.observer.read(read.key, read.tier, read.asked, None, read.row_bytes, read.cacheable, seconds)
         self._pending.append((read, tell))
         self._add_what_is_done()
 
@@ -260,8 +321,8 @@ class ReadCounters:
         """The counts now, of all reads that are known to be done; waits for nothing."""
         if self._pending:
             self._add_what_is_done()
-        # Copying a dict of immutable values is atomic.
-        return CacheStats(dict(self._fields))
+        with self._lock:
+            return CacheStats({key: count.stats() for key, count in self._fields.items()})
 
     def _add_what_is_done(self) -> None:
         told: list[tuple[Callable[[int], object], int]] = []
@@ -273,7 +334,7 @@ class ReadCounters:
                 while self._pending and self._pending[0][0].is_done:
                     read, tell = self._pending.popleft()
                     stats = read.stats
-                    self._fields[read.key] = self._fields.get(read.key, FieldStats()) + stats
+                    self._fields.setdefault(read.key, _Count()).add(stats)
                     if tell is not None:
                         told.append((tell, stats.hits))
             finally:

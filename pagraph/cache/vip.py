@@ -12,7 +12,6 @@ from torch import Tensor
 
 from ..csc import check_range
 from ..sampling.chances import chance_of_some
-from ..sampling.edge_batches import block_sampler_of
 from ..sampling.seeds import num_seeds
 from .draws import Draws, Mutual, find_mutual
 from .policy import Ranking
@@ -21,6 +20,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from ..graph import Graph
+    from ..sampling.hop_sampler import HopSampler
+    from ..sampling.minibatch_sampler import MiniBatchSampler
 
     Array = npt.NDArray[Any]
 
@@ -87,12 +88,14 @@ def vip(graph: Graph, seeds: Any, sampler: Any, seed: int, *, batch_size: int = 
             )
         raise ValueError(
             f"cache_policy 'vip' needs a sampler with fan-outs (neighbour or LABOR sampling) and batches that are not "
-            f"disjoint, got {_described(block_sampler_of(sampler))}; 'presample', 'degree' and 'random' need neither"
+            f"disjoint, got {_described(sampler)}; 'presample', 'degree' and 'random' need neither"
         )
     return {ntype: Ranking.of_reads(expected.reads(ntype)) for ntype in expected.node_types}
 
 
-def expected_accesses(graph: Graph, seeds: Any, sampler: Any, *, batch_size: int) -> ExpectedAccesses | None:
+def expected_accesses(
+    graph: Graph, seeds: Any, sampler: MiniBatchSampler | None, *, batch_size: int
+) -> ExpectedAccesses | None:
     """How often each vertex is read in an epoch of shuffled batches, from the chances of the draws alone.
 
     After VIP of SALIENT++ (Kaler et al., MLSys 2023), for directed graphs of any types, with the seeds' own reads. As
@@ -104,9 +107,8 @@ def expected_accesses(graph: Graph, seeds: Any, sampler: Any, *, batch_size: int
 
     Args:
         graph: The graph.
-        seeds: Vertex ids, or a mapping from vertex type; whatever ``sampler.seed_rates`` takes if it has that method.
-        sampler: A sampler with ``fanout(hop, edge_type)``, or one that has such a sampler as ``blocks`` and tells with
-            ``seed_rates(seeds, batch_size)`` how likely each vertex is in the first frontier of a batch, by type.
+        seeds: As the sampler takes them.
+        sampler: Any; None, or one that does not know its fan-outs, gives None.
         batch_size: Seeds a batch.
 
     Returns:
@@ -118,15 +120,14 @@ def expected_accesses(graph: Graph, seeds: Any, sampler: Any, *, batch_size: int
     """
     if batch_size < 1:
         raise ValueError(f"batch_size must be at least 1, got {batch_size}")
-    blocks = block_sampler_of(sampler)
-    if not hasattr(blocks, "fanout") or getattr(blocks, "disjoint", False):
+    blocks = None if sampler is None else sampler.hops
+    if sampler is None or blocks is None or not blocks.has_fanouts or blocks.disjoint:
         return None
-    rates = getattr(sampler, "seed_rates", None)
-    starts = _Seeds(graph, seeds) if rates is None else None
+    starts = _Seeds(graph, seeds) if sampler.seeds_are_vertices else None
     total, steps = num_seeds(seeds), _steps(graph, blocks)
     found = {t: torch.zeros(graph.num_nodes_of(t), blocks.num_hops + 1, dtype=torch.float64) for t in graph.node_types}
     for size, times in _batches(total, batch_size):
-        first = rates(seeds, size) if rates is not None else starts.rates(size)  # type: ignore[union-attr]
+        first = (sampler.seed_rates(seeds, size) or {}) if starts is None else starts.rates(size)
         for ntype, unknown in _expand(first, steps, blocks.num_hops).items():
             found[ntype] += times * torch.from_numpy(-np.diff(unknown, axis=1, prepend=1.0))
     if starts is not None:
@@ -135,11 +136,12 @@ def expected_accesses(graph: Graph, seeds: Any, sampler: Any, *, batch_size: int
     return ExpectedAccesses(found, -(-total // batch_size))
 
 
-def _described(sampler: Any) -> str:
-    return f"{'disjoint ' * bool(getattr(sampler, 'disjoint', False))}{type(sampler).__name__}"
+def _described(sampler: MiniBatchSampler) -> str:
+    blocks = sampler.hops
+    return f"{'disjoint ' * (blocks is not None and blocks.disjoint)}{type(blocks or sampler).__name__}"
 
 
-def _steps(graph: Graph, sampler: Any) -> list[_Step]:
+def _steps(graph: Graph, sampler: HopSampler) -> list[_Step]:
     """The draws along each edge type."""
     draws = [Draws.of(graph, sampler, etype) for etype in graph.edge_types]
     # With one hop, no vertex owes anything to another.

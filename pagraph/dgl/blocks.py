@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from ..buffers import BufferPools
+from . import _counting
 from .graphbolt import import_dgl
 from .waiting import sub_column
 
@@ -47,7 +48,8 @@ class BlockBuilder:
         self._pools = pools if pools is not None else BufferPools(max_free=0)
         self._idtype = graph.idtype
         self._ntypes, self._etypes = list(graph.ntypes), list(graph.etypes)
-        number = {ntype: i for i, ntype in enumerate(self._ntypes)}
+        self.numbers = number = {ntype: i for i, ntype in enumerate(self._ntypes)}
+        self._canonical = list(graph.canonical_etypes)
         src = [number[etype[0]] for etype in graph.canonical_etypes]
         dst = [number[etype[2]] for etype in graph.canonical_etypes]
         count = len(self._ntypes)
@@ -58,18 +60,18 @@ class BlockBuilder:
 
     def structure(self, block: HeteroBlock, place: int) -> Any:
         """The index of the block that is at ``place`` in its batch: 20 us for an edge type, in any thread."""
-        units = [
-            self._unit(
-                relation,
-                self._local_edge_ids(relation.num_edges, self._pools(("local edge ids", place, etype))),
-                len(block.src_nodes[etype[0]]),
-                block.num_dst[etype[2]],
+        num_src = {ntype: block.src_nodes[ntype].shape[0] for ntype in self._ntypes}
+        units = []
+        for etype in self._canonical:
+            relation = block.relations[etype]
+            ids = self._local_edge_ids(relation.indices.shape[0], self._pools(("local edge ids", place, etype)))
+            ends = num_src[etype[0]], block.num_dst[etype[2]]
+            units.append(
+                heterograph_index.create_unitgraph_from_csr(
+                    2, *ends, relation.indptr, relation.indices, ids, _FORMATS, True
+                )
             )
-            for etype, relation in self._relations(block)
-        ]
-        num_src = [len(block.src_nodes[ntype]) for ntype in self._ntypes]
-        num_dst = [block.num_dst[ntype] for ntype in self._ntypes]
-        counts = utils.toindex([*num_src, *num_dst], "int64")
+        counts = utils.toindex([*num_src.values(), *(block.num_dst[ntype] for ntype in self._ntypes)], "int64")
         return heterograph_index.create_heterograph_from_relations(self._bipartite, units, counts)
 
     def build_all(self, blocks: Sequence[HeteroBlock], structures: Sequence[Any] | None = None) -> list[Any]:
@@ -92,26 +94,15 @@ class BlockBuilder:
             src_nodes = src_nodes.clone() if place else src_nodes
             src_frames.append(_node_frame(parent, src_nodes))
             dst_frames.append(_node_frame(parent, src_nodes[: block.num_dst[ntype]].clone()))
-        edge_frames = [self._edge_frame(etype, relation) for etype, relation in self._relations(block)]
+        edge_frames = [self._edge_frame(etype, block.relations[etype]) for etype in self._canonical]
         types = (self._ntypes, self._ntypes)
         return DGLBlock(index, types, self._etypes, [*src_frames, *dst_frames], edge_frames)
-
-    def _relations(self, block: HeteroBlock) -> list[tuple[EdgeType, Relation]]:
-        """In the order of the DGL graph's edge types."""
-        return [(etype, block.relations[etype]) for etype in self._graph.canonical_etypes]
-
-    def _unit(self, relation: Relation, eids: Tensor, num_src: int, num_dst: int) -> Any:
-        return heterograph_index.create_unitgraph_from_csr(
-            2, num_src, num_dst, relation.indptr, relation.indices, eids, _FORMATS, True
-        )
 
     def _local_edge_ids(self, num_edges: int, pool: BufferPool) -> Tensor:
         """0, 1, 2, ...: a block's own edge ids, in memory of its own, since DGL sorts rows in place.
 
         DGL takes an empty array for the same, but its libxsmm kernels then fail on edge features.
         """
-        from . import _counting
-
         ids = pool.take((num_edges,), self._idtype)
         _counting.count_up(ids.numpy())
         return ids
@@ -125,8 +116,8 @@ class BlockBuilder:
         """All edge columns and the edge ids, each gathered when first read."""
         positions, ids = relation.positions, self._core.csc_of(etype).edge_ids
         index = positions if ids is None else _LazyIndex([ids, positions])
-        parent = self._graph._edge_frames[self._graph.get_etype_id(etype)]
-        frame = _sub_frame(parent, index, relation.num_edges)
+        parent = self._graph._edge_frames[self._canonical.index(etype)]
+        frame = _sub_frame(parent, index, positions.shape[0])
         values, gathered_at = (positions, None) if ids is None else (ids, positions)
         deferred = None if values.dtype == self._idtype else self._idtype
         frame._columns[dgl.EID] = Column(values, Scheme((), self._idtype), gathered_at, None, deferred)

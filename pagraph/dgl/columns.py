@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
 
-from ..accelerator import Accelerator, Handover, OutOfMemory, with_room
-from ..cache.budget import Budget
-from ..cache.plan import CachePlans
-from ..cache.sharing import Share
-from ..cache.stats import CacheStats, FieldStats, OnRead
-from ..features.candidate import Role, RowType
-from ..features.choice import Outputs, Rank
-from ..features.fields import FieldRows, FieldSet
-from ..features.first_epoch import FirstEpoch
+from ..accelerator import Handover
+from ..cache.policy import RowType
+from ..engine.read_ahead import ReadAhead
+from ..features.candidate import Role
 from ..indexed_rows import FieldValue
 from .graphbolt import import_dgl
 from .waiting import column_values
@@ -27,56 +21,44 @@ dgl = import_dgl()
 from dgl.frame import Column  # noqa: E402
 
 if TYPE_CHECKING:
-    from ..buffers import BufferPool
+    from ..features.fields import FieldSet
     from ..pipeline.stats import EpochRecorder
 
-__all__ = ["ColumnRows", "Columns", "awaited"]
+__all__ = ["ColumnRows", "Columns", "awaited", "row_counts"]
 
-T = TypeVar("T")
+_Key = tuple[str, Any, str]
+"""Kind ("node" or "edge"), type, name."""
 
 
-@dataclass(frozen=True, eq=False)
-class ColumnRows:
-    """Rows of one column that were read ahead, and how to get those that the graph holds when they are needed.
+class ColumnRows(Protocol):
+    """Rows of one column that were read ahead."""
 
-    Attributes:
-        read: Reads them now.
-        ahead: Those that were read ahead; None if that could not be done.
-        is_current: Whether they are what the graph holds; None: yes.
-    """
-
-    read: Callable[[], FieldRows | Handover]
-    ahead: FieldRows | Handover | None = None
-    is_current: Callable[[], bool] | None = None
-
-    def current(self, recorder: EpochRecorder | None = None) -> Tensor:
+    def current(self, recorder: EpochRecorder) -> Tensor:
         """The rows, for the calling thread; read now if the column was replaced or written since, or was not read.
 
         Raises:
             KeyError: The graph has no such column now.
         """
-        rows = self.ahead
-        if rows is None or (self.is_current is not None and not self.is_current()):
-            rows = self.read()
-        if recorder is not None:
-            recorder.device_time("reading", rows.begun, rows.ready)
-        return rows.arrive() if isinstance(rows, FieldRows) else rows.arrive()[0]
 
 
-@dataclass(frozen=True)
-class _Key:
-    """A column of the graph; reads as it is called in the statistics, which may be the same for two columns."""
+class _Fetched:
+    """Rows that a user's own storage fetched ahead; what it says later is not asked for."""
 
-    kind: str
-    type: Any
-    name: str
-    label: str
+    def __init__(self, fields: FieldSet, fetch: Any) -> None:
+        self._fields, self._fetch = fields, fetch
+        self._rows: Handover | None = None
+        try:
+            self._rows = self._now()
+        except (KeyError, RuntimeError) as error:
+            if isinstance(error, torch.cuda.OutOfMemoryError):
+                raise
 
-    def __repr__(self) -> str:
-        return repr(self.label)
+    def _now(self) -> Handover:
+        return self._fields.with_room(lambda: Handover.here([awaited(self._fetch())], self._fields.accelerator))
 
-    def __str__(self) -> str:
-        return self.label
+    def current(self, recorder: EpochRecorder) -> Tensor:
+        """See :class:`ColumnRows`."""
+        return (self._rows or self._now()).arrive()[0]
 
 
 class Columns:
@@ -86,84 +68,39 @@ class Columns:
 
     Args:
         graph: A DGL graph, or anything with ``get_node_storage`` and ``get_edge_storage``.
+        fields: Where columns become fields.
         device: Where rows are delivered.
-        budget: Bytes the cache may take, or None for no cache.
-        rank: Ranks vertices and edges, most valuable first; called when the cache is filled.
-        outputs: How often an epoch reads each vertex or edge of a type as a seed.
-        pool_of: Recycled memory for a column, by its key.
-        ranks_all: See ``FieldSet``.
-        first_epoch: Makes ``FieldSet``'s, given the vertex types and their numbers of vertices.
-        share: See ``FieldSet``.
-        cache_dtype: See ``FieldSet``.
-        accelerator: That of ``device``, where it has one.
     """
 
-    def __init__(
-        self,
-        graph: Any,
-        device: torch.device,
-        *,
-        budget: Budget | None,
-        rank: Rank,
-        outputs: Outputs = lambda row_type: None,
-        pool_of: Callable[[Hashable], BufferPool],
-        ranks_all: bool = False,
-        first_epoch: Callable[[Mapping[str, int]], FirstEpoch] | None = None,
-        share: Share | None = None,
-        cache_dtype: torch.dtype | None = None,
-        accelerator: Accelerator | None = None,
-    ) -> None:
-        self._graph = graph
-        self._device = device
-        self._accelerator = accelerator
-        self._roles: dict[tuple[str, Any, str], Role] = {}
-        num_rows = _row_counts(graph)
-        self._fields = FieldSet(
-            {},
-            device=device,
-            budget=budget,
-            rank=rank,
-            pool_of=pool_of,
-            num_nodes=num_rows,
-            outputs=outputs,
-            ranks_all=ranks_all,
-            first_epoch=first_epoch and first_epoch({t: n for t, n in num_rows.items() if isinstance(t, str)}),
-            share=share,
-            cache_dtype=cache_dtype,
-            accelerator=accelerator,
-        )
+    def __init__(self, graph: Any, fields: FieldSet, device: torch.device) -> None:
+        self._graph, self._fields, self._device = graph, fields, device
+        own = isinstance(graph, dgl.DGLGraph)
+        self._has_frames = own and type(graph).get_node_storage is dgl.DGLGraph.get_node_storage
+        self._roles: dict[_Key, Role] = {}
+        self._added: set[_Key] = set()
 
     def read_ahead(
         self, kind: str, name: str, type_: Any, ids: Tensor, bounds: Sequence[int] | None = None
     ) -> ColumnRows:
         """Rows of column ``name`` ("node" or "edge", of one type) at ``ids``, for any thread.
 
-        A column that cannot be read may have been deleted only to be set again: whether that is an error is seen when
-        the rows are needed. ``bounds``: where the ids of each hop end, see ``FieldSet.read``.
+        ``bounds``: where the ids of each hop end, see ``FieldSet.read``.
         """
-        read = partial(self.with_room, partial(self._read, kind, name, type_, ids, bounds))
-        try:
-            ahead, is_current = read()
-        except OutOfMemory:
-            raise
-        except (KeyError, RuntimeError):
-            return ColumnRows(lambda: read()[0])
-        return ColumnRows(lambda: read()[0], ahead, is_current)
-
-    def _read(
-        self, kind: str, name: str, type_: Any, ids: Tensor, bounds: Sequence[int] | None
-    ) -> tuple[FieldRows | Handover, Callable[[], bool] | None]:
-        """The rows now, and how to ask later whether they still are."""
-        storage = _storage(self._graph, kind, name, type_)
-        if not isinstance(storage, Column):
-            fetched = awaited(storage.fetch(ids, self._device, False))
-            return Handover.here([fetched], self._accelerator), None
-        key = self._add(kind, name, type_)
+        key, fields = (kind, type_, name), self._fields
+        if not self._has_frames:
+            try:
+                storage = _storage(self._graph, kind, name, type_)
+            except KeyError:
+                storage = None
+            if not isinstance(storage, Column):
+                fetch = partial(_fetched, self._graph, kind, name, type_, ids, self._device)
+                return _Fetched(fields, fetch)
+        if key not in self._added:
+            self._add(key)
         after = None
-        if self._accelerator is not None and self._device in (ids.device, storage.storage.device):
-            after = self._accelerator.current_stream.record()  # ids that DGL has drawn there, a column that is written
-        rows = self._fields.read(key, ids, bounds, after=after)
-        return rows, partial(self._fields.is_current, key, rows)
+        if fields.accelerator is not None and self._graph.device.type != "cpu":
+            after = fields.accelerator.current_stream.record()  # ids that DGL has drawn there, a column that is written
+        return ReadAhead(fields, key, ids, bounds, after)
 
     def declare(self, kind: str, names: Iterable[tuple[Any, str]], role: Role) -> None:
         """Say which columns ("node" or "edge") will be read, so that one cache is planned for all of them.
@@ -175,80 +112,61 @@ class Columns:
             names: (type, name) of columns; a type that lacks one now is not planned for.
             role: Which of a batch's rows are read.
         """
-        graph = self._graph
         for type_, name in names:
-            self._roles[kind, type_, name] = role | self._roles.get((kind, type_, name), role)
-            if kind == "node":
-                frame = graph._node_frames[graph.get_ntype_id(type_)]
+            key = (kind, type_, name)
+            self._roles[key] = role | self._roles.get(key, role)
+            if name in _frame(self._graph, kind, type_)._columns:
+                self._add(key)
             else:
-                frame = graph._edge_frames[graph.get_etype_id(type_)]
-            if name in frame._columns:
-                self._add(kind, name, type_)
+                self._added.discard(key)
 
-    def prepare(self) -> None:
-        """Fill the cache if its budget is fixed."""
-        self._fields.prepare()
-
-    def after_first_step(self) -> None:
-        """Size and fill the cache if its budget is "auto"."""
-        self._fields.after_first_step()
-
-    def invalidate(self) -> None:
-        """Forget all cached values."""
-        self._fields.invalidate()
-
-    def with_room(self, work: Callable[[], T]) -> T:
-        """Do work on the device; where its memory is short, again with a smaller cache."""
-        return with_room(work, self._accelerator, self._fields.shrink)
-
-    def shrink(self) -> bool:
-        """See ``FieldSet.shrink``."""
-        return self._fields.shrink()
-
-    def settle(self) -> None:
-        """See ``FieldSet.settle``."""
-        self._fields.settle()
-
-    def close(self) -> None:
-        """Unpin host memory."""
-        self._fields.close()
-
-    def observe(self, on_read: OnRead) -> None:
-        """Call ``on_read`` after every read; see ``ReadCounters``."""
-        self._fields.observe(on_read)
-
-    def counters(self) -> CacheStats:
-        """Rows and bytes by column."""
-        fields: dict[Hashable, FieldStats] = {}
-        for key, stats in self._fields.counters.fields.items():
-            label = key.label if isinstance(key, _Key) else key
-            fields[label] = fields.get(label, FieldStats()) + stats
-        return CacheStats(fields)
-
-    @property
-    def plans(self) -> CachePlans:
-        """What is cached of each vertex type, and of each edge type of which anything is."""
-        return CachePlans(
-            replace(plan, fields=tuple(replace(part, key=getattr(part.key, "label", part.key)) for part in plan))
-            for plan in self._fields.plans
-        )
-
-    def _add(self, kind: str, name: str, type_: Any) -> _Key:
-        """The key of a column, which the field set knows afterwards."""
-        key = _Key(kind, type_, name, _label(kind, name, type_, self._graph))
-        source = partial(_column_values, self._graph, kind, name, type_)
-        role = self._roles.get((kind, type_, name))
+    def _add(self, key: _Key) -> None:
+        """Make a column a field."""
+        kind, type_, name = key
+        source = partial(_values, self._graph, kind, name, type_)
+        if self._has_frames:
+            frames = self._graph._node_frames if kind == "node" else self._graph._edge_frames
+            place = frames.index(_frame(self._graph, kind, type_))
+            source = partial(_frame_values, self._graph, f"_{kind}_frames", place, name, source)
+        role = self._roles.get(key)
         row_type = type_ if kind == "node" or role is not None else None
-        self._fields.add_source(key, source, row_type=row_type, role=role or Role.INPUT)
-        return key
+        label = _label(kind, name, type_, self._graph)
+        self._fields.add_source(key, source, row_type=row_type, role=role or Role.INPUT, label=label)
+        self._added.add(key)  # only now: other threads look
 
 
-def _row_counts(graph: Any) -> dict[RowType, int]:
+def row_counts(graph: Any) -> dict[RowType, int]:
     """Vertices and edges by type of a graph where they can be ranked; a block has the same type at both ends."""
     if not isinstance(graph, dgl.DGLGraph) or graph.is_block:
         return {}
     counts: dict[RowType, int] = {ntype: int(graph.num_nodes(ntype)) for ntype in graph.ntypes}
     return counts | {etype: int(graph.num_edges(etype)) for etype in graph.canonical_etypes}
+
+
+def _frame(graph: Any, kind: str, type_: Any) -> Any:
+    if kind == "node":
+        return graph._node_frames[graph.get_ntype_id(type_)]
+    return graph._edge_frames[graph.get_etype_id(type_)]
+
+
+# Functions of the graph alone: a field set must not keep its owner alive.
+
+
+def _frame_values(graph: Any, frames: str, place: int, name: str, slowly: Any) -> FieldValue:
+    """The values of a gathered column, without the detour through DGL's storages."""
+    column = getattr(graph, frames)[place]._columns.get(name)
+    plain = type(column) is Column and column.index is column.device is column.deferred_dtype is None
+    values: FieldValue = column.storage if plain else slowly()
+    return values
+
+
+def _values(graph: Any, kind: str, name: str, type_: Any) -> FieldValue:
+    """The values of a column now."""
+    return column_values(_storage(graph, kind, name, type_))
+
+
+def _fetched(graph: Any, kind: str, name: str, type_: Any, ids: Tensor, device: torch.device) -> Any:
+    return _storage(graph, kind, name, type_).fetch(ids, device, False)
 
 
 def _storage(graph: Any, kind: str, name: str, type_: Any) -> Any:
@@ -260,11 +178,6 @@ def _storage(graph: Any, kind: str, name: str, type_: Any) -> Any:
             raise
         there = sorted((graph.nodes if kind == "node" else graph.edges)[type_].data)
         raise KeyError(f"{kind}s of type {type_!r} must have the column {name!r}, they have {there}") from None
-
-
-def _column_values(graph: Any, kind: str, name: str, type_: Any) -> FieldValue:
-    """The values of a column now. A function of the graph alone: a field set must not keep its owner alive."""
-    return column_values(_storage(graph, kind, name, type_))
 
 
 def _label(kind: str, name: str, type_: Any, graph: Any) -> str:

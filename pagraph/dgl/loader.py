@@ -10,10 +10,12 @@ import torch
 from ..cache.budget import Budget
 from ..cache.policies import resolve_policy
 from ..cache.policy import Policy
+from ..engine.controls import LoaderControls
+from ..engine.engine import BatchSource, Engine
 from ..features.precision import parse_cache_dtype
 from ..graph import Graph
-from ..pipeline import EpochControls, LoaderStats
-from ..sampling.seeds import EpochPlan
+from ..pipeline import PipelineOptions
+from ..sampling.seeds import EpochPlan, SeedOrder
 from .affinity import cpu_affinity
 from .arguments import (
     batch_device,
@@ -26,11 +28,15 @@ from .arguments import (
     process_ranks,
     recreated,
 )
+from .columns import Columns
 from .convert import dgl_graph
-from .engine import Engine
+from .edge_source import EdgeSource
+from .foreign_source import ForeignSource
 from .graphbolt import import_dgl
 from .indices import check_seeds, tensor_indices
-from .recognise import native_sampler
+from .node_source import NodeSource
+from .recognise import is_edge_sampler, native_sampler, runs_users_code
+from .workload import workload_of
 
 dgl = import_dgl()
 from dgl.dataloading import DataLoader as _DGLDataLoader  # noqa: E402
@@ -39,12 +45,12 @@ from dgl.dataloading.dataloader import CollateWrapper  # noqa: E402
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from ..cache.plan import CachePlans
+    from ..sampling import BlockSampler
 
 __all__ = ["DataLoader"]
 
 
-class DataLoader(EpochControls, _DGLDataLoader):
+class DataLoader(LoaderControls, _DGLDataLoader):
     """Drop-in for ``dgl.dataloading.DataLoader`` (DGL 1.1 to 2.x): the same arguments, the same batches.
 
     DGL's neighbour and LABOR samplers, ``pagraph.dgl.LayerSampler``, and edge samplers around them are run by our
@@ -158,44 +164,62 @@ class DataLoader(EpochControls, _DGLDataLoader):
             pin_memory=flags["pin_prefetcher"],
             **kwargs,
         )
-        self._engine = Engine(self, order, budget=budget, policy=resolve_policy(cache_policy), prefetch=self.prefetch)
-        self._epochs = self._engine.epochs
+        self._order = order
+        self._options = PipelineOptions(self.num_workers, self.prefetch)
+        self._engine: Engine[Any] = Engine(
+            workload_of(graph, graph_sampler, order),
+            policy=resolve_policy(cache_policy),
+            budget=budget,
+            options=self._options,
+            device=self.device,
+            cache_dtype=self.cache_dtype,
+        )
+        self._columns = Columns(graph, self._engine.fields, self.device)
+        self._engine.use(self._source(), options=self._epoch_options())
 
     def __iter__(self) -> Iterator[Any]:
-        self._engine.worker_init_fn = self.worker_init_fn if self.num_workers else None  # may have been set since
         if self._core is not None:
             dgl_graph(self._core)
-        return self._engine.start()
+        worker_init_fn = self.worker_init_fn if self.num_workers else None  # may have been set since
+        return self._engine.start(self._source(), options=self._epoch_options(), worker_init_fn=worker_init_fn)
+
+    def _native(self) -> BlockSampler | None:
+        return native_sampler(self.graph, self.graph_sampler) if isinstance(self._order, SeedOrder) else None
+
+    def _epoch_options(self) -> PipelineOptions:
+        """What the user wrote stays in the reader's thread, with its random state, unless workers are asked for."""
+        users = self._native() is None or runs_users_code(self.graph_sampler)
+        return PipelineOptions(0, 0) if users and not self._options.workers else self._options
+
+    def _source(self) -> BatchSource[Any]:
+        """Makes the batches of graph and sampler as they are now."""
+        graph, sampler, native, engine = self.graph, self.graph_sampler, self._native(), self._engine
+        if native is not None:
+            edge_wise = is_edge_sampler(sampler)
+            inner = sampler.sampler if edge_wise else sampler
+            nodes = NodeSource(graph, inner, native, columns=self._columns, engine=engine, device=self.device)
+            return EdgeSource(graph, sampler, nodes) if edge_wise else nodes
+        if isinstance(graph, dgl.DGLGraph) and self._options.workers:
+            graph.create_formats_()  # else threads would make them at the same time
+        return ForeignSource(
+            graph,
+            sampler,
+            columns=self._columns,
+            storages=self.other_storages,
+            device=self.device,
+            move_seeds=self.use_uva or graph.device.type != "cpu",
+            threads=self._options.workers > 0,
+            accelerator=engine.accelerator,
+        )
 
     def __len__(self) -> int:
-        return len(self._engine.order)
+        return len(self._order)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self._arguments, self.other_storages, self.state_dict())
 
-    @property
-    def stats(self) -> LoaderStats:
-        """Rows, bytes, hits and seconds by stage, tier and field, for each epoch and in total; prints as a table."""
-        return self._engine.stats
-
-    @property
-    def cache_plan(self) -> CachePlans:
-        """What the static cache holds of each type: rows, bytes and what they should save; prints as a table."""
-        return self._engine.columns.plans
-
-    def invalidate_cache(self) -> None:
-        """Forget cached rows: for changes nobody can see (writes through NumPy views, by other processes)."""
-        self._engine.columns.invalidate()
-
-    def close(self) -> None:
-        """End the newest pass, if it is not over, and unpin host memory; also done when nobody has the loader any more.
-
-        A pass that begins after it pins it anew.
-        """
-        self._engine.close()
-
     def set_epoch(self, epoch: int) -> None:
-        """See ``EpochControls.set_epoch``.
+        """See ``LoaderControls.set_epoch``.
 
         With a ``seed``, order and sampling are those of that epoch, exactly. Without one, ``use_ddp`` takes the order
         of the indices from (``ddp_seed``, epoch); all else comes from the global generators, whatever the number.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -10,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..buffers import BufferPools
 from ..features.candidate import Role
 from .blocks import BlockBuilder
 from .columns import ColumnRows, Columns
@@ -23,6 +23,7 @@ from .waiting import gather_others
 dgl = import_dgl()
 
 if TYPE_CHECKING:
+    from ..engine.engine import Engine
     from ..graph import EdgeType
     from ..minibatch import HeteroMiniBatch
     from ..pipeline.stats import EpochRecorder
@@ -56,7 +57,7 @@ class NodeSource:
         dgl_sampler: The user's sampler object: says which columns to prefetch.
         sampler: Ours.
         columns: Reads the columns.
-        pools: Recycled memory for the blocks.
+        engine: Recycles memory, makes room.
         device: Where batches are delivered.
 
     Raises:
@@ -73,17 +74,18 @@ class NodeSource:
         sampler: BlockSampler,
         *,
         columns: Columns,
-        pools: BufferPools,
+        engine: Engine[Any],
         device: torch.device,
     ) -> None:
         self._graph = graph
+        self._ntype, self._idtype = graph.ntypes[0], graph.idtype
         self._columns = columns
         self._device = device
-        self._pools = pools
+        self._fields, self._pools = engine.fields, engine.pools
         # For "out" the core graph is turned round already: what is sampled are its in-edges.
         self.core = core_graph(graph, sampler.edge_dir)
         self._sampler = sampler if sampler.edge_dir == "in" else sampler.with_in_edges()
-        self.builder = BlockBuilder(graph, self.core, pools)
+        self.builder = BlockBuilder(graph, self.core, self._pools)
         self._src_names = node_columns(graph, "prefetch_node_feats", dgl_sampler.prefetch_node_feats)
         self._dst_names = node_columns(graph, "prefetch_labels", dgl_sampler.prefetch_labels)
         self._edge_names = edge_columns(graph, "prefetch_edge_feats", dgl_sampler.prefetch_edge_feats)
@@ -105,22 +107,25 @@ class NodeSource:
         exclude: Mapping[EdgeType, ExcludedEdges] | None = None,
     ) -> SampledNodes:
         """The batch of ``seeds``: a tensor for graphs with one vertex type, or a mapping from type."""
-        with recorder.time("sampling"):
-            batch = self._sampler.sample(
-                self.core,
-                seeds if isinstance(seeds, Mapping) else {self._graph.ntypes[0]: seeds},
-                key,
-                dtype=self._graph.idtype,
-                pools=self._pools,
-                field=self._edge_field,
-                exclude=exclude,
-            )
-        with recorder.time("building"):
-            structures = [self.builder.structure(block, place) for place, block in enumerate(batch.blocks)]
-        with recorder.time("fetching"):
-            src = self.read("node", self._src_names, batch.input_nodes, bounds=batch.hop_ends)
-            dst = self.read("node", self._dst_names, batch.blocks[-1].dst_nodes)
-            edges = [self._read_edges(batch, place) for place in range(len(batch.blocks) if self._edge_names else 0)]
+        begin = time.perf_counter_ns()
+        batch = self._sampler.sample(
+            self.core,
+            seeds if isinstance(seeds, Mapping) else {self._ntype: seeds},
+            key,
+            dtype=self._idtype,
+            pools=self._pools,
+            field=self._edge_field,
+            exclude=exclude,
+        )
+        recorder.spent("sampling", begin)
+        begin = time.perf_counter_ns()
+        structures = [self.builder.structure(block, place) for place, block in enumerate(batch.blocks)]
+        recorder.spent("building", begin)
+        begin = time.perf_counter_ns()
+        src = self.read("node", self._src_names, batch.input_nodes, bounds=batch.hop_ends)
+        dst = self.read("node", self._dst_names, batch.blocks[-1].dst_nodes)
+        edges = [self._read_edges(batch, place) for place in range(len(batch.blocks) if self._edge_names else 0)]
+        recorder.spent("fetching", begin)
         return SampledNodes(seeds, batch, structures, src, dst, edges)
 
     def _read_edges(self, batch: HeteroMiniBatch, place: int) -> Rows:
@@ -154,23 +159,26 @@ class NodeSource:
 
         ``bounds`` are where the ids of each hop end; without, all are those of the seeds.
         """
-        ends = {type_: [len(ids[type_])] for type_, _ in names} if bounds is None else bounds
-        read_ahead = self._columns.read_ahead
-        return {(type_, name): read_ahead(kind, name, type_, ids[type_], ends[type_]) for type_, name in names}
+        rows: Rows = {}
+        for type_, name in names:
+            of_type = ids[type_]
+            ends = [of_type.shape[0]] if bounds is None else bounds[type_]
+            rows[type_, name] = self._columns.read_ahead(kind, name, type_, of_type, ends)
+        return rows
 
     def deliver(self, sampled: SampledNodes, recorder: EpochRecorder) -> Any:
         """DGL's ``(input_nodes, output_nodes, blocks)`` with columns as the graph holds them now."""
-        with recorder.time("building"):
-            input_nodes, blocks = self.build(sampled, recorder)
-            item = self.to_device((input_nodes, sampled.seeds, blocks))
+        begin = time.perf_counter_ns()
+        input_nodes, blocks = self.build(sampled, recorder)
+        item = self.to_device((input_nodes, sampled.seeds, blocks))
+        recorder.spent("building", begin)
         self.count(sampled, recorder, seeds=sum(map(len, sampled.batch.output_nodes.values())))
         return item
 
     def build(self, sampled: SampledNodes, recorder: EpochRecorder) -> tuple[Any, list[Any]]:
         """DGL's input nodes and blocks, on the CPU."""
         graph, batch = self._graph, sampled.batch
-        blocks = self.builder.build_all(batch.blocks, sampled.structures)
-        numbers = {ntype: i for i, ntype in enumerate(graph.ntypes)}
+        blocks, numbers = self.builder.build_all(batch.blocks, sampled.structures), self.builder.numbers
         for (ntype, name), rows in sampled.src.items():
             blocks[0]._node_frames[numbers[ntype]][name] = rows.current(recorder)
         for (ntype, name), rows in sampled.dst.items():
@@ -178,14 +186,14 @@ class NodeSource:
         for block, edge_rows in zip(blocks, sampled.edges, strict=False):
             for (etype, name), rows in edge_rows.items():
                 block._edge_frames[graph.get_etype_id(etype)][name] = rows.current(recorder)
-        single = batch.input_nodes[graph.ntypes[0]] if len(graph.ntypes) == 1 else dict(batch.input_nodes)
+        single = batch.input_nodes[self._ntype] if len(numbers) == 1 else dict(batch.input_nodes)
         return single, blocks
 
     def to_device(self, item: Any) -> Any:
         """The item where batches are delivered."""
         if self._device.type == "cpu":
             return item
-        return self._columns.with_room(partial(map_leaves, item, partial(moved, device=self._device)))
+        return self._fields.with_room(partial(map_leaves, item, partial(moved, device=self._device)))
 
     def count(self, sampled: SampledNodes, recorder: EpochRecorder, *, seeds: int) -> None:
         """Record a delivered batch."""

@@ -38,6 +38,8 @@ def waiting_rows(column: Any) -> IndexedRows | None:
     Those that also wait to be moved or converted, or are not in CPU memory, are others.
     """
     index = column.index
+    if index is None and not _known:  # nearly always: no lock for columns that never waited
+        return None
     with _lock:
         if index is None:
             _known.pop(column, None)

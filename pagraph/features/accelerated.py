@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..accelerator import Accelerator, Event, StagingRing
+from ..buffers import BufferPool
 from ..cache.store import FeatureCache
 from .cached import part_ends
 from .device import DeviceFeature
@@ -68,14 +69,14 @@ class AcceleratedFeature:
         self._cache = cache
         self._accelerator = accelerator
         self._ring = ring
-        self._transfer = transfer
+        self.transfer = transfer
 
-    def read(self, ids: Tensor, out: Tensor | None = None) -> Tensor:
+    def read(self, ids: Tensor, out: Tensor | BufferPool | None = None) -> Tensor:
         """The rows of ``ids``; see :class:`~pagraph.features.feature.Feature` and :meth:`read_counted`."""
         return self.read_counted(ids, out)[0]
 
     def read_counted(
-        self, ids: Tensor, out: Tensor | None = None, bounds: Sequence[int] | None = None
+        self, ids: Tensor, out: Tensor | BufferPool | None = None, bounds: Sequence[int] | None = None
     ) -> tuple[Tensor, Hits]:
         """The rows of ``ids``, with the number of rows that the cache served, of each part of the ids.
 
@@ -99,7 +100,7 @@ class AcceleratedFeature:
         else:
             self._check_place(ids)
         ends = part_ends(bounds, len(ids))
-        if out is None:
+        if not isinstance(out, Tensor):
             out = self._accelerator.empty((len(ids), *self.row_shape), self.dtype)
         else:
             output_for(self, len(ids), out)
@@ -142,7 +143,7 @@ class AcceleratedFeature:
     ) -> Hits:
         """Read rows of the host, and of the cache; one of ``index`` and ``there``, the ids on the device, is given."""
         complete = self._cache is not None and len(self._cache) == self.num_rows
-        rows = None if complete else self._transfer.reach(source, self._ring)
+        rows = None if complete else self.transfer.reach(source, self._ring)
         if rows is not None or (complete and self._accelerator.runs_kernels):
             return self._gather(index, there, ends, out, rows)
         return self._stage(source, index, there, ends, out)

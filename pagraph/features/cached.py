@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..buffers import BufferPool
 from ..cache.store import FeatureCache
 from .feature import Array, Feature, byte_view, id_array, output_for, raise_bad_id
 from .host import HostFeature
@@ -52,12 +53,12 @@ class CachedFeature:
         self.tier = fallback.tier
         self._near = byte_view(cache.rows)
 
-    def read(self, ids: Tensor, out: Tensor | None = None) -> Tensor:
+    def read(self, ids: Tensor, out: Tensor | BufferPool | None = None) -> Tensor:
         """The rows of ``ids``; see :class:`~pagraph.features.feature.Feature`."""
         return self.read_counted(ids, out)[0]
 
     def read_counted(
-        self, ids: Tensor, out: Tensor | None = None, bounds: Sequence[int] | None = None
+        self, ids: Tensor, out: Tensor | BufferPool | None = None, bounds: Sequence[int] | None = None
     ) -> tuple[Tensor, tuple[int, ...]]:
         """As :meth:`read`, with the number of rows that the cache served, of each part of the ids.
 

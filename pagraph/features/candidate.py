@@ -5,16 +5,13 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from ..graph import EdgeType
+from ..cache.policy import RowType
 from .device import DeviceFeature
 from .field import Field, Snapshot
 from .host import HostFeature
 from .narrow import NarrowFeature
 
-__all__ = ["Candidate", "Role", "RowType"]
-
-RowType = str | EdgeType
-"""Whose rows a field has: a vertex type, or an edge type."""
+__all__ = ["Candidate", "Role"]
 
 
 class Role(enum.Flag):

@@ -11,14 +11,11 @@ from torch import Tensor
 from ..accelerator import StagingRing
 from ..cache.budget import SLOT_BYTES, rows_that_fit
 from ..cache.division import Demand, divide
-from ..cache.policy import Ranking
+from ..cache.policy import Rank, Ranking, RowType
 from ..cache.store import FeatureCache, slots_for
-from .candidate import Candidate, Role, RowType
+from .candidate import Candidate, Role
 
-__all__ = ["Choice", "Index", "Outputs", "Rank", "Remembered", "choose"]
-
-Rank = Callable[[Collection[RowType]], Mapping[RowType, Ranking]]
-"""Vertex and edge types to checked rankings; a type that it leaves out is not cached."""
+__all__ = ["Choice", "Index", "Outputs", "Remembered", "choose"]
 
 Outputs = Callable[[RowType], Tensor | None]
 """How often an epoch reads each row of a type as a seed, shape ``(num_rows,)``; None where that is not known."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ..buffers import BufferPool
 from .feature import check_ids, id_array, output_for, row_bytes
 
 __all__ = ["DeviceFeature"]
@@ -33,11 +34,11 @@ class DeviceFeature:
         self.row_bytes = row_bytes(self.row_shape, self.dtype)
         self.device = device if device is not None else tensor.device
 
-    def read(self, ids: Tensor, out: Tensor | None = None) -> Tensor:
+    def read(self, ids: Tensor, out: Tensor | BufferPool | None = None) -> Tensor:
         """The rows of ``ids``; see :class:`~pagraph.features.feature.Feature`."""
         index = id_array(ids)
         check_ids(index, self.num_rows)  # on a GPU a bad id would end the process
         picked = self.tensor.index_select(0, ids.to(self.tensor.device, non_blocking=True))
-        if out is None:
+        if not isinstance(out, Tensor):
             return picked.to(self.device, non_blocking=self.device.type != "cpu")
         return output_for(self, len(index), out).copy_(picked, non_blocking=self.device.type != "cpu")

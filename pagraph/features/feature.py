@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..buffers import BufferPool
+
 __all__ = ["Feature", "byte_view", "check_ids", "id_array", "output_for", "raise_bad_id"]
 
 Array = Any  # a NumPy array; its element type is a matter of the kernels
@@ -41,12 +43,13 @@ class Feature(Protocol):
     def tier(self) -> str:
         """Where the rows come from: "host", "disk" or "device"."""
 
-    def read(self, ids: Tensor, out: Tensor | None = None) -> Tensor:
+    def read(self, ids: Tensor, out: Tensor | BufferPool | None = None) -> Tensor:
         """The rows of ``ids``, shape ``(len(ids), *row_shape)``.
 
         Args:
             ids: 1-D int32 or int64 tensor.
-            out: A contiguous tensor of that shape, ``dtype`` and ``device`` to write to and return.
+            out: A contiguous tensor of that shape, ``dtype`` and ``device`` to write to and return, or where memory on
+                the CPU is taken from.
 
         Raises:
             IndexError: An id is outside ``[0, num_rows)``.
@@ -70,7 +73,9 @@ def id_array(ids: Tensor) -> Array:
         raise TypeError(f"ids must be an int32 or int64 tensor, got {got}")
     if ids.dim() != 1:
         raise ValueError(f"ids must be 1-D, got shape {tuple(ids.shape)}")
-    return ids.detach().cpu().contiguous().numpy()
+    if ids.requires_grad or ids.device.type != "cpu" or not ids.is_contiguous():
+        ids = ids.detach().cpu().contiguous()
+    return ids.numpy()
 
 
 def raise_bad_id(index: Array, position: int, num_rows: int) -> NoReturn:
@@ -91,14 +96,16 @@ def check_ids(index: Array, num_rows: int) -> None:
         raise_bad_id(index, bad, num_rows)
 
 
-def output_for(feature: Feature, count: int, out: Tensor | None) -> Tensor:
-    """``out`` when it fits, or a new tensor on the feature's device.
+def output_for(feature: Feature, count: int, out: Tensor | BufferPool | None) -> Tensor:
+    """``out`` when it fits, or a new tensor on the feature's device, on the CPU out of the pool.
 
     Raises:
         ValueError: ``out`` has another shape, dtype or device, or is not contiguous.
     """
     shape = (count, *feature.row_shape)
-    if out is None:
+    if isinstance(out, BufferPool) and feature.device.type == "cpu":
+        return out.take(shape, feature.dtype)
+    if out is None or isinstance(out, BufferPool):
         return torch.empty(shape, dtype=feature.dtype, device=feature.device)
     if tuple(out.shape) != shape or out.dtype != feature.dtype:
         raise ValueError(

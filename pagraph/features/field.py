@@ -1,17 +1,23 @@
-"""Field: one named tensor that may be replaced or written at any time, and the cache of some of its rows."""
+"""Field: one named tensor that may be replaced or written at any time, and how its rows are read now."""
 
 from __future__ import annotations
 
+import ctypes
 import threading
+import weakref
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from ..accelerator import Accelerator
 from ..cache.store import FeatureCache
 from ..field_version import FieldVersion
-from ..indexed_rows import FieldValue
+from ..indexed_rows import FieldValue, IndexedRows
+from .cached import CachedFeature
 from .device import DeviceFeature
 from .disk import DiskFeature
 from .feature import Feature
@@ -19,7 +25,10 @@ from .host import HostFeature
 from .narrow import NarrowFeature, RoundedFeature
 from .placement import on_disk
 
-__all__ = ["Field", "Snapshot", "can_cache", "host_feature", "on_cpu"]
+if TYPE_CHECKING:
+    from .accelerated import AcceleratedFeature
+
+__all__ = ["Field", "ReadPath", "Snapshot", "can_cache", "host_feature"]
 
 _FIRST_PATIENCE = 8
 _LAST_PATIENCE = 4096
@@ -41,16 +50,114 @@ class Snapshot:
     generation: int
 
 
-def host_feature(tensor: FieldValue, device: torch.device) -> HostFeature | DeviceFeature:
-    """The rows of a field where they are: on disk, in host memory or on a device."""
-    if isinstance(tensor, torch.Tensor) and tensor.device.type != "cpu":
+class ReadPath:
+    """How the rows of one version of a field are read: resolved once, recognised by one comparison on each read.
+
+    Refers to the values' memory without owning it, so that values which were replaced are freed: a reader holds the
+    values themselves while it reads.
+
+    Args:
+        seen: The values.
+        base: Their rows where they are.
+        stored: The rows as a cache keeps them.
+        cache: Serves some of the rows; None: nothing is cached.
+        cacheable: Whether a cache may serve the field.
+
+    Attributes:
+        feature: What is read on the CPU.
+        accelerated: What is read on an accelerator; None until it was.
+        declined: The choice under which these values were considered for caching and not worth a row.
+    """
+
+    __slots__ = (
+        "_mark",
+        "_values",
+        "accelerated",
+        "base",
+        "cache",
+        "cacheable",
+        "declined",
+        "feature",
+        "generation",
+        "row_bytes",
+        "stored",
+        "tier",
+        "version",
+    )
+
+    def __init__(
+        self,
+        seen: Snapshot,
+        base: HostFeature | DeviceFeature,
+        stored: HostFeature | DeviceFeature | NarrowFeature,
+        cache: FeatureCache | None,
+        cacheable: bool,
+    ) -> None:
+        self._values: Callable[[], Any] = weakref.ref(seen.tensor)
+        # Writes to tensors of inference mode cannot be seen; rows on a device would keep their tensor in memory.
+        lasts = seen.version.writes is not None and not isinstance(base, DeviceFeature)
+        self._mark = _mark(seen.tensor) if lasts else None
+        self.version, self.generation = seen.version, seen.generation
+        self.base, self.stored, self.cache, self.cacheable = base, stored, cache, cacheable
+        self.tier, self.row_bytes = base.tier, base.row_bytes
+        self.declined: object = None
+        self.accelerated: AcceleratedFeature | None = None
+        self.feature: Feature = base
+        if cache is not None and cache.rows.device.type == "cpu":
+            self.feature = CachedFeature(stored, cache)
+        elif isinstance(stored, NarrowFeature):
+            self.feature = RoundedFeature(stored)
+
+    def serves(self, values: FieldValue) -> bool:
+        """Whether these are the values that the path was resolved for, unwritten since."""
+        if self._values() is not values or self._mark is None:
+            return False
+        if isinstance(values, IndexedRows):
+            return self._mark == _mark(values)
+        # As _mark has it, without the call.
+        return self._mark == (values._version, values.data_ptr(), values.shape, values.stride(), values.dtype)
+
+
+def _mark(values: FieldValue) -> tuple[object, ...]:
+    """What tells whether the same tensor object was written, or laid out anew (through ``.data``, uncounted)."""
+    if isinstance(values, IndexedRows):
+        return *_mark(values.source), *_mark(values.ids)
+    return values._version, values.data_ptr(), values.shape, values.stride(), values.dtype
+
+
+def _borrowed(values: FieldValue) -> FieldValue:
+    """The same values over the same CPU memory, which this does not keep alive."""
+    if isinstance(values, IndexedRows):
+        alias = object.__new__(IndexedRows)  # its ids were checked
+        object.__setattr__(alias, "source", _borrowed(values.source))
+        object.__setattr__(alias, "ids", _borrowed(values.ids))
+        return alias
+    storage = values.untyped_storage()
+    size = storage.nbytes()
+    if not size:
+        return values.detach()
+    memory = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(storage.data_ptr()))
+    empty = torch.empty(0, dtype=values.dtype, device="cpu")
+    return empty.set_(
+        torch.from_numpy(memory).untyped_storage(), values.storage_offset(), values.shape, values.stride()
+    )
+
+
+def host_feature(tensor: FieldValue, device: torch.device, *, owned: bool = True) -> HostFeature | DeviceFeature:
+    """The rows of a field where they are: on disk, in host memory or on a device.
+
+    Args:
+        tensor: The values.
+        device: Where rows on a device are delivered.
+        owned: Keep CPU memory alive. Without, only who holds the values may read.
+    """
+    if isinstance(tensor, Tensor) and tensor.device.type != "cpu":
         return DeviceFeature(tensor, device)
-    return DiskFeature(tensor) if on_disk(tensor) else HostFeature(tensor)
-
-
-def on_cpu(feature: HostFeature | DeviceFeature | NarrowFeature) -> Feature:
-    """The feature itself; narrow rows as wide as the field's."""
-    return RoundedFeature(feature) if isinstance(feature, NarrowFeature) else feature
+    kind = DiskFeature if on_disk(tensor) else HostFeature
+    plain = tensor.layout == torch.strided and not (
+        isinstance(tensor, Tensor) and (tensor.is_conj() or tensor.is_neg())
+    )
+    return kind(tensor if owned or not plain else _borrowed(tensor))
 
 
 def can_cache(feature: HostFeature | DeviceFeature, accelerator: Accelerator | None, num_nodes: int) -> bool:
@@ -71,61 +178,82 @@ class Field:
     Args:
         key: The field's name, for errors.
         source: Gives the present tensor or rows by reference, or raises KeyError.
+        label: What statistics call it. Default: the key.
     """
 
-    def __init__(self, key: Hashable, source: Callable[[], FieldValue]) -> None:
+    def __init__(self, key: Hashable, source: Callable[[], FieldValue], label: Hashable = None) -> None:
         self._key = key
-        self._source = source
+        self.label = key if label is None else label
+        self.source = source
         self._lock = threading.Lock()
         self._generation = 0
         self._cache: FeatureCache | None = None
         self._version: FieldVersion | None = None  # of the cache, or of the last read while there is none
+        self._path: ReadPath | None = None
         self._reads = 0  # of that version
         self._patience = _FIRST_PATIENCE
         self._filling = False
 
     def snapshot(self) -> Snapshot:
-        """The tensor now.
+        """The values now, with their version; raises as :meth:`path` does."""
+        generation = self._generation  # before the values, so that no invalidation is missed
+        values = self._now()
+        return Snapshot(values, FieldVersion.of(values), generation)
+
+    def path(self, resolve: Callable[[Field, Snapshot], ReadPath]) -> tuple[FieldValue, ReadPath]:
+        """The values now, to be held while they are read, and how; counts a read.
+
+        Args:
+            resolve: Makes the path where the values are not those of the last read.
 
         Raises:
             KeyError: The field is gone.
             RuntimeError: The tensor requires gradients, and gradients are on in this thread.
         """
         generation = self._generation  # before the values, so that no invalidation is missed
-        try:
-            tensor = self._source()
-        except KeyError:
+        values = self._now()
+        path = self._path
+        if path is None or path.generation != generation or not path.serves(values):
+            seen = Snapshot(values, FieldVersion.of(values), generation)
+            path = resolve(self, seen)
             with self._lock:
-                self._drop()
-            raise
-        if tensor.requires_grad and torch.is_grad_enabled():
-            raise RuntimeError(
-                f"field {self._key!r} must not require gradients to be read ahead, got requires_grad=True: "
-                "detach() it, or do not prefetch it and read it from the graph"
-            )
-        return Snapshot(tensor, FieldVersion.of(tensor), generation)
+                if seen.generation == self._generation and path.cache is self._cache:
+                    self._path = path
+        self._reads += 1  # a count that another thread loses does no harm
+        return values, path
 
     def is_current(self, version: FieldVersion, generation: int) -> bool:
-        """Whether the values are still those of an earlier snapshot."""
+        """Whether the values are still those of an earlier read."""
         if generation != self._generation:
             return False
         try:
-            return FieldVersion.of(self._source()) == version
+            values = self.source()
         except KeyError:
             return False
+        path = self._path
+        if path is not None and path.version is version:
+            return path.serves(values)
+        return FieldVersion.of(values) == version
 
-    def cache_for(self, seen: Snapshot) -> tuple[FeatureCache | None, bool]:
-        """Count a read; returns the cache if it has these values, and whether it is due to be filled."""
+    def begin(self, seen: Snapshot, *, cacheable: bool) -> FeatureCache | None:
+        """Take note of the values that are read; returns the cache if it has them. A cache of other values is dropped.
+
+        Args:
+            seen: The values.
+            cacheable: Whether a cache may serve them.
+        """
         with self._lock:
             if seen.generation != self._generation:
-                return None, False
+                return None
             if self._version != seen.version:
                 self._drop()
-                self._version = seen.version
-            self._reads += 1
-            if self._cache is not None:
-                return self._cache, False
-            return None, self._reads >= self._patience and not self._filling
+                self._version = seen.version if cacheable else None
+            return self._cache
+
+    @property
+    def is_due(self) -> bool:
+        """Whether nothing is cached, and the values have been read often enough that it might be."""
+        return self._cache is None and self._reads >= self._patience and not self._filling
 
     def fill(self, seen: Snapshot, build: Callable[[], FeatureCache]) -> FeatureCache | None:
         """Fill the cache with the values of ``seen``; None if another thread does, or if they change."""
@@ -140,7 +268,7 @@ class Field:
                 # next read.
                 if seen.generation != self._generation or FieldVersion.of(seen.tensor) != seen.version:
                     return None
-                self._cache, self._version, self._reads = cache, seen.version, 0
+                self._hold(cache, seen.version)
                 return cache
         finally:
             self._filling = False
@@ -149,12 +277,6 @@ class Field:
         """The cache, if it has the values of ``version``."""
         with self._lock:
             return self._cache if self._version == version else None
-
-    def forget_other_than(self, seen: Snapshot) -> None:
-        """Give up a cache of other values than those of ``seen``, which no cache can serve."""
-        with self._lock:
-            if seen.generation == self._generation and self._version != seen.version:
-                self._drop()
 
     @property
     def cache(self) -> FeatureCache | None:
@@ -170,12 +292,12 @@ class Field:
         """Use a cache that another field of the same values has filled."""
         with self._lock:
             if seen.generation == self._generation:
-                self._cache, self._version, self._reads = cache, seen.version, 0
+                self._hold(cache, seen.version)
 
     def release(self) -> None:
         """Give the cache up because other rows will be cached: the values are still those of now."""
         with self._lock:
-            self._cache, self._reads = None, 0
+            self._cache, self._path, self._reads = None, None, 0
 
     def invalidate(self) -> FieldVersion | None:
         """Forget the cache, and call every earlier snapshot old; returns the version that was cached."""
@@ -185,12 +307,28 @@ class Field:
             self._drop()
             return version
 
+    def _now(self) -> FieldValue:
+        try:
+            values = self.source()
+        except KeyError:
+            with self._lock:
+                self._drop()
+            raise
+        if values.requires_grad and torch.is_grad_enabled():
+            raise RuntimeError(
+                f"field {self._key!r} must not require gradients to be read ahead, got requires_grad=True: "
+                "detach() it, or do not prefetch it and read it from the graph"
+            )
+        return values
+
+    def _hold(self, cache: FeatureCache, version: FieldVersion) -> None:
+        self._cache, self._version, self._path, self._reads = cache, version, None, 0
+
     def _drop(self) -> None:
         if self._cache is not None:
             paid = self._reads >= _WORTH * self._patience
             self._patience = (
                 max(_FIRST_PATIENCE, self._patience // 2) if paid else min(_LAST_PATIENCE, self._patience * 2)
             )
-        self._cache = None
-        self._version = None
+        self._cache = self._version = self._path = None
         self._reads = 0

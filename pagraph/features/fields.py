@@ -6,41 +6,38 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from ..accelerator import Accelerator, Event, accelerator_for
+from ..accelerator import Accelerator, Event, accelerator_for, with_room
 from ..buffers import BufferPool
 from ..cache.budget import Budget
+from ..cache.first_epoch import FirstEpoch
 from ..cache.plan import CachePlan, CachePlans
+from ..cache.policy import Rank, RowType
 from ..cache.sharing import Share
-from ..cache.stats import CacheStats, OnRead, PendingRead, ReadCounters
-from ..cache.store import FeatureCache
+from ..cache.stats import CacheStats, PendingRead, ReadCounters, ReadObserver
 from ..field_version import FieldVersion
 from ..graph import NODE_TYPE
 from ..indexed_rows import FieldValue
-from .cached import CachedFeature, part_ends
-from .candidate import Role, RowType
-from .choice import Outputs, Rank
+from .cached import CachedFeature
+from .candidate import Role
+from .choice import Outputs
 from .device import DeviceFeature
-from .feature import Feature
-from .field import Field, Snapshot, host_feature, on_cpu
-from .first_epoch import FirstEpoch
-from .host import HostFeature
+from .field import Field, ReadPath, Snapshot, host_feature
 from .link import Link
-from .narrow import NarrowFeature, stored_as
+from .narrow import stored_as
 from .static import StaticCache
 from .transfer import Transfer, check_mode
 
 __all__ = ["FieldRows", "FieldSet"]
 
+T = TypeVar("T")
 
-@dataclass(frozen=True, eq=False)
+
 class FieldRows:
     """Rows of a field.
 
@@ -54,28 +51,25 @@ class FieldRows:
         accelerator: Where the tensor is.
     """
 
-    tensor: Tensor
-    version: FieldVersion
-    generation: int
-    begun: Event | None = None
-    ready: Event | None = None
-    accelerator: Accelerator | None = None
+    __slots__ = ("accelerator", "begun", "generation", "ready", "tensor", "version")
+
+    def __init__(
+        self,
+        tensor: Tensor,
+        version: FieldVersion,
+        generation: int,
+        begun: Event | None = None,
+        ready: Event | None = None,
+        accelerator: Accelerator | None = None,
+    ) -> None:
+        self.tensor, self.version, self.generation = tensor, version, generation
+        self.begun, self.ready, self.accelerator = begun, ready, accelerator
 
     def arrive(self) -> Tensor:
         """The tensor, for the current stream of the calling thread, which waits for the values; the thread does not."""
         if self.accelerator is not None and self.ready is not None:
             self.accelerator.hand_over([self.tensor], self.ready)
         return self.tensor
-
-
-class _Now(NamedTuple):
-    """A field at the moment of a read: its values, its rows, these as they are delivered, and their cache."""
-
-    seen: Snapshot
-    base: HostFeature | DeviceFeature
-    stored: HostFeature | DeviceFeature | NarrowFeature
-    cache: FeatureCache | None
-    cacheable: bool
 
 
 class FieldSet:
@@ -138,7 +132,6 @@ class FieldSet:
         self._pool_of = pool_of
         self._cache_dtype = cache_dtype
         self._num_rows: dict[RowType, int] = {NODE_TYPE: num_nodes} if isinstance(num_nodes, int) else dict(num_nodes)
-        self._sources: dict[Hashable, Callable[[], FieldValue]] = {}
         self._fields: dict[Hashable, Field] = {}
         self._lock = threading.Lock()
         self._counters = ReadCounters()
@@ -166,6 +159,7 @@ class FieldSet:
         *,
         row_type: RowType | None = NODE_TYPE,
         role: Role = Role.INPUT,
+        label: Hashable = None,
     ) -> None:
         """Add or replace a field; one that comes after the cache was filled gets the bytes that are left.
 
@@ -175,12 +169,13 @@ class FieldSet:
             row_type: Whose rows it has: a vertex or an edge type. Fields of None, and of types that ``num_nodes`` does
                 not name, are never cached.
             role: Which rows of a batch are read; another one is added to those that are known.
+            label: What statistics and plans call it; fields may share one. Default: the key.
         """
-        self._sources[key] = source
         with self._lock:
             field = self._fields.get(key)
             if field is None:
-                field = self._fields[key] = Field(key, partial(_read_source, self._sources, key))
+                field = self._fields[key] = Field(key, source, label)
+            field.source = source
         if self._static is not None and row_type is not None and row_type in self._num_rows:
             self._static.add(key, field, row_type, role)
 
@@ -206,59 +201,67 @@ class FieldSet:
         """
         if self._link is not None:
             return self._read_on_accelerator(self._link, key, ids, bounds, after)
-        begin = time.perf_counter()
-        seen, base, stored, cache, cacheable = self._now(key)
-        feature = on_cpu(stored) if cache is None else CachedFeature(stored, cache)
-        tensor, hits = self._read(key, feature, ids, bounds)
-        if cacheable:  # only now: the ids have been checked
+        begin, field = time.perf_counter(), self._fields[key]
+        values, path = field.path(self._resolve)
+        if path.cacheable and path.cache is None and field.is_due:
+            path = self._filled_late(key, field, path, values)
+        feature = path.feature
+        if isinstance(feature, CachedFeature):
+            tensor, hits = feature.read_counted(ids, self._pool_of(key), bounds)
+        else:
+            tensor, hits = feature.read(ids, self._pool_of(key)), None
+        if tensor.device != self._device:
+            tensor = tensor.to(self._device)
+        if path.cacheable and self._first_epoch is not None:  # only now: the ids have been checked
             self._count_first(key, ids, bounds)
         self._counters.record(
-            key,
-            base.tier,
-            asked=len(ids),
-            hits=sum(hits),
-            row_bytes=base.row_bytes,
-            cacheable=cacheable,
-            seconds=time.perf_counter() - begin,
-            asked_by_hop=_lengths(bounds),
-            hits_by_hop=() if bounds is None else hits,
+            field.label, path.tier, len(ids), hits, path.row_bytes, path.cacheable, time.perf_counter() - begin, bounds
         )
-        return FieldRows(tensor, seen.version, seen.generation)
+        del values  # held until here: the path does not own them
+        return FieldRows(tensor, path.version, path.generation)
 
-    def _now(self, key: Hashable) -> _Now:
-        """A field as it is, and one more read of it counted."""
-        seen = self._fields[key].snapshot()
-        base = host_feature(seen.tensor, self._device)
-        cache, cacheable = (None, False) if self._static is None else self._static.cache_for(key, seen, base)
-        stored = stored_as(base, self._cache_dtype, key) if cacheable else base
-        return _Now(seen, base, stored, cache, cacheable)
+    def _resolve(self, field: Field, seen: Snapshot) -> ReadPath:
+        """How a field's values are read from now on."""
+        base = host_feature(seen.tensor, self._device, owned=self._link is not None)
+        cacheable = self._static is not None and self._static.can_serve(field, base)
+        cache = field.begin(seen, cacheable=cacheable)
+        stored = stored_as(base, self._cache_dtype, field.label) if cacheable else base
+        return ReadPath(seen, base, stored, cache, cacheable)
+
+    def _filled_late(self, key: Hashable, field: Field, path: ReadPath, values: FieldValue) -> ReadPath:
+        """The path of a field that has settled, with a cache if it is worth one."""
+        assert self._static is not None
+        self._static.fill_late(key, path, values)
+        return field.path(self._resolve)[1] if field.is_cached else path
 
     def _read_on_accelerator(
         self, link: Link, key: Hashable, ids: Tensor, bounds: Sequence[int] | None, after: Event | None
     ) -> FieldRows:
-        begin = time.perf_counter()
+        begin, field = time.perf_counter(), self._fields[key]
         caller = link.accelerator.current_stream
         with link.stream.use():
             if after is not None and ids.device == link.accelerator.device:
                 link.accelerator.hand_over([ids], after)
             try:
-                seen, base, stored, cache, cacheable = self._now(key)
+                values, path = field.path(self._resolve)
             except KeyError:
                 link.forget(key)
                 raise
-            if isinstance(base, DeviceFeature):
-                link.wait_for_writes(key, seen.version, caller)
-            feature = link.feature(key, seen.version, stored, cache)
+            if path.cacheable and path.cache is None and field.is_due:
+                path = self._filled_late(key, field, path, values)
+            if isinstance(path.base, DeviceFeature):
+                link.wait_for_writes(key, path.version, caller)
+            feature = link.feature(key, path)
             begun = link.stream.record()
             tensor, hits = feature.read_counted(ids, bounds=bounds)
             ready = link.stream.record()
-            if cacheable:  # only now: ids of the CPU have been checked
+            if path.cacheable and self._first_epoch is not None:  # only now: ids of the CPU have been checked
                 self._count_first(key, ids, bounds)
-        read = PendingRead(
-            key, base.tier, len(ids), hits, base.row_bytes, cacheable, begun, ready, tuple(_lengths(bounds))
-        )
+        by_hop = () if bounds is None else tuple(end - start for start, end in pairwise((0, *bounds)))
+        count = len(ids), hits, path.row_bytes, path.cacheable
+        read = PendingRead(field.label, path.tier, *count, begun, ready, by_hop)
         self._counters.record_pending(read, time.perf_counter() - begin)
-        return FieldRows(tensor, seen.version, seen.generation, begun, ready, link.accelerator)
+        return FieldRows(tensor, path.version, path.generation, begun, ready, link.accelerator)
 
     def is_current(self, key: Hashable, rows: FieldRows) -> bool:
         """Whether a read now gives the same values: not once the field was replaced, written or deleted."""
@@ -308,6 +311,14 @@ class FieldSet:
         """
         return self._static is not None and self._static.shrink()
 
+    def with_room(self, work: Callable[[], T]) -> T:
+        """Do work that can be repeated; where an accelerator's memory is short, again with a smaller cache.
+
+        Raises:
+            OutOfMemory: It does not fit, and nothing is cached any more.
+        """
+        return work() if self._link is None else with_room(work, self._link.accelerator, self.shrink)
+
     def close(self) -> None:
         """Unpin the fields' memory; what is read later is pinned anew. Dropping the set does it too."""
         if self._link is not None:
@@ -323,9 +334,9 @@ class FieldSet:
         """How the missed rows of each field that was read reach the accelerator; nothing on the CPU."""
         return {} if self._link is None else self._link.transfers
 
-    def observe(self, on_read: OnRead) -> None:
-        """Call ``on_read`` after every read; see ``ReadCounters``."""
-        self._counters.on_read = on_read
+    def observe(self, observer: ReadObserver) -> None:
+        """Tell an observer of every read while it is listening."""
+        self._counters.observer = observer
 
     @property
     def counters(self) -> CacheStats:
@@ -359,25 +370,3 @@ class FieldSet:
         row_type = self._static.input_type(key)
         if isinstance(row_type, str):
             first_epoch.add(key, row_type, ids, bounds)
-
-    def _read(
-        self, key: Hashable, feature: Feature, ids: Tensor, bounds: Sequence[int] | None
-    ) -> tuple[Tensor, tuple[int, ...]]:
-        """The rows, and how many the cache served of each hop."""
-        out = None
-        if feature.device.type == "cpu":
-            out = self._pool_of(key).take((len(ids), *feature.row_shape), feature.dtype)
-        if isinstance(feature, CachedFeature):
-            tensor, hits = feature.read_counted(ids, out, bounds)
-        else:
-            tensor, hits = feature.read(ids, out), (0,) * len(part_ends(bounds, len(ids)))
-        return tensor if tensor.device == self._device else tensor.to(self._device), hits
-
-
-def _lengths(bounds: Sequence[int] | None) -> list[int]:
-    return [] if bounds is None else [end - begin for begin, end in pairwise((0, *bounds))]
-
-
-def _read_source(sources: Mapping[Hashable, Callable[[], FieldValue]], key: Hashable) -> FieldValue:
-    """The field's values now. Not a method: a cycle would keep caches in memory until the collector runs."""
-    return sources[key]()

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from ..cache.plan import CachePlan, CachePlans, FieldPlan
+from ..cache.policy import RowType
 from ..cache.store import FeatureCache
 from ..field_version import FieldVersion
-from .candidate import Candidate, Role, RowType
+from .candidate import Candidate, Role
 from .choice import Choice, Outputs
 from .device import DeviceFeature
 from .device_filling import Filling, fill_rows, holds_on_device
@@ -296,7 +297,9 @@ class Holding:
             expected = self.choice.indices[candidate.type].expected(candidate.role, len(cache), seeds)
         base = candidate.base
         complete = len(cache) == base.num_rows
-        part = FieldPlan(key, len(cache), cache.row_nbytes, base.tier, base.row_bytes, *expected, complete)
+        part = FieldPlan(
+            candidate.field.label, len(cache), cache.row_nbytes, base.tier, base.row_bytes, *expected, complete
+        )
         self._parts = {**self._parts, key: part}
 
 

@@ -8,6 +8,7 @@ from typing import NoReturn
 import torch
 from torch import Tensor
 
+from ..buffers import BufferPool
 from ..indexed_rows import FieldValue, IndexedRows
 from .feature import (
     Array,
@@ -74,7 +75,7 @@ class HostFeature:
     def announce(self, ids: Array, slots: Array | None = None, num_cached: int = 0) -> None:
         """Called before ``ids`` are read, but not those that a cache holds; rows in memory need nothing."""
 
-    def read(self, ids: Tensor, out: Tensor | None = None) -> Tensor:
+    def read(self, ids: Tensor, out: Tensor | BufferPool | None = None) -> Tensor:
         """The rows of ``ids``; see :class:`~pagraph.features.feature.Feature`."""
         from . import _gather
 
@@ -88,7 +89,13 @@ class HostFeature:
             return out
         self.announce(index)
         bad = _gather.gather(
-            self._rows, self.stride_bytes, self.row_bytes, self.source_rows, self.table, index, byte_view(out)
+            self._rows,
+            self.stride_bytes,
+            self.row_bytes,
+            self.source_rows,
+            self.table,
+            index,
+            out.view(-1).view(torch.uint8).numpy(),
         )
         if bad >= 0:
             self.raise_bad(index, bad)

@@ -7,12 +7,9 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 from ..accelerator import Accelerator, StagingRing, Stream
-from ..cache.store import FeatureCache
 from ..field_version import FieldVersion
 from .accelerated import AcceleratedFeature
-from .device import DeviceFeature
-from .host import HostFeature
-from .narrow import NarrowFeature
+from .field import ReadPath
 from .transfer import Transfer
 
 __all__ = ["Link"]
@@ -108,15 +105,13 @@ class Link:
                 self.stream.wait_for(caller.record())
                 self._written[key] = version  # only now: others, who see it, go on at once
 
-    def feature(
-        self,
-        key: Hashable,
-        version: FieldVersion,
-        source: HostFeature | DeviceFeature | NarrowFeature,
-        cache: FeatureCache | None,
-    ) -> AcceleratedFeature:
+    def feature(self, key: Hashable, path: ReadPath) -> AcceleratedFeature:
         """A field's rows as the accelerator gets them."""
-        return AcceleratedFeature(source, cache, self.accelerator, self.ring, self.transfer(key, version))
+        transfer, known = self.transfer(key, path.version), path.accelerated
+        if known is None or known.transfer is not transfer:
+            known = AcceleratedFeature(path.stored, path.cache, self.accelerator, self.ring, transfer)
+            path.accelerated = known
+        return known
 
     def forget(self, key: Hashable) -> None:
         """There is no such field any more: unpin its memory."""

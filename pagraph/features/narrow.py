@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..buffers import BufferPool
 from .device import DeviceFeature
 from .feature import Array, byte_view, id_array, output_for, row_bytes
 from .host import HostFeature
@@ -63,7 +64,7 @@ class NarrowFeature:
         """Whether rows are rounded on their way; else they are copied first."""
         return self._bits is not None
 
-    def read(self, ids: Tensor, out: Tensor | None = None) -> Tensor:
+    def read(self, ids: Tensor, out: Tensor | BufferPool | None = None) -> Tensor:
         """The rows of ``ids``; see :class:`~pagraph.features.feature.Feature`.
 
         Raises:
@@ -187,7 +188,7 @@ class RoundedFeature:
         self.row_bytes = narrow.source.row_bytes
         self.tier = narrow.tier
 
-    def read(self, ids: Tensor, out: Tensor | None = None) -> Tensor:
+    def read(self, ids: Tensor, out: Tensor | BufferPool | None = None) -> Tensor:
         """The rows of ``ids``; see :class:`~pagraph.features.feature.Feature`.
 
         Raises:

@@ -15,14 +15,16 @@ from ..accelerator import OutOfMemory
 from ..cache.budget import Budget, rows_that_fit
 from ..cache.memory import auto_budget
 from ..cache.plan import CachePlans, size_text
+from ..cache.policy import Rank, RowType
 from ..cache.sharing import Share
 from ..cache.store import FeatureCache
 from ..field_version import FieldVersion
-from .candidate import Candidate, Role, RowType
-from .choice import Choice, Outputs, Rank, Remembered, choose
+from ..indexed_rows import FieldValue
+from .candidate import Candidate, Role
+from .choice import Choice, Outputs, Remembered, choose
 from .device import DeviceFeature
 from .device_room import check_budget, room_for, wait_until_gone, warn_of_memory
-from .field import Field, Snapshot
+from .field import Field, ReadPath, Snapshot, host_feature
 from .holding import Entry, Holding
 from .host import HostFeature
 from .link import Link
@@ -193,23 +195,26 @@ class StaticCache:
         with self._live_lock:
             return [other for other in self._live if other is not self]
 
-    def cache_for(
-        self, key: Hashable, seen: Snapshot, base: HostFeature | DeviceFeature
-    ) -> tuple[FeatureCache | None, bool]:
-        """Count a read of a field; returns its cache if that has these values, and whether a cache may serve it."""
-        entry = self._holding.entries.get(key)
-        if entry is None:
-            return None, False
-        if not self._holding.can_cache(entry.type, base):
-            entry.field.forget_other_than(seen)  # its memory would wait for the old values for ever
-            return None, False
-        cache, due = entry.field.cache_for(seen)
-        if due and self._decided and self._fill_lock.acquire(blocking=False):
-            try:
-                cache = self._try_to_fill_late(key, self._holding.candidate(key, seen, base))
-            finally:
-                self._fill_lock.release()
-        return cache, True
+    def can_serve(self, field: Field, base: HostFeature | DeviceFeature) -> bool:
+        """Whether a cache would save anything of a field's present values."""
+        entry = self._entry(field)
+        return entry is not None and self._holding.can_cache(entry.type, base)
+
+    def fill_late(self, key: Hashable, path: ReadPath, values: FieldValue) -> None:
+        """Cache a field that came, or settled, after the decision, in the bytes that are left; skipped if busy."""
+        choice = self._holding.choice
+        if not self._decided or path.declined is choice or not self._fill_lock.acquire(blocking=False):
+            return
+        try:
+            base = host_feature(values, self._device)
+            seen = Snapshot(values, path.version, path.generation)
+            if self._try_to_fill_late(key, self._holding.candidate(key, seen, base)) is None:
+                path.declined = self._holding.choice
+        finally:
+            self._fill_lock.release()
+
+    def _entry(self, field: Field) -> Entry | None:
+        return next((entry for entry in self._holding.entries.values() if entry.field is field), None)
 
     def input_type(self, key: Hashable) -> RowType | None:
         """Whose rows a field has that is read for input nodes; None for others."""

@@ -1,6 +1,5 @@
 """The pipeline: stages and the threads between them, epochs, statistics, traces."""
 
-from .controls import EpochControls
 from .epochs import Epochs, PipelineOptions, Steps
 from .stage import SerialStage, Stage
 from .stats import EpochStats, LoaderStats
@@ -8,7 +7,6 @@ from .trace import Tracer
 from .trace_file import merge_traces, read_trace
 
 __all__ = [
-    "EpochControls",
     "EpochStats",
     "Epochs",
     "LoaderStats",

@@ -71,7 +71,7 @@ class DeviceTimes:
     def add(self, stage: str, begin: Event, end: Event) -> None:
         """Add the device's time between two events to ``stage``; safe from any thread."""
         with self._lock:
-            if self._clock is None and self._trace.tracer is not None:
+            if self._clock is None and self._trace.tracing.tracer is not None:
                 self._clock = self._set_clock()
             self._pending.append((stage, begin, end))
             self._fold()

@@ -101,7 +101,7 @@ class Epochs(Generic[T]):
 
     Args:
         order: Which seeds make which batch.
-        steps: What is done to each batch.
+        steps: What is done to each batch; may be set later.
         options: Threads and depth.
         stats: Where each epoch is recorded.
     """
@@ -109,13 +109,13 @@ class Epochs(Generic[T]):
     def __init__(
         self,
         order: BatchOrder,
-        steps: Steps[T],
+        steps: Steps[T] | None = None,
         *,
         options: PipelineOptions,
         stats: LoaderStats,
     ) -> None:
         self.order = order
-        self.steps = steps
+        self.steps: Steps[T] = steps or Steps(_nothing, _nothing)
         self.options = options
         self.stats = stats
         self.tracing = Tracing()
@@ -252,28 +252,29 @@ class EpochIterator(Generic[T]):
         return len(self._owner)
 
     def __next__(self) -> T:
-        begin = time.perf_counter_ns()
-        self._recorder.trace.asked(self._batch, begin)
+        begin, recorder, steps = time.perf_counter_ns(), self._recorder, self._owner.steps
+        if recorder.trace.tracing.tracer is not None:
+            recorder.trace.asked(self._batch, begin)
         delivered = False
-        mark = self._owner.steps.mark
-        asked = None if mark is None else mark()
+        asked = None if steps.mark is None else steps.mark()
         try:
             if self._asked and not self._owner.first_step_done:
-                with self._recorder.time("filling"):
+                with recorder.time("filling"):
                     self._owner.first_step()
             prepared = next(self._stage)
             self._asked = True
-            result = _deliver(self._owner.steps, prepared, self._recorder)
-            if mark is not None:
-                self._recorder.device_time("waiting", asked, mark())
+            try:
+                result = steps.deliver(prepared, recorder)
+            except StopIteration as error:  # of the user's code: must not pass for the end of the epoch
+                raise RuntimeError("delivering a batch raised StopIteration") from error
+            if steps.mark is not None:
+                recorder.device_time("waiting", asked, steps.mark())
             delivered = True
         except BaseException:
             self.close()
             raise
         finally:
-            end = time.perf_counter_ns()
-            self._recorder.add_seconds("waiting", (end - begin) * 1e-9)
-            self._recorder.trace.answered(begin, end, delivered=delivered)
+            recorder.waited(begin, delivered=delivered)
         self._batch += 1
         self._owner.moved(self, self._plan, self._batch)
         return result
@@ -308,20 +309,20 @@ def _method(stats: LoaderStats) -> Callable[[], object]:
     return settle
 
 
-def _deliver(steps: Steps[T], prepared: Any, recorder: EpochRecorder) -> T:
-    """Deliver; a StopIteration of the user's code must not pass for the end of the epoch."""
-    try:
-        return steps.deliver(prepared, recorder)
-    except StopIteration as error:
-        raise RuntimeError("delivering a batch raised StopIteration") from error
+def _nothing(*_: Any) -> Any:
+    raise AssertionError("an engine must be given a source of batches first")
 
 
 def _start(owner: Epochs[T], plan: EpochPlan, begin: int, recorder: EpochRecorder) -> _AnyStage:
     """The stages of one epoch. Nothing here refers to the iterator, whose end must end them."""
     steps, options = owner.steps, owner.options
 
+    tracing = recorder.trace.tracing
+
     def work(item: tuple[int, Any]) -> Any:
         index, drawn = item
+        if tracing.tracer is None:
+            return steps.prepare(drawn, recorder)
         begin = recorder.trace.begin(index)
         try:
             return steps.prepare(drawn, recorder)
@@ -344,11 +345,13 @@ def _tickets(
     recorder: EpochRecorder,
 ) -> Iterator[tuple[int, Any]]:
     """The first stage: tickets in order with their number, with ``draw`` done where steps have one."""
+    tracing = recorder.trace.tracing
     for index in range(begin, end):
-        begun = recorder.trace.begin(index)
+        begun = 0 if tracing.tracer is None else recorder.trace.begin(index)
         ticket = order.ticket(plan, index)
         if ticket is None:
             return
         drawn = ticket if steps.draw is None else steps.draw(ticket, recorder)
-        recorder.trace.end("ticket", begun)
+        if begun:
+            recorder.trace.end("ticket", begun)
         yield index, drawn

@@ -91,16 +91,24 @@ class EpochRecorder:
         try:
             yield
         finally:
-            end = time.perf_counter_ns()
-            self.add_seconds(stage, (end - begin) * 1e-9)
-            tracer = self.trace.tracer
-            if tracer is not None:
-                tracer.add(stage, begin, end)
+            self.spent(stage, begin)
 
-    def add_seconds(self, stage: str, seconds: float) -> None:
-        """Add to a stage's time."""
+    def spent(self, stage: str, begin: int) -> None:
+        """Add the time since ``begin``, of ``time.perf_counter_ns``, to ``stage``."""
+        end, seconds = time.perf_counter_ns(), self._seconds
         with self._lock:
-            self._seconds[stage] = self._seconds.get(stage, 0.0) + seconds
+            seconds[stage] = seconds.get(stage, 0.0) + (end - begin) * 1e-9
+        tracer = self.trace.tracing.tracer
+        if tracer is not None:
+            tracer.add(stage, begin, end)
+
+    def waited(self, begin: int, *, delivered: bool) -> None:
+        """The reader asked for a batch at ``begin``, and has got it now, or there was none."""
+        end = time.perf_counter_ns()
+        with self._lock:
+            self._seconds["waiting"] = self._seconds.get("waiting", 0.0) + (end - begin) * 1e-9
+        if self.trace.tracing.tracer is not None:
+            self.trace.answered(begin, end, delivered=delivered)
 
     def device_time(self, stage: str, begin: Event | None, end: Event | None) -> None:
         """Add the device's time between two events to ``stage``, when they have happened."""
@@ -118,7 +126,7 @@ class EpochRecorder:
             self._batches += 1
             for name, value in counts.items():
                 self._counts[name] = self._counts.get(name, 0) + value
-        tracer = self.trace.tracer
+        tracer = self.trace.tracing.tracer
         if tracer is not None:
             tracer.delivered(counts)
 

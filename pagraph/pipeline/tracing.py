@@ -56,6 +56,11 @@ class Tracing:
                 log.number = log.batch = -1
                 tracer.add(name, begin, time.perf_counter_ns())
 
+    @property
+    def is_listening(self) -> bool:
+        """Whether reads are traced."""
+        return self.tracer is not None
+
     def read(
         self, key: Any, tier: str, asked: int, hits: int | None, row_bytes: int, cacheable: bool, seconds: float
     ) -> Callable[[int], None] | None:
@@ -76,61 +81,60 @@ class Tracing:
 
 
 class EpochTrace:
-    """One pass over a loader's batches, as its threads report it; everything is one look when nothing is traced."""
+    """One pass over a loader's batches, as its threads report it; everything is one look when nothing is traced.
+
+    Attributes:
+        tracing: Whether the loader is traced.
+    """
 
     def __init__(self, tracing: Tracing, epoch: int) -> None:
-        self._tracing = tracing
+        self.tracing = tracing
         self._epoch = epoch
         self._lock = threading.Lock()
         self._pass: tuple[int, int] | None = None  # the tracer's serial: statistics must not keep a tracer
 
-    @property
-    def tracer(self) -> Tracer | None:
-        """Collects; None when nothing is traced."""
-        return self._tracing.tracer
-
     def at(self, batch: int) -> None:
         """The calling thread is at work for ``batch`` from now on (-1: for all)."""
-        tracer = self._tracing.tracer
+        tracer = self.tracing.tracer
         if tracer is not None:
             log = tracer.log
             log.number, log.batch = self._number(tracer), batch
 
     def begin(self, batch: int) -> int:
         """The calling thread begins something for ``batch``: when, or 0 if nothing is traced."""
-        if self._tracing.tracer is None:
+        if self.tracing.tracer is None:
             return 0
         self.at(batch)
         return time.perf_counter_ns()
 
     def end(self, name: str, begin: int) -> None:
         """The calling thread has done what it began at ``begin``."""
-        tracer = self._tracing.tracer
+        tracer = self.tracing.tracer
         if begin and tracer is not None:
             tracer.add(name, begin, time.perf_counter_ns())
 
     def device_span(self, stream: str, name: str, begin: int, end: int) -> None:
         """A device has done something in a stream, by the host's clock."""
-        tracer = self._tracing.tracer
+        tracer = self.tracing.tracer
         if tracer is not None:
             tracer.add_to_stream(stream, name, begin, end)
 
     def depth(self, waiting: int, working: int) -> None:
         """The queue has changed."""
-        tracer = self._tracing.tracer
+        tracer = self.tracing.tracer
         if tracer is not None:
             tracer.add_depth(self._number(tracer), waiting, working)
 
     def asked(self, batch: int, now: int) -> None:
         """The reader asks for ``batch``: it is done with the one before."""
-        tracer = self._tracing.tracer
+        tracer = self.tracing.tracer
         if tracer is not None:
             tracer.end_computing(now)
             self.at(batch)
 
     def answered(self, begin: int, end: int, *, delivered: bool) -> None:
         """The reader, who asked at ``begin``, has got its batch at ``end``, or there was none."""
-        tracer = self._tracing.tracer
+        tracer = self.tracing.tracer
         if tracer is not None:
             log = tracer.log
             if not delivered:
@@ -140,7 +144,7 @@ class EpochTrace:
 
     def close(self) -> None:
         """The pass is over."""
-        tracer, begun = self._tracing.tracer, self._pass
+        tracer, begun = self.tracing.tracer, self._pass
         if tracer is not None and begun is not None and begun[0] == tracer.serial:
             tracer.end_pass(begun[1])
 
@@ -149,6 +153,6 @@ class EpochTrace:
         if begun is None or begun[0] != tracer.serial:
             with self._lock:
                 if self._pass is None or self._pass[0] != tracer.serial:
-                    self._pass = (tracer.serial, tracer.begin_pass(self._tracing.label, self._epoch))
+                    self._pass = (tracer.serial, tracer.begin_pass(self.tracing.label, self._epoch))
                 begun = self._pass
         return begun[1]

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from ..cache.policy import Policy, Ranking
-from ..sampling.accesses import AccessCounts, BatchSampler, count_accesses, default_threads
+from ..sampling.accesses import AccessCounts, count_accesses, default_threads
+from ..sampling.minibatch_sampler import MiniBatchSampler
 from ..sampling.seeds import SeedOrder
 from .budgets import DEFAULT_BUDGETS, GRID
 from .checks import check_epochs, check_seeds
@@ -32,7 +33,7 @@ __all__ = ["hit_rate_curve"]
 def hit_rate_curve(
     graph: Graph,
     seeds: Tensor | Mapping[str, Tensor],
-    sampler: BatchSampler,
+    sampler: MiniBatchSampler,
     *,
     batch_size: int = 1000,
     epochs: int = 1,

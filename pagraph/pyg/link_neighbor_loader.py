@@ -9,13 +9,14 @@ import torch
 from torch import Tensor
 
 from ..cache.policy import Policy
+from ..cache.workload import Workload
 from .inputs import check_calls, check_data
 from .link_inputs import check_are_tensors, check_links, checked_edge_label_index
 from .package import import_pyg
 from .pipelined import Pipelined, sampler_of
 from .sampler import NeighborSampler
 from .view import LinkView, Viewed
-from .workload import Workload, link_workload
+from .workload import link_workload
 
 import_pyg()
 from torch_geometric.loader import LinkLoader as _PyGLinkLoader  # noqa: E402

@@ -9,13 +9,14 @@ import torch
 from torch import Tensor
 
 from ..cache.policy import Policy
+from ..cache.workload import Workload
 from .inputs import check_calls, check_data, node_input
 from .package import import_pyg
 from .pipelined import Pipelined, sampler_of
 from .sampler import NeighborSampler
 from .times import check_time_tensor, check_times
 from .view import NodeView, Viewed
-from .workload import Workload, node_workload
+from .workload import node_workload
 
 import_pyg()
 from torch_geometric.loader import NeighborLoader as _PyGNeighborLoader  # noqa: E402

@@ -13,20 +13,23 @@ from ..cache.budget import Budget
 from ..cache.policies import resolve_policy
 from ..cache.policy import Policy
 from ..device import resolve_device
+from ..engine.controls import LoaderControls
+from ..engine.engine import Engine
 from ..features.precision import parse_cache_dtype
 from ..integers import as_integer
-from ..pipeline import EpochControls, LoaderStats, PipelineOptions
-from .engine import Engine
+from ..pipeline import PipelineOptions
+from .joining import Joiner
 from .order import order_of
 from .sampler import NeighborSampler
+from .sending import Sender
+from .source import SubgraphSource
 from .stream_order import StreamOrder
 from .torch_samplers import tell_epoch
 from .view import Viewed
 from .workers import ThreadWorkers
 
 if TYPE_CHECKING:
-    from ..cache.plan import CachePlans
-    from .workload import Workload
+    from ..cache.workload import Workload
 
 __all__ = ["Pipelined", "sampler_of"]
 
@@ -62,7 +65,7 @@ class _LoadingOptions:
     device: Any
 
 
-class Pipelined(EpochControls, ThreadWorkers):
+class Pipelined(LoaderControls, ThreadWorkers):
     """Base of our loaders, in front of PyG's own: iterates through an engine.
 
     Subclasses make ``_view`` before PyG's constructor runs, and call :meth:`_begin` after it. A user's subclass with a
@@ -95,19 +98,20 @@ class Pipelined(EpochControls, ThreadWorkers):
         self._options, self._filter_fn = options, filter_fn
         order = order_of(loader, options.seed)
         self._streams = isinstance(order, StreamOrder)
-        self._engine = Engine(
-            self._view,
-            filter_fn,
-            order,
-            workload=self._workload(order),
-            budget=Budget.parse(options.cache),
+        self._device = None if options.device is None else resolve_device(options.device)
+        self._engine: Engine[Any] = Engine(
+            self._workload(order),
             policy=resolve_policy(options.cache_policy),
-            device=None if options.device is None else resolve_device(options.device),
+            budget=Budget.parse(options.cache),
             options=self._pipeline_options(),
+            device=self._device or torch.device("cpu"),
             cache_dtype=parse_cache_dtype(options.cache_dtype),
-            pin_memory=bool(loader.pin_memory),
         )
-        self._epochs = self._engine.epochs
+        accelerator = self._engine.accelerator
+        self._sender = None if accelerator is None else Sender(accelerator)
+        self._joiner = Joiner(self._view, self._engine.fields, filter_fn)
+        self._joiner.declare()
+        self._engine.use(self._source())
 
     def _workload(self, order: Any) -> Workload:
         raise NotImplementedError
@@ -118,8 +122,22 @@ class Pipelined(EpochControls, ThreadWorkers):
         ours = isinstance(self._view.sampler, NeighborSampler) and not self._streams
         return PipelineOptions(workers, prefetch) if ours or workers else PipelineOptions(0, 0)
 
+    def _source(self) -> SubgraphSource:
+        loader: Any = self
+        return SubgraphSource(
+            self._view,
+            self._joiner,
+            self._engine,
+            self._device,
+            pins=bool(loader.pin_memory) and self._device is None and torch.cuda.is_available(),
+            # What the user wrote stays in the reader's thread unless workers are asked for.
+            calls_stores_ahead=self._pipeline_options().workers > 0,
+            sender=self._sender,
+        )
+
     def __getstate__(self) -> dict[str, Any]:
-        state = {name: value for name, value in vars(self).items() if name not in ("_engine", "_epochs", "collate_fn")}
+        made = ("_engine", "_joiner", "_sender", "collate_fn")
+        state = {name: value for name, value in vars(self).items() if name not in made}
         try:
             return state | {"_place": self.state_dict()}
         except TypeError:  # a sampler without length
@@ -143,10 +161,11 @@ class Pipelined(EpochControls, ThreadWorkers):
             theirs: Any = super()
             iterator: Iterator[Any] = theirs._get_iterator()
             return iterator
-        return self._engine.start(self.worker_init_fn if self.num_workers else None, self._pipeline_options())
+        worker_init_fn = self.worker_init_fn if self.num_workers else None
+        return self._engine.start(self._source(), options=self._pipeline_options(), worker_init_fn=worker_init_fn)
 
     def set_epoch(self, epoch: int) -> None:
-        """See ``EpochControls.set_epoch``; a sampler that has a ``set_epoch`` is told, too.
+        """See ``LoaderControls.set_epoch``; a sampler that has a ``set_epoch`` is told, too.
 
         Raises:
             TypeError: ``epoch`` is not an integer.
@@ -155,27 +174,6 @@ class Pipelined(EpochControls, ThreadWorkers):
         super().set_epoch(epoch)
         loader: Any = self
         tell_epoch(loader.batch_sampler, epoch)
-
-    @property
-    def stats(self) -> LoaderStats:
-        """Rows, bytes, hits and seconds by stage, tier and field, for each epoch and in total; prints as a table."""
-        return self._engine.stats
-
-    @property
-    def cache_plan(self) -> CachePlans:
-        """What the static cache holds of each type: rows, bytes and what they should save; prints as a table."""
-        return self._engine.fields.plans
-
-    def invalidate_cache(self) -> None:
-        """Forget cached rows: for changes nobody can see (writes through NumPy views, by other processes)."""
-        self._engine.fields.invalidate()
-
-    def close(self) -> None:
-        """End the newest pass, if it is not over, and unpin host memory; also done when nobody has the loader any more.
-
-        A pass that begins after it pins it anew.
-        """
-        self._engine.close()
 
     def check_worker_number_rationality(self) -> None:
         """Nothing to warn of: workers are threads (torch would warn of that many processes)."""

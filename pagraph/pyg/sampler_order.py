@@ -41,6 +41,8 @@ class SamplerOrder:
         generator: Of the sampling's seed. Default: the global one.
     """
 
+    has_length = True
+
     def __init__(self, batches: Any, num_items: int, *, seed: int | None, generator: torch.Generator | None) -> None:
         self._batches, self._num_items, self._generator = batches, num_items, generator
         self._is_cut = type(batches) is BatchSampler  # by torch, from what a sampler gives

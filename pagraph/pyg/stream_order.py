@@ -32,6 +32,7 @@ class StreamOrder:
 
     shuffle = True
     permutation = None
+    has_length = False
 
     def __init__(self, batches: Any, num_items: int, *, seed: int | None, generator: torch.Generator | None) -> None:
         self._batches, self._num_items, self._generator = batches, num_items, generator

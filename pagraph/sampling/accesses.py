@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -17,8 +17,8 @@ from torch import Tensor
 from ..buffers import BufferPools
 from ..minibatch import HeteroMiniBatch, MiniBatch
 from ..subgraph import Subgraph
-from .edge_batches import block_sampler_of
 from .hop_sampler import HopSampler
+from .minibatch_sampler import MiniBatchSampler
 from .seeds import SeedOrder, Ticket
 
 if TYPE_CHECKING:
@@ -26,18 +26,7 @@ if TYPE_CHECKING:
 
     from ..graph import Graph
 
-__all__ = ["AccessCounts", "BatchSampler", "count_accesses", "default_threads", "most_repeats", "run_tickets"]
-
-
-class BatchSampler(Protocol):
-    """What is counted: anything that turns seeds into mini-batches, ``HopSampler`` for one."""
-
-    @property
-    def num_hops(self) -> int:
-        """Blocks per mini-batch."""
-
-    def sample(self, graph: Graph, seeds: Any, key: int = 0) -> MiniBatch | HeteroMiniBatch | Subgraph:
-        """One mini-batch; safe from any thread."""
+__all__ = ["AccessCounts", "count_accesses", "default_threads", "most_repeats", "run_tickets"]
 
 
 class AccessCounts:
@@ -129,7 +118,7 @@ class AccessCounts:
 def count_accesses(
     graph: Graph,
     seeds: Tensor | Mapping[Any, Tensor],
-    sampler: BatchSampler,
+    sampler: MiniBatchSampler,
     *,
     batch_size: int,
     seed: int,
@@ -186,14 +175,11 @@ def default_threads() -> int:
     return min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
 
-def most_repeats(order: SeedOrder, sampler: Any = None) -> int:
-    """How often one batch may read a vertex: as often as it is among the batch's seeds, or in each of disjoint trees.
-
-    A sampler whose seeds are the roots of several trees each tells how many, with ``trees_per_seed``.
-    """
-    if getattr(block_sampler_of(sampler), "disjoint", False):
-        return order.batch_size * int(getattr(sampler, "trees_per_seed", 1))
-    return 1 if _distinct(order.ids) else order.batch_size
+def most_repeats(order: SeedOrder, sampler: MiniBatchSampler) -> int:
+    """How often one batch may read a vertex: once for each of its seeds that it is, or in each of disjoint trees."""
+    if sampler.hops is not None and sampler.hops.disjoint:
+        return order.batch_size * sampler.trees_per_seed
+    return 1 if not sampler.seeds_are_vertices or _distinct(order.ids) else order.batch_size
 
 
 def _distinct(seeds: Tensor | Mapping[Any, Tensor]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -12,17 +12,19 @@ from torch import Tensor
 from ..minibatch import HeteroMiniBatch
 from .chances import chance_of_some
 from .keys import derive_key
+from .minibatch_sampler import MiniBatchSampler
 from .pairs import compact_pairs
 
 if TYPE_CHECKING:
     from ..csc import CSC
     from ..graph import EdgeType, Graph
     from .block_sampler import BlockSampler
+    from .hop_sampler import HopSampler
     from .negative import NegativePairs
 
     Pairs = dict[EdgeType, tuple[Tensor, Tensor]]
 
-__all__ = ["EdgeBatches", "block_sampler_of", "edge_ends", "expanded", "negative_pairs"]
+__all__ = ["EdgeBatches", "edge_ends", "expanded", "negative_pairs"]
 
 _NEGATIVES = -1  # the place of the negative pairs' key among those of the hops
 
@@ -51,11 +53,6 @@ def negative_pairs(csc: Mapping[EdgeType, CSC], positive: Pairs, negatives: Nega
     }
 
 
-def block_sampler_of(sampler: Any) -> Any:
-    """What samples the blocks and knows the fan-outs: the sampler inside of an edge-wise one, or ``sampler`` itself."""
-    return getattr(sampler, "blocks", sampler)
-
-
 class Found(Protocol):
     """``AccessCounts`` or ``ExpectedAccesses``."""
 
@@ -70,15 +67,15 @@ class Found(Protocol):
         """In how many batches each vertex is known before a hop."""
 
 
-def expanded(found: Found, sampler: Any, node_type: str, hop: int) -> Tensor:
+def expanded(found: Found, sampler: HopSampler, node_type: str, hop: int) -> Tensor:
     """How often hop number ``hop`` (0 serves the seeds) of a sampler expands each vertex, shape ``(num_nodes,)``."""
-    if getattr(sampler, "expands_once", False):
+    if sampler.expands_once:
         return found.by_hop(node_type)[:, hop]
     return found.frontier(node_type, hop)
 
 
 @dataclass(frozen=True, eq=False)
-class EdgeBatches:
+class EdgeBatches(MiniBatchSampler):
     """Samples what an edge-wise batch reads: a sampler whose seeds are edges. Nothing is excluded.
 
     Excluding a batch's own edges takes one or two out of the many in-edges of some seeds: it hardly changes which
@@ -95,9 +92,24 @@ class EdgeBatches:
     negatives: NegativePairs | None = None
 
     @property
+    def hops(self) -> BlockSampler:
+        """See :attr:`MiniBatchSampler.hops`."""
+        return self.blocks
+
+    @property
     def num_hops(self) -> int:
         """Blocks per mini-batch."""
         return self.blocks.num_hops
+
+    @property
+    def seeds_are_vertices(self) -> bool:
+        """They are edges."""
+        return False
+
+    @property
+    def cache_key(self) -> Hashable:
+        """Of the same edges, the blocks and the negatives decide."""
+        return type(self), self.blocks.cache_key, self.negatives
 
     def sample(self, graph: Graph, seeds: Tensor | Mapping[EdgeType, Tensor], key: int = 0) -> HeteroMiniBatch:
         """The blocks of one batch of edges; safe from any thread.

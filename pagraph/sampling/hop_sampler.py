@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ..csc import check_range
+from .minibatch_sampler import MiniBatchSampler
 from .weights import EdgeWeights, edge_weights
 
 if TYPE_CHECKING:
@@ -63,14 +64,24 @@ def of_edge_type(entry: int | Mapping[EdgeType, int], edge_type: EdgeType) -> in
     return entry[edge_type] if isinstance(entry, Mapping) else entry
 
 
-class HopSampler:
+class HopSampler(MiniBatchSampler):
     """Base of the samplers that go from seeds to their neighbours hop by hop. Subclasses say how edges are picked.
 
-    The result depends on the graph, the seeds and the key alone, never on threads or on what was sampled before.
+    Attributes:
+        edge_dir: "in" or "out": which edges are drawn.
+        prob: Edge field that edges are weighed by; None: all alike.
+        time: Field that edges are chosen by time with; None: none.
+        replace: Edges are drawn with replacement.
+        disjoint: A tree for each seed: a vertex found from two seeds is there twice.
+        layer_dependency: All hops share their random numbers (LABOR).
     """
 
     edge_dir: str
     prob: str | None
+    time: str | None = None
+    replace: bool = False
+    disjoint: bool = False
+    layer_dependency: bool = False
 
     def check_edges(self) -> None:
         """Refuse an unknown direction, and a ``prob`` that names nothing.
@@ -96,8 +107,21 @@ class HopSampler:
         return edge_weights(graph.adjacency(self.edge_dir, edge_type), values, name=f"edge field {self.prob!r}")
 
     @property
-    def num_hops(self) -> int:
-        """Blocks per mini-batch."""
+    def hops(self) -> HopSampler:
+        """This sampler."""
+        return self
+
+    @property
+    def has_fanouts(self) -> bool:
+        """Whether :meth:`fanout` says how many edges a vertex draws."""
+        return type(self).fanout is not HopSampler.fanout
+
+    def fanout(self, hop: int, edge_type: EdgeType) -> int:
+        """Edges that a vertex draws in hop number ``hop`` (0 serves the seeds); -1: all.
+
+        Raises:
+            NotImplementedError: The sampler has no fan-outs, see :attr:`has_fanouts`.
+        """
         raise NotImplementedError
 
     @property

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from .chances import chance_of_some
 from .keys import derive_key
+from .minibatch_sampler import MiniBatchSampler
 
 if TYPE_CHECKING:
     from ..graph import Graph
@@ -112,7 +113,7 @@ def pair_seeds(
 
 
 @dataclass(frozen=True, eq=False)
-class PairBatches:
+class PairBatches(MiniBatchSampler):
     """Samples what a batch of pairs reads: a sampler whose seeds are rows of two ends, shape ``(n, 2)``.
 
     With times a row has a third number, the time of the pair.
@@ -130,9 +131,19 @@ class PairBatches:
     negatives: PairNegatives | None = None
 
     @property
+    def hops(self) -> SubgraphSampler:
+        """See :attr:`MiniBatchSampler.hops`."""
+        return self.blocks
+
+    @property
     def num_hops(self) -> int:
         """Hops from the ends."""
         return self.blocks.num_hops
+
+    @property
+    def seeds_are_vertices(self) -> bool:
+        """They are pairs."""
+        return False
 
     @property
     def trees_per_seed(self) -> int:

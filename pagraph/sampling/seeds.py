@@ -48,8 +48,14 @@ class BatchOrder(Protocol):
 
     seed: int | None
     shuffle: bool
+    has_length: bool
+    """Whether the number of batches is known."""
 
     def __len__(self) -> int: ...
+
+    @property
+    def batch_size(self) -> int | None:
+        """Seeds a batch; None where batches are a user's own."""
 
     @property
     def identity(self) -> dict[str, Any]: ...  # noqa: D102
@@ -91,6 +97,8 @@ class SeedOrder:
         ValueError: ``batch_size`` is below 1, ``seed`` negative, or the seeds have no rows, or rows of several shapes.
     """
 
+    has_length = True
+
     def __init__(
         self,
         seeds: Tensor | Mapping[str, Tensor],
@@ -102,7 +110,7 @@ class SeedOrder:
         generator: torch.Generator | None = None,
         ranks: Ranks | None = None,
     ) -> None:
-        self.batch_size = check_batch_size(batch_size)
+        self.batch_size: int = check_batch_size(batch_size)
         self.seed = check_seed("seed", seed)
         self.shuffle = bool(shuffle)
         self.drop_last = bool(drop_last)
@@ -227,6 +235,9 @@ class DatasetOrder:
         seed: As in ``SeedOrder``, for the sampling key only.
         ranks: Keep the sampling keys of several processes apart. Which batches are whose is the dataset's business.
     """
+
+    batch_size = None
+    has_length = True
 
     def __init__(
         self, dataset: Any, *, shuffle: bool = False, seed: int | None = None, ranks: Ranks | None = None

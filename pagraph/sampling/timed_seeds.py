@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from .minibatch_sampler import MiniBatchSampler
+
 if TYPE_CHECKING:
     from ..graph import Graph
     from ..subgraph import Subgraph
@@ -16,7 +18,7 @@ __all__ = ["TimedSeeds"]
 
 
 @dataclass(frozen=True)
-class TimedSeeds:
+class TimedSeeds(MiniBatchSampler):
     """A sampler whose seeds are rows of a vertex and its time, shape ``(n, 2)``; for cache policies.
 
     Args:
@@ -26,6 +28,11 @@ class TimedSeeds:
 
     blocks: SubgraphSampler
     node_type: str
+
+    @property
+    def hops(self) -> SubgraphSampler:
+        """See :attr:`MiniBatchSampler.hops`."""
+        return self.blocks
 
     @property
     def num_hops(self) -> int:

@@ -13,7 +13,7 @@ from pagraph.features.hits import Hits
 
 
 def record(counters, key="feat", tier="host", asked=10, hits=4, row_bytes=8, cacheable=True):
-    counters.record(key, tier, asked=asked, hits=hits, row_bytes=row_bytes, cacheable=cacheable)
+    counters.record(key, tier, asked, (hits,), row_bytes, cacheable)
 
 
 def test_nothing_was_asked():
@@ -92,14 +92,10 @@ def test_threads_lose_no_count():
 def test_hops_are_counted_by_their_number():
     counters = ReadCounters()
     record(counters, asked=10, hits=4)
-    counters.record(
-        "feat", "host", asked=6, hits=4, row_bytes=8, cacheable=True, asked_by_hop=[2, 4], hits_by_hop=(1, 3)
-    )
+    counters.record("feat", "host", 6, (1, 3), 8, True, bounds=[2, 6])
     before = counters.snapshot()
     assert before.fields["feat"].hit_rate_by_hop == (0.5, 0.75)
-    counters.record(
-        "feat", "host", asked=7, hits=2, row_bytes=8, cacheable=True, asked_by_hop=[0, 4, 3], hits_by_hop=(0, 2, 0)
-    )
+    counters.record("feat", "host", 7, (0, 2, 0), 8, True, bounds=[0, 4, 7])
     after = counters.snapshot()
     feat = after.fields["feat"]
     assert (feat.asked, feat.asked_by_hop, feat.hits_by_hop) == (23, (2, 8, 3), (1, 5, 0))
@@ -196,11 +192,14 @@ def test_what_is_known_is_not_kept():
 def test_who_watches_is_told_of_pending_reads_later():
     counters, seen, told = ReadCounters(), [], []
 
-    def on_read(*what):
-        seen.append(what)
-        return told.append if what[3] is None else None
+    class Watching:
+        is_listening = True
 
-    counters.on_read = on_read
+        def read(self, *what):
+            seen.append(what)
+            return told.append if what[3] is None else None
+
+    counters.observer = Watching()
     read = pending()
     counters.record_pending(read, 0.25)
     assert seen == [("feat", "host", 10, None, 8, True, 0.25)] and told == []

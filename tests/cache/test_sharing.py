@@ -14,9 +14,10 @@ from pagraph.sampling import SubgraphSampler
 from pagraph.sampling.seeds import SeedOrder
 
 SEEDS = torch.arange(20)
+SAMPLER = NeighborSampler([3])
 
 
-def share(policy=auto, graph="graph", seeds=SEEDS, shuffle=True, sampler="sampler", batch_size=5, edge_dir="in"):
+def share(policy=auto, graph="graph", seeds=SEEDS, shuffle=True, sampler=SAMPLER, batch_size=5, edge_dir="in"):
     return share_of(
         policy,
         graph=graph,
@@ -68,7 +69,7 @@ def test_loaders_that_evaluate_take_the_cache_of_the_one_that_trains():
     assert not mine.takes(share(edge_dir="out")) and not mine.takes(None)
 
 
-@pytest.mark.parametrize(("policy", "sampler"), [(adaptive, "sampler"), (auto, None), (lambda *_: SEEDS, "sampler")])
+@pytest.mark.parametrize(("policy", "sampler"), [(adaptive, SAMPLER), (auto, None), (lambda *_: SEEDS, SAMPLER)])
 def test_nothing_is_shared_where_a_ranking_may_depend_on_anything(policy, sampler):
     assert share(policy, sampler=sampler) is None
 
@@ -79,7 +80,7 @@ def test_seeds_are_read_only_to_compare_them():
         def ids(self):
             raise AssertionError("read")
 
-    mine = share_of(auto, graph="graph", edge_dir="in", sampler="sampler", order=Untouched(SEEDS, 5, shuffle=True))
+    mine = share_of(auto, graph="graph", edge_dir="in", sampler=SAMPLER, order=Untouched(SEEDS, 5, shuffle=True))
     assert not mine.takes(share(batch_size=6)) and not mine.takes(share(degree))
     with pytest.raises(AssertionError, match="read"):
         mine.takes(share())
@@ -104,7 +105,7 @@ def test_what_was_expected_of_other_seeds_is_not_expected_here(graph):
     )
     for loader in (train, valid, again, both):
         list(loader)
-    memory = {next(iter(x._fields._fields.values()))._cache.rows.data_ptr() for x in (train, valid, again, both)}
+    memory = {next(iter(x._engine.fields._fields.values()))._cache.rows.data_ptr() for x in (train, valid, again, both)}
     assert len(memory) == 1
     assert train.cache_plan.expected_hit_rate > 0 and train.cache_plan.rows > 0
     assert valid.cache_plan.expected_hit_rate is None and valid.cache_plan.rows == train.cache_plan.rows

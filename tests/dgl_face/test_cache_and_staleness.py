@@ -219,7 +219,7 @@ def test_loader_cache_and_graph_are_freed_at_once(tmp_path):
     try:
         batch = next(iter(loader))
         collect(loader)
-        watched = [weakref.ref(x) for x in (graph, loader, loader._engine, loader._engine.columns)]
+        watched = [weakref.ref(x) for x in (graph, loader, loader._engine, loader._columns)]
         del graph, loader, batch
         assert [ref() for ref in watched] == [None] * 4
     finally:

@@ -92,7 +92,7 @@ def run(graph, loader, names=NAMES):
 
 def cached_ids(loader, ntype, column):
     """The ids whose rows the cache holds."""
-    static = loader._engine.columns._fields._static
+    static = loader._engine.fields._static
     (part,) = [p for plan in loader.cache_plan for p in plan if p.key == f"{ntype}/{column}"]
     return static._holding.choice.indices[ntype].ids[: part.rows]
 
@@ -262,7 +262,7 @@ def test_writes_that_nobody_can_see_need_an_explicit_call(graph):
 def addresses(loader):
     return {
         key.label: field._cache.rows.data_ptr()
-        for key, field in loader._engine.columns._fields._fields.items()
+        for key, field in loader._engine.fields._fields.items()
         if field._cache is not None
     }
 
@@ -323,7 +323,7 @@ def test_a_column_of_another_type_that_is_read_late_gets_the_bytes_that_are_left
     names = {"user": ["feat"]}
     loader = load(graph, names=names, cache=SLOT_BYTES * 320 + 24 * 200 + 12 * 40, cache_policy="degree")
     run(graph, loader, names)
-    columns = loader._engine.columns
+    columns = loader._columns
     ids = torch.arange(120)
     for _ in range(10):
         rows = columns.read_ahead("node", "feat", "item", ids)
@@ -416,8 +416,8 @@ def test_cache_and_graph_are_freed_at_once(graph):
     gc.disable()
     try:
         run(graph, loader)
-        static = loader._engine.columns._fields._static
-        watched = [weakref.ref(x) for x in (loader, loader._engine.columns, static)]
+        static = loader._engine.fields._static
+        watched = [weakref.ref(x) for x in (loader, loader._columns, static)]
         del loader, static
         assert [ref() for ref in watched] == [None] * 3
     finally:

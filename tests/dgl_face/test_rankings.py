@@ -6,7 +6,7 @@ from cases import dgl, make_graph, ours
 from worlds import BUYS, FOLLOWS, edge_seeds_of, make_world, mapped, seeds_of
 
 from pagraph.cache import apply_policy, expected_accesses, resolve_policy
-from pagraph.dgl.ranking import Sampled, rank, rank_edge_types
+from pagraph.dgl.workload import workload_of
 from pagraph.graph import Graph
 from pagraph.sampling.accesses import count_accesses
 
@@ -17,7 +17,7 @@ Uniform, GlobalUniform = d.negative_sampler.Uniform, d.negative_sampler.GlobalUn
 
 
 def given_of(loader):
-    return Sampled.of(loader.graph, loader.graph_sampler, loader._engine.order)
+    return workload_of(loader.graph, loader.graph_sampler, loader._order).sampled()
 
 
 def counted(given, epochs=(0,), threads=1):
@@ -25,8 +25,8 @@ def counted(given, epochs=(0,), threads=1):
         given.graph,
         given.seeds,
         given.sampler,
-        batch_size=given.batch_size,
-        seed=given.seed,
+        batch_size=8,
+        seed=3,
         epochs=epochs,
         threads=threads,
     )
@@ -138,7 +138,8 @@ def test_what_a_user_samples_himself_has_no_sampler():
     loader = ours(graph, Batches(order), neighbors([2]))
     assert given_of(loader).sampler is None
     for name in ("degree", "random"):
-        ranking = rank(resolve_policy(name), graph, Mine([2]), loader._engine.order)["_N"]
+        workload = workload_of(graph, Mine([2]), loader._order)
+        ranking = workload.rank(resolve_policy(name), ["_N"])["_N"]
         assert sorted(ranking.ids.tolist()) == list(range(300))
 
 
@@ -184,8 +185,8 @@ def test_given_graph_shares_its_arrays_with_the_loaders():
 def test_edges_of_blocks_are_ranked_by_how_often_they_are_drawn():
     world = make_world("heterograph")
     loader = ours(world.graph, seeds_of(world, "dict"), neighbors([2, 3]), batch_size=8, shuffle=True, seed=0)
-    order = loader._engine.order
-    rankings = rank_edge_types(world.graph, loader.graph_sampler, order, [BUYS, FOLLOWS])
+    workload = workload_of(world.graph, loader.graph_sampler, loader._order)
+    rankings = workload.rank(resolve_policy("auto"), [BUYS, FOLLOWS])
     drawn = {etype: torch.zeros(world.graph.num_edges(etype)) for etype in rankings}
     for _ in range(100):
         for *_, blocks in loader:
@@ -204,7 +205,8 @@ def test_edges_are_not_ranked_for_samplers_without_fanouts():
 
     graph = make_graph()
     loader = ours(graph, torch.arange(30), pagraph.dgl.LayerSampler([20]))
-    assert rank_edge_types(graph, loader.graph_sampler, loader._engine.order, graph.canonical_etypes) == {}
+    workload = workload_of(graph, loader.graph_sampler, loader._order)
+    assert workload.rank(resolve_policy("auto"), graph.canonical_etypes) == {}
     given = given_of(loader)
     with pytest.raises(ValueError, match="'vip' needs a sampler with fan-outs .*, got LayerSampler"):
         apply_policy(resolve_policy("vip"), given.graph, given.seeds, given.sampler, 0, batch_size=8)

@@ -240,11 +240,14 @@ def test_who_watches_is_told_of_the_hits_when_they_are_known():
     accelerator.gate = threading.Event()
     told, later = [], []
 
-    def on_read(*read):
-        told.append(read[:-1])
-        return later.append
+    class Watching:
+        is_listening = True
 
-    fields.observe(on_read)
+        def read(self, *read):
+            told.append(read[:-1])
+            return later.append
+
+    fields.observe(Watching())
     fields.read("a", torch.tensor([1, 119]))
     assert told == [("a", "host", 2, None, 12, True)] and later == []
     accelerator.finish()

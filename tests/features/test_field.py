@@ -5,12 +5,17 @@ import torch
 
 from pagraph.accelerator import HostAccelerator
 from pagraph.features import DeviceFeature, DiskFeature, HostFeature
-from pagraph.features.field import Field, can_cache, host_feature
+from pagraph.features.field import Field, ReadPath, can_cache, host_feature
 from pagraph.features.filling import fill_cache
 from pagraph.mapped import map_npy
 
 CPU = torch.device("cpu")
 FIRST = 8
+
+
+def resolve(field, seen):
+    base = host_feature(seen.tensor, CPU)
+    return ReadPath(seen, base, base, field.begin(seen, cacheable=True), True)
 
 
 class Box:
@@ -27,7 +32,8 @@ class Box:
         return self.field.fill(self.field.snapshot(), self.build)
 
     def read(self):
-        return self.field.cache_for(self.field.snapshot())
+        _, path = self.field.path(resolve)
+        return path.cache, self.field.is_due
 
     def reads_until_due(self, limit=10_000):
         for count in range(1, limit):
@@ -162,7 +168,7 @@ def test_a_snapshot_from_before_an_invalidation_gets_no_cache(box):
     old = box.field.snapshot()
     box.field.invalidate()
     box.fill()
-    assert box.field.cache_for(old) == (None, False)
+    assert box.field.begin(old, cacheable=True) is None
     assert box.read()[0] is not None
 
 
@@ -176,7 +182,7 @@ def test_a_deleted_field_lets_go_of_its_cache():
     with pytest.raises(KeyError):
         field.snapshot()
     fields["h"] = tensor
-    assert field.cache_for(field.snapshot()) == (None, False)
+    assert field.begin(field.snapshot(), cacheable=True) is None
 
 
 def test_a_cache_does_not_keep_a_replaced_tensor_alive(box):

@@ -6,8 +6,8 @@ import torch
 
 from pagraph.buffers import BufferPool
 from pagraph.cache import Budget, Ranking
+from pagraph.cache.first_epoch import FirstEpoch
 from pagraph.features import FieldSet, on_disk
-from pagraph.features.first_epoch import FirstEpoch
 from pagraph.graph import NODE_TYPE
 from pagraph.mapped import map_npy
 

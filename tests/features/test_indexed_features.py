@@ -210,7 +210,7 @@ def test_loaders_of_the_same_rows_share_a_cache_and_those_of_other_ids_do_not(ma
     for loader in loaders:
         for batch in loader:
             assert torch.equal(batch.features["feat"], loader.graph.ndata["feat"][batch.input_nodes])
-    places = [loader._fields._fields["feat"]._cache.rows.data_ptr() for loader in loaders]
+    places = [loader._engine.fields._fields["feat"]._cache.rows.data_ptr() for loader in loaders]
     assert places[0] == places[1] != places[2]
 
 

@@ -30,7 +30,7 @@ def make(graph, seeds=range(50), *, fields=("feat",), **options):
 
 def rows_of(loader, name="feat"):
     """The memory of the cached rows of a loader that has run."""
-    return loader._fields._fields[name]._cache.rows.data_ptr()
+    return loader._engine.fields._fields[name]._cache.rows.data_ptr()
 
 
 def run(loader):
@@ -116,7 +116,9 @@ def test_a_loader_and_its_cache_are_freed_at_once(graph):
         loader = run(make(graph, cache=1.0, num_workers=2))
         batches = iter(loader)
         next(batches)
-        watched = [weakref.ref(x) for x in (loader, loader._fields, loader._fields._fields["feat"]._cache)]
+        watched = [
+            weakref.ref(x) for x in (loader, loader._engine.fields, loader._engine.fields._fields["feat"]._cache)
+        ]
         del loader, batches
         deadline = time.monotonic() + 5  # the threads end after the batch that they are at
         while any(ref() is not None for ref in watched) and time.monotonic() < deadline:

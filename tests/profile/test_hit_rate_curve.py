@@ -14,6 +14,7 @@ from pagraph.graph import CSC
 from pagraph.mapped import map_npy
 from pagraph.profile import DEFAULT_BUDGETS, hit_rate_curve
 from pagraph.sampling import LayerSampler
+from pagraph.sampling.minibatch_sampler import MiniBatchSampler
 from pagraph.sampling.seeds import SeedOrder
 
 FIXED = sorted(set(POLICIES) - {"adaptive", "ideal", "oracle"})
@@ -422,7 +423,7 @@ def test_bad_input(changes, error, text):
 
 
 def test_an_error_of_the_sampler_reaches_the_caller():
-    class Failing:
+    class Failing(MiniBatchSampler):
         num_hops = 1
 
         def sample(self, graph, seeds, key=0):

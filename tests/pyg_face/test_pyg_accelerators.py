@@ -27,7 +27,7 @@ def on_accelerator(monkeypatch):
     """Loaders made from now on deliver on an accelerator."""
 
     def use(accelerator):
-        monkeypatch.setattr("pagraph.pyg.engine.accelerator_for", lambda device: accelerator)
+        monkeypatch.setattr("pagraph.engine.engine.accelerator_for", lambda device: accelerator)
         return accelerator
 
     return use

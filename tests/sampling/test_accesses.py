@@ -9,6 +9,7 @@ from pagraph.graph import CSC, Graph
 from pagraph.minibatch import MiniBatch
 from pagraph.sampling import LayerSampler, NeighborSampler
 from pagraph.sampling.accesses import AccessCounts, count_accesses
+from pagraph.sampling.minibatch_sampler import MiniBatchSampler
 from pagraph.sampling.seeds import SeedOrder
 
 pytestmark = pytest.mark.usefixtures("no_threads_left")
@@ -131,7 +132,7 @@ def test_repeated_seeds_have_room():
     assert int(counts.by_hop("_N")[0, 0]) == 70_000
 
 
-class Failing:
+class Failing(MiniBatchSampler):
     """Fails at its third batch."""
 
     num_hops = 1

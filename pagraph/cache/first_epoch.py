@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from torch import Tensor
 
 from ..sampling.accesses import AccessCounts
-from .choice import Rank
+from .policy import Rank
 
 __all__ = ["FirstEpoch"]
 

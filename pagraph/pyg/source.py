@@ -1,0 +1,153 @@
+"""SubgraphSource: makes the batches of PyG's loaders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..accelerator import Handover
+from ..pipeline.locks import lock_of
+from .joining import Joiner, Reading
+from .sampler import NeighborSampler
+from .sending import Sender
+
+if TYPE_CHECKING:
+    from ..engine.engine import Engine
+    from ..pipeline.stats import EpochRecorder
+    from ..sampling.seeds import Ticket
+
+__all__ = ["SubgraphSource"]
+
+
+@dataclass(frozen=True, eq=False)
+class _Prepared:
+    """A sampled batch.
+
+    Attributes:
+        output: What the sampler returned.
+        hop_ends: Vertex type to where the vertices of each hop end; empty for a user's own sampler.
+        seeds: How many there were.
+        reading: What was read for it ahead; None if that could not be done.
+        batch: Joined of that; None if it is to be joined when it is needed.
+        sent: What of the batch was made on the accelerator; None: nothing.
+    """
+
+    output: Any
+    hop_ends: Mapping[str, list[int]]
+    seeds: int
+    reading: Reading | None = None
+    batch: Any = None
+    sent: Handover | None = None
+
+
+class SubgraphSource:
+    """Samples subgraphs, by our sampler or a user's own, and joins them with the attributes of the data.
+
+    Args:
+        view: What PyG's ``filter_fn`` wants to know of a loader, with its present ``data``, transforms and
+            ``input_data``, and its sampler: ours, or any ``BaseSampler``.
+        joiner: Joins.
+        engine: Recycles memory, makes room.
+        device: Where batches are delivered; None: where their sources are.
+        pins: Deliver batches in page-locked memory.
+        calls_stores_ahead: Read from a user's own stores in the threads that prepare batches.
+        sender: Sends batches ahead; None: nothing is sent.
+    """
+
+    def __init__(
+        self,
+        view: Any,
+        joiner: Joiner,
+        engine: Engine[Any],
+        device: torch.device | None,
+        *,
+        pins: bool,
+        calls_stores_ahead: bool,
+        sender: Sender | None,
+    ) -> None:
+        self._view, self._joiner, self._device, self._pins = view, joiner, device, pins
+        self._fields, self._pools = engine.fields, engine.pools
+        self._calls_stores_ahead, self._sender = calls_stores_ahead, sender
+        # Ours is a function of a key, for any number of threads.
+        self._is_ours = isinstance(view.sampler, NeighborSampler)
+        self._lock: AbstractContextManager[object] = nullcontext() if self._is_ours else lock_of(view.sampler)
+
+    @property
+    def draw(self) -> Callable[[Ticket, EpochRecorder], Any] | None:
+        """A user's own sampler draws one batch at a time, in order."""
+        return None if self._is_ours else self._draw
+
+    def _draw(self, ticket: Ticket, recorder: EpochRecorder) -> tuple[Any, int]:
+        inputs = self._view.input_data[ticket.seeds]
+        with self._lock, recorder.time("sampling"):
+            return self._view.sample(inputs), len(ticket.seeds)
+
+    def prepare(self, drawn: Any, recorder: EpochRecorder) -> _Prepared:
+        """Sample, then read and, unless a transform of the sampler's output comes first, join."""
+        if self._is_ours:
+            inputs = self._view.input_data[drawn.seeds]
+            with recorder.time("sampling"):
+                output, hop_ends = self._view.sample_ahead(inputs, drawn.key, self._pools)
+            sampled = _Prepared(output, hop_ends, len(drawn.seeds))
+        else:
+            sampled = _Prepared(drawn[0], {}, drawn[1])
+        if self._joiner.is_remote:
+            return self._read_ahead(sampled, recorder) if self._calls_stores_ahead else sampled
+        try:
+            return self._read_ahead(sampled, recorder)
+        except (MemoryError, torch.cuda.OutOfMemoryError):
+            raise
+        except Exception:  # an attribute may be on its way; if it is not, the same is raised when the batch is needed
+            return sampled
+
+    def _read_ahead(self, sampled: _Prepared, recorder: EpochRecorder) -> _Prepared:
+        with recorder.time("fetching"):
+            return self._fields.with_room(partial(self._read_and_join, sampled))
+
+    def _read_and_join(self, sampled: _Prepared) -> _Prepared:
+        reading, batch, sent = self._joiner.read(sampled.output, sampled.hop_ends), None, None
+        if self._view.transform_sampler_output is None and reading.is_settled:
+            batch = self._join(sampled.output, reading)
+            if self._sender is not None:
+                sent = self._sender.send(batch, [known.rows.tensor for known in reading.rows.values()])
+        return replace(sampled, reading=reading, batch=batch, sent=sent)
+
+    def _join(self, output: Any, reading: Reading) -> Any:
+        batch = self._joiner.join(output, reading)
+        return batch.apply(_pinned) if self._pins else batch
+
+    def deliver(self, prepared: _Prepared, recorder: EpochRecorder) -> Any:
+        """The batch with the data's attributes as they are now, where it is wanted, transformed."""
+        output, batch, reading, sent = prepared.output, prepared.batch, prepared.reading, prepared.sent
+        with recorder.time("building"):
+            transform = self._view.transform_sampler_output
+            if batch is None or transform is not None or reading is None or not self._joiner.is_current(reading):
+                if transform is not None:
+                    output = transform(output)
+                read = partial(self._joiner.read, output, prepared.hop_ends, reading)
+                reading, sent = self._fields.with_room(read), None
+                batch = self._join(output, reading)
+            for rows in reading.arrive():
+                recorder.device_time("reading", rows.begun, rows.ready)
+            if sent is not None:
+                sent.arrive()
+                recorder.device_time("copying", sent.begun, sent.ready)
+            if self._device is not None:
+                move = partial(batch.to, self._device, non_blocking=self._device.type != "cpu")
+                batch = self._fields.with_room(move)
+        recorder.delivered(seeds=prepared.seeds, edges=_total(output.row), input_nodes=_total(output.node))
+        return batch if self._view.transform is None else self._view.transform(batch)
+
+
+def _pinned(tensor: Any) -> Any:
+    return tensor.pin_memory() if tensor.device.type == "cpu" and tensor.layout == torch.strided else tensor
+
+
+def _total(tensors: Any) -> int:
+    """Length of a tensor, or of all in a mapping."""
+    return sum(map(len, tensors.values())) if isinstance(tensors, Mapping) else len(tensors)
