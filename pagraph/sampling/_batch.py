@@ -4,8 +4,8 @@ They compose the kernels of single hops, so that passes, prefetching and results
 from Python into each of them, and the interpreter's lock that every call gives back and takes again.
 
 ``work`` is scratch of int64, laid out as ``small_batch`` says. It begins with what is reported: the
-status, the id that an error is about, the bits of the hash table to begin the next batch with, where the result's edge
-ids begin, and then five numbers for each hop.
+status, the id that an error is about, the bits of the hash table to begin the next batch with, two numbers about the
+batch, and then five about each hop.
 """
 
 import numpy as np
@@ -15,7 +15,7 @@ from ._cpu import SCAN_LIMIT, insert_nodes, measure, mix, pick_distinct, pick_re
 from ._subgraph import put_edges
 
 DONE, BAD_SEED, BAD_ROW, BAD_SOURCE = 0, 1, 2, 3
-REPORT, PER_HOP = 4, 5  # numbers reported of the batch, and of each hop
+REPORT, PER_HOP = 5, 5  # numbers reported of the batch, and of each hop
 
 _LINE = 64  # bytes; parts of the result begin on a cache line of their own
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -165,8 +165,8 @@ def sample_subgraph(  # type: ignore[no-untyped-def]
 ):
     """Each hop expands what the hop before found. ``out`` gets the nodes, both ends of all edges, and the edges' ids.
 
-    Reported of a hop: the numbers of nodes and of edges after it. Where the ids begin is reported of the batch, in
-    elements.
+    Reported of the batch: where both ends and the ids begin, in elements; of a hop: the numbers of nodes and of edges
+    after it.
     """
     num_vertices, num_hops = len(indptr) - 1, len(fanouts)
     ids = out.view(seeds.dtype)
@@ -181,7 +181,8 @@ def sample_subgraph(  # type: ignore[no-untyped-def]
         work[0] = BAD_SEED
         return
     first, count, num_edges, row = 0, len(seeds), 0, 0
-    sources = ids[_aligned(len(nodes) * ids.itemsize) // ids.itemsize :]
+    begin = _aligned(len(nodes) * ids.itemsize) // ids.itemsize
+    sources = ids[begin:]
     for hop in range(num_hops):
         fanout, frontier = fanouts[hop], nodes[first:count]
         first, offsets = count, indptrs[row : row + len(frontier) + 1]
@@ -201,7 +202,7 @@ def sample_subgraph(  # type: ignore[no-untyped-def]
         num_edges += total
         work[REPORT + PER_HOP * hop], work[REPORT + PER_HOP * hop + 1] = count, num_edges
     work[0], work[2] = DONE, _bits_next(bits, count)
-    work[3] = _put(seeds, fanouts, work, kept, indptrs, sources, out, num_edges, edge_ids)
+    work[3], work[4] = begin, _put(seeds, fanouts, work, kept, indptrs, sources, out, num_edges, edge_ids)
 
 
 @kernel

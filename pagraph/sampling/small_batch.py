@@ -38,7 +38,7 @@ _MOST_FANOUT = 2**18  # a set of picks is that large, even where no seed draws
 _MOST_INT32 = 2**31 - 1
 _ID_DTYPES = (torch.int32, torch.int64)
 _LINE = 64  # bytes of a cache line
-_REPORT, _PER_HOP = 4, 5  # as in the kernels
+_REPORT, _PER_HOP = 5, 5  # as in the kernels
 _UNKNOWN: Any = object()
 
 
@@ -116,7 +116,7 @@ def small_subgraph(
     (ntype, etype), seed_ids, _, whole, report = drawn
     ids = whole.view(seed_ids.dtype)
     counts, ends = [seed_ids.shape[0], *report[_REPORT::_PER_HOP]], [0, *report[_REPORT + 1 :: _PER_HOP]]
-    total, source, edge_id = ends[-1], report[2], report[3]
+    total, source, edge_id = ends[-1], report[3], report[4]
     edges = SampledEdges(
         ids[source : source + 2 * total].view(2, total),
         whole.view(torch.int64)[edge_id : edge_id + total],
