@@ -59,6 +59,8 @@ class Graph:
         self._lock = threading.Lock()
         self._num_nodes = self._node_counts(num_nodes)
         self._check_counts()
+        # Asked for by every batch: the vertex type and the edge type of a graph with one of each.
+        self.only_types = (self.node_types[0], self.edge_types[0]) if self.is_homogeneous else None
         single_node, single_edge = len(self._num_nodes) == 1, len(self._csc) == 1
         self._ndata: dict[str, dict[str, Any]] = {t: {} for t in self._num_nodes}
         self._edata: dict[EdgeType, dict[str, Any]] = {t: {} for t in self._csc}

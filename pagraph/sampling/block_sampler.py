@@ -16,6 +16,7 @@ from .hop import Hop, HopEdges
 from .hop_sampler import EdgeField, HopSampler, id_dtype_of, own_fields, read_sources, seeds_by_type
 from .keys import derive_key
 from .scratch import Scratch, VertexTable
+from .small_batch import small_blocks
 
 if TYPE_CHECKING:
     from ..graph import EdgeType, Graph
@@ -85,6 +86,9 @@ class BlockSampler(HopSampler):
             IndexError: A seed is outside ``[0, num_nodes)`` of its type.
             FormatError: The graph's arrays lead out of the graph (a damaged file).
         """
+        small = None if exclude else small_blocks(self, graph, seeds, key, dtype, pools)
+        if small is not None:
+            return small
         by_type = seeds_by_type(graph, seeds)
         run = _Run(
             sampler=self,

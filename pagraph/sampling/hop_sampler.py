@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from ..graph import EdgeType, Graph
     from .hop import Hop, HopEdges, Picker
+    from .small_batch import UniformHops
 
 __all__ = [
     "EdgeField",
@@ -128,6 +130,15 @@ class HopSampler(MiniBatchSampler):
     def expands_once(self) -> bool:
         """Whether a hop draws only from the vertices that the hop before found, not from all that are known."""
         return False
+
+    def uniform_hops(self, edge_type: EdgeType) -> UniformHops | None:
+        """The hops along an edge type if all of them draw uniformly, whatever fields there are; None otherwise."""
+        return None
+
+    @cached_property
+    def known_hops(self) -> dict[EdgeType, UniformHops | None]:
+        """What :meth:`uniform_hops` said of edge types: small batches ask every time."""
+        return {}
 
     @property
     def weighs_edges(self) -> bool:

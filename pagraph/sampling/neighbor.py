@@ -10,6 +10,7 @@ import numpy as np
 
 from .block_sampler import BlockSampler
 from .hop_sampler import EdgeField, check_per_hop, of_edge_type
+from .small_batch import UniformHops
 from .uniform import UniformPicker
 from .weighted import WeightedPicker
 
@@ -81,6 +82,10 @@ class NeighborSampler(BlockSampler):
             ValueError: It does not hold one finite number per edge, or a negative one.
         """
         return neighbor_picker(self, graph, hop, edge_type, field)
+
+    def uniform_hops(self, edge_type: EdgeType) -> UniformHops | None:
+        """See :meth:`HopSampler.uniform_hops`; a subclass may pick otherwise."""
+        return UniformHops.of(self, edge_type) if self.prob is None and type(self) is NeighborSampler else None
 
 
 def neighbor_picker(sampler: Any, graph: Graph, hop: int, edge_type: EdgeType, field: EdgeField) -> Picker | None:

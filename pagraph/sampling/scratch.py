@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 
-__all__ = ["Scratch", "VertexTable", "raise_bad_source"]
+__all__ = ["Scratch", "VertexTable", "raise_bad_row", "raise_bad_source"]
 
 _MIN_TABLE_BITS = 10
 _local = threading.local()
@@ -29,11 +29,14 @@ class Scratch:
         self._tables: list[VertexTable] = []
         self._seen: Array = np.empty(0, dtype=np.int64)
         self._named: dict[str, VertexTable] = {}
+        self.table_bits = _MIN_TABLE_BITS  # of the hash table of the next small batch
 
     @staticmethod
     def of_this_thread() -> Scratch:
         """The calling thread's own."""
-        scratch: Scratch = _local.__dict__.setdefault("value", Scratch())
+        scratch: Scratch | None = getattr(_local, "value", None)
+        if scratch is None:
+            scratch = _local.value = Scratch()
         return scratch
 
     def array(self, name: Any, length: int, dtype: Any) -> Array:
@@ -150,6 +153,11 @@ class VertexTable:
             self._table = np.empty(size, dtype=np.int64)
         self._table.fill(-1)
         _cpu.insert_nodes(self._nodes, self.count, self._table, np.uint64(64 - self._bits))
+
+
+def raise_bad_row(vertex: int) -> NoReturn:
+    """Report a vertex whose row does not end in the graph's edges."""
+    raise FormatError(f"the graph's indptr must be non-decreasing, it is not at vertex {vertex}: damaged file?")
 
 
 def raise_bad_source(vertex: int, num_vertices: int) -> NoReturn:

@@ -20,6 +20,7 @@ from .keys import derive_key
 from .neighbor import check_fanout, neighbor_picker
 from .scratch import Scratch, VertexTable, raise_bad_source
 from .seed_times import check_time_field, limits_of_trees
+from .small_batch import UniformHops, small_subgraph
 from .timed import TimedPicker
 from .times import EdgeTimes, edge_times, source_times
 
@@ -125,6 +126,11 @@ class SubgraphSampler(HopSampler):
             return TimedPicker(fanout, self.replace, self.latest, times)
         return neighbor_picker(self, graph, hop, edge_type, field)
 
+    def uniform_hops(self, edge_type: EdgeType) -> UniformHops | None:
+        """See :meth:`HopSampler.uniform_hops`; a subclass may pick otherwise."""
+        plain = self.prob is None and not self.disjoint and not self.induced and type(self) is SubgraphSampler
+        return UniformHops.of(self, edge_type) if plain else None
+
     def times(self, graph: Graph, edge_type: EdgeType, field: EdgeField) -> EdgeTimes | None:
         """The times in the field ``time``; None where there is no such field, or none is named.
 
@@ -171,6 +177,9 @@ class SubgraphSampler(HopSampler):
             IndexError: A seed is outside ``[0, num_nodes)`` of its type.
             FormatError: The graph's arrays lead out of the graph (a damaged file).
         """
+        small = small_subgraph(self, graph, seeds, key, dtype, pools) if seed_times is None else None
+        if small is not None:
+            return small
         by_type, field = seeds_by_type(graph, seeds), field or own_fields(graph)
         until = None
         if self.time is None and seed_times is not None:

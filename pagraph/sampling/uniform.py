@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import FormatError
+from .scratch import raise_bad_row
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -78,7 +78,5 @@ def measure_frontier(
     indptr = scratch.array(offsets, n + 1, np.int64)
     total = _cpu.measure(csc.indptr.numpy(), csc.num_edges, frontier, fanout, replace, starts, degrees, indptr)
     if total < 0:  # -1 - i means the frontier's vertex i
-        raise FormatError(
-            f"the graph's indptr must be non-decreasing, it is not at vertex {int(frontier[-1 - total])}: damaged file?"
-        )
+        raise_bad_row(int(frontier[-1 - total]))
     return starts, degrees, indptr

@@ -1,0 +1,244 @@
+"""Small mini-batches of uniform picks along one edge type: all hops in one call of a kernel, into one buffer.
+
+The results are those of sampling hop by hop, bit by bit. What takes no part in it (several types, weights, times,
+trees, excluded or induced edges, all neighbours, large batches) gets None, and is sampled hop by hop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..csc import check_range
+from ..minibatch import Block, HeteroBlock, HeteroMiniBatch, MiniBatch, Relation
+from ..subgraph import SampledEdges, Subgraph
+from .scratch import Scratch, raise_bad_row, raise_bad_source
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ..buffers import BufferPools
+    from ..csc import CSC
+    from ..graph import EdgeType, Graph
+    from .hop_sampler import HopSampler
+    from .neighbor import NeighborSampler
+    from .subgraph_sampler import SubgraphSampler
+
+__all__ = ["UniformHops", "small_blocks", "small_subgraph"]
+
+MOST_EDGES = 2**18
+"""Batches that may draw more are sampled hop by hop."""
+
+_MOST_FANOUT = 2**18  # a set of picks is that large, even where no seed draws
+_MOST_INT32 = 2**31 - 1
+_ID_DTYPES = (torch.int32, torch.int64)
+_LINE = 64  # bytes of a cache line
+_REPORT, _PER_HOP = 5, 5  # as in the kernels
+_UNKNOWN: Any = object()
+
+
+@dataclass(frozen=True, eq=False)
+class UniformHops:
+    """Hops along one edge type that draw uniformly.
+
+    Attributes:
+        fanouts: Of each hop, 0 serves the seeds.
+        array: The same for the kernels.
+        replace: Draw with replacement.
+        set_size: Slots that a set of one vertex's picks needs.
+    """
+
+    fanouts: tuple[int, ...]
+    array: Any
+    replace: bool
+    set_size: int
+
+    @classmethod
+    def of(cls, sampler: NeighborSampler | SubgraphSampler, edge_type: EdgeType) -> UniformHops | None:
+        """Those of a sampler that draws uniformly; None where it takes all neighbours or does not name the type."""
+        try:
+            fanouts = tuple(sampler.fanout(hop, edge_type) for hop in range(sampler.num_hops))
+        except KeyError:
+            return None
+        if not all(0 <= fanout <= _MOST_FANOUT for fanout in fanouts):
+            return None
+        set_size = 1 << (2 * max(fanouts, default=1) - 1).bit_length()
+        return cls(fanouts, np.array(fanouts, dtype=np.int64), sampler.replace, set_size)
+
+
+def small_blocks(
+    sampler: HopSampler,
+    graph: Graph,
+    seeds: Tensor | Mapping[str, Tensor],
+    key: int,
+    dtype: torch.dtype | None,
+    pools: BufferPools | None,
+) -> MiniBatch | HeteroMiniBatch | None:
+    """The blocks of a batch whose hops expand all known vertices, or None; see ``BlockSampler.sample``."""
+    drawn = _draw(sampler, graph, seeds, key, dtype, pools, once=False)
+    if drawn is None:
+        return None
+    (ntype, etype), seed_ids, csc, whole, report = drawn
+    ids, places = whole.view(seed_ids.dtype), whole.view(csc.indices.dtype)
+    known, parts = seed_ids.shape[0], []
+    for at in range(_REPORT, len(report), _PER_HOP):
+        count, total, row, index, position = report[at : at + _PER_HOP]
+        indptr, indices = ids[row : row + known + 1], ids[index : index + total]
+        parts.append((indptr, indices, ids[:count], places[position : position + total], known))
+        known = count
+    parts.reverse()
+    if isinstance(seeds, Tensor):
+        return MiniBatch(seeds, [Block(*part) for part in parts])
+    blocks = [
+        HeteroBlock({etype: Relation(indptr, indices, positions)}, {ntype: nodes}, {ntype: num_dst})
+        for indptr, indices, nodes, positions, num_dst in parts
+    ]
+    return HeteroMiniBatch(dict(seeds), blocks, {ntype: parts[0][2]})
+
+
+def small_subgraph(
+    sampler: HopSampler,
+    graph: Graph,
+    seeds: Tensor | Mapping[str, Tensor],
+    key: int,
+    dtype: torch.dtype | None,
+    pools: BufferPools | None,
+) -> Subgraph | None:
+    """The subgraph of a batch whose hops expand what the hop before found, or None; see ``SubgraphSampler.sample``."""
+    drawn = _draw(sampler, graph, seeds, key, dtype, pools, once=True)
+    if drawn is None:
+        return None
+    (ntype, etype), seed_ids, _, whole, report = drawn
+    ids = whole.view(seed_ids.dtype)
+    counts, ends = [seed_ids.shape[0], *report[_REPORT::_PER_HOP]], [0, *report[_REPORT + 1 :: _PER_HOP]]
+    total, source, edge_id = ends[-1], report[3], report[4]
+    edges = SampledEdges(
+        ids[source : source + 2 * total].view(2, total),
+        whole.view(torch.int64)[edge_id : edge_id + total],
+        ends,
+    )
+    output = {ntype: seeds} if isinstance(seeds, Tensor) else dict(seeds)
+    return Subgraph(output, {ntype: ids[: counts[-1]]}, {etype: edges}, {ntype: counts})
+
+
+def _draw(
+    sampler: HopSampler,
+    graph: Graph,
+    seeds: Tensor | Mapping[str, Tensor],
+    key: int,
+    dtype: torch.dtype | None,
+    pools: BufferPools | None,
+    *,
+    once: bool,
+) -> tuple[tuple[str, EdgeType], Tensor, CSC, Tensor, list[int]] | None:
+    """What the kernel draws: the types, the seeds in the result's dtype, the edges, the result's buffer, the report.
+
+    Few calls of other functions, for each of them costs a small batch about as much as one of the kernel's passes.
+    """
+    types = graph.only_types
+    if types is None:
+        return None
+    ntype, etype = types
+    hops = sampler.known_hops.get(etype, _UNKNOWN)
+    if hops is _UNKNOWN:
+        hops = sampler.known_hops[etype] = sampler.uniform_hops(etype)
+    if isinstance(seeds, Tensor):
+        ids = seeds
+    elif len(seeds) == 1 and ntype in seeds:
+        ids = seeds[ntype]
+    else:
+        return None
+    if hops is None or ids.ndim != 1 or not ids.is_cpu or ids.dtype not in _ID_DTYPES:
+        return None
+    csc, dtype = graph.adjacency(sampler.edge_dir, etype), dtype or ids.dtype
+    if dtype not in _ID_DTYPES or (csc.num_src > _MOST_INT32 and dtype == torch.int32):
+        return None
+    widths = dtype.itemsize, csc.indices.dtype.itemsize
+    sizes = _sizes(hops, ids.shape[0], csc.num_src, widths, once)
+    if sizes is None:
+        return None
+    if ids.dtype != dtype:
+        _check_seeds(seeds, ids, csc.num_src)  # narrowing would wrap a wrong id round into a right one
+        ids = ids.to(dtype)
+
+    room, words, nbytes = sizes
+    scratch, batch = Scratch.of_this_thread(), _kernels()
+    work = scratch.array("batch", words, np.int64)
+    whole = torch.empty(nbytes, dtype=torch.uint8) if pools is None else pools("batch").take((nbytes,), torch.uint8)
+    indptr, indices, starts = csc.indptr.numpy(), csc.indices.numpy(), ids.contiguous().numpy()
+    random, bits, out = np.uint64(key % 2**64), scratch.table_bits, whole.numpy()
+    if once:
+        edge_ids = indices[:0] if csc.edge_ids is None else csc.edge_ids.numpy()
+        batch.sample_subgraph(
+            indptr, indices, starts, hops.array, hops.replace, random, bits, room, work, out, edge_ids
+        )
+    else:
+        batch.sample_blocks(indptr, indices, starts, hops.array, hops.replace, random, bits, room, work, out)
+    report: list[int] = work[: _REPORT + _PER_HOP * len(hops.fanouts)].tolist()
+    if report[0]:
+        _check_seeds(seeds, ids, csc.num_src)
+        if report[0] == batch.BAD_ROW:
+            raise_bad_row(report[1])
+        raise_bad_source(report[1], csc.num_src)
+    scratch.table_bits = report[2]
+    return types, ids, csc, whole, report
+
+
+def _sizes(
+    hops: UniformHops, num_seeds: int, num_nodes: int, widths: tuple[int, int], once: bool
+) -> tuple[tuple[int, ...], int, int] | None:
+    """The most room that a batch may take, or None where it may draw too many edges.
+
+    Args:
+        hops: The fan-outs.
+        num_seeds: Seeds of the batch.
+        num_nodes: Vertices of the graph.
+        widths: Bytes of an id in the result, and in the graph.
+        once: Whether hops expand only what the hop before found.
+
+    Returns:
+        The lengths that the kernel cuts its arrays by (nodes; in scratch rows, neighbours, the set of picks, and of
+        all hops positions and indptr), the length of the scratch, and the bytes of the result.
+    """
+    known = frontier = num_seeds
+    edges = rows = most_rows = most_drawn = 0
+    for fanout in hops.fanouts:
+        drawn = frontier * fanout
+        edges += drawn
+        rows += frontier + 1
+        most_rows, most_drawn = max(most_rows, frontier), max(most_drawn, drawn)
+        known = min(known + drawn, num_seeds + num_nodes)
+        frontier = min(drawn, num_nodes) if once else known
+    if edges > MOST_EDGES:
+        return None
+    width, place_width = widths
+    num_hops, drawn_words = len(hops.fanouts), -(-most_drawn * place_width // 8)
+    if once:
+        position_words, indptr_words = -(-edges * place_width // 8), rows
+        nbytes, parts = width * (known + 2 * edges) + 8 * edges, 3
+    else:
+        position_words = indptr_words = 0
+        nbytes, parts = width * (known + rows + edges) + place_width * edges, 1 + 3 * num_hops
+    room = (known, most_rows, drawn_words, hops.set_size, position_words, indptr_words)
+    table = 1 << (2 * known + 15).bit_length()  # at most half full, so that it need not grow beyond this
+    words = _REPORT + _PER_HOP * num_hops + most_rows + sum(room[1:]) + table
+    # Each part of the result begins on a cache line of its own.
+    return room, words, (nbytes // _LINE + 1 + parts) * _LINE
+
+
+def _check_seeds(seeds: Tensor | Mapping[str, Tensor], ids: Tensor, num_nodes: int) -> None:
+    name = "seeds" if isinstance(seeds, Tensor) else f"seeds[{next(iter(seeds))!r}]"
+    check_range(name, ids, num_nodes, IndexError)
+
+
+@cache
+def _kernels() -> Any:
+    """The kernels, which import numba."""
+    from . import _batch
+
+    return _batch

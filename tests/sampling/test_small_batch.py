@@ -1,0 +1,234 @@
+"""Small batches in one kernel call against the same batches sampled hop by hop, bit by bit."""
+
+import threading
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pagraph import CSC, FormatError, Graph, NeighborSampler
+from pagraph.buffers import BufferPools
+from pagraph.sampling import SubgraphSampler, derive_key, small_batch
+from pagraph.sampling._batch import hop_key
+
+NO_EDGES = -1
+DTYPES = [torch.int32, torch.int64]
+
+
+@st.composite
+def graphs(draw):
+    """Self-loops, parallel edges, isolated vertices, a hub with more neighbours than a scan remembers; both widths."""
+    n = draw(st.integers(1, 30))
+    edges = draw(st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), max_size=120))
+    hub = draw(st.sampled_from([0, 0, 90]))
+    src = [e[0] for e in edges] + [i % n for i in range(hub)]
+    dst = [e[1] for e in edges] + [0] * hub
+    csc = CSC.from_coo(src, dst, n)
+    if draw(st.booleans()):
+        ids = None if csc.edge_ids is None else csc.edge_ids.long()
+        csc = CSC(csc.indptr.long(), csc.indices.long(), n, ids)
+    return Graph(csc)
+
+
+def hop_by_hop(call):
+    """What ``call`` returns where every batch is too large for the kernel."""
+    limit, small_batch.MOST_EDGES = small_batch.MOST_EDGES, NO_EDGES
+    try:
+        return call()
+    finally:
+        small_batch.MOST_EDGES = limit
+
+
+def in_one_call(sampler, graph, seeds, *arguments, **settings):
+    """The batch; fails if it was sampled hop by hop."""
+    make = small_batch.small_subgraph if isinstance(sampler, SubgraphSampler) else small_batch.small_blocks
+    assert make(sampler, graph, seeds, 0, None, None) is not None
+    return sampler.sample(graph, seeds, *arguments, **settings)
+
+
+def flat(value):
+    """Types, dtypes, shapes, contiguity and values of all that a batch holds."""
+    if isinstance(value, torch.Tensor):
+        return [str(value.dtype), tuple(value.shape), value.is_contiguous(), value.tolist()]
+    if isinstance(value, dict):
+        return [(key, flat(item)) for key, item in value.items()]
+    if isinstance(value, list | tuple):
+        return [type(value).__name__, *map(flat, value)]
+    if hasattr(value, "__dataclass_fields__"):
+        return [type(value).__name__, *(flat(getattr(value, name)) for name in value.__dataclass_fields__)]
+    assert value is None or type(value) in (int, str)
+    return value
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    graph=graphs(),
+    fanouts=st.lists(st.sampled_from([1, 2, 3, 7, 66, 80]), min_size=1, max_size=3),
+    none=st.integers(0, 3),
+    once=st.booleans(),
+    replace=st.booleans(),
+    edge_dir=st.sampled_from(["in", "out"]),
+    key=st.integers(-(2**63), 2**64 - 1),
+    dtype=st.sampled_from([*DTYPES, None]),
+    seed_dtype=st.sampled_from(DTYPES),
+    as_mapping=st.booleans(),
+    data=st.data(),
+)
+def test_equals_sampling_hop_by_hop(
+    graph, fanouts, none, once, replace, edge_dir, key, dtype, seed_dtype, as_mapping, data
+):
+    seeds = torch.tensor(data.draw(st.lists(st.integers(0, graph.num_nodes - 1), max_size=8)), dtype=seed_dtype)
+    if once:
+        fanouts = [0 if hop == none else fanout for hop, fanout in enumerate(fanouts)]
+    sampler = (SubgraphSampler if once else NeighborSampler)(fanouts, replace=replace, edge_dir=edge_dir)
+    given = {"_N": seeds} if as_mapping else seeds
+    pools = BufferPools(2)
+    batch = in_one_call(sampler, graph, given, key, dtype=dtype, pools=pools)
+    assert flat(batch) == flat(hop_by_hop(lambda: sampler.sample(graph, given, key, dtype=dtype)))
+    again = sampler.sample(graph, given, key, dtype=dtype, pools=pools)
+    assert flat(again) == flat(batch)
+
+
+@pytest.mark.parametrize("make", [NeighborSampler, SubgraphSampler])
+def test_fanouts_by_edge_type_and_strided_seeds(make):
+    graph = random_graph()
+    sampler = make([{("_N", "_E", "_N"): 0 if make is SubgraphSampler else 4}, {("_N", "_E", "_N"): 3}])
+    seeds = torch.arange(40)[::3]
+    assert flat(in_one_call(sampler, graph, seeds, 5)) == flat(hop_by_hop(lambda: sampler.sample(graph, seeds, 5)))
+
+
+def test_a_subgraph_without_hops_is_its_seeds():
+    seeds = torch.tensor([4, 4, 1])
+    batch = in_one_call(SubgraphSampler([]), random_graph(), seeds)
+    assert flat(batch) == flat(hop_by_hop(lambda: SubgraphSampler([]).sample(random_graph(), seeds)))
+
+
+@pytest.mark.parametrize("make", [NeighborSampler, SubgraphSampler])
+def test_the_hash_table_grows_and_shrinks_from_batch_to_batch(make):
+    graph = random_graph(20_000, 200_000)
+    sampler = make([10, 5])
+    for key, size in enumerate([1, 2000, 1, 300, 1, 1, 1, 1, 700]):
+        seeds = torch.arange(size)
+        batch = in_one_call(sampler, graph, seeds, key)
+        assert flat(batch) == flat(hop_by_hop(lambda: sampler.sample(graph, seeds, key)))  # noqa: B023
+
+
+@given(key=st.integers(0, 2**64 - 1), hop=st.integers(0, 100))
+def test_keys_of_hops_are_derived_as_elsewhere(key, hop):
+    assert int(hop_key(np.uint64(key), hop)) == derive_key(key, hop)
+
+
+@pytest.mark.parametrize("make", [NeighborSampler, SubgraphSampler])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("indptr", "indices"),
+    [
+        ([0, 9, 2, 4], [0, 1, 2, 0]),
+        ([0, -1, 2, 4], [0, 1, 2, 0]),
+        ([0, 1, 2, 4], [0, 1, 3, 0]),
+        ([0, 1, 2, 4], [2, 1, -5, 0]),
+    ],
+)
+def test_damaged_arrays_are_the_same_error(make, dtype, indptr, indices):
+    graph = Graph(CSC(torch.tensor(indptr, dtype=dtype), torch.tensor(indices, dtype=dtype), 3))
+    sampler, seeds = make([3, 3]), torch.tensor([2, 0], dtype=torch.int32)
+    with pytest.raises(FormatError) as expected:
+        hop_by_hop(lambda: sampler.sample(graph, seeds))
+    with pytest.raises(FormatError) as got:
+        sampler.sample(graph, seeds)
+    assert str(got.value) == str(expected.value)
+    assert got.traceback[-2].name == "_draw"
+
+
+def test_an_id_that_only_narrowing_would_make_right_is_damage():
+    graph = Graph(CSC(torch.tensor([0, 1, 1]), torch.tensor([2**32 + 1]), 2))
+    with pytest.raises(FormatError, match="got 4294967297"):
+        NeighborSampler([2]).sample(graph, torch.tensor([0], dtype=torch.int32))
+
+
+@pytest.mark.parametrize("make", [NeighborSampler, SubgraphSampler])
+@pytest.mark.parametrize("bad", [[0, -1], [200, 3], [0, 2**32]])
+@pytest.mark.parametrize("dtype", [*DTYPES, None])
+@pytest.mark.parametrize("as_mapping", [False, True])
+def test_seeds_outside_the_graph_are_the_same_error(make, bad, dtype, as_mapping):
+    graph, sampler, seeds = random_graph(), make([2, 2]), torch.tensor(bad)
+    given = {"_N": seeds} if as_mapping else seeds
+    with pytest.raises(IndexError) as expected:
+        hop_by_hop(lambda: sampler.sample(graph, given, dtype=dtype))
+    with pytest.raises(IndexError) as got:
+        sampler.sample(graph, given, dtype=dtype)
+    assert str(got.value) == str(expected.value)
+
+
+@pytest.mark.parametrize("make", [NeighborSampler, SubgraphSampler])
+def test_threads_share_sampler_graph_and_pools(make):
+    graph, sampler, pools = random_graph(), make([4, 3, 2]), BufferPools(3)
+    expected = hop_by_hop(lambda: [flat(sampler.sample(graph, torch.arange(i, i + 20), i)) for i in range(60)])
+    results = {}
+
+    def run(part):
+        for i in range(part, 60, 4):
+            results[i] = flat(sampler.sample(graph, torch.arange(i, i + 20), i, pools=pools))
+
+    threads = [threading.Thread(target=run, args=(part,)) for part in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [results[i] for i in range(60)] == expected
+
+
+@pytest.mark.parametrize("make", [NeighborSampler, SubgraphSampler])
+def test_memory_is_recycled_but_never_under_a_held_batch(make):
+    graph, sampler, pools = random_graph(), make([5, 5]), BufferPools(2)
+    held = [in_one_call(sampler, graph, torch.arange(i, i + 10), i, pools=pools) for i in range(5)]
+    before = [flat(batch) for batch in held]
+    for i in range(30):
+        sampler.sample(graph, torch.arange(i, i + 10), 1000 + i, pools=pools)
+    assert [flat(batch) for batch in held] == before
+    pointers = set()
+    for i in range(10):
+        batch = sampler.sample(graph, {"_N": torch.arange(10)}, i, pools=pools)
+        pointers.add(batch.input_nodes["_N"].data_ptr())
+    assert len(pointers) < 10
+
+
+def test_an_array_that_moved_is_read_where_it_is():
+    """Sharing a graph with another process moves its arrays: nothing may remember where they were."""
+    graph, sampler, seeds = random_graph(), NeighborSampler([4, 4]), torch.arange(10)
+    before = flat(in_one_call(sampler, graph, seeds, 1))
+    graph.csc.indptr.share_memory_()
+    graph.csc.indices.share_memory_()
+    assert flat(in_one_call(sampler, graph, seeds, 1)) == before
+
+
+class Others(NeighborSampler):
+    """Picks otherwise."""
+
+    def picker(self, *arguments):
+        return None
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        NeighborSampler([-1, 2]),
+        NeighborSampler([2], prob="w"),
+        NeighborSampler([2**20]),
+        SubgraphSampler([2], disjoint=True),
+        SubgraphSampler([2], induced=True),
+        SubgraphSampler([2], prob="w"),
+        SubgraphSampler([2**16]),
+        Others([2]),
+    ],
+)
+def test_what_is_sampled_hop_by_hop(sampler):
+    make = small_batch.small_subgraph if isinstance(sampler, SubgraphSampler) else small_batch.small_blocks
+    assert make(sampler, random_graph(), torch.arange(50), 0, None, None) is None
+
+
+def random_graph(n=200, m=3000):
+    rng = np.random.default_rng(0)
+    return Graph.from_coo(rng.integers(0, n, m), rng.integers(0, n, m), n)
