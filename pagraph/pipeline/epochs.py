@@ -333,7 +333,16 @@ def _start(owner: Epochs[T], plan: EpochPlan, begin: int, recorder: EpochRecorde
     workers, ahead = options.threads, options.threads + options.prefetch
     if not workers:
         return SerialStage(source, work)
-    return Stage(source, work, workers=workers, ahead=ahead, on_start=steps.on_start, on_change=recorder.trace.depth)
+    return Stage(
+        source,
+        work,
+        workers=workers,
+        ahead=ahead,
+        on_start=steps.on_start,
+        on_change=recorder.trace.depth,
+        # What a device computes with the reader's batches is not to wait; a user's functions stay in their threads.
+        reader_works=steps.mark is None and steps.draw is None and steps.on_start is None,
+    )
 
 
 def _tickets(

@@ -21,6 +21,11 @@ __all__ = ["THREAD_NAME", "SerialStage", "Stage"]
 THREAD_NAME = "pagraph"
 """Threads are called so, with their number."""
 
+# To hand a batch over takes two threads 0.1 to 0.3 ms, most of it waits for the interpreter's lock. Threads begin to
+# rest below the first number of seconds an item, and to work again above the second.
+_SMALL = (3e-4, 6e-4)
+_WEIGHT = 0.1  # of an item in the running mean
+
 
 @dataclass(frozen=True)
 class _Failure:
@@ -70,6 +75,8 @@ class Stage(Generic[S, T]):
             made, so that what they do to global state and put back is never seen by the reader.
         on_change: Called with the number of results that wait and of items in work whenever they change; under a
             lock, so that it must be quick.
+        reader_works: Let a reader that would have to wait do an item itself. Where items take less than a thread costs
+            to hand them over, the threads rest, and the reader does each when it asks.
     """
 
     def __init__(
@@ -81,8 +88,9 @@ class Stage(Generic[S, T]):
         ahead: int,
         on_start: Callable[[int], object] | None = None,
         on_change: Callable[[int, int], object] | None = None,
+        reader_works: bool = False,
     ) -> None:
-        self._shared: _Shared[S, T] = _Shared(source, work, ahead, on_start, on_change)
+        self._shared: _Shared[S, T] = _Shared(source, work, ahead, on_start, on_change, reader_works)
         # The threads know the shared state, not the stage: a reader that just drops the stage ends them.
         weakref.finalize(self, _drop, self._shared).atexit = False
         _running.add(self._shared)
@@ -127,6 +135,7 @@ class _Shared(Generic[S, T]):
         ahead: int,
         on_start: Callable[[int], object] | None,
         on_change: Callable[[int, int], object] | None,
+        reader_works: bool = False,
     ) -> None:
         self.source = source
         self.work = work
@@ -143,26 +152,55 @@ class _Shared(Generic[S, T]):
         self._delivered = 0
         self._ended = False  # nothing more will be drawn
         self._stopped = False  # nobody will read any more
+        self._reader_works = reader_works
+        self._seconds = _SMALL[1]  # of the processor that an item takes: a running mean
+        self._rests = False  # the threads do, and the reader does everything
 
     def draw(self) -> tuple[int, Any] | None:
         """The next item with its number, once there is room for it; None at the end."""
-        with self._draw_lock:
+        while True:
             with self._changed:
-                self._changed.wait_for(
-                    lambda: self._stopped or self._ended or self._started - self._delivered < self._ahead
-                )
+                self._changed.wait_for(lambda: self._stopped or self._ended or (self._has_room and not self._rests))
+            with self._draw_lock:
                 if self._stopped or self._ended:
                     return None
-            try:
-                item = next(self.source)
-            except StopIteration:
-                self._end()
-                return None
-            except BaseException as error:
-                number = self._count()
-                self.put(number, _Failure(error))
-                return None
-            return self._count(), item
+                if self._has_room:
+                    return self._drawn()
+
+    @property
+    def _has_room(self) -> bool:
+        return self._started - self._delivered < self._ahead
+
+    def _drawn(self) -> tuple[int, Any] | None:
+        """The next item with its number; for who has the draw lock."""
+        try:
+            item = next(self.source)
+        except StopIteration:
+            self._end()
+            return None
+        except BaseException as error:
+            self.put(self._count(), _Failure(error))
+            return None
+        return self._count(), item
+
+    def run(self, number: int, item: Any) -> None:
+        """Do the work of an item, and hand its result over."""
+        result: Any
+        begin = time.thread_time()
+        try:
+            result = _run(self.work, item)
+        except BaseException as error:
+            result = _Failure(error)
+            if not isinstance(error, Exception) and threading.current_thread() not in self.threads:
+                self.put(number, result)
+                raise  # Ctrl-C in the reader's own work is not to wait for the batches before
+        if self._reader_works:
+            self._seconds += _WEIGHT * (time.thread_time() - begin - self._seconds)
+            if self._rests != (self._seconds < _SMALL[self._rests]):
+                with self._changed:
+                    self._rests = not self._rests
+                    self._changed.notify_all()
+        self.put(number, result)
 
     def ready(self) -> None:
         """A thread has run ``on_start``, or failed to."""
@@ -190,22 +228,27 @@ class _Shared(Generic[S, T]):
             self.put(self._count(), _Failure(error))
 
     def take(self) -> Any:
-        """The next result in order; waits for it."""
-        with self._changed:
-            self._changed.wait_for(
-                lambda: (
-                    self._stopped
-                    or self._delivered in self._results
-                    or (self._ended and self._delivered >= self._started)
-                )
-            )
-            if self._delivered not in self._results:
-                raise StopIteration
-            result = self._results.pop(self._delivered)
-            self._delivered += 1
-            self._tell()
-            self._changed.notify_all()
-            return result
+        """The next result in order; waits for it, or works towards it."""
+        while True:
+            with self._changed:
+                if self._delivered in self._results:
+                    result = self._results.pop(self._delivered)
+                    self._delivered += 1
+                    self._tell()
+                    self._changed.notify_all()
+                    return result
+                if self._stopped or (self._ended and self._delivered >= self._started):
+                    raise StopIteration
+                works = self._reader_works and self._has_room and not self._ended
+                if not works or not self._draw_lock.acquire(blocking=False):
+                    self._changed.wait()
+                    continue
+            try:
+                drawn = self._drawn() if self._has_room and not self._ended else None
+            finally:
+                self._draw_lock.release()
+            if drawn is not None:
+                self.run(*drawn)
 
     def stop(self) -> None:
         """Tell the threads to end; waits for nothing, and does nothing in a forked child, which has none of them."""
@@ -250,13 +293,8 @@ def _worker(shared: _Shared[Any, Any], index: int) -> None:
     finally:
         shared.ready()
     while (drawn := shared.draw()) is not None:
-        number, item = drawn
-        try:
-            result = _run(shared.work, item)
-        except BaseException as error:
-            result = _Failure(error)
-        shared.put(number, result)
-        del drawn, item, result  # a waiting thread must not keep a batch alive
+        shared.run(*drawn)
+        del drawn  # a waiting thread must not keep a batch alive
 
 
 def _run(work: Callable[[S], T], item: S) -> T:
