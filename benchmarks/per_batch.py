@@ -22,7 +22,7 @@ import sys
 from pathlib import Path
 
 from contest import arguments
-from report import summarise, write
+from report import revision, summarise, write
 
 import pagraph
 
@@ -192,13 +192,6 @@ def show_lock(result):
                 print(f"  {name:32s} {of:6s} {held:7.3f} {slowed:7.3f}   {took:7.3f}")
 
 
-def revision(folder):
-    """The checkout's commit; None where it is none."""
-    command = ["git", "-C", folder, "describe", "--always", "--dirty", "--exclude=*"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.stdout.strip() or None
-
-
 def main():
     options = arguments(
         __doc__,
@@ -210,7 +203,6 @@ def main():
         seconds=0.5,
         baseline="",
         quick=False,
-        output="per_batch",
     )
     if options.quick:
         vars(options).update(QUICK)
@@ -222,7 +214,7 @@ def main():
     peers = ["dgl's", "pyg's"] if versions["pygs_backend"] else ["dgl's"]
     if "pyg's" not in peers:
         print("PyG's own loader is left out: neither pyg-lib nor torch-sparse is installed")
-    shown = {name: value for name, value in vars(options).items() if name not in ("baseline", "output")}
+    shown = {name: value for name, value in vars(options).items() if name != "baseline"}
     result = {"options": shown, "revisions": {of: revision(folder) for of, folder in folders.items()}, **versions}
     result["calls"] = count_calls(checkouts, batches=11)
     show_calls(result["calls"])
@@ -231,7 +223,8 @@ def main():
     show_lock(result["lock_milliseconds"])
     for checkout in checkouts.values():
         checkout.close()
-    write("per_batch_quick" if options.quick else options.output, result)
+    if not options.quick:
+        write("per_batch", result)
 
 
 if __name__ == "__main__":
