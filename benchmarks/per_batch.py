@@ -141,11 +141,11 @@ def time_lock(checkouts, options):
     """Milliseconds a batch for which our threads hold up the main thread, by seeds, face and threads."""
     result = {}
     cases = [(seeds, face, threads) for seeds in (16, 1024) for face in FACES for threads in (1, 2)]
-    cycles = max(8, options.batches // 2)
-    held = in_turn({0: lambda: checkouts["now"].ask("check_lock", seconds=1e-3, cycles=cycles)}, options.rounds)[0]
+    limits = {"batches": options.batches, "seconds": 4 * options.seconds}
+    held = in_turn({0: lambda: checkouts["now"].ask("check_lock", held=1e-3, **limits)}, options.rounds)[0]
     result["a thread that holds it for 1 ms"] = {"now": summarise_each(held)}
     for seeds, face, threads in cases:
-        request = {"loader": face, "seeds": seeds, "workers": threads, "batches": cycles}
+        request = {"loader": face, "seeds": seeds, "workers": threads, **limits}
         runs = in_turn(
             {
                 of: lambda checkout=checkout, request=request: checkout.ask("lock", **request)

@@ -8,7 +8,6 @@ import os
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # spinning threads would slow all down on few cores
 
 import gc
-import importlib.util
 import itertools
 import json
 import statistics
@@ -28,12 +27,13 @@ from pagraph.datasets import rmat
 import dgl  # isort: skip
 from dgl.dataloading import NeighborSampler  # isort: skip
 from rmat_graph import random_ids  # isort: skip
+from torch_geometric import typing  # isort: skip
 from torch_geometric.data import Data  # isort: skip
 from torch_geometric.loader import NeighborLoader  # isort: skip
 
-PYGS_BACKENDS = [name for name in ("pyg_lib", "torch_sparse") if importlib.util.find_spec(name)]
+PYGS_BACKENDS = [name for name in ("pyg_lib", "torch_sparse") if getattr(typing, f"WITH_{name.upper()}")]
 _FOLDER = os.path.dirname(pagraph.__file__) + os.sep
-_LONGEST_LOOP = 10_000_000
+_LONGEST_LOOP = 5_000_000
 _WINDOW = 8
 WARM_UP = 10
 """Batches that are read before any is measured."""
@@ -168,7 +168,7 @@ def time_batches(loader, most, seconds):
     return (now - begin) / count * 1e3
 
 
-def time_lock(batches, cycles):
+def time_lock(batches, most, seconds):
     """How much background threads slow pure Python in the main thread, in milliseconds a batch.
 
     The main thread repeats: take a batch, run a loop of fixed length while the threads prepare the one that is missing
@@ -185,15 +185,21 @@ def time_lock(batches, cycles):
 
     The switch interval is 1 ms instead of 5: a thread then waits less for the lock each time that it comes out of a
     kernel, so the loop is shorter; how long it keeps the lock is hardly changed, for its runs of Python are shorter.
+
+    Args:
+        batches: An iterator whose threads are at work.
+        most: Cycles, at most; fewer where they take longer than ``seconds``.
     """
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-3)
     try:
         length = _long_enough(batches)
-        runs = [_cycle(batches, length) for _ in range(cycles)]
+        runs, begin = [], time.perf_counter()
+        while len(runs) < most and (time.perf_counter() - begin < seconds or len(runs) < 2 * _WINDOW):
+            runs.append(_cycle(batches, length))
     finally:
         sys.setswitchinterval(interval)
-    windows = [runs[i : i + _WINDOW] for i in range(0, cycles - cycles % _WINDOW, _WINDOW)] or [runs]
+    windows = [runs[i : i + _WINDOW] for i in range(0, max(1, len(runs) - _WINDOW + 1), _WINDOW)]
     return {
         name: statistics.median(statistics.fmean(run[name] for run in window) for window in windows) * 1e3
         for name in runs[0]
@@ -273,11 +279,11 @@ class Holder:
         self._asked.release()
 
 
-def check_lock(seconds, cycles):
+def check_lock(held, most, seconds):
     """The estimates for a thread that holds the lock for so many seconds a batch."""
-    batches = Holder(seconds)
+    batches = Holder(held)
     try:
-        return time_lock(batches, cycles)
+        return time_lock(batches, most, seconds)
     finally:
         batches.close()
 
@@ -293,7 +299,7 @@ def answer(loaders, request):
             **loaders.size,
         }
     if measure == "check_lock":
-        return check_lock(request["seconds"], request["cycles"])
+        return check_lock(request["held"], request["batches"], request["seconds"])
     loader = loaders.get(request["loader"], request["seeds"], request["workers"], measure.endswith("calls"))
     if measure == "calls":
         return count_calls(loader, request["batches"])
@@ -305,7 +311,7 @@ def answer(loaders, request):
     try:
         for _ in range(WARM_UP):
             next(batches)
-        return time_lock(batches, request["batches"])
+        return time_lock(batches, request["batches"], request["seconds"])
     finally:
         batches.close()
 
