@@ -199,7 +199,7 @@ def main():
         edges=2_500_000,
         dim=64,
         fanout="10,5",
-        batches=200,
+        batches=500,
         seconds=0.5,
         baseline="",
         quick=False,
