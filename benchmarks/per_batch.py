@@ -1,6 +1,6 @@
 """What one batch costs: calls of Python functions, milliseconds, and the interpreter's lock; ours, the peers', before.
 
-Four tables, homogeneous RMAT graph, fan-out 10,5, one field of 64 float32, CPU:
+Three tables; homogeneous RMAT graph, fan-out 10,5, one field of 64 float32, CPU:
 
 - calls of Python functions a batch, in the reader's thread, with one field and one label; and of one uncached read;
 - milliseconds a batch of 1 to 1024 seeds, in the reader's thread and with 1 and 2 threads, against DGL's loader with
