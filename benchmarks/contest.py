@@ -35,10 +35,11 @@ class Case:
 
 
 def arguments(description, **defaults):
-    """The command line's options, of the types of their defaults; rounds are always one."""
+    """The command line's options, of the types of their defaults, False for a switch; rounds are always one."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, default in {**defaults, "rounds": 5}.items():
-        parser.add_argument(f"--{name.replace('_', '-')}", type=type(default), default=default, help=f"[{default}]")
+        kind = {"action": "store_true"} if default is False else {"type": type(default), "help": f"[{default}]"}
+        parser.add_argument(f"--{name.replace('_', '-')}", default=default, **kind)
     return parser.parse_args()
 
 

@@ -4,6 +4,7 @@ import json
 import os
 import platform
 import statistics
+import subprocess
 from pathlib import Path
 
 import numba
@@ -38,6 +39,13 @@ def machine():
 def summarise(runs):
     """Median, minimum and maximum of a list of figures."""
     return {"median": statistics.median(runs), "min": min(runs), "max": max(runs), "runs": runs}
+
+
+def revision(folder):
+    """A checkout's commit, marked where files differ from it; None where git knows of none."""
+    command = ["git", "-C", folder, "describe", "--always", "--dirty", "--exclude=*"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or None
 
 
 def write(name, result, folder=RESULTS):

@@ -16,6 +16,7 @@ NAMES = [
     "labor",
     "memory",
     "partition_memory",
+    "per_batch",
     "gather",
     "disk_cache",
     "policies",

@@ -1,0 +1,231 @@
+"""What one batch costs: calls of Python functions, milliseconds, and the interpreter's lock; ours, the peers', before.
+
+Three tables; homogeneous RMAT graph, fan-out 10,5, one field of 64 float32, CPU:
+
+- calls of Python functions a batch, in the reader's thread, with one field and one label; and of one uncached read;
+- milliseconds a batch of 1 to 1024 seeds, in the reader's thread and with 1 and 2 threads, against DGL's loader with
+  0 workers, and PyG's with 0 workers where pyg-lib or torch-sparse is installed;
+- milliseconds a batch for which our threads keep the main thread from running Python, see ``time_lock`` in
+  ``per_batch_worker.py``; the estimate is checked by a thread that is known to hold the lock for 1 ms.
+
+Each checkout runs in a process of its own, which waits while another one measures; all contenders take turns, round
+after round, after one that is not counted. A ratio is the median of the rounds' ratios.
+
+Run: ``python benchmarks/per_batch.py`` (about 8 minutes, 3 GiB of memory); with ``--baseline ../before``, another
+checkout, twice as long: its figures are then in the column "before". ``--quick`` only shows that everything runs.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from contest import arguments
+from report import revision, summarise, write
+
+import pagraph
+
+HERE = Path(__file__).parent
+FACES = {"core": "dgl's", "dgl": "dgl's", "pyg": "pyg's"}
+"""Ours, and the peer of each."""
+SEEDS = (1, 16, 128, 1024)
+THREADS = (0, 1, 2)
+QUICK = {"scale": 12, "edges": 20_000, "batches": 16, "seconds": 0.1, "rounds": 1}
+
+
+class Checkout:
+    """A process that measures the pagraph of one checkout."""
+
+    def __init__(self, folder, options):
+        paths = [str(folder), os.environ.get("PYTHONPATH", "")]
+        self._process = subprocess.Popen(
+            [sys.executable, HERE / "per_batch_worker.py"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
+        )
+        names = ("scale", "edges", "dim", "fanout", "batches")
+        self._send({name: getattr(options, name) for name in names})
+        self.versions = self.ask("versions")
+        found = Path(self.versions.pop("pagraph"))
+        if not found.is_relative_to(folder):
+            raise RuntimeError(f"pagraph of {folder} expected, got {found}")
+
+    def ask(self, measure, **request):
+        """The answer to a request; other processes wait."""
+        self._send({"measure": measure} | request)
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"the process ended over {measure} {request}")
+        return json.loads(line)
+
+    def close(self):
+        self._process.stdin.close()
+        self._process.wait()
+
+    def _send(self, request):
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+
+
+def count_calls(checkouts, batches):
+    """Median calls a batch, by face, and of one read; then by checkout."""
+    asked = {face: ("calls", face) for face in FACES} | {"one uncached read": ("read_calls", "core")}
+    result = {}
+    for name, (measure, face) in asked.items():
+        request = {"loader": face, "seeds": 16, "workers": 0, "batches": batches}
+        counts = {of: checkout.ask(measure, **request) for of, checkout in checkouts.items()}
+        result[name] = {
+            of: {kind: summarise([calls[kind] for calls in of_batch])["median"] for kind in ("named", "all")}
+            for of, of_batch in counts.items()
+        }
+    return result
+
+
+def in_turn(contenders, rounds):
+    """Runs of every contender, round after round; the first round is not kept."""
+    runs = {name: [] for name in contenders}
+    for round_ in range(rounds + 1):
+        for name, measure in contenders.items():
+            figure = measure()
+            if round_:
+                runs[name].append(figure)
+    return runs
+
+
+def time_batches(checkouts, options, peers):
+    """Milliseconds a batch: seeds, then face and threads, then contender."""
+    request = {"batches": options.batches, "seconds": options.seconds}
+    result = {}
+    for seeds in SEEDS:
+
+        def measure(checkout, loader, workers=0, seeds=seeds):
+            return lambda: checkout.ask("time", loader=loader, seeds=seeds, workers=workers, **request)
+
+        contenders = {(peer, 0, peer): measure(checkouts["now"], peer) for peer in peers}
+        contenders |= {
+            (face, threads, of): measure(checkout, face, threads)
+            for threads in THREADS
+            for face in FACES
+            for of, checkout in checkouts.items()
+        }
+        runs = in_turn(contenders, options.rounds)
+        theirs = {peer: runs[peer, 0, peer] for peer in peers}
+        result[str(seeds)] = {peer: summarise(of_peer) for peer, of_peer in theirs.items()} | {
+            name_of(face, threads): compare({of: runs[face, threads, of] for of in checkouts}, theirs, FACES[face])
+            for face in FACES
+            for threads in THREADS
+        }
+        show_times(seeds, result[str(seeds)], peers)
+    return result
+
+
+def compare(ours, theirs, peer):
+    """Summaries, and how many times as fast as each peer and as before."""
+    result = {of: summarise(runs) for of, runs in ours.items()}
+    rivals = {name: runs for name, runs in theirs.items() if name in (peer, "dgl's")}
+    for name, runs in rivals.items():
+        result[f"times_as_fast_as_{name}"] = ratio(runs, ours["now"])
+    if "before" in ours:
+        result["times_as_fast_as_before"] = ratio(ours["before"], ours["now"])
+    return result
+
+
+def ratio(others, ours):
+    return summarise([other / own for other, own in zip(others, ours, strict=True)])["median"]
+
+
+def time_lock(checkouts, options):
+    """Milliseconds a batch for which our threads hold up the main thread, by seeds, face and threads."""
+    result = {}
+    cases = [(seeds, face, threads) for seeds in (16, 1024) for face in FACES for threads in (1, 2)]
+    limits = {"batches": options.batches, "seconds": 4 * options.seconds}
+    held = in_turn({0: lambda: checkouts["now"].ask("check_lock", held=1e-3, **limits)}, options.rounds)[0]
+    result["a thread that holds it for 1 ms"] = {"now": summarise_each(held)}
+    for seeds, face, threads in cases:
+        request = {"loader": face, "seeds": seeds, "workers": threads, **limits}
+        runs = in_turn(
+            {
+                of: lambda checkout=checkout, request=request: checkout.ask("lock", **request)
+                for of, checkout in checkouts.items()
+            },
+            options.rounds,
+        )
+        row = {of: summarise_each(of_checkout) for of, of_checkout in runs.items()}
+        if "before" in row:
+            row["share_of_before"] = row["now"]["held"]["median"] / row["before"]["held"]["median"]
+        result[f"{name_of(face, threads)}, {seeds} seeds"] = row
+    return result
+
+
+def summarise_each(runs):
+    return {name: summarise([run[name] for run in runs]) for name in runs[0]}
+
+
+def name_of(face, threads):
+    return f"{face}, {('no thread', '1 thread', '2 threads')[threads]}"
+
+
+def show_calls(result):
+    print("\ncalls of Python functions a batch: named functions of pagraph's files (all)")
+    for name, row in result.items():
+        print(f"  {name:20s}", "   ".join(f"{of} {r['named']:.0f} ({r['all']:.0f})" for of, r in row.items()))
+
+
+def show_times(seeds, result, peers):
+    print(f"\nms a batch of {seeds} seeds:", *(f"  {peer} {result[peer]['median']:.3f}" for peer in peers))
+    for name, row in result.items():
+        if name not in peers:
+            times = "   ".join(f"{of} {row[of]['median']:7.3f}" for of in ("now", "before") if of in row)
+            ratios = "   ".join(f"{key[14:]} {row[key]:.2f} x" for key in row if key.startswith("times_"))
+            print(f"  {name:20s} {times}   {ratios}", flush=True)
+
+
+def show_lock(result):
+    print("\nms a batch that loader threads hold up the main thread: held, slowed; next() itself")
+    for name, row in result.items():
+        for of in ("now", "before"):
+            if of in row:
+                held, slowed, took = (row[of][key]["median"] for key in ("held", "slowed", "next"))
+                print(f"  {name:32s} {of:6s} {held:7.3f} {slowed:7.3f}   {took:7.3f}")
+
+
+def main():
+    options = arguments(
+        __doc__,
+        scale=18,
+        edges=2_500_000,
+        dim=64,
+        fanout="10,5",
+        batches=500,
+        seconds=0.5,
+        baseline="",
+        quick=False,
+    )
+    if options.quick:
+        vars(options).update(QUICK)
+    folders = {"now": Path(pagraph.__file__).parents[1]}
+    if options.baseline:
+        folders["before"] = Path(options.baseline).resolve()
+    checkouts = {of: Checkout(folder, options) for of, folder in folders.items()}
+    versions = checkouts["now"].versions
+    peers = ["dgl's", "pyg's"] if versions["pygs_backend"] else ["dgl's"]
+    if "pyg's" not in peers:
+        print("PyG's own loader is left out: neither pyg-lib nor torch-sparse is installed")
+    shown = {name: value for name, value in vars(options).items() if name != "baseline"}
+    result = {"options": shown, "revisions": {of: revision(folder) for of, folder in folders.items()}, **versions}
+    result["calls"] = count_calls(checkouts, batches=11)
+    show_calls(result["calls"])
+    result["milliseconds"] = time_batches(checkouts, options, peers)
+    result["lock_milliseconds"] = time_lock(checkouts, options)
+    show_lock(result["lock_milliseconds"])
+    for checkout in checkouts.values():
+        checkout.close()
+    if not options.quick:
+        write("per_batch", result)
+
+
+if __name__ == "__main__":
+    main()
