@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from ..graph import Graph
-from .closure import vertices_within
-from .partition import Partition
+from .partition import Partition, vertices_within
 
 __all__ = ["FANOUT", "limit_replication"]
 
@@ -68,7 +67,7 @@ def _expected_draws(
 ) -> tuple[npt.NDArray[np.float64], float]:
     """How often each vertex is expected to be drawn when each seed is one once, and the sum over all that are not left
     out; every draw of a vertex draws its in-neighbours in turn."""
-    from . import _draws
+    from . import _kernels
 
     csc = graph.csc
     kept = np.ones(graph.num_nodes, np.bool_)
@@ -78,7 +77,7 @@ def _expected_draws(
     frontier, draws = seeds.numpy(), np.ones(len(seeds))
     for number in reversed(fanout):
         found = np.zeros(graph.num_nodes)
-        total += _draws.spread(csc.indptr.numpy(), csc.indices.numpy(), frontier, draws, number, kept, found)
+        total += _kernels.spread(csc.indptr.numpy(), csc.indices.numpy(), frontier, draws, number, kept, found)
         drawn += found
         frontier = np.flatnonzero(found)
         draws = found[frontier]

@@ -25,7 +25,7 @@ def compare_methods(source: Source, options: Settings, outputs: Outputs, *, quie
         MissingDependencyError: A method that is named needs what is not installed.
     """
     from ..atomic import write_json
-    from ..partition.reporting.plot import save_comparison_plot
+    from ..partition.plot import save_comparison_plot
     from .partition_report import print_comparison
 
     graph, train = source.open()
@@ -44,7 +44,7 @@ def _reports(graph: Graph, train: Tensor, options: Settings) -> tuple[list[Parti
     """A report for each method; and the methods that cannot run here, with the reason."""
     from ..errors import MissingDependencyError
     from ..partition import METHODS
-    from ..partition.reporting.steps import Steps
+    from ..partition.steps import Steps
 
     reports: list[PartitionReport] = []
     skipped: dict[str, str] = {}

@@ -31,8 +31,8 @@ def divide(source: Source, options: Settings, outputs: Outputs, out: Path, *, qu
     """
     _check_out(out, source.folder)
     from ..atomic import write_json
-    from ..partition.reporting.plot import save_plot
-    from ..partition.reporting.steps import Steps
+    from ..partition.plot import save_plot
+    from ..partition.steps import Steps
     from .partition_report import print_partition
 
     graph, train = source.open()
@@ -56,7 +56,7 @@ def divide(source: Source, options: Settings, outputs: Outputs, out: Path, *, qu
 def _check_out(out: Path, folder: Path) -> None:
     """Refuse a folder that could not be made, before the long work."""
     from ..atomic import check_absent, check_writable
-    from ..partition.parts.writing import check_out
+    from ..partition.writing import check_out
 
     check_absent(out, name="OUT")
     check_out(out, folder)
@@ -71,8 +71,8 @@ def _check_out(out: Path, folder: Path) -> None:
 
 def _check_fields(graph: Graph, form: str) -> None:
     """Refuse fields that the form cannot hold, before the long work."""
-    from ..partition.formats.dgl_format import check_field_names
-    from ..partition.parts.writing import check_fields
+    from ..partition.dgl_format import check_field_names
+    from ..partition.writing import check_fields
 
     if form == "native":
         check_fields(graph)
@@ -85,16 +85,16 @@ def _write(
 ) -> None:
     """Write the parts in the form that is wanted, whole or not at all."""
     if options.form == "dgl":
-        from ..partition.formats.dgl_format import write_dgl
+        from ..partition.dgl_format import write_dgl
 
         write_dgl(partition, out, progress=progress)
         return
     if options.form == "pagraph":
-        from ..partition.formats.pagraph_format import write_pagraph_partition
+        from ..partition.pagraph_format import write_pagraph_partition
 
         write_pagraph_partition(partition, out, progress=progress)
         return
-    from ..partition.parts.writing import write_partition
+    from ..partition.writing import write_partition
 
     write_partition(
         partition,

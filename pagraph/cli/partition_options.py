@@ -87,7 +87,7 @@ class Outputs:
             ValueError: The plot's ending is none that can be drawn.
             MissingDependencyError: A plot is wanted, without matplotlib.
         """
-        from ..partition.reporting.plot import PLOT_FORMATS
+        from ..partition.plot import PLOT_FORMATS
         from ..profile.plot import check_plot
 
         if self.plot is not None:
@@ -119,8 +119,8 @@ class Settings:
             ValueError, TypeError, UsageError: A setting breaks its rule, or does not go with another.
             MissingDependencyError: DGL is needed and not installed.
         """
-        from ..partition.closure import MAX_HOPS
         from ..partition.methods import resolve_method
+        from ..partition.partition import MAX_HOPS
 
         if self.num_parts < 1:
             raise ValueError(f"--parts must be at least 1, got {self.num_parts}")

@@ -14,7 +14,7 @@ from .tables import number_table, print_whole
 
 if TYPE_CHECKING:
     from ..partition import PartitionReport
-    from ..partition.reporting.caches import CachesReport
+    from ..partition.report import CachesReport
 
 __all__ = ["print_comparison", "print_partition"]
 

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ..partition import Partition, PartitionReport
-    from ..partition.reporting.cache_trial import CacheUse
-    from ..partition.reporting.steps import Steps
+    from ..partition.cache_trial import CacheUse
+    from ..partition.steps import Steps
     from .partition_options import Settings
 
 __all__ = ["divided", "measured"]

@@ -12,7 +12,7 @@ from .progress import progress_bar
 from .writing import writable_file
 
 if TYPE_CHECKING:
-    from ..partition.checking.findings import Verification
+    from ..partition.verification import Verification
 
 __all__ = ["command"]
 
@@ -31,7 +31,7 @@ def command(out: Path, source: Path | None, json_file: Path | None) -> None:
     """
     from ..atomic import write_json
     from ..errors import FormatError, PaGraphError
-    from ..partition.checking.verify import verify_partition
+    from ..partition.verification import verify_partition
 
     try:
         with progress_bar(f"verifying {out.name}") as progress:

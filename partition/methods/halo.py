@@ -1,10 +1,4 @@
-"""The method ``halo``: training vertices go where they bring the fewest new vertices, and are moved until none helps.
-
-What is minimised is what is paid for: the vertices that all parts hold together. (PaGraph's score counts training
-neighbours, METIS cut edges.) The start is a stream like PaGraph's, in an order that matters more than the score:
-vertices with the most in-neighbours first, so that the parts fill up around hubs one after the other. See
-``benchmarks/NOTES.md``.
-"""
+"""Ticks: progress of steps of which each may end before all of its work was needed."""
 
 from __future__ import annotations
 
@@ -19,9 +13,53 @@ from ...csc import CSC
 from ...graph import Graph
 from ..partition import Progress
 from .balancing import largest_size, smallest_size
-from .ticks import Ticks
 
-__all__ = ["PASSES", "HaloSearch", "Tick", "by_in_degree", "equal_sizes", "halo_parts"]
+__all__ = ["PASSES", "HaloSearch", "Tick", "Ticks", "by_in_degree", "equal_sizes", "halo_parts"]
+
+
+class Ticks:
+    """Counts work that is done.
+
+    Args:
+        progress: Who is told; None: nobody.
+        whole: The most work of all steps.
+
+    Example:
+        >>> ticks = Ticks(lambda done, whole: print(done, "of", whole), 10)
+        >>> ticks.step(6)
+        0 of 10
+        >>> ticks.add(2)
+        2 of 10
+        >>> ticks.step(4)
+        6 of 10
+        >>> ticks.finish()
+        10 of 10
+    """
+
+    def __init__(self, progress: Progress | None, whole: int) -> None:
+        self._progress = progress
+        self._whole = whole
+        self._done = self._end = 0
+
+    def step(self, work: int) -> None:
+        """The step before has ended, and one of at most so much work begins."""
+        self._done, self._end = self._end, self._end + work
+        self._tell()
+
+    def add(self, count: int) -> None:
+        """So much more of the step is done."""
+        self._done = min(self._done + count, self._end)
+        self._tell()
+
+    def finish(self) -> None:
+        """All is done."""
+        self._done = self._whole
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._progress is not None:
+            self._progress(self._done, self._whole)
+
 
 _LEVELS = 3  # hops that are counted; farther ones follow, and mostly hold everything anyway
 PASSES = 10

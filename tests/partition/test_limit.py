@@ -9,7 +9,7 @@ from plain_methods import graphs, reach, rows_of, train_sets
 from pagraph import Graph
 from pagraph.datasets import rmat, sbm
 from pagraph.partition import draw_train, limit_replication, partition_graph
-from pagraph.partition.parts.extract import extract_structure
+from pagraph.partition.extract import extract_structure
 
 
 def size(partition):

@@ -8,13 +8,11 @@ from dataclasses import replace
 
 import torch
 
-from ...graph import Graph
-from ..closure import PartVertices
-from ..partition import Partition, Progress
-from ..parts.extract import extract_structure
+from ..graph import Graph
 from .cache_trial import CacheTrial, CacheUse
-from .caches import CachesReport, overlap
-from .report import PartitionReport, PartReport
+from .extract import extract_structure
+from .partition import Partition, PartVertices, Progress
+from .report import CachesReport, PartitionReport, PartReport, overlap
 
 __all__ = ["cache_of_whole", "describe"]
 

@@ -6,11 +6,14 @@ import os
 import resource
 import sys
 import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["MemoryUse", "PeakMemory"]
+__all__ = ["MemoryUse", "PeakMemory", "Steps"]
 
 _STATM = Path("/proc/self/statm")
 _STATUS = Path("/proc/self/status")
@@ -108,3 +111,32 @@ def _highest() -> int:
     except (OSError, StopIteration):
         highest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return highest if sys.platform == "darwin" else highest * 1024
+
+
+class Steps:
+    """Measures steps one after the other; a step that fails is not recorded.
+
+    Attributes:
+        seconds: Wall time by step.
+        memory: Memory by step.
+
+    Example:
+        >>> steps = Steps()
+        >>> with steps("dividing"):
+        ...     pass
+        >>> list(steps.seconds), list(steps.memory)
+        (['dividing'], ['dividing'])
+    """
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self.memory: dict[str, MemoryUse] = {}
+
+    @contextmanager
+    def __call__(self, step: str) -> Iterator[None]:
+        """Measure what happens in the block."""
+        begin = time.perf_counter()
+        with PeakMemory() as memory:
+            yield
+        self.seconds[step] = time.perf_counter() - begin
+        self.memory[step] = memory.use

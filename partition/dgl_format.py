@@ -12,13 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...atomic import check_absent, new_folder
-from ...graph import Graph
-from ..closure import MAX_HOPS, vertices_within
-from ..partition import Partition, Progress
-from ..parts.extract import extract_structure
-from ..parts.owners import vertex_owners
-from ..parts.selection import SelectedRows
+from ..atomic import check_absent, new_folder
+from ..graph import Graph
+from .extract import SelectedRows, extract_structure, vertex_owners
+from .partition import MAX_HOPS, Partition, Progress, vertices_within
 
 __all__ = ["ORIGINAL_ID", "check_field_names", "write_dgl"]
 
@@ -40,7 +37,7 @@ def write_dgl(
 
     ``out`` receives ``<graph_name>.json`` and for each part ``part<i>/graph.dgl``, ``node_feat.dgl`` and
     ``edge_feat.dgl``. DGL wants every vertex in exactly one part: see
-    :func:`pagraph.partition.parts.owners.vertex_owners`.
+    :func:`pagraph.partition.extract.vertex_owners`.
     An edge is where its destination is. Vertices and edges are numbered anew, part by part; their fields are those of
     the graph, with ``train_mask`` saying what the partition trains on, and :data:`ORIGINAL_ID` with the ids that they
     have in the graph (int64). DGL stores bool as uint8.
@@ -196,7 +193,7 @@ def _write_structure(file: Path, graph: Graph, numbering: _Numbering, part: int,
 
 
 def _import_dgl() -> Any:
-    from ...dgl.graphbolt import import_dgl
+    from ..dgl.graphbolt import import_dgl
 
     return import_dgl()
 

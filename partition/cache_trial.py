@@ -10,14 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...cache.budget import Budget, rows_that_fit
-from ...cache.policies import resolve_policy
-from ...cache.policy import apply_policy
-from ...graph import Graph
-from ...sampling.accesses import count_accesses
-from ...sampling.neighbor import NeighborSampler, check_fanout
-from ...sampling.seeds import check_batch_size
-from ..limit import FANOUT
+from ..cache.budget import Budget, rows_that_fit
+from ..cache.policies import resolve_policy
+from ..cache.policy import apply_policy
+from ..graph import Graph
+from ..sampling.accesses import count_accesses
+from ..sampling.neighbor import NeighborSampler, check_fanout
+from ..sampling.seeds import check_batch_size
+from .limit import FANOUT
 
 __all__ = ["CacheTrial", "CacheUse"]
 

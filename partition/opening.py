@@ -1,26 +1,87 @@
-"""Opens one part of a partition folder."""
+"""Part: what one process trains on."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from ...datasets.arrays import check_sum, file_digest, open_array
-from ...datasets.manifest import MANIFEST
-from ...datasets.native import open_native
-from ...datasets.opening import existing_folder
-from ...errors import FormatError
-from ...graph import Graph
-from ...integers import as_integer
-from ..formats.pagraph_format import is_pagraph_partition
-from .manifest import SPLITS, PartEntry, PartitionManifest, part_folder
-from .part import Part
-from .referring import attach_referenced
+from ..datasets.arrays import check_sum, file_digest, open_array
+from ..datasets.manifest import MANIFEST
+from ..datasets.native import open_native
+from ..datasets.opening import existing_folder
+from ..errors import FormatError
+from ..graph import Graph
+from ..indexed_rows import IndexedRows
+from ..integers import as_integer
+from .manifest import SPLITS, PartEntry, PartitionManifest, locate_source, open_source, part_folder
+from .pagraph_format import is_pagraph_partition
 
-__all__ = ["open_manifest", "open_part", "open_partition"]
+__all__ = ["Part", "attach_referenced", "open_manifest", "open_part", "open_partition", "open_referenced"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Part:
+    """One part of a divided graph; all its ids are local, ``global_ids`` says which vertices they are.
+
+    Attributes:
+        graph: The part's vertices and their in-edges, with fields; those of vertices at the last hop are not there.
+            The vertex fields ``in_degrees`` and ``out_degrees`` are degrees in the whole graph; ``self_loops``, there
+            where the graph has any, says how many of the edges that they count are self-loops.
+        train: Local ids of its training vertices, ascending, int64. Their whole neighbourhood of ``hops`` hops is
+            in the part, except where a limit on replication left vertices out.
+        val: Local ids of the validation vertices that are its to evaluate; each is in at most one part's.
+        test: The same for test vertices.
+        global_ids: The vertices' ids in the whole graph, shape ``(num_nodes,)``, int64.
+        hop_ends: Vertices ``[0, hop_ends[h])`` are those within ``h`` hops; ``hops + 1`` numbers.
+        index: The part's number.
+        manifest: What is known of all parts.
+        folder: The partition's folder.
+    """
+
+    graph: Graph
+    train: Tensor
+    val: Tensor
+    test: Tensor
+    global_ids: Tensor
+    hop_ends: tuple[int, ...]
+    index: int
+    manifest: PartitionManifest
+    folder: Path
+
+    @property
+    def num_parts(self) -> int:
+        """Number of parts."""
+        return self.manifest.num_parts
+
+    @property
+    def hops(self) -> int:
+        """In-neighbours of up to so many hops are in the part."""
+        return self.manifest.hops
+
+    @property
+    def global_edge_ids(self) -> Tensor:
+        """The edges' ids in the whole graph, shape ``(num_edges,)``, int32 where they fit."""
+        ids: Tensor = self.graph.edata["global_ids"]
+        return ids
+
+    def open_source(self) -> Graph:
+        """The whole graph.
+
+        Raises:
+            FormatError: It is not where it was, is another one by now, or was never in a folder.
+        """
+        if self.manifest.source is None:
+            raise FormatError(
+                f"{self.folder}: the whole graph must be in a folder that write_partition was given as source, got none"
+            )
+        return open_source(self.manifest.source, self.folder)
+
+    def __repr__(self) -> str:
+        return f"Part({self.index} of {self.num_parts}, hops={self.hops}, train={len(self.train)}, {self.graph})"
 
 
 def open_partition(
@@ -130,3 +191,38 @@ def _open_list(folder: Path, entry: PartEntry, name: str) -> Tensor:
     if len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= entry.num_nodes):
         raise FormatError(f"{folder / entry.splits[name].file} must hold ids in [0, {entry.num_nodes})")
     return ids
+
+
+def attach_referenced(graph: Graph, ids: Tensor, manifest: PartitionManifest, out: Path, *, verify: bool) -> None:
+    """Give a part's graph the fields that its partition refers to; ``ids`` are its vertices in the whole graph.
+
+    The fields are the source's files, mapped, and read through ``ids``: parts opened by several processes of a machine
+    have one copy in memory.
+
+    Raises:
+        FormatError: The source is gone, or is not what it was, or ``ids`` are not its.
+    """
+    for name, source in open_referenced(manifest, out, verify=verify).items():
+        try:
+            graph.set_field(name, IndexedRows(source, ids))
+        except (TypeError, ValueError) as error:
+            raise FormatError(f"{out}: field {name!r} of a part: {error}") from error
+
+
+def open_referenced(manifest: PartitionManifest, out: Path, *, verify: bool = False) -> dict[str, Tensor]:
+    """The source's fields that parts refer to, mapped: one row per vertex of the whole graph.
+
+    Raises:
+        FormatError: The source is gone, or is not what it was.
+    """
+    if manifest.source is None or not manifest.source.fields:
+        return {}
+    folder = locate_source(manifest.source, out)
+    found = {}
+    for name, entry in manifest.source.fields.items():
+        if entry.shape[:1] != (manifest.num_nodes,):
+            raise FormatError(f"{out}: field {name!r} must have {manifest.num_nodes} rows, got {list(entry.shape)}")
+        if verify:
+            check_sum(folder, entry)
+        found[name] = open_array(folder, entry, random=True)
+    return found
