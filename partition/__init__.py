@@ -10,7 +10,7 @@ from .opening import Part, open_partition
 from .pagraph_format import PagraphPart, open_pagraph_part, read_pagraph_partition, write_pagraph_partition
 from .part_check import Finding
 from .partition import Partition, PartVertices
-from .partitioning import draw_train, partition_graph, train_ids
+from .partitioning import PartitionOptions, draw_train, partition_graph, train_ids
 from .report import PartitionReport
 from .verification import Verification, verify_partition
 from .writing import write_partition
@@ -24,6 +24,7 @@ __all__ = [
     "PartVertices",
     "Partition",
     "PartitionManifest",
+    "PartitionOptions",
     "PartitionReport",
     "Verification",
     "describe",

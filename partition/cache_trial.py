@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -62,10 +62,25 @@ class CacheTrial:
         TypeError, ValueError: A setting breaks its rule.
     """
 
-    budget: Any = "10%"
-    fanout: tuple[int, ...] | None = None
-    batch_size: int = 1000
-    policy: str = "auto"
+    budget: Any = field(
+        default="10%",
+        metadata={
+            "help": "Report what a cache of each part would serve: 2GiB, or a share of all rows; 0 saves sampling for "
+            "that.",
+            "flags": ("--cache",),
+        },
+    )
+    fanout: tuple[int, ...] | None = field(
+        default=None, metadata={"help": "Neighbours that training samples per hop.  [default: 10 in each]"}
+    )
+    batch_size: int = field(default=1000, metadata={"help": "Seeds per mini-batch."})
+    policy: str = field(
+        default="auto",
+        metadata={
+            "help": "auto, adaptive, degree, presample[:K], vip or random.",
+            "flags": ("--cache-policy",),
+        },
+    )
     fields: tuple[str, ...] | None = None
     seed: int = 0
 

@@ -21,7 +21,7 @@ from .extract import PartStructure, SelectedRows, extract_part, nearest_part
 from .manifest import SPLITS, PartEntry, PartitionManifest, SourceEntry, describe_source, part_folder, train_digest
 from .partition import Partition, PartVertices, Progress
 
-__all__ = ["OWN_FIELDS", "PartContent", "check_fields", "check_out", "write_part", "write_partition"]
+__all__ = ["FEATURES", "OWN_FIELDS", "PartContent", "check_fields", "check_out", "write_part", "write_partition"]
 
 OWN_FIELDS = ("global_ids", "in_degrees", "out_degrees", "self_loops")
 """Vertex fields that parts have on their own account, ``self_loops`` only where the graph has any; the edges' is
@@ -112,7 +112,8 @@ def write_part(folder: Path, content: PartContent, structure: PartStructure, par
     return PartEntry(structure.vertices.hop_ends, *counts, splits, file_digest(folder / MANIFEST))
 
 
-_FEATURES = ("copy", "reference")
+FEATURES = ("copy", "reference")
+"""Where parts have wide features: in their own files, or in those of the source."""
 _OWN_BYTES_PER_VERTEX = 8 * 4 + 1  # global ids, two degrees, indptr, a mask
 _OWN_BYTES_PER_EDGE = 8
 
@@ -156,8 +157,8 @@ def write_partition(
         ValueError: ``out`` is inside ``source``, ``source`` holds another graph, or a field cannot be stored or
             referred to, or has the name of one that parts have on their own account.
     """
-    if features not in _FEATURES:
-        raise ValueError(f"features must be one of {', '.join(_FEATURES)}, got {features!r}")
+    if features not in FEATURES:
+        raise ValueError(f"features must be one of {', '.join(FEATURES)}, got {features!r}")
     target = check_out(out, source)
     notes = dict(origin or {})
     json.dumps(notes)  # before the long work: what JSON cannot hold raises TypeError
