@@ -1,9 +1,12 @@
-"""Kernels that follow in-edges from a set of vertices."""
+"""Kernels for a part's neighbourhood: L-hop search, expected draws, renumbered in-edges, owners of vertices."""
 
 import numpy as np
 
 from .._jit import kernel, prefetch
 from ..sampling._cpu import _A, _B, mix
+
+_AHEAD = 32
+_S11 = np.uint64(11)
 
 
 @kernel
@@ -37,9 +40,6 @@ def spread(indptr, indices, frontier, draws, fanout, kept, drawn):  # type: igno
             if kept[u]:
                 drawn[u] += share
     return total
-
-
-_AHEAD = 32
 
 
 @kernel
@@ -86,9 +86,6 @@ def copy_inside(indptr, indices, edge_ids, ids, inner, local, out_indices, out_i
                 out_indices[at] = u
                 out_ids[at] = edge_ids[e] if len(edge_ids) else e
                 at += 1
-
-
-_S11 = np.uint64(11)
 
 
 @kernel

@@ -1,4 +1,4 @@
-"""Some rows of a tensor, read when they are asked for: what a part's field is while it is written or compared."""
+"""Content of a part taken from the whole graph: structure under local ids, rows of fields, owners of vertices."""
 
 from __future__ import annotations
 
@@ -20,11 +20,7 @@ __all__ = ["PartStructure", "SelectedRows", "extract_part", "extract_structure",
 
 
 class SelectedRows:
-    """``source[ids]`` that is never there as a whole; the disk is asked for all pages of a slice at once.
-
-    Args:
-        source: A dense tensor of at least 1 dimension, perhaps mapped.
-        ids: Rows of it, 1-D, int32 or int64.
+    """Lazy ``source[ids]``, read slice by slice; the disk is asked for all pages of a slice at once.
 
     Example:
         >>> SelectedRows(torch.arange(8).view(4, 2), torch.tensor([3, 0, 3]))[1:].tolist()
@@ -38,21 +34,21 @@ class SelectedRows:
         self.shape = (len(ids), *source.shape[1:])
 
     def __getitem__(self, rows: slice) -> Tensor:
-        """Some of the rows as a tensor of its own."""
+        """Some of the rows as a new tensor."""
         return self._feature.read(self._ids[rows])
 
 
 @dataclass(frozen=True, eq=False)
 class PartStructure:
-    """What a part holds of the graph; vertex ``i`` of it is ``vertices.ids[i]``.
+    """Vertices and edges of a part; its vertex ``i`` is ``vertices.ids[i]``.
 
     Attributes:
         vertices: The vertices, nearest first.
         csc: In-edges under local ids, each vertex's in the order they have in the whole graph. Vertices found at the
             last hop have none.
         edge_ids: The id in the whole graph of each edge of ``csc``, shape ``(num_edges,)``, int32 where they fit.
-        missing: How many in-edges of the inner vertices are left out, because the part does without their source.
-        dropped: How many vertices those edges come from.
+        missing: Number of in-edges of the inner vertices left out, because the part does without their source.
+        dropped: Number of vertices those edges come from.
     """
 
     vertices: PartVertices
@@ -63,13 +59,10 @@ class PartStructure:
 
 
 def extract_part(partition: Partition, part: int) -> PartStructure:
-    """The structure of a part: all in-edges, of vertices up to the last hop but one, whose source is in the part.
+    """Structure of a part: all in-edges, of vertices up to the last hop but one, whose source is in the part.
 
     Takes one id a vertex of the whole graph, and the part itself; the graph may be mapped, its rows are read in
     ascending order once for each hop and pass.
-
-    Raises:
-        ValueError: ``part`` is not one of the partition's.
 
     Example:
         >>> graph = Graph.from_coo([0, 1, 2], [1, 2, 3])
@@ -85,7 +78,7 @@ def extract_part(partition: Partition, part: int) -> PartStructure:
 
 
 def extract_structure(graph: Graph, vertices: PartVertices) -> PartStructure:
-    """The in-edges among ``vertices`` of all but those of the last hop; the graph's ids have been checked."""
+    """In-edges among ``vertices`` of all but those of the last hop; the graph's ids have been checked."""
     from . import _kernels
 
     whole, ids = graph.csc, vertices.ids
@@ -112,7 +105,7 @@ _HALVINGS = 50
 
 
 def nearest_part(num_nodes: int, parts: Iterable[PartVertices]) -> Tensor:
-    """The part that holds each vertex at the lowest hop, shape ``(num_nodes,)``, int32; -1: none does.
+    """Part that holds each vertex at the lowest hop, shape ``(num_nodes,)``, int32; -1: none does.
 
     Of several such parts a hash chooses, so that parts have equally many as far as that goes. (Where two hops reach
     everything from everywhere, a fixed order would give nearly all to one part.) Takes 5 bytes a vertex beside one part
@@ -132,7 +125,7 @@ def nearest_part(num_nodes: int, parts: Iterable[PartVertices]) -> Tensor:
 
 
 def _shares(sizes: npt.NDArray[np.int64], tied: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """Which share of its ``tied`` vertices each part gives to the last one, so that none that gives ends up smaller."""
+    """Share of its ``tied`` vertices that each part gives to the last one, so that none that gives ends up smaller."""
     low, high = float(sizes[-1]), float(sizes[-1] + tied.sum())
     for _ in range(_HALVINGS):  # of where the level lies that givers fall to and the taker rises to
         level = (low + high) / 2

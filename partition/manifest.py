@@ -1,11 +1,15 @@
-"""Where the graph that was divided lies, and whether it is still the same one."""
+"""Manifest of a partition folder: how the graph was divided, what each part holds, and where the graph lies.
+
+The folder holds ``manifest.json`` and for each part a native graph folder ``part-<i>``, with three arrays of local ids
+beside the graph's manifest: ``train.npy``, ``val.npy`` and ``test.npy``. A part needs only itself and the manifest
+above it: parts may lie on different machines.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,19 +41,28 @@ __all__ = [
     "train_digest",
 ]
 
+FORMAT = PARTITION_FORMAT
+VERSION = 1
+SPLITS = ("train", "val", "test")
+"""The three lists of local ids that every part has."""
+_COUNTS = ("num_edges", "dropped", "missing")
+_PLAIN = (
+    *("origin", "method", "hops", "seed", "capped", "max_replication"),
+    *("features", "evaluation", "num_nodes", "num_edges"),
+)
 _IDENTITY = {"native": MANIFEST, "pagraph": ADJACENCY}
 
 
 @dataclass(frozen=True)
 class SourceEntry:
-    """The source as a partition's manifest has it.
+    """Source graph of a partition: where it lies, and how to tell that it is still the same one.
 
     Attributes:
         path: Its folder, relative to the partition's folder: the two may be moved together.
         absolute: Its folder where the partition was made.
         form: "native" or "pagraph".
-        sha256: Of its ``manifest.json``, or its ``adj.npz``.
-        split: Which of its splits was taken; see :func:`~pagraph.datasets.open_graph`.
+        sha256: Digest of its ``manifest.json``, or its ``adj.npz``.
+        split: Split that was taken; see :func:`~pagraph.datasets.open_graph`.
         fields: The fields that parts refer to: files of the folder with one row per vertex of the whole graph.
     """
 
@@ -80,13 +93,7 @@ class SourceEntry:
 def describe_source(
     source: str | os.PathLike[str], out: Path, referenced: dict[str, Tensor], split: str
 ) -> SourceEntry:
-    """What the manifest of the partition ``out`` shall say of the folder ``source``.
-
-    Args:
-        source: The graph folder.
-        out: Where the partition will be.
-        referenced: The fields that parts shall refer to.
-        split: As for :func:`~pagraph.datasets.open_graph`.
+    """Manifest entry of the graph folder ``source`` for the partition ``out``, whose parts refer to some fields.
 
     Raises:
         ValueError: A field cannot be referred to: it is no plain file of the folder.
@@ -112,7 +119,7 @@ def _field_entry(folder: Path, form: str, name: str, tensor: Tensor) -> ArrayEnt
 
 
 def locate_source(entry: SourceEntry, out: Path) -> Path:
-    """The source's folder, at the relative path or else the absolute one; checked to be the one that was divided.
+    """Folder of the source, at the relative path or else the absolute one; checked to be the one that was divided.
 
     Raises:
         FormatError: It is at neither, or is another graph by now.
@@ -129,25 +136,13 @@ def locate_source(entry: SourceEntry, out: Path) -> Path:
     raise FormatError(f"{there[0] / identity} must be that of the graph that {out} was made from, got another SHA-256")
 
 
-def open_source(entry: SourceEntry, out: Path, *, folder: Path | None = None) -> Graph:
-    """The whole graph, at ``folder`` or where it was.
-
-    Raises:
-        FormatError: It is not there, or is another graph by now.
-    """
-    if folder is None:
-        folder = locate_source(entry, out)
-    return open_graph(folder, split=entry.split)
-
-
-FORMAT = PARTITION_FORMAT
-VERSION = 1
-SPLITS = ("train", "val", "test")
-"""The three lists of local ids that every part has."""
+def open_source(entry: SourceEntry, out: Path) -> Graph:
+    """Open the whole graph; FormatError if it is not there, or is another graph by now."""
+    return open_graph(locate_source(entry, out), split=entry.split)
 
 
 def part_folder(out: Path, part: int) -> Path:
-    """Where part number ``part`` is."""
+    """Folder of one part."""
     return out / f"part-{part}"
 
 
@@ -161,21 +156,21 @@ def is_partition(folder: Path) -> bool:
 
 
 def train_digest(train: Tensor) -> str:
-    """SHA-256 of ids, each as 8 bytes, lowest first."""
+    """SHA-256 of vertex ids, each as 8 bytes, lowest first."""
     return hashlib.sha256(train.numpy().astype("<i8").tobytes()).hexdigest()
 
 
 @dataclass(frozen=True)
 class PartEntry:
-    """One part.
+    """One part of a partition.
 
     Attributes:
         hop_ends: Numbers of vertices within 0, 1, ... hops: ``hops + 1`` numbers.
         num_edges: Number of edges.
-        dropped: Vertices that the part does without although its seeds reach them.
-        missing: In-edges that it does without for that reason.
+        dropped: Number of vertices that the part does without although its seeds reach them.
+        missing: Number of in-edges that it does without for that reason.
         splits: The files of ``train``, ``val`` and ``test``.
-        sha256: Of the part's own ``manifest.json``.
+        sha256: Digest of the part's own ``manifest.json``.
     """
 
     hop_ends: tuple[int, ...]
@@ -198,7 +193,7 @@ class PartEntry:
             raise FormatError(f"{where}: hop_ends must be ascending numbers, got {list(ends)}"[:300])
         if len(ends) != hops + 1:
             raise FormatError(f"{where}: hop_ends must be {hops + 1} numbers, got {len(ends)}")
-        counts = [size_of(take(value, name, int, where), name, where) for name in ("num_edges", "dropped", "missing")]
+        counts = [_count(value, name, where) for name in _COUNTS]
         splits = {name: ArrayEntry.parse(take(value, name, dict, where), f"{where}, {name}") for name in SPLITS}
         for name, entry in splits.items():
             if entry.dtype != "int64" or len(entry.shape) != 1 or entry.shape[0] > ends[-1]:
@@ -208,36 +203,31 @@ class PartEntry:
 
     def to_json(self) -> dict[str, Any]:
         """This entry as a JSON object."""
-        return {
-            "hop_ends": list(self.hop_ends),
-            "num_edges": self.num_edges,
-            "dropped": self.dropped,
-            "missing": self.missing,
-            **{name: entry.to_json() for name, entry in self.splits.items()},
-            "sha256": self.sha256,
-        }
+        splits = {name: entry.to_json() for name, entry in self.splits.items()}
+        counts = {name: getattr(self, name) for name in _COUNTS}
+        return {"hop_ends": list(self.hop_ends), **counts, **splits, "sha256": self.sha256}
 
 
 @dataclass(frozen=True)
 class PartitionManifest:
-    """Everything that a partition's ``manifest.json`` says.
+    """Content of a partition's ``manifest.json``.
 
     Attributes:
-        method: The name of the method that divided the training vertices.
+        method: Name of the method that divided the training vertices.
         hops: In-neighbours of up to so many hops are in a part.
         num_nodes: Vertices of the whole graph.
         num_edges: Edges of the whole graph.
         folders: The parts.
-        train_sha256: Of the ids of all training vertices, ascending, 8 bytes each, lowest first.
+        train_sha256: Digest of the ids of all training vertices, ascending; see :func:`train_digest`.
         train_is_mask: Whether they are those of the graph's field ``train_mask``.
         features: "copy", or "reference": wide fields are those of the source.
         evaluation: "source", or "parts": parts hold the neighbourhoods of validation and test vertices as well.
         outside: Numbers of validation and test vertices that no part has in its lists.
         source: The folder of the whole graph; None if it was in memory.
-        seed: Of the method's random choices, where it is known.
+        seed: Seed of the method's random choices, where it is known.
         capped: Whether parts may do without vertices that their seeds reach.
-        max_replication: What the replication factor was limited to, where it is known.
-        origin: For people: anything.
+        max_replication: Limit on the replication factor, where it is known.
+        origin: Free-form notes for people.
     """
 
     method: str
@@ -268,35 +258,35 @@ class PartitionManifest:
     @property
     def train_per_part(self) -> tuple[int, ...]:
         """Number of training vertices of each part."""
-        return self._per_part(lambda entry: entry.splits["train"].shape[0])
+        return self._listed("train")
 
     @property
     def val_per_part(self) -> tuple[int, ...]:
         """Number of validation vertices that each part evaluates."""
-        return self._per_part(lambda entry: entry.splits["val"].shape[0])
+        return self._listed("val")
 
     @property
     def test_per_part(self) -> tuple[int, ...]:
         """Number of test vertices that each part evaluates."""
-        return self._per_part(lambda entry: entry.splits["test"].shape[0])
+        return self._listed("test")
 
     @property
     def vertices_per_part(self) -> tuple[int, ...]:
         """Number of vertices of each part."""
-        return self._per_part(lambda entry: entry.num_nodes)
+        return tuple(entry.num_nodes for entry in self.folders)
 
     @property
     def edges_per_part(self) -> tuple[int, ...]:
         """Number of edges of each part."""
-        return self._per_part(lambda entry: entry.num_edges)
+        return tuple(entry.num_edges for entry in self.folders)
 
     @property
     def replication_factor(self) -> float:
         """Sum of the parts' vertices over the vertices of the whole graph."""
         return sum(self.vertices_per_part) / self.num_nodes
 
-    def _per_part(self, count: Callable[[PartEntry], int]) -> tuple[int, ...]:
-        return tuple(count(entry) for entry in self.folders)
+    def _listed(self, split: str) -> tuple[int, ...]:
+        return tuple(entry.splits[split].shape[0] for entry in self.folders)
 
     @classmethod
     def read(cls, folder: Path) -> PartitionManifest:
@@ -320,14 +310,14 @@ class PartitionManifest:
         manifest = cls(
             take(value, "method", str, where),
             hops,
-            size_of(take(value, "num_nodes", int, where), "num_nodes", where),
-            size_of(take(value, "num_edges", int, where), "num_edges", where),
+            _count(value, "num_nodes", where),
+            _count(value, "num_edges", where),
             tuple(PartEntry.parse(entry, hops, f"{where}: part {part}") for part, entry in entries),
             take_digest(train, f"{where}: train"),
             take(train, "is_mask", bool, f"{where}: train"),
             _one_of(value, "features", ("copy", "reference"), where),
             _one_of(value, "evaluation", ("source", "parts"), where),
-            {name: size_of(take(outside, name, int, where), name, where) for name in SPLITS[1:]},
+            {name: _count(outside, name, where) for name in SPLITS[1:]},
             None if source is None else SourceEntry.parse(source, f"{where}: source"),
             take_optional(value, "seed", int, where),
             take(value, "capped", bool, where),
@@ -354,14 +344,10 @@ class PartitionManifest:
                 raise FormatError(f"{where}: {name} must be {derived} as the parts say, got {value.get(name)!r}"[:300])
 
     def _summary(self) -> dict[str, Any]:
-        """What follows from the parts, for people."""
+        """Numbers that follow from the parts, for people."""
         return {
             "parts": self.num_parts,
-            "train_per_part": list(self.train_per_part),
-            "val_per_part": list(self.val_per_part),
-            "test_per_part": list(self.test_per_part),
-            "vertices_per_part": list(self.vertices_per_part),
-            "edges_per_part": list(self.edges_per_part),
+            **{f"{name}_per_part": list(getattr(self, f"{name}_per_part")) for name in (*SPLITS, "vertices", "edges")},
             "replication_factor": self.replication_factor,
         }
 
@@ -374,22 +360,17 @@ class PartitionManifest:
         return {
             "format": FORMAT,
             "version": VERSION,
-            "origin": self.origin,
-            "method": self.method,
-            "hops": self.hops,
-            "seed": self.seed,
-            "capped": self.capped,
-            "max_replication": self.max_replication,
-            "features": self.features,
-            "evaluation": self.evaluation,
-            "num_nodes": self.num_nodes,
-            "num_edges": self.num_edges,
+            **{name: getattr(self, name) for name in _PLAIN},
             **self._summary(),
             "outside": self.outside,
             "train": {"sha256": self.train_sha256, "is_mask": self.train_is_mask},
             "source": None if self.source is None else self.source.to_json(),
             "folders": [entry.to_json() for entry in self.folders],
         }
+
+
+def _count(value: Any, key: str, where: str) -> int:
+    return size_of(take(value, key, int, where), key, where)
 
 
 def _one_of(value: Any, key: str, allowed: tuple[str, ...], where: str) -> str:

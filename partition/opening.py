@@ -1,4 +1,4 @@
-"""Part: what one process trains on."""
+"""Opens one part of a partition folder, for the process that trains on it."""
 
 from __future__ import annotations
 
@@ -20,12 +20,17 @@ from ..integers import as_integer
 from .manifest import SPLITS, PartEntry, PartitionManifest, locate_source, open_source, part_folder
 from .pagraph_format import is_pagraph_partition
 
-__all__ = ["Part", "attach_referenced", "open_manifest", "open_part", "open_partition", "open_referenced"]
+__all__ = [
+    "Part",
+    "open_manifest",
+    "open_part",
+    "open_partition",
+]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Part:
-    """One part of a divided graph; all its ids are local, ``global_ids`` says which vertices they are.
+    """One part of a partition; all its ids are local, ``global_ids`` maps them to the whole graph.
 
     Attributes:
         graph: The part's vertices and their in-edges, with fields; those of vertices at the last hop are not there.
@@ -38,8 +43,8 @@ class Part:
         global_ids: The vertices' ids in the whole graph, shape ``(num_nodes,)``, int64.
         hop_ends: Vertices ``[0, hop_ends[h])`` are those within ``h`` hops; ``hops + 1`` numbers.
         index: The part's number.
-        manifest: What is known of all parts.
-        folder: The partition's folder.
+        manifest: Manifest of all parts.
+        folder: Folder of the partition.
     """
 
     graph: Graph
@@ -69,11 +74,7 @@ class Part:
         return ids
 
     def open_source(self) -> Graph:
-        """The whole graph.
-
-        Raises:
-            FormatError: It is not where it was, is another one by now, or was never in a folder.
-        """
+        """Open the whole graph; FormatError if it is gone, is another one by now, or was never in a folder."""
         if self.manifest.source is None:
             raise FormatError(
                 f"{self.folder}: the whole graph must be in a folder that write_partition was given as source, got none"
@@ -89,12 +90,10 @@ def open_partition(
 ) -> Part:
     """Open the part of one process, in milliseconds; arrays are mapped and read when they are touched.
 
-    Of the parts only that one needs to be there.
-
     Args:
-        out: What :func:`~pagraph.partition.write_partition` wrote.
-        rank: The number of the part.
-        world_size: How many processes there are, which must be the number of parts. Default: not compared.
+        out: Folder that :func:`~pagraph.partition.write_partition` wrote; of the parts only this one must be there.
+        rank: Number of the part.
+        world_size: Number of processes, which must be that of parts. Default: not compared.
         verify: Read everything once: compare the checksums and check every id.
 
     Raises:
@@ -121,18 +120,12 @@ def open_partition(
     if world_size is not None and world_size != manifest.num_parts:
         raise ValueError(f"world_size must be the number of parts {manifest.num_parts} in {out}, got {world_size}")
     part = open_part(Path(out), manifest, rank, verify=verify)
-    attach_referenced(part.graph, part.global_ids, manifest, Path(out), verify=verify)
+    _attach_referenced(part.graph, part.global_ids, manifest, Path(out), verify=verify)
     return part
 
 
 def open_manifest(out: str | os.PathLike[str]) -> PartitionManifest:
-    """What a partition folder says of all its parts.
-
-    Raises:
-        FileNotFoundError: There is no such folder.
-        NotADirectoryError: It is a file.
-        FormatError: It holds no partition, or an unfinished one.
-    """
+    """Read the manifest of a partition folder; raises as :func:`open_partition`."""
     path = existing_folder(out, name="out")
     if is_pagraph_partition(path) and not (path / MANIFEST).is_file():
         rule = "out must be written by write_partition, not in PaGraph's form, which read_pagraph_partition reads"
@@ -143,15 +136,16 @@ def open_manifest(out: str | os.PathLike[str]) -> PartitionManifest:
 
 
 def open_part(out: Path, manifest: PartitionManifest, part: int, *, verify: bool = False) -> Part:
-    """One part of a partition whose manifest has been read, without the fields that it refers to.
-
-    Raises:
-        FormatError: It is missing or damaged.
-    """
+    """Open a part without the fields that it refers to; FormatError if it is missing or damaged."""
     folder, entry = part_folder(out, part), manifest.folders[part]
     if not folder.is_dir():
         raise FormatError(f"{folder} is missing, and {out / MANIFEST} names it")
-    _check_belongs(folder, entry)
+    path = folder / MANIFEST
+    if not path.is_file():
+        raise FormatError(f"{path} is missing")
+    if (got := file_digest(path)) != entry.sha256:  # parts of several partitions look alike
+        want = entry.sha256[:16]
+        raise FormatError(f"{path} must be the one written with the partition, of SHA-256 {want}..., got {got[:16]}...")
     graph = open_native(folder, verify=verify)
     _check_counts(folder, graph, entry)
     if verify:
@@ -160,16 +154,6 @@ def open_part(out: Path, manifest: PartitionManifest, part: int, *, verify: bool
     train, val, test = (_open_list(folder, entry, name) for name in SPLITS)
     ids = graph.ndata["global_ids"]
     return Part(graph, train, val, test, ids, entry.hop_ends, part, manifest, out)
-
-
-def _check_belongs(folder: Path, entry: PartEntry) -> None:
-    """Parts of several partitions look alike."""
-    path = folder / MANIFEST
-    if not path.is_file():
-        raise FormatError(f"{path} is missing")
-    if (got := file_digest(path)) != entry.sha256:
-        want = entry.sha256[:16]
-        raise FormatError(f"{path} must be the one written with the partition, of SHA-256 {want}..., got {got[:16]}...")
 
 
 def _check_counts(folder: Path, graph: Graph, entry: PartEntry) -> None:
@@ -193,36 +177,21 @@ def _open_list(folder: Path, entry: PartEntry, name: str) -> Tensor:
     return ids
 
 
-def attach_referenced(graph: Graph, ids: Tensor, manifest: PartitionManifest, out: Path, *, verify: bool) -> None:
+def _attach_referenced(graph: Graph, ids: Tensor, manifest: PartitionManifest, out: Path, *, verify: bool) -> None:
     """Give a part's graph the fields that its partition refers to; ``ids`` are its vertices in the whole graph.
 
     The fields are the source's files, mapped, and read through ``ids``: parts opened by several processes of a machine
     have one copy in memory.
-
-    Raises:
-        FormatError: The source is gone, or is not what it was, or ``ids`` are not its.
-    """
-    for name, source in open_referenced(manifest, out, verify=verify).items():
-        try:
-            graph.set_field(name, IndexedRows(source, ids))
-        except (TypeError, ValueError) as error:
-            raise FormatError(f"{out}: field {name!r} of a part: {error}") from error
-
-
-def open_referenced(manifest: PartitionManifest, out: Path, *, verify: bool = False) -> dict[str, Tensor]:
-    """The source's fields that parts refer to, mapped: one row per vertex of the whole graph.
-
-    Raises:
-        FormatError: The source is gone, or is not what it was.
     """
     if manifest.source is None or not manifest.source.fields:
-        return {}
+        return
     folder = locate_source(manifest.source, out)
-    found = {}
     for name, entry in manifest.source.fields.items():
         if entry.shape[:1] != (manifest.num_nodes,):
             raise FormatError(f"{out}: field {name!r} must have {manifest.num_nodes} rows, got {list(entry.shape)}")
         if verify:
             check_sum(folder, entry)
-        found[name] = open_array(folder, entry, random=True)
-    return found
+        try:
+            graph.set_field(name, IndexedRows(open_array(folder, entry, random=True), ids))
+        except (TypeError, ValueError) as error:
+            raise FormatError(f"{out}: field {name!r} of a part: {error}") from error

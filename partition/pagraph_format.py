@@ -1,4 +1,4 @@
-"""The folder of parts that PaGraph's own partitioners write and its trainers read: ``subadj_<i>.npz`` and three more.
+"""PaGraph's own partition format, ``subadj_<i>.npz`` and three more: written, opened, and read as a partition.
 
 For part ``i``, whose local ids ascend with the global ids:
 
@@ -66,7 +66,7 @@ class PagraphPart:
 
 
 def is_pagraph_partition(folder: str | os.PathLike[str]) -> bool:
-    """Whether ``folder`` holds a first part in PaGraph's form."""
+    """Whether ``folder`` holds a part in PaGraph's form."""
     return _file(Path(folder), "subadj", 0).is_file()
 
 
@@ -125,14 +125,14 @@ def _adjacency_of(structure: PartStructure, places: Tensor) -> Any:
 
 
 def open_pagraph_part(folder: str | os.PathLike[str], index: int) -> PagraphPart:
-    """One part of a folder in PaGraph's form; nothing else than its four files is needed.
+    """Open one part of a folder in PaGraph's form; nothing else than its four files is needed.
 
     A training vertex that is listed twice is there once: PaGraph's partitioners list a part's first vertex in the place
     of those without edges.
 
     Args:
-        folder: What :func:`write_pagraph_partition` or PaGraph wrote.
-        index: The part's number.
+        folder: Folder that :func:`write_pagraph_partition` or PaGraph wrote.
+        index: Number of the part.
 
     Raises:
         FileNotFoundError: There is no such folder.
@@ -143,29 +143,24 @@ def open_pagraph_part(folder: str | os.PathLike[str], index: int) -> PagraphPart
     num_parts = count_parts(path)
     if not 0 <= index < num_parts:
         raise ValueError(f"index must be in [0, {num_parts}), the number of parts in {folder}, got {index}")
-    adjacency = _adjacency(_file(path, "subadj", index))
+    files = [_file(path, name, index) for name in ("subadj", "sub_train2fullid", "sub_trainid", "sub_label")]
+    adjacency = load_sparse(files[0])
     num_nodes = adjacency.shape[0]
-    global_ids = _ids(_file(path, "sub_train2fullid", index), num_nodes, None)
+    if num_nodes != adjacency.shape[1]:
+        raise FormatError(f"{files[0]} must be square, got shape {tuple(adjacency.shape)}")
+    global_ids = _ids(files[1], num_nodes, None)
     if len(global_ids) and (int(global_ids.min()) < 0 or len(np.unique(global_ids)) < num_nodes):
-        file = _file(path, "sub_train2fullid", index)
-        raise FormatError(f"{file} must hold distinct ids from 0 on, got repeated or negative ones")
-    listed = _ids(_file(path, "sub_trainid", index), None, num_nodes)
-    labels = _array(_file(path, "sub_label", index))
+        raise FormatError(f"{files[1]} must hold distinct ids from 0 on, got repeated or negative ones")
+    listed, labels = _ids(files[2], None, num_nodes), _array(files[3])
     if labels.shape[:1] != listed.shape:
-        got = list(labels.shape)
-        raise FormatError(f"{_file(path, 'sub_label', index)} must have {len(listed)} rows, got shape {got}")
+        raise FormatError(f"{files[3]} must have {len(listed)} rows, got shape {list(labels.shape)}")
     train, rows = np.unique(listed.numpy(), return_index=True)
     graph = Graph.from_scipy(adjacency, ndata={"global_ids": global_ids})
     return PagraphPart(graph, torch.from_numpy(train), labels[torch.from_numpy(rows)], global_ids, index, num_parts)
 
 
 def count_parts(folder: Path) -> int:
-    """The number of parts in a folder in PaGraph's form.
-
-    Raises:
-        FileNotFoundError: There is no such folder.
-        FormatError: It is not of that form, or unfinished.
-    """
+    """Number of parts in a folder in PaGraph's form."""
     if not folder.is_dir():
         raise FileNotFoundError(f"folder must exist, got {str(folder)!r}")
     if is_unfinished(folder):
@@ -180,13 +175,6 @@ def count_parts(folder: Path) -> int:
 
 def _file(folder: Path, name: str, part: int) -> Path:
     return folder / f"{name}_{part}.{'npz' if name == 'subadj' else 'npy'}"
-
-
-def _adjacency(file: Path) -> Any:
-    matrix = load_sparse(file)
-    if matrix.shape[0] != matrix.shape[1]:
-        raise FormatError(f"{file} must be square, got shape {tuple(matrix.shape)}")
-    return matrix
 
 
 def _array(file: Path) -> Tensor:
@@ -210,7 +198,7 @@ def _ids(file: Path, count: int | None, limit: int | None) -> Tensor:
 
 
 def read_pagraph_partition(folder: str | os.PathLike[str], graph: Graph | None = None) -> Partition:
-    """The partition that a folder in PaGraph's form holds, compared with the graph edge by edge.
+    """Read a folder in PaGraph's form as a partition, compared with the graph edge by edge.
 
     ``hops`` is the most that a part holds; vertices that a part does without are its ``dropped``. PaGraph's
     partitioners lose training vertices without edges and list a part's first vertex instead: such a vertex is taken
@@ -219,7 +207,7 @@ def read_pagraph_partition(folder: str | os.PathLike[str], graph: Graph | None =
     One part at a time is in memory.
 
     Args:
-        folder: What PaGraph or :func:`~pagraph.partition.write_pagraph_partition` wrote.
+        folder: Folder that PaGraph or :func:`~pagraph.partition.write_pagraph_partition` wrote.
         graph: The graph that was divided. Default: that in the folder above, where PaGraph has it.
 
     Raises:
@@ -251,11 +239,14 @@ def read_pagraph_partition(folder: str | os.PathLike[str], graph: Graph | None =
     for index, train in enumerate(kept):
         if not len(train):
             raise FormatError(f"{path}: part {index} must have training vertices of its own, got none")
-    dropped = tuple(_dropped(path, open_pagraph_part(path, i), whole, train, hops) for i, train in enumerate(kept))
+    dropped = []  # vertices that parts do without although their training vertices reach them
+    for index, train in enumerate(kept):
+        reached = vertices_within(whole, train, hops).ids
+        dropped.append(reached[~torch.isin(reached, open_pagraph_part(path, index).global_ids)].sort().values)
     ids, order = torch.cat(kept).sort()
     parts = torch.cat([torch.full((len(train),), i, dtype=torch.int32) for i, train in enumerate(kept)])[order]
-    none_dropped = not any(len(lacking) for lacking in dropped)
-    partition = Partition(whole, ids, parts, num_parts, hops, "imported", dropped=None if none_dropped else dropped)
+    lacking = tuple(dropped) if any(map(len, dropped)) else None
+    partition = Partition(whole, ids, parts, num_parts, hops, "imported", dropped=lacking)
     for index in range(num_parts):
         _check_edges(path, open_pagraph_part(path, index), partition)
     return partition
@@ -263,13 +254,8 @@ def read_pagraph_partition(folder: str | os.PathLike[str], graph: Graph | None =
 
 @dataclass(frozen=True, eq=False)
 class _Claim:
-    """The training vertices that a part lists.
-
-    Attributes:
-        train: Their ids.
-        first: Of them the part's first vertex, which may stand for others: one id or none.
-        complete: Whether all in-neighbours of the first vertex are in the part.
-    """
+    """Training vertices that a part lists; ``first`` is the part's first vertex, which may stand for others, if it is
+    listed, and ``complete`` whether all its in-neighbours are in the part."""
 
     train: Tensor
     first: Tensor
@@ -277,7 +263,6 @@ class _Claim:
 
     @classmethod
     def of(cls, part: PagraphPart, graph: Graph) -> _Claim:
-        """What a part lists."""
         train = part.global_ids[part.train]
         if not len(part.train) or int(part.train[0]) != 0:
             return cls(train, train[:0], True)
@@ -301,7 +286,7 @@ def _check_ids(path: Path, part: PagraphPart, graph: Graph) -> None:
 
 
 def _depth(part: PagraphPart) -> int:
-    """How many hops of in-edges the part holds: one more than the furthest vertex has that has any."""
+    """Hops of in-edges that the part holds: one more than the furthest vertex has that has any."""
     found = vertices_within(part.graph, part.train, MAX_HOPS)
     has_edges = part.graph.in_degrees()[found.ids] > 0
     last = int(has_edges.nonzero().max()) if bool(has_edges.any()) else -1
@@ -309,11 +294,7 @@ def _depth(part: PagraphPart) -> int:
 
 
 def _settle(claims: list[_Claim], graph: Graph) -> list[Tensor]:
-    """Ids of each part's training vertices, ascending, without first vertices that stand for others.
-
-    Raises:
-        FormatError: A vertex is left in two parts.
-    """
+    """Ids of each part's training vertices, ascending, without first vertices that stand for others."""
     mask = graph.ndata.get("train_mask")
     listed = torch.bincount(torch.cat([claim.train for claim in claims]), minlength=graph.num_nodes)
     kept = [claim.train.sort().values for claim in claims]
@@ -330,19 +311,8 @@ def _settle(claims: list[_Claim], graph: Graph) -> list[Tensor]:
     return kept
 
 
-def _dropped(path: Path, part: PagraphPart, graph: Graph, train: Tensor, hops: int) -> Tensor:
-    """Ids of the vertices that the part does without although its training vertices reach them, ascending."""
-    reached = vertices_within(graph, train, hops).ids
-    lacking: Tensor = reached[~torch.isin(reached, part.global_ids)]
-    return lacking.sort().values
-
-
 def _check_edges(path: Path, part: PagraphPart, partition: Partition) -> None:
-    """Refuse a part that is not what the partition says it holds.
-
-    Raises:
-        FormatError: Its edges differ.
-    """
+    """Refuse a part whose edges are not those that the partition gives it."""
     structure = extract_part(partition, part.index)
     want = _edge_keys(structure.csc.indices, structure.csc.destinations(), structure.vertices.ids, partition.graph)
     csc = part.graph.csc

@@ -1,4 +1,4 @@
-"""What vertices reach in L hops along in-edges: the halo a part copies."""
+"""Partition of a graph: the part of each training vertex, and the L-hop in-neighbourhood (halo) each part holds."""
 
 from __future__ import annotations
 
@@ -10,10 +10,55 @@ from torch import Tensor
 
 from ..graph import Graph
 
-__all__ = ["MAX_HOPS", "PartVertices", "Partition", "Progress", "vertices_within"]
+__all__ = ["MAX_HOPS", "PartVertices", "Partition", "Progress", "Ticks", "vertices_within"]
 
 MAX_HOPS = 253
-"""Hops are counted in one byte."""
+"""Largest number of hops, which are counted in one byte."""
+
+Progress = Callable[[int, int], None]
+"""Callback that gets the work done so far and the whole of it."""
+
+
+class Ticks:
+    """Progress counter for steps of which each may end before all of its work was needed.
+
+    Args:
+        progress: Callback; None: nobody is told.
+        whole: The most work of all steps.
+
+    Example:
+        >>> ticks = Ticks(lambda done, whole: print(done, "of", whole), 10)
+        >>> ticks.step(6)
+        0 of 10
+        >>> ticks.add(2)
+        2 of 10
+        >>> ticks.step(4)
+        6 of 10
+        >>> ticks.finish()
+        10 of 10
+    """
+
+    def __init__(self, progress: Progress | None, whole: int) -> None:
+        self._progress = progress
+        self._whole = whole
+        self._done = self._end = 0
+
+    def step(self, work: int) -> None:
+        """End the step before and begin one of at most so much work."""
+        self._tell(self._end, self._end + work)
+
+    def add(self, count: int) -> None:
+        """Count so much more of the step as done."""
+        self._tell(min(self._done + count, self._end), self._end)
+
+    def finish(self) -> None:
+        """Count everything as done."""
+        self._tell(self._whole, self._end)
+
+    def _tell(self, done: int, end: int) -> None:
+        self._done, self._end = done, end
+        if self._progress is not None:
+            self._progress(done, self._whole)
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,12 +75,12 @@ class PartVertices:
 
     @property
     def num_seeds(self) -> int:
-        """How many of the vertices are seeds."""
+        """Number of seeds."""
         return self.hop_ends[0]
 
 
 def vertices_within(graph: Graph, seeds: Tensor, hops: int, *, without: Tensor | None = None) -> PartVertices:
-    """The seeds and all that they reach in ``hops`` hops against the edges' direction.
+    """L-hop in-neighbourhood of seeds: the seeds and all that they reach against the edges' direction.
 
     Takes one byte a vertex beside the graph, and reads each in-edge at most once: the graph may be mapped.
 
@@ -60,13 +105,9 @@ def vertices_within(graph: Graph, seeds: Tensor, hops: int, *, without: Tensor |
     return PartVertices(torch.cat(found), tuple(ends))
 
 
-Progress = Callable[[int, int], None]
-"""Called with the work done so far and the whole of it."""
-
-
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """A graph's training vertices divided over parts; each part also holds what its own reach in ``hops`` hops.
+    """Assignment of a graph's training vertices to parts; each part also holds what its own reach in ``hops`` hops.
 
     Attributes:
         graph: The whole graph, with one vertex type and one edge type.
@@ -108,15 +149,14 @@ class Partition:
         return chosen
 
     def seeds_of(self, part: int) -> Tensor:
-        """Ids of all vertices whose whole neighbourhood the part holds, ascending, int64: its training vertices, and
-        with ``evaluated`` its validation and test vertices."""
-        train = self.train_of(part)
-        if self.evaluated is None or self.evaluation is None:
-            return train
-        seeds: Tensor = torch.unique(torch.cat([train, self.evaluated[self.evaluation == part]]))
+        """Ids of the vertices whose whole neighbourhood the part holds, ascending, int64: training vertices, and with
+        ``evaluated`` validation and test vertices."""
+        seeds = self.train_of(part)
+        if self.evaluated is not None:
+            seeds = torch.unique(torch.cat([seeds, self.evaluated[self.evaluation == part]]))
         return seeds
 
     def vertices(self, part: int) -> PartVertices:
-        """All vertices of a part by hop: its seeds, then their in-neighbours hop by hop."""
+        """Vertices of a part: its seeds, then their in-neighbours hop by hop."""
         without = None if self.dropped is None else self.dropped[part]
         return vertices_within(self.graph, self.seeds_of(part), self.hops, without=without)

@@ -1,4 +1,4 @@
-"""One part as a native graph folder, with its lists of vertices beside."""
+"""Writes a partition as a folder of self-contained parts, whole or not at all."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..datasets.opening import folder_form
 from ..graph import Graph
 from .extract import PartStructure, SelectedRows, extract_part, nearest_part
 from .manifest import SPLITS, PartEntry, PartitionManifest, SourceEntry, describe_source, part_folder, train_digest
-from .partition import Partition, PartVertices, Progress
+from .partition import Partition, PartVertices, Progress, Ticks
 
 __all__ = ["FEATURES", "OWN_FIELDS", "PartContent", "check_fields", "check_out", "write_part", "write_partition"]
 
@@ -27,47 +27,39 @@ OWN_FIELDS = ("global_ids", "in_degrees", "out_degrees", "self_loops")
 """Vertex fields that parts have on their own account, ``self_loops`` only where the graph has any; the edges' is
 ``global_ids``."""
 
+FEATURES = ("copy", "reference")
+"""Where parts have wide features: in their own files, or in those of the source."""
+_OWN_BYTES_PER_VERTEX = 8 * 4 + 1  # global ids, two degrees, indptr, a mask
+_OWN_BYTES_PER_EDGE = 8
 _FILES = {"label": "labels"}
 
 
 @dataclass(frozen=True, eq=False)
 class PartContent:
-    """What parts take from the whole graph beside its structure.
+    """Fields and lists of vertices that parts take from the whole graph.
 
     Attributes:
-        graph: The whole graph.
-        referenced: Names of the vertex fields that are not copied.
-        train_part: The part of each vertex as a training vertex, shape ``(V,)``, int32; -1: it is none.
+        partition: The graph and its training vertices.
         owner: The part that evaluates each vertex, shape ``(V,)``, int32; -1: none does.
-        origin: For the parts' manifests.
+        referenced: Names of the vertex fields that are not copied.
     """
 
-    graph: Graph
-    referenced: frozenset[str]
-    train_part: Tensor
+    partition: Partition
     owner: Tensor
-    origin: dict[str, Any]
-
-    @classmethod
-    def of(cls, partition: Partition, owner: Tensor, referenced: frozenset[str]) -> PartContent:
-        """What the parts of a partition take."""
-        train_part = torch.full((partition.graph.num_nodes,), -1, dtype=torch.int32)
-        train_part[partition.train] = partition.parts
-        origin = {"method": partition.method, "parts": partition.num_parts, "hops": partition.hops}
-        return cls(partition.graph, referenced, train_part, owner, origin)
+    referenced: frozenset[str]
 
     def splits(self, ids: Tensor, part: int) -> dict[str, Tensor]:
         """Local ids of a part's training, validation and test vertices, ascending; ``ids`` are its vertices."""
-        chosen = {"train": self.train_part[ids] == part}
+        chosen = {"train": torch.isin(ids, self.partition.train_of(part), assume_unique=True)}
         own = self.owner[ids] == part
         for name in SPLITS[1:]:
-            mask = self.graph.ndata.get(f"{name}_mask")
+            mask = self.partition.graph.ndata.get(f"{name}_mask")
             chosen[name] = torch.zeros(len(ids), dtype=torch.bool) if mask is None else own & mask[ids].bool()
         return {name: mask.nonzero().squeeze(1) for name, mask in chosen.items()}
 
     def node_fields(self, ids: Tensor, splits: dict[str, Tensor]) -> dict[str, Rows]:
         """The vertex fields of a part; its three masks are those of its own lists."""
-        csc, fields = self.graph.csc, self.graph.ndata
+        csc, fields = self.partition.graph.csc, self.partition.graph.ndata
         found: dict[str, Rows] = {
             "global_ids": ids,
             "in_degrees": (csc.indptr[ids + 1] - csc.indptr[ids]).long(),
@@ -87,14 +79,10 @@ class PartContent:
 def write_part(folder: Path, content: PartContent, structure: PartStructure, part: int, written: Written) -> PartEntry:
     """Write a part into ``folder``, which does not exist yet; features are never in memory as a whole.
 
-    Args:
-        folder: Where the part will be.
-        content: What it takes from the graph.
-        structure: Its vertices and edges.
-        part: Its number.
-        written: Called after every block with its bytes.
+    ``written`` is called after every block with its bytes.
     """
     folder.mkdir()
+    partition = content.partition
     write, ids, csc = ArrayWriter(folder, written).write, structure.vertices.ids, structure.csc
     lists = content.splits(ids, part)
     splits = {name: write(name, local_ids) for name, local_ids in lists.items()}
@@ -102,20 +90,15 @@ def write_part(folder: Path, content: PartContent, structure: PartStructure, par
     edge_fields = {"global_ids": write("edge_ids", structure.edge_ids)}
     fields = content.node_fields(ids, lists)
     node_fields = {name: write(_FILES.get(name, name), rows) for name, rows in fields.items()}
-    for name, value in content.graph.edata.items():
+    for name, value in partition.graph.edata.items():
         edge_fields[name] = write(f"edge-{name}", SelectedRows(value, structure.edge_ids))
-    (node_type,), (edge_type,) = content.graph.node_types, content.graph.edge_types
+    (node_type,), (edge_type,) = partition.graph.node_types, partition.graph.edge_types
     nodes = NodeEntry(node_type, len(ids), node_fields)
     edges = EdgeEntry(edge_type, csc.num_edges, indptr, indices, None, edge_fields)
-    Manifest([nodes], [edges], {"partition": content.origin, "part": part}).write(folder)
+    origin = {"method": partition.method, "parts": partition.num_parts, "hops": partition.hops}
+    Manifest([nodes], [edges], {"partition": origin, "part": part}).write(folder)
     counts = (csc.num_edges, structure.dropped, structure.missing)
     return PartEntry(structure.vertices.hop_ends, *counts, splits, file_digest(folder / MANIFEST))
-
-
-FEATURES = ("copy", "reference")
-"""Where parts have wide features: in their own files, or in those of the source."""
-_OWN_BYTES_PER_VERTEX = 8 * 4 + 1  # global ids, two degrees, indptr, a mask
-_OWN_BYTES_PER_EDGE = 8
 
 
 def write_partition(
@@ -144,9 +127,9 @@ def write_partition(
         source: The folder the graph was opened from. Without it, features cannot be referred to, nor the whole graph
             be found again.
         split: The split it was opened with; see :func:`~pagraph.datasets.open_graph`.
-        seed: Of the method's random choices, for the manifest.
-        max_replication: What the replication factor was limited to, for the manifest.
-        origin: For people: anything that JSON can hold.
+        seed: Seed of the method's random choices, for the manifest.
+        max_replication: Limit on the replication factor, for the manifest.
+        origin: Notes for people: anything that JSON can hold.
         progress: Called with the bytes written and the bytes to write.
 
     Returns:
@@ -167,11 +150,12 @@ def write_partition(
     entry = _source_entry(graph, source, target, features, split)
     referenced = frozenset(entry.fields) if entry is not None else frozenset[str]()
     owner, total = _survey(partition, referenced)
-    content = PartContent.of(partition, owner, referenced)
+    content, mask = PartContent(partition, owner, referenced), graph.ndata.get("train_mask")
     with new_folder(target) as folder:
-        tally = _Tally(total, progress)
+        ticks = Ticks(progress, total)
+        ticks.step(total)
         folders = tuple(
-            write_part(part_folder(folder, part), content, extract_part(partition, part), part, tally.written)
+            write_part(part_folder(folder, part), content, extract_part(partition, part), part, ticks.add)
             for part in range(partition.num_parts)
         )
         manifest = PartitionManifest(
@@ -181,7 +165,7 @@ def write_partition(
             num_edges=graph.num_edges,
             folders=folders,
             train_sha256=train_digest(partition.train),
-            train_is_mask=_train_is_mask(partition),
+            train_is_mask=mask is not None and torch.equal(mask.bool().nonzero().squeeze(1), partition.train),
             features=features,
             evaluation="source" if partition.evaluated is None else "parts",
             outside=_outside(graph, owner),
@@ -192,17 +176,12 @@ def write_partition(
             origin=notes,
         )
         manifest.write(folder)
-        tally.finish()
+        ticks.finish()
     return manifest
 
 
 def check_out(out: str | os.PathLike[str], source: str | os.PathLike[str] | None = None) -> Path:
-    """The path of a folder that a partition of ``source`` may be written to; long work calls this before it starts.
-
-    Raises:
-        FileExistsError: There is something at that path already.
-        ValueError: It is inside ``source``.
-    """
+    """Path of a folder that a partition of ``source`` may be written to: it is not there yet, nor inside ``source``."""
     path = check_absent(out)
     if source is not None:
         whole = Path(os.path.realpath(source))
@@ -212,33 +191,12 @@ def check_out(out: str | os.PathLike[str], source: str | os.PathLike[str] | None
 
 
 def check_fields(graph: Graph) -> None:
-    """Refuse a graph whose fields cannot be written with a part; long work calls this before it starts.
-
-    Raises:
-        ValueError: A field cannot be stored, or has the name of one that parts have on their own account.
-    """
+    """Refuse a graph with a field that cannot be stored, or has the name of one that parts use themselves."""
     for owner, fields, own in (("vertices", graph.ndata, OWN_FIELDS), ("edges", graph.edata, ("global_ids",))):
         for name, value in fields.items():
             check_storable(f"field {name!r} of the {owner}", value)
             if name in own:
                 raise ValueError(f"graph must have no field of a name that parts use themselves, got {name!r}")
-
-
-class _Tally:
-    """Adds up what was written; the last call says that all is done."""
-
-    def __init__(self, total: int, progress: Progress | None) -> None:
-        self._total = total
-        self._progress = progress
-        self._done = 0
-
-    def written(self, count: int) -> None:
-        self._done = min(self._done + count, self._total)
-        if self._progress is not None:
-            self._progress(self._done, self._total)
-
-    def finish(self) -> None:
-        self.written(self._total)
 
 
 def _source_entry(
@@ -259,7 +217,7 @@ def _source_entry(
 
 
 def _survey(partition: Partition, referenced: frozenset[str]) -> tuple[Tensor, int]:
-    """Who evaluates each vertex, and at most how many bytes all parts have."""
+    """Part that evaluates each vertex, and the most bytes that all parts have."""
     graph, bytes_of_parts = partition.graph, []
     graph.csc.validate()
     per_vertex = _OWN_BYTES_PER_VERTEX + _row_bytes(v for k, v in graph.ndata.items() if k not in referenced)
@@ -282,11 +240,6 @@ def _survey(partition: Partition, referenced: frozenset[str]) -> tuple[Tensor, i
 
 def _row_bytes(fields: Any) -> int:
     return sum(value[:1].numel() * value.element_size() for value in fields)
-
-
-def _train_is_mask(partition: Partition) -> bool:
-    mask = partition.graph.ndata.get("train_mask")
-    return mask is not None and torch.equal(mask.bool().nonzero().squeeze(1), partition.train)
 
 
 def _outside(graph: Graph, owner: Tensor) -> dict[str, int]:

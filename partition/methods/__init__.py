@@ -1,4 +1,4 @@
-"""How training vertices are divided: the methods, and their contract.
+"""Partitioning methods by name, and their contract.
 
 A method is a function ``(graph, train, num_parts, hops, *, seed=0, progress=None) -> parts``:
 
@@ -27,7 +27,7 @@ __all__ = ["METHODS", "Method", "resolve_method"]
 
 
 class Method(Protocol):
-    """How training vertices are divided; see :mod:`pagraph.partition.methods`."""
+    """Function that divides training vertices; see :mod:`pagraph.partition.methods`."""
 
     def __call__(
         self, graph: Graph, train: Tensor, num_parts: int, hops: int, *, seed: int = 0, progress: Progress | None = None
@@ -43,15 +43,11 @@ METHODS: dict[str, Method] = {
     "metis": metis_parts,
     "hash": hash_parts,
 }
-"""Name to method; ``auto`` is the default of :func:`pagraph.partition.partition_graph`."""
+"""Methods by name; ``auto`` is the default of :func:`pagraph.partition.partition_graph`."""
 
 
 def resolve_method(name: str) -> Method:
-    """The method of that name.
-
-    Raises:
-        ValueError: There is none.
-    """
+    """The method of that name; ValueError if there is none."""
     if name not in METHODS:
         raise ValueError(f"method must be one of {', '.join(METHODS)}, got {name!r}")
     return METHODS[name]

@@ -1,4 +1,4 @@
-"""A start for :class:`~pagraph.partition.methods.halo.HaloSearch`: parts grown one after the other."""
+"""The method ``auto``: several starts, the best of them improved by moving whole clusters."""
 
 from __future__ import annotations
 
@@ -12,25 +12,31 @@ from torch import Tensor
 
 from ...csc import CSC
 from ...graph import Graph
-from ..partition import Progress
-from .halo import PASSES, HaloSearch, Tick, Ticks, by_in_degree, equal_sizes
+from ..partition import Progress, Ticks
+from .halo import PASSES, HaloSearch, Tick, by_in_degree, equal_sizes
 from .metis import metis_parts
 from .paper import paper_parts
 
 __all__ = ["auto_parts", "cluster", "grown_parts"]
 
 
+_EDGES = 2**24  # larger graphs get a stream alone: no copy of the edges, and 4.2 M vertices in seconds
+_COUNT_BYTES = 2**32
+_CLUSTERS_IN_A_PART = (4, 16, 64, 256)
+_MOVES = 3  # how often clusters of one size are gone through
+_ROUNDS = 5
+_WORTH = 0.01  # a round that changes a smaller share of the vertices is the last
+
+Start = Callable[[HaloSearch, Tick], None]
+Parts = npt.NDArray[np.int32]
+
+
 def grown_parts(csc: CSC, train: Tensor, sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
-    """Neighbourhood expansion (Zhang et al., KDD 2017) for parts of vertices instead of edges: each part takes the
-    training vertex of which it holds most already, counting one hop.
+    """Neighbourhood expansion (Zhang et al., KDD 2017) for parts of vertices instead of edges: part after part, up to
+    its entry of ``sizes``, takes the training vertex of which it holds most already, counting one hop.
 
     Turns the edges round: takes 4 bytes an edge, up to 16 more for the queue, and time like one pass over the edges
     for each part.
-
-    Args:
-        csc: In-edges, checked.
-        train: The training vertices, ascending, int64.
-        sizes: How many each part gets; they sum to all.
     """
     from . import _halo
 
@@ -43,21 +49,9 @@ def grown_parts(csc: CSC, train: Tensor, sizes: npt.NDArray[np.int64]) -> npt.ND
     return grown
 
 
-_ROUNDS = 5
-_WORTH = 0.01  # a round that changes a smaller share of the vertices is the last
-
-
 def cluster(csc: CSC, weights: npt.NDArray[np.int64], limit: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
-    """The cluster of every vertex: any number below the number of vertices.
-
-    Size-constrained label propagation (Meyerhenke, Sanders and Schulz, 2014) along in-edges.
-
-    Args:
-        csc: In-edges, checked.
-        weights: Of every vertex.
-        limit: Of the weight of a cluster.
-        rng: Draws the order of each round.
-    """
+    """Size-constrained label propagation (Meyerhenke, Sanders and Schulz, 2014) along in-edges: the cluster of every
+    vertex, any number below the number of vertices; ``limit`` is the most a cluster may weigh."""
     from . import _halo
 
     vertices = csc.num_dst
@@ -69,15 +63,6 @@ def cluster(csc: CSC, weights: npt.NDArray[np.int64], limit: int, rng: np.random
         if _halo.propagate(*edges, order, weights, limit, labels, sums, votes, voted) < _WORTH * vertices:
             break
     return labels
-
-
-_EDGES = 2**24  # larger graphs get a stream alone: no copy of the edges, and 4.2 M vertices in seconds
-_COUNT_BYTES = 2**32
-_CLUSTERS_IN_A_PART = (4, 16, 64, 256)
-_MOVES = 3  # how often clusters of one size are gone through
-
-Start = Callable[[HaloSearch, Tick], None]
-Parts = npt.NDArray[np.int32]
 
 
 def auto_parts(

@@ -1,4 +1,4 @@
-"""The paper's baseline: training vertices go to parts in turn, whatever the edges are."""
+"""The two methods of the PaGraph paper: its score (``pagraph``), and the baseline ``hash``."""
 
 from __future__ import annotations
 
@@ -15,21 +15,17 @@ from ..partition import Progress
 __all__ = ["hash_parts", "paper_parts"]
 
 
+_STEPS = 64  # between which progress is told, about
+
+
 def hash_parts(
     graph: Graph, train: Tensor, num_parts: int, hops: int, *, seed: int = 0, progress: Progress | None = None
 ) -> Tensor:
-    """The parts of training vertices in a random order, dealt out in turn: sizes differ by one at most.
-
-    See :mod:`pagraph.partition.methods` for the contract.
-    """
+    """Random partition: shuffled training vertices are dealt out in turn, sizes differ by one at most."""
     order = torch.randperm(len(train), generator=torch.Generator().manual_seed(seed))
     parts = torch.empty(len(train), dtype=torch.int32)
     parts[order] = (torch.arange(len(train)) % num_parts).int()
     return parts
-
-
-_STEPS = 64
-"""How often progress is told, about."""
 
 
 def paper_parts(
@@ -46,8 +42,6 @@ def paper_parts(
     One hop takes ``3 + num_parts / 8`` bytes a vertex beside the graph, and reads the graph's rows in order. More hops
     take about ``14 + hops * num_parts / 8`` bytes a vertex, 4 bytes for each in-edge from a training vertex (8 with
     int64 ids), and time that grows with the sum over training vertices of the edges within their reach.
-
-    See :mod:`pagraph.partition.methods` for the contract.
     """
     if num_parts == 1:
         return torch.zeros(len(train), dtype=torch.int32)
@@ -61,11 +55,7 @@ def paper_parts(
 
 
 class _Stream:
-    """What is known after some of the training vertices.
-
-    Attributes:
-        parts: The part of each training vertex, int32.
-    """
+    """State of the stream after some of the training vertices; ``parts`` is the part of each, int32."""
 
     def __init__(self, csc: CSC, train: Tensor, num_parts: int, hops: int) -> None:
         self._indptr, self._indices = csc.indptr.numpy(), csc.indices.numpy()
