@@ -1,4 +1,4 @@
-"""describe: measures a partition, one part at a time."""
+"""Measures a partition, one part at a time."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def describe(
     whole: CacheUse | None = None,
     progress: Progress | None = None,
 ) -> PartitionReport:
-    """What a partition duplicates, how even it is, and what caches would serve on its parts.
+    """Measure the replication, balance and cache hit rates of a partition.
 
     Holds the structure of one part at a time, and no features.
 
     Args:
         partition: The partition.
-        cache: How caches are tried out, by sampling an epoch of each part; None: not at all.
-        whole: What :func:`cache_of_whole` measured with the same trial. None: it is measured here.
+        cache: Settings of the cache trial, which samples an epoch of each part; None: no trial.
+        whole: Result of :func:`cache_of_whole` with the same trial. None: it is measured here.
         progress: Called with the batches done and all batches, by the threads that sample.
 
     Raises:
@@ -62,31 +62,14 @@ def describe(
         shared, jaccard = overlap([use.ids for use in uses], graph.num_nodes)
         fanout, nbytes = cache.fanout_of(partition.hops), cache.nbytes(graph)
         caches = CachesReport(cache, fanout, nbytes, whole, tuple(uses), shared, jaccard)
-    return PartitionReport(
-        partition.method,
-        partition.hops,
-        graph.num_nodes,
-        graph.num_edges,
-        tuple(parts),
-        int(covered.sum()),
-        caches,
-        partition.lost,
-    )
+    sizes = (graph.num_nodes, graph.num_edges, tuple(parts), int(covered.sum()))
+    return PartitionReport(partition.method, partition.hops, *sizes, caches, partition.lost)
 
 
 def cache_of_whole(
     partition: Partition, cache: CacheTrial, *, progress: Callable[[], object] | None = None
 ) -> CacheUse:
-    """What one cache would serve one process that trains on the whole graph: the same for all partitions of it.
-
-    Args:
-        partition: Says graph, training vertices and hops.
-        cache: How it is tried out.
-        progress: Called after each batch, by the threads that sample.
-
-    Raises:
-        ValueError: ``cache`` does not fit the graph or the hops.
-    """
+    """Trial of one cache for one process that trains on the whole graph: the same for all partitions of it."""
     graph = partition.graph
     rows = cache.rows(graph, graph.num_nodes)
     return cache.measure(graph, partition.train, rows, partition.hops, progress=progress)
@@ -120,7 +103,7 @@ def _describe_part(
 def _counter(
     partition: Partition, cache: CacheTrial, progress: Progress | None, *, with_whole: bool
 ) -> Callable[[], object] | None:
-    """What counts the batches of all threads and of all graphs that are sampled."""
+    """Callback that counts the batches of all threads and of all graphs that are sampled."""
     if progress is None:
         return None
     sizes = partition.parts.bincount(minlength=partition.num_parts).tolist()

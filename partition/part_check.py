@@ -1,4 +1,4 @@
-"""Compares the vertices and edges of a part with those of the whole graph."""
+"""Compares the vertices, edges and fields of a part with those of the whole graph."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ from .manifest import SPLITS
 from .opening import Part
 from .writing import OWN_FIELDS
 
-__all__ = ["check_edges", "check_fields", "check_vertices"]
+__all__ = ["Finding", "check_edges", "check_fields", "check_vertices"]
 
 _EDGES_AT_ONCE = 2**21
+_BYTES_AT_ONCE = 16 * 2**20
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong.
+    """One fault that a check of a partition found.
 
     Attributes:
         check: "files", "vertices", "edges", "fields", "training" or "evaluation".
         part: The part it is about; None: all of them.
-        message: What must be so, and what is.
+        message: The rule and what was found.
     """
 
     check: str
@@ -39,33 +40,33 @@ class Finding:
 
 
 def check_vertices(part: Part, whole: Graph) -> Iterator[Finding]:
-    """The seeds, and what they reach in as many hops as the partition has: nothing else, and in order of hops."""
+    """Compare vertices: the seeds, and what they reach in as many hops as the partition has, in order of hops."""
+    message = _wrong_vertices(part, whole)
+    if message is not None:
+        yield Finding("vertices", part.index, message)
+
+
+def _wrong_vertices(part: Part, whole: Graph) -> str | None:
     ids, ends = part.global_ids, part.hop_ends
     if len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= whole.num_nodes):
-        yield _vertices(part, f"global_ids must be in [0, {whole.num_nodes}), got {int(ids.min())} to {int(ids.max())}")
-        return
+        return f"global_ids must be in [0, {whole.num_nodes}), got {int(ids.min())} to {int(ids.max())}"
     member = torch.zeros(whole.num_nodes, dtype=torch.bool)
     member[ids] = True
     if int(member.sum()) != len(ids):
-        yield _vertices(part, f"global_ids must be distinct, got {int(member.sum())} different ones of {len(ids)}")
-        return
-    for name, listed in (("train", part.train), ("val", part.val), ("test", part.test)):
+        return f"global_ids must be distinct, got {int(member.sum())} different ones of {len(ids)}"
+    lists = {name: getattr(part, name) for name in SPLITS}
+    for name, listed in lists.items():
         if bool((torch.diff(listed) <= 0).any()):
-            yield _vertices(part, f"{name} must be ascending, and is not")
-            return
-    lists = [part.train, part.val, part.test] if part.manifest.evaluation == "parts" else [part.train]
-    seeds = torch.unique(torch.cat(lists))
+            return f"{name} must be ascending, and is not"
+    seeds = torch.unique(torch.cat([*lists.values()])) if part.manifest.evaluation == "parts" else part.train
     if not torch.equal(seeds, torch.arange(ends[0])):
-        yield _vertices(part, f"its seeds must be the first {ends[0]} vertices, got {len(seeds)} others")
-        return
-    seeds = ids[: ends[0]]
-    if not torch.equal(seeds, seeds.sort().values):
-        yield _vertices(part, "its seeds must be in ascending order of their global ids, and are not")
-        return
-    yield from _check_hops(part, whole, member)
+        return f"its seeds must be the first {ends[0]} vertices, got {len(seeds)} others"
+    if not torch.equal(ids[: ends[0]], ids[: ends[0]].sort().values):
+        return "its seeds must be in ascending order of their global ids, and are not"
+    return _wrong_hops(part, whole, member)
 
 
-def _check_hops(part: Part, whole: Graph, member: Tensor) -> Iterator[Finding]:
+def _wrong_hops(part: Part, whole: Graph, member: Tensor) -> str | None:
     """Follows the source's edges from the seeds on its own: what extracts parts is not to be trusted here."""
     ids, ends = part.global_ids, part.hop_ends
     ring = ids[: ends[0]]
@@ -79,20 +80,16 @@ def _check_hops(part: Part, whole: Graph, member: Tensor) -> Iterator[Finding]:
         reached[ring] = True
         got = ids[ends[hop - 1] : ends[hop]]
         if len(ring) != len(got):
-            yield _vertices(part, f"{len(ring)} vertices must be found at hop {hop}, got {len(got)}")
-            return
+            return f"{len(ring)} vertices must be found at hop {hop}, got {len(got)}"
         if not torch.equal(ring, got):
             at = int((ring != got).nonzero()[0])
             vertex = f"vertex {ends[hop - 1] + at} (of hop {hop})"
-            yield _vertices(part, f"{vertex} must be {int(ring[at])} of the source, got {int(got[at])}")
-            return
+            return f"{vertex} must be {int(ring[at])} of the source, got {int(got[at])}"
+    return None
 
 
 def check_edges(part: Part, whole: Graph) -> Iterator[Finding]:
-    """All in-edges of vertices up to the last hop but one, parallel ones and their order included; no others.
-
-    The part's vertices have been checked.
-    """
+    """Compare in-edges of vertices (checked by now) up to the last hop but one, with parallel ones and their order."""
     member = torch.zeros(whole.num_nodes, dtype=torch.bool)
     member[part.global_ids] = True
     missing, sources = 0, torch.zeros(whole.num_nodes, dtype=torch.bool)
@@ -117,13 +114,13 @@ def check_edges(part: Part, whole: Graph) -> Iterator[Finding]:
         yield _edges(part, f"in-edges missing must be {entry.missing} from {entry.dropped} vertices, got {got}")
 
 
+@dataclass(frozen=True, eq=False)
 class _Rows:
     """In-edges of consecutive vertices: how many each has, and the edges' sources and ids in the whole graph."""
 
-    def __init__(self, counts: Tensor, sources: Tensor, edge_ids: Tensor) -> None:
-        self.counts = counts
-        self.sources = sources
-        self.edge_ids = edge_ids
+    counts: Tensor
+    sources: Tensor
+    edge_ids: Tensor
 
     @classmethod
     def of_source(cls, whole: Graph, ids: Tensor) -> _Rows:
@@ -176,24 +173,13 @@ def _ranges(ids: Tensor, whole: Graph) -> Iterator[tuple[int, int]]:
         begin = end
 
 
-def _vertices(part: Part, message: str) -> Finding:
-    return Finding("vertices", part.index, message)
-
-
 def _edges(part: Part, message: str) -> Finding:
     return Finding("edges", part.index, message)
 
 
-_BYTES_AT_ONCE = 16 * 2**20
-
-
 def check_fields(part: Part, whole: Graph) -> Iterator[Finding]:
-    """Every field that is not referred to has the source's rows, bit for bit; masks and degrees are what they must be.
-
-    The part's vertices and edges have been checked.
-    """
+    """Compare fields, bit for bit: rows of the source, degrees, masks; vertices and edges have been checked."""
     ids, csc = part.global_ids, whole.csc
-    lists = {"train": part.train, "val": part.val, "test": part.test}
     want: dict[str, Tensor | SelectedRows] = {
         "in_degrees": (csc.indptr[ids + 1] - csc.indptr[ids]).long(),
         "out_degrees": csc.source_counts[ids],
@@ -202,7 +188,7 @@ def check_fields(part: Part, whole: Graph) -> Iterator[Finding]:
         want["self_loops"] = csc.loop_counts[ids].long()
     for name in SPLITS:
         if name == "train" or f"{name}_mask" in whole.ndata:
-            want[f"{name}_mask"] = torch.zeros(len(ids), dtype=torch.bool).index_fill_(0, lists[name], True)
+            want[f"{name}_mask"] = torch.zeros(len(ids), dtype=torch.bool).index_fill_(0, getattr(part, name), True)
     referenced = {} if part.manifest.source is None else part.manifest.source.fields
     for name, value in whole.ndata.items():
         if name not in want and name not in referenced:
@@ -219,17 +205,17 @@ def _compare_all(
     got: Mapping[str, Tensor],
     own: tuple[str, ...],
 ) -> Iterator[Finding]:
-    for name in want.keys() - got.keys():
-        yield Finding("fields", part.index, f"field {name!r} of its {owner} must be there as in the source, got none")
-    for name in got.keys() - want.keys() - set(own):
-        yield Finding("fields", part.index, f"field {name!r} of its {owner} must not be there, the source has none")
-    for name in want.keys() & got.keys():
-        message = _difference(want[name], got[name])
+    for name in want.keys() | (got.keys() - set(own)):
+        message = _difference(want.get(name), got.get(name))
         if message is not None:
             yield Finding("fields", part.index, f"field {name!r} of its {owner} {message}")
 
 
-def _difference(want: Tensor | SelectedRows, got: Tensor) -> str | None:
+def _difference(want: Tensor | SelectedRows | None, got: Tensor | None) -> str | None:
+    if want is None:
+        return "must not be there, the source has none"
+    if got is None:
+        return "must be there as in the source, got none"
     if (want.dtype, tuple(want.shape)) != (got.dtype, tuple(got.shape)):
         return f"must be {want.dtype} of shape {list(want.shape)}, got {got.dtype} of shape {list(got.shape)}"
     rows = got.shape[0]

@@ -1,4 +1,4 @@
-"""CachesReport: what the parts' caches would serve, next to a cache of the same bytes on the whole graph."""
+"""Reports on a partition: replication, balance, and hit rates of caches on its parts."""
 
 from __future__ import annotations
 
@@ -17,17 +17,16 @@ __all__ = ["CachesReport", "PartReport", "PartitionReport", "overlap"]
 
 @dataclass(frozen=True, eq=False)
 class CachesReport:
-    """One cache of the same bytes for each part, and one for the whole graph: what each serves of one epoch.
+    """Hit rates of one epoch: a cache of the same bytes for each part, and one for the whole graph.
 
     Attributes:
         trial: How they were tried out.
-        fanout: What was drawn.
-        nbytes: What each cache may take; None where no field says what a row takes.
+        fanout: Neighbours sampled per hop.
+        nbytes: Most bytes of each cache; None where no field says what a row takes.
         whole: The cache of one process that trains with all training vertices on the whole graph.
         parts: The caches of the processes that train on the parts. Their ids are those of the whole graph.
         shared: Of the vertices that any part caches, the share that several cache; 0 where none does.
-        jaccard: Vertices that two parts cache / vertices that one of them does, the mean over all pairs of parts; None
-            for one part.
+        jaccard: Mean Jaccard index of the caches of two parts, over all pairs; None for one part.
     """
 
     trial: CacheTrial
@@ -45,7 +44,7 @@ class CachesReport:
         return sum(use.hits for use in self.parts) / reads if reads else 0.0
 
     def to_json(self) -> dict[str, Any]:
-        """The numbers as a JSON object."""
+        """Numbers as a JSON object."""
         return {
             "budget": str(self.trial.budget),
             "budget_bytes": self.nbytes,
@@ -65,15 +64,8 @@ class CachesReport:
 
 
 def overlap(sets: Sequence[Tensor], num_nodes: int) -> tuple[float, float | None]:
-    """How much sets of vertices have in common.
-
-    Args:
-        sets: Ids without repeats, each below ``num_nodes``.
-        num_nodes: Vertices of the graph.
-
-    Returns:
-        Of the vertices of any set, the share that several have; and the mean Jaccard index over all pairs (0 for two
-        empty sets), None for fewer than two sets.
+    """Overlap of sets of vertices (ids without repeats): of the vertices of any set, the share that several have; and
+    the mean Jaccard index over all pairs (0 for two empty sets), None for fewer than two sets.
 
     Example:
         >>> overlap([torch.tensor([0, 1]), torch.tensor([1, 2, 3])], 4)
@@ -99,7 +91,7 @@ def overlap(sets: Sequence[Tensor], num_nodes: int) -> tuple[float, float | None
 
 @dataclass(frozen=True)
 class PartReport:
-    """One part.
+    """Sizes of one part.
 
     Attributes:
         train: Training vertices.
@@ -125,22 +117,21 @@ class PartReport:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PartitionReport:
-    """What :func:`pagraph.partition.describe` says of a partition.
+    """Replication, balance and cache hit rates of a partition, measured by :func:`pagraph.partition.describe`.
 
     Attributes:
-        method: Who divided the training vertices.
-        hops: How many hops the parts hold.
+        method: Method that divided the training vertices.
+        hops: Number of hops that the parts hold.
         num_nodes: Vertices of the whole graph.
         num_edges: Edges of the whole graph.
         parts: The parts.
         covered: Vertices of the whole graph that are in at least one part. The others are further than ``hops`` hops
             from every training vertex: training never reads them.
-        caches: What caches would serve; None where they were not tried.
+        caches: Hit rates of caches; None where they were not tried.
         lost: Of the neighbours that training draws, the share that parts do without because of a limit on replication;
             None where there is no limit.
-        seconds: Wall time by step: "dividing", and what else was measured with
-            :class:`pagraph.partition.steps.Steps`.
-        memory: What the process held meanwhile, by step.
+        seconds: Wall time by step: "dividing", and others measured with :class:`pagraph.partition.steps.Steps`.
+        memory: Memory of the process by step.
     """
 
     method: str
@@ -158,6 +149,12 @@ class PartitionReport:
     def num_parts(self) -> int:
         """Number of parts."""
         return len(self.parts)
+
+    @property
+    def shape_text(self) -> str:
+        """Numbers of parts and hops in words."""
+        parts = "1 part" if self.num_parts == 1 else f"{self.num_parts} parts"
+        return f"{parts} of {'1 hop' if self.hops == 1 else f'{self.hops} hops'}"
 
     @property
     def train(self) -> int:
@@ -191,7 +188,7 @@ class PartitionReport:
 
     @property
     def vertex_balance(self) -> float:
-        """Most vertices of a part / mean: what each machine or GPU must have room for."""
+        """Most vertices of a part / mean: each machine or GPU must have room for them."""
         return _balance([part.vertices for part in self.parts])
 
     @property
@@ -200,29 +197,16 @@ class PartitionReport:
         return max((use.peak_bytes for use in self.memory.values()), default=None)
 
     def to_json(self) -> dict[str, Any]:
-        """All of it as what ``json.dumps`` takes.
-
-        ``seconds`` is the wall time of dividing alone, ``peak_bytes`` the most of all steps.
-        """
+        """JSON object; ``seconds`` is the wall time of dividing alone, ``peak_bytes`` the most of all steps."""
+        counts = ("train", "evaluated", "vertices", "edges", "dropped")
+        ratios = ("train_balance", "vertex_balance", "replication_factor", "copies", "edge_factor")
         return {
-            "method": self.method,
             "parts": self.num_parts,
-            "hops": self.hops,
-            "num_nodes": self.num_nodes,
-            "num_edges": self.num_edges,
-            "train_per_part": [part.train for part in self.parts],
-            "evaluated_per_part": [part.evaluated for part in self.parts],
-            "vertices_per_part": [part.vertices for part in self.parts],
+            **{name: getattr(self, name) for name in ("method", "hops", "num_nodes", "num_edges", *ratios)},
+            **{f"{name}_per_part": [getattr(part, name) for part in self.parts] for name in counts},
             "halo_per_part": [list(part.halo) for part in self.parts],
-            "edges_per_part": [part.edges for part in self.parts],
-            "dropped_per_part": [part.dropped for part in self.parts],
             "missing_edges_per_part": [part.missing for part in self.parts],
-            "train_balance": self.train_balance,
-            "vertex_balance": self.vertex_balance,
-            "replication_factor": self.replication_factor,
             "vertices_in_no_part": self.num_nodes - self.covered,
-            "copies": self.copies,
-            "edge_factor": self.edge_factor,
             "lost_neighbours": self.lost,
             "cache": None if self.caches is None else self.caches.to_json(),
             "seconds": self.seconds.get("dividing"),

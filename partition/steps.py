@@ -1,4 +1,4 @@
-"""PeakMemory: the most memory that this process held while some work was done."""
+"""Wall time and peak memory of the steps of some work."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _SEEN = 0.95  # of the peak: what was held when somebody looked
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """What a process held while some work was done, in bytes.
+    """Memory of a process while some work was done, in bytes.
 
     Attributes:
         peak_bytes: Most resident memory. It includes the interpreter, its libraries and what was held before the work
             began, and those pages of mapped files that happen to be in memory. Exact where it is the highest of the
             process's life, which the system keeps, else the highest of looks 10 ms apart.
         before_bytes: Resident memory when the work began.
-        private_bytes: Most resident memory without pages of files: what a mapped graph does not add to. Highest of
-            looks 10 ms apart; None where the system has no ``/proc``, or where the peak was never looked at: code that
+        private_bytes: Most resident memory without pages of files, such as a mapped graph's. Highest of looks 10 ms
+            apart; None where the system has no ``/proc``, or where the peak was never looked at: code that
             holds the interpreter's lock lets nobody look.
     """
 
@@ -41,11 +41,11 @@ class MemoryUse:
 
     @property
     def added_bytes(self) -> int:
-        """What the work added to what was held before."""
+        """Memory that the work added to what was held before."""
         return max(0, self.peak_bytes - self.before_bytes)
 
     def to_json(self) -> dict[str, Any]:
-        """The numbers as a JSON object."""
+        """Numbers as a JSON object."""
         return asdict(self)
 
 
@@ -81,7 +81,7 @@ class PeakMemory:
 
     @property
     def use(self) -> MemoryUse:
-        """What was held since the block began."""
+        """Memory since the block began."""
         high = _highest()
         exact = high > self._high or not self._resident
         peak = high if exact else self._resident

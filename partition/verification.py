@@ -1,4 +1,4 @@
-"""What a check of a partition found."""
+"""Verification of a partition folder against the graph it was made from."""
 
 from __future__ import annotations
 
@@ -22,9 +22,12 @@ from .partition import Progress
 __all__ = ["Verification", "check_evaluation", "check_training", "verify_partition"]
 
 
+_NO_HOP = 255
+
+
 @dataclass(frozen=True)
 class Verification:
-    """The outcome for a whole partition.
+    """Outcome of :func:`verify_partition`.
 
     Attributes:
         num_parts: Number of parts.
@@ -32,7 +35,7 @@ class Verification:
         vertices: Number of vertices of all parts, each compared with the source.
         edges: Number of edges of all parts, each compared with the source.
         missing: In-edges that the source has and parts do without, because replication was limited.
-        findings: What is wrong; empty if all is as it must be.
+        findings: Everything that is wrong.
     """
 
     num_parts: int
@@ -48,11 +51,7 @@ class Verification:
         return not self.findings
 
     def raise_if_wrong(self) -> None:
-        """Turn findings into an error.
-
-        Raises:
-            FormatError: There is at least one.
-        """
+        """Raise a FormatError if there is any finding."""
         if self.findings:
             more = len(self.findings) - 1
             raise FormatError(f"{self.findings[0]}{f' (and {more} more)' if more else ''}")
@@ -64,7 +63,7 @@ def verify_partition(
     source: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> Verification:
-    """Read every part and compare it with the graph it was made from.
+    """Verify a partition folder: read every part and compare it with the graph it was made from.
 
     Proven are: all checksums; every training vertex is in exactly one part; each part holds what its seeds reach in as
     many hops as the manifest says, with every in-edge on the way, parallel ones counted, and its ids lead back to the
@@ -73,12 +72,9 @@ def verify_partition(
     Takes about 20 bytes a vertex of the whole graph, and a few chunks of 16 MiB.
 
     Args:
-        out: What :func:`~pagraph.partition.write_partition` wrote; all parts must be there.
-        source: The folder of the whole graph. Default: the one that the manifest names.
+        out: Folder that :func:`~pagraph.partition.write_partition` wrote; all parts must be there.
+        source: Folder of the whole graph. Default: the one that the manifest names.
         progress: Called with the number of parts that are done and their number.
-
-    Returns:
-        What was compared, and what is wrong.
 
     Raises:
         FileNotFoundError: There is no such folder.
@@ -111,13 +107,12 @@ def verify_partition(
 
 
 def _open_whole(manifest: PartitionManifest, out: Path, source: str | os.PathLike[str] | None) -> Graph:
-    if source is None and manifest.source is None:
-        raise ValueError(f"source must be given, {out} does not say which graph it was made from")
     if source is not None:
         whole = open_graph(source, split="" if manifest.source is None else manifest.source.split)
-    else:
-        assert manifest.source is not None
+    elif manifest.source is not None:
         whole = open_source(manifest.source, out)
+    else:
+        raise ValueError(f"source must be given, {out} does not say which graph it was made from")
     if not whole.is_homogeneous or (whole.num_nodes, whole.num_edges) != (manifest.num_nodes, manifest.num_edges):
         want = f"{manifest.num_nodes} vertices and {manifest.num_edges} edges"
         raise ValueError(f"source must be the graph of {want} that {out} was made from, got {whole}")
@@ -142,7 +137,7 @@ def _check_referenced(
 
 
 def _check_part(part: Part, whole: Graph) -> Iterator[Finding]:
-    """What is wrong with one part; later checks rely on earlier ones."""
+    """Findings of one part; later checks rely on earlier ones."""
     for check in (check_vertices, check_edges, check_fields):
         found = list(check(part, whole))
         yield from found
@@ -150,11 +145,8 @@ def _check_part(part: Part, whole: Graph) -> Iterator[Finding]:
             return
 
 
-_NO_HOP = 255
-
-
 def check_training(parts: list[Part], manifest: PartitionManifest, whole: Graph) -> Iterator[Finding]:
-    """Each training vertex is in exactly one part, and no other."""
+    """Check that each training vertex is in exactly one part, and no other vertex."""
     of_part, findings = _disjoint("training", [part.global_ids[part.train] for part in parts], whole.num_nodes)
     yield from findings
     found = (of_part >= 0).nonzero().squeeze(1)
@@ -173,7 +165,7 @@ def check_training(parts: list[Part], manifest: PartitionManifest, whole: Graph)
 
 
 def check_evaluation(parts: list[Part], manifest: PartitionManifest, whole: Graph) -> Iterator[Finding]:
-    """Each validation and test vertex that parts hold is in the list of one, of those that hold it at the lowest hop.
+    """Check that each validation and test vertex that parts hold is listed by one that holds it at the lowest hop.
 
     (Parts that hold what evaluation takes have those they list as seeds: that has been checked.)
     """
@@ -199,7 +191,7 @@ def check_evaluation(parts: list[Part], manifest: PartitionManifest, whole: Grap
 
 
 def _check_list(part: Part, name: str, ids: Tensor, mask: Tensor, lowest: Tensor) -> Iterator[Finding]:
-    """What is wrong with the vertices ``ids`` that a part lists; ``lowest`` says at which hop any part holds each."""
+    """Findings of the vertices ``ids`` that a part lists; ``lowest`` says at which hop any part holds each."""
     strange = ids[~mask[ids]]
     if len(strange):
         message = f"vertex {int(strange[0])} of the source must be in no {name} list ({len(strange)} are wrong)"
@@ -213,13 +205,13 @@ def _check_list(part: Part, name: str, ids: Tensor, mask: Tensor, lowest: Tensor
 
 
 def _hops(part: Part) -> Tensor:
-    """The hop at which a part holds each of its vertices, uint8."""
+    """Hop at which a part holds each of its vertices, uint8."""
     ends = torch.tensor((0, *part.hop_ends))
     return torch.repeat_interleave(torch.arange(len(part.hop_ends), dtype=torch.uint8), torch.diff(ends))
 
 
 def _disjoint(name: str, lists: list[Tensor], num_nodes: int) -> tuple[Tensor, list[Finding]]:
-    """The part that lists each vertex, -1 where none does, and what is listed twice."""
+    """Part that lists each vertex, -1 where none does, and the vertices listed twice."""
     of_part = torch.full((num_nodes,), -1, dtype=torch.int32)
     findings = []
     for part, ids in enumerate(lists):

@@ -12,7 +12,7 @@ import click
 from ..atomic import write_json
 from ..cache.budget import Budget
 from ..errors import FormatError, PaGraphError
-from ..partition import METHODS, CacheTrial, PartitionOptions, Verification, verify_partition, write_partition
+from ..partition import METHODS, CacheTrial, PartitionOptions, verify_partition, write_partition
 from ..partition.methods import resolve_method
 from ..partition.writing import FEATURES
 from .options import build, naming_options, options_of
@@ -45,13 +45,9 @@ def verify(out: Path, source: Path | None, json_file: Path | None) -> None:
     if not found.ok:
         count = len(found.findings)
         raise PaGraphError(f"{out} is wrong: {'1 finding' if count == 1 else f'{count} findings'}")
-    click.echo(f"{out} is right: {_summary(found)}")
-
-
-def _summary(found: Verification) -> str:
     without = f"; {found.missing:,} in-edges are missing, because replication was limited" if found.missing else ""
-    return (
-        f"{found.train:,} training vertices, each in exactly one of {found.num_parts} parts; "
+    click.echo(
+        f"{out} is right: {found.train:,} training vertices, each in exactly one of {found.num_parts} parts; "
         f"{found.vertices:,} vertices and {found.edges:,} edges equal the source's{without}"
     )
 
