@@ -125,13 +125,13 @@ class CacheTrial:
         return rows_that_fit(nbytes, [width or 1], num_nodes, table=budget.pays_tables)
 
     def nbytes(self, graph: Graph) -> int | None:
-        """The budget in bytes; None where no field says what a row takes."""
+        """Budget in bytes; None where no field says what a row takes."""
         width = self.row_bytes(graph)
         return None if width is None else self._budget.nbytes([(width, graph.num_nodes)], free=int)
 
     @property
     def share(self) -> float | None:
-        """The budget as a share of the rows of the whole graph; None where it is in bytes."""
+        """Budget as a share of the rows of the whole graph; None where it is in bytes."""
         return self._budget.share
 
     @property

@@ -147,7 +147,7 @@ def part_folder(out: Path, part: int) -> Path:
 
 
 def is_partition(folder: Path) -> bool:
-    """Whether ``folder`` says of itself that it holds a partition."""
+    """Whether the manifest in ``folder`` is a partition's."""
     try:
         value = json.loads((folder / MANIFEST).read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -356,7 +356,7 @@ class PartitionManifest:
         write_manifest_json(folder / MANIFEST, self.to_json())
 
     def to_json(self) -> dict[str, Any]:
-        """The manifest as a JSON object; nothing in it depends on the time."""
+        """JSON object of the manifest; nothing in it depends on the time."""
         return {
             "format": FORMAT,
             "version": VERSION,

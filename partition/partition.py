@@ -63,7 +63,7 @@ class Ticks:
 
 @dataclass(frozen=True, eq=False)
 class PartVertices:
-    """The vertices of a part, nearest first; a vertex's place is its local id.
+    """Vertices of a part, nearest first; a vertex's place is its local id.
 
     Attributes:
         ids: Global ids, shape ``(n,)``, int64: the seeds ascending, then those of hop 1 ascending, and so on.
@@ -119,7 +119,7 @@ class Partition:
         evaluation: The part of every vertex of ``evaluated``, int32; None where parts are for training only.
         evaluated: Ids of the validation and test vertices whose neighbourhoods parts hold as well, ascending, int64.
         dropped: For each part the ids of halo vertices that it does without (int64, ascending); None: it lacks none.
-        lost: Of the neighbours that training would draw, the share that parts do without; None where nobody limited it.
+        lost: Share of the neighbours that training would draw that parts do without; None where there is no limit.
 
     Example:
         >>> graph = Graph.from_coo([0, 1, 2], [1, 2, 3])

@@ -20,12 +20,12 @@ class CachesReport:
     """Hit rates of one epoch: a cache of the same bytes for each part, and one for the whole graph.
 
     Attributes:
-        trial: How they were tried out.
+        trial: Settings of the trial.
         fanout: Neighbours sampled per hop.
         nbytes: Most bytes of each cache; None where no field says what a row takes.
         whole: The cache of one process that trains with all training vertices on the whole graph.
         parts: The caches of the processes that train on the parts. Their ids are those of the whole graph.
-        shared: Of the vertices that any part caches, the share that several cache; 0 where none does.
+        shared: Share of the vertices cached for any part that several parts cache; 0 where none is cached.
         jaccard: Mean Jaccard index of the caches of two parts, over all pairs; None for one part.
     """
 
@@ -111,7 +111,7 @@ class PartReport:
 
     @property
     def vertices(self) -> int:
-        """All vertices that it holds."""
+        """Number of vertices that it holds."""
         return self.train + self.evaluated + sum(self.halo)
 
 
@@ -128,7 +128,7 @@ class PartitionReport:
         covered: Vertices of the whole graph that are in at least one part. The others are further than ``hops`` hops
             from every training vertex: training never reads them.
         caches: Hit rates of caches; None where they were not tried.
-        lost: Of the neighbours that training draws, the share that parts do without because of a limit on replication;
+        lost: Share of the neighbours that training draws that parts do without because of a limit on replication;
             None where there is no limit.
         seconds: Wall time by step: "dividing", and others measured with :class:`pagraph.partition.steps.Steps`.
         memory: Memory of the process by step.

@@ -28,7 +28,7 @@ OWN_FIELDS = ("global_ids", "in_degrees", "out_degrees", "self_loops")
 ``global_ids``."""
 
 FEATURES = ("copy", "reference")
-"""Where parts have wide features: in their own files, or in those of the source."""
+"""Places of wide features: the part's own files, or those of the source."""
 _OWN_BYTES_PER_VERTEX = 8 * 4 + 1  # global ids, two degrees, indptr, a mask
 _OWN_BYTES_PER_EDGE = 8
 _FILES = {"label": "labels"}
@@ -58,7 +58,7 @@ class PartContent:
         return {name: mask.nonzero().squeeze(1) for name, mask in chosen.items()}
 
     def node_fields(self, ids: Tensor, splits: dict[str, Tensor]) -> dict[str, Rows]:
-        """The vertex fields of a part; its three masks are those of its own lists."""
+        """Vertex fields of a part; its three masks are those of its own lists."""
         csc, fields = self.partition.graph.csc, self.partition.graph.ndata
         found: dict[str, Rows] = {
             "global_ids": ids,

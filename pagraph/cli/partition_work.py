@@ -68,12 +68,7 @@ class Source:
         return self.folder.resolve().name
 
     def open(self) -> tuple[Graph, Tensor]:
-        """The graph and the ids of its training vertices: those of the mask, or a share that is drawn.
-
-        Raises:
-            FileNotFoundError, FormatError: There is no graph.
-            ValueError: There is no mask and no share, the share is not in (0, 1], or nothing is selected.
-        """
+        """The graph and the ids of its training vertices: those of the mask, or a share that is drawn."""
         if self.train_fraction is not None and not 0 < self.train_fraction <= 1:
             raise ValueError(f"--train-fraction must be in (0, 1], got {self.train_fraction}")
         graph = open_graph(self.folder, split=self.split)
@@ -98,13 +93,7 @@ class Outputs:
     plot: Path | None = field(default=None, metadata={"help": "Draw it here, .png, .svg or .pdf."})
 
     def check(self) -> None:
-        """Refuse what could not be written.
-
-        Raises:
-            ClickException: A path cannot be written, or is given twice.
-            ValueError: The plot's ending is none that can be drawn.
-            MissingDependencyError: A plot is wanted, without matplotlib.
-        """
+        """Refuse a path that cannot be written or is given twice, and a plot that cannot be drawn."""
         if self.plot is not None:
             check_plot(self.plot, PLOT_FORMATS)
         check_outputs(vars(self))
@@ -112,7 +101,7 @@ class Outputs:
 
 @dataclass(frozen=True)
 class Work:
-    """A graph to divide, how to divide it, what caches to try out (None: none), and what to write."""
+    """Options of a run: the graph, how to divide it, the cache trial (None: none), and the format of the parts."""
 
     source: Source
     options: PartitionOptions
@@ -121,11 +110,7 @@ class Work:
     features: str
 
     def open(self) -> tuple[Graph, Tensor]:
-        """The graph and its training vertices, checked to go with the options.
-
-        Raises:
-            ValueError: They do not, or the format wants labels.
-        """
+        """The graph and its training vertices, checked to go with the options and the format."""
         graph, train = self.source.open()
         with naming_options(PartitionOptions):
             self.options.check_graph(graph, len(train))
@@ -138,15 +123,8 @@ class Work:
     ) -> tuple[Partition, PartitionReport]:
         """Divide the training vertices by a method and describe the parts.
 
-        Args:
-            graph: The graph.
-            train: Ids of its training vertices.
-            method: Name of the method; its kernels are compiled before, so that dividing is timed alone.
-            steps: Measures time and memory.
-            whole: What the report of another method found for the graph without parts.
-
-        Raises:
-            MissingDependencyError: The method needs what is not installed.
+        The method's kernels are compiled before, so that dividing is timed alone; ``whole`` is what the report of
+        another method found for the graph without parts.
         """
         options = replace(self.options, method=method)
         with steps("compiling"):
@@ -158,11 +136,7 @@ class Work:
 
 
 def divide(work: Work, out: Path, outputs: Outputs, *, quiet: bool) -> None:
-    """Divide, measure, write. The folder comes after all other work: a run that is stopped leaves nothing.
-
-    Raises:
-        FileExistsError, ValueError, OSError: ``out`` cannot be, or the source does not go with the settings.
-    """
+    """Divide, measure, write. The folder comes after all other work: a run that is stopped leaves nothing."""
     source = work.source
     _check_out(out, source.folder)
     graph, train = work.open()
@@ -185,19 +159,7 @@ def divide(work: Work, out: Path, outputs: Outputs, *, quiet: bool) -> None:
 
 
 def compare_methods(work: Work, methods: tuple[str, ...], outputs: Outputs, *, named: bool, quiet: bool) -> None:
-    """Report on several methods; no parts are written.
-
-    Args:
-        work: What to divide.
-        methods: Names of the methods.
-        outputs: Where the report goes.
-        named: Whether all must run; otherwise those that cannot are skipped.
-        quiet: Print nothing.
-
-    Raises:
-        ValueError: The source does not go with the settings.
-        MissingDependencyError: A method must run and needs what is not installed.
-    """
+    """Report on several methods, writing no parts; those that cannot run are skipped unless they are ``named``."""
     graph, train = work.open()
     reports: list[PartitionReport] = []
     skipped: dict[str, str] = {}

@@ -44,7 +44,7 @@ def change(indptr, indices, counts, part, frontier, n, fresh, step):  # type: ig
 
 @kernel
 def cost(indptr, indices, counts, part, members, limit, frontier, fresh, stamps, clock):  # type: ignore[no-untyped-def]
-    """How many vertices a part would hold more with ``members``; any number above ``limit`` if it is above."""
+    """Number of vertices a part would hold more with ``members``; any number above ``limit`` if it is above."""
     n = len(members)
     frontier[:n] = members
     for level in range(len(counts)):
@@ -70,7 +70,7 @@ def cost(indptr, indices, counts, part, members, limit, frontier, fresh, stamps,
 
 @kernel
 def freed_by_one(indptr, indices, count, v, own):  # type: ignore[no-untyped-def]
-    """For one hop: how many vertices its ``own`` part would hold less without one vertex."""
+    """For one hop: number of vertices that its ``own`` part would hold less without one vertex."""
     freed = np.int64(count[v, own] == 1)
     for e in range(indptr[v], indptr[v + 1]):
         freed += count[indices[e], own] == 1
@@ -79,7 +79,7 @@ def freed_by_one(indptr, indices, count, v, own):  # type: ignore[no-untyped-def
 
 @kernel
 def costs_of_one(indptr, indices, count, v, costs):  # type: ignore[no-untyped-def]
-    """For one hop: how many vertices each part would hold more with one vertex."""
+    """For one hop: number of vertices that each part would hold more with one vertex."""
     costs[:] = 0
     begin, end = indptr[v], indptr[v + 1]
     for e in range(begin - 1, end):
@@ -116,7 +116,7 @@ def recount(indptr, indices, counts, members, parts):  # type: ignore[no-untyped
 
 @kernel
 def held(counts):  # type: ignore[no-untyped-def]
-    """How many vertices all parts hold together."""
+    """Number of vertices that all parts hold together."""
     total = np.int64(0)
     last = counts[len(counts) - 1]
     for v in range(counts.shape[1]):

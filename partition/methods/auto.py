@@ -1,4 +1,4 @@
-"""The method ``auto``: several starts, the best of them improved by moving whole clusters."""
+"""Method ``auto``: several starts, the best of them improved by moving whole clusters."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def cluster(csc: CSC, weights: npt.NDArray[np.int64], limit: int, rng: np.random
 def auto_parts(
     graph: Graph, train: Tensor, num_parts: int, hops: int, *, seed: int = 0, progress: Progress | None = None
 ) -> Tensor:
-    """The fewest vertices together that any of our starts leads to; see :mod:`pagraph.partition.methods`.
+    """Best of several starts: the partition with the fewest vertices over all parts.
 
     Every start is improved by :meth:`~pagraph.partition.methods.halo.HaloSearch.improve`, and the best is gone on with:
     clusters of several sizes within the parts are moved as wholes. No start is the best everywhere

@@ -1,4 +1,4 @@
-"""The method ``halo``: training vertices go where they bring the fewest new vertices, and are moved until none helps.
+"""Method ``halo``: training vertices go where they bring the fewest new vertices, and are moved until none helps.
 
 What is minimised is what is paid for: the vertices that all parts hold together. (PaGraph's score counts training
 neighbours, METIS cut edges.) The start is a stream like PaGraph's, in an order that matters more than the score:

@@ -1,4 +1,4 @@
-"""The two methods of the PaGraph paper: its score (``pagraph``), and the baseline ``hash``."""
+"""Methods of the PaGraph paper: the greedy stream ``pagraph`` and the random baseline ``hash``."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def hash_parts(
 def paper_parts(
     graph: Graph, train: Tensor, num_parts: int, hops: int, *, seed: int = 0, progress: Progress | None = None
 ) -> Tensor:
-    """The score of PaGraph (Lin et al., SoCC 2020, section 3.4), over the training vertices in ascending order.
+    """Greedy stream by the score of PaGraph (Lin et al., SoCC 2020, section 3.4), in ascending order of ids.
 
     Vertex ``t`` goes to the part ``i`` of the highest ``(1 + |TV_i & IN(t)|) * (avg - |TV_i|) / (|V_i| + 1)``, where
     ``TV_i`` are the part's training vertices so far, ``IN(t)`` what ``t`` reaches in ``hops`` hops, ``avg`` the number
