@@ -1,7 +1,6 @@
 """Partitioning: each GPU gets its own train vertices and everything they reach in L hops."""
 
 from .cache_trial import CacheTrial
-from .description import describe
 from .dgl_format import write_dgl
 from .limit import limit_replication
 from .manifest import PartitionManifest
@@ -11,7 +10,7 @@ from .pagraph_format import PagraphPart, open_pagraph_part, read_pagraph_partiti
 from .part_check import Finding
 from .partition import Partition, PartVertices
 from .partitioning import PartitionOptions, draw_train, partition_graph, train_ids
-from .report import PartitionReport
+from .report import PartitionReport, describe
 from .verification import Verification, verify_partition
 from .writing import write_partition
 
