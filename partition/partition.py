@@ -48,8 +48,8 @@ class Ticks:
         self._tell(self._end, self._end + work)
 
     def add(self, count: int) -> None:
-        """Count so much more of the step as done."""
-        self._tell(min(self._done + count, self._end), self._end)
+        """Count so much more of the step as done; without any step, of the whole."""
+        self._tell(min(self._done + count, self._end or self._whole), self._end)
 
     def finish(self) -> None:
         """Count everything as done."""

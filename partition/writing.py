@@ -153,7 +153,6 @@ def write_partition(
     content, mask = PartContent(partition, owner, referenced), graph.ndata.get("train_mask")
     with new_folder(target) as folder:
         ticks = Ticks(progress, total)
-        ticks.step(total)
         folders = tuple(
             write_part(part_folder(folder, part), content, extract_part(partition, part), part, ticks.add)
             for part in range(partition.num_parts)
