@@ -19,6 +19,9 @@ from .partition import Partition, PartVertices
 __all__ = ["PartStructure", "SelectedRows", "extract_part", "extract_structure", "nearest_part", "vertex_owners"]
 
 
+_HALVINGS = 50
+
+
 class SelectedRows:
     """Lazy ``source[ids]``, read slice by slice; the disk is asked for all pages of a slice at once.
 
@@ -99,9 +102,6 @@ def extract_structure(graph: Graph, vertices: PartVertices) -> PartStructure:
     edge_ids = torch.empty(num_edges, dtype=id_dtype(0, largest))
     _kernels.copy_inside(*rows, whole_ids.numpy(), ids.numpy(), inner, local.numpy(), indices.numpy(), edge_ids.numpy())
     return PartStructure(vertices, CSC(indptr, indices, len(ids)), edge_ids, int(missing), int(dropped))
-
-
-_HALVINGS = 50
 
 
 def nearest_part(num_nodes: int, parts: Iterable[PartVertices]) -> Tensor:
