@@ -25,7 +25,7 @@ from report import summarise, write
 from pagraph import Graph
 from pagraph.datasets import rmat, write_graph
 from pagraph.partition import METHODS, Partition, draw_train, train_ids
-from pagraph.partition.reporting.peak_memory import PeakMemory
+from pagraph.partition.steps import PeakMemory
 
 SMALL = [(17, 1), (13, 1), (13, 2)]
 

@@ -29,7 +29,7 @@ __all__ = [
 
 FORMAT = "pagraph-graph"
 PARTITION_FORMAT = "pagraph-partition"
-"""That of a folder of parts, each of which is a graph folder; see :mod:`pagraph.partition.parts.manifest`."""
+"""That of a folder of parts, each of which is a graph folder; see :mod:`pagraph.partition.manifest`."""
 VERSION = 1
 MANIFEST = "manifest.json"
 

@@ -1,22 +1,18 @@
 """Partitioning: each GPU gets its own train vertices and everything they reach in L hops."""
 
-from .checking.findings import Finding, Verification
-from .checking.verify import verify_partition
-from .closure import PartVertices
-from .formats.dgl_format import write_dgl
-from .formats.pagraph_format import PagraphPart, open_pagraph_part, write_pagraph_partition
-from .formats.pagraph_reading import read_pagraph_partition
+from .cache_trial import CacheTrial
+from .dgl_format import write_dgl
 from .limit import limit_replication
+from .manifest import PartitionManifest
 from .methods import METHODS
-from .partition import Partition
-from .partitioning import draw_train, partition_graph, train_ids
-from .parts.manifest import PartitionManifest
-from .parts.opening import open_partition
-from .parts.part import Part
-from .parts.writing import write_partition
-from .reporting.cache_trial import CacheTrial
-from .reporting.description import describe
-from .reporting.report import PartitionReport
+from .opening import Part, open_partition
+from .pagraph_format import PagraphPart, open_pagraph_part, read_pagraph_partition, write_pagraph_partition
+from .part_check import Finding
+from .partition import Partition, PartVertices
+from .partitioning import PartitionOptions, draw_train, partition_graph, train_ids
+from .report import PartitionReport, describe
+from .verification import Verification, verify_partition
+from .writing import write_partition
 
 __all__ = [
     "METHODS",
@@ -27,6 +23,7 @@ __all__ = [
     "PartVertices",
     "Partition",
     "PartitionManifest",
+    "PartitionOptions",
     "PartitionReport",
     "Verification",
     "describe",

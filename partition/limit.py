@@ -1,4 +1,4 @@
-"""A limit on replication: parts do without the halo vertices that training would draw least often."""
+"""Limit on replication: drops the halo vertices that training would draw least often."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ import torch
 from torch import Tensor
 
 from ..graph import Graph
-from .closure import vertices_within
-from .partition import Partition
+from .partition import Partition, vertices_within
 
 __all__ = ["FANOUT", "limit_replication"]
 
 _STEPS = 6  # of the search for the fewest that must go
 FANOUT = 10
-"""Neighbours drawn in every hop, unless something else is said."""
+"""Default number of neighbours drawn in every hop."""
 
 
 def limit_replication(partition: Partition, factor: float, *, fanout: Sequence[int] | None = None) -> Partition:
@@ -31,8 +30,8 @@ def limit_replication(partition: Partition, factor: float, *, fanout: Sequence[i
 
     Args:
         partition: Its ``dropped`` is not read.
-        factor: The highest replication factor, sum of the parts' vertices / vertices of the graph.
-        fanout: What training will draw, the last entry for the seeds; -1 is all. Default: 10 at each hop.
+        factor: Highest replication factor, sum of the parts' vertices / vertices of the graph.
+        fanout: Neighbours that training samples per hop, the last entry for the seeds; -1 is all. Default: 10.
 
     Raises:
         ValueError: ``factor`` leaves no room for the training vertices themselves, or ``fanout`` is not one number for
@@ -66,9 +65,9 @@ def limit_replication(partition: Partition, factor: float, *, fanout: Sequence[i
 def _expected_draws(
     graph: Graph, seeds: Tensor, fanout: Sequence[int], *, without: Tensor | None = None
 ) -> tuple[npt.NDArray[np.float64], float]:
-    """How often each vertex is expected to be drawn when each seed is one once, and the sum over all that are not left
-    out; every draw of a vertex draws its in-neighbours in turn."""
-    from . import _draws
+    """Expected draws of each vertex when each seed is one once, and the sum over all that are not left out; every draw
+    of a vertex draws its in-neighbours in turn."""
+    from . import _kernels
 
     csc = graph.csc
     kept = np.ones(graph.num_nodes, np.bool_)
@@ -78,7 +77,7 @@ def _expected_draws(
     frontier, draws = seeds.numpy(), np.ones(len(seeds))
     for number in reversed(fanout):
         found = np.zeros(graph.num_nodes)
-        total += _draws.spread(csc.indptr.numpy(), csc.indices.numpy(), frontier, draws, number, kept, found)
+        total += _kernels.spread(csc.indptr.numpy(), csc.indices.numpy(), frontier, draws, number, kept, found)
         drawn += found
         frontier = np.flatnonzero(found)
         draws = found[frontier]
@@ -86,7 +85,7 @@ def _expected_draws(
 
 
 def _ranks(draws: Sequence[npt.NDArray[np.float64]]) -> list[npt.NDArray[np.int64]]:
-    """The place of each entry among all entries of all arrays, the lowest first."""
+    """Rank of each entry among all entries of all arrays, the lowest first."""
     order = np.argsort(np.concatenate(draws), kind="stable")
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
@@ -101,7 +100,7 @@ def _fewest(
     hops: int,
     excess: int,
 ) -> list[Tensor]:
-    """What each part is without when about as few as possible are dropped, all that follow included."""
+    """Vertices each part drops, about as few as possible, all that follow included."""
 
     def without(count: int) -> list[Tensor]:
         lost = []

@@ -1,4 +1,4 @@
-"""Partition: which part every training vertex is in, and so what each part must hold."""
+"""Partition of a graph: the part of each training vertex, and the L-hop in-neighbourhood (halo) each part holds."""
 
 from __future__ import annotations
 
@@ -9,17 +9,105 @@ import torch
 from torch import Tensor
 
 from ..graph import Graph
-from .closure import PartVertices, vertices_within
 
-__all__ = ["Partition", "Progress"]
+__all__ = ["MAX_HOPS", "PartVertices", "Partition", "Progress", "Ticks", "vertices_within"]
+
+MAX_HOPS = 253
+"""Largest number of hops, which are counted in one byte."""
 
 Progress = Callable[[int, int], None]
-"""Called with the work done so far and the whole of it."""
+"""Callback that gets the work done so far and the whole of it."""
+
+
+class Ticks:
+    """Progress counter for steps of which each may end before all of its work was needed.
+
+    Args:
+        progress: Callback; None: nobody is told.
+        whole: The most work of all steps.
+
+    Example:
+        >>> ticks = Ticks(lambda done, whole: print(done, "of", whole), 10)
+        >>> ticks.step(6)
+        0 of 10
+        >>> ticks.add(2)
+        2 of 10
+        >>> ticks.step(4)
+        6 of 10
+        >>> ticks.finish()
+        10 of 10
+    """
+
+    def __init__(self, progress: Progress | None, whole: int) -> None:
+        self._progress = progress
+        self._whole = whole
+        self._done = self._end = 0
+
+    def step(self, work: int) -> None:
+        """End the step before and begin one of at most so much work."""
+        self._tell(self._end, self._end + work)
+
+    def add(self, count: int) -> None:
+        """Count so much more of the step as done; without any step, of the whole."""
+        self._tell(min(self._done + count, self._end or self._whole), self._end)
+
+    def finish(self) -> None:
+        """Count everything as done."""
+        self._tell(self._whole, self._end)
+
+    def _tell(self, done: int, end: int) -> None:
+        self._done, self._end = done, end
+        if self._progress is not None:
+            self._progress(done, self._whole)
+
+
+@dataclass(frozen=True, eq=False)
+class PartVertices:
+    """Vertices of a part, nearest first; a vertex's place is its local id.
+
+    Attributes:
+        ids: Global ids, shape ``(n,)``, int64: the seeds ascending, then those of hop 1 ascending, and so on.
+        hop_ends: ``ids[:hop_ends[h]]`` are those within ``h`` hops; ``hops + 1`` numbers.
+    """
+
+    ids: Tensor
+    hop_ends: tuple[int, ...]
+
+    @property
+    def num_seeds(self) -> int:
+        """Number of seeds."""
+        return self.hop_ends[0]
+
+
+def vertices_within(graph: Graph, seeds: Tensor, hops: int, *, without: Tensor | None = None) -> PartVertices:
+    """L-hop in-neighbourhood of seeds: the seeds and all that they reach against the edges' direction.
+
+    Takes one byte a vertex beside the graph, and reads each in-edge at most once: the graph may be mapped.
+
+    Args:
+        graph: One vertex type and one edge type.
+        seeds: Distinct vertex ids, ascending, int64.
+        hops: From 1 to 253 (0: the seeds alone).
+        without: Ids of vertices that are left out, and so are not expanded either; seeds stay in any case.
+    """
+    from . import _kernels
+
+    csc = graph.csc
+    hop_of = torch.full((csc.num_dst,), 255, dtype=torch.uint8)
+    if without is not None:
+        hop_of[without] = 254
+    hop_of[seeds] = 0
+    found, ends = [seeds], [len(seeds)]
+    for hop in range(1, hops + 1):
+        count = _kernels.mark_sources(csc.indptr.numpy(), csc.indices.numpy(), found[-1].numpy(), hop, hop_of.numpy())
+        found.append((hop_of == hop).nonzero().squeeze(1) if count else seeds[:0])
+        ends.append(ends[-1] + count)
+    return PartVertices(torch.cat(found), tuple(ends))
 
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """A graph's training vertices divided over parts; each part also holds what its own reach in ``hops`` hops.
+    """Assignment of a graph's training vertices to parts; each part also holds what its own reach in ``hops`` hops.
 
     Attributes:
         graph: The whole graph, with one vertex type and one edge type.
@@ -31,7 +119,7 @@ class Partition:
         evaluation: The part of every vertex of ``evaluated``, int32; None where parts are for training only.
         evaluated: Ids of the validation and test vertices whose neighbourhoods parts hold as well, ascending, int64.
         dropped: For each part the ids of halo vertices that it does without (int64, ascending); None: it lacks none.
-        lost: Of the neighbours that training would draw, the share that parts do without; None where nobody limited it.
+        lost: Share of the neighbours that training would draw that parts do without; None where there is no limit.
 
     Example:
         >>> graph = Graph.from_coo([0, 1, 2], [1, 2, 3])
@@ -61,15 +149,14 @@ class Partition:
         return chosen
 
     def seeds_of(self, part: int) -> Tensor:
-        """Ids of all vertices whose whole neighbourhood the part holds, ascending, int64: its training vertices, and
-        with ``evaluated`` its validation and test vertices."""
-        train = self.train_of(part)
-        if self.evaluated is None or self.evaluation is None:
-            return train
-        seeds: Tensor = torch.unique(torch.cat([train, self.evaluated[self.evaluation == part]]))
+        """Ids of the vertices whose whole neighbourhood the part holds, ascending, int64: training vertices, and with
+        ``evaluated`` validation and test vertices."""
+        seeds = self.train_of(part)
+        if self.evaluated is not None:
+            seeds = torch.unique(torch.cat([seeds, self.evaluated[self.evaluation == part]]))
         return seeds
 
     def vertices(self, part: int) -> PartVertices:
-        """All vertices of a part by hop: its seeds, then their in-neighbours hop by hop."""
+        """Vertices of a part: its seeds, then their in-neighbours hop by hop."""
         without = None if self.dropped is None else self.dropped[part]
         return vertices_within(self.graph, self.seeds_of(part), self.hops, without=without)

@@ -1,53 +1,108 @@
-"""Divides a graph: input is checked here, the work is a method's."""
+"""Divides a graph's training vertices over parts; options are checked here, the work is a method's."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
 from ..graph import Graph
 from ..integers import as_integer
-from .closure import MAX_HOPS
-from .evaluation import with_evaluation
 from .limit import limit_replication
 from .methods import resolve_method
-from .partition import Partition, Progress
+from .methods.halo import HaloSearch
+from .partition import MAX_HOPS, Partition, Progress
 
-EVALUATION = ("source", "parts")
-"""Where validation and test vertices are evaluated: on the whole graph, or on the parts."""
+__all__ = ["PartitionOptions", "draw_train", "partition_graph", "train_ids"]
 
-__all__ = ["EVALUATION", "draw_train", "partition_graph", "train_ids"]
+_EVALUATION = ("source", "parts")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartitionOptions:
+    """Options of :func:`partition_graph`, where they are explained; ``pagraph partition`` takes its own from here.
+
+    Raises:
+        ValueError: An option breaks its rule.
+    """
+
+    num_parts: int = field(metadata={"help": "Number of parts: one for each process.", "flags": ("-k", "--parts")})
+    hops: int = field(default=2, metadata={"help": "As many as the model has layers that sample."})
+    method: str = "auto"
+    evaluation: str = field(
+        default="source",
+        metadata={
+            "help": "Validate and test on the whole graph; or on the parts, which then hold what that takes.",
+            "choices": _EVALUATION,
+        },
+    )
+    max_replication: float | None = field(
+        default=None,
+        metadata={
+            "help": "Drop the halo vertices that are least often drawn, until the replication factor is at most this."
+        },
+    )
+    seed: int = field(default=0, metadata={"help": "Of all random choices."})
+    fanout: Sequence[int] | None = None
+
+    def __post_init__(self) -> None:
+        resolve_method(self.method)
+        if self.num_parts < 1:
+            raise ValueError(f"num_parts must be at least 1, got {self.num_parts}")
+        if not 1 <= self.hops <= MAX_HOPS:
+            raise ValueError(f"hops must be from 1 to {MAX_HOPS}, got {self.hops}")
+        if self.seed < 0:
+            raise ValueError(f"seed must be at least 0, got {self.seed}")
+        if self.evaluation not in _EVALUATION:
+            raise ValueError(f"evaluation must be one of {', '.join(_EVALUATION)}, got {self.evaluation!r}")
+
+    def check_graph(self, graph: Graph, num_train: int) -> None:
+        """Check the options against the graph, before the long work.
+
+        Raises:
+            ValueError: There are more parts than training vertices, a limit that these alone exceed, or nothing to
+                evaluate.
+        """
+        if self.num_parts > num_train:
+            got = f"got {self.num_parts}"
+            raise ValueError(f"num_parts must be at most the number of training vertices {num_train:,}, {got}")
+        least = num_train / graph.num_nodes
+        if self.max_replication is not None and not self.max_replication >= least:  # NaN is not either
+            got = f"got {self.max_replication}"
+            raise ValueError(f"max_replication must be at least {least:.4g}, the share of training vertices, {got}")
+        if self.evaluation == "parts" and not bool(_evaluated(graph).any()):
+            raise ValueError("evaluation must be source for a graph without val_mask and test_mask, got parts")
 
 
 def partition_graph(
     graph: Graph,
     num_parts: int,
     *,
-    hops: int = 2,
-    method: str = "auto",
+    hops: int = PartitionOptions.hops,
+    method: str = PartitionOptions.method,
     train: Tensor | None = None,
-    seed: int = 0,
-    evaluation: str = "source",
+    seed: int = PartitionOptions.seed,
+    evaluation: str = PartitionOptions.evaluation,
     max_replication: float | None = None,
     fanout: Sequence[int] | None = None,
     progress: Progress | None = None,
 ) -> Partition:
-    """Give every training vertex to one of ``num_parts`` parts.
+    """Divide the training vertices over ``num_parts`` parts.
 
     Args:
         graph: One vertex type and one edge type; ids are checked.
         num_parts: From 1 to the number of training vertices.
-        hops: As many as the model samples (its layers; one less on pre-aggregated features).
+        hops: Number of hops the model samples (its layers; one less on pre-aggregated features).
         method: One of :data:`pagraph.partition.METHODS`.
         train: Ids or a boolean mask of the training vertices. Default: the field ``train_mask``.
-        seed: Of the method's random choices.
+        seed: Seed of the method's random choices.
         evaluation: "parts": validation and test vertices are divided as well, and their neighbourhoods go with them, so
             that a part needs nothing else to evaluate them. "source": they are evaluated on the whole graph.
         max_replication: Drop halo vertices that are drawn least often until the parts hold at most so many times the
             graph's vertices; see :func:`pagraph.partition.limit_replication`.
-        fanout: What training will draw, for ``max_replication``. Default: 10 at each hop.
+        fanout: Neighbours that training samples per hop, for ``max_replication``. Default: 10.
         progress: Called with the work done so far and the whole of it.
 
     Raises:
@@ -58,27 +113,48 @@ def partition_graph(
         raise TypeError(f"graph must be a pagraph.Graph (Graph.from_dgl makes one), got {type(graph).__name__}")
     if not graph.is_homogeneous:
         raise ValueError(f"graph must have one vertex type and one edge type, got {graph}")
-    divide = resolve_method(method)
     ids = train_ids(graph, train)
     num_parts, hops, seed = as_integer("num_parts", num_parts), as_integer("hops", hops), as_integer("seed", seed)
-    if num_parts < 1:
-        raise ValueError(f"num_parts must be at least 1, got {num_parts}")
-    if num_parts > len(ids):
-        raise ValueError(f"num_parts must be at most the number of training vertices {len(ids)}, got {num_parts}")
-    if not 1 <= hops <= MAX_HOPS:
-        raise ValueError(f"hops must be from 1 to {MAX_HOPS}, got {hops}")
-    if seed < 0:
-        raise ValueError(f"seed must be at least 0, got {seed}")
-    if evaluation not in EVALUATION:
-        raise ValueError(f"evaluation must be one of {', '.join(EVALUATION)}, got {evaluation!r}")
+    options = PartitionOptions(
+        num_parts=num_parts,
+        hops=hops,
+        method=method,
+        evaluation=evaluation,
+        max_replication=max_replication,
+        seed=seed,
+    )
+    options.check_graph(graph, len(ids))
     graph.csc.validate()
-    parts = divide(graph, ids, num_parts, hops, seed=seed, progress=progress)
+    parts = resolve_method(method)(graph, ids, num_parts, hops, seed=seed, progress=progress)
     partition = Partition(graph, ids, parts, num_parts, hops, method)
     if evaluation == "parts":
-        partition = with_evaluation(partition)
+        partition = _with_evaluation(partition)
     if max_replication is not None:
         partition = limit_replication(partition, max_replication, fanout=fanout)
     return partition
+
+
+def _evaluated(graph: Graph) -> Tensor:
+    """Mask of the validation and test vertices."""
+    masks = [graph.ndata[name].bool() for name in ("val_mask", "test_mask") if name in graph.ndata]
+    return torch.stack(masks).any(0) if masks else torch.zeros(graph.num_nodes, dtype=torch.bool)
+
+
+def _with_evaluation(partition: Partition) -> Partition:
+    """Give every validation and test vertex to a part, which then holds its neighbourhood as well.
+
+    Each goes where it brings the fewest vertices; all parts get equally many. (One that is trained on too stays where
+    it is trained on.)
+    """
+    graph = partition.graph
+    evaluated = _evaluated(graph).nonzero().squeeze(1)
+    part_of = torch.full((graph.num_nodes,), -1, dtype=torch.int32)
+    part_of[partition.train] = partition.parts
+    others = evaluated[part_of[evaluated] < 0]
+    search = HaloSearch(graph.csc, partition.train, partition.num_parts, partition.hops)
+    search.adopt(partition.parts.numpy())
+    part_of[others] = torch.from_numpy(search.place_others(others))
+    return replace(partition, evaluated=evaluated, evaluation=part_of[evaluated])
 
 
 def train_ids(graph: Graph, train: Tensor | None = None) -> Tensor:

@@ -2,15 +2,54 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
-from .parsing import integers
-from .partition_options import EVALUATION, FEATURES, FORMATS, Outputs, Settings, Source
+from ..atomic import write_json
+from ..cache.budget import Budget
+from ..errors import FormatError, PaGraphError
+from ..partition import METHODS, CacheTrial, PartitionOptions, verify_partition, write_partition
+from ..partition.methods import resolve_method
+from ..partition.writing import FEATURES
+from .options import build, naming_options, options_of
+from .partition_work import FORMATS, Outputs, Source, Work, compare_methods, divide
+from .progress import progress_bar
+from .writing import writable_file
 
 _PATH = click.Path(path_type=Path)
+
+
+@click.command(name="verify")
+@click.argument("out", metavar="OUT", type=_PATH)
+@click.option("--source", type=_PATH, help="The whole graph's folder.  [default: the one that OUT names]")
+@click.option("--json", "json_file", type=_PATH, callback=writable_file, help="Write what was found here.")
+def verify(out: Path, source: Path | None, json_file: Path | None) -> None:
+    """Prove that the partition folder OUT is right, against the graph that it was made from.
+
+    Every training vertex is in exactly one part, every neighbourhood is complete, ids map back, and fields equal the
+    source's. If anything is wrong, that is printed, and the exit code is 1.
+    """
+    try:
+        with progress_bar(f"verifying {out.name}") as progress:
+            found = verify_partition(out, source=source, progress=progress)
+    except FormatError as error:  # what cannot be opened is wrong, too
+        raise PaGraphError(str(error)) from error
+    if json_file is not None:
+        write_json(json_file, {"folder": str(out), "ok": found.ok, **asdict(found)})
+    for finding in found.findings:
+        click.echo(str(finding))
+    if not found.ok:
+        count = len(found.findings)
+        raise PaGraphError(f"{out} is wrong: {'1 finding' if count == 1 else f'{count} findings'}")
+    without = f"; {found.missing:,} in-edges are missing, because replication was limited" if found.missing else ""
+    click.echo(
+        f"{out} is right: {found.train:,} training vertices, each in exactly one of {found.num_parts} parts; "
+        f"{found.vertices:,} vertices and {found.edges:,} edges equal the source's{without}"
+    )
 
 
 class _WithVerify(click.Command):
@@ -20,8 +59,6 @@ class _WithVerify(click.Command):
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
         if args and args[0] == "verify":
-            from .partition_verify import command as verify
-
             context: click.Context = verify.make_context(f"{info_name} verify", args[1:], parent, **extra)
             return context
         return super().make_context(info_name, args, parent, **extra)
@@ -30,8 +67,7 @@ class _WithVerify(click.Command):
 @click.command(name="partition", cls=_WithVerify)
 @click.argument("folder", metavar="DIR", type=_PATH)
 @click.argument("out", metavar="[OUT]", type=_PATH, required=False)
-@click.option("-k", "--parts", "num_parts", type=int, required=True, help="Number of parts: one for each process.")
-@click.option("--hops", default=2, show_default=True, help="As many as the model has layers that sample.")
+@options_of(PartitionOptions)
 @click.option(
     "--method",
     "methods",
@@ -48,50 +84,20 @@ class _WithVerify(click.Command):
     show_default=True,
     help="Ours; what dgl.distributed.load_partition opens; or the original PaGraph's.",
 )
-@click.option(
-    "--features",
-    type=click.Choice(FEATURES),
-    default=FEATURES[0],
-    show_default=True,
-    help="Parts hold their rows and may be moved; or they read those of DIR.",
+@options_of(
+    write_partition,
+    features={"help": "Parts hold their rows and may be moved; or they read those of DIR.", "choices": FEATURES},
 )
-@click.option(
-    "--evaluation",
-    type=click.Choice(EVALUATION),
-    default=EVALUATION[0],
-    show_default=True,
-    help="Validate and test on the whole graph; or on the parts, which then hold what that takes.",
-)
-@click.option(
-    "--max-replication",
-    type=float,
-    help="Drop the halo vertices that are least often drawn, until the replication factor is at most this.",
-)
-@click.option("--split", default="", metavar="PREFIX", help="Use another split of the folder, such as pub_.")
-@click.option("--train-fraction", type=float, help="Train on a random share of the vertices, for graphs without masks.")
-@click.option("--seed", default=0, show_default=True, help="Of all random choices.")
-@click.option(
-    "--cache",
-    default="10%",
-    show_default=True,
-    help="Report what a cache of each part would serve: 2GiB, or a share of all rows; 0 saves sampling for that.",
-)
-@click.option(
-    "--cache-policy", default="auto", show_default=True, help="auto, adaptive, degree, presample[:K], vip or random."
-)
-@click.option("--fanout", callback=integers, help="Neighbours that training samples per hop.  [default: 10 in each]")
-@click.option("--batch-size", default=1000, show_default=True, help="Seeds per mini-batch.")
-@click.option("--json", "json_file", type=_PATH, help="Write the report here.")
-@click.option("--plot", type=_PATH, help="Draw it here, .png, .svg or .pdf.")
+@options_of(Source)
+@options_of(CacheTrial)
+@options_of(Outputs)
 @click.option("--quiet", "-q", is_flag=True, help="Print no report.")
 def command(
-    folder: Path,
     out: Path | None,
+    methods: tuple[str, ...],
     compare: bool,
-    split: str,
-    train_fraction: float | None,
-    json_file: Path | None,
-    plot: Path | None,
+    form: str,
+    features: str,
     quiet: bool,
     **settings: Any,
 ) -> None:
@@ -104,16 +110,47 @@ def command(
         raise click.UsageError(f"OUT must not be given with --compare, which writes no parts, got {out}")
     if not compare and out is None:
         raise click.UsageError("Missing argument 'OUT' (only --compare goes without)")
-    options = Settings(**settings)
-    outputs = Outputs(json_file, plot)
-    source = Source(folder, split, train_fraction, options.seed)
+    outputs, source = build(Outputs, settings), build(Source, settings)
     outputs.check()
-    options.check(compare=compare)
+    _check(settings, methods, compare)
+    _check_form(form, features, settings["evaluation"])
+    names = methods or (tuple(METHODS) if compare else (PartitionOptions.method,))
+    with naming_options(PartitionOptions):
+        options = build(PartitionOptions, {**settings, "method": names[0]})
+    trial = None if Budget.parse(settings["budget"]) is None else build(CacheTrial, settings)
+    if trial is not None:
+        trial.fanout_of(options.hops)
+    work = Work(source, options, trial, form, features)
     if out is None:
-        from .partition_compare import compare_methods
-
-        compare_methods(source, options, outputs, quiet=quiet)
+        compare_methods(work, names, outputs, named=bool(methods), quiet=quiet)
     else:
-        from .partition_divide import divide
+        divide(work, out, outputs, quiet=quiet)
 
-        divide(source, options, outputs, out, quiet=quiet)
+
+def _check(settings: dict[str, Any], methods: tuple[str, ...], compare: bool) -> None:
+    """Check what the library leaves open, or says in other words."""
+    seed, limit, fanout, hops = (settings[name] for name in ("seed", "max_replication", "fanout", "hops"))
+    if not 0 <= seed < 2**32:
+        raise ValueError(f"--seed must be in [0, 2**32), got {seed}")
+    for method in methods:
+        resolve_method(method)
+    if len(set(methods)) < len(methods):
+        raise click.UsageError(f"--method must name each method once, got {', '.join(methods)}")
+    if not compare and len(methods) > 1:
+        raise click.UsageError(f"--method must be given once without --compare, got {', '.join(methods)}")
+    if limit is not None and not 0 < limit < math.inf:
+        raise ValueError(f"--max-replication must be positive and finite, got {limit}")
+    if limit is not None and fanout is not None and len(fanout) != hops:
+        got = ",".join(map(str, fanout))
+        raise ValueError(f"--fanout must have {hops} entries with --max-replication, got {got}")
+
+
+def _check_form(form: str, features: str, evaluation: str) -> None:
+    if form != "native" and features != "copy":
+        raise click.UsageError(f"--features must be copy with --format {form}, got {features}")
+    if form == "pagraph" and evaluation != "source":
+        raise click.UsageError(f"--evaluation must be source with --format pagraph, got {evaluation}")
+    if form == "dgl":
+        from ..dgl.graphbolt import import_dgl
+
+        import_dgl()

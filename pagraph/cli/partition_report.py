@@ -1,9 +1,10 @@
-"""What ``pagraph partition`` prints: parts and what they hold, or methods side by side."""
+"""Report of ``pagraph partition`` on the terminal: the parts, or several methods side by side."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -14,7 +15,7 @@ from .tables import number_table, print_whole
 
 if TYPE_CHECKING:
     from ..partition import PartitionReport
-    from ..partition.reporting.caches import CachesReport
+    from ..partition.report import CachesReport
 
 __all__ = ["print_comparison", "print_partition"]
 
@@ -23,39 +24,20 @@ _MOST_HOPS = 3  # columns: later hops are added up
 _MOST_FANOUTS = 5  # shown one by one where they are equal
 
 
-def print_partition(report: PartitionReport, *, title: str, out: Path, console: Console | None = None) -> None:
-    """Print a partition's report; it fits into 80 columns.
-
-    Args:
-        report: What was measured.
-        title: What the graph is called.
-        out: The folder that was written.
-        console: Where to print. Default: standard output.
-    """
-    console = console or Console(highlight=False, markup=False)
+def print_partition(report: PartitionReport, *, title: str, out: Path) -> None:
+    """Print a partition's report, within 80 columns; ``title`` is the graph's name, ``out`` the folder written."""
+    console = Console(highlight=False, markup=False)
     console.print(f"{_head(report, title)} by {report.method}", soft_wrap=True)
     print_whole(console, _parts(report))
     console.print()
     console.print(_facts(report))
-    console.print(f"written to {out}: {_size(out)}", soft_wrap=True)
+    size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
+    console.print(f"written to {out}: {bytes_text(size)}", soft_wrap=True)
 
 
-def print_comparison(
-    reports: Sequence[PartitionReport],
-    *,
-    title: str,
-    skipped: Mapping[str, str],
-    console: Console | None = None,
-) -> None:
-    """Print one table of several methods.
-
-    Args:
-        reports: One for each method.
-        title: What the graph is called.
-        skipped: Methods that could not run, and why.
-        console: Where to print. Default: standard output.
-    """
-    console = console or Console(highlight=False, markup=False)
+def print_comparison(reports: Sequence[PartitionReport], *, title: str, skipped: Mapping[str, str]) -> None:
+    """Print one table of several methods; ``skipped`` says why some could not run."""
+    console = Console(highlight=False, markup=False)
     console.print(_head(reports[0], title), soft_wrap=True)
     print_whole(console, _methods(reports))
     console.print("replication, edges: of all parts / of the graph, * the lowest replication")
@@ -74,11 +56,9 @@ def print_comparison(
 
 
 def _head(report: PartitionReport, title: str) -> str:
-    parts = "1 part" if report.num_parts == 1 else f"{report.num_parts} parts"
-    hops = "1 hop" if report.hops == 1 else f"{report.hops} hops"
     return (
         f"{title}: {report.num_nodes:,} vertices, {report.num_edges:,} edges, {report.train:,} vertices to train on; "
-        f"{parts} of {hops}"
+        f"{report.shape_text}"
     )
 
 
@@ -90,7 +70,7 @@ def _parts(report: PartitionReport) -> Table:
         for part, row in enumerate(rows):
             table.add_row(str(part), *map(_cell, columns, row))
     else:
-        for name, choose in (("most", max), ("mean", _mean), ("least", min)):
+        for name, choose in (("most", max), ("mean", fmean), ("least", min)):
             table.add_row(name, *(_cell(column, choose(values)) for column, values in columns.items()))
     totals = {column: sum(values) for column, values in columns.items()}
     if report.caches is not None:
@@ -125,10 +105,6 @@ def _columns(report: PartitionReport) -> dict[str, list[float]]:
 
 def _cell(column: str, value: float) -> str:
     return percent(value) if column == _HIT_RATE else f"{value:,.0f}"
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
 
 
 def _facts(report: PartitionReport) -> Table:
@@ -211,7 +187,3 @@ def _methods(reports: Sequence[PartitionReport]) -> Table:
         cells += [f"{report.seconds['dividing']:.2f}", bytes_text(report.memory["dividing"].added_bytes)]
         table.add_row(*cells)
     return table
-
-
-def _size(folder: Path) -> str:
-    return bytes_text(sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()))

@@ -15,8 +15,8 @@ from ..datasets.opening import folder_form
 from ..errors import FormatError
 from ..graph import Graph
 from ..partition import Part, open_partition
-from ..partition.parts.manifest import is_partition
-from ..partition.parts.opening import open_manifest
+from ..partition.manifest import is_partition
+from ..partition.opening import open_manifest
 from .distributed import ALONE, World
 from .evaluate import Evaluation
 from .options import TrainOptions

@@ -1,4 +1,4 @@
-"""How training vertices are divided: the methods, and their contract.
+"""Partitioning methods by name, and their contract.
 
 A method is a function ``(graph, train, num_parts, hops, *, seed=0, progress=None) -> parts``:
 
@@ -10,6 +10,44 @@ A method is a function ``(graph, train, num_parts, hops, *, seed=0, progress=Non
 - ``progress``: called with the work done so far and the whole of it.
 """
 
-from .registry import METHODS, Method, resolve_method
+from __future__ import annotations
+
+from typing import Protocol
+
+from torch import Tensor
+
+from ...graph import Graph
+from ..partition import Progress
+from .auto import auto_parts
+from .halo import halo_parts
+from .metis import metis_parts
+from .paper import hash_parts, paper_parts
 
 __all__ = ["METHODS", "Method", "resolve_method"]
+
+
+class Method(Protocol):
+    """Function that divides training vertices; see :mod:`pagraph.partition.methods`."""
+
+    def __call__(
+        self, graph: Graph, train: Tensor, num_parts: int, hops: int, *, seed: int = 0, progress: Progress | None = None
+    ) -> Tensor:
+        """The part of each training vertex."""
+        ...
+
+
+METHODS: dict[str, Method] = {
+    "auto": auto_parts,
+    "halo": halo_parts,
+    "pagraph": paper_parts,
+    "metis": metis_parts,
+    "hash": hash_parts,
+}
+"""Methods by name; ``auto`` is the default of :func:`pagraph.partition.partition_graph`."""
+
+
+def resolve_method(name: str) -> Method:
+    """The method of that name; ValueError if there is none."""
+    if name not in METHODS:
+        raise ValueError(f"method must be one of {', '.join(METHODS)}, got {name!r}")
+    return METHODS[name]

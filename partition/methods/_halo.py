@@ -8,6 +8,8 @@ many need in one part never leaves it.
 An item is one training vertex, or several that stay together: ``members[begin[i]:begin[i + 1]]``.
 """
 
+import heapq
+
 import numpy as np
 
 from ..._jit import kernel, prefetch
@@ -42,7 +44,7 @@ def change(indptr, indices, counts, part, frontier, n, fresh, step):  # type: ig
 
 @kernel
 def cost(indptr, indices, counts, part, members, limit, frontier, fresh, stamps, clock):  # type: ignore[no-untyped-def]
-    """How many vertices a part would hold more with ``members``; any number above ``limit`` if it is above."""
+    """Number of vertices a part would hold more with ``members``; any number above ``limit`` if it is above."""
     n = len(members)
     frontier[:n] = members
     for level in range(len(counts)):
@@ -68,7 +70,7 @@ def cost(indptr, indices, counts, part, members, limit, frontier, fresh, stamps,
 
 @kernel
 def freed_by_one(indptr, indices, count, v, own):  # type: ignore[no-untyped-def]
-    """For one hop: how many vertices its ``own`` part would hold less without one vertex."""
+    """For one hop: number of vertices that its ``own`` part would hold less without one vertex."""
     freed = np.int64(count[v, own] == 1)
     for e in range(indptr[v], indptr[v + 1]):
         freed += count[indices[e], own] == 1
@@ -77,7 +79,7 @@ def freed_by_one(indptr, indices, count, v, own):  # type: ignore[no-untyped-def
 
 @kernel
 def costs_of_one(indptr, indices, count, v, costs):  # type: ignore[no-untyped-def]
-    """For one hop: how many vertices each part would hold more with one vertex."""
+    """For one hop: number of vertices that each part would hold more with one vertex."""
     costs[:] = 0
     begin, end = indptr[v], indptr[v + 1]
     for e in range(begin - 1, end):
@@ -114,7 +116,7 @@ def recount(indptr, indices, counts, members, parts):  # type: ignore[no-untyped
 
 @kernel
 def held(counts):  # type: ignore[no-untyped-def]
-    """How many vertices all parts hold together."""
+    """Number of vertices that all parts hold together."""
     total = np.int64(0)
     last = counts[len(counts) - 1]
     for v in range(counts.shape[1]):
@@ -218,3 +220,74 @@ def improve(indptr, indices, counts, members, begin, order, least, most, parts, 
         frontier[:weight] = block
         change(indptr, indices, counts, best, frontier, weight, fresh, 1)
     return saved
+
+
+@kernel
+def grow(indptr, indices, out_indptr, out_indices, starts, sizes, part_of):  # type: ignore[no-untyped-def]
+    """Fill the parts to ``sizes`` one after the other, each time with the training vertex that brings least within one
+    hop, or else the next of ``starts``. ``part_of`` has an entry for every vertex: -1 for training vertices, which get
+    their part, and -2 for others."""
+    vertices = len(part_of)
+    held_by = np.full(vertices, -1, np.int32)
+    missing = np.zeros(vertices, np.int64)  # of a vertex and its in-neighbours, how many the part does not hold
+    asked_by = np.full(vertices, -1, np.int32)  # the part that ``missing`` is about
+    begin = 0
+    for part in range(len(sizes)):
+        queue = [(np.int64(0), np.int64(-1))]
+        queue.pop()
+        for _ in range(sizes[part]):
+            v = np.int64(-1)
+            while v < 0 and len(queue) > 0:
+                key, candidate = heapq.heappop(queue)
+                if part_of[candidate] == -1 and missing[candidate] == key:
+                    v = candidate
+            while v < 0:
+                if part_of[starts[begin]] == -1:
+                    v = np.int64(starts[begin])
+                begin += 1
+            part_of[v] = part
+            for e in range(indptr[v] - 1, indptr[v + 1]):
+                u = v if e < indptr[v] else np.int64(indices[e])
+                if held_by[u] == part:
+                    continue
+                held_by[u] = part
+                for f in range(out_indptr[u] - 1, out_indptr[u + 1]):
+                    w = u if f < out_indptr[u] else np.int64(out_indices[f])
+                    if part_of[w] != -1:
+                        continue
+                    if asked_by[w] != part:
+                        asked_by[w] = part
+                        missing[w] = 1 + np.int64(indptr[w + 1]) - np.int64(indptr[w])
+                    missing[w] -= 1
+                    heapq.heappush(queue, (missing[w], w))
+
+
+@kernel
+def propagate(indptr, indices, order, weights, limit, labels, sums, votes, voted):  # type: ignore[no-untyped-def]
+    """Give each vertex in ``order`` the label that most of its in-neighbours have, if its cluster stays within
+    ``limit``; returns how many changed. ``sums`` is each label's weight; ``votes`` is zero before and after."""
+    changed = 0
+    for i in range(len(order)):
+        v = order[i]
+        n = 0
+        for e in range(indptr[v], indptr[v + 1]):
+            if indices[e] == v:  # else graphs with self-loops would keep one vertex to a cluster
+                continue
+            label = labels[indices[e]]
+            if votes[label] == 0:
+                voted[n] = label
+                n += 1
+            votes[label] += 1
+        own = labels[v]
+        best, most = own, votes[own]
+        for j in range(n):
+            label = voted[j]
+            if votes[label] > most and sums[label] + weights[v] <= limit:
+                best, most = label, votes[label]
+            votes[label] = 0
+        if best != own:
+            labels[v] = best
+            sums[own] -= weights[v]
+            sums[best] += weights[v]
+            changed += 1
+    return changed

@@ -1,4 +1,4 @@
-"""The method ``auto``: several starts, the best of them improved by moving whole clusters."""
+"""Method ``auto``: several starts, the best of them improved by moving whole clusters."""
 
 from __future__ import annotations
 
@@ -10,30 +10,65 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ...csc import CSC
 from ...graph import Graph
-from ..partition import Progress
-from .clusters import cluster
-from .growth import grown_parts
+from ..partition import Progress, Ticks
 from .halo import PASSES, HaloSearch, Tick, by_in_degree, equal_sizes
 from .metis import metis_parts
 from .paper import paper_parts
-from .ticks import Ticks
 
-__all__ = ["auto_parts"]
+__all__ = ["auto_parts", "cluster", "grown_parts"]
+
 
 _EDGES = 2**24  # larger graphs get a stream alone: no copy of the edges, and 4.2 M vertices in seconds
 _COUNT_BYTES = 2**32
 _CLUSTERS_IN_A_PART = (4, 16, 64, 256)
 _MOVES = 3  # how often clusters of one size are gone through
+_ROUNDS = 5
+_WORTH = 0.01  # a round that changes a smaller share of the vertices is the last
 
 Start = Callable[[HaloSearch, Tick], None]
 Parts = npt.NDArray[np.int32]
 
 
+def grown_parts(csc: CSC, train: Tensor, sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
+    """Neighbourhood expansion (Zhang et al., KDD 2017) for parts of vertices instead of edges: part after part, up to
+    its entry of ``sizes``, takes the training vertex of which it holds most already, counting one hop.
+
+    Turns the edges round: takes 4 bytes an edge, up to 16 more for the queue, and time like one pass over the edges
+    for each part.
+    """
+    from . import _halo
+
+    ids, out = train.numpy(), csc.transpose()
+    part_of = np.full(csc.num_dst, -2, np.int32)
+    part_of[ids] = -1
+    edges = (csc.indptr.numpy(), csc.indices.numpy(), out.indptr.numpy(), out.indices.numpy())
+    _halo.grow(*edges, ids, sizes, part_of)
+    grown: npt.NDArray[np.int32] = part_of[ids]
+    return grown
+
+
+def cluster(csc: CSC, weights: npt.NDArray[np.int64], limit: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+    """Size-constrained label propagation (Meyerhenke, Sanders and Schulz, 2014) along in-edges: the cluster of every
+    vertex, any number below the number of vertices; ``limit`` is the most a cluster may weigh."""
+    from . import _halo
+
+    vertices = csc.num_dst
+    labels, sums = np.arange(vertices), weights.copy()
+    votes, voted = np.zeros(vertices, np.int64), np.empty(vertices, np.int64)
+    edges = (csc.indptr.numpy(), csc.indices.numpy())
+    for _ in range(_ROUNDS):
+        order = rng.permutation(vertices)
+        if _halo.propagate(*edges, order, weights, limit, labels, sums, votes, voted) < _WORTH * vertices:
+            break
+    return labels
+
+
 def auto_parts(
     graph: Graph, train: Tensor, num_parts: int, hops: int, *, seed: int = 0, progress: Progress | None = None
 ) -> Tensor:
-    """The fewest vertices together that any of our starts leads to; see :mod:`pagraph.partition.methods`.
+    """Best of several starts: the partition with the fewest vertices over all parts.
 
     Every start is improved by :meth:`~pagraph.partition.methods.halo.HaloSearch.improve`, and the best is gone on with:
     clusters of several sizes within the parts are moved as wholes. No start is the best everywhere

@@ -1,4 +1,4 @@
-"""Sizes of parts: their bounds, and what brings them about where an edge-cut partitioner leaves them uneven."""
+"""Balance of parts: bounds of their sizes, and moves that keep them where an edge-cut partitioner does not."""
 
 from __future__ import annotations
 
@@ -10,27 +10,24 @@ import numpy.typing as npt
 __all__ = ["balance_parts", "deal_out", "largest_size", "smallest_size"]
 
 Ties = Callable[[npt.NDArray[np.int64]], npt.NDArray[np.float64]]
-"""What ties training vertices (given by place) to every part: a row for each, a column for each part."""
+"""Ties of training vertices (given by place) to every part: a row for each, a column for each part."""
 
 
 def largest_size(num_train: int, num_parts: int) -> int:
-    """The most training vertices a part may have: 1 % above the mean, or the mean rounded up."""
+    """Most training vertices a part may have: 1 % above the mean, or the mean rounded up."""
     return max(-(-num_train // num_parts), int(1.01 * num_train / num_parts))
 
 
 def smallest_size(num_train: int, num_parts: int) -> int:
-    """The fewest that a part keeps when vertices are moved to save: 1 % below the mean, or the mean rounded down."""
+    """Fewest that a part keeps when vertices are moved to save: 1 % below the mean, or the mean rounded down."""
     return max(1, min(num_train // num_parts, -int(-0.99 * num_train // num_parts)))
 
 
 def balance_parts(parts: npt.NDArray[np.int32], num_parts: int, ties: Ties) -> None:
     """Move vertices out of parts above :func:`largest_size`, and one into each part without any, those first whose
-    ties change least.
+    ties change least; equal changes go by place.
 
-    Args:
-        parts: The part of each training vertex, shape ``(n,)``, ``n >= num_parts``; changed in place.
-        num_parts: Number of parts.
-        ties: Called once for each part that gives vertices away. Equal changes go by place.
+    ``parts`` (at least as many as parts) is changed; ``ties`` is called once for each part that gives vertices away.
     """
     limit = largest_size(len(parts), num_parts)
     sizes = np.bincount(parts, minlength=num_parts)

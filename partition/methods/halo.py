@@ -1,4 +1,4 @@
-"""The method ``halo``: training vertices go where they bring the fewest new vertices, and are moved until none helps.
+"""Method ``halo``: training vertices go where they bring the fewest new vertices, and are moved until none helps.
 
 What is minimised is what is paid for: the vertices that all parts hold together. (PaGraph's score counts training
 neighbours, METIS cut edges.) The start is a stream like PaGraph's, in an order that matters more than the score:
@@ -17,20 +17,22 @@ from torch import Tensor
 
 from ...csc import CSC
 from ...graph import Graph
-from ..partition import Progress
+from ..partition import Progress, Ticks
 from .balancing import largest_size, smallest_size
-from .ticks import Ticks
 
 __all__ = ["PASSES", "HaloSearch", "Tick", "by_in_degree", "equal_sizes", "halo_parts"]
 
+
 _LEVELS = 3  # hops that are counted; farther ones follow, and mostly hold everything anyway
 PASSES = 10
-"""How often training vertices are gone through at most, to move them."""
+"""Number of passes over the training vertices, at most, to move them."""
 _WORTH = 1e-3  # a pass that saves less of the total is the last
 _PIECES, _PIECE = 64, 4096  # of a pass, between which progress is told: so many, of at least so many vertices
 
 Tick = Callable[[int], object]
 """Called with a number of training vertices that were gone through."""
+Move = Callable[[npt.NDArray[np.int64], npt.NDArray[np.int64]], int]
+"""Moves some items between parts, whose sizes it changes; returns how many vertices that saved."""
 
 
 def _ignore(_count: int) -> None:
@@ -42,12 +44,6 @@ class HaloSearch:
 
     Takes ``num_parts * hops`` bytes a vertex (hops above 3 count as 3), and a few ids a vertex. All parts keep within
     1 % of the mean number of training vertices, or to the next whole one.
-
-    Args:
-        csc: In-edges; only read.
-        train: The training vertices, int64.
-        num_parts: Number of parts.
-        hops: What goes with them.
     """
 
     def __init__(self, csc: CSC, train: Tensor, num_parts: int, hops: int) -> None:
@@ -63,7 +59,7 @@ class HaloSearch:
 
     @property
     def held(self) -> int:
-        """How many vertices all parts hold together."""
+        """Number of vertices that all parts hold together."""
         from . import _halo
 
         return int(_halo.held(self._counts))
@@ -103,54 +99,41 @@ class HaloSearch:
         if len(self._counts) > 1:
             self.improve_groups(np.arange(len(self._train)), rng, passes=passes, tick=tick)
             return
-        sizes, limit = self._sizes(), _WORTH * self.held
-        bounds = (self._least, self._most)
-        for _ in range(passes):
-            saved = 0
-            for some in _pieces(rng.permutation(len(self._train))):
-                saved += _halo.improve_singles(
-                    *self._edges, self._counts[0], self._train, some, *bounds, self.parts, sizes
-                )
-                tick(len(some))
-            if saved <= limit and sizes.max() <= self._most:
-                break
+
+        def move(some: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> int:
+            given = (*self._edges, self._counts[0], self._train, some, self._least, self._most, self.parts, sizes)
+            return int(_halo.improve_singles(*given))
+
+        self._go_through(len(self._train), rng, passes, move, tick)
 
     def improve_groups(
-        self,
-        groups: npt.NDArray[np.int64],
-        rng: np.random.Generator,
-        *,
-        passes: int = PASSES,
-        tick: Tick = _ignore,
+        self, groups: npt.NDArray[np.int64], rng: np.random.Generator, *, passes: int = PASSES, tick: Tick = _ignore
     ) -> None:
-        """Move whole groups of vertices that are in one part.
-
-        Args:
-            groups: The group of each training vertex: any numbers; a group is in one part only.
-            rng: Draws the order of each pass.
-            passes: At most so many.
-            tick: Called with the number of training vertices that were gone through.
-        """
+        """Move whole groups of vertices; ``groups`` is the number of each training vertex's, which is in one part."""
         from . import _halo
 
         _, first, item_of = np.unique(groups, return_index=True, return_inverse=True)
         members = self._train[np.argsort(item_of, kind="stable")]
         begin = np.concatenate([[0], np.cumsum(np.bincount(item_of, minlength=len(first)))])
-        item_parts, sizes, limit = self.parts[first], self._sizes(), _WORTH * self.held
-        bounds = (self._least, self._most)
-        for _ in range(passes):
-            saved = 0
-            for some in _pieces(rng.permutation(len(first))):
-                saved += _halo.improve(
-                    *self._edges, self._counts, members, begin, some, *bounds, item_parts, sizes, *self._scratch
-                )
-                tick(len(some) * len(members) // len(first))
-            if saved <= limit and sizes.max() <= self._most:
-                break
+        item_parts = self.parts[first]
+
+        def move(some: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> int:
+            items = (members, begin, some, self._least, self._most, item_parts, sizes)
+            return int(_halo.improve(*self._edges, self._counts, *items, *self._scratch))
+
+        self._go_through(len(first), rng, passes, move, lambda count: tick(count * len(members) // len(first)))
         self.parts = item_parts[item_of]
 
-    def _sizes(self) -> npt.NDArray[np.int64]:
-        return np.bincount(self.parts, minlength=self._counts.shape[2])
+    def _go_through(self, items: int, rng: np.random.Generator, passes: int, move: Move, tick: Tick) -> None:
+        """Move items in random order, pass by pass, until that saves little and no part is too large."""
+        sizes, limit = np.bincount(self.parts, minlength=self._counts.shape[2]), _WORTH * self.held
+        for _ in range(passes):
+            saved = 0
+            for some in _pieces(rng.permutation(items)):
+                saved += move(some, sizes)
+                tick(len(some))
+            if saved <= limit and sizes.max() <= self._most:
+                break
 
 
 def _pieces(order: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:
@@ -160,7 +143,7 @@ def _pieces(order: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:
 
 
 def equal_sizes(count: int, num_parts: int) -> npt.NDArray[np.int64]:
-    """How many of ``count`` each part gets: equally many, or one more."""
+    """Sizes of parts that divide ``count`` evenly: equally many, or one more."""
     sizes: npt.NDArray[np.int64] = np.diff(count * np.arange(num_parts + 1) // num_parts)
     return sizes
 
@@ -174,7 +157,7 @@ def by_in_degree(csc: CSC, train: Tensor) -> npt.NDArray[np.int64]:
 def halo_parts(
     graph: Graph, train: Tensor, num_parts: int, hops: int, *, seed: int = 0, progress: Progress | None = None
 ) -> Tensor:
-    """One stream and a few passes over the edges; see :mod:`pagraph.partition.methods` for the contract.
+    """Fewest vertices over all parts, by one stream and a few passes over the edges.
 
     The streaming order follows Tsourakakis et al. (FENNEL, WSDM 2014) in placing vertices one at a time; the moves are
     those of Kernighan and Lin as simplified by label propagation (Meyerhenke, Sanders and Schulz, 2014).

@@ -36,8 +36,6 @@ def metis_parts(
     vertices with the least to lose. Vertices without edges are dealt out. ``hops`` is not read: METIS knows edges only.
     The graph and METIS's copies of it must fit into memory (about 60 bytes an edge).
 
-    See :mod:`pagraph.partition.methods` for the contract.
-
     Raises:
         MissingDependencyError: Neither package is installed.
     """

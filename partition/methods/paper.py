@@ -1,4 +1,4 @@
-"""The paper's method: one pass over the training vertices, each to the part that shares most with it."""
+"""Methods of the PaGraph paper: the greedy stream ``pagraph`` and the random baseline ``hash``."""
 
 from __future__ import annotations
 
@@ -12,16 +12,26 @@ from torch import Tensor
 from ...graph import CSC, Graph
 from ..partition import Progress
 
-__all__ = ["paper_parts"]
+__all__ = ["hash_parts", "paper_parts"]
 
-_STEPS = 64
-"""How often progress is told, about."""
+
+_STEPS = 64  # between which progress is told, about
+
+
+def hash_parts(
+    graph: Graph, train: Tensor, num_parts: int, hops: int, *, seed: int = 0, progress: Progress | None = None
+) -> Tensor:
+    """Random partition: shuffled training vertices are dealt out in turn, sizes differ by one at most."""
+    order = torch.randperm(len(train), generator=torch.Generator().manual_seed(seed))
+    parts = torch.empty(len(train), dtype=torch.int32)
+    parts[order] = (torch.arange(len(train)) % num_parts).int()
+    return parts
 
 
 def paper_parts(
     graph: Graph, train: Tensor, num_parts: int, hops: int, *, seed: int = 0, progress: Progress | None = None
 ) -> Tensor:
-    """The score of PaGraph (Lin et al., SoCC 2020, section 3.4), over the training vertices in ascending order.
+    """Greedy stream by the score of PaGraph (Lin et al., SoCC 2020, section 3.4), in ascending order of ids.
 
     Vertex ``t`` goes to the part ``i`` of the highest ``(1 + |TV_i & IN(t)|) * (avg - |TV_i|) / (|V_i| + 1)``, where
     ``TV_i`` are the part's training vertices so far, ``IN(t)`` what ``t`` reaches in ``hops`` hops, ``avg`` the number
@@ -32,8 +42,6 @@ def paper_parts(
     One hop takes ``3 + num_parts / 8`` bytes a vertex beside the graph, and reads the graph's rows in order. More hops
     take about ``14 + hops * num_parts / 8`` bytes a vertex, 4 bytes for each in-edge from a training vertex (8 with
     int64 ids), and time that grows with the sum over training vertices of the edges within their reach.
-
-    See :mod:`pagraph.partition.methods` for the contract.
     """
     if num_parts == 1:
         return torch.zeros(len(train), dtype=torch.int32)
@@ -47,11 +55,7 @@ def paper_parts(
 
 
 class _Stream:
-    """What is known after some of the training vertices.
-
-    Attributes:
-        parts: The part of each training vertex, int32.
-    """
+    """State of the stream after some of the training vertices; ``parts`` is the part of each, int32."""
 
     def __init__(self, csc: CSC, train: Tensor, num_parts: int, hops: int) -> None:
         self._indptr, self._indices = csc.indptr.numpy(), csc.indices.numpy()

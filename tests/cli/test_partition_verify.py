@@ -11,7 +11,7 @@ import runs
 from pagraph import Graph
 from pagraph.datasets import sbm, write_graph
 from pagraph.partition import partition_graph
-from pagraph.partition.parts.writing import write_partition
+from pagraph.partition.writing import write_partition
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from plain_methods import graphs, reach, rows_of, train_sets
 
 from pagraph import Graph
 from pagraph.partition import Partition
-from pagraph.partition.closure import MAX_HOPS, vertices_within
+from pagraph.partition.partition import MAX_HOPS, vertices_within
 
 
 @given(st.data(), graphs(), st.integers(0, 4))

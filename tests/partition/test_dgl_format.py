@@ -13,8 +13,8 @@ from plain_partition import in_edges, make_partition, partitions, plain_hops
 from pagraph import Graph
 from pagraph.dgl.graphbolt import import_dgl
 from pagraph.partition import Partition, partition_graph
-from pagraph.partition.formats.dgl_format import ORIGINAL_ID, write_dgl
-from pagraph.partition.parts.owners import vertex_owners
+from pagraph.partition.dgl_format import ORIGINAL_ID, write_dgl
+from pagraph.partition.extract import vertex_owners
 
 dgl = import_dgl()
 NODE, EDGE = "_N", ("_N", "_E", "_N")

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from plain_partition import in_edges, make_partition, partitions, plain_part
 
 from pagraph import CSC, Graph
-from pagraph.partition.parts.extract import extract_part
+from pagraph.partition.extract import extract_part
 
 
 def edges_of(structure):

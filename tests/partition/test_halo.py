@@ -12,8 +12,7 @@ from plain_methods import graphs, reach, rows_of, train_sets
 from pagraph import Graph
 from pagraph.datasets import rmat, sbm
 from pagraph.partition import METHODS, draw_train, partition_graph
-from pagraph.partition.methods.clusters import cluster
-from pagraph.partition.methods.growth import grown_parts
+from pagraph.partition.methods.auto import cluster, grown_parts
 from pagraph.partition.methods.halo import HaloSearch, by_in_degree, equal_sizes
 
 

@@ -9,7 +9,7 @@ from plain_methods import graphs, reach, rows_of, train_sets
 from pagraph import Graph
 from pagraph.datasets import rmat, sbm
 from pagraph.partition import draw_train, limit_replication, partition_graph
-from pagraph.partition.parts.extract import extract_structure
+from pagraph.partition.extract import extract_structure
 
 
 def size(partition):
@@ -110,7 +110,9 @@ def test_nothing_to_evaluate():
     for masks in ({}, {"val_mask": torch.zeros(3, dtype=torch.bool)}):
         for name, mask in masks.items():
             graph.set_field(name, mask)
-        with pytest.raises(ValueError, match="validation or test vertices for parts to evaluate, got none"):
+        with pytest.raises(
+            ValueError, match="evaluation must be source for a graph without val_mask and test_mask, got parts"
+        ):
             partition_graph(graph, 1, hops=1, train=torch.tensor([1]), evaluation="parts")
     with pytest.raises(ValueError, match="evaluation must be one of source, parts, got 'both'"):
         partition_graph(graph, 1, hops=1, train=torch.tensor([1]), evaluation="both")

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from plain_partition import make_partition, partitions, plain_hops
 
 from pagraph import Graph
-from pagraph.partition.parts.owners import nearest_part, vertex_owners
+from pagraph.partition.extract import nearest_part, vertex_owners
 
 
 def plain_nearest(partition):

@@ -21,7 +21,7 @@ from pagraph.partition import (
     write_pagraph_partition,
     write_partition,
 )
-from pagraph.partition.parts.extract import extract_part
+from pagraph.partition.extract import extract_part
 
 
 def labelled(partition):

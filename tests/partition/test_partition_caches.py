@@ -12,8 +12,8 @@ from pagraph import Graph, Loader, NeighborSampler
 from pagraph.datasets import rmat, sbm
 from pagraph.mapped import map_npy
 from pagraph.partition import CacheTrial, Partition, describe, partition_graph
-from pagraph.partition.parts.extract import extract_part
-from pagraph.partition.reporting.caches import overlap
+from pagraph.partition.extract import extract_part
+from pagraph.partition.report import overlap
 
 SETS = st.lists(st.sets(st.integers(0, 19), max_size=12), min_size=1, max_size=5)
 

@@ -9,7 +9,7 @@ import pytest
 from pagraph import MissingDependencyError
 from pagraph.datasets import rmat
 from pagraph.partition import CacheTrial, describe, partition_graph
-from pagraph.partition.reporting.plot import save_comparison_plot, save_plot
+from pagraph.partition.plot import save_comparison_plot, save_plot
 
 pytest.importorskip("matplotlib")
 

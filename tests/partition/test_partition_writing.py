@@ -16,7 +16,7 @@ from plain_partition import in_edges, make_partition, partitions, plain_part
 from pagraph import FormatError, Graph, open_partition
 from pagraph.datasets import write_graph
 from pagraph.partition import PartitionManifest, draw_train, partition_graph, write_partition
-from pagraph.partition.parts.writing import check_out
+from pagraph.partition.writing import check_out
 
 
 def names(folder):

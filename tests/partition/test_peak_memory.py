@@ -8,8 +8,7 @@ import time
 import pytest
 import torch
 
-from pagraph.partition.reporting.peak_memory import MemoryUse, PeakMemory
-from pagraph.partition.reporting.steps import Steps
+from pagraph.partition.steps import MemoryUse, PeakMemory, Steps
 
 
 def hold(megabytes):
@@ -40,7 +39,7 @@ def test_what_nobody_saw_is_not_told():
     """The watching thread cannot run while one call holds the interpreter's lock."""
     code = (
         "import sys\n"
-        "from pagraph.partition.reporting.peak_memory import PeakMemory\n"
+        "from pagraph.partition.steps import PeakMemory\n"
         "sys.setswitchinterval(100)\n"
         "with PeakMemory() as memory:\n"
         "    b'x' * 400_000_000\n"
@@ -58,7 +57,7 @@ def test_ends_with_the_block():
 
 def test_without_proc_the_highest_of_the_life_is_told(monkeypatch, tmp_path):
     for name in ("_STATM", "_STATUS"):
-        monkeypatch.setattr(f"pagraph.partition.reporting.peak_memory.{name}", tmp_path / "none")
+        monkeypatch.setattr(f"pagraph.partition.steps.{name}", tmp_path / "none")
     with PeakMemory() as memory:
         pass
     assert memory.use.private_bytes is None

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pagraph import Graph
 from pagraph.datasets import rmat, sbm
 from pagraph.partition import CacheTrial, Partition, describe, partition_graph
-from pagraph.partition.reporting.description import cache_of_whole
+from pagraph.partition.report import cache_of_whole
 
 
 def plain(partition, part):

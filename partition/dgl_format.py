@@ -1,7 +1,8 @@
-"""DGL's own partition format: what ``dgl.distributed.load_partition`` opens and DistDGL trains on."""
+"""DGL's partition format: ``dgl.distributed.load_partition`` opens it and DistDGL trains on it."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -12,18 +13,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...atomic import check_absent, new_folder
-from ...graph import Graph
-from ..closure import MAX_HOPS, vertices_within
-from ..partition import Partition, Progress
-from ..parts.extract import extract_structure
-from ..parts.owners import vertex_owners
-from ..parts.selection import SelectedRows
+from ..atomic import check_absent, new_folder
+from ..graph import Graph
+from .extract import SelectedRows, extract_structure, vertex_owners
+from .partition import MAX_HOPS, Partition, Progress, vertices_within
 
 __all__ = ["ORIGINAL_ID", "check_field_names", "write_dgl"]
 
 ORIGINAL_ID = "orig_id"
-"""The field that holds the source's id of each vertex and edge, which DGL's numbering shuffles."""
+"""Field with the source's id of each vertex and edge, which DGL's numbering shuffles."""
 
 _SAFE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
 
@@ -40,7 +38,7 @@ def write_dgl(
 
     ``out`` receives ``<graph_name>.json`` and for each part ``part<i>/graph.dgl``, ``node_feat.dgl`` and
     ``edge_feat.dgl``. DGL wants every vertex in exactly one part: see
-    :func:`pagraph.partition.parts.owners.vertex_owners`.
+    :func:`pagraph.partition.extract.vertex_owners`.
     An edge is where its destination is. Vertices and edges are numbered anew, part by part; their fields are those of
     the graph, with ``train_mask`` saying what the partition trains on, and :data:`ORIGINAL_ID` with the ids that they
     have in the graph (int64). DGL stores bool as uint8.
@@ -51,7 +49,7 @@ def write_dgl(
     Args:
         partition: The partition.
         out: Must not exist yet.
-        graph_name: The name of DGL's ``DistGraph``, and of the JSON file.
+        graph_name: Name of DGL's ``DistGraph``, and of the JSON file.
         halo_hops: In-edges are complete up to so many hops from a part's own vertices, DGL's ``num_hops``. DistDGL
             needs 1, as it asks the owner for neighbours; training on a part alone needs as many as there are layers.
         progress: Called with the parts written and all parts.
@@ -83,11 +81,7 @@ def write_dgl(
 
 
 def check_field_names(graph: Graph) -> None:
-    """Refuse a graph with fields that DGL's format cannot hold; long work calls this before it starts.
-
-    Raises:
-        ValueError: There is one.
-    """
+    """Refuse a graph with a field whose name DGL's format cannot hold."""
     for name in [*graph.ndata, *graph.edata]:
         # DGL joins type and name with "/" in the files, and with ":" in its key-value store.
         if name == ORIGINAL_ID or "/" in name or ":" in name:
@@ -120,17 +114,12 @@ class _Numbering:
         chosen: Tensor = self.order[self.node_ends[part] : self.node_ends[part + 1]]
         return chosen
 
-    def node_ranges(self) -> list[list[int]]:
-        """First new vertex id of each part, and the one after its last."""
-        return [[begin, end] for begin, end in zip(self.node_ends[:-1], self.node_ends[1:], strict=True)]
-
-    def edge_ranges(self) -> list[list[int]]:
-        """First new edge id of each part, and the one after its last."""
-        return [[int(self.edge_begin[begin]), int(self.edge_begin[end])] for begin, end in self.node_ranges()]
-
 
 def _config(partition: Partition, numbering: _Numbering, graph_name: str, halo_hops: int) -> dict[str, Any]:
     node_type, edge_type = _type_names(partition.graph)
+    # First new id of each part, and the one after its last.
+    node_ranges = [list(ends) for ends in itertools.pairwise(numbering.node_ends)]
+    edge_ranges = [[int(numbering.edge_begin[end]) for end in ends] for ends in node_ranges]
     return {
         "graph_name": graph_name,
         "num_nodes": partition.graph.num_nodes,
@@ -138,8 +127,8 @@ def _config(partition: Partition, numbering: _Numbering, graph_name: str, halo_h
         "part_method": f"pagraph-{partition.method}",
         "num_parts": partition.num_parts,
         "halo_hops": halo_hops,
-        "node_map": {node_type: numbering.node_ranges()},
-        "edge_map": {edge_type: numbering.edge_ranges()},
+        "node_map": {node_type: node_ranges},
+        "edge_map": {edge_type: edge_ranges},
         "ntypes": {node_type: 0},
         "etypes": {edge_type: 0},
     }
@@ -181,7 +170,8 @@ def _write_structure(file: Path, graph: Graph, numbering: _Numbering, part: int,
     edges = torch.arange(structure.csc.num_edges)
     _save_graph(
         file,
-        (indptr, structure.csc.indices.long()),
+        indptr,
+        structure.csc.indices.long(),
         {
             "_ID": new_ids,
             "inner_node": (torch.arange(len(ids)) < len(own)).to(torch.uint8),
@@ -196,26 +186,29 @@ def _write_structure(file: Path, graph: Graph, numbering: _Numbering, part: int,
 
 
 def _import_dgl() -> Any:
-    from ...dgl.graphbolt import import_dgl
+    from ..dgl.graphbolt import import_dgl
 
     return import_dgl()
 
 
-def _save_graph(file: Path, csc: tuple[Tensor, Tensor], ndata: dict[str, Tensor], edata: dict[str, Tensor]) -> None:
-    size = _write_graph(file, csc, ndata, edata)
+def _save_graph(
+    file: Path, indptr: Tensor, indices: Tensor, ndata: dict[str, Tensor], edata: dict[str, Tensor]
+) -> None:
+    size = _write_graph(file, indptr, indices, ndata, edata)
     # DGL closes files without looking whether their last 4 KiB fitted on the disk, and reads garbage for them later.
     # The same graph without vertices tells how large the file must be.
-    indptr, indices = csc
     empty = file.with_suffix(".empty")
-    bare = _write_graph(empty, (indptr[:1], indices[:0]), _no_rows(ndata), _no_rows(edata))
+    no_rows = ({name: value[:0] for name, value in fields.items()} for fields in (ndata, edata))
+    bare = _write_graph(empty, indptr[:1], indices[:0], *no_rows)
     empty.unlink()
     edge_ids = indices
-    _check_size(file, size, bare + _num_bytes([indptr[1:], indices, edge_ids, *ndata.values(), *edata.values()]))
+    _check_size(file, size, bare, [indptr[1:], indices, edge_ids, *ndata.values(), *edata.values()])
 
 
-def _write_graph(file: Path, csc: tuple[Tensor, Tensor], ndata: dict[str, Tensor], edata: dict[str, Tensor]) -> int:
+def _write_graph(
+    file: Path, indptr: Tensor, indices: Tensor, ndata: dict[str, Tensor], edata: dict[str, Tensor]
+) -> int:
     """Write a graph by its in-edges; returns the file's size."""
-    indptr, indices = csc
     dgl = _import_dgl()
     graph = dgl.graph(("csc", (indptr, indices, torch.arange(len(indices)))), num_nodes=len(indptr) - 1)
     graph.ndata.update(ndata)
@@ -228,11 +221,11 @@ def _save_tensors(file: Path, tensors: dict[str, Tensor]) -> None:
     size = _write(file, lambda: save(str(file), tensors))
     # A tensor's header: the name and its length, five numbers of 8 bytes, and the shape.
     headers = [8 + len(name.encode()) + 40 + 8 * value.dim() for name, value in tensors.items()]
-    _check_size(file, size, 24 + sum(headers) + _num_bytes(tensors.values()))
+    _check_size(file, size, 24 + sum(headers), tensors.values())
 
 
 def _write(file: Path, write: Callable[[], object]) -> int:
-    """The size of what ``write`` wrote; DGL's error for a disk that takes no more becomes one that says so."""
+    """Size of the written file; DGL's error for a disk that takes no more becomes one that says so."""
     try:
         write()
     except _import_dgl().DGLError as error:
@@ -240,14 +233,7 @@ def _write(file: Path, write: Callable[[], object]) -> int:
     return file.stat().st_size
 
 
-def _check_size(file: Path, size: int, expected: int) -> None:
+def _check_size(file: Path, size: int, headers: int, tensors: Iterable[Tensor]) -> None:
+    expected = headers + sum(tensor.numel() * tensor.element_size() for tensor in tensors)
     if size < expected:
         raise OSError(f"{file} cannot be written: {size} of {expected} bytes are there")
-
-
-def _no_rows(fields: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: value[:0] for name, value in fields.items()}
-
-
-def _num_bytes(tensors: Iterable[Tensor]) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)

@@ -5,30 +5,100 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ...atomic import check_absent, new_folder
-from ...datasets.arrays import check_storable
-from ...datasets.manifest import Manifest
-from ...datasets.opening import folder_form
-from ...graph import Graph
-from ..closure import PartVertices
-from ..partition import Partition, Progress
-from .extract import extract_part
-from .manifest import SPLITS, PartitionManifest, part_folder, train_digest
-from .owners import nearest_part
-from .part_writing import OWN_FIELDS, PartContent, write_part
-from .source import SourceEntry, describe_source
+from ..atomic import check_absent, new_folder
+from ..datasets.arrays import ArrayWriter, Rows, Written, check_storable, file_digest
+from ..datasets.manifest import MANIFEST, EdgeEntry, Manifest, NodeEntry
+from ..datasets.opening import folder_form
+from ..graph import Graph
+from .extract import PartStructure, SelectedRows, extract_part, nearest_part
+from .manifest import SPLITS, PartEntry, PartitionManifest, SourceEntry, describe_source, part_folder, train_digest
+from .partition import Partition, PartVertices, Progress, Ticks
 
-__all__ = ["check_fields", "check_out", "write_partition"]
+__all__ = ["FEATURES", "OWN_FIELDS", "PartContent", "check_fields", "check_out", "write_part", "write_partition"]
 
-_FEATURES = ("copy", "reference")
+OWN_FIELDS = ("global_ids", "in_degrees", "out_degrees", "self_loops")
+"""Vertex fields that parts have on their own account, ``self_loops`` only where the graph has any; the edges' is
+``global_ids``."""
+
+FEATURES = ("copy", "reference")
+"""Places of wide features: the part's own files, or those of the source."""
 _OWN_BYTES_PER_VERTEX = 8 * 4 + 1  # global ids, two degrees, indptr, a mask
 _OWN_BYTES_PER_EDGE = 8
+_FILES = {"label": "labels"}
+
+
+@dataclass(frozen=True, eq=False)
+class PartContent:
+    """Fields and lists of vertices that parts take from the whole graph.
+
+    Attributes:
+        partition: The graph and its training vertices.
+        owner: The part that evaluates each vertex, shape ``(V,)``, int32; -1: none does.
+        referenced: Names of the vertex fields that are not copied.
+    """
+
+    partition: Partition
+    owner: Tensor
+    referenced: frozenset[str]
+
+    def splits(self, ids: Tensor, part: int) -> dict[str, Tensor]:
+        """Local ids of a part's training, validation and test vertices, ascending; ``ids`` are its vertices."""
+        chosen = {"train": torch.isin(ids, self.partition.train_of(part), assume_unique=True)}
+        own = self.owner[ids] == part
+        for name in SPLITS[1:]:
+            mask = self.partition.graph.ndata.get(f"{name}_mask")
+            chosen[name] = torch.zeros(len(ids), dtype=torch.bool) if mask is None else own & mask[ids].bool()
+        return {name: mask.nonzero().squeeze(1) for name, mask in chosen.items()}
+
+    def node_fields(self, ids: Tensor, splits: dict[str, Tensor]) -> dict[str, Rows]:
+        """Vertex fields of a part; its three masks are those of its own lists."""
+        csc, fields = self.partition.graph.csc, self.partition.graph.ndata
+        found: dict[str, Rows] = {
+            "global_ids": ids,
+            "in_degrees": (csc.indptr[ids + 1] - csc.indptr[ids]).long(),
+            "out_degrees": csc.source_counts[ids],
+        }
+        if csc.loop_counts.any():
+            found["self_loops"] = csc.loop_counts[ids].long()
+        for name, local_ids in splits.items():
+            if name == "train" or f"{name}_mask" in fields:
+                found[f"{name}_mask"] = torch.zeros(len(ids), dtype=torch.bool).index_fill_(0, local_ids, True)
+        for name, value in fields.items():
+            if name not in found and name not in self.referenced:
+                found[name] = SelectedRows(value, ids)
+        return found
+
+
+def write_part(folder: Path, content: PartContent, structure: PartStructure, part: int, written: Written) -> PartEntry:
+    """Write a part into ``folder``, which does not exist yet; features are never in memory as a whole.
+
+    ``written`` is called after every block with its bytes.
+    """
+    folder.mkdir()
+    partition = content.partition
+    write, ids, csc = ArrayWriter(folder, written).write, structure.vertices.ids, structure.csc
+    lists = content.splits(ids, part)
+    splits = {name: write(name, local_ids) for name, local_ids in lists.items()}
+    indptr, indices = write("indptr", csc.indptr), write("indices", csc.indices)
+    edge_fields = {"global_ids": write("edge_ids", structure.edge_ids)}
+    fields = content.node_fields(ids, lists)
+    node_fields = {name: write(_FILES.get(name, name), rows) for name, rows in fields.items()}
+    for name, value in partition.graph.edata.items():
+        edge_fields[name] = write(f"edge-{name}", SelectedRows(value, structure.edge_ids))
+    (node_type,), (edge_type,) = partition.graph.node_types, partition.graph.edge_types
+    nodes = NodeEntry(node_type, len(ids), node_fields)
+    edges = EdgeEntry(edge_type, csc.num_edges, indptr, indices, None, edge_fields)
+    origin = {"method": partition.method, "parts": partition.num_parts, "hops": partition.hops}
+    Manifest([nodes], [edges], {"partition": origin, "part": part}).write(folder)
+    counts = (csc.num_edges, structure.dropped, structure.missing)
+    return PartEntry(structure.vertices.hop_ends, *counts, splits, file_digest(folder / MANIFEST))
 
 
 def write_partition(
@@ -43,7 +113,7 @@ def write_partition(
     origin: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> PartitionManifest:
-    """Write every part with all it needs for training; see :mod:`pagraph.partition.parts.manifest` for the folder.
+    """Write every part with all it needs for training; see :mod:`pagraph.partition.manifest` for the folder.
 
     The folder appears under its name when everything is on the disk; a failure leaves nothing, a killed process only
     a hidden folder that cannot be opened. In memory are about 25 bytes a vertex of the whole graph,
@@ -57,9 +127,9 @@ def write_partition(
         source: The folder the graph was opened from. Without it, features cannot be referred to, nor the whole graph
             be found again.
         split: The split it was opened with; see :func:`~pagraph.datasets.open_graph`.
-        seed: Of the method's random choices, for the manifest.
-        max_replication: What the replication factor was limited to, for the manifest.
-        origin: For people: anything that JSON can hold.
+        seed: Seed of the method's random choices, for the manifest.
+        max_replication: Limit on the replication factor, for the manifest.
+        origin: Notes for people: anything that JSON can hold.
         progress: Called with the bytes written and the bytes to write.
 
     Returns:
@@ -70,8 +140,8 @@ def write_partition(
         ValueError: ``out`` is inside ``source``, ``source`` holds another graph, or a field cannot be stored or
             referred to, or has the name of one that parts have on their own account.
     """
-    if features not in _FEATURES:
-        raise ValueError(f"features must be one of {', '.join(_FEATURES)}, got {features!r}")
+    if features not in FEATURES:
+        raise ValueError(f"features must be one of {', '.join(FEATURES)}, got {features!r}")
     target = check_out(out, source)
     notes = dict(origin or {})
     json.dumps(notes)  # before the long work: what JSON cannot hold raises TypeError
@@ -80,11 +150,11 @@ def write_partition(
     entry = _source_entry(graph, source, target, features, split)
     referenced = frozenset(entry.fields) if entry is not None else frozenset[str]()
     owner, total = _survey(partition, referenced)
-    content = PartContent.of(partition, owner, referenced)
+    content, mask = PartContent(partition, owner, referenced), graph.ndata.get("train_mask")
     with new_folder(target) as folder:
-        tally = _Tally(total, progress)
+        ticks = Ticks(progress, total)
         folders = tuple(
-            write_part(part_folder(folder, part), content, extract_part(partition, part), part, tally.written)
+            write_part(part_folder(folder, part), content, extract_part(partition, part), part, ticks.add)
             for part in range(partition.num_parts)
         )
         manifest = PartitionManifest(
@@ -94,7 +164,7 @@ def write_partition(
             num_edges=graph.num_edges,
             folders=folders,
             train_sha256=train_digest(partition.train),
-            train_is_mask=_train_is_mask(partition),
+            train_is_mask=mask is not None and torch.equal(mask.bool().nonzero().squeeze(1), partition.train),
             features=features,
             evaluation="source" if partition.evaluated is None else "parts",
             outside=_outside(graph, owner),
@@ -105,17 +175,12 @@ def write_partition(
             origin=notes,
         )
         manifest.write(folder)
-        tally.finish()
+        ticks.finish()
     return manifest
 
 
 def check_out(out: str | os.PathLike[str], source: str | os.PathLike[str] | None = None) -> Path:
-    """The path of a folder that a partition of ``source`` may be written to; long work calls this before it starts.
-
-    Raises:
-        FileExistsError: There is something at that path already.
-        ValueError: It is inside ``source``.
-    """
+    """Path of a folder that a partition of ``source`` may be written to: it is not there yet, nor inside ``source``."""
     path = check_absent(out)
     if source is not None:
         whole = Path(os.path.realpath(source))
@@ -125,33 +190,12 @@ def check_out(out: str | os.PathLike[str], source: str | os.PathLike[str] | None
 
 
 def check_fields(graph: Graph) -> None:
-    """Refuse a graph whose fields cannot be written with a part; long work calls this before it starts.
-
-    Raises:
-        ValueError: A field cannot be stored, or has the name of one that parts have on their own account.
-    """
+    """Refuse a graph with a field that cannot be stored, or has the name of one that parts use themselves."""
     for owner, fields, own in (("vertices", graph.ndata, OWN_FIELDS), ("edges", graph.edata, ("global_ids",))):
         for name, value in fields.items():
             check_storable(f"field {name!r} of the {owner}", value)
             if name in own:
                 raise ValueError(f"graph must have no field of a name that parts use themselves, got {name!r}")
-
-
-class _Tally:
-    """Adds up what was written; the last call says that all is done."""
-
-    def __init__(self, total: int, progress: Progress | None) -> None:
-        self._total = total
-        self._progress = progress
-        self._done = 0
-
-    def written(self, count: int) -> None:
-        self._done = min(self._done + count, self._total)
-        if self._progress is not None:
-            self._progress(self._done, self._total)
-
-    def finish(self) -> None:
-        self.written(self._total)
 
 
 def _source_entry(
@@ -172,7 +216,7 @@ def _source_entry(
 
 
 def _survey(partition: Partition, referenced: frozenset[str]) -> tuple[Tensor, int]:
-    """Who evaluates each vertex, and at most how many bytes all parts have."""
+    """Part that evaluates each vertex, and the most bytes that all parts have."""
     graph, bytes_of_parts = partition.graph, []
     graph.csc.validate()
     per_vertex = _OWN_BYTES_PER_VERTEX + _row_bytes(v for k, v in graph.ndata.items() if k not in referenced)
@@ -195,11 +239,6 @@ def _survey(partition: Partition, referenced: frozenset[str]) -> tuple[Tensor, i
 
 def _row_bytes(fields: Any) -> int:
     return sum(value[:1].numel() * value.element_size() for value in fields)
-
-
-def _train_is_mask(partition: Partition) -> bool:
-    mask = partition.graph.ndata.get("train_mask")
-    return mask is not None and torch.equal(mask.bool().nonzero().squeeze(1), partition.train)
 
 
 def _outside(graph: Graph, owner: Tensor) -> dict[str, int]:

@@ -1,49 +1,72 @@
-"""Compares the vertices and edges of a part with those of the whole graph."""
+"""Compares the vertices, edges and fields of a part with those of the whole graph."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from ...graph import Graph
-from ..parts.part import Part
-from .findings import Finding
+from ..graph import Graph
+from .extract import SelectedRows
+from .manifest import SPLITS
+from .opening import Part
+from .writing import OWN_FIELDS
 
-__all__ = ["check_edges", "check_vertices"]
+__all__ = ["Finding", "check_edges", "check_fields", "check_vertices"]
 
 _EDGES_AT_ONCE = 2**21
+_BYTES_AT_ONCE = 16 * 2**20
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One fault that a check of a partition found.
+
+    Attributes:
+        check: "files", "vertices", "edges", "fields", "training" or "evaluation".
+        part: The part it is about; None: all of them.
+        message: The rule and what was found.
+    """
+
+    check: str
+    part: int | None
+    message: str
+
+    def __str__(self) -> str:
+        return self.message if self.part is None else f"part {self.part}: {self.message}"
 
 
 def check_vertices(part: Part, whole: Graph) -> Iterator[Finding]:
-    """The seeds, and what they reach in as many hops as the partition has: nothing else, and in order of hops."""
+    """Compare vertices: the seeds, and what they reach in as many hops as the partition has, in order of hops."""
+    message = _wrong_vertices(part, whole)
+    if message is not None:
+        yield Finding("vertices", part.index, message)
+
+
+def _wrong_vertices(part: Part, whole: Graph) -> str | None:
     ids, ends = part.global_ids, part.hop_ends
     if len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= whole.num_nodes):
-        yield _vertices(part, f"global_ids must be in [0, {whole.num_nodes}), got {int(ids.min())} to {int(ids.max())}")
-        return
+        return f"global_ids must be in [0, {whole.num_nodes}), got {int(ids.min())} to {int(ids.max())}"
     member = torch.zeros(whole.num_nodes, dtype=torch.bool)
     member[ids] = True
     if int(member.sum()) != len(ids):
-        yield _vertices(part, f"global_ids must be distinct, got {int(member.sum())} different ones of {len(ids)}")
-        return
-    for name, listed in (("train", part.train), ("val", part.val), ("test", part.test)):
+        return f"global_ids must be distinct, got {int(member.sum())} different ones of {len(ids)}"
+    lists = {name: getattr(part, name) for name in SPLITS}
+    for name, listed in lists.items():
         if bool((torch.diff(listed) <= 0).any()):
-            yield _vertices(part, f"{name} must be ascending, and is not")
-            return
-    lists = [part.train, part.val, part.test] if part.manifest.evaluation == "parts" else [part.train]
-    seeds = torch.unique(torch.cat(lists))
+            return f"{name} must be ascending, and is not"
+    seeds = torch.unique(torch.cat([*lists.values()])) if part.manifest.evaluation == "parts" else part.train
     if not torch.equal(seeds, torch.arange(ends[0])):
-        yield _vertices(part, f"its seeds must be the first {ends[0]} vertices, got {len(seeds)} others")
-        return
-    seeds = ids[: ends[0]]
-    if not torch.equal(seeds, seeds.sort().values):
-        yield _vertices(part, "its seeds must be in ascending order of their global ids, and are not")
-        return
-    yield from _check_hops(part, whole, member)
+        return f"its seeds must be the first {ends[0]} vertices, got {len(seeds)} others"
+    if not torch.equal(ids[: ends[0]], ids[: ends[0]].sort().values):
+        return "its seeds must be in ascending order of their global ids, and are not"
+    return _wrong_hops(part, whole, member)
 
 
-def _check_hops(part: Part, whole: Graph, member: Tensor) -> Iterator[Finding]:
+def _wrong_hops(part: Part, whole: Graph, member: Tensor) -> str | None:
     """Follows the source's edges from the seeds on its own: what extracts parts is not to be trusted here."""
     ids, ends = part.global_ids, part.hop_ends
     ring = ids[: ends[0]]
@@ -57,20 +80,16 @@ def _check_hops(part: Part, whole: Graph, member: Tensor) -> Iterator[Finding]:
         reached[ring] = True
         got = ids[ends[hop - 1] : ends[hop]]
         if len(ring) != len(got):
-            yield _vertices(part, f"{len(ring)} vertices must be found at hop {hop}, got {len(got)}")
-            return
+            return f"{len(ring)} vertices must be found at hop {hop}, got {len(got)}"
         if not torch.equal(ring, got):
             at = int((ring != got).nonzero()[0])
             vertex = f"vertex {ends[hop - 1] + at} (of hop {hop})"
-            yield _vertices(part, f"{vertex} must be {int(ring[at])} of the source, got {int(got[at])}")
-            return
+            return f"{vertex} must be {int(ring[at])} of the source, got {int(got[at])}"
+    return None
 
 
 def check_edges(part: Part, whole: Graph) -> Iterator[Finding]:
-    """All in-edges of vertices up to the last hop but one, parallel ones and their order included; no others.
-
-    The part's vertices have been checked.
-    """
+    """Compare in-edges of vertices (checked by now) up to the last hop but one, with parallel ones and their order."""
     member = torch.zeros(whole.num_nodes, dtype=torch.bool)
     member[part.global_ids] = True
     missing, sources = 0, torch.zeros(whole.num_nodes, dtype=torch.bool)
@@ -95,13 +114,13 @@ def check_edges(part: Part, whole: Graph) -> Iterator[Finding]:
         yield _edges(part, f"in-edges missing must be {entry.missing} from {entry.dropped} vertices, got {got}")
 
 
+@dataclass(frozen=True, eq=False)
 class _Rows:
     """In-edges of consecutive vertices: how many each has, and the edges' sources and ids in the whole graph."""
 
-    def __init__(self, counts: Tensor, sources: Tensor, edge_ids: Tensor) -> None:
-        self.counts = counts
-        self.sources = sources
-        self.edge_ids = edge_ids
+    counts: Tensor
+    sources: Tensor
+    edge_ids: Tensor
 
     @classmethod
     def of_source(cls, whole: Graph, ids: Tensor) -> _Rows:
@@ -154,9 +173,62 @@ def _ranges(ids: Tensor, whole: Graph) -> Iterator[tuple[int, int]]:
         begin = end
 
 
-def _vertices(part: Part, message: str) -> Finding:
-    return Finding("vertices", part.index, message)
-
-
 def _edges(part: Part, message: str) -> Finding:
     return Finding("edges", part.index, message)
+
+
+def check_fields(part: Part, whole: Graph) -> Iterator[Finding]:
+    """Compare fields, bit for bit: rows of the source, degrees, masks; vertices and edges have been checked."""
+    ids, csc = part.global_ids, whole.csc
+    want: dict[str, Tensor | SelectedRows] = {
+        "in_degrees": (csc.indptr[ids + 1] - csc.indptr[ids]).long(),
+        "out_degrees": csc.source_counts[ids],
+    }
+    if csc.loop_counts.any():
+        want["self_loops"] = csc.loop_counts[ids].long()
+    for name in SPLITS:
+        if name == "train" or f"{name}_mask" in whole.ndata:
+            want[f"{name}_mask"] = torch.zeros(len(ids), dtype=torch.bool).index_fill_(0, getattr(part, name), True)
+    referenced = {} if part.manifest.source is None else part.manifest.source.fields
+    for name, value in whole.ndata.items():
+        if name not in want and name not in referenced:
+            want[name] = SelectedRows(value, ids)
+    yield from _compare_all(part, "vertices", want, part.graph.ndata, OWN_FIELDS)
+    edges = {name: SelectedRows(value, part.global_edge_ids) for name, value in whole.edata.items()}
+    yield from _compare_all(part, "edges", edges, part.graph.edata, ("global_ids",))
+
+
+def _compare_all(
+    part: Part,
+    owner: str,
+    want: Mapping[str, Tensor | SelectedRows],
+    got: Mapping[str, Tensor],
+    own: tuple[str, ...],
+) -> Iterator[Finding]:
+    for name in want.keys() | (got.keys() - set(own)):
+        message = _difference(want.get(name), got.get(name))
+        if message is not None:
+            yield Finding("fields", part.index, f"field {name!r} of its {owner} {message}")
+
+
+def _difference(want: Tensor | SelectedRows | None, got: Tensor | None) -> str | None:
+    if want is None:
+        return "must not be there, the source has none"
+    if got is None:
+        return "must be there as in the source, got none"
+    if (want.dtype, tuple(want.shape)) != (got.dtype, tuple(got.shape)):
+        return f"must be {want.dtype} of shape {list(want.shape)}, got {got.dtype} of shape {list(got.shape)}"
+    rows = got.shape[0]
+    step = max(1, _BYTES_AT_ONCE // max(1, got[:1].numel() * got.element_size()))
+    for begin in range(0, rows, step):
+        some = slice(begin, min(begin + step, rows))
+        different = (_bits(want[some]) != _bits(got[some])).any(1)
+        if different.any():
+            row = begin + int(different.nonzero()[0])
+            return f"must have the source's rows, row {row} differs"
+    return None
+
+
+def _bits(rows: Tensor) -> Tensor:
+    """Bytes of each row: NaN equals itself."""
+    return rows.contiguous().reshape(len(rows), math.prod(rows.shape[1:])).view(torch.uint8)

@@ -1,4 +1,4 @@
-"""The manifest of a partition folder: how the graph was divided, what each part holds, and of which graph.
+"""Manifest of a partition folder: how the graph was divided, what each part holds, and where the graph lies.
 
 The folder holds ``manifest.json`` and for each part a native graph folder ``part-<i>``, with three arrays of local ids
 beside the graph's manifest: ``train.npy``, ``val.npy`` and ``test.npy``. A part needs only itself and the manifest
@@ -9,19 +9,22 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from ...datasets.checked_json import read_manifest_json, size_of, take, take_digest, take_optional, write_manifest_json
-from ...datasets.manifest import FORMAT as GRAPH_FORMAT
-from ...datasets.manifest import MANIFEST, PARTITION_FORMAT, ArrayEntry
-from ...errors import FormatError
-from ..closure import MAX_HOPS
-from .source import SourceEntry
+from ..datasets.arrays import file_digest
+from ..datasets.checked_json import read_manifest_json, size_of, take, take_digest, take_optional, write_manifest_json
+from ..datasets.manifest import FORMAT as GRAPH_FORMAT
+from ..datasets.manifest import MANIFEST, PARTITION_FORMAT, ArrayEntry, Manifest
+from ..datasets.opening import folder_form, open_graph
+from ..datasets.pagraph_folder import ADJACENCY
+from ..errors import FormatError
+from ..graph import Graph
+from .partition import MAX_HOPS
 
 __all__ = [
     "FORMAT",
@@ -29,7 +32,11 @@ __all__ = [
     "VERSION",
     "PartEntry",
     "PartitionManifest",
+    "SourceEntry",
+    "describe_source",
     "is_partition",
+    "locate_source",
+    "open_source",
     "part_folder",
     "train_digest",
 ]
@@ -38,15 +45,109 @@ FORMAT = PARTITION_FORMAT
 VERSION = 1
 SPLITS = ("train", "val", "test")
 """The three lists of local ids that every part has."""
+_COUNTS = ("num_edges", "dropped", "missing")
+_PLAIN = (
+    *("origin", "method", "hops", "seed", "capped", "max_replication"),
+    *("features", "evaluation", "num_nodes", "num_edges"),
+)
+_IDENTITY = {"native": MANIFEST, "pagraph": ADJACENCY}
+
+
+@dataclass(frozen=True)
+class SourceEntry:
+    """Source graph of a partition: where it lies, and how to tell that it is still the same one.
+
+    Attributes:
+        path: Its folder, relative to the partition's folder: the two may be moved together.
+        absolute: Its folder where the partition was made.
+        form: "native" or "pagraph".
+        sha256: Digest of its ``manifest.json``, or its ``adj.npz``.
+        split: Split that was taken; see :func:`~pagraph.datasets.open_graph`.
+        fields: The fields that parts refer to: files of the folder with one row per vertex of the whole graph.
+    """
+
+    path: str
+    absolute: str
+    form: str
+    sha256: str
+    split: str = ""
+    fields: dict[str, ArrayEntry] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, value: Any, where: str) -> SourceEntry:
+        """Check and take the JSON object."""
+        path, absolute, form, split = (take(value, key, str, where) for key in ("path", "absolute", "form", "split"))
+        if form not in _IDENTITY:
+            raise FormatError(f"{where}: form must be one of {', '.join(_IDENTITY)}, got {form!r}"[:300])
+        if "\0" in path + absolute:
+            raise FormatError(f"{where}: path must not hold a NUL character")
+        fields = take(value, "fields", dict, where)
+        entries = {name: ArrayEntry.parse(item, f"{where}, field {name!r}") for name, item in fields.items()}
+        return cls(path, absolute, form, take_digest(value, where), split, entries)
+
+    def to_json(self) -> dict[str, Any]:
+        """This entry as a JSON object."""
+        return {**vars(self), "fields": {name: entry.to_json() for name, entry in self.fields.items()}}
+
+
+def describe_source(
+    source: str | os.PathLike[str], out: Path, referenced: dict[str, Tensor], split: str
+) -> SourceEntry:
+    """Manifest entry of the graph folder ``source`` for the partition ``out``, whose parts refer to some fields.
+
+    Raises:
+        ValueError: A field cannot be referred to: it is no plain file of the folder.
+    """
+    folder = Path(os.path.realpath(source))
+    form = folder_form(folder)
+    path = os.path.relpath(folder, os.path.realpath(out))
+    entries = {name: _field_entry(folder, form, name, tensor) for name, tensor in referenced.items()}
+    return SourceEntry(path, str(folder), form, file_digest(folder / _IDENTITY[form]), split, entries)
+
+
+def _field_entry(folder: Path, form: str, name: str, tensor: Tensor) -> ArrayEntry:
+    entry = None
+    if form == "native":
+        nodes = Manifest.read(folder).node_types
+        entry = nodes[0].fields.get(name) if len(nodes) == 1 else None
+    elif name == "feat" and (file := folder / "feat.npy").is_file():
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        entry = ArrayEntry(file.name, dtype, tuple(tensor.shape), file.stat().st_size, file_digest(file))
+    if entry is None or (entry.dtype, entry.shape) != (str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)):
+        raise ValueError(f"features must be 'copy' for fields that are no .npy file of the source, got {name!r}")
+    return entry
+
+
+def locate_source(entry: SourceEntry, out: Path) -> Path:
+    """Folder of the source, at the relative path or else the absolute one; checked to be the one that was divided.
+
+    Raises:
+        FormatError: It is at neither, or is another graph by now.
+    """
+    found = [Path(os.path.realpath(out), entry.path), Path(entry.absolute)]
+    identity = _IDENTITY[entry.form]
+    there = [Path(os.path.normpath(folder)) for folder in found if (folder / identity).is_file()]
+    if not there:
+        places = " or ".join(dict.fromkeys(repr(os.path.normpath(folder)) for folder in found))
+        raise FormatError(f"{out}: the graph it was made from must be at {places}, got no {identity} there")
+    for folder in there:
+        if file_digest(folder / identity) == entry.sha256:
+            return folder
+    raise FormatError(f"{there[0] / identity} must be that of the graph that {out} was made from, got another SHA-256")
+
+
+def open_source(entry: SourceEntry, out: Path) -> Graph:
+    """Open the whole graph; FormatError if it is not there, or is another graph by now."""
+    return open_graph(locate_source(entry, out), split=entry.split)
 
 
 def part_folder(out: Path, part: int) -> Path:
-    """Where part number ``part`` is."""
+    """Folder of one part."""
     return out / f"part-{part}"
 
 
 def is_partition(folder: Path) -> bool:
-    """Whether ``folder`` says of itself that it holds a partition."""
+    """Whether the manifest in ``folder`` is a partition's."""
     try:
         value = json.loads((folder / MANIFEST).read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -55,21 +156,21 @@ def is_partition(folder: Path) -> bool:
 
 
 def train_digest(train: Tensor) -> str:
-    """SHA-256 of ids, each as 8 bytes, lowest first."""
+    """SHA-256 of vertex ids, each as 8 bytes, lowest first."""
     return hashlib.sha256(train.numpy().astype("<i8").tobytes()).hexdigest()
 
 
 @dataclass(frozen=True)
 class PartEntry:
-    """One part.
+    """One part of a partition.
 
     Attributes:
         hop_ends: Numbers of vertices within 0, 1, ... hops: ``hops + 1`` numbers.
         num_edges: Number of edges.
-        dropped: Vertices that the part does without although its seeds reach them.
-        missing: In-edges that it does without for that reason.
+        dropped: Number of vertices that the part does without although its seeds reach them.
+        missing: Number of in-edges that it does without for that reason.
         splits: The files of ``train``, ``val`` and ``test``.
-        sha256: Of the part's own ``manifest.json``.
+        sha256: Digest of the part's own ``manifest.json``.
     """
 
     hop_ends: tuple[int, ...]
@@ -92,7 +193,7 @@ class PartEntry:
             raise FormatError(f"{where}: hop_ends must be ascending numbers, got {list(ends)}"[:300])
         if len(ends) != hops + 1:
             raise FormatError(f"{where}: hop_ends must be {hops + 1} numbers, got {len(ends)}")
-        counts = [size_of(take(value, name, int, where), name, where) for name in ("num_edges", "dropped", "missing")]
+        counts = [_count(value, name, where) for name in _COUNTS]
         splits = {name: ArrayEntry.parse(take(value, name, dict, where), f"{where}, {name}") for name in SPLITS}
         for name, entry in splits.items():
             if entry.dtype != "int64" or len(entry.shape) != 1 or entry.shape[0] > ends[-1]:
@@ -102,36 +203,31 @@ class PartEntry:
 
     def to_json(self) -> dict[str, Any]:
         """This entry as a JSON object."""
-        return {
-            "hop_ends": list(self.hop_ends),
-            "num_edges": self.num_edges,
-            "dropped": self.dropped,
-            "missing": self.missing,
-            **{name: entry.to_json() for name, entry in self.splits.items()},
-            "sha256": self.sha256,
-        }
+        splits = {name: entry.to_json() for name, entry in self.splits.items()}
+        counts = {name: getattr(self, name) for name in _COUNTS}
+        return {"hop_ends": list(self.hop_ends), **counts, **splits, "sha256": self.sha256}
 
 
 @dataclass(frozen=True)
 class PartitionManifest:
-    """Everything that a partition's ``manifest.json`` says.
+    """Content of a partition's ``manifest.json``.
 
     Attributes:
-        method: The name of the method that divided the training vertices.
+        method: Name of the method that divided the training vertices.
         hops: In-neighbours of up to so many hops are in a part.
         num_nodes: Vertices of the whole graph.
         num_edges: Edges of the whole graph.
         folders: The parts.
-        train_sha256: Of the ids of all training vertices, ascending, 8 bytes each, lowest first.
+        train_sha256: Digest of the ids of all training vertices, ascending; see :func:`train_digest`.
         train_is_mask: Whether they are those of the graph's field ``train_mask``.
         features: "copy", or "reference": wide fields are those of the source.
         evaluation: "source", or "parts": parts hold the neighbourhoods of validation and test vertices as well.
         outside: Numbers of validation and test vertices that no part has in its lists.
         source: The folder of the whole graph; None if it was in memory.
-        seed: Of the method's random choices, where it is known.
+        seed: Seed of the method's random choices, where it is known.
         capped: Whether parts may do without vertices that their seeds reach.
-        max_replication: What the replication factor was limited to, where it is known.
-        origin: For people: anything.
+        max_replication: Limit on the replication factor, where it is known.
+        origin: Free-form notes for people.
     """
 
     method: str
@@ -162,35 +258,35 @@ class PartitionManifest:
     @property
     def train_per_part(self) -> tuple[int, ...]:
         """Number of training vertices of each part."""
-        return self._per_part(lambda entry: entry.splits["train"].shape[0])
+        return self._listed("train")
 
     @property
     def val_per_part(self) -> tuple[int, ...]:
         """Number of validation vertices that each part evaluates."""
-        return self._per_part(lambda entry: entry.splits["val"].shape[0])
+        return self._listed("val")
 
     @property
     def test_per_part(self) -> tuple[int, ...]:
         """Number of test vertices that each part evaluates."""
-        return self._per_part(lambda entry: entry.splits["test"].shape[0])
+        return self._listed("test")
 
     @property
     def vertices_per_part(self) -> tuple[int, ...]:
         """Number of vertices of each part."""
-        return self._per_part(lambda entry: entry.num_nodes)
+        return tuple(entry.num_nodes for entry in self.folders)
 
     @property
     def edges_per_part(self) -> tuple[int, ...]:
         """Number of edges of each part."""
-        return self._per_part(lambda entry: entry.num_edges)
+        return tuple(entry.num_edges for entry in self.folders)
 
     @property
     def replication_factor(self) -> float:
         """Sum of the parts' vertices over the vertices of the whole graph."""
         return sum(self.vertices_per_part) / self.num_nodes
 
-    def _per_part(self, count: Callable[[PartEntry], int]) -> tuple[int, ...]:
-        return tuple(count(entry) for entry in self.folders)
+    def _listed(self, split: str) -> tuple[int, ...]:
+        return tuple(entry.splits[split].shape[0] for entry in self.folders)
 
     @classmethod
     def read(cls, folder: Path) -> PartitionManifest:
@@ -214,14 +310,14 @@ class PartitionManifest:
         manifest = cls(
             take(value, "method", str, where),
             hops,
-            size_of(take(value, "num_nodes", int, where), "num_nodes", where),
-            size_of(take(value, "num_edges", int, where), "num_edges", where),
+            _count(value, "num_nodes", where),
+            _count(value, "num_edges", where),
             tuple(PartEntry.parse(entry, hops, f"{where}: part {part}") for part, entry in entries),
             take_digest(train, f"{where}: train"),
             take(train, "is_mask", bool, f"{where}: train"),
             _one_of(value, "features", ("copy", "reference"), where),
             _one_of(value, "evaluation", ("source", "parts"), where),
-            {name: size_of(take(outside, name, int, where), name, where) for name in SPLITS[1:]},
+            {name: _count(outside, name, where) for name in SPLITS[1:]},
             None if source is None else SourceEntry.parse(source, f"{where}: source"),
             take_optional(value, "seed", int, where),
             take(value, "capped", bool, where),
@@ -248,14 +344,10 @@ class PartitionManifest:
                 raise FormatError(f"{where}: {name} must be {derived} as the parts say, got {value.get(name)!r}"[:300])
 
     def _summary(self) -> dict[str, Any]:
-        """What follows from the parts, for people."""
+        """Numbers that follow from the parts, for people."""
         return {
             "parts": self.num_parts,
-            "train_per_part": list(self.train_per_part),
-            "val_per_part": list(self.val_per_part),
-            "test_per_part": list(self.test_per_part),
-            "vertices_per_part": list(self.vertices_per_part),
-            "edges_per_part": list(self.edges_per_part),
+            **{f"{name}_per_part": list(getattr(self, f"{name}_per_part")) for name in (*SPLITS, "vertices", "edges")},
             "replication_factor": self.replication_factor,
         }
 
@@ -264,26 +356,21 @@ class PartitionManifest:
         write_manifest_json(folder / MANIFEST, self.to_json())
 
     def to_json(self) -> dict[str, Any]:
-        """The manifest as a JSON object; nothing in it depends on the time."""
+        """JSON object of the manifest; nothing in it depends on the time."""
         return {
             "format": FORMAT,
             "version": VERSION,
-            "origin": self.origin,
-            "method": self.method,
-            "hops": self.hops,
-            "seed": self.seed,
-            "capped": self.capped,
-            "max_replication": self.max_replication,
-            "features": self.features,
-            "evaluation": self.evaluation,
-            "num_nodes": self.num_nodes,
-            "num_edges": self.num_edges,
+            **{name: getattr(self, name) for name in _PLAIN},
             **self._summary(),
             "outside": self.outside,
             "train": {"sha256": self.train_sha256, "is_mask": self.train_is_mask},
             "source": None if self.source is None else self.source.to_json(),
             "folders": [entry.to_json() for entry in self.folders],
         }
+
+
+def _count(value: Any, key: str, where: str) -> int:
+    return size_of(take(value, key, int, where), key, where)
 
 
 def _one_of(value: Any, key: str, allowed: tuple[str, ...], where: str) -> str:

@@ -1,4 +1,4 @@
-"""Partitions as pictures: what each part holds, or what each method duplicates. Needs matplotlib."""
+"""Plots of partitions: the vertices of each part, or the replication of each method. Needs matplotlib."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ...atomic import new_file
-from ...profile.plot import check_plot
+from ..atomic import new_file
+from ..profile.plot import check_plot
 from .report import PartitionReport
 
 __all__ = ["PLOT_FORMATS", "save_comparison_plot", "save_plot"]
@@ -25,12 +25,12 @@ _NUMBERED = 16  # parts: of more, not each has a number
 
 
 def save_plot(report: PartitionReport, path: str | os.PathLike[str], *, title: str = "") -> None:
-    """Draw what each part holds: training vertices, and what each hop adds.
+    """Plot the vertices of each part: training vertices, and what each hop adds.
 
     Args:
         report: The partition.
         path: Ends in ``.png``, ``.svg`` or ``.pdf``; appears whole or not at all.
-        title: What the graph is called.
+        title: Name of the graph.
 
     Raises:
         ValueError: Another ending.
@@ -41,15 +41,9 @@ def save_plot(report: PartitionReport, path: str | os.PathLike[str], *, title: s
 
 
 def save_comparison_plot(reports: Sequence[PartitionReport], path: str | os.PathLike[str], *, title: str = "") -> None:
-    """Draw the replication factor of several methods on one graph, and what it is made of.
+    """Plot the replication factor of several methods on one graph, and what it is made of.
 
-    Args:
-        reports: Partitions of one graph into equally many parts.
-        path: Ends in ``.png``, ``.svg`` or ``.pdf``; appears whole or not at all.
-        title: What the graph is called.
-
-    Raises:
-        ValueError, MissingDependencyError, OSError: As :func:`save_plot`.
+    ``reports`` are of partitions into equally many parts; all else is as for :func:`save_plot`.
     """
     _save(path, lambda: _comparison_figure(reports, title))
 
@@ -75,7 +69,7 @@ def _parts_figure(report: PartitionReport, title: str) -> Any:
     places = range(report.num_parts)
     below = [0] * report.num_parts
     for label, color, counts in _layers([report]):
-        values = [counts(report, part) for part in places]
+        values = [counts(part) for part in report.parts]
         width = 0.72 if report.num_parts <= _SPACED else 1.0
         axes.bar(places, values, width, bottom=below, color=color, label=label, zorder=3)
         below = [low + value for low, value in zip(below, values, strict=True)]
@@ -87,16 +81,13 @@ def _parts_figure(report: PartitionReport, title: str) -> Any:
     axes.set(xlabel="part", ylabel="vertices", ylim=(0, 1.06 * max(*below, even)), xlim=(-0.6, report.num_parts - 0.4))
     axes.set_xticks(places[:: -(-report.num_parts // _NUMBERED)])
     axes.yaxis.set_major_formatter(lambda value, _: _short(value))
-    axes.grid(axis="y", color=_RULE, lw=0.7)
-    figure.suptitle(_title(title, f"{_counts(report)} by {report.method}"), weight="bold")
     axes.set_title(
         f"replication factor {report.replication_factor:.2f}, largest part {report.vertex_balance:.2f} times the mean",
         loc="left",
         color=_SOFT,
         fontsize=11,
     )
-    _finish(axes)
-    _legend(axes, -1)
+    _finish(figure, axes, title, f"{report.shape_text} by {report.method}", grid="y", step=-1)
     return figure
 
 
@@ -109,20 +100,16 @@ def _comparison_figure(reports: Sequence[PartitionReport], title: str) -> Any:
     names = [report.method for report in order]
     begins = [0.0] * len(order)
     for label, color, counts in _layers(order):
-        values = [sum(counts(r, part) for part in range(r.num_parts)) / r.num_nodes for r in order]
+        values = [sum(map(counts, report.parts)) / report.num_nodes for report in order]
         axes.barh(names, values, 0.66, left=begins, color=color, label=label, zorder=3)
         begins = [begin + value for begin, value in zip(begins, values, strict=True)]
     most = max(begins)
     for place, report in enumerate(order):
         ground = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
         axes.text(begins[place] + 0.012 * most, place, _beside(report), va="center", bbox=ground, zorder=2)
-    first = order[0]
     axes.invert_yaxis()
     axes.set(xlim=(0, 1.32 * most), xlabel="replication factor: vertices of all parts / vertices of the graph")
-    axes.grid(axis="x", color=_RULE, lw=0.7)
-    figure.suptitle(_title(title, f"{_counts(first)} by method"), weight="bold")
-    _finish(axes)
-    _legend(axes, 1)
+    _finish(figure, axes, title, f"{order[0].shape_text} by method", grid="x", step=1)
     return figure
 
 
@@ -133,44 +120,31 @@ def _beside(report: PartitionReport) -> str:
 
 
 def _layers(reports: Sequence[PartitionReport]) -> list[tuple[str, str, Any]]:
-    """What is drawn upon each other: label, colour, and the count of a report's part."""
-    layers: list[tuple[str, str, Any]] = [("training vertices", _TRAIN, lambda r, part: r.parts[part].train)]
+    """Segments of a bar: label, colour, and the count of a part."""
+    layers: list[tuple[str, str, Any]] = [("training vertices", _TRAIN, lambda part: part.train)]
     if any(part.evaluated for report in reports for part in report.parts):
-        layers.append(("validation and test", _EVALUATED, lambda r, part: r.parts[part].evaluated))
+        layers.append(("validation and test", _EVALUATED, lambda part: part.evaluated))
     hops = max(report.hops for report in reports)
     shown = hops if hops <= _MOST_HOPS else _MOST_HOPS - 1
     for hop in range(shown):
-        layers.append((f"found by hop {hop + 1}", _HOPS[hop], lambda r, part, hop=hop: _found(r, part, hop, hop + 1)))
+        layers.append((f"found by hop {hop + 1}", _HOPS[hop], lambda part, hop=hop: sum(part.halo[hop : hop + 1])))
     if shown < hops:
         text = f"found by hops {shown + 1} to {hops}"
-        layers.append((text, _HOPS[shown], lambda r, part: _found(r, part, shown, hops)))
+        layers.append((text, _HOPS[shown], lambda part: sum(part.halo[shown:])))
     return layers
 
 
-def _found(report: PartitionReport, part: int, begin: int, end: int) -> int:
-    return sum(report.parts[part].halo[begin:end])
-
-
-def _finish(axes: Any) -> None:
+def _finish(figure: Any, axes: Any, name: str, rest: str, *, grid: str, step: int) -> None:
+    """Title, grid, and a legend outside, as bars leave no free corner; with ``step`` -1 from the last layer to the
+    first, as bars stand."""
+    figure.suptitle(f"{name}: {rest}" if name else rest, weight="bold")
+    axes.grid(axis=grid, color=_RULE, lw=0.7)
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(colors=_SOFT, labelcolor=_INK)
     axes.set_axisbelow(True)
-
-
-def _legend(axes: Any, step: int) -> None:
-    """Outside: bars leave no free corner. With ``step`` -1 from the last layer to the first, as bars stand."""
     handles, labels = axes.get_legend_handles_labels()
     place = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0), "borderaxespad": 0.0}
     axes.legend(handles[::step], labels[::step], frameon=False, **place)
-
-
-def _title(name: str, rest: str) -> str:
-    return f"{name}: {rest}" if name else rest
-
-
-def _counts(report: PartitionReport) -> str:
-    parts = "1 part" if report.num_parts == 1 else f"{report.num_parts} parts"
-    return f"{parts} of {'1 hop' if report.hops == 1 else f'{report.hops} hops'}"
 
 
 def _total(count: int) -> str:

@@ -1,4 +1,4 @@
-"""PeakMemory: the most memory that this process held while some work was done."""
+"""Wall time and peak memory of the steps of some work."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import os
 import resource
 import sys
 import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["MemoryUse", "PeakMemory"]
+__all__ = ["MemoryUse", "PeakMemory", "Steps"]
 
 _STATM = Path("/proc/self/statm")
 _STATUS = Path("/proc/self/status")
@@ -20,15 +23,15 @@ _SEEN = 0.95  # of the peak: what was held when somebody looked
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """What a process held while some work was done, in bytes.
+    """Memory of a process while some work was done, in bytes.
 
     Attributes:
         peak_bytes: Most resident memory. It includes the interpreter, its libraries and what was held before the work
             began, and those pages of mapped files that happen to be in memory. Exact where it is the highest of the
             process's life, which the system keeps, else the highest of looks 10 ms apart.
         before_bytes: Resident memory when the work began.
-        private_bytes: Most resident memory without pages of files: what a mapped graph does not add to. Highest of
-            looks 10 ms apart; None where the system has no ``/proc``, or where the peak was never looked at: code that
+        private_bytes: Most resident memory without pages of files, such as a mapped graph's. Highest of looks 10 ms
+            apart; None where the system has no ``/proc``, or where the peak was never looked at: code that
             holds the interpreter's lock lets nobody look.
     """
 
@@ -38,11 +41,11 @@ class MemoryUse:
 
     @property
     def added_bytes(self) -> int:
-        """What the work added to what was held before."""
+        """Memory that the work added to what was held before."""
         return max(0, self.peak_bytes - self.before_bytes)
 
     def to_json(self) -> dict[str, Any]:
-        """The numbers as a JSON object."""
+        """Numbers as a JSON object."""
         return asdict(self)
 
 
@@ -78,7 +81,7 @@ class PeakMemory:
 
     @property
     def use(self) -> MemoryUse:
-        """What was held since the block began."""
+        """Memory since the block began."""
         high = _highest()
         exact = high > self._high or not self._resident
         peak = high if exact else self._resident
@@ -108,3 +111,32 @@ def _highest() -> int:
     except (OSError, StopIteration):
         highest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return highest if sys.platform == "darwin" else highest * 1024
+
+
+class Steps:
+    """Measures steps one after the other; a step that fails is not recorded.
+
+    Attributes:
+        seconds: Wall time by step.
+        memory: Memory by step.
+
+    Example:
+        >>> steps = Steps()
+        >>> with steps("dividing"):
+        ...     pass
+        >>> list(steps.seconds), list(steps.memory)
+        (['dividing'], ['dividing'])
+    """
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self.memory: dict[str, MemoryUse] = {}
+
+    @contextmanager
+    def __call__(self, step: str) -> Iterator[None]:
+        """Measure what happens in the block."""
+        begin = time.perf_counter()
+        with PeakMemory() as memory:
+            yield
+        self.seconds[step] = time.perf_counter() - begin
+        self.memory[step] = memory.use

@@ -1,23 +1,23 @@
-"""CacheTrial: what caches of one size would serve of a part, and of the whole graph."""
+"""Trial of a cache of one size on a part or on the whole graph: its hit rate in one sampled epoch."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ...cache.budget import Budget, rows_that_fit
-from ...cache.policies import resolve_policy
-from ...cache.policy import apply_policy
-from ...graph import Graph
-from ...sampling.accesses import count_accesses
-from ...sampling.neighbor import NeighborSampler, check_fanout
-from ...sampling.seeds import check_batch_size
-from ..limit import FANOUT
+from ..cache.budget import Budget, rows_that_fit
+from ..cache.policies import resolve_policy
+from ..cache.policy import apply_policy
+from ..graph import Graph
+from ..sampling.accesses import count_accesses
+from ..sampling.neighbor import NeighborSampler, check_fanout
+from ..sampling.seeds import check_batch_size
+from .limit import FANOUT
 
 __all__ = ["CacheTrial", "CacheUse"]
 
@@ -26,12 +26,12 @@ _FEATURES = "feat"
 
 @dataclass(frozen=True, eq=False)
 class CacheUse:
-    """What a cache held and served in one epoch.
+    """Vertices that a cache held, and its hits in one epoch.
 
     Attributes:
         ids: The cached vertices, int64, in the numbering of the graph that was sampled.
         reads: Rows of input nodes that the epoch asked for.
-        hits: How many of them were cached ones.
+        hits: Those of them that were cached.
     """
 
     ids: Tensor
@@ -46,26 +46,41 @@ class CacheUse:
 
 @dataclass(frozen=True)
 class CacheTrial:
-    """How caches are tried out: one real epoch is sampled, without reading any feature.
+    """Settings of a cache trial: one real epoch is sampled, without reading any feature.
 
     Args:
         budget: Bytes (``"2GiB"``) or a share (0.1, ``"10%"``) of the rows of the whole graph, see
             :class:`pagraph.cache.budget.Budget`. Every process gets all of it: each GPU has its own memory.
         fanout: Neighbours sampled per hop, the last entry serves the seeds. None: 10 in every hop.
         batch_size: Seeds a batch.
-        policy: How vertices are ranked; by default as loaders do it.
+        policy: Cache policy that ranks the vertices; by default that of loaders.
         fields: The fields that are cached: their widths turn bytes into rows. None: ``feat`` if there is such a field,
             else all vertices count the same.
-        seed: Of order and sampling.
+        seed: Seed of order and sampling.
 
     Raises:
         TypeError, ValueError: A setting breaks its rule.
     """
 
-    budget: Any = "10%"
-    fanout: tuple[int, ...] | None = None
-    batch_size: int = 1000
-    policy: str = "auto"
+    budget: Any = field(
+        default="10%",
+        metadata={
+            "help": "Report what a cache of each part would serve: 2GiB, or a share of all rows; 0 saves sampling for "
+            "that.",
+            "flags": ("--cache",),
+        },
+    )
+    fanout: tuple[int, ...] | None = field(
+        default=None, metadata={"help": "Neighbours that training samples per hop.  [default: 10 in each]"}
+    )
+    batch_size: int = field(default=1000, metadata={"help": "Seeds per mini-batch."})
+    policy: str = field(
+        default="auto",
+        metadata={
+            "help": "auto, adaptive, degree, presample[:K], vip or random.",
+            "flags": ("--cache-policy",),
+        },
+    )
     fields: tuple[str, ...] | None = None
     seed: int = 0
 
@@ -81,21 +96,13 @@ class CacheTrial:
             raise ValueError("fanout must have at least 1 entry, got 0")
 
     def fanout_of(self, hops: int) -> tuple[int, ...]:
-        """What is drawn on parts of so many hops.
-
-        Raises:
-            ValueError: The fan-out has more hops: parts do not hold what it would draw.
-        """
+        """Fan-out on parts of so many hops; ValueError if it has more, which parts do not hold."""
         if self.fanout is not None and len(self.fanout) > hops:
             raise ValueError(f"fanout must have at most {hops} entries for {hops} hops, got {list(self.fanout)}")
         return self.fanout or (FANOUT,) * hops
 
     def row_bytes(self, graph: Graph) -> int | None:
-        """Bytes of a vertex's rows of all cached fields; None where no field is cached.
-
-        Raises:
-            ValueError: The graph does not have a field.
-        """
+        """Bytes of a vertex's rows of all cached fields; None where no field is cached."""
         names = self.fields
         if names is None:
             names = (_FEATURES,) if _FEATURES in graph.ndata else ()
@@ -106,10 +113,10 @@ class CacheTrial:
         return sum(math.prod(value.shape[1:]) * value.element_size() for value in values) or None
 
     def rows(self, graph: Graph, num_nodes: int) -> int:
-        """How many vertices a graph of ``num_nodes`` caches, with the bytes that the budget is of the whole ``graph``.
+        """Number of vertices a graph of ``num_nodes`` caches, with the bytes that the budget is of the whole ``graph``.
 
         Raises:
-            ValueError: As :meth:`row_bytes`; bytes, where no field says what a row takes.
+            ValueError: The graph lacks a field; the budget is in bytes, and no field says what a row takes.
         """
         budget, width = self._budget, self.row_bytes(graph)
         if width is None and budget.share is None:
@@ -118,13 +125,13 @@ class CacheTrial:
         return rows_that_fit(nbytes, [width or 1], num_nodes, table=budget.pays_tables)
 
     def nbytes(self, graph: Graph) -> int | None:
-        """The budget in bytes; None where no field says what a row takes."""
+        """Budget in bytes; None where no field says what a row takes."""
         width = self.row_bytes(graph)
         return None if width is None else self._budget.nbytes([(width, graph.num_nodes)], free=int)
 
     @property
     def share(self) -> float | None:
-        """The budget as a share of the rows of the whole graph; None where it is in bytes."""
+        """Budget as a share of the rows of the whole graph; None where it is in bytes."""
         return self._budget.share
 
     @property
@@ -136,13 +143,13 @@ class CacheTrial:
     def measure(
         self, graph: Graph, seeds: Tensor, rows: int, hops: int, *, progress: Callable[[], object] | None = None
     ) -> CacheUse:
-        """Fill a cache by the policy, and count what it serves of an epoch.
+        """Fill a cache by the policy, and count its hits in an epoch.
 
         Args:
             graph: The graph that is sampled: a part, or the whole.
-            seeds: Ids in it, of the training vertices.
-            rows: How many vertices the cache holds.
-            hops: Of the partition.
+            seeds: Ids of the training vertices in it.
+            rows: Number of vertices the cache holds.
+            hops: Number of hops of the partition.
             progress: Called after each batch, by the threads that sample.
         """
         sampler = NeighborSampler(list(self.fanout_of(hops)))

@@ -1,0 +1,126 @@
+"""Kernels for a part's neighbourhood: L-hop search, expected draws, renumbered in-edges, owners of vertices."""
+
+import numpy as np
+
+from .._jit import kernel, prefetch
+from ..sampling._cpu import _A, _B, mix
+
+_AHEAD = 32
+_S11 = np.uint64(11)
+
+
+@kernel
+def mark_sources(indptr, indices, frontier, hop, hop_of):  # type: ignore[no-untyped-def]
+    """Write ``hop`` for every source of the frontier's in-edges whose entry is still 255; returns how many."""
+    count = np.int64(0)
+    for i in range(len(frontier)):
+        v = frontier[i]
+        for e in range(indptr[v], indptr[v + 1]):
+            u = indices[e]
+            if hop_of[u] == 255:
+                hop_of[u] = hop
+                count += 1
+    return count
+
+
+@kernel
+def spread(indptr, indices, frontier, draws, fanout, kept, drawn):  # type: ignore[no-untyped-def]
+    """Add to ``drawn`` how often the frontier's in-neighbours are expected to be drawn, where ``kept``; returns the
+    expected draws of all in-neighbours. ``draws`` says how often each frontier vertex draws ``fanout`` (-1: all)."""
+    total = 0.0
+    for i in range(len(frontier)):
+        v = frontier[i]
+        degree = indptr[v + 1] - indptr[v]
+        if degree == 0:
+            continue
+        share = draws[i] if fanout < 0 or degree <= fanout else draws[i] * fanout / degree
+        total += share * degree
+        for e in range(indptr[v], indptr[v + 1]):
+            u = indices[e]
+            if kept[u]:
+                drawn[u] += share
+    return total
+
+
+@kernel
+def number(ids, local):  # type: ignore[no-untyped-def]
+    """``local[ids[i]] = i``."""
+    for i in range(len(ids)):
+        local[ids[i]] = i
+
+
+@kernel
+def count_inside(indptr, indices, ids, inner, local, counts):  # type: ignore[no-untyped-def]
+    """Count in-edges of ``ids[:inner]`` whose source has a number (``local >= 0``).
+
+    Returns how many have none, and how many sources those have; their entries of ``local`` turn from -1 to -2.
+    """
+    missing = np.int64(0)
+    sources = np.int64(0)
+    for i in range(inner):
+        v = ids[i]
+        found = 0
+        for e in range(indptr[v], indptr[v + 1]):
+            prefetch(local, indices[min(e + _AHEAD, len(indices) - 1)])
+            u = indices[e]
+            if local[u] >= 0:
+                found += 1
+            elif local[u] == -1:
+                local[u] = -2
+                sources += 1
+        counts[i] = found
+        missing += indptr[v + 1] - indptr[v] - found
+    return missing, sources
+
+
+@kernel
+def copy_inside(indptr, indices, edge_ids, ids, inner, local, out_indices, out_ids):  # type: ignore[no-untyped-def]
+    """Write those edges in their order: the source's number, and the edge's id (its position if there are no ids)."""
+    at = 0
+    for i in range(inner):
+        v = ids[i]
+        for e in range(indptr[v], indptr[v + 1]):
+            prefetch(local, indices[min(e + _AHEAD, len(indices) - 1)])
+            u = local[indices[e]]
+            if u >= 0:
+                out_indices[at] = u
+                out_ids[at] = edge_ids[e] if len(edge_ids) else e
+                at += 1
+
+
+@kernel
+def take_nearer(ids, hop_ends, part, owner, nearest, sizes, tied):  # type: ignore[no-untyped-def]
+    """Let ``part``, of the vertices ``ids`` by hop, take those that earlier parts hold farther off or not at all.
+
+    ``sizes`` is how many vertices each part has; ``tied[p]`` becomes how many of part ``p``'s are as near to ``part``.
+    """
+    begin = np.int64(0)
+    for hop in range(len(hop_ends)):
+        for i in range(begin, hop_ends[hop]):
+            v = ids[i]
+            if hop < nearest[v]:
+                if owner[v] >= 0:
+                    sizes[owner[v]] -= 1
+                owner[v] = part
+                nearest[v] = hop
+                sizes[part] += 1
+            elif hop == nearest[v]:
+                tied[owner[v]] += 1
+        begin = hop_ends[hop]
+
+
+@kernel
+def take_ties(ids, hop_ends, part, owner, nearest, sizes, shares):  # type: ignore[no-untyped-def]
+    """Let ``part`` take ``shares[p]`` of what part ``p`` has and is as near to ``part``, chosen by a hash."""
+    begin = np.int64(0)
+    for hop in range(len(hop_ends)):
+        for i in range(begin, hop_ends[hop]):
+            v = ids[i]
+            own = owner[v]
+            if own != part and hop == nearest[v]:
+                drawn = mix(np.uint64(v) * _A + np.uint64(part) * _B)
+                if np.float64(drawn >> _S11) * 2.0**-53 < shares[own]:
+                    owner[v] = part
+                    sizes[own] -= 1
+                    sizes[part] += 1
+        begin = hop_ends[hop]

@@ -1,1 +1,0 @@
-"""Proves written parts against their source, with code that shares nothing with what wrote them."""

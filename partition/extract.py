@@ -1,0 +1,148 @@
+"""Content of a part taken from the whole graph: structure under local ids, rows of fields, owners of vertices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ..csc import CSC, id_dtype
+from ..features.field import host_feature
+from ..graph import Graph
+from .methods.balancing import deal_out
+from .partition import Partition, PartVertices
+
+__all__ = ["PartStructure", "SelectedRows", "extract_part", "extract_structure", "nearest_part", "vertex_owners"]
+
+
+_HALVINGS = 50
+
+
+class SelectedRows:
+    """Lazy ``source[ids]``, read slice by slice; the disk is asked for all pages of a slice at once.
+
+    Example:
+        >>> SelectedRows(torch.arange(8).view(4, 2), torch.tensor([3, 0, 3]))[1:].tolist()
+        [[0, 1], [6, 7]]
+    """
+
+    def __init__(self, source: Tensor, ids: Tensor) -> None:
+        self._feature = host_feature(source, torch.device("cpu"))
+        self._ids = ids
+        self.dtype = source.dtype
+        self.shape = (len(ids), *source.shape[1:])
+
+    def __getitem__(self, rows: slice) -> Tensor:
+        """Some of the rows as a new tensor."""
+        return self._feature.read(self._ids[rows])
+
+
+@dataclass(frozen=True, eq=False)
+class PartStructure:
+    """Vertices and edges of a part; its vertex ``i`` is ``vertices.ids[i]``.
+
+    Attributes:
+        vertices: The vertices, nearest first.
+        csc: In-edges under local ids, each vertex's in the order they have in the whole graph. Vertices found at the
+            last hop have none.
+        edge_ids: The id in the whole graph of each edge of ``csc``, shape ``(num_edges,)``, int32 where they fit.
+        missing: Number of in-edges of the inner vertices left out, because the part does without their source.
+        dropped: Number of vertices those edges come from.
+    """
+
+    vertices: PartVertices
+    csc: CSC
+    edge_ids: Tensor
+    missing: int
+    dropped: int
+
+
+def extract_part(partition: Partition, part: int) -> PartStructure:
+    """Structure of a part: all in-edges, of vertices up to the last hop but one, whose source is in the part.
+
+    Takes one id a vertex of the whole graph, and the part itself; the graph may be mapped, its rows are read in
+    ascending order once for each hop and pass.
+
+    Example:
+        >>> graph = Graph.from_coo([0, 1, 2], [1, 2, 3])
+        >>> partition = Partition(graph, torch.tensor([1, 3]), torch.tensor([0, 1], dtype=torch.int32), 2, 1, "hash")
+        >>> structure = extract_part(partition, 1)
+        >>> structure.csc.indptr.tolist(), structure.csc.indices.tolist(), structure.edge_ids.tolist()
+        ([0, 1, 1], [1], [2])
+    """
+    if not 0 <= part < partition.num_parts:
+        raise ValueError(f"part must be in [0, {partition.num_parts}), got {part}")
+    partition.graph.csc.validate()
+    return extract_structure(partition.graph, partition.vertices(part))
+
+
+def extract_structure(graph: Graph, vertices: PartVertices) -> PartStructure:
+    """In-edges among ``vertices`` of all but those of the last hop; the graph's ids have been checked."""
+    from . import _kernels
+
+    whole, ids = graph.csc, vertices.ids
+    inner = vertices.hop_ends[max(len(vertices.hop_ends) - 2, 0)]
+    local = torch.full((whole.num_dst,), -1, dtype=id_dtype(len(ids), 0))
+    _kernels.number(ids.numpy(), local.numpy())
+    rows = (whole.indptr.numpy(), whole.indices.numpy())
+    counts = torch.zeros(len(ids), dtype=torch.int64)
+    missing, dropped = _kernels.count_inside(*rows, ids.numpy(), inner, local.numpy(), counts.numpy())
+    ends = counts.cumsum(0)
+    num_edges = int(ends[-1]) if len(ids) else 0
+    dtype = id_dtype(len(ids), num_edges)
+    indptr = torch.zeros(len(ids) + 1, dtype=dtype)
+    indptr[1:] = ends
+    indices = torch.empty(num_edges, dtype=dtype)
+    whole_ids = torch.empty(0, dtype=dtype) if whole.edge_ids is None else whole.edge_ids
+    largest = whole.num_edges if whole.edge_ids is None or not len(whole_ids) else int(whole_ids.max())
+    edge_ids = torch.empty(num_edges, dtype=id_dtype(0, largest))
+    _kernels.copy_inside(*rows, whole_ids.numpy(), ids.numpy(), inner, local.numpy(), indices.numpy(), edge_ids.numpy())
+    return PartStructure(vertices, CSC(indptr, indices, len(ids)), edge_ids, int(missing), int(dropped))
+
+
+def nearest_part(num_nodes: int, parts: Iterable[PartVertices]) -> Tensor:
+    """Part that holds each vertex at the lowest hop, shape ``(num_nodes,)``, int32; -1: none does.
+
+    Of several such parts a hash chooses, so that parts have equally many as far as that goes. (Where two hops reach
+    everything from everywhere, a fixed order would give nearly all to one part.) Takes 5 bytes a vertex beside one part
+    at a time.
+    """
+    from . import _kernels
+
+    owner = torch.full((num_nodes,), -1, dtype=torch.int32)
+    nearest = np.full(num_nodes, 255, np.uint8)
+    sizes = np.zeros(0, np.int64)
+    for part, vertices in enumerate(parts):
+        sizes, tied = np.append(sizes, 0), np.zeros(part + 1, np.int64)
+        rings = (vertices.ids.numpy(), np.array(vertices.hop_ends, np.int64), part, owner.numpy(), nearest, sizes)
+        _kernels.take_nearer(*rings, tied)
+        _kernels.take_ties(*rings, _shares(sizes, tied))
+    return owner
+
+
+def _shares(sizes: npt.NDArray[np.int64], tied: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """Share of its ``tied`` vertices that each part gives to the last one, so that none that gives ends up smaller."""
+    low, high = float(sizes[-1]), float(sizes[-1] + tied.sum())
+    for _ in range(_HALVINGS):  # of where the level lies that givers fall to and the taker rises to
+        level = (low + high) / 2
+        enough = sizes[-1] + np.clip(sizes - level, 0, tied).sum() <= level
+        low, high = (low, level) if enough else (level, high)
+    shares: npt.NDArray[np.float64] = np.clip(sizes - high, 0, tied) / np.maximum(tied, 1)
+    return shares
+
+
+def vertex_owners(partition: Partition) -> Tensor:
+    """One part for every vertex of the graph, shape ``(num_nodes,)``, int32.
+
+    A training vertex is owned by its part, any other by the :func:`nearest_part`; those that no part reaches go to the
+    parts that own fewest.
+    """
+    vertices = (partition.vertices(part) for part in range(partition.num_parts))
+    owner = nearest_part(partition.graph.num_nodes, vertices)
+    owner[partition.train] = partition.parts
+    deal_out(owner.numpy(), partition.num_parts)
+    return owner

@@ -1,1 +1,0 @@
-"""Parts in the forms of DGL and of the original PaGraph."""

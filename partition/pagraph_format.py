@@ -1,0 +1,328 @@
+"""PaGraph's own partition format, ``subadj_<i>.npz`` and three more: written, opened, and read as a partition.
+
+For part ``i``, whose local ids ascend with the global ids:
+
+- ``subadj_<i>.npz``: scipy CSR of uint8 ones, ``[source, destination]``, parallel edges merged;
+- ``sub_train2fullid_<i>.npy``: the global id of each vertex, int64;
+- ``sub_trainid_<i>.npy``: local ids of its training vertices, ascending, int64;
+- ``sub_label_<i>.npy``: their labels, in the same order.
+
+PaGraph keeps the folder in that of the graph, as ``<number of parts>naive``, and has features and the other labels from
+there. (PaGraph's dg.py, hash.py and get_data.py.)
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..atomic import is_unfinished, new_folder
+from ..datasets.opening import open_graph
+from ..datasets.scipy_npz import load_sparse
+from ..errors import FormatError
+from ..graph import Graph
+from ..mapped import map_npy
+from .extract import PartStructure, extract_part
+from .partition import MAX_HOPS, Partition, Progress, vertices_within
+
+__all__ = [
+    "PagraphPart",
+    "count_parts",
+    "is_pagraph_partition",
+    "open_pagraph_part",
+    "read_pagraph_partition",
+    "write_pagraph_partition",
+]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PagraphPart:
+    """One part of a folder in PaGraph's form; ids are local.
+
+    Attributes:
+        graph: The part's vertices and in-edges, parallel edges merged, with the vertex field ``global_ids``.
+        train: Local ids of its training vertices, ascending, int64.
+        labels: Their labels, one row each.
+        global_ids: The vertices' ids in the whole graph, shape ``(num_nodes,)``, int64.
+        index: The part's number.
+        num_parts: Number of parts.
+    """
+
+    graph: Graph
+    train: Tensor
+    labels: Tensor
+    global_ids: Tensor
+    index: int
+    num_parts: int
+
+    def __repr__(self) -> str:
+        return f"PagraphPart({self.index} of {self.num_parts}, train={len(self.train)}, {self.graph})"
+
+
+def is_pagraph_partition(folder: str | os.PathLike[str]) -> bool:
+    """Whether ``folder`` holds a part in PaGraph's form."""
+    return _file(Path(folder), "subadj", 0).is_file()
+
+
+def write_pagraph_partition(
+    partition: Partition, out: str | os.PathLike[str], *, progress: Progress | None = None
+) -> None:
+    """Write a partition as PaGraph does, whole or not at all.
+
+    A training vertex without edges is a vertex without edges here, while PaGraph's partitioners put the part's first
+    vertex in its place.
+
+    Args:
+        partition: The partition; its graph has the field ``label``.
+        out: Must not exist yet.
+        progress: Called with the parts written and all parts.
+
+    Raises:
+        FileExistsError: ``out`` exists.
+        ValueError: The graph has no labels, or parts hold the neighbourhoods of vertices that are evaluated, which the
+            form cannot tell from those for training.
+    """
+    if partition.evaluated is not None:
+        raise ValueError("partition must be for training only in PaGraph's form, got one with evaluated vertices")
+    labels = partition.graph.ndata.get("label")
+    if labels is None:
+        raise ValueError(f"graph must have the field label for PaGraph's form, got {[*partition.graph.ndata]}")
+    with new_folder(out) as folder:
+        for part in range(partition.num_parts):
+            _write_part(folder, part, extract_part(partition, part), partition.train_of(part), labels)
+            if progress is not None:
+                progress(part + 1, partition.num_parts)
+
+
+def _write_part(folder: Path, part: int, structure: PartStructure, train: Tensor, labels: Tensor) -> None:
+    import scipy.sparse
+
+    ids, places = structure.vertices.ids.sort()
+    adjacency = _adjacency_of(structure, places)
+    scipy.sparse.save_npz(_file(folder, "subadj", part), adjacency, compressed=False)
+    np.save(_file(folder, "sub_trainid", part), torch.searchsorted(ids, train).numpy())
+    np.save(_file(folder, "sub_train2fullid", part), ids.numpy())
+    np.save(_file(folder, "sub_label", part), labels[train].numpy())
+
+
+def _adjacency_of(structure: PartStructure, places: Tensor) -> Any:
+    """A part as CSR of ones, ``[source, destination]``, parallel edges merged; vertex ``i`` is local ``places[i]``."""
+    import scipy.sparse
+
+    new_ids = torch.empty_like(places)
+    new_ids[places] = torch.arange(len(places))
+    ends = new_ids[structure.csc.indices.long()].numpy(), new_ids[structure.csc.destinations().long()].numpy()
+    ones = np.ones(len(ends[0]), dtype=np.uint8)
+    adjacency = scipy.sparse.coo_matrix((ones, ends), shape=(len(places), len(places))).tocsr()
+    adjacency.data[:] = 1
+    return adjacency
+
+
+def open_pagraph_part(folder: str | os.PathLike[str], index: int) -> PagraphPart:
+    """Open one part of a folder in PaGraph's form; nothing else than its four files is needed.
+
+    A training vertex that is listed twice is there once: PaGraph's partitioners list a part's first vertex in the place
+    of those without edges.
+
+    Args:
+        folder: Folder that :func:`write_pagraph_partition` or PaGraph wrote.
+        index: Number of the part.
+
+    Raises:
+        FileNotFoundError: There is no such folder.
+        FormatError: It is not of that form, unfinished, or the part is missing or damaged.
+        ValueError: ``index`` does not go with the number of parts.
+    """
+    path = Path(folder)
+    num_parts = count_parts(path)
+    if not 0 <= index < num_parts:
+        raise ValueError(f"index must be in [0, {num_parts}), the number of parts in {folder}, got {index}")
+    files = [_file(path, name, index) for name in ("subadj", "sub_train2fullid", "sub_trainid", "sub_label")]
+    adjacency = load_sparse(files[0])
+    num_nodes = adjacency.shape[0]
+    if num_nodes != adjacency.shape[1]:
+        raise FormatError(f"{files[0]} must be square, got shape {tuple(adjacency.shape)}")
+    global_ids = _ids(files[1], num_nodes, None)
+    if len(global_ids) and (int(global_ids.min()) < 0 or len(np.unique(global_ids)) < num_nodes):
+        raise FormatError(f"{files[1]} must hold distinct ids from 0 on, got repeated or negative ones")
+    listed, labels = _ids(files[2], None, num_nodes), _array(files[3])
+    if labels.shape[:1] != listed.shape:
+        raise FormatError(f"{files[3]} must have {len(listed)} rows, got shape {list(labels.shape)}")
+    train, rows = np.unique(listed.numpy(), return_index=True)
+    graph = Graph.from_scipy(adjacency, ndata={"global_ids": global_ids})
+    return PagraphPart(graph, torch.from_numpy(train), labels[torch.from_numpy(rows)], global_ids, index, num_parts)
+
+
+def count_parts(folder: Path) -> int:
+    """Number of parts in a folder in PaGraph's form."""
+    if not folder.is_dir():
+        raise FileNotFoundError(f"folder must exist, got {str(folder)!r}")
+    if is_unfinished(folder):
+        raise FormatError(f"folder must be finished, got {str(folder)!r}, which its writer did not complete")
+    count = 0
+    while _file(folder, "subadj", count).is_file():
+        count += 1
+    if not count:
+        raise FormatError(f"folder must hold a partition in PaGraph's form, got {str(folder)!r} without subadj_0.npz")
+    return count
+
+
+def _file(folder: Path, name: str, part: int) -> Path:
+    return folder / f"{name}_{part}.{'npz' if name == 'subadj' else 'npy'}"
+
+
+def _array(file: Path) -> Tensor:
+    try:
+        return map_npy(file)
+    except FileNotFoundError:
+        raise FormatError(f"{file} is missing") from None
+
+
+def _ids(file: Path, count: int | None, limit: int | None) -> Tensor:
+    """1-D integers as int64: ``count`` of them if that is known, below ``limit`` if there is one."""
+    found = _array(file)
+    if found.dim() != 1 or found.dtype.is_floating_point or found.dtype.is_complex or found.dtype == torch.bool:
+        raise FormatError(f"{file} must hold a list of integers, got {found.dtype} of shape {list(found.shape)}")
+    if count is not None and len(found) != count:
+        raise FormatError(f"{file} must hold {count} ids, one for each vertex, got {len(found)}")
+    ids = found.long()
+    if limit is not None and len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= limit):
+        raise FormatError(f"{file} must hold ids in [0, {limit}), got {int(ids.min())} to {int(ids.max())}")
+    return ids
+
+
+def read_pagraph_partition(folder: str | os.PathLike[str], graph: Graph | None = None) -> Partition:
+    """Read a folder in PaGraph's form as a partition, compared with the graph edge by edge.
+
+    ``hops`` is the most that a part holds; vertices that a part does without are its ``dropped``. PaGraph's
+    partitioners lose training vertices without edges and list a part's first vertex instead: such a vertex is taken
+    out where it is no training vertex of the graph, or where another part has it. The lost ones are in no part.
+
+    One part at a time is in memory.
+
+    Args:
+        folder: Folder that PaGraph or :func:`~pagraph.partition.write_pagraph_partition` wrote.
+        graph: The graph that was divided. Default: that in the folder above, where PaGraph has it.
+
+    Raises:
+        FileNotFoundError: There is no such folder.
+        FormatError: It is not of that form, a part is missing or damaged, or they are not parts of that graph.
+
+    Example:
+        >>> import tempfile
+        >>> from pagraph.datasets import sbm
+        >>> from pagraph.partition import partition_graph, write_pagraph_partition
+        >>> graph, target = sbm(300), os.path.join(tempfile.mkdtemp(), "2naive")
+        >>> write_pagraph_partition(partition_graph(graph, 2, hops=1, method="hash"), target)
+        >>> read_pagraph_partition(target, graph).hops
+        1
+    """
+    path = Path(folder)
+    num_parts = count_parts(path)
+    whole = open_graph(path.resolve().parent) if graph is None else graph
+    if not whole.is_homogeneous:
+        raise ValueError(f"graph must have one vertex type and one edge type, got {whole}")
+    whole.csc.validate()
+    claims, hops = [], 1
+    for index in range(num_parts):
+        part = open_pagraph_part(path, index)
+        _check_ids(path, part, whole)
+        claims.append(_Claim.of(part, whole))
+        hops = max(hops, _depth(part))
+    kept = _settle(claims, whole)
+    for index, train in enumerate(kept):
+        if not len(train):
+            raise FormatError(f"{path}: part {index} must have training vertices of its own, got none")
+    dropped = []  # vertices that parts do without although their training vertices reach them
+    for index, train in enumerate(kept):
+        reached = vertices_within(whole, train, hops).ids
+        dropped.append(reached[~torch.isin(reached, open_pagraph_part(path, index).global_ids)].sort().values)
+    ids, order = torch.cat(kept).sort()
+    parts = torch.cat([torch.full((len(train),), i, dtype=torch.int32) for i, train in enumerate(kept)])[order]
+    lacking = tuple(dropped) if any(map(len, dropped)) else None
+    partition = Partition(whole, ids, parts, num_parts, hops, "imported", dropped=lacking)
+    for index in range(num_parts):
+        _check_edges(path, open_pagraph_part(path, index), partition)
+    return partition
+
+
+@dataclass(frozen=True, eq=False)
+class _Claim:
+    """Training vertices that a part lists; ``first`` is the part's first vertex, which may stand for others, if it is
+    listed, and ``complete`` whether all its in-neighbours are in the part."""
+
+    train: Tensor
+    first: Tensor
+    complete: bool
+
+    @classmethod
+    def of(cls, part: PagraphPart, graph: Graph) -> _Claim:
+        train = part.global_ids[part.train]
+        if not len(part.train) or int(part.train[0]) != 0:
+            return cls(train, train[:0], True)
+        return cls(train, train[:1], _distinct_sources(part.graph, 0) == _distinct_sources(graph, int(train[0])))
+
+
+def _distinct_sources(graph: Graph, vertex: int) -> int:
+    csc = graph.csc
+    return len(set(csc.indices[int(csc.indptr[vertex]) : int(csc.indptr[vertex + 1])].tolist()))
+
+
+def _check_ids(path: Path, part: PagraphPart, graph: Graph) -> None:
+    if len(part.global_ids) and (largest := int(part.global_ids.max())) >= graph.num_nodes:
+        raise FormatError(f"{path}: part {part.index} must be of {graph}, got the vertex {largest}")
+    labels = graph.ndata.get("label")
+    if labels is None:
+        return
+    want = labels[part.global_ids[part.train]]
+    if want.shape != part.labels.shape or not bool((want == part.labels).all()):
+        raise FormatError(f"{path}: part {part.index} must have the labels of {graph}, got others")
+
+
+def _depth(part: PagraphPart) -> int:
+    """Hops of in-edges that the part holds: one more than the furthest vertex has that has any."""
+    found = vertices_within(part.graph, part.train, MAX_HOPS)
+    has_edges = part.graph.in_degrees()[found.ids] > 0
+    last = int(has_edges.nonzero().max()) if bool(has_edges.any()) else -1
+    return sum(end <= last for end in found.hop_ends) + 1
+
+
+def _settle(claims: list[_Claim], graph: Graph) -> list[Tensor]:
+    """Ids of each part's training vertices, ascending, without first vertices that stand for others."""
+    mask = graph.ndata.get("train_mask")
+    listed = torch.bincount(torch.cat([claim.train for claim in claims]), minlength=graph.num_nodes)
+    kept = [claim.train.sort().values for claim in claims]
+    # Of several parts that list a vertex, one with all its in-neighbours keeps it.
+    for index in sorted(range(len(claims)), key=lambda i: claims[i].complete):
+        first = claims[index].first
+        if len(first) and (int(listed[first]) > 1 or (mask is not None and not bool(mask[first]))):
+            listed[first] -= 1
+            kept[index] = kept[index][kept[index] != first]
+    if bool((listed > 1).any()):
+        vertex = int((listed > 1).nonzero()[0])
+        owners = [index for index, train in enumerate(kept) if bool((train == vertex).any())]
+        raise FormatError(f"a training vertex must be in one part, got {vertex} in parts {owners}")
+    return kept
+
+
+def _check_edges(path: Path, part: PagraphPart, partition: Partition) -> None:
+    """Refuse a part whose edges are not those that the partition gives it."""
+    structure = extract_part(partition, part.index)
+    want = _edge_keys(structure.csc.indices, structure.csc.destinations(), structure.vertices.ids, partition.graph)
+    csc = part.graph.csc
+    got = _edge_keys(csc.indices, csc.destinations(), part.global_ids, partition.graph)
+    if not torch.equal(want, got):
+        found = f"{len(got)} edges where {len(want)} are needed"
+        raise FormatError(f"{path}: part {part.index} must hold the edges of {partition.graph}, got {found}")
+
+
+def _edge_keys(src: Tensor, dst: Tensor, ids: Tensor, graph: Graph) -> Tensor:
+    """One number for each pair of vertices with an edge, ascending."""
+    keys: Tensor = torch.unique(ids[src.long()] * graph.num_nodes + ids[dst.long()])
+    return keys

@@ -1,1 +1,0 @@
-"""Parts in our own form: taken from the graph, written, and opened."""

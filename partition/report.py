@@ -1,0 +1,326 @@
+"""Measures a partition: replication, balance, and hit rates of caches on its parts."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..graph import Graph
+from .cache_trial import CacheTrial, CacheUse
+from .extract import extract_structure
+from .partition import Partition, PartVertices, Progress
+from .steps import MemoryUse
+
+__all__ = ["CachesReport", "PartReport", "PartitionReport", "cache_of_whole", "describe", "overlap"]
+
+
+@dataclass(frozen=True, eq=False)
+class CachesReport:
+    """Hit rates of one epoch: a cache of the same bytes for each part, and one for the whole graph.
+
+    Attributes:
+        trial: Settings of the trial.
+        fanout: Neighbours sampled per hop.
+        nbytes: Most bytes of each cache; None where no field says what a row takes.
+        whole: The cache of one process that trains with all training vertices on the whole graph.
+        parts: The caches of the processes that train on the parts. Their ids are those of the whole graph.
+        shared: Share of the vertices cached for any part that several parts cache; 0 where none is cached.
+        jaccard: Mean Jaccard index of the caches of two parts, over all pairs; None for one part.
+    """
+
+    trial: CacheTrial
+    fanout: tuple[int, ...]
+    nbytes: int | None
+    whole: CacheUse
+    parts: tuple[CacheUse, ...]
+    shared: float
+    jaccard: float | None
+
+    @property
+    def hit_rate(self) -> float:
+        """Rows that the parts' caches serve / rows that all parts ask for."""
+        reads = sum(use.reads for use in self.parts)
+        return sum(use.hits for use in self.parts) / reads if reads else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Numbers as a JSON object."""
+        return {
+            "budget": str(self.trial.budget),
+            "budget_bytes": self.nbytes,
+            "policy": self.trial.policy,
+            "fanout": list(self.fanout),
+            "batch_size": self.trial.batch_size,
+            "hit_rate": self.hit_rate,
+            "hit_rate_per_part": [use.hit_rate for use in self.parts],
+            "rows_per_part": [len(use.ids) for use in self.parts],
+            "reads_per_part": [use.reads for use in self.parts],
+            "unpartitioned_hit_rate": self.whole.hit_rate,
+            "unpartitioned_rows": len(self.whole.ids),
+            "unpartitioned_reads": self.whole.reads,
+            "shared": self.shared,
+            "mean_jaccard": self.jaccard,
+        }
+
+
+def overlap(sets: Sequence[Tensor], num_nodes: int) -> tuple[float, float | None]:
+    """Overlap of sets of vertices (ids without repeats): of the vertices of any set, the share that several have; and
+    the mean Jaccard index over all pairs (0 for two empty sets), None for fewer than two sets.
+
+    Example:
+        >>> overlap([torch.tensor([0, 1]), torch.tensor([1, 2, 3])], 4)
+        (0.25, 0.25)
+    """
+    times = torch.zeros(num_nodes, dtype=torch.int32)
+    for ids in sets:
+        times[ids] += 1
+    some = int((times > 0).sum())
+    shared = int((times > 1).sum()) / some if some else 0.0
+    pairs = len(sets) * (len(sets) - 1) // 2
+    if not pairs:
+        return shared, None
+    total, mine = 0.0, torch.zeros(num_nodes, dtype=torch.bool)
+    for place, ids in enumerate(sets):
+        mine[ids] = True
+        for other in sets[:place]:
+            both = int(mine[other].sum())
+            total += both / max(1, len(ids) + len(other) - both)
+        mine[ids] = False
+    return shared, total / pairs
+
+
+@dataclass(frozen=True)
+class PartReport:
+    """Sizes of one part.
+
+    Attributes:
+        train: Training vertices.
+        evaluated: Validation and test vertices whose neighbourhoods it holds as well.
+        halo: Vertices that hop 1, 2, ... found: in-neighbours that are none of the above.
+        edges: Edges that it holds.
+        dropped: Halo vertices that it does without.
+        missing: In-edges of its inner vertices that it does not hold, because they lead from dropped vertices.
+    """
+
+    train: int
+    evaluated: int
+    halo: tuple[int, ...]
+    edges: int
+    dropped: int = 0
+    missing: int = 0
+
+    @property
+    def vertices(self) -> int:
+        """Number of vertices that it holds."""
+        return self.train + self.evaluated + sum(self.halo)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PartitionReport:
+    """Replication, balance and cache hit rates of a partition, measured by :func:`pagraph.partition.describe`.
+
+    Attributes:
+        method: Method that divided the training vertices.
+        hops: Number of hops that the parts hold.
+        num_nodes: Vertices of the whole graph.
+        num_edges: Edges of the whole graph.
+        parts: The parts.
+        covered: Vertices of the whole graph that are in at least one part. The others are further than ``hops`` hops
+            from every training vertex: training never reads them.
+        caches: Hit rates of caches; None where they were not tried.
+        lost: Share of the neighbours that training draws that parts do without because of a limit on replication;
+            None where there is no limit.
+        seconds: Wall time by step: "dividing", and others measured with :class:`pagraph.partition.steps.Steps`.
+        memory: Memory of the process by step.
+    """
+
+    method: str
+    hops: int
+    num_nodes: int
+    num_edges: int
+    parts: tuple[PartReport, ...]
+    covered: int
+    caches: CachesReport | None = None
+    lost: float | None = None
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    memory: Mapping[str, MemoryUse] = field(default_factory=dict)
+
+    @property
+    def num_parts(self) -> int:
+        """Number of parts."""
+        return len(self.parts)
+
+    @property
+    def shape_text(self) -> str:
+        """Numbers of parts and hops in words."""
+        parts = "1 part" if self.num_parts == 1 else f"{self.num_parts} parts"
+        return f"{parts} of {'1 hop' if self.hops == 1 else f'{self.hops} hops'}"
+
+    @property
+    def train(self) -> int:
+        """Training vertices of all parts, each of which is in one."""
+        return sum(part.train for part in self.parts)
+
+    @property
+    def replication_factor(self) -> float:
+        """Sum of the parts' vertices / vertices of the whole graph, those in no part included: it may be below 1."""
+        return sum(part.vertices for part in self.parts) / self.num_nodes
+
+    @property
+    def copies(self) -> float:
+        """Sum of the parts' vertices / vertices in at least one part: in how many parts a vertex is that is in any."""
+        return sum(part.vertices for part in self.parts) / self.covered
+
+    @property
+    def halo(self) -> tuple[int, ...]:
+        """Vertices that each hop found, summed over the parts."""
+        return tuple(sum(found) for found in zip(*(part.halo for part in self.parts), strict=True))
+
+    @property
+    def edge_factor(self) -> float:
+        """Sum of the parts' edges / edges of the whole graph; 0 where it has none."""
+        return sum(part.edges for part in self.parts) / self.num_edges if self.num_edges else 0.0
+
+    @property
+    def train_balance(self) -> float:
+        """Most training vertices of a part / mean: epochs take as long as that part does."""
+        return _balance([part.train for part in self.parts])
+
+    @property
+    def vertex_balance(self) -> float:
+        """Most vertices of a part / mean: each machine or GPU must have room for them."""
+        return _balance([part.vertices for part in self.parts])
+
+    @property
+    def peak_bytes(self) -> int | None:
+        """Most resident memory of all steps, see :class:`MemoryUse`; None where nobody watched."""
+        return max((use.peak_bytes for use in self.memory.values()), default=None)
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON object; ``seconds`` is the wall time of dividing alone, ``peak_bytes`` the most of all steps."""
+        counts = ("train", "evaluated", "vertices", "edges", "dropped")
+        ratios = ("train_balance", "vertex_balance", "replication_factor", "copies", "edge_factor")
+        return {
+            "parts": self.num_parts,
+            **{name: getattr(self, name) for name in ("method", "hops", "num_nodes", "num_edges", *ratios)},
+            **{f"{name}_per_part": [getattr(part, name) for part in self.parts] for name in counts},
+            "halo_per_part": [list(part.halo) for part in self.parts],
+            "missing_edges_per_part": [part.missing for part in self.parts],
+            "vertices_in_no_part": self.num_nodes - self.covered,
+            "lost_neighbours": self.lost,
+            "cache": None if self.caches is None else self.caches.to_json(),
+            "seconds": self.seconds.get("dividing"),
+            "seconds_by_step": dict(self.seconds),
+            "peak_bytes": self.peak_bytes,
+            "memory_by_step": {step: use.to_json() for step, use in self.memory.items()},
+        }
+
+    def __repr__(self) -> str:
+        return (
+            f"PartitionReport({self.method}, {self.num_parts} parts, {self.hops} hops, replication factor "
+            f"{self.replication_factor:.4g}, train balance {self.train_balance:.4g})"
+        )
+
+
+def _balance(sizes: Sequence[int]) -> float:
+    return max(sizes) * len(sizes) / sum(sizes)
+
+
+def describe(
+    partition: Partition,
+    *,
+    cache: CacheTrial | None = CacheTrial(),  # noqa: B008 - frozen
+    whole: CacheUse | None = None,
+    progress: Progress | None = None,
+) -> PartitionReport:
+    """Measure the replication, balance and cache hit rates of a partition.
+
+    Holds the structure of one part at a time, and no features.
+
+    Args:
+        partition: The partition.
+        cache: Settings of the cache trial, which samples an epoch of each part; None: no trial.
+        whole: Result of :func:`cache_of_whole` with the same trial. None: it is measured here.
+        progress: Called with the batches done and all batches, by the threads that sample.
+
+    Raises:
+        ValueError: ``cache`` does not fit the graph or the partition's hops.
+
+    Example:
+        >>> from pagraph.datasets import sbm
+        >>> from pagraph.partition import partition_graph
+        >>> report = describe(partition_graph(sbm(500), 2, hops=1, method="hash"), cache=None)
+        >>> report.num_parts, report.train_balance, report.replication_factor > 1
+        (2, 1.0, True)
+    """
+    graph = partition.graph
+    count: Callable[[], object] | None = None
+    if cache is not None:
+        count = _counter(partition, cache, progress, with_whole=whole is None)
+        whole = whole or cache_of_whole(partition, cache, progress=count)
+    covered = torch.zeros(graph.num_nodes, dtype=torch.bool)
+    parts, uses = [], []
+    for part in range(partition.num_parts):
+        vertices = partition.vertices(part)
+        covered[vertices.ids] = True
+        report, use = _describe_part(partition, part, vertices, cache, count)
+        parts.append(report)
+        uses += [] if use is None else [use]
+    caches = None
+    if cache is not None and whole is not None:
+        shared, jaccard = overlap([use.ids for use in uses], graph.num_nodes)
+        fanout, nbytes = cache.fanout_of(partition.hops), cache.nbytes(graph)
+        caches = CachesReport(cache, fanout, nbytes, whole, tuple(uses), shared, jaccard)
+    sizes = (graph.num_nodes, graph.num_edges, tuple(parts), int(covered.sum()))
+    return PartitionReport(partition.method, partition.hops, *sizes, caches, partition.lost)
+
+
+def cache_of_whole(
+    partition: Partition, cache: CacheTrial, *, progress: Callable[[], object] | None = None
+) -> CacheUse:
+    """Trial of one cache for one process that trains on the whole graph: the same for all partitions of it."""
+    graph = partition.graph
+    rows = cache.rows(graph, graph.num_nodes)
+    return cache.measure(graph, partition.train, rows, partition.hops, progress=progress)
+
+
+def _describe_part(
+    partition: Partition,
+    part: int,
+    vertices: PartVertices,
+    cache: CacheTrial | None,
+    count: Callable[[], object] | None,
+) -> tuple[PartReport, CacheUse | None]:
+    structure, train = extract_structure(partition.graph, vertices), partition.train_of(part)
+    ends = vertices.hop_ends
+    report = PartReport(
+        train=len(train),
+        evaluated=vertices.num_seeds - len(train),
+        halo=tuple(end - begin for begin, end in itertools.pairwise(ends)),
+        edges=structure.csc.num_edges,
+        dropped=0 if partition.dropped is None else len(partition.dropped[part]),
+        missing=structure.missing,
+    )
+    if cache is None:
+        return report, None
+    seeds = torch.searchsorted(vertices.ids[: vertices.num_seeds], train)
+    rows = cache.rows(partition.graph, len(vertices.ids))
+    use = cache.measure(Graph(structure.csc), seeds, rows, partition.hops, progress=count)
+    return report, replace(use, ids=vertices.ids[use.ids])
+
+
+def _counter(
+    partition: Partition, cache: CacheTrial, progress: Progress | None, *, with_whole: bool
+) -> Callable[[], object] | None:
+    """Callback that counts the batches of all threads and of all graphs that are sampled."""
+    if progress is None:
+        return None
+    sizes = partition.parts.bincount(minlength=partition.num_parts).tolist()
+    sizes += [len(partition.train)] if with_whole else []
+    total = sum(-(-size // cache.batch_size) for size in sizes)
+    done = itertools.count(1)  # next() of it is atomic
+    return lambda: progress(next(done), total)

@@ -1,1 +1,0 @@
-"""What a partition holds several times, how even it is, what caches would serve on its parts."""
