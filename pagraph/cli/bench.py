@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from ..accelerator import Accelerator
-    from ..profile.device_timer import Rate
+    from ..profile.ceilings import Rate
     from ..profile.roofline import Roofline
 
 _INTERPRETER = "interpreter"
@@ -63,7 +63,7 @@ def gpu_command(device: str, json_file: Path | None, **sizes: Any) -> None:
 
     from ..atomic import write_json
     from ..profile.roofline import RooflineSizes, measure_roofline
-    from .tables import print_whole
+    from .terminal import print_whole
 
     roofline = measure_roofline(accelerator, RooflineSizes(**((TINY if device == _INTERPRETER else {}) | given)))
     console = Console(highlight=False, markup=False)
@@ -99,7 +99,7 @@ def _accelerator(device: str) -> Accelerator:
 
 def roofline_table(roofline: Roofline) -> Table:
     """Every rate, and which share of its ceiling it is."""
-    from .tables import number_table
+    from .terminal import number_table
 
     table = number_table(roofline.device, ["", "MiB", "ms", "GB/s", "share", "of", ""])
     for column in (0, -2, -1):

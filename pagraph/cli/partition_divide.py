@@ -12,7 +12,7 @@ import click
 
 from .partition_options import Outputs, Settings, Source
 from .partition_steps import divided, measured
-from .progress import progress_bar
+from .terminal import progress_bar
 
 if TYPE_CHECKING:
     from ..graph import Graph

@@ -88,7 +88,7 @@ class Outputs:
             MissingDependencyError: A plot is wanted, without matplotlib.
         """
         from ..partition.reporting.plot import PLOT_FORMATS
-        from ..profile.plot import check_plot
+        from ..report.plot import check_plot
 
         if self.plot is not None:
             check_plot(self.plot, PLOT_FORMATS)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ..graph import CSC, Graph
-from .progress import progress_bar
+from .terminal import progress_bar
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .progress import progress_bar
+from .terminal import progress_bar
 from .writing import writable_file
 
 if TYPE_CHECKING:

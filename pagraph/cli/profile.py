@@ -11,13 +11,13 @@ import click
 
 from .parsing import integers, names
 from .profile_options import Outputs, Settings, choose_fields, choose_seeds
-from .progress import progress_bar
+from .terminal import progress_bar
 
 if TYPE_CHECKING:
     from ..graph import Graph
     from ..profile import HitRateCurve, Recommendation
     from ..profile.loading import LoadingTimes
-    from ..profile.timeline import Span
+    from ..report.times import Span
     from ..sampling import NeighborSampler
     from .profile_options import Seeds
 
@@ -87,7 +87,7 @@ def command(
     options.check()
     from ..datasets import open_graph
     from ..profile import recommend
-    from ..profile.recommendation import is_usable
+    from ..profile.curve import is_usable
     from ..sampling import NeighborSampler
     from .profile_report import print_profile, train_command
 
@@ -153,8 +153,8 @@ def _measured(
     from torch import Tensor
 
     from ..profile import measure_loading
-    from ..profile.timeline import read_spans
-    from ..profile.words import cache_argument
+    from ..report.times import read_spans
+    from ..report.words import cache_argument
     from ..train.options import TrainOptions
 
     device = TrainOptions(device=options.device).torch_device()
@@ -184,7 +184,7 @@ def _measured(
 
 def _step(graph: Graph, fields: tuple[str, ...], options: Settings, device: Any) -> Callable[[Any], object] | None:
     """A training step on the fields; None where there are none to train on."""
-    from ..profile.step import SageStep
+    from ..profile.loading import SageStep
 
     width = sum(graph.ndata[name][0].numel() for name in fields)
     return SageStep(fields, width=width, hops=len(options.fanout), device=device) if width else None
@@ -201,8 +201,7 @@ def _write(
 ) -> None:
     """Write the files that are wanted, each whole or not at all."""
     from ..atomic import new_file, write_json
-    from ..profile.page import html_page
-    from ..profile.plot import save_plot
+    from ..report import html_page, save_plot
 
     title = Path(source["folder"]).resolve().name
     if outputs.plot is not None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ..graph import Graph
-    from ..profile.field_sizes import FieldNames
+    from ..profile.budgets import FieldNames
 
     Seeds = Tensor | Mapping[str, Tensor]
 
@@ -38,7 +38,7 @@ class Outputs:
             ClickException: A path cannot be written, or is given twice.
             MissingDependencyError: A plot is wanted, without matplotlib.
         """
-        from ..profile.plot import check_plot
+        from ..report.plot import check_plot
 
         if self.plot is not None:
             check_plot(self.plot)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from ..profile.hop_table import hop_name
-from ..profile.loading import LOADING_STAGES
-from ..profile.time_bars import WORKERS, verdict
-from ..profile.words import answer, best_caption, best_of, bytes_text, cache_argument, percent
-from .tables import number_table, print_whole
+from ..profile import LOADING_STAGES
+from ..report.times import WORKERS, verdict
+from ..report.words import answer, best_caption, best_of, cache_argument, hop_name
+from ..system.units import bytes_text, percent
+from .terminal import number_table, print_whole
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def write_folder(graph: Graph, out: Path, *, origin: Mapping[str, Any]) -> None:
     """Write ``graph`` as the folder ``out`` and say so in one line."""
     from ..datasets import write_graph
-    from .progress import progress_bar
+    from .terminal import progress_bar
 
     with progress_bar(f"writing {out.name}") as progress:
         write_graph(graph, out, origin=origin, progress=progress)

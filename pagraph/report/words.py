@@ -1,4 +1,4 @@
-"""A profile in plain words: what the numbers mean, for people who have read nothing about caches."""
+"""A profile's results as sentences, with a glossary for readers new to feature caches."""
 
 from __future__ import annotations
 
@@ -6,24 +6,12 @@ import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from .recommendation import BENDS, is_usable, saved_share
+from ..system.units import bytes_text, percent
 
 if TYPE_CHECKING:
-    from .curve import CurveRecord, HitRateCurve
-    from .recommendation import Recommendation
+    from ..profile import CurveRecord, HitRateCurve, Recommendation
 
-__all__ = [
-    "GLOSSARY",
-    "answer",
-    "best_caption",
-    "best_of",
-    "budget_text",
-    "bytes_text",
-    "cache_argument",
-    "has_widths",
-    "percent",
-    "policy_words",
-]
+__all__ = ["GLOSSARY", "answer", "best_caption", "best_of", "budget_text", "cache_argument", "hop_name", "policy_words"]
 
 _POLICY_WORDS = {
     "auto": "counts reads in sampled epochs, and helps itself with computed chances where the counts are thin; the "
@@ -62,37 +50,11 @@ GLOSSARY = (
     ("Policy", "The rule that chooses which vertices the cache holds."),
     ("Knee", "The budget at which a curve bends: rows beyond it save less than the average row does."),
 )
-"""Terms and what they mean, in the order in which they build on each other."""
-
-
-def percent(share: float | None) -> str:
-    """A share as per cent with one decimal; a dash for None.
-
-    Example:
-        >>> percent(0.1234), percent(None)
-        ('12.3%', '-')
-    """
-    return "-" if share is None else f"{share:.1%}"
-
-
-def bytes_text(nbytes: float) -> str:
-    """Bytes with a decimal unit and three digits.
-
-    Example:
-        >>> bytes_text(512), bytes_text(1_234_567_890)
-        ('512 bytes', '1.23 GB')
-    """
-    if nbytes < 1000:
-        return f"{nbytes:.0f} bytes"
-    for unit in ("kB", "MB", "GB", "TB"):
-        nbytes /= 1000
-        if nbytes < 999.5 or unit == "TB":
-            break
-    return f"{nbytes:.{2 if nbytes < 9.995 else 1 if nbytes < 99.95 else 0}f} {unit}"
+"""Terms and their meanings, in the order in which they build on each other."""
 
 
 def cache_argument(rows: int, num_nodes: int) -> str:
-    """What to say to ``cache=`` for so many rows: the roundest per cent that buys them.
+    """Value of ``cache=`` for so many rows: the roundest per cent that buys them.
 
     Example:
         >>> cache_argument(1433, 4096), cache_argument(1434, 4096)
@@ -111,31 +73,30 @@ def budget_text(record: CurveRecord) -> str:
     return f"{parts[0]} of the vertices ({', '.join(parts[1:])})"
 
 
+def hop_name(hop: int) -> str:
+    """Name of a hop for readers."""
+    return "training vertices" if hop == 0 else f"hop {hop}"
+
+
 def policy_words(policy: str) -> str:
     """One sentence about a policy."""
     return _POLICY_WORDS.get(policy.partition(":")[0], "a policy of your own")
 
 
-def has_widths(curve: HitRateCurve) -> bool:
-    """Whether vertices have rows of different widths: then a cache that hits less may save more bytes."""
-    return any("/" in key for key in curve.row_bytes)
-
-
 def best_caption(curve: HitRateCurve) -> str:
-    """What marks of the best policy mean."""
-    return "the policy that saves most bytes" if has_widths(curve) else "the best policy that can be used"
+    """Explain the mark of the best policy."""
+    return "the policy that saves most bytes" if curve.has_widths else "the best policy that can be used"
 
 
 def best_of(curve: HitRateCurve, records: Iterable[CurveRecord]) -> set[str]:
-    """Of the policies that training can use, those that save most: all that look the same when it is shown."""
-    usable = [record for record in records if is_usable(record.policy)]
-    by_bytes = has_widths(curve)
-    rates = {r.policy: round(saved_share(curve, r) if by_bytes else r.hit_rate, 3) for r in usable}
+    """Find the usable policies that save most, with all that look the same as shown."""
+    usable = [record for record in records if record.is_usable]
+    rates = {r.policy: round(curve.saved_share(r) if curve.has_widths else r.hit_rate, 3) for r in usable}
     return {policy for policy, rate in rates.items() if rate == max(rates.values())}
 
 
 def answer(curve: HitRateCurve, recommendation: Recommendation) -> list[str]:
-    """What to do and what it brings, in a few sentences."""
+    """Summarise what to set and what it saves, in a few sentences."""
     best = curve.at(recommendation.policy, recommendation.budget_rows)
     sentences = [
         f"Give the cache {budget_text(best)} and let the policy {best.policy} choose them: "
@@ -146,8 +107,14 @@ def answer(curve: HitRateCurve, recommendation: Recommendation) -> list[str]:
         sentences.append(
             f"A cache of this size that knew in advance what will be read would serve {percent(best.oracle_hit_rate)}."
         )
-    sentences += [_beyond(curve, best), _straight(recommendation), _others(curve, best)]
-    if has_widths(curve):
+    sentences.append(_beyond(curve, best))
+    if recommendation.hardly_bends:
+        sentences.append(
+            "But the curve hardly bends: rows differ little in what they save. A smaller cache saves nearly in "
+            "proportion, so let the memory that is free decide."
+        )
+    sentences.append(_others(curve, best))
+    if curve.has_widths:
         sentences.append(
             "Vertex types have rows of different widths. Policies spend a budget where it saves most bytes, so a cache "
             "that hits less may still be the better one."
@@ -161,38 +128,26 @@ def _saving(curve: HitRateCurve, best: CurveRecord) -> str:
         return f"An epoch reads {curve.reads:,.0f} rows; {missed:,.0f} of them still have to be fetched."
     if not curve.bytes_read:
         return f"An epoch then fetches {bytes_text(best.bytes_moved)}."
-    less = percent(1 - best.bytes_moved / curve.bytes_read)
-    return (
-        f"An epoch then fetches {bytes_text(best.bytes_moved)} instead of {bytes_text(curve.bytes_read)}, {less} less."
-    )
+    moved, less = bytes_text(best.bytes_moved), percent(1 - best.bytes_moved / curve.bytes_read)
+    return f"An epoch then fetches {moved} instead of {bytes_text(curve.bytes_read)}, {less} less."
 
 
 def _beyond(curve: HitRateCurve, best: CurveRecord) -> str:
-    """What the next larger budget of about twice the size would bring."""
+    """Gain of the next larger budget of about twice the size."""
     larger = [r for r in curve.whole(best.policy) if r.budget_rows >= max(1, 2 * best.budget_rows)]
     if not larger:
         return ""
     more = larger[0]
-    gain = more.hit_rate - best.hit_rate
     return (
         f"More pays less: a cache of {percent(more.budget_fraction)} of the vertices would serve "
-        f"{percent(more.hit_rate)}, {gain * 100:.1f} points more."
-    )
-
-
-def _straight(recommendation: Recommendation) -> str:
-    """A warning where the knee is none."""
-    if recommendation.bend >= BENDS:
-        return ""
-    return (
-        "But the curve hardly bends: rows differ little in what they save. A smaller cache saves nearly in proportion, "
-        "so let the memory that is free decide."
+        f"{percent(more.hit_rate)}, {100 * (more.hit_rate - best.hit_rate):.1f} points more."
     )
 
 
 def _others(curve: HitRateCurve, best: CurveRecord) -> str:
-    """How the other policies do, and why one of them that does better is not the recommended one."""
-    others = [curve.at(p, best.budget_rows) for p in curve.policies if p != best.policy and is_usable(p)]
+    """Hit rates of the other policies, and why a better one is not recommended."""
+    others = [curve.at(policy, best.budget_rows) for policy in curve.policies if policy != best.policy]
+    others = [record for record in others if record.is_usable]
     if not others:
         return ""
     others.sort(key=lambda record: record.hit_rate, reverse=True)
