@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-__all__ = ["integers", "names"]
+__all__ = ["integers"]
 
 
 def integers(_context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[int, ...] | None:
@@ -19,8 +19,3 @@ def integers(_context: click.Context, parameter: click.Parameter, value: str | N
         return tuple(int(part) for part in value.split(","))
     except ValueError:
         raise click.BadParameter(f"{parameter.name} must be integers with commas between, got {value!r}") from None
-
-
-def names(_context: click.Context, _parameter: click.Parameter, value: str | None) -> tuple[str, ...] | None:
-    """``"a, b"`` as ``("a", "b")``; None stays None."""
-    return None if value is None else tuple(part.strip() for part in value.split(",") if part.strip())
