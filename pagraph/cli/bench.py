@@ -15,7 +15,6 @@ from rich.table import Table
 from ..accelerator import Accelerator, HostAccelerator, accelerator_for
 from ..atomic import write_json
 from ..device import resolve_device
-from ..profile.ceilings import Rate
 from ..profile.roofline import Roofline, RooflineSizes, measure_roofline
 from .options import options_of
 from .terminal import number_table, print_whole
@@ -96,11 +95,7 @@ def roofline_table(roofline: Roofline) -> Table:
     for column in (0, -2, -1):
         table.columns[column].justify = "left"
     for rate in roofline.rates:
-        table.add_row(*_cells(roofline, rate))
+        share = roofline.share(rate)
+        figures = [f"{rate.nbytes / 2**20:,.1f}", f"{rate.median * 1e3:.3f}", f"{rate.bytes_per_second / 1e9:,.1f}"]
+        table.add_row(rate.name, *figures, "" if share is None else f"{share:.1%}", rate.ceiling, rate.note)
     return table
-
-
-def _cells(roofline: Roofline, rate: Rate) -> list[str]:
-    share = roofline.share(rate)
-    figures = [f"{rate.nbytes / 2**20:,.1f}", f"{rate.median * 1e3:.3f}", f"{rate.bytes_per_second / 1e9:,.1f}"]
-    return [rate.name, *figures, "" if share is None else f"{share:.1%}", rate.ceiling, rate.note]

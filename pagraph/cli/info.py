@@ -1,4 +1,4 @@
-"""``pagraph info``: what is in a graph folder, and what a cache would hold."""
+"""``pagraph info``: counts, degree skew, fields and bytes of a graph folder."""
 
 from __future__ import annotations
 

@@ -25,7 +25,6 @@ from ..profile import (
     training_seeds,
 )
 from ..profile.budgets import FieldNames
-from ..profile.curve import is_usable
 from ..profile.loading import SageStep
 from ..report import html_page, save_plot
 from ..report.plot import check_plot
@@ -146,7 +145,7 @@ def command(
             labels=choose_fields(graph, "labels", compared.labels),
             progress=progress,
         )
-    if not any(map(is_usable, curve.policies)):
+    if not curve.usable:
         raise click.UsageError(f"--policies must name one that training can use, got {', '.join(curve.policies)}")
     recommendation = recommend(curve)
     loading: LoadingTimes | None = None

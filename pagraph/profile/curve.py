@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from statistics import fmean
 from typing import Any
 
-__all__ = ["BudgetChoice", "CurveRecord", "HitRateCurve", "Recommendation", "is_usable", "recommend"]
+__all__ = ["BudgetChoice", "CurveRecord", "HitRateCurve", "Recommendation", "recommend"]
 
 
 @dataclass(frozen=True)
@@ -46,11 +46,6 @@ class CurveRecord:
     predicted_hit_rate: float | None
     oracle_hit_rate: float
     share_of_oracle: float
-
-    @property
-    def is_usable(self) -> bool:
-        """Whether training can use the policy; see :func:`is_usable`."""
-        return is_usable(self.policy)
 
 
 @dataclass(frozen=True, repr=False)
@@ -96,6 +91,11 @@ class HitRateCurve:
     def policies(self) -> list[str]:
         """Names of the policies, in order."""
         return list(dict.fromkeys(record.policy for record in self.records))
+
+    @property
+    def usable(self) -> list[str]:
+        """The policies that training can use: not the oracle and the ideal, which know what will be read."""
+        return [policy for policy in self.policies if policy.partition(":")[0] not in ("oracle", "ideal")]
 
     @property
     def has_widths(self) -> bool:
@@ -238,11 +238,6 @@ class Recommendation:
         return values
 
 
-def is_usable(policy: str) -> bool:
-    """Whether training can use a policy: the oracle and the ideal are for analysis, they know what will be read."""
-    return policy.partition(":")[0] not in ("oracle", "ideal")
-
-
 def recommend(curve: HitRateCurve) -> Recommendation:
     """Choose the policy that saves most on average over the budgets, and the budget at the knee of its curve.
 
@@ -254,10 +249,9 @@ def recommend(curve: HitRateCurve) -> Recommendation:
     Raises:
         ValueError: The curve has no policy that training can use.
     """
-    usable = [policy for policy in curve.policies if is_usable(policy)]
-    if not usable:
+    if not curve.usable:
         raise ValueError(f"curve must have a policy that training can use, got {curve.policies}")
-    policy = _best(curve, usable)
+    policy = _best(curve)
     records = _known(curve, policy)
     knee, bend = _knee(curve, records)
     most = max(record.oracle_hit_rate for record in (curve.grid or curve.records))
@@ -265,20 +259,12 @@ def recommend(curve: HitRateCurve) -> Recommendation:
         share: next((_choice(r) for r in records if curve.saved_share(r) >= share * most - 1e-12), None)
         for share in _SHARES
     }
-    return Recommendation(
-        policy,
-        knee.budget_rows,
-        knee.budget_fraction,
-        knee.budget_bytes,
-        knee.hit_rate,
-        knee=_choice(knee),
-        bend=bend,
-        smallest_for=smallest,
-        reason=_reason(curve, policy, knee, bend, records),
-    )
+    choice, reason = _choice(knee), _reason(curve, policy, knee, bend, records)
+    return Recommendation(policy, **asdict(choice), knee=choice, bend=bend, smallest_for=smallest, reason=reason)
 
 
-def _best(curve: HitRateCurve, usable: Sequence[str]) -> str:
+def _best(curve: HitRateCurve) -> str:
+    usable = curve.usable
     saved = {policy: [curve.saved_share(record) for record in _known(curve, policy)] for policy in usable}
     best = max(usable, key=lambda policy: fmean(saved[policy]))
     close = [p for p in usable if all(a >= b - _TIE for a, b in zip(saved[p], saved[best], strict=True))]
@@ -323,8 +309,7 @@ def _reason(curve: HitRateCurve, policy: str, knee: CurveRecord, bend: float, re
             text += f" A row beyond these saves {ratio} of what one of them does on average."
     if bend < _BENDS:
         text += " But the curve hardly bends: rows differ little in what they save."
-    others = [p for p in curve.policies if is_usable(p) and p != policy]
-    rates = [(curve.at(p, knee.budget_rows).hit_rate, p) for p in others]
+    rates = [(curve.at(p, knee.budget_rows).hit_rate, p) for p in curve.usable if p != policy]
     if rates:
         rate, other = max(rates)
         text += f" The next policy with this budget, {other}, serves {rate:.1%}."

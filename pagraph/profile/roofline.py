@@ -39,22 +39,7 @@ from .ceilings import (
     word_of,
 )
 
-__all__ = [
-    "HITS",
-    "LOOKUP",
-    "MODES",
-    "NEAR",
-    "OFF_LINE",
-    "PLACES",
-    "Roofline",
-    "RooflineSizes",
-    "filling",
-    "measure_roofline",
-    "misses",
-    "mixed",
-    "random_table",
-    "sampling",
-]
+__all__ = ["HITS", "LOOKUP", "MODES", "Roofline", "RooflineSizes", "measure_roofline", "misses"]
 
 HITS = "hits"
 NEAR = "field on the device"
@@ -175,7 +160,8 @@ def measure_roofline(accelerator: Accelerator, sizes: RooflineSizes | None = Non
         )
     else:
         left_out |= dict.fromkeys(("random rows", "zero-copy", "sampling"), "Triton is not installed")
-    return Roofline(_name_of(accelerator), asdict(sizes), rates, left_out)
+    name = torch.cuda.get_device_name(accelerator.device) if accelerator.device.type == "cuda" else repr(accelerator)
+    return Roofline(name, asdict(sizes), rates, left_out)
 
 
 def _rows(timer: DeviceTimer, sizes: RooflineSizes, left_out: dict[str, str]) -> Iterator[Rate]:
@@ -207,12 +193,6 @@ def random_table(rows: int, row_bytes: int) -> Tensor:
     if row_bytes >= 8:  # the pattern comes again
         table[:, :8] = np.arange(rows).view(np.uint8).reshape(rows, 8)
     return torch.from_numpy(table)
-
-
-def _name_of(accelerator: Accelerator) -> str:
-    if accelerator.device.type == "cuda":
-        return torch.cuda.get_device_name(accelerator.device)
-    return repr(accelerator)
 
 
 def misses(mode: str) -> str:

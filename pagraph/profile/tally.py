@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from ..cache.policy import Ranking
     from ..sampling.accesses import AccessCounts
-    from .budgets import FieldSizes, RowSizes, Spending
+    from .budgets import FieldSizes, Spending
 
     Array = npt.NDArray[Any]
 
@@ -51,7 +52,9 @@ class Tally:
 
     def cut(self, rankings: Mapping[str, Ranking]) -> Cut:
         """Take the best vertices that each budget buys."""
-        return Cut.of(rankings, self.sizes.rows, self.budgets)
+        rows = self.sizes.rows.divide(rankings, self.budgets)
+        ids = {ntype: _narrow(rankings[ntype].ids[: int(counts.max(initial=0))]) for ntype, counts in rows.items()}
+        return Cut(ids, rows)
 
     def add(self, counts: AccessCounts, cuts: Mapping[str, Cut]) -> None:
         """Add an epoch.
@@ -63,25 +66,19 @@ class Tally:
         by_type = {ntype: counts.counters(ntype) for ntype in self.sizes.rows.cached_types}
         self._reads.append(np.stack([_column_sums(values) for values in by_type.values()]))
         with ThreadPoolExecutor(self.threads, thread_name_prefix="pagraph-tally") as pool:
-            hits = dict(zip(cuts, pool.map(lambda cut: cut.hits(by_type), cuts.values()), strict=True))
-            unknown = {
-                policy: cut
-                for policy, cut in cuts.items()
-                if policy == ADAPTIVE or policy not in (ORACLE, *self._predicted)
-            }
-            predicted = dict(zip(unknown, pool.map(self._predict, unknown.values()), strict=True))
-        for policy, of in hits.items():
-            self._hits.setdefault(policy, []).append(of)
-        for policy, rates in predicted.items():
-            if rates is not None:
+            for policy, hits in zip(cuts, pool.map(lambda cut: cut.hits(by_type), cuts.values()), strict=True):
+                self._hits.setdefault(policy, []).append(hits)
+            if self.expected is None:
+                return
+            unknown = [policy for policy in cuts if policy == ADAPTIVE or policy not in (ORACLE, *self._predicted)]
+            predicted = pool.map(partial(self._predict, self.expected), map(cuts.__getitem__, unknown))
+            for policy, rates in zip(unknown, predicted, strict=True):
                 self._predicted.setdefault(policy, []).append(rates)
 
-    def _predict(self, cut: Cut) -> Array | None:
+    def _predict(self, expected: Mapping[str, Array], cut: Cut) -> Array:
         """Expected hit rates of a cut's budgets."""
-        if self.expected is None:
-            return None
-        reads = sum(float(self.expected[ntype].sum()) for ntype in self.sizes.rows.cached_types)
-        rates: Array = _ratio(cut.hits(self.expected).sum((0, 2)), np.float64(reads))
+        reads = sum(float(expected[ntype].sum()) for ntype in self.sizes.rows.cached_types)
+        rates: Array = _ratio(cut.hits(expected).sum((0, 2)), np.float64(reads))
         return rates
 
     @property
@@ -163,13 +160,6 @@ class Cut:
 
     ids: dict[str, Tensor]
     rows: dict[str, npt.NDArray[np.int64]]
-
-    @classmethod
-    def of(cls, rankings: Mapping[str, Ranking], sizes: RowSizes, budgets: Sequence[Spending]) -> Cut:
-        """Divide every budget over the types."""
-        rows = sizes.divide(rankings, budgets)
-        ids = {ntype: _narrow(rankings[ntype].ids[: int(counts.max(initial=0))]) for ntype, counts in rows.items()}
-        return cls(ids, rows)
 
     def hits(self, counts: Mapping[str, Array]) -> Array:
         """Sum the counts of the vertices that each budget buys.

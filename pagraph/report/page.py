@@ -167,7 +167,7 @@ def _times(loading: LoadingTimes | None, spans: Sequence[Span]) -> str:
 def _glossary(curve: HitRateCurve) -> str:
     policies = {policy: policy_words(policy) for policy in curve.policies}
     terms = [(f"Policy {policy}", f"{words[:1].upper()}{words[1:]}.") for policy, words in policies.items()]
-    return _section("What the words mean", _list([*GLOSSARY, *terms]))
+    return _section("What the words mean", _list([*GLOSSARY.items(), *terms]))
 
 
 def _list(pairs: Iterable[tuple[str, Any]], **attributes: Any) -> str:

@@ -11,7 +11,7 @@ from ..system.units import bytes_text, percent
 if TYPE_CHECKING:
     from ..profile import CurveRecord, HitRateCurve, Recommendation
 
-__all__ = ["GLOSSARY", "answer", "best_caption", "best_of", "budget_text", "cache_argument", "hop_name", "policy_words"]
+__all__ = ["GLOSSARY", "answer", "best_caption", "best_of", "cache_argument", "hop_name", "policy_words"]
 
 _POLICY_WORDS = {
     "auto": "counts reads in sampled epochs, and helps itself with computed chances where the counts are thin; the "
@@ -27,29 +27,20 @@ _POLICY_WORDS = {
     "for comparison only",
 }
 
-GLOSSARY = (
-    ("Feature row", "The numbers that describe one vertex. Training on a batch needs the rows of all its vertices."),
-    ("Batch", "The training vertices of one step, together with the neighbours that were drawn for them."),
-    ("Epoch", "One pass over all training vertices, batch by batch."),
-    (
-        "Hop, fan-out",
-        "The training vertices of a batch are hop 0. Hop 1 are neighbours drawn for them, hop 2 neighbours of those, "
-        "and so on; the fan-out says how many are drawn for each vertex.",
-    ),
-    (
-        "Cache",
-        "Rows kept where the model computes, on a GPU in its own memory. They are chosen before training and need not "
-        "be fetched again.",
-    ),
-    ("Budget", "How much the cache may hold: a share of all vertices, a number of rows, or bytes."),
-    (
-        "Hit rate",
-        "The share of the rows asked for that the cache serves. The others, the misses, are fetched from main memory "
-        "or the disk.",
-    ),
-    ("Policy", "The rule that chooses which vertices the cache holds."),
-    ("Knee", "The budget at which a curve bends: rows beyond it save less than the average row does."),
-)
+GLOSSARY = {
+    "Feature row": "The numbers that describe one vertex. Training on a batch needs the rows of all its vertices.",
+    "Batch": "The training vertices of one step, together with the neighbours that were drawn for them.",
+    "Epoch": "One pass over all training vertices, batch by batch.",
+    "Hop, fan-out": "The training vertices of a batch are hop 0. Hop 1 are neighbours drawn for them, hop 2 neighbours "
+    "of those, and so on; the fan-out says how many are drawn for each vertex.",
+    "Cache": "Rows kept where the model computes, on a GPU in its own memory. They are chosen before training and "
+    "need not be fetched again.",
+    "Budget": "How much the cache may hold: a share of all vertices, a number of rows, or bytes.",
+    "Hit rate": "The share of the rows asked for that the cache serves. The others, the misses, are fetched from main "
+    "memory or the disk.",
+    "Policy": "The rule that chooses which vertices the cache holds.",
+    "Knee": "The budget at which a curve bends: rows beyond it save less than the average row does.",
+}
 """Terms and their meanings, in the order in which they build on each other."""
 
 
@@ -63,14 +54,6 @@ def cache_argument(rows: int, num_nodes: int) -> str:
     exact = 100 * rows / num_nodes if num_nodes else 0.0
     texts = [f"{exact:.{digits}f}" for digits in range(13)]
     return next((t for t in texts if math.floor(float(t) / 100 * num_nodes + 1e-6) == rows), texts[-1]) + "%"
-
-
-def budget_text(record: CurveRecord) -> str:
-    """A budget by share, rows and, where they are known, bytes."""
-    parts = [percent(record.budget_fraction), f"{record.budget_rows:,} rows"]
-    if record.budget_bytes is not None:
-        parts.append(bytes_text(record.budget_bytes))
-    return f"{parts[0]} of the vertices ({', '.join(parts[1:])})"
 
 
 def hop_name(hop: int) -> str:
@@ -90,7 +73,7 @@ def best_caption(curve: HitRateCurve) -> str:
 
 def best_of(curve: HitRateCurve, records: Iterable[CurveRecord]) -> set[str]:
     """Find the usable policies that save most, with all that look the same as shown."""
-    usable = [record for record in records if record.is_usable]
+    usable = [record for record in records if record.policy in curve.usable]
     rates = {r.policy: round(curve.saved_share(r) if curve.has_widths else r.hit_rate, 3) for r in usable}
     return {policy for policy, rate in rates.items() if rate == max(rates.values())}
 
@@ -98,9 +81,11 @@ def best_of(curve: HitRateCurve, records: Iterable[CurveRecord]) -> set[str]:
 def answer(curve: HitRateCurve, recommendation: Recommendation) -> list[str]:
     """Summarise what to set and what it saves, in a few sentences."""
     best = curve.at(recommendation.policy, recommendation.budget_rows)
+    nbytes = "" if best.budget_bytes is None else f", {bytes_text(best.budget_bytes)}"
     sentences = [
-        f"Give the cache {budget_text(best)} and let the policy {best.policy} choose them: "
-        f"it then serves {percent(best.hit_rate)} of the rows that training reads.",
+        f"Give the cache {percent(best.budget_fraction)} of the vertices ({best.budget_rows:,} rows{nbytes}) and let "
+        f"the policy {best.policy} choose them: it then serves {percent(best.hit_rate)} of the rows that "
+        "training reads.",
         _saving(curve, best),
     ]
     if best.oracle_hit_rate:
@@ -146,8 +131,7 @@ def _beyond(curve: HitRateCurve, best: CurveRecord) -> str:
 
 def _others(curve: HitRateCurve, best: CurveRecord) -> str:
     """Hit rates of the other policies, and why a better one is not recommended."""
-    others = [curve.at(policy, best.budget_rows) for policy in curve.policies if policy != best.policy]
-    others = [record for record in others if record.is_usable]
+    others = [curve.at(policy, best.budget_rows) for policy in curve.usable if policy != best.policy]
     if not others:
         return ""
     others.sort(key=lambda record: record.hit_rate, reverse=True)
