@@ -98,13 +98,13 @@ class Compared:
     epochs={"help": "Epochs to measure.", "default": 1},
     device="Where --measure delivers: auto, cpu, or cuda[:N].",
     num_workers="Sampling threads, 0: as many as are useful.",
-    seed="Of shuffling and sampling.",
+    seed="Seed of shuffling and sampling.",
 )
 @options_of(Compared)
 @click.option("--split", default="", metavar="PREFIX", help="Use another split of the folder, such as pub_.")
 @click.option("--train-fraction", type=float, help="Train on a random share of the vertices, for graphs without masks.")
 @click.option(
-    "--node-type", help="Of the training vertices, where there are several.  [default: those with train_mask]"
+    "--node-type", help="Type of the training vertices, where there are several.  [default: those with train_mask]"
 )
 @click.option("--measure", is_flag=True, help="Also time real loading with the recommended cache.")
 @options_of(Outputs)

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     num_workers="Sampling threads, 0: the loader's choice; DGL's loader: processes.",
     prefetch="Batches made ahead.",
     eval_every="Epochs between evaluations.",
-    seed="Of weights, dropout, shuffling and sampling.",
+    seed="Seed of weights, dropout, shuffling and sampling.",
     grad_compression={"help": "How several processes send gradients.", "choices": COMPRESSIONS},
 )
 @click.option("--split", default="", metavar="PREFIX", help="Use another split of the folder, such as pub_.")

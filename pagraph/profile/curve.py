@@ -22,15 +22,15 @@ class CurveRecord:
         budget_rows: Vertices that the cache may hold.
         budget_bytes: Bytes of these vertices' rows of all fields and of the tables from vertex to place: what to give a
             loader as ``cache``. None where no field is named.
-        hit_rate: Of the input nodes, over all measured epochs.
+        hit_rate: Hit rate of the input nodes, over all measured epochs.
         hit_rate_by_epoch: The same by measured epoch.
-        hit_rate_by_hop: Of the input nodes that each hop found; hop 0 are the seeds.
-        hit_rate_by_field: Of each field: input fields are read for all input nodes, labels for the seeds.
+        hit_rate_by_hop: Hit rate of the input nodes that each hop found; hop 0 are the seeds.
+        hit_rate_by_field: Hit rate of each field: input fields are read for all input nodes, labels for the seeds.
         bytes_moved: Bytes an epoch that the cache does not serve, all fields together; None where no field is named.
-        predicted_hit_rate: What an expectation of reads that has not seen the measured epochs says. None: not known;
-            of the oracle, which chooses by what it cannot expect, it never is.
-        oracle_hit_rate: Of a cache of this budget whose vertices are chosen anew for every epoch by what that very
-            epoch reads: no static cache does better. (Rows of several widths are chosen by the bytes they save.)
+        predicted_hit_rate: Hit rate by an expectation of reads that has not seen the measured epochs. None: not known,
+            as always for the oracle.
+        oracle_hit_rate: Hit rate of a cache of this budget, chosen anew for every epoch by what that very epoch reads:
+            no static cache does better. (Rows of several widths are chosen by the bytes they save.)
         share_of_oracle: ``hit_rate / oracle_hit_rate``.
     """
 

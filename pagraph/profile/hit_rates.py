@@ -72,7 +72,7 @@ def hit_rate_curve(
             ``"adaptive"`` the epochs after the first are measured: in that it still is degree.
             Default: auto, degree, presample, vip, random and the oracle, but for those that this sampler does not suit.
         budgets: Rows as an int, shares of the vertices (0.1, "10%"), or bytes ("2GiB", tables included).
-        seed: Of order and sampling.
+        seed: Seed of order and sampling.
         drop_last: Leave out an incomplete last batch.
         threads: Threads that sample. Default: one for each processor, at most 8.
         fields: Fields that are read for the input nodes: their widths turn rows into bytes. For several vertex types a

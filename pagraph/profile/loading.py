@@ -118,7 +118,7 @@ def measure_loading(
         drop_last: Leave out an incomplete last batch.
         cache, policy, device, num_workers, prefetch: As for the loader (``policy`` is its ``cache_policy``).
         epochs: Epochs to run; of several the first is a warm-up that ``LoadingTimes.medians`` leaves out.
-        seed: Of order and sampling.
+        seed: Seed of order and sampling.
         compute: Called with every batch: the training step. Default: nothing is computed. If it has an attribute
             ``description``, the page shows that.
         trace: Where to write a timeline of the run (see ``Loader.trace``).

@@ -29,7 +29,7 @@ def training_seeds(
         node_type: Type of the vertices. Default: the only one.
         split: What the mask's name begins with: ``"pub_"`` takes ``pub_train_mask``.
         fraction: Share of all vertices to draw, in (0, 1]; at least one is drawn. Default: the mask decides.
-        seed: Of the drawing.
+        seed: Seed of the drawing.
 
     Returns:
         Ids in ascending order, shape ``(n,)``, int64.

@@ -1,1 +1,1 @@
-"""What the library asks of, and tells about, the machine: units of bytes and counts."""
+"""Services below all other rooms: units of bytes and counts as text."""
