@@ -34,9 +34,8 @@ def roofline(work, section):
     from rich.console import Console
 
     from pagraph.cli.bench import TINY, roofline_table
-    from pagraph.cli.tables import print_whole
-    from pagraph.profile.gather_paths import HITS, LOOKUP, MODES, misses
-    from pagraph.profile.roofline import RooflineSizes, measure_roofline
+    from pagraph.cli.terminal import print_whole
+    from pagraph.profile.roofline import HITS, LOOKUP, MODES, RooflineSizes, measure_roofline, misses
 
     def measured():
         sizes = RooflineSizes(**TINY) if work.accelerator.device.type == "cpu" else RooflineSizes()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..atomic import new_file
-from ..profile.plot import check_plot
+from ..report.plot import check_plot
 from .report import PartitionReport
 
 __all__ = ["PLOT_FORMATS", "save_comparison_plot", "save_plot"]

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ..host_memory import host_available
 from ..memory_maps import address_on_disk, may_write
+from ..system.units import bytes_text
 
 __all__ = ["Pin", "PinnedMemory", "is_writable", "memory_of"]
 
@@ -90,7 +91,7 @@ class PinnedMemory:
                 region = self._claim(tensor, device)
         except _Refused as reason:
             warnings.warn(
-                f"{tensor.numel() * tensor.element_size() / 2**20:.1f} MiB of host memory could not be pinned "
+                f"{bytes_text(tensor.numel() * tensor.element_size())} of host memory could not be pinned "
                 f"({reason}): its rows go through a staging buffer instead",
                 RuntimeWarning,
                 stacklevel=2,
@@ -154,8 +155,8 @@ class PinnedMemory:
     def _check_room(self, begin: int, end: int) -> None:
         if address_on_disk(begin) and end - begin > _SHARE * (available := host_available()):
             raise _Refused(
-                f"it is a file on disk of {(end - begin) / 2**20:.1f} MiB, more than half of the "
-                f"{available / 2**20:.1f} MiB of memory that are available"
+                f"it is a file on disk of {bytes_text(end - begin)}, more than half of the "
+                f"{bytes_text(available)} of memory that are available"
             )
 
     def _is_pinned(self, tensor: Tensor) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..atomic import check_absent
-from .progress import progress_bar
+from .terminal import progress_bar
 from .writing import write_folder
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ..atomic import check_absent
-from .progress import progress_bar
+from .terminal import progress_bar
 from .writing import write_folder
 
 

@@ -1,4 +1,4 @@
-"""``pagraph info``: what is in a graph folder, and what a cache would hold."""
+"""``pagraph info``: counts, degree skew, fields and bytes of a graph folder."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
-from rich.filesize import decimal
 from rich.table import Table
+
+from ..system.units import bytes_text
 
 if TYPE_CHECKING:
     from ..datasets.summary import EdgeSummary, FieldSummary, GraphSummary
@@ -51,7 +52,7 @@ def _print(console: Console, folder: Path, form: str, origin: dict[str, Any], su
         for name, count in summary.num_nodes.items()
     )
     edges = sum(edge.num_edges for edge in summary.edges)
-    console.print(f"{folder} ({form}): {counts}, {edges:,} edges, {decimal(summary.total_bytes)}", soft_wrap=True)
+    console.print(f"{folder} ({form}): {counts}, {edges:,} edges, {bytes_text(summary.total_bytes)}", soft_wrap=True)
     if origin:
         console.print("from " + ", ".join(f"{key}={value}" for key, value in origin.items()), soft_wrap=True)
     for edge in summary.edges:
@@ -92,7 +93,7 @@ def _array_table(arrays: list[FieldSummary], *, several: bool) -> Table:
             f"{array.owner}: {name}" if several else name,
             array.dtype,
             " x ".join(f"{size:,}" for size in array.shape),
-            decimal(array.bytes),
+            bytes_text(array.bytes),
             array.where,
             "" if array.true is None else f"{array.true:,}",
         )

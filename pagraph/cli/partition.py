@@ -17,7 +17,7 @@ from ..partition.methods import resolve_method
 from ..partition.writing import FEATURES
 from .options import build, naming_options, options_of
 from .partition_work import FORMATS, Outputs, Source, Work, compare_methods, divide
-from .progress import progress_bar
+from .terminal import progress_bar
 from .writing import writable_file
 
 _PATH = click.Path(path_type=Path)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from ..profile.words import bytes_text, percent
-from .tables import number_table, print_whole
+from ..system.units import bytes_text, percent
+from .terminal import number_table, print_whole
 
 if TYPE_CHECKING:
     from ..partition import PartitionReport

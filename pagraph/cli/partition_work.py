@@ -34,10 +34,10 @@ from ..partition.dgl_format import check_field_names
 from ..partition.plot import PLOT_FORMATS, save_comparison_plot, save_plot
 from ..partition.steps import Steps
 from ..partition.writing import check_fields, check_out
-from ..profile.plot import check_plot
+from ..report.plot import check_plot
 from .options import naming_options
 from .partition_report import print_comparison, print_partition
-from .progress import progress_bar
+from .terminal import progress_bar
 from .writing import check_outputs
 
 __all__ = ["FORMATS", "Outputs", "Source", "Work", "compare_methods", "divide"]

@@ -8,7 +8,7 @@ import click
 
 from ..atomic import check_absent
 from ..preaggregation import SUMS
-from .progress import progress_bar
+from .terminal import progress_bar
 from .writing import told
 
 

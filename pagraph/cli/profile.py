@@ -1,77 +1,119 @@
-"""``pagraph profile``: what caches of several sizes would serve on a graph folder, and which one to take."""
+"""``pagraph profile``: hit rates of feature caches on a graph folder, and a recommended policy and size."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+from torch import Tensor
 
-from .parsing import integers, names
-from .profile_options import Outputs, Settings, choose_fields, choose_seeds
-from .progress import progress_bar
+from ..atomic import new_file, write_json
+from ..datasets import open_graph
+from ..graph import Graph
+from ..profile import (
+    DEFAULT_BUDGETS,
+    HitRateCurve,
+    LoadingTimes,
+    Recommendation,
+    hit_rate_curve,
+    measure_loading,
+    recommend,
+    training_seeds,
+)
+from ..profile.budgets import FieldNames
+from ..profile.loading import SageStep
+from ..report import html_page, save_plot
+from ..report.plot import check_plot
+from ..report.times import Span, read_spans
+from ..report.words import cache_argument
+from ..sampling import NeighborSampler
+from ..train.options import TrainOptions
+from .options import build, options_of
+from .profile_report import print_profile, train_command
+from .terminal import progress_bar
+from .writing import check_outputs
 
-if TYPE_CHECKING:
-    from ..graph import Graph
-    from ..profile import HitRateCurve, Recommendation
-    from ..profile.loading import LoadingTimes
-    from ..profile.timeline import Span
-    from ..sampling import NeighborSampler
-    from .profile_options import Seeds
-
-_PATH = click.Path(path_type=Path)
 _FEATURES = "feat"
+_MASK = "train_mask"
+
+Seeds = Tensor | Mapping[str, Tensor]
+
+
+def _documented(text: str, default: Any = None) -> Any:
+    return field(default=default, metadata={"help": text})
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Files for the results, besides the terminal."""
+
+    json: Path | None = _documented("Write all figures here.")
+    plot: Path | None = _documented("Draw the curves here, .png or .svg.")
+    html: Path | None = _documented("Write a report for the browser here.")
+    trace: Path | None = _documented("With --measure: write a timeline for Perfetto here.")
+
+    def check(self) -> None:
+        """Check the paths before the long work.
+
+        Raises:
+            ClickException: A path cannot be written, or is given twice.
+            MissingDependencyError: A plot is wanted, without matplotlib.
+        """
+        if self.plot is not None:
+            check_plot(self.plot)
+        check_outputs(vars(self))
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Policies, budgets and fields of a curve."""
+
+    policies: tuple[str, ...] | None = _documented(
+        "Names with commas between: auto, adaptive, degree, presample[:K], vip, random, and for comparison oracle, "
+        "ideal[:N].  [default: auto, degree, presample, vip, random, oracle]"
+    )
+    budgets: tuple[str, ...] | None = _documented(
+        "Rows (1000), shares (10%) or bytes (2GiB), with commas between.  [default: 20 from 1% to 100%]"
+    )
+    fields: tuple[str, ...] | None = _documented("Fields read for the input nodes.  [default: feat, if it is there]")
+    labels: tuple[str, ...] = _documented("Fields read for the seeds.", ())
+
+    def inputs(self, graph: Graph) -> tuple[str, ...]:
+        """The input fields; by default ``feat``, if there is one."""
+        if self.fields is not None:
+            return self.fields
+        return (_FEATURES,) if any(_FEATURES in graph.node_fields(ntype) for ntype in graph.node_types) else ()
 
 
 @click.command(name="profile")
-@click.argument("folder", metavar="DIR", type=_PATH)
-@click.option(
-    "--fanout",
-    default="10,10",
-    show_default=True,
-    callback=integers,
-    help="Neighbours sampled per hop; the last serves the seeds, -1 takes all.",
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@options_of(
+    TrainOptions,
+    fanout="Neighbours sampled per hop; the last serves the seeds, -1 takes all.",
+    batch_size="Seeds per mini-batch.",
+    epochs={"help": "Epochs to measure.", "default": 1},
+    device="Where --measure delivers: auto, cpu, or cuda[:N].",
+    num_workers="Sampling threads, 0: as many as are useful.",
+    seed="Seed of shuffling and sampling.",
 )
-@click.option("--batch-size", default=1000, show_default=True, help="Seeds per mini-batch.")
-@click.option("--epochs", default=1, show_default=True, help="Epochs to measure.")
-@click.option(
-    "--policies",
-    callback=names,
-    help="Names with commas between: auto, adaptive, degree, presample[:K], vip, random, and for comparison oracle, "
-    "ideal[:N].  [default: auto, degree, presample, vip, random, oracle]",
-)
-@click.option(
-    "--budgets",
-    callback=names,
-    help="Rows (1000), shares (10%) or bytes (2GiB), with commas between.  [default: 20 from 1% to 100%]",
-)
-@click.option("--fields", callback=names, help="Fields read for the input nodes.  [default: feat, if it is there]")
-@click.option("--labels", callback=names, default="", help="Fields read for the seeds.")
+@options_of(Compared)
 @click.option("--split", default="", metavar="PREFIX", help="Use another split of the folder, such as pub_.")
 @click.option("--train-fraction", type=float, help="Train on a random share of the vertices, for graphs without masks.")
 @click.option(
-    "--node-type", help="Of the training vertices, where there are several.  [default: those with train_mask]"
+    "--node-type", help="Type of the training vertices, where there are several.  [default: those with train_mask]"
 )
-@click.option("--seed", default=0, show_default=True, help="Of shuffling and sampling.")
-@click.option("--device", default="auto", show_default=True, help="Where --measure delivers: auto, cpu, or cuda[:N].")
-@click.option("--num-workers", default=0, show_default=True, help="Sampling threads, 0: as many as are useful.")
 @click.option("--measure", is_flag=True, help="Also time real loading with the recommended cache.")
-@click.option("--trace", type=_PATH, help="With --measure: write a timeline for Perfetto here.")
-@click.option("--json", "json_file", type=_PATH, help="Write all figures here.")
-@click.option("--plot", type=_PATH, help="Draw the curves here, .png or .svg.")
-@click.option("--html", type=_PATH, help="Write a report for the browser here.")
+@options_of(Outputs)
 def command(
     folder: Path,
     split: str,
     train_fraction: float | None,
     node_type: str | None,
     measure: bool,
-    trace: Path | None,
-    json_file: Path | None,
-    plot: Path | None,
-    html: Path | None,
     **settings: Any,
 ) -> None:
     """Say what a feature cache would save on the graph folder DIR, how large it should be, and by which policy.
@@ -79,115 +121,129 @@ def command(
     Samples real epochs once, without reading features, and works out the hit rate of every policy with every
     budget.
     """
-    options = Settings(**settings)
-    outputs = Outputs(json_file, plot, html, trace)
-    if trace is not None and not measure:
+    outputs, compared = build(Outputs, settings), build(Compared, settings)
+    if outputs.trace is not None and not measure:
         raise click.UsageError("--trace must come with --measure, which runs what is traced")
     outputs.check()
-    options.check()
-    from ..datasets import open_graph
-    from ..profile import recommend
-    from ..profile.recommendation import is_usable
-    from ..sampling import NeighborSampler
-    from .profile_report import print_profile, train_command
-
+    options = build(TrainOptions, settings)
     graph = open_graph(folder, split=split)
     if measure and not graph.is_homogeneous:
         raise click.UsageError(f"--measure must be for a graph with one vertex type and one edge type, got {graph}")
     seeds = choose_seeds(graph, node_type, train_fraction, seed=options.seed)
-    sampler = NeighborSampler(list(options.fanout))
-    curve = _curve(graph, seeds, sampler, options)
-    if not any(map(is_usable, curve.policies)):
+    with progress_bar("sampling") as progress:
+        curve = hit_rate_curve(
+            graph,
+            seeds,
+            NeighborSampler(list(options.fanout)),
+            batch_size=options.batch_size,
+            epochs=options.epochs,
+            policies=compared.policies,
+            budgets=DEFAULT_BUDGETS if compared.budgets is None else compared.budgets,
+            seed=options.seed,
+            threads=options.num_workers or None,
+            fields=choose_fields(graph, "fields", compared.inputs(graph)),
+            labels=choose_fields(graph, "labels", compared.labels),
+            progress=progress,
+        )
+    if not curve.usable:
         raise click.UsageError(f"--policies must name one that training can use, got {', '.join(curve.policies)}")
     recommendation = recommend(curve)
     loading: LoadingTimes | None = None
     spans: list[Span] = []
     if measure:
-        loading, spans = _measured(graph, seeds, sampler, options, curve, recommendation, outputs)
-    command = None
+        assert isinstance(seeds, Tensor)  # one vertex type
+        cache = cache_argument(recommendation.budget_rows, curve.num_nodes), recommendation.policy
+        loading, spans = _measured(graph, seeds, options, compared, cache, outputs)
+    train = None
     if graph.is_homogeneous and train_fraction is None:  # what `pagraph train` can train on
-        command = train_command(folder, split, options, curve, recommendation)
-    print_profile(curve, recommendation, loading, title=str(folder), command=command)
+        train = train_command(folder, split, options, curve, recommendation)
+    print_profile(curve, recommendation, loading, title=str(folder), command=train)
     source = {"folder": str(folder), "split": split, "train_fraction": train_fraction, "node_type": node_type}
-    _write(outputs, curve, recommendation, loading, spans, source, command)
+    _write(outputs, curve, recommendation, loading, spans, source, train)
 
 
-def _curve(graph: Graph, seeds: Seeds, sampler: NeighborSampler, options: Settings) -> HitRateCurve:
-    from ..profile import hit_rate_curve
-    from ..profile.budgets import DEFAULT_BUDGETS
+def choose_seeds(graph: Graph, node_type: str | None, fraction: float | None, *, seed: int) -> Seeds:
+    """Select the vertices to train on, by type where the graph has several.
 
-    with progress_bar("sampling") as progress:
-        return hit_rate_curve(
-            graph,
-            seeds,
-            sampler,
-            batch_size=options.batch_size,
-            epochs=options.epochs,
-            policies=options.policies,
-            budgets=options.budgets if options.budgets is not None else DEFAULT_BUDGETS,
-            seed=options.seed,
-            threads=options.num_workers or None,
-            fields=choose_fields(graph, "fields", _input_fields(graph, options)),
-            labels=choose_fields(graph, "labels", options.labels),
-            progress=progress,
-        )
+    Args:
+        graph: The graph.
+        node_type: Their type. Default: the types with a ``train_mask``, or the only one.
+        fraction: Share of them to draw instead.
+        seed: Seed of the drawing.
+
+    Raises:
+        ValueError: There is no such type, or none with a mask; as :func:`pagraph.profile.training_seeds`.
+    """
+    if fraction is not None and not 0 < fraction <= 1:
+        raise ValueError(f"--train-fraction must be in (0, 1], got {fraction}")
+    types = graph.node_types
+    if node_type is not None and node_type not in types:
+        raise ValueError(f"--node-type must be one of {', '.join(types)}, got {node_type!r}")
+    if len(types) == 1:
+        if fraction is None and _MASK not in graph.node_fields(types[0]):
+            raise ValueError(f"--train-fraction must be given for a graph without {_MASK}, such as 0.1; got none")
+        return training_seeds(graph, fraction=fraction, seed=seed)
+    masked = [ntype for ntype in types if _MASK in graph.node_fields(ntype)]
+    chosen = masked if node_type is None else [node_type]
+    if not chosen:
+        raise ValueError(f"--node-type must be given where no vertices have a {_MASK}: {', '.join(types)}")
+    if fraction is None and chosen[0] not in masked:
+        raise ValueError(f"--train-fraction must be given where {chosen[0]!r} vertices have no {_MASK}; got none")
+    return {ntype: training_seeds(graph, node_type=ntype, fraction=fraction, seed=seed) for ntype in chosen}
 
 
-def _input_fields(graph: Graph, options: Settings) -> tuple[str, ...]:
-    """By default ``feat``, if there is one."""
-    if options.fields is not None:
-        return options.fields
-    return (_FEATURES,) if any(_FEATURES in graph.node_fields(ntype) for ntype in graph.node_types) else ()
+def choose_fields(graph: Graph, option: str, names: tuple[str, ...]) -> FieldNames:
+    """Look up fields: in all vertex types that have them, or in that of ``TYPE/NAME``.
+
+    Raises:
+        ValueError: No type has such a field.
+    """
+    if len(graph.node_types) == 1:
+        return names
+    of_types = {ntype: graph.node_fields(ntype) for ntype in graph.node_types}
+    chosen: dict[str, list[str]] = {}
+    for name in names:
+        fits = [(t, own) for t, fields in of_types.items() for own in fields if name in (own, f"{t}/{own}")]
+        if not fits:
+            have = [f"{t}/{own}" for t, fields in of_types.items() for own in fields]
+            raise ValueError(f"--{option} must be among {', '.join(have)}, got {name!r}")
+        for ntype, own in fits:
+            chosen.setdefault(ntype, []).append(own)
+    return chosen
 
 
 def _measured(
     graph: Graph,
-    seeds: Seeds,
-    sampler: NeighborSampler,
-    options: Settings,
-    curve: HitRateCurve,
-    recommendation: Recommendation,
+    seeds: Tensor,
+    options: TrainOptions,
+    compared: Compared,
+    cache: tuple[str, str],
     outputs: Outputs,
 ) -> tuple[LoadingTimes, list[Span]]:
-    """Real epochs with the recommended cache; one more than is measured, the first to warm up."""
-    from torch import Tensor
-
-    from ..profile import measure_loading
-    from ..profile.timeline import read_spans
-    from ..profile.words import cache_argument
-    from ..train.options import TrainOptions
-
-    device = TrainOptions(device=options.device).torch_device()
-    fields = _input_fields(graph, options)
-    assert isinstance(seeds, Tensor)  # one vertex type
+    """Time real epochs with a cache (size, policy) and a training step, after one epoch to warm up."""
+    device, fields = options.torch_device(), compared.inputs(graph)
+    width = sum(graph.ndata[name][0].numel() for name in fields)
+    step = SageStep(fields, width=width, hops=len(options.fanout), device=device) if width else None
     with tempfile.TemporaryDirectory(prefix="pagraph-") as scratch, progress_bar("measuring") as progress:
         trace = outputs.trace or (Path(scratch) / "trace.json" if outputs.html else None)
         loading = measure_loading(
             graph,
             seeds,
-            sampler,
+            NeighborSampler(list(options.fanout)),
             fields=fields,
-            labels=options.labels,
+            labels=compared.labels,
             batch_size=options.batch_size,
-            cache=cache_argument(recommendation.budget_rows, curve.num_nodes),
-            policy=recommendation.policy,
+            cache=cache[0],
+            policy=cache[1],
             device=device,
             num_workers=options.num_workers,
             epochs=options.epochs + 1,
             seed=options.seed,
-            compute=_step(graph, fields, options, device),
+            compute=step,
             trace=trace,
             progress=progress,
         )
         return loading, read_spans(trace, copies=device.type != "cpu") if trace and outputs.html else []
-
-
-def _step(graph: Graph, fields: tuple[str, ...], options: Settings, device: Any) -> Callable[[Any], object] | None:
-    """A training step on the fields; None where there are none to train on."""
-    from ..profile.step import SageStep
-
-    width = sum(graph.ndata[name][0].numel() for name in fields)
-    return SageStep(fields, width=width, hops=len(options.fanout), device=device) if width else None
 
 
 def _write(
@@ -200,10 +256,6 @@ def _write(
     command: str | None,
 ) -> None:
     """Write the files that are wanted, each whole or not at all."""
-    from ..atomic import new_file, write_json
-    from ..profile.page import html_page
-    from ..profile.plot import save_plot
-
     title = Path(source["folder"]).resolve().name
     if outputs.plot is not None:
         save_plot(curve, outputs.plot, recommendation=recommendation, title=title)

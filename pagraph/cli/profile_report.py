@@ -1,4 +1,4 @@
-"""What ``pagraph profile`` prints: hit rates, hits by hop, the recommendation, and where the time goes."""
+"""Terminal report of ``pagraph profile``: hit rates, hits by hop, stage times, the recommendation."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from ..profile.hop_table import hop_name
-from ..profile.loading import LOADING_STAGES
-from ..profile.time_bars import WORKERS, verdict
-from ..profile.words import answer, best_caption, best_of, bytes_text, cache_argument, percent
-from .tables import number_table, print_whole
+from ..profile import LOADING_STAGES
+from ..report.times import WORKERS, verdict
+from ..report.words import answer, best_caption, best_of, cache_argument, hop_name
+from ..system.units import bytes_text, percent
+from .terminal import number_table, print_whole
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from ..profile import CurveRecord, HitRateCurve, Recommendation
     from ..profile.loading import LoadingTimes
-    from .profile_options import Settings
+    from ..train.options import TrainOptions
 
 __all__ = ["print_profile", "train_command"]
 
@@ -33,14 +33,14 @@ def print_profile(
     command: str | None = None,
     console: Console | None = None,
 ) -> None:
-    """Print all of it; the table of rates fits into 80 columns with the default policies.
+    """Print a profile; the table of rates fits into 80 columns with the default policies.
 
     Args:
-        curve: What was measured.
-        recommendation: What it speaks for.
-        loading: Where the time went, if that was measured.
-        title: What the graph is called.
-        command: How to train with the recommended cache.
+        curve: Hit rates.
+        recommendation: The policy and budget that they recommend.
+        loading: Times of real epochs, if they were measured.
+        title: Name of the graph.
+        command: Shell command that trains with the recommended cache.
         console: Where to print. Default: standard output.
     """
     console = console or Console(highlight=False, markup=False)
@@ -68,9 +68,9 @@ def print_profile(
 
 
 def train_command(
-    folder: Path, split: str, options: Settings, curve: HitRateCurve, recommendation: Recommendation
+    folder: Path, split: str, options: TrainOptions, curve: HitRateCurve, recommendation: Recommendation
 ) -> str:
-    """What to say to train as was profiled, with the recommended cache."""
+    """Shell command that trains as was profiled, with the recommended cache."""
     fanout = ",".join(map(str, options.fanout))
     words = ["pagraph", "train", str(folder), f"--fanout={fanout}", f"--batch-size={options.batch_size}"]
     words += [f"--split={split}"] if split else []

@@ -13,7 +13,7 @@ import click
 from ..train import TrainOptions
 from ..train.options import COMPRESSIONS, LOADERS, MODELS
 from . import BAD_INPUT, show_error
-from .parsing import integers
+from .options import options_of
 from .writing import writable_file
 
 if TYPE_CHECKING:
@@ -21,50 +21,34 @@ if TYPE_CHECKING:
     from ..train.assignment import Assignment
     from ..train.distributed import World
 
-_DEFAULTS = TrainOptions()
-
-
-def _option(name: str, text: str, **settings: Any) -> Any:
-    """An option whose default is that of ``TrainOptions``."""
-    default = getattr(_DEFAULTS, name)
-    return click.option(
-        f"--{name.replace('_', '-')}",
-        name,
-        default=default,
-        show_default=default is not None,
-        help=text,
-        **settings,
-    )
-
 
 @click.command(name="train")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
-@_option("model", "GraphSAGE with mean aggregation, or GCN.", type=click.Choice(MODELS))
-@click.option(
-    "--fanout",
-    callback=integers,
-    help="Neighbours sampled per hop; the last serves the seeds, -1 takes all.  [default: 10,10; 10 on parts of 1 hop]",
+@options_of(
+    TrainOptions,
+    model={"help": "GraphSAGE with mean aggregation, or GCN.", "choices": MODELS},
+    fanout={
+        "help": "Neighbours sampled per hop; the last serves the seeds, -1 takes all.  "
+        "[default: 10,10; 10 on parts of 1 hop]",
+        "default": None,
+    },
+    batch_size="Seeds per mini-batch, of each process.",
+    epochs="Passes over the training vertices.",
+    hidden="Width of the hidden layers.",
+    lr="Learning rate of Adam.",
+    dropout="Share of hidden values dropped.",
+    weight_decay="L2 penalty.",
+    row_normalize="Divide each vertex's features by their sum, usual for bags of words.",
+    device="auto, cpu, or cuda[:N]; of several processes each takes its own.",
+    cache="Budget of the feature cache: 2GiB, bytes, a share such as 10%, or auto.",
+    cache_policy="What the cache holds: auto, adaptive, degree, presample[:K], vip or random.",
+    cache_dtype="Cache float features as float16 or bfloat16, twice as many.",
+    num_workers="Sampling threads, 0: the loader's choice; DGL's loader: processes.",
+    prefetch="Batches made ahead.",
+    eval_every="Epochs between evaluations.",
+    seed="Seed of weights, dropout, shuffling and sampling.",
+    grad_compression={"help": "How several processes send gradients.", "choices": COMPRESSIONS},
 )
-@_option("batch_size", "Seeds per mini-batch, of each process.")
-@_option("epochs", "Passes over the training vertices.")
-@_option("hidden", "Width of the hidden layers.")
-@_option("lr", "Learning rate of Adam.")
-@_option("dropout", "Share of hidden values dropped.")
-@_option("weight_decay", "L2 penalty.")
-@_option(
-    "row_normalize",
-    "Divide each vertex's features by their sum, usual for bags of words.",
-    is_flag=True,
-)
-@_option("device", "auto, cpu, or cuda[:N]; of several processes each takes its own.")
-@_option("cache", "Budget of the feature cache: 2GiB, bytes, a share such as 10%, or auto.")
-@_option("cache_policy", "What the cache holds: auto, adaptive, degree, presample[:K], vip or random.")
-@_option("cache_dtype", "Cache float features as float16 or bfloat16, twice as many.", type=str)
-@_option("num_workers", "Sampling threads, 0: the loader's choice; DGL's loader: processes.")
-@_option("prefetch", "Batches made ahead.", type=int)
-@_option("eval_every", "Epochs between evaluations.")
-@_option("seed", "Of weights, dropout, shuffling and sampling.")
-@_option("grad_compression", "How several processes send gradients.", type=click.Choice(COMPRESSIONS))
 @click.option("--split", default="", metavar="PREFIX", help="Use another split of the folder, such as pub_.")
 @click.option(
     "--baseline",

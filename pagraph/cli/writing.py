@@ -1,4 +1,4 @@
-"""What verbs write: graph folders, and files whose paths are checked before the work begins."""
+"""Output of verbs: graph folders, and files whose paths are checked before the work begins."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..atomic import check_writable
+from ..system.units import bytes_text
+
 if TYPE_CHECKING:
     from ..graph import Graph
 
@@ -15,7 +18,7 @@ if TYPE_CHECKING:
 def write_folder(graph: Graph, out: Path, *, origin: Mapping[str, Any]) -> None:
     """Write ``graph`` as the folder ``out`` and say so in one line."""
     from ..datasets import write_graph
-    from .progress import progress_bar
+    from .terminal import progress_bar
 
     with progress_bar(f"writing {out.name}") as progress:
         write_graph(graph, out, origin=origin, progress=progress)
@@ -23,19 +26,15 @@ def write_folder(graph: Graph, out: Path, *, origin: Mapping[str, Any]) -> None:
 
 
 def told(graph: Graph, out: Path) -> str:
-    """What was written, in one line."""
-    from rich.filesize import decimal
-
+    """Describe a written folder in one line."""
     size = sum(file.stat().st_size for file in out.iterdir())
-    return f"{out}: {graph.num_nodes:,} vertices, {graph.num_edges:,} edges, {decimal(size)}"
+    return f"{out}: {graph.num_nodes:,} vertices, {graph.num_edges:,} edges, {bytes_text(size)}"
 
 
 def writable_file(_context: click.Context, parameter: click.Parameter, path: Path | None) -> Path | None:
-    """Callback of an option that names a file to write: one that cannot be written is refused at once."""
+    """Option callback that refuses a path that cannot be written."""
     if path is None:
         return None
-    from ..atomic import check_writable
-
     try:
         check_writable(parameter.opts[0], path)
     except OSError as error:
@@ -44,16 +43,14 @@ def writable_file(_context: click.Context, parameter: click.Parameter, path: Pat
 
 
 def check_outputs(paths: Mapping[str, Path | None]) -> None:
-    """Refuse files that could not be written, before the long work.
+    """Check that files can be written, before the long work.
 
     Args:
-        paths: Name of an option, without dashes, to what it says.
+        paths: Name of an option, without dashes, to its path.
 
     Raises:
         ClickException: A path cannot be written, or is given twice.
     """
-    from ..atomic import check_writable
-
     seen: dict[Path, str] = {}
     for name, path in paths.items():
         if path is None:

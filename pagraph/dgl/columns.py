@@ -97,10 +97,12 @@ class Columns:
                 return _Fetched(fields, fetch)
         if key not in self._added:
             self._add(key)
+        if fields.accelerator is None:
+            return ReadAhead(fields, key, ids, bounds)
         after = None
-        if fields.accelerator is not None and self._graph.device.type != "cpu":
+        if self._graph.device.type != "cpu":
             after = fields.accelerator.current_stream.record()  # ids that DGL has drawn there, a column that is written
-        return ReadAhead(fields, key, ids, bounds, after)
+        return fields.with_room(partial(ReadAhead, fields, key, ids, bounds, after))
 
     def declare(self, kind: str, names: Iterable[tuple[Any, str]], role: Role) -> None:
         """Say which columns ("node" or "edge") will be read, so that one cache is planned for all of them.
@@ -125,8 +127,7 @@ class Columns:
         kind, type_, name = key
         source = partial(_values, self._graph, kind, name, type_)
         if self._has_frames:
-            frames = self._graph._node_frames if kind == "node" else self._graph._edge_frames
-            place = frames.index(_frame(self._graph, kind, type_))
+            place = self._graph.get_ntype_id(type_) if kind == "node" else self._graph.get_etype_id(type_)
             source = partial(_frame_values, self._graph, f"_{kind}_frames", place, name, source)
         role = self._roles.get(key)
         row_type = type_ if kind == "node" or role is not None else None

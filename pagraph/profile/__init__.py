@@ -1,12 +1,10 @@
-"""Profiling: what caches of several sizes would serve, which one to take, and where the time of an epoch goes."""
+"""Profiling: hit-rate curves of feature caches, a recommended cache, stage times of epochs, a roofline."""
 
 from ..pipeline import merge_traces
 from .budgets import DEFAULT_BUDGETS
-from .curve import CurveRecord, HitRateCurve
-from .hit_rates import hit_rate_curve
+from .curve import BudgetChoice, CurveRecord, HitRateCurve, Recommendation, recommend
+from .hit_rates import DEFAULT_POLICIES, hit_rate_curve
 from .loading import LOADING_STAGES, EpochTimes, LoadingTimes, measure_loading
-from .rankings import DEFAULT_POLICIES
-from .recommendation import BudgetChoice, Recommendation, recommend
 from .seeds import training_seeds
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""The budgets of a curve: rows, shares and bytes, and how many of a ranking's vertices each of them buys."""
+"""Budgets of a curve (rows, shares, bytes), and how many rows of each vertex type they buy."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from ..cache.policy import Ranking
+    from ..graph import Graph
+    from ..indexed_rows import FieldValue
 
-__all__ = ["DEFAULT_BUDGETS", "GRID", "RowSizes", "Spending"]
+__all__ = ["DEFAULT_BUDGETS", "GRID", "FieldNames", "FieldSizes", "RowSizes", "Spending", "check_fields"]
 
 DEFAULT_BUDGETS: tuple[float, ...] = (
     *(0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.13, 0.16, 0.2, 0.25),
@@ -26,16 +28,16 @@ DEFAULT_BUDGETS: tuple[float, ...] = (
 )
 """Shares of the vertices: close together where curves bend."""
 GRID: tuple[float, ...] = tuple(percent / 100 for percent in range(1, 101))
-"""Shares that are summed up whatever budgets are asked for: what is recommended does not depend on those."""
+"""Shares that are always summed up, so that a recommendation does not depend on the budgets asked for."""
 
 
 @dataclass(frozen=True)
 class Spending:
-    """A budget of a curve as bytes.
+    """A budget of a curve in bytes.
 
     Attributes:
-        nbytes: What rows may take, and the tables if they are paid from it.
-        pays_tables: Whether the tables from vertex to place are.
+        nbytes: Bytes for rows, and for the tables from vertex to place if ``pays_tables``.
+        pays_tables: Whether the tables are paid from it.
     """
 
     nbytes: int
@@ -44,7 +46,7 @@ class Spending:
 
 @dataclass(frozen=True)
 class RowSizes:
-    """What a vertex takes in the cache.
+    """Bytes of a vertex in the cache, by vertex type.
 
     Attributes:
         num_nodes: Vertex type to its number of vertices.
@@ -57,7 +59,7 @@ class RowSizes:
 
     @property
     def cached_types(self) -> dict[str, int]:
-        """The types that can be cached, and what a vertex of each takes."""
+        """Vertex types that can be cached, to the bytes of a vertex of each."""
         return dict(self.row_bytes) if self.row_bytes is not None else dict.fromkeys(self.num_nodes, 1)
 
     @property
@@ -71,7 +73,7 @@ class RowSizes:
         return sum(self.num_nodes[ntype] * width for ntype, width in self.cached_types.items())
 
     def spending(self, value: Any) -> Spending:
-        """What a budget buys with.
+        """Parse a budget.
 
         Args:
             value: Rows as an int, a share of the vertices (0.1, "10%"), or bytes with a unit ("2GiB"), tables included.
@@ -94,7 +96,7 @@ class RowSizes:
         return Spending(number * self.all_bytes // max(1, self.vertices))
 
     def spendings(self, values: Iterable[Any]) -> list[Spending]:
-        """The same for several budgets.
+        """Parse several budgets.
 
         Raises:
             ValueError, TypeError: As :meth:`spending`; or there is none, or all of it is one string.
@@ -107,12 +109,12 @@ class RowSizes:
         return result
 
     def rows(self, spending: Spending) -> int:
-        """How many vertices of average size a budget buys."""
+        """Number of vertices of average size that a budget buys."""
         left = spending.nbytes - (self._tables if spending.pays_tables else 0)
         return max(0, min(self.vertices, left * self.vertices // max(1, self.all_bytes)))
 
     def nbytes(self, spending: Spending) -> int | None:
-        """What a loader must be given as ``cache`` for this, tables included; None where no field is named."""
+        """Bytes to give a loader as ``cache`` for this, tables included; None where no field is named."""
         if self.row_bytes is None:
             return None
         if not self.rows(spending):
@@ -120,7 +122,7 @@ class RowSizes:
         return min(spending.nbytes + (0 if spending.pays_tables else self._tables), self.all_bytes + self._tables)
 
     def divide(self, rankings: Mapping[str, Ranking], budgets: Sequence[Spending]) -> dict[str, npt.NDArray[np.int64]]:
-        """How many of each type's best vertices each budget buys, shape ``(len(budgets),)``; as a loader divides it."""
+        """Divide every budget as a loader does: type to the number of vertices bought, shape ``(len(budgets),)``."""
         types = self.cached_types
         rows = np.zeros((len(budgets), len(types)), np.int64)
         for pays in (False, True):
@@ -138,7 +140,7 @@ class RowSizes:
 
 
 def _number(value: Any) -> int | float | Budget:
-    """Rows as an int, a share as a float, bytes as a ``Budget``."""
+    """Parse rows to an int, a share to a float, bytes to a ``Budget``."""
     problem = f"budgets must be rows (1000), shares in [0, 1] (0.1, '10%') or bytes ('2GiB'), got {value!r}"
     if isinstance(value, str):
         text = value.strip()
@@ -161,3 +163,77 @@ def _number(value: Any) -> int | float | Budget:
     if math.isnan(share) or not 0 <= share <= 1:
         raise ValueError(problem)
     return share
+
+
+FieldNames = Sequence[str] | Mapping[str, Sequence[str]]
+"""Names of vertex fields; for several vertex types, by type."""
+
+
+@dataclass(frozen=True)
+class FieldSizes:
+    """The fields that are read, by vertex type.
+
+    Attributes:
+        inputs: Vertex type to the bytes of a row of each field that is read for the input nodes.
+        labels: The same of those that are read for the seeds.
+        rows: Bytes of a vertex in a cache.
+    """
+
+    inputs: dict[str, dict[str, int]]
+    labels: dict[str, dict[str, int]]
+    rows: RowSizes
+
+    @classmethod
+    def of(cls, graph: Graph, fields: FieldNames | None, labels: FieldNames) -> FieldSizes:
+        """Look the fields up.
+
+        Raises:
+            ValueError: The graph, or the type, does not have one; names without a type where there are several types.
+            TypeError: Names are one string.
+        """
+        inputs, outputs = _widths(graph, fields or (), "fields"), _widths(graph, labels, "labels")
+        row_bytes = {
+            ntype: width
+            for ntype in graph.node_types
+            if (width := sum(inputs.get(ntype, {}).values()) + sum(outputs.get(ntype, {}).values()))
+        }
+        return cls(inputs, outputs, RowSizes(graph.num_nodes_by_type, row_bytes or None))
+
+    @property
+    def row_bytes(self) -> dict[str, int]:
+        """Field, with its type where there are several, to the bytes of a row."""
+        parts = (self.inputs, self.labels)
+        return {self.key(t, name): width for part in parts for t, of in part.items() for name, width in of.items()}
+
+    def key(self, ntype: str, name: str) -> str:
+        """Name of a field in a curve: ``"feat"``, or ``"paper/feat"`` where there are several types."""
+        return name if len(self.rows.num_nodes) == 1 else f"{ntype}/{name}"
+
+
+def check_fields(graph: Graph, names: Iterable[str], node_type: str | None = None, *, argument: str = "fields") -> None:
+    """Raise ValueError for a field that the graph, or a vertex type of it, does not have."""
+    have = graph.node_fields(node_type if node_type is not None else graph.only_node_type)
+    for name in names:
+        if name not in have:
+            of = "" if node_type is None else f" of {node_type!r} vertices"
+            raise ValueError(f"{argument} must be among {sorted(have)}{of}, got {name!r}")
+
+
+def _widths(graph: Graph, names: FieldNames, argument: str) -> dict[str, dict[str, int]]:
+    if isinstance(names, str):
+        raise TypeError(f"{argument} must be a list of names, got {names!r}")
+    if not isinstance(names, Mapping):
+        if not names:
+            return {}
+        if len(graph.node_types) > 1:
+            raise ValueError(f"{argument} must be a mapping from types among {graph.node_types}, got {list(names)}")
+        names = {graph.only_node_type: names}
+    for ntype, of_type in names.items():
+        if ntype not in graph.node_types:
+            raise ValueError(f"{argument} must be of vertex types among {graph.node_types}, got {ntype!r}")
+        check_fields(graph, of_type, ntype if len(graph.node_types) > 1 else None, argument=argument)
+    return {t: {name: _row_bytes(graph.node_fields(t)[name]) for name in of_type} for t, of_type in names.items()}
+
+
+def _row_bytes(values: FieldValue) -> int:
+    return math.prod(values.shape[1:]) * values.element_size()

@@ -1,26 +1,133 @@
-"""What a machine can move at best between host and device, and how fast random rows can be read: the ceilings."""
+"""Bandwidth ceilings of a device: its timer, bulk copies between host and device, reads of random rows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..accelerator import Accelerator
 from ..accelerator.triton_kernels import launch
-from .device_timer import DeviceTimer, Rate
 
 __all__ = [
     "DEVICE_COPY",
     "PAGEABLE_COPY",
     "PINNED_COPY",
     "SECTOR",
+    "SHORT",
+    "DeviceTimer",
+    "Rate",
     "copy_ceilings",
     "random_ceilings",
     "random_rows",
     "word_of",
 ]
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Measured throughput.
+
+    Attributes:
+        name: Name of what was measured.
+        nbytes: Bytes a run moves, as ``ceiling`` counts them.
+        seconds: Seconds of each run.
+        ceiling: Name of the rate that it cannot exceed; "" where it is one itself.
+        note: How it was done, or what was counted.
+    """
+
+    name: str
+    nbytes: int
+    seconds: tuple[float, ...]
+    ceiling: str = ""
+    note: str = ""
+
+    @property
+    def median(self) -> float:
+        """Median of the seconds."""
+        return statistics.median(self.seconds)
+
+    @property
+    def bytes_per_second(self) -> float:
+        """Bytes / median seconds."""
+        return self.nbytes / self.median if self.median > 0 else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it for ``json.dumps``."""
+        seconds = {"median": self.median, "min": min(self.seconds), "max": max(self.seconds)}
+        return asdict(self) | {"seconds": seconds, "bytes_per_second": self.bytes_per_second}
+
+
+class DeviceTimer:
+    """Times work on a device's stream between two events.
+
+    A kernel that takes less time than the CPU needs to launch it would be timed with the gaps before it. So every run
+    begins behind a few large copies on the same stream, which are not timed.
+
+    Args:
+        accelerator: The device.
+        stream: Name of the stream that the work is given to.
+        repeats: Timed runs, after some that are not.
+        lead_bytes: Bytes of each copy that goes before.
+
+    Raises:
+        ValueError: ``repeats`` is below 1.
+    """
+
+    def __init__(
+        self, accelerator: Accelerator, *, stream: str = "reading", repeats: int = 7, lead_bytes: int = 1 << 28
+    ) -> None:
+        if repeats < 1:
+            raise ValueError(f"repeats must be at least 1, got {repeats}")
+        self.accelerator = accelerator
+        self.repeats = repeats
+        self._stream = accelerator.stream(stream)
+        with self._stream.use():
+            self._lead = [accelerator.empty((lead_bytes,), torch.uint8) for _ in range(2)]
+
+    def __call__(self, work: Callable[[], object], *, times: int = 1) -> tuple[float, ...]:
+        """Measure the seconds of one ``work()``, in each run.
+
+        Args:
+            work: Gives work to the stream in use; called in the calling thread.
+            times: How often a run calls it, one after the other: several for what takes microseconds.
+        """
+        runs = []
+        with self._stream.use():
+            for run in range(_WARMUPS + self.repeats):
+                self.occupy()
+                begin = self._stream.record()
+                for _ in range(times):
+                    work()
+                end = self._stream.record()
+                end.wait()
+                if run >= _WARMUPS:
+                    runs.append(end.seconds_since(begin) / times)
+        return tuple(runs)
+
+    def host_seconds(self, work: Callable[[], object], *, times: int = 1) -> float:
+        """Median seconds that the calling thread needs for one ``work()``, which must not wait for the device."""
+        runs = []
+        with self._stream.use():
+            for _ in range(_WARMUPS + self.repeats):
+                self.accelerator.synchronize()
+                begin = time.perf_counter()
+                for _ in range(times):
+                    work()
+                runs.append((time.perf_counter() - begin) / times)
+        return statistics.median(runs[_WARMUPS:])
+
+    def occupy(self) -> None:
+        """Keep the stream busy for a few milliseconds."""
+        with self._stream.use():
+            for _ in range(_LEAD_COPIES):
+                self._lead[0].copy_(self._lead[1])
+
 
 DEVICE_COPY = "device copy"
 PINNED_COPY = "pinned copy to device"
@@ -29,8 +136,12 @@ PAGEABLE_COPY = "pageable copy to device"
 SECTOR = 32
 """Bytes that memory hands out at least: what a random read of one id costs."""
 
+SHORT = 8
+"""Calls a timed run is made of where one takes well under a millisecond."""
+
+_WARMUPS = 2
+_LEAD_COPIES = 16
 _WORDS = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.uint8}
-_SHORT = 8  # runs of what takes well under a millisecond are made of so many calls
 
 
 def random_rows(where: str, row_bytes: int) -> str:
@@ -44,7 +155,7 @@ def word_of(row_bytes: int) -> torch.dtype:
 
 
 def copy_ceilings(timer: DeviceTimer, nbytes: int) -> Iterator[Rate]:
-    """Copies of ``nbytes`` in one piece: within the device, from pinned and from pageable memory.
+    """Measure copies of ``nbytes`` in one piece: within the device, from pinned and from pageable memory.
 
     Bytes are counted once, though a copy within the device reads and writes them.
     """
@@ -57,17 +168,15 @@ def copy_ceilings(timer: DeviceTimer, nbytes: int) -> Iterator[Rate]:
         _fill(memory)
     with accelerator.stream("reading").use():
         source.copy_(pageable)
-    yield Rate(
-        DEVICE_COPY, nbytes, timer(lambda: target.copy_(source), times=_SHORT), note="each byte read and written"
-    )
+    yield Rate(DEVICE_COPY, nbytes, timer(lambda: target.copy_(source), times=SHORT), note="each byte read and written")
     yield Rate(PINNED_COPY, nbytes, timer(lambda: target.copy_(pinned, non_blocking=True)))
     yield Rate(PAGEABLE_COPY, nbytes, timer(lambda: target.copy_(pageable)), PINNED_COPY)
 
 
 def random_ceilings(timer: DeviceTimer, table: Tensor, ids: Tensor, left_out: dict[str, str]) -> Iterator[Rate]:
-    """Random rows, read by a kernel that does nothing else: from the device, and from pinned host memory in place.
+    """Measure a kernel that only reads random rows: from the device, and from pinned host memory in place.
 
-    Rows are those of ``table``, and sectors of it: what single ids cost.
+    Rows are those of ``table``, and sectors of it, which is what single ids cost.
 
     Args:
         timer: With an accelerator that runs kernels.
@@ -101,7 +210,7 @@ def _random_rate(timer: DeviceTimer, table: Tensor, ids: Tensor, row_bytes: int,
     with timer.accelerator.stream("reading").use():
         ids = ids * (len(rows) // len(table)) if len(rows) >= len(table) else ids % len(rows)
         out = timer.accelerator.empty((len(ids), rows.shape[1]), dtype)
-    seconds = timer(lambda: read_rows(timer.accelerator, rows, ids, out), times=_SHORT if where == "device" else 1)
+    seconds = timer(lambda: read_rows(timer.accelerator, rows, ids, out), times=SHORT if where == "device" else 1)
     return Rate(random_rows(where, row_bytes), len(ids) * row_bytes, seconds, ceiling)
 
 

@@ -1,12 +1,13 @@
-"""HitRateCurve: what caches of several sizes would have served, by policy."""
+"""Hit-rate curves by policy and budget, and the policy and cache size that a curve recommends."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from statistics import fmean
 from typing import Any
 
-__all__ = ["CurveRecord", "HitRateCurve"]
+__all__ = ["BudgetChoice", "CurveRecord", "HitRateCurve", "Recommendation", "recommend"]
 
 
 @dataclass(frozen=True)
@@ -21,15 +22,15 @@ class CurveRecord:
         budget_rows: Vertices that the cache may hold.
         budget_bytes: Bytes of these vertices' rows of all fields and of the tables from vertex to place: what to give a
             loader as ``cache``. None where no field is named.
-        hit_rate: Of the input nodes, over all measured epochs.
+        hit_rate: Hit rate of the input nodes, over all measured epochs.
         hit_rate_by_epoch: The same by measured epoch.
-        hit_rate_by_hop: Of the input nodes that each hop found; hop 0 are the seeds.
-        hit_rate_by_field: Of each field: input fields are read for all input nodes, labels for the seeds.
+        hit_rate_by_hop: Hit rate of the input nodes that each hop found; hop 0 are the seeds.
+        hit_rate_by_field: Hit rate of each field: input fields are read for all input nodes, labels for the seeds.
         bytes_moved: Bytes an epoch that the cache does not serve, all fields together; None where no field is named.
-        predicted_hit_rate: What an expectation of reads that has not seen the measured epochs says. None: not known;
-            of the oracle, which chooses by what it cannot expect, it never is.
-        oracle_hit_rate: Of a cache of this budget whose vertices are chosen anew for every epoch by what that very
-            epoch reads: no static cache does better. (Rows of several widths are chosen by the bytes they save.)
+        predicted_hit_rate: Hit rate by an expectation of reads that has not seen the measured epochs. None: not known,
+            as always for the oracle.
+        oracle_hit_rate: Hit rate of a cache of this budget, chosen anew for every epoch by what that very epoch reads:
+            no static cache does better. (Rows of several widths are chosen by the bytes they save.)
         share_of_oracle: ``hit_rate / oracle_hit_rate``.
     """
 
@@ -91,6 +92,16 @@ class HitRateCurve:
         """Names of the policies, in order."""
         return list(dict.fromkeys(record.policy for record in self.records))
 
+    @property
+    def usable(self) -> list[str]:
+        """The policies that training can use: not the oracle and the ideal, which know what will be read."""
+        return [policy for policy in self.policies if policy.partition(":")[0] not in ("oracle", "ideal")]
+
+    @property
+    def has_widths(self) -> bool:
+        """Whether vertex types have rows of different widths: then a cache that hits less may save more bytes."""
+        return any("/" in key for key in self.row_bytes)
+
     def of(self, policy: str) -> list[CurveRecord]:
         """The records of one policy, in the order of the budgets.
 
@@ -103,7 +114,7 @@ class HitRateCurve:
         return found
 
     def whole(self, policy: str) -> list[CurveRecord]:
-        """The records of one policy with all budgets that are known, the grid's too, from the smallest to the largest.
+        """The records of one policy with all known budgets, the grid's included, in ascending order of rows.
 
         Raises:
             ValueError: It was not measured.
@@ -113,7 +124,7 @@ class HitRateCurve:
         return [by_rows[rows] for rows in sorted(by_rows)]
 
     def at(self, policy: str, budget_rows: int) -> CurveRecord:
-        """What is known of one policy with a cache of so many rows.
+        """The record of one policy with a cache of so many rows.
 
         Raises:
             ValueError: The policy, or a budget of so many rows, was not measured.
@@ -124,12 +135,21 @@ class HitRateCurve:
         raise ValueError(f"budget_rows must be those of a measured budget, got {budget_rows}")
 
     def with_budget(self, budget_rows: int) -> list[list[CurveRecord]]:
-        """For each budget asked for, and one more, the records of all policies; the one more in the order of rows."""
+        """The records of all policies for each budget asked for, and for ``budget_rows`` in its place among them."""
         rows = [[*records] for records in zip(*map(self.of, self.policies), strict=True)]
         if all(records[0].budget_rows != budget_rows for records in rows):
             smaller = [place for place, records in enumerate(rows) if records[0].budget_rows < budget_rows]
             rows.insert(max(smaller, default=-1) + 1, [self.at(policy, budget_rows) for policy in self.policies])
         return rows
+
+    def saved_share(self, record: CurveRecord) -> float:
+        """The share of the bytes that the cache serves, of the rows where bytes are not known.
+
+        Policies spend a budget for bytes: where rows are of different widths, one that hits less may move less.
+        """
+        if record.bytes_moved is None or not self.bytes_read:
+            return record.hit_rate
+        return 1 - record.bytes_moved / self.bytes_read
 
     def to_dict(self) -> dict[str, list[Any]]:
         """The records as columns of one length: ``pandas.DataFrame(curve.to_dict())`` takes them.
@@ -137,23 +157,21 @@ class HitRateCurve:
         What a record holds by epoch, hop and field becomes one column each: ``hit_rate_epoch_0``, ``hit_rate_hop_0``,
         ``hit_rate_field_feat``.
         """
-        rows = [_flat(record) for record in self.records]
+        rows = []
+        for record in self.records:
+            row = asdict(record)
+            for part in ("epoch", "hop", "field"):
+                rates = row.pop(f"hit_rate_by_{part}")
+                pairs = rates.items() if isinstance(rates, dict) else enumerate(rates)
+                row |= {f"hit_rate_{part}_{key}": rate for key, rate in pairs}
+            rows.append(row)
         return {name: [row[name] for row in rows] for name in (rows[0] if rows else ())}
 
     def to_json(self) -> dict[str, Any]:
-        """All of it as what ``json.dumps`` takes; the records are the list ``curve``."""
-        return {
-            "curve": [asdict(record) for record in self.records],
-            "num_nodes": self.num_nodes,
-            "batches": self.batches,
-            "reads": self.reads,
-            "rows_by_hop": self.rows_by_hop,
-            "row_bytes": self.row_bytes,
-            "bytes_read": self.bytes_read,
-            "settings": self.settings,
-            "seconds": self.seconds,
-            "ranking_seconds": self.ranking_seconds,
-        }
+        """All but the grid, for ``json.dumps``; the records are the list ``curve``."""
+        values = asdict(replace(self, grid=[]))
+        del values["grid"]
+        return {"curve": values.pop("records"), **values}
 
     def __repr__(self) -> str:
         budgets = len({record.budget_rows for record in self.records})
@@ -163,12 +181,136 @@ class HitRateCurve:
         )
 
 
-def _flat(record: CurveRecord) -> dict[str, Any]:
-    values = asdict(record)
-    parts: dict[str, Mapping[Any, float] | Sequence[float]] = {
-        part: values.pop(f"hit_rate_by_{part}") for part in ("epoch", "hop", "field")
+_BENDS = 0.2  # how far above the straight line a knee must be to be called one
+_SHARES = (0.90, 0.95, 0.99)
+_TIE = 0.002  # a fifth of a point: what the noise of another epoch may change
+_CHEAPEST_FIRST = ("degree", "adaptive", "random", "vip", "presample", "auto")
+
+
+@dataclass(frozen=True)
+class BudgetChoice:
+    """A budget and the recommended policy's hit rate with it; attributes as in ``CurveRecord``."""
+
+    budget_rows: int
+    budget_fraction: float
+    budget_bytes: int | None
+    hit_rate: float
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """A policy and cache size for training.
+
+    Attributes:
+        policy: The policy to use.
+        budget_rows: Vertices the cache should hold: those of the knee.
+        budget_fraction: The same as a share of all vertices.
+        budget_bytes: The same in bytes, tables included; None where no field is named.
+        hit_rate: What the policy reaches with it.
+        knee: Where the policy's curve bends: the budget at which it is furthest above the straight line from no cache
+            to the largest budget; rows beyond it save less than the average row. The same budget as above.
+        bend: How far that is, in [0, 1]: near 0 every row saves as much as any other, and the knee says little.
+        smallest_for: Share of the best possible (0.90, 0.95, 0.99) to the smallest budget that saves it; None where
+            none does. The best possible is what the oracle saves with the largest budget: as that is all vertices,
+            0.90 means that nine reads of ten are served (nine bytes of ten, where rows have several widths).
+        reason: The same in words.
+    """
+
+    policy: str
+    budget_rows: int
+    budget_fraction: float
+    budget_bytes: int | None
+    hit_rate: float
+    knee: BudgetChoice
+    bend: float
+    smallest_for: dict[float, BudgetChoice | None]
+    reason: str
+
+    @property
+    def hardly_bends(self) -> bool:
+        """Whether the curve is nearly straight, so that the knee says little."""
+        return self.bend < _BENDS
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it for ``json.dumps``; the keys of ``smallest_for`` are "0.90", "0.95" and "0.99"."""
+        values = asdict(self)
+        values["smallest_for"] = {f"{share:.2f}": choice for share, choice in values["smallest_for"].items()}
+        return values
+
+
+def recommend(curve: HitRateCurve) -> Recommendation:
+    """Choose the policy that saves most on average over the budgets, and the budget at the knee of its curve.
+
+    What counts is the share of the bytes that the cache serves: the hit rate, where all rows have one width. The
+    curve's grid decides, whatever budgets were asked for. A cheaper policy replaces the best one if it saves at most a
+    fifth of a point less with every budget. The knee is that of kneedle (Satopaa et al., ICDCS workshops 2011) without
+    smoothing.
+
+    Raises:
+        ValueError: The curve has no policy that training can use.
+    """
+    if not curve.usable:
+        raise ValueError(f"curve must have a policy that training can use, got {curve.policies}")
+    policy = _best(curve)
+    records = _known(curve, policy)
+    knee, bend = _knee(curve, records)
+    most = max(record.oracle_hit_rate for record in (curve.grid or curve.records))
+    smallest = {
+        share: next((_choice(r) for r in records if curve.saved_share(r) >= share * most - 1e-12), None)
+        for share in _SHARES
     }
-    for part, rates in parts.items():
-        pairs = rates.items() if isinstance(rates, Mapping) else enumerate(rates)
-        values |= {f"hit_rate_{part}_{key}": rate for key, rate in pairs}
-    return values
+    choice, reason = _choice(knee), _reason(curve, policy, knee, bend, records)
+    return Recommendation(policy, **asdict(choice), knee=choice, bend=bend, smallest_for=smallest, reason=reason)
+
+
+def _best(curve: HitRateCurve) -> str:
+    usable = curve.usable
+    saved = {policy: [curve.saved_share(record) for record in _known(curve, policy)] for policy in usable}
+    best = max(usable, key=lambda policy: fmean(saved[policy]))
+    close = [p for p in usable if all(a >= b - _TIE for a, b in zip(saved[p], saved[best], strict=True))]
+    return min(close, key=_cost)
+
+
+def _known(curve: HitRateCurve, policy: str) -> list[CurveRecord]:
+    """The grid's records, or those asked for where there is no grid, in the order of their budgets."""
+    found = [record for record in curve.grid if record.policy == policy] or curve.of(policy)
+    return sorted(found, key=lambda record: (record.budget_rows, record.hit_rate))
+
+
+def _cost(policy: str) -> int:
+    name = policy.partition(":")[0]
+    return _CHEAPEST_FIRST.index(name) if name in _CHEAPEST_FIRST else len(_CHEAPEST_FIRST)
+
+
+def _knee(curve: HitRateCurve, records: Sequence[CurveRecord]) -> tuple[CurveRecord, float]:
+    """The record furthest above the straight line from nothing to the last, and its distance; records in order."""
+    last = records[-1]
+    slope = curve.saved_share(last) / last.budget_rows if last.budget_rows else 0.0
+    above = [curve.saved_share(record) - slope * record.budget_rows for record in records]
+    best = max(range(len(records)), key=above.__getitem__)
+    return records[best], max(0.0, above[best])
+
+
+def _choice(record: CurveRecord) -> BudgetChoice:
+    return BudgetChoice(record.budget_rows, record.budget_fraction, record.budget_bytes, record.hit_rate)
+
+
+def _reason(curve: HitRateCurve, policy: str, knee: CurveRecord, bend: float, records: Sequence[CurveRecord]) -> str:
+    text = (
+        f"{policy} serves {knee.hit_rate:.1%} of all reads from {knee.budget_fraction:.1%} of the vertices, "
+        f"{knee.share_of_oracle:.0%} of what the best choice of vertices would."
+    )
+    last = records[-1]
+    if last.budget_rows > knee.budget_rows:
+        before = knee.hit_rate / max(1, knee.budget_rows)
+        after = (last.hit_rate - knee.hit_rate) / (last.budget_rows - knee.budget_rows)
+        if before > after:
+            ratio = f"{after / before:.0%}" if after >= 0.005 * before else "less than 1%"
+            text += f" A row beyond these saves {ratio} of what one of them does on average."
+    if bend < _BENDS:
+        text += " But the curve hardly bends: rows differ little in what they save."
+    rates = [(curve.at(p, knee.budget_rows).hit_rate, p) for p in curve.usable if p != policy]
+    if rates:
+        rate, other = max(rates)
+        text += f" The next policy with this budget, {other}, serves {rate:.1%}."
+    return text

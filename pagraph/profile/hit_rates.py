@@ -1,4 +1,4 @@
-"""hit_rate_curve: sample real epochs once, and say what every policy and budget would have served."""
+"""Hit rates of every policy and budget, from one pass of sampling."""
 
 from __future__ import annotations
 
@@ -6,28 +6,37 @@ import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
-from ..cache.policy import Policy, Ranking
+from ..cache.auto import Learned
+from ..cache.direction import turned
+from ..cache.policies import POLICIES, resolve_policy
+from ..cache.policy import Policy, Ranking, apply_policy
 from ..sampling.accesses import AccessCounts, count_accesses, default_threads
 from ..sampling.minibatch_sampler import MiniBatchSampler
 from ..sampling.seeds import SeedOrder
-from .budgets import DEFAULT_BUDGETS, GRID
-from .checks import check_epochs, check_seeds
+from .budgets import DEFAULT_BUDGETS, GRID, FieldNames, FieldSizes
 from .curve import HitRateCurve
-from .field_sizes import FieldNames, FieldSizes
-from .hits import Cut
-from .rankings import Rankings, ideal_epochs, name_policies
-from .tally import ADAPTIVE, ORACLE, Tally
+from .seeds import check_epochs, check_seeds
+from .tally import ADAPTIVE, ORACLE, Cut, Tally
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from ..graph import Graph
 
-__all__ = ["hit_rate_curve"]
+__all__ = ["DEFAULT_POLICIES", "hit_rate_curve"]
+
+DEFAULT_POLICIES = ("auto", "degree", "presample", "vip", "random", "oracle")
+_IDEAL_EPOCHS = 30  # whose mean ``ideal`` ranks by; ``ideal:N`` takes N
+_ANALYSIS = ("ideal", "oracle")
+_PREDICTORS = ("auto", "vip", "presample")
 
 
 def hit_rate_curve(
@@ -46,7 +55,7 @@ def hit_rate_curve(
     labels: FieldNames = (),
     progress: Callable[[int, int], object] | None = None,
 ) -> HitRateCurve:
-    """Count what real epochs read, and what caches of every budget, filled by every policy, would have served of it.
+    """Sample real epochs and compute the hit rate that every policy would have reached with every budget.
 
     The measured epochs are those of a loader with this ``seed`` and ``shuffle=True``: its hit rates are the curve's. No
     field is read. An epoch is sampled once for all policies and budgets; policies that rank by sampled epochs sample
@@ -63,7 +72,7 @@ def hit_rate_curve(
             ``"adaptive"`` the epochs after the first are measured: in that it still is degree.
             Default: auto, degree, presample, vip, random and the oracle, but for those that this sampler does not suit.
         budgets: Rows as an int, shares of the vertices (0.1, "10%"), or bytes ("2GiB", tables included).
-        seed: Of order and sampling.
+        seed: Seed of order and sampling.
         drop_last: Leave out an incomplete last batch.
         threads: Threads that sample. Default: one for each processor, at most 8.
         fields: Fields that are read for the input nodes: their widths turn rows into bytes. For several vertex types a
@@ -79,7 +88,7 @@ def hit_rate_curve(
     """
     check_epochs(epochs)
     num_seeds = check_seeds(graph, seeds)
-    named = name_policies(policies)
+    named = _name_policies(policies)
     if ADAPTIVE in named and epochs < 2:
         raise ValueError(f"epochs must be at least 2 to measure what {ADAPTIVE!r} learns in the first, got {epochs}")
     sizes = FieldSizes.of(graph, fields, labels)
@@ -88,7 +97,7 @@ def hit_rate_curve(
     if not batches:
         raise ValueError(f"seeds must fill at least 1 batch of {batch_size}, got {num_seeds}")
     threads = threads or default_threads()
-    ideals = {name: ideal_epochs(name) for name, policy in named.items() if policy is None and name != ORACLE}
+    ideals = {name: _ideal_epochs(name) for name, policy in named.items() if policy is None and name != ORACLE}
     count = partial(
         count_accesses,
         graph,
@@ -100,7 +109,7 @@ def hit_rate_curve(
         threads=threads,
         progress=_counter(progress, batches * (epochs + sum(ideals.values()))),
     )
-    clock, ranks = _Clock(), Rankings(graph, seeds, sampler, batch_size, seed)
+    clock, ranks = _Clock(), _Rankings(graph, seeds, sampler, batch_size, seed)
     tally = Tally(sizes, [*asked, *grid], threads)
     with clock("ranking"):
         cuts = {name: tally.cut(rankings) for name, rankings in ranks.each(named, required=policies is not None)}
@@ -132,7 +141,7 @@ def _measure(
     *,
     epochs: int,
     cuts: Mapping[str, Cut],
-    ranks: Rankings,
+    ranks: _Rankings,
     clock: _Clock,
 ) -> None:
     """Count the epochs and add them up, the oracle's vertices chosen anew for each."""
@@ -148,13 +157,13 @@ def _measure(
 
 
 def _by_reads(counts: AccessCounts) -> dict[str, Ranking]:
-    """The vertices of every type by what was read of them; of several epochs, the sums put them in the same order."""
+    """Rank the vertices of every type by their reads; sums over several epochs give the order of their means."""
     rankings = {ntype: Ranking.of_reads(counts.reads(ntype)) for ntype in counts.node_types}
     return {ntype: replace(ranking, per_epoch=False) for ntype, ranking in rankings.items()}
 
 
 def _counter(progress: Callable[[int, int], object] | None, total: int) -> Callable[[], object] | None:
-    """What counts the batches of all threads."""
+    """A callback that counts the batches of all threads; None without ``progress``."""
     if progress is None:
         return None
     done = itertools.count(1)  # next() of it is atomic
@@ -172,3 +181,120 @@ class _Clock:
         begin = time.perf_counter()
         yield
         self.seconds[part] += time.perf_counter() - begin
+
+
+def _name_policies(policies: Sequence[str | Policy] | None) -> dict[str, Policy | None]:
+    """Resolve policies by name, in order; the oracle and the ideal, which are no functions of the graph, are None.
+
+    Raises:
+        ValueError: A name is unknown or comes twice, or there is none.
+        TypeError: Something is neither a name nor a function, or all of it is one string.
+    """
+    if isinstance(policies, str):
+        raise TypeError(f"policies must be a list of names or functions, got {policies!r}")
+    if policies is None:
+        policies = DEFAULT_POLICIES
+    named: dict[str, Policy | None] = {}
+    for policy in policies:
+        name = policy if isinstance(policy, str) else getattr(policy, "__name__", type(policy).__name__)
+        if not isinstance(policy, str) and name in (*POLICIES, *_ANALYSIS) and POLICIES.get(name) is not policy:
+            raise ValueError(f"policies must have names of their own if they are functions, got {name!r}")
+        if name in named:
+            raise ValueError(f"policies must have different names, got {name!r} twice")
+        named[name] = _resolve(policy)
+    if not named:
+        raise ValueError("policies must hold at least 1 policy, got none")
+    return named
+
+
+def _resolve(policy: str | Policy) -> Policy | None:
+    if isinstance(policy, str):
+        base = policy.partition(":")[0]
+        if policy == "oracle":
+            return None
+        if base == "ideal":
+            _ideal_epochs(policy)
+            return None
+        if base not in POLICIES:
+            raise ValueError(f"policies must be among {sorted({*POLICIES, *_ANALYSIS})} or functions, got {policy!r}")
+    elif not callable(policy):
+        raise TypeError(f"policies must be names or functions, got {type(policy).__name__}")
+    return resolve_policy(policy)
+
+
+def _ideal_epochs(name: str) -> int:
+    """Parse ``"ideal"`` or ``"ideal:N"`` to a number of epochs; ValueError unless N is at least 1."""
+    _, colon, number = name.partition(":")
+    if not colon:
+        return _IDEAL_EPOCHS
+    if not number.isdecimal() or int(number) < 1:
+        raise ValueError(f"policies may say 'ideal:N' with N at least 1, got {name!r}")
+    return int(number)
+
+
+@dataclass(eq=False)
+class _Rankings:
+    """Ranks a graph's vertices by policies; ``seconds`` is policy to the wall time of its ranking."""
+
+    graph: Graph
+    seeds: Any
+    sampler: Any
+    batch_size: int
+    seed: int
+    seconds: dict[str, float] = field(default_factory=dict)
+    _expected: dict[str, dict[str, npt.NDArray[np.float64]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if getattr(self.sampler, "edge_dir", "in") != "in":
+            self.graph, self.sampler = turned(self.graph, self.sampler.edge_dir), self.sampler.with_in_edges()
+
+    def each(
+        self, named: Mapping[str, Policy | None], *, required: bool = True
+    ) -> Iterator[tuple[str, dict[str, Ranking]]]:
+        """Rank by each policy that is not None; unless ``required``, policies that refuse are left out.
+
+        Raises:
+            TypeError, ValueError: As :func:`apply_policy`.
+        """
+        for name, policy in named.items():
+            try:
+                if policy is not None:
+                    yield name, self._of(name, policy)
+            except ValueError:
+                if required:
+                    raise
+
+    def refilled(self, counts: AccessCounts) -> dict[str, Ranking]:
+        """Rankings of the policy adaptive once an epoch was counted."""
+        return self._apply(Learned(counts, counts.batches))
+
+    def expectation(self) -> dict[str, npt.NDArray[np.float64]] | None:
+        """Expected reads an epoch of each vertex without having seen a measured one, shape ``(num_nodes, 1)`` by type.
+
+        They are those of the first of auto, vip and presample that expects any; None where none does.
+        """
+        for name in _PREDICTORS:
+            if name not in self._expected:
+                for _ in self.each({name: POLICIES[name]}, required=False):
+                    pass
+            if name in self._expected:
+                return self._expected[name]
+        return None
+
+    def _apply(self, policy: Policy) -> dict[str, Ranking]:
+        return apply_policy(policy, self.graph, self.seeds, self.sampler, self.seed, batch_size=self.batch_size)
+
+    def _of(self, name: str, policy: Policy) -> dict[str, Ranking]:
+        begin = time.perf_counter()
+        rankings = self._apply(policy)
+        self.seconds[name] = time.perf_counter() - begin
+        if name in _PREDICTORS and all(r.per_epoch and r.scores is not None for r in rankings.values()):
+            self._expected[name] = {ntype: self._scatter(ntype, ranking) for ntype, ranking in rankings.items()}
+        return rankings
+
+    def _scatter(self, ntype: str, ranking: Ranking) -> npt.NDArray[np.float64]:
+        values = torch.zeros(self.graph.num_nodes_of(ntype), 1, dtype=torch.float64)
+        if ranking.scores is not None:
+            values[ranking.ids, 0] = ranking.scores
+        result: npt.NDArray[np.float64] = values.numpy()
+        return result

@@ -1,4 +1,4 @@
-"""Where the time of an epoch goes: real epochs of the real loader, timed."""
+"""Time per stage of real epochs of :class:`pagraph.Loader`, optionally with a GraphSAGE training step."""
 
 from __future__ import annotations
 
@@ -7,23 +7,25 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..loader import Loader
-from .checks import check_epochs, check_fields, check_seeds
+from .budgets import check_fields
+from .seeds import check_epochs, check_seeds
 
 if TYPE_CHECKING:
     from ..cache.policy import Policy
     from ..graph import Graph
-    from ..minibatch import MiniBatch
+    from ..minibatch import Block, MiniBatch
     from ..pipeline import EpochStats
     from ..sampling import NeighborSampler
 
-__all__ = ["LOADING_STAGES", "EpochTimes", "LoadingTimes", "measure_loading"]
+__all__ = ["LOADING_STAGES", "EpochTimes", "LoadingTimes", "SageStep", "measure_loading"]
 
 LOADING_STAGES = {
     "sampling": "workers draw neighbours",
@@ -33,13 +35,13 @@ LOADING_STAGES = {
     "copying": "the reader hands batches to the device",
     "computing": "the reader computes with the batch",
 }
-"""Stage to what happens in it. Those of workers are summed over threads and run while the reader computes; those of
-the reader follow one another and make up the epoch."""
+"""Stage to a description. Those of workers are summed over threads and run while the reader computes; those of the
+reader follow one another and make up the epoch."""
 
 
 @dataclass(frozen=True)
 class EpochTimes:
-    """One epoch.
+    """Times of one epoch.
 
     Attributes:
         epoch: Its number.
@@ -60,7 +62,7 @@ class EpochTimes:
 
 @dataclass(frozen=True)
 class LoadingTimes:
-    """Epochs of a loader, by stage.
+    """Times of several epochs of a loader, by stage.
 
     Attributes:
         epochs: One entry each; the first one also compiles kernels and fills the cache.
@@ -80,7 +82,7 @@ class LoadingTimes:
         return stages | {"epoch": median(e.seconds for e in epochs)}
 
     def to_json(self) -> dict[str, Any]:
-        """As what ``json.dumps`` takes."""
+        """All of it for ``json.dumps``."""
         return asdict(self) | {"medians": self.medians}
 
 
@@ -104,7 +106,7 @@ def measure_loading(
     trace: str | os.PathLike[str] | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> LoadingTimes:
-    """Run a :class:`pagraph.Loader` over whole epochs and say where the time goes.
+    """Time a :class:`pagraph.Loader` over whole epochs, by stage.
 
     Args:
         graph: A homogeneous graph.
@@ -114,13 +116,9 @@ def measure_loading(
         labels: Fields to read for the seeds.
         batch_size: Seeds a batch.
         drop_last: Leave out an incomplete last batch.
-        cache: As for the loader.
-        policy: The loader's ``cache_policy``.
-        device: Where batches are delivered.
-        num_workers: As for the loader.
-        prefetch: As for the loader.
+        cache, policy, device, num_workers, prefetch: As for the loader (``policy`` is its ``cache_policy``).
         epochs: Epochs to run; of several the first is a warm-up that ``LoadingTimes.medians`` leaves out.
-        seed: Of order and sampling.
+        seed: Seed of order and sampling.
         compute: Called with every batch: the training step. Default: nothing is computed. If it has an attribute
             ``description``, the page shows that.
         trace: Where to write a timeline of the run (see ``Loader.trace``).
@@ -162,7 +160,7 @@ def measure_loading(
 
 
 def _from(progress: Callable[[int, int], object] | None, epoch: int, epochs: int) -> Callable[[int, int], object]:
-    """Tells how far all epochs are, given how far one is."""
+    """Progress of all epochs, given that of one."""
     return lambda done, batches: progress is None or progress(epoch * batches + done, epochs * batches)
 
 
@@ -187,7 +185,7 @@ def _epoch(
 
 
 def _stages(stats: EpochStats, *, on_cpu: bool) -> dict[str, float]:
-    """The loader's stages by other names, and what the reader waits split by what it waits for."""
+    """Rename the loader's stages, and split the reader's waiting by what it waits for."""
     seconds = stats.seconds
     copying = 0.0 if on_cpu else seconds.get("building", 0.0)  # nothing to build but the copy
     filling = seconds.get("filling", 0.0)
@@ -201,7 +199,59 @@ def _stages(stats: EpochStats, *, on_cpu: bool) -> dict[str, float]:
 
 
 def _now(device: torch.device) -> float:
-    """Seconds on a clock that has waited for the device's pending work."""
+    """Read the clock once the device's pending work is done."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter()
+
+
+class SageStep:
+    """GraphSAGE training step on the batches of ``pagraph.Loader``: forward, backward, Adam; every label is class 0.
+
+    Attributes:
+        description: What is computed, in words.
+
+    Args:
+        fields: Names of the input fields; their rows are flattened and put side by side.
+        width: Values in these rows.
+        hops: Layers.
+        hidden: Width of the hidden layers.
+        classes: Width of the last.
+        device: Where the batches are.
+    """
+
+    def __init__(
+        self,
+        fields: Sequence[str],
+        *,
+        width: int,
+        hops: int,
+        hidden: int = 64,
+        classes: int = 16,
+        device: str | torch.device = "cpu",
+    ) -> None:
+        sizes = [width, *[hidden] * (hops - 1), classes]
+        self.description = f"one step of GraphSAGE on {device} ({hops} layers, {hidden} hidden values)"
+        self._fields = list(fields)
+        self._layers = nn.ModuleList(nn.Linear(2 * a, b) for a, b in pairwise(sizes)).to(device)
+        self._optimizer = torch.optim.Adam(self._layers.parameters())
+
+    def __call__(self, batch: MiniBatch) -> float:
+        """Train on one batch; the loss."""
+        x = torch.cat([batch.features[name].flatten(1).float() for name in self._fields], 1)
+        for i, (block, layer) in enumerate(zip(batch.blocks, self._layers, strict=True)):
+            x = layer(torch.cat([x[: block.num_dst], _mean(block, x)], 1))
+            x = x if i == len(self._layers) - 1 else x.relu()
+        loss = nn.functional.cross_entropy(x, torch.zeros(len(x), dtype=torch.int64, device=x.device))
+        self._optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        self._optimizer.step()
+        return float(loss.detach())
+
+
+def _mean(block: Block, x: Tensor) -> Tensor:
+    """The mean of each destination vertex's sampled in-neighbours; zeros where there is none."""
+    degrees = (block.indptr[1:] - block.indptr[:-1]).long()
+    ends = torch.repeat_interleave(torch.arange(block.num_dst, device=x.device), degrees)
+    total = torch.zeros(block.num_dst, x.shape[1], device=x.device).index_add_(0, ends, x[block.indices.long()])
+    return total / degrees.clamp(min=1).unsqueeze(1)

@@ -1,8 +1,11 @@
-"""A roofline of loading: what this machine can move at best, and which share of it each way of the engine reaches."""
+"""Roofline of loading: gather and sampling rates of the engine on a device, as shares of the bandwidth ceilings."""
 
 from __future__ import annotations
 
+import statistics
+import time
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -10,27 +13,64 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..accelerator import Accelerator
-from .ceilings import copy_ceilings, random_ceilings
-from .device_timer import DeviceTimer, Rate
-from .gather_paths import MODES, GatherPaths
-from .sampling_paths import sampling_paths
+from ..accelerator import Accelerator, StagingRing
+from ..cache.budget import Budget
+from ..cache.store import FeatureCache, slots_for
+from ..datasets import rmat
+from ..features.accelerated import AcceleratedFeature
+from ..features.device import DeviceFeature
+from ..features.device_filling import fill_rows
+from ..features.host import HostFeature
+from ..features.link import Link
+from ..features.transfer import Transfer
+from ..graph import Graph
+from ..sampling import NeighborSampler
+from ..sampling.device_sampler import DeviceSampler
+from .ceilings import (
+    DEVICE_COPY,
+    PINNED_COPY,
+    SECTOR,
+    SHORT,
+    DeviceTimer,
+    Rate,
+    copy_ceilings,
+    random_ceilings,
+    random_rows,
+    word_of,
+)
 
-__all__ = ["Roofline", "RooflineSizes", "measure_roofline"]
+__all__ = ["HITS", "LOOKUP", "MODES", "Roofline", "RooflineSizes", "measure_roofline", "misses"]
+
+HITS = "hits"
+NEAR = "field on the device"
+LOOKUP = "look-up alone"
+OFF_LINE = "misses, zero-copy, table half a line off"
+MODES = ("zero-copy", "staging")
+PLACES = {"device": Budget(), "pinned host": None}
+"""Place of the sampled graph's arrays, to the budget that puts them there."""
+
+_SHARE = 0.8
+_POISON = 0x5A
+_SLOT_BYTES = 1 << 16
+_LEAST_TABLE = 1024
+_OFF = 64  # bytes: where torch's allocator often puts a large tensor's first row in a page
+_PATTERN = 1 << 26
+_PAGE = 4096
+_EDGES_A_VERTEX = 8  # drawn; each is stored in both directions
 
 
 @dataclass(frozen=True)
 class RooflineSizes:
-    """How much is moved.
+    """Sizes of what is moved.
 
     Args:
-        rows: Of the table that rows are read from.
-        row_bytes: Of each.
+        rows: Rows of the table in host memory.
+        row_bytes: Bytes of a row.
         reads: Rows a run reads, at random.
-        copy_bytes: Of the copies in one piece.
+        copy_bytes: Bytes of the copies in one piece.
         scale: Base-2 logarithm of the vertices of the graph that is sampled.
         batch_size: Seeds a sampled batch.
-        fanouts: Of the sampler.
+        fanouts: Fan-outs of the sampler.
         repeats: Timed runs of everything; the median counts.
 
     Raises:
@@ -56,19 +96,15 @@ class RooflineSizes:
             )
 
 
-_LEAST_TABLE = 1024
-_OFF = 64  # bytes: where torch's allocator often puts a large tensor's first row in a page
-
-
 @dataclass(frozen=True)
 class Roofline:
-    """What was measured on one device.
+    """Rates of one device.
 
     Attributes:
         device: Its name.
-        settings: What was moved.
+        settings: Sizes of what was moved.
         rates: Ceilings first; a rate's ``ceiling`` is the name of another one here.
-        left_out: What could not be measured, and why.
+        left_out: Rates that could not be measured, to the reason.
     """
 
     device: str
@@ -77,11 +113,7 @@ class Roofline:
     left_out: dict[str, str] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Rate:
-        """The rate of that name.
-
-        Raises:
-            KeyError: It was not measured.
-        """
+        """The rate of that name; KeyError if it was not measured."""
         for rate in self.rates:
             if rate.name == name:
                 return rate
@@ -93,7 +125,7 @@ class Roofline:
         return None if ceiling is None else rate.bytes_per_second / ceiling.bytes_per_second
 
     def to_json(self) -> dict[str, Any]:
-        """As what ``json.dumps`` takes."""
+        """All of it for ``json.dumps``."""
         return {
             "device": self.device,
             "settings": dict(self.settings),
@@ -103,13 +135,13 @@ class Roofline:
 
 
 def measure_roofline(accelerator: Accelerator, sizes: RooflineSizes | None = None) -> Roofline:
-    """Measure the ceilings of a device and every way of the engine that moves rows to it; takes some seconds.
+    """Measure the ceilings of a device and every path of the engine that moves rows to it; takes some seconds.
 
-    Host memory for three such tables is needed; on the device, for two and for six times ``copy_bytes``.
+    Needs host memory for three such tables; on the device, for two and for six times ``copy_bytes``.
 
     Args:
         accelerator: The device.
-        sizes: How much is moved. Default: 4 M rows of 512 bytes.
+        sizes: Sizes of what is moved. Default: 4 M rows of 512 bytes.
 
     Raises:
         OutOfMemory: The device has not so much.
@@ -119,7 +151,7 @@ def measure_roofline(accelerator: Accelerator, sizes: RooflineSizes | None = Non
     left_out: dict[str, str] = {}
     rates = [*copy_ceilings(timer, sizes.copy_bytes), *_rows(timer, sizes, left_out)]
     if accelerator.runs_kernels:
-        rates += sampling_paths(
+        rates += _sampling_paths(
             DeviceTimer(accelerator, stream="sampling", repeats=sizes.repeats, lead_bytes=sizes.copy_bytes),
             scale=sizes.scale,
             batch_size=sizes.batch_size,
@@ -128,28 +160,29 @@ def measure_roofline(accelerator: Accelerator, sizes: RooflineSizes | None = Non
         )
     else:
         left_out |= dict.fromkeys(("random rows", "zero-copy", "sampling"), "Triton is not installed")
-    return Roofline(_name_of(accelerator), asdict(sizes), rates, left_out)
+    name = torch.cuda.get_device_name(accelerator.device) if accelerator.device.type == "cuda" else repr(accelerator)
+    return Roofline(name, asdict(sizes), rates, left_out)
 
 
 def _rows(timer: DeviceTimer, sizes: RooflineSizes, left_out: dict[str, str]) -> Iterator[Rate]:
-    """All that reads single rows."""
+    """Rates of everything that reads single rows."""
     table = random_table(sizes.rows, sizes.row_bytes)
     wanted = torch.from_numpy(np.random.default_rng(1).integers(0, sizes.rows, sizes.reads))
     kernels = timer.accelerator.runs_kernels
     if kernels:
         yield from random_ceilings(timer, table, wanted, left_out)
-    paths = GatherPaths(timer, table, wanted)
+    paths = _GatherPaths(timer, table, wanted)
     yield from paths.near()
     for mode in MODES if kernels else MODES[1:]:
         yield from paths.far(mode, left_out)
     if kernels:
         count = (table.numel() - _OFF) // sizes.row_bytes
         off = table.view(-1)[_OFF : _OFF + count * sizes.row_bytes].view(count, sizes.row_bytes)
-        yield from GatherPaths(timer, off, wanted % count).off_line(left_out)
+        yield from _GatherPaths(timer, off, wanted % count).off_line(left_out)
 
 
 def random_table(rows: int, row_bytes: int) -> Tensor:
-    """Rows of random bytes that differ from one another, uint8, shape ``(rows, row_bytes)``; begins with a page."""
+    """Make page-aligned rows of random bytes, all different, uint8, shape ``(rows, row_bytes)``."""
     memory = np.empty(rows * row_bytes + _PAGE, dtype=np.uint8)
     begin = -memory.ctypes.data % _PAGE
     table = memory[begin : begin + rows * row_bytes].reshape(rows, row_bytes)
@@ -162,11 +195,183 @@ def random_table(rows: int, row_bytes: int) -> Tensor:
     return torch.from_numpy(table)
 
 
-_PATTERN = 1 << 26
-_PAGE = 4096
+def misses(mode: str) -> str:
+    """Name of the rate of rows that no cache holds; ``mode`` is one of ``MODES``."""
+    return f"misses, {mode}"
 
 
-def _name_of(accelerator: Accelerator) -> str:
-    if accelerator.device.type == "cuda":
-        return torch.cuda.get_device_name(accelerator.device)
-    return repr(accelerator)
+def mixed(mode: str) -> str:
+    """Name of the rate of rows of which a cache holds 80 %."""
+    return f"{_SHARE:.0%} hits, {mode}"
+
+
+def filling(mode: str) -> str:
+    """Name of the rate at which a cache of these rows is filled."""
+    return f"filling a cache of {_SHARE:.0%}, {mode}"
+
+
+class _GatherPaths:
+    """Times the engine's own gather paths; each is compared with plain indexing first.
+
+    Args:
+        timer: Timer of the device.
+        table: Host memory, uint8, shape ``(rows, row_bytes)``, contiguous.
+        ids: Rows to read, int64, on the CPU.
+    """
+
+    def __init__(self, timer: DeviceTimer, table: Tensor, ids: Tensor) -> None:
+        self._timer = timer
+        self._accelerator = timer.accelerator
+        self._stream = timer.accelerator.stream("reading")
+        self._rows = table.view(word_of(table.shape[1]))
+        self._row_bytes = table.shape[1]
+        self._source = HostFeature(self._rows)
+        self._order = torch.randperm(len(table), generator=torch.Generator().manual_seed(2))
+        self._ring = StagingRing(self._accelerator)
+        self._wanted = ids
+        with self._stream.use():
+            self._ids = self._accelerator.empty((len(ids),), torch.int64)
+            self._ids.copy_(ids)
+            self._out = self._accelerator.empty((len(ids), self._rows.shape[1]), self._rows.dtype)
+
+    def near(self) -> Iterator[Rate]:
+        """Measure reads within the device: hits, rows of a field that is there, and the look-up of slots alone."""
+        transfer = Transfer(self._accelerator, "staging")
+        cache, slots = self._cache(1.0)
+        # Its calls take so little time that they are given ahead of the device: none may wait for a free slot.
+        ring = StagingRing(self._accelerator, slots=8 * SHORT, slot_bytes=_SLOT_BYTES)
+        on_device = AcceleratedFeature(DeviceFeature(cache.rows), None, self._accelerator, ring, transfer)
+        cached = AcceleratedFeature(self._source, cache, self._accelerator, ring, transfer)
+        of_places = self._rows[self._order[self._wanted]]
+        hits = self._seconds(cached, self._rows[self._wanted], times=SHORT)
+        calls = self._timer.host_seconds(lambda: cached.read(self._ids, self._out), times=SHORT)
+        yield Rate(HITS, self._nbytes(len(self._ids)), hits, DEVICE_COPY, f"{calls * 1e6:,.0f} us of the CPU a call")
+        near = self._seconds(on_device, of_places, times=SHORT)
+        yield Rate(NEAR, self._nbytes(len(self._ids)), near, DEVICE_COPY)
+        with self._stream.use():
+            found = self._accelerator.empty((len(self._ids),), torch.int32)
+        looking = self._timer(lambda: torch.index_select(slots, 0, self._ids, out=found), times=SHORT)
+        note = f"a sector for each id; {sum(looking) / sum(hits):.1%} of the time of {HITS}"
+        yield Rate(LOOKUP, len(self._ids) * SECTOR, looking, random_rows("device", SECTOR), note)
+
+    def far(self, mode: str, left_out: dict[str, str]) -> Iterator[Rate]:
+        """Measure reads from the host: misses alone, misses among hits, a cache being filled.
+
+        Args:
+            mode: One of ``MODES``.
+            left_out: Takes the reason if the rows cannot come that way.
+        """
+        with closing(Transfer(self._accelerator, mode)) as transfer, closing(Link(self._accelerator, mode)) as link:
+            alone = self._missed(transfer, left_out, misses(mode))
+            if alone is None:
+                return
+            yield alone
+            cache, _ = self._cache(_SHARE)
+            held, missed = self._order[: len(cache)], cache.slots[self._wanted] >= len(cache)
+            seconds = self._seconds(self._feature(cache, transfer), self._rows[self._wanted])
+            delivered = self._nbytes(len(missed)) / statistics.median(seconds) / 1e9
+            note = f"missed rows alone; {delivered:,.1f} GB/s delivered"
+            yield Rate(mixed(mode), self._nbytes(int(missed.sum())), seconds, PINNED_COPY, note)
+            del cache
+            seconds = self._timer(lambda: fill_rows(self._source, held, link, transfer))
+            yield Rate(filling(mode), self._nbytes(len(held)), seconds, PINNED_COPY)
+
+    def off_line(self, left_out: dict[str, str]) -> Iterator[Rate]:
+        """Measure misses by zero-copy of a table that does not begin with a line of memory."""
+        with closing(Transfer(self._accelerator, MODES[0])) as transfer:
+            alone = self._missed(transfer, left_out, OFF_LINE)
+            if alone is not None:
+                yield alone
+
+    def _missed(self, transfer: Transfer, left_out: dict[str, str], name: str) -> Rate | None:
+        """Rows that no cache holds; None and a reason if they would not come as the transfer should bring them."""
+        seconds = self._seconds(self._feature(None, transfer), self._rows[self._wanted])
+        if transfer.chosen != transfer.mode:
+            left_out[name] = transfer.reason
+            return None
+        return Rate(name, self._nbytes(len(self._wanted)), seconds, PINNED_COPY)
+
+    def _cache(self, share: float) -> tuple[FeatureCache, Tensor]:
+        """A cache of that share of the rows, at random places, and its table on the device."""
+        held = self._order[: round(share * len(self._order))]
+        table = slots_for(self._order, len(self._order))
+        with self._stream.use():
+            rows = self._accelerator.empty((len(held), self._rows.shape[1]), self._rows.dtype)
+            slots = self._accelerator.empty((len(table),), torch.int32)
+            rows.copy_(self._rows[held])
+            slots.copy_(table)
+        return FeatureCache(rows, table, slots), slots
+
+    def _feature(self, cache: FeatureCache | None, transfer: Transfer) -> AcceleratedFeature:
+        return AcceleratedFeature(self._source, cache, self._accelerator, self._ring, transfer)
+
+    def _seconds(self, feature: AcceleratedFeature, expected: Tensor, *, times: int = 1) -> tuple[float, ...]:
+        with self._stream.use():
+            self._out.fill_(_POISON)
+            feature.read(self._ids, self._out)
+            came = self._out.cpu()
+        if not torch.equal(came, expected):
+            raise RuntimeError(f"{feature.tier} rows were delivered wrong on {self._accelerator}")
+        return self._timer(lambda: feature.read(self._ids, self._out), times=times)
+
+    def _nbytes(self, rows: int) -> int:
+        return rows * self._row_bytes
+
+
+def sampling(where: str) -> str:
+    """Name of the rate of sampled neighbours; ``where`` is a key of ``PLACES``."""
+    return f"sampling, graph: {where}"
+
+
+def _sampling_paths(
+    timer: DeviceTimer, *, scale: int, batch_size: int, fanouts: tuple[int, ...], left_out: dict[str, str]
+) -> Iterator[Rate]:
+    """Measure the sampling of batches of an RMAT graph, each compared with the CPU's in its edges.
+
+    A sampled neighbour is counted as the sector that reading its id costs.
+
+    Args:
+        timer: Timer of the stream "sampling" of an accelerator that runs kernels.
+        scale: Base-2 logarithm of the number of vertices.
+        batch_size: Seeds a batch.
+        fanouts: In DGL's order.
+        left_out: Takes the reason if the graph cannot be placed.
+    """
+    graph = rmat(scale, edge_factor=_EDGES_A_VERTEX, undirected=True, seed=0)
+    sampler = NeighborSampler(fanouts)
+    generator = torch.Generator().manual_seed(3)
+    batches = [torch.randperm(graph.num_nodes, generator=generator)[:batch_size] for _ in range(timer.repeats)]
+    for where, budget in PLACES.items():
+        try:
+            on_device = DeviceSampler(graph, sampler, timer.accelerator, budget)
+        except ValueError as error:
+            left_out[sampling(where)] = str(error)
+            continue
+        with closing(on_device):
+            edges = sum(_compared(on_device, sampler, graph, seeds, key) for key, seeds in enumerate(batches))
+            seconds = tuple(_device_seconds(timer, on_device, seeds, key) for key, seeds in enumerate(batches))
+            begin = time.perf_counter()
+            for key, seeds in enumerate(batches):
+                on_device.sample(seeds, key).ready.wait()
+            alone = (time.perf_counter() - begin) / len(batches)
+            rate = edges / len(batches) / statistics.median(seconds)
+        note = f"{rate / 1e6:,.0f} M edges/s; {alone * 1e3:,.2f} ms a batch with its launches; {on_device.placement}"
+        yield Rate(sampling(where), edges * SECTOR // len(batches), seconds, random_rows(where, SECTOR), note)
+
+
+def _compared(on_device: DeviceSampler, sampler: NeighborSampler, graph: Graph, seeds: Tensor, key: int) -> int:
+    """Count the edges of a batch; RuntimeError if they are not those that the CPU samples."""
+    sampled, expected = on_device.sample(seeds, key), sampler.sample(graph, seeds, key)
+    sampled.ready.wait()
+    for block, on_cpu in zip(sampled.batch.blocks, expected.blocks, strict=True):
+        if not torch.equal(block.indices.cpu(), on_cpu.indices):
+            raise RuntimeError(f"sampled other neighbours than the CPU, with the graph's arrays {on_device.placement}")
+    return sum(block.num_edges for block in expected.blocks)
+
+
+def _device_seconds(timer: DeviceTimer, on_device: DeviceSampler, seeds: Tensor, key: int) -> float:
+    """Device time of a batch whose kernels have all been launched."""
+    timer.occupy()
+    sampled = on_device.sample(seeds, key)
+    sampled.ready.wait()
+    return sampled.ready.seconds_since(sampled.begun)

@@ -1,33 +1,35 @@
-"""Which vertices a profile trains on."""
+"""Training vertices of a profile, and checks of the seeds and epochs to measure."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ..csc import check_range
 from ..sampling.keys import derive_key
 
 if TYPE_CHECKING:
     from ..graph import Graph
 
-__all__ = ["training_seeds"]
+__all__ = ["check_epochs", "check_seeds", "training_seeds"]
 
 
 def training_seeds(
     graph: Graph, *, node_type: str | None = None, split: str = "", fraction: float | None = None, seed: int = 0
 ) -> Tensor:
-    """The vertices that the field ``train_mask`` selects, or a random share of all.
+    """Select the vertices of the field ``train_mask``, or a random share of all.
 
     Args:
         graph: The graph.
         node_type: Type of the vertices. Default: the only one.
         split: What the mask's name begins with: ``"pub_"`` takes ``pub_train_mask``.
         fraction: Share of all vertices to draw, in (0, 1]; at least one is drawn. Default: the mask decides.
-        seed: Of the drawing.
+        seed: Seed of the drawing.
 
     Returns:
         Ids in ascending order, shape ``(n,)``, int64.
@@ -56,3 +58,36 @@ def training_seeds(
     if not len(ids):
         raise ValueError(f"{name} must select at least 1 vertex, got 0")
     return ids
+
+
+def check_epochs(epochs: Any) -> None:
+    """Refuse anything but an integer (TypeError) of at least 1 (ValueError)."""
+    if isinstance(epochs, bool) or not isinstance(epochs, int):
+        raise TypeError(f"epochs must be an integer, got {epochs!r}")
+    if epochs < 1:
+        raise ValueError(f"epochs must be at least 1, got {epochs}")
+
+
+def check_seeds(graph: Graph, seeds: Tensor | Mapping[str, Tensor]) -> int:
+    """Count the seeds; there must be at least 1, each a vertex of the graph.
+
+    Raises:
+        TypeError: They are not tensors of integers.
+        ValueError: There is none, they are not 1-D, or of a type that the graph does not have.
+        IndexError: One is outside the graph.
+    """
+    by_type = seeds if isinstance(seeds, Mapping) else {graph.only_node_type: seeds}
+    for ntype, ids in by_type.items():
+        name = f"seeds[{ntype!r}]" if isinstance(seeds, Mapping) else "seeds"
+        if ntype not in graph.node_types:
+            raise ValueError(f"seeds must be of vertex types among {graph.node_types}, got {ntype!r}")
+        if not isinstance(ids, Tensor) or ids.dtype not in (torch.int32, torch.int64):
+            got = ids.dtype if isinstance(ids, Tensor) else type(ids).__name__
+            raise TypeError(f"{name} must be an int32 or int64 tensor, got {got}")
+        if ids.dim() != 1:
+            raise ValueError(f"{name} must be 1-D, got shape {tuple(ids.shape)}")
+        check_range(name, ids, graph.num_nodes_of(ntype), IndexError)
+    count = sum(len(ids) for ids in by_type.values())
+    if not count:
+        raise ValueError("seeds must hold at least 1 vertex, got 0")
+    return count

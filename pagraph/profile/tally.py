@@ -1,31 +1,32 @@
-"""Tally: what each policy's caches would have served of the epochs counted so far."""
+"""Hits of every policy's cache at every budget, summed over the counted epochs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from .curve import CurveRecord
-from .hits import Cut, column_sums
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from ..cache.policy import Ranking
     from ..sampling.accesses import AccessCounts
-    from .budgets import Spending
-    from .field_sizes import FieldSizes
+    from .budgets import FieldSizes, Spending
 
     Array = npt.NDArray[Any]
 
-__all__ = ["ADAPTIVE", "ORACLE", "Tally"]
+__all__ = ["ADAPTIVE", "ORACLE", "Cut", "Tally"]
 
 ORACLE = "oracle"
-"""The policy that ranks by what is measured: nothing can be predicted of it."""
+"""The policy that ranks by the measured epoch itself, so that nothing can be predicted of it."""
 ADAPTIVE = "adaptive"
 """The policy that ranks anew after the first epoch."""
 
@@ -50,8 +51,10 @@ class Tally:
     _predicted: dict[str, list[Array]] = field(default_factory=dict)  # by budget
 
     def cut(self, rankings: Mapping[str, Ranking]) -> Cut:
-        """The vertices that each budget buys, by a ranking."""
-        return Cut.of(rankings, self.sizes.rows, self.budgets)
+        """Take the best vertices that each budget buys."""
+        rows = self.sizes.rows.divide(rankings, self.budgets)
+        ids = {ntype: _narrow(rankings[ntype].ids[: int(counts.max(initial=0))]) for ntype, counts in rows.items()}
+        return Cut(ids, rows)
 
     def add(self, counts: AccessCounts, cuts: Mapping[str, Cut]) -> None:
         """Add an epoch.
@@ -61,27 +64,20 @@ class Tally:
             cuts: Policy to what caches hold in it.
         """
         by_type = {ntype: counts.counters(ntype) for ntype in self.sizes.rows.cached_types}
-        self._reads.append(np.stack([column_sums(values) for values in by_type.values()]))
+        self._reads.append(np.stack([_column_sums(values) for values in by_type.values()]))
         with ThreadPoolExecutor(self.threads, thread_name_prefix="pagraph-tally") as pool:
-            hits = dict(zip(cuts, pool.map(lambda cut: cut.hits(by_type), cuts.values()), strict=True))
-            unknown = {
-                policy: cut
-                for policy, cut in cuts.items()
-                if policy == ADAPTIVE or policy not in (ORACLE, *self._predicted)
-            }
-            predicted = dict(zip(unknown, pool.map(self._predict, unknown.values()), strict=True))
-        for policy, of in hits.items():
-            self._hits.setdefault(policy, []).append(of)
-        for policy, rates in predicted.items():
-            if rates is not None:
+            for policy, hits in zip(cuts, pool.map(lambda cut: cut.hits(by_type), cuts.values()), strict=True):
+                self._hits.setdefault(policy, []).append(hits)
+            if self.expected is None:
+                return
+            unknown = [policy for policy in cuts if policy == ADAPTIVE or policy not in (ORACLE, *self._predicted)]
+            predicted = pool.map(partial(self._predict, self.expected), map(cuts.__getitem__, unknown))
+            for policy, rates in zip(unknown, predicted, strict=True):
                 self._predicted.setdefault(policy, []).append(rates)
 
-    def _predict(self, cut: Cut) -> Array | None:
-        """The hit rates that are expected of a cut's budgets."""
-        if self.expected is None:
-            return None
-        expected = {ntype: self.expected[ntype] for ntype in self.sizes.rows.cached_types}
-        reads = sum(float(values.sum()) for values in expected.values())
+    def _predict(self, expected: Mapping[str, Array], cut: Cut) -> Array:
+        """Expected hit rates of a cut's budgets."""
+        reads = sum(float(expected[ntype].sum()) for ntype in self.sizes.rows.cached_types)
         rates: Array = _ratio(cut.hits(expected).sum((0, 2)), np.float64(reads))
         return rates
 
@@ -151,3 +147,51 @@ class Tally:
 def _ratio(hits: Any, reads: Any) -> Any:
     """``hits / reads``; 0 where nothing is read."""
     return np.divide(hits, reads, out=np.zeros(np.broadcast(hits, reads).shape), where=np.asarray(reads) != 0)
+
+
+@dataclass(frozen=True, eq=False)
+class Cut:
+    """The best vertices of a ranking that each of several budgets buys.
+
+    Attributes:
+        ids: Vertex type to the vertices that the largest budget buys, best first.
+        rows: Vertex type to how many of them each budget buys, shape ``(num_budgets,)``.
+    """
+
+    ids: dict[str, Tensor]
+    rows: dict[str, npt.NDArray[np.int64]]
+
+    def hits(self, counts: Mapping[str, Array]) -> Array:
+        """Sum the counts of the vertices that each budget buys.
+
+        Args:
+            counts: Vertex type to counts, shape ``(num_nodes, columns)``, for every type of the ranking.
+
+        Returns:
+            Shape ``(num_types, num_budgets, columns)``, int64, or float64 for floating-point counts.
+        """
+        return np.stack([self._hits_of(ntype, counts[ntype]) for ntype in self.rows])
+
+    def _hits_of(self, ntype: str, counts: Array) -> Array:
+        from . import _hits
+
+        ends, places = np.unique(self.rows[ntype], return_inverse=True)
+        sums = np.zeros((len(ends), counts.shape[1]), np.float64 if counts.dtype.kind == "f" else np.int64)
+        _hits.add_segments(self.ids[ntype].numpy(), ends, counts, sums)
+        result: Array = sums.cumsum(0)[places.reshape(-1)]
+        return result
+
+
+def _column_sums(counts: Array) -> npt.NDArray[np.int64]:
+    """Sums of the columns of integers, shape ``(columns,)``."""
+    from . import _hits
+
+    sums = np.zeros(counts.shape[1], np.int64)
+    _hits.add_columns(counts, sums)
+    return sums
+
+
+def _narrow(ids: Tensor) -> Tensor:
+    """A copy, with half the bytes where ids fit: rankings of all policies are in memory at once."""
+    fits = len(ids) == 0 or int(ids.max()) < 2**31
+    return ids.to(torch.int32) if fits else ids.clone()

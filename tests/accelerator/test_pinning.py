@@ -106,7 +106,7 @@ def test_memory_that_touches_a_registered_page_is_refused_with_one_warning(drive
 def test_refused_memory_is_not_remembered(driver):
     tensor = _paged(5000)
     driver.refuses = "out of memory"
-    with pytest.warns(RuntimeWarning, match=r"0\.0 MiB of host memory could not be pinned \(out of memory\)"):
+    with pytest.warns(RuntimeWarning, match=r"19\.53 KiB of host memory could not be pinned \(out of memory\)"):
         assert driver.pin(tensor, GPU) is None
     driver.refuses = None
     pin = driver.pin(tensor, GPU)
@@ -168,7 +168,7 @@ def test_files_larger_than_half_of_the_memory_are_not_read_into_it(driver, tmp_p
     monkeypatch.setattr("pagraph.accelerator.pinning.host_available", lambda: 1 << 19)
     driver.pin(tensor, GPU).release()
     monkeypatch.setattr("pagraph.accelerator.pinning.host_available", lambda: (1 << 19) - 1)
-    with pytest.warns(RuntimeWarning, match=r"file on disk of 0\.2 MiB, more than half of the 0\.5 MiB of memory"):
+    with pytest.warns(RuntimeWarning, match=r"file on disk of 256 KiB, more than half of the 512 KiB of memory"):
         assert driver.pin(tensor, GPU) is None
     assert len(driver.calls) == 3
 

@@ -41,7 +41,7 @@ class TestDividing:
             assert re.search(rf"^ +\d +120 +{part.halo[0]:,} +{part.halo[1]:,} +{part.vertices:,} ", text, re.MULTILINE)
         assert f"replication factor  {want.replication_factor:.3f}" in text
         rate = report["cache"]["hit_rate"]
-        assert f"{rate:.1%} with a cache of 20% of the rows (3.84 kB) for each part" in " ".join(text.split())
+        assert f"{rate:.1%} with a cache of 20% of the rows (3.75 KiB) for each part" in " ".join(text.split())
         assert f"written to {out}: " in text
         table = text.splitlines()[1:-1]
         assert all(len(line) <= 80 for line in table) and "\x1b" not in text and "…" not in text
@@ -54,7 +54,7 @@ class TestDividing:
         report = json.loads(file.read_text())
         assert report["method"] == "auto" and sum(report["train_per_part"]) == 360
         assert report["cache"]["budget_bytes"] == 4096
-        assert "with a cache of 4.10 kB for each part" in " ".join(result.stdout.split())
+        assert "with a cache of 4 KiB for each part" in " ".join(result.stdout.split())
 
     def test_quiet_prints_nothing(self, blocks, tmp_path):
         result = run(blocks, tmp_path / "parts", "-k", 2, *QUICK, "--quiet")

@@ -8,11 +8,23 @@ import torch
 
 from pagraph.accelerator import HostAccelerator, Pin, accelerator_for
 from pagraph.features.accelerated import AcceleratedFeature
-from pagraph.profile.ceilings import DEVICE_COPY, PINNED_COPY, random_rows, read_rows, word_of
-from pagraph.profile.device_timer import DeviceTimer, Rate
-from pagraph.profile.gather_paths import HITS, LOOKUP, MODES, NEAR, OFF_LINE, filling, misses, mixed
-from pagraph.profile.roofline import Roofline, RooflineSizes, measure_roofline, random_table
-from pagraph.profile.sampling_paths import PLACES, sampling
+from pagraph.profile.ceilings import DEVICE_COPY, PINNED_COPY, DeviceTimer, Rate, random_rows, read_rows, word_of
+from pagraph.profile.roofline import (
+    HITS,
+    LOOKUP,
+    MODES,
+    NEAR,
+    OFF_LINE,
+    PLACES,
+    Roofline,
+    RooflineSizes,
+    filling,
+    measure_roofline,
+    misses,
+    mixed,
+    random_table,
+    sampling,
+)
 from pagraph.sampling import NeighborSampler
 
 TINY = RooflineSizes(rows=64, reads=20, copy_bytes=1024, scale=6, batch_size=4, fanouts=(2, 2), repeats=2)

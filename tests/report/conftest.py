@@ -4,7 +4,7 @@ import pytest
 
 from pagraph.profile import CurveRecord, HitRateCurve
 from pagraph.profile.loading import EpochTimes, LoadingTimes
-from pagraph.profile.timeline import Span
+from pagraph.report.times import Span
 
 SHARES = (0.1, 0.2, 0.5, 1.0)
 RATES = {"auto": (0.5, 0.7, 0.9, 1.0), "degree": (0.3, 0.5, 0.8, 1.0), "oracle": (0.6, 0.8, 1.0, 1.0)}

@@ -4,7 +4,7 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from pagraph.profile.plot import check_plot, save_plot
+from pagraph.report.plot import check_plot, save_plot
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def test_png_is_an_image(curve, tmp_path, matplotlib):
 
 
 def test_what_is_drawn(curve, matplotlib):
-    from pagraph.profile.plot import _figure
+    from pagraph.report.plot import _figure
 
     left, right = _figure(curve, curve.at("auto", 200), "").axes
     lines = {line.get_label().split()[-1]: line for line in left.lines if "%" in line.get_label()}
@@ -46,7 +46,7 @@ def test_what_is_drawn(curve, matplotlib):
 
 
 def test_policies_look_different():
-    from pagraph.profile.colors import policy_styles
+    from pagraph.report.markup import policy_styles
 
     names = ["auto", "degree", "presample", "presample:5", "vip", "random", "oracle", "ideal:10", "mine", "yours"]
     styles = policy_styles(names)
@@ -56,7 +56,7 @@ def test_policies_look_different():
 
 def test_without_features(make_curve, tmp_path, matplotlib):
     save_plot(make_curve(features=False), tmp_path / "a.svg")
-    assert "kB" not in (tmp_path / "a.svg").read_text()
+    assert "KiB" not in (tmp_path / "a.svg").read_text()
 
 
 def test_other_endings_are_refused(curve, tmp_path):
@@ -71,7 +71,7 @@ def test_missing_matplotlib_is_said_before_the_work(tmp_path):
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "from pagraph import MissingDependencyError\n"
-        "from pagraph.profile.plot import check_plot\n"
+        "from pagraph.report.plot import check_plot\n"
         "try: check_plot('a.png')\n"
         "except MissingDependencyError as error: print(error)\n"
     )

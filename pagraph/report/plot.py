@@ -1,4 +1,4 @@
-"""A profile as a picture: hit rates over the budget, and whose rows the cache serves. Needs matplotlib."""
+"""Matplotlib chart of a profile: hit rates over the budget, and hits by hop."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from ..atomic import new_file
 from ..errors import MissingDependencyError
-from .colors import policy_styles
-from .hop_table import hop_name
-from .recommendation import recommend
-from .words import bytes_text, percent
+from ..profile import recommend
+from ..system.units import bytes_text, percent, short_count
+from .markup import policy_styles
+from .words import hop_name
 
 if TYPE_CHECKING:
-    from .curve import CurveRecord, HitRateCurve
-    from .recommendation import Recommendation
+    from ..profile import CurveRecord, HitRateCurve, Recommendation
 
 __all__ = ["PLOT_FORMATS", "check_plot", "save_plot"]
 
@@ -27,10 +26,10 @@ _INK, _SOFT, _RULE, _MARK, _HIT, _MISS = "#1c2430", "#566072", "#d9dee6", "#0a7a
 
 
 def check_plot(path: str | os.PathLike[str], formats: Sequence[str] = PLOT_FORMATS) -> None:
-    """Refuse, before the long work, what :func:`save_plot` would refuse after it.
+    """Check that a plot can be drawn to a file, before the long work.
 
     Args:
-        path: Of the file.
+        path: Path of the file.
         formats: Endings that can be drawn.
 
     Raises:
@@ -59,10 +58,10 @@ def save_plot(
     """Draw a profile into a file, which appears whole or not at all.
 
     Args:
-        curve: What was measured.
-        path: Ends in ``.png`` or ``.svg``.
+        curve: Hit rates.
+        path: Path that ends in ``.png`` or ``.svg``.
         recommendation: Default: that of :func:`pagraph.profile.recommend`.
-        title: What the graph is called.
+        title: Name of the graph.
 
     Raises:
         ValueError: Another ending; a curve without a policy that training can use.
@@ -149,14 +148,6 @@ def _draw_hops(axes: Any, curve: HitRateCurve, best: CurveRecord) -> None:
         axes.text(rows + 0.015 * most, place, percent(rate) if rows else "-", va="center")
     axes.invert_yaxis()
     axes.set(xlim=(0, 1.16 * most), xlabel="rows read in an epoch")
-    axes.xaxis.set_major_formatter(lambda value, _: _short(value))
+    axes.xaxis.set_major_formatter(lambda value, _: short_count(value))
     axes.set_title(f"Hits by hop with {best.policy}, {percent(best.budget_fraction)}", loc="left")
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2, frameon=False)
-
-
-def _short(count: float) -> str:
-    """A count for an axis: 250k, 1.5M."""
-    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if abs(count) >= size:
-            return f"{count / size:g}{unit}"
-    return f"{count:g}"

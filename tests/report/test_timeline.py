@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from pagraph import FormatError
-from pagraph.profile.timeline import Span, read_spans, timeline
+from pagraph.report.times import Span, read_spans, timeline
 
 
 def rects(drawing):

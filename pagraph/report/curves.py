@@ -1,4 +1,4 @@
-"""The hit rates of all policies over the budget, as a drawing for the page."""
+"""Hit-rate chart, hits by hop, and the tables of all hit rates, for the page."""
 
 from __future__ import annotations
 
@@ -6,24 +6,23 @@ import json
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from .colors import policy_styles
-from .svg import Drawing, element, round_ticks
-from .words import bytes_text, percent
+from ..system.units import bytes_text, percent
+from .markup import Drawing, bar, element, policy_styles, round_ticks, row, table
+from .words import best_caption, best_of, hop_name
 
 if TYPE_CHECKING:
-    from .curve import CurveRecord, HitRateCurve
-    from .recommendation import Recommendation
+    from ..profile import CurveRecord, HitRateCurve, Recommendation
 
-__all__ = ["curve_chart", "curve_key", "policy_css"]
+__all__ = ["curve_chart", "curve_key", "hop_table", "number_table", "policy_css"]
 
 _WIDTH, _HEIGHT = 480.0, 340.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 50.0, 12.0, 30.0, 46.0
 
 
 def curve_chart(curve: HitRateCurve, recommendation: Recommendation) -> str:
-    """The chart; the page's script moves its line to the budget that is pointed at.
+    """Hit rates over the budget; the page's script moves a line to the budget that is pointed at.
 
-    The line's places and what the key shows there are in the attribute ``data-points``, as JSON.
+    The line's places and the key's text for each are in the attribute ``data-points``, as JSON.
     """
     policies = curve.policies
     label = f"Hit rate over budget for {', '.join(policies)}; {recommendation.policy} is recommended."
@@ -36,8 +35,13 @@ def curve_chart(curve: HitRateCurve, recommendation: Recommendation) -> str:
     # The recommended policy is drawn last, on top; then those named first.
     for policy in sorted(reversed(policies), key=lambda policy: policy == best.policy):
         chosen = " chosen" if policy == best.policy else ""
-        drawing.add("path", _title(policy), d=_path(curve, policy), class_=f"line {_class(policies, policy)}{chosen}")
-    drawing.add("circle", _title("recommended"), cx=x, cy=y, r=6, class_="recommended")
+        drawing.add(
+            "path",
+            element("title", escape(policy)),
+            d=_path(curve, policy),
+            class_=f"line {_class(policies, policy)}{chosen}",
+        )
+    drawing.add("circle", element("title", "recommended"), cx=x, cy=y, r=6, class_="recommended")
     place, anchor = (x + 10, "start") if x < _WIDTH * 0.6 else (x - 10, "end")
     words = f"recommended: {percent(best.budget_fraction)}"
     drawing.text(place, _HEIGHT - _BOTTOM - 8, words, text_anchor=anchor, class_="strong halo")
@@ -45,7 +49,7 @@ def curve_chart(curve: HitRateCurve, recommendation: Recommendation) -> str:
 
 
 def curve_key(curve: HitRateCurve, recommendation: Recommendation) -> str:
-    """The key beside the chart: each policy's line, name and hit rate at one budget, the best first."""
+    """Legend of the chart: each policy's line, name and hit rate at one budget, the best first."""
     policies = curve.policies
     records = [curve.at(policy, recommendation.budget_rows) for policy in policies]
     rows = "".join(
@@ -63,7 +67,7 @@ def curve_key(curve: HitRateCurve, recommendation: Recommendation) -> str:
 
 
 def policy_css(curve: HitRateCurve) -> tuple[str, str]:
-    """Style rules of the policies' lines on a light ground, and those that a dark ground changes."""
+    """CSS rules of the policies' lines on a light ground, and those that a dark ground changes."""
     policies = curve.policies
     light, dark = [], []
     for policy, style in policy_styles(policies).items():
@@ -83,10 +87,6 @@ def _swatch(name: str) -> str:
     return element("svg", line, viewBox="0 0 34 12", class_="swatch", aria_hidden="true")
 
 
-def _title(words: str) -> str:
-    return element("title", escape(words))
-
-
 def _most(curve: HitRateCurve) -> float:
     return max(record.budget_fraction for record in [*curve.records, *curve.grid]) or 1.0
 
@@ -100,7 +100,7 @@ def _y(rate: float) -> float:
 
 
 def _path(curve: HitRateCurve, policy: str) -> str:
-    """From no cache, which never hits, through every budget."""
+    """Path data from no cache, which never hits, through every budget."""
     records = curve.whole(policy)
     places = [(_x(curve, 0.0), _y(0.0)), *((_x(curve, r.budget_fraction), _y(r.hit_rate)) for r in records)]
     return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
@@ -121,7 +121,7 @@ def _axes(drawing: Drawing, curve: HitRateCurve) -> None:
 
 
 def _points(curve: HitRateCurve, policies: list[str]) -> list[dict[str, Any]]:
-    """For each budget: where it is, what the key's heading says, and every policy's hit rate."""
+    """For each budget its place, the key's heading, and every policy's hit rate."""
     return [
         {
             "x": round(_x(curve, records[0].budget_fraction), 1),
@@ -135,3 +135,70 @@ def _points(curve: HitRateCurve, policies: list[str]) -> list[dict[str, Any]]:
 def _budget_words(record: CurveRecord) -> str:
     words = f"Hit rate with {percent(record.budget_fraction)} of the vertices, {record.budget_rows:,} rows"
     return words if record.budget_bytes is None else f"{words}, {bytes_text(record.budget_bytes)}"
+
+
+def hop_table(curve: HitRateCurve, record: CurveRecord) -> str:
+    """A row for each hop: rows read in an epoch, hit rate, and a bar whose coloured part are the hits."""
+    head = _headers(["found by", "rows an epoch", "hit rate"])
+    head.append(element("th", "hits and misses", class_="bar"))
+    most = max(curve.rows_by_hop, default=0)
+    rows = []
+    for hop, (reads, rate) in enumerate(zip(curve.rows_by_hop, record.hit_rate_by_hop, strict=True)):
+        hits = element("td", _hit_bar(reads / most if most else 0.0, rate), class_="bar")
+        rows.append(row(hop_name(hop), [f"{reads:,.0f}", percent(rate if reads else None)], hits))
+    return table(head, rows, class_="numbers hops")
+
+
+def _hit_bar(share: float, rate: float) -> str:
+    """A hop's rows as a share of the largest hop's, hits in colour."""
+    width = 100 * share
+    title = element("title", f"{rate:.1%} hits, {1 - rate:.1%} misses")
+    whole = element("rect", x=0, y=0, width=width, height=10, class_="miss")
+    return bar(title + whole + element("rect", x=0, y=0, width=width * rate, height=10, class_="hit"))
+
+
+def number_table(curve: HitRateCurve, recommendation: Recommendation) -> str:
+    """Hit rates by budget and policy, then what else is known of each policy, folded away."""
+    details = "".join(
+        element(
+            "details",
+            element("summary", f"{escape(policy)}: prediction, epochs, hops, fields, bytes")
+            + element("div", _policy_table(curve.of(policy)), class_="scroll"),
+        )
+        for policy in curve.policies
+    )
+    return element("div", _rates(curve, recommendation), class_="scroll") + details
+
+
+def _rates(curve: HitRateCurve, recommendation: Recommendation) -> str:
+    head = ["budget", "rows", *(["bytes"] if curve.row_bytes else []), *map(escape, curve.policies)]
+    rows = []
+    for records in curve.with_budget(recommendation.budget_rows):
+        first, best = records[0], best_of(curve, records)
+        cells = [f"{first.budget_rows:,}"]
+        cells += [bytes_text(first.budget_bytes)] if first.budget_bytes is not None else []
+        rates = [element("td", percent(r.hit_rate), class_="best" if r.policy in best else None) for r in records]
+        chosen = "chosen" if first.budget_rows == recommendation.budget_rows else None
+        rows.append(row(percent(first.budget_fraction), cells, *rates, class_=chosen))
+    caption = element("caption", f"Hit rate; {best_caption(curve)} is bold, the recommended budget shaded")
+    return table(_headers(head), rows, caption=caption, class_="numbers")
+
+
+def _policy_table(records: list[CurveRecord]) -> str:
+    first = records[0]
+    names = ["budget", "hit rate", "predicted", "of the oracle's"]
+    names += [f"epoch {i + 1}" for i in range(len(first.hit_rate_by_epoch))]
+    names += [f"hop {i}" for i in range(len(first.hit_rate_by_hop))]
+    names += [f"field {escape(name)}" for name in first.hit_rate_by_field]
+    names += ["fetched an epoch"] if first.bytes_moved is not None else []
+    rows = []
+    for record in records:
+        rates = [record.budget_fraction, record.hit_rate, record.predicted_hit_rate, record.share_of_oracle]
+        rates += [*record.hit_rate_by_epoch, *record.hit_rate_by_hop, *record.hit_rate_by_field.values()]
+        moved = [bytes_text(record.bytes_moved)] if record.bytes_moved is not None else []
+        rows.append(element("tr", "".join(element("td", cell) for cell in [*map(percent, rates), *moved])))
+    return table(_headers(names), rows, class_="numbers")
+
+
+def _headers(names: list[str]) -> list[str]:
+    return [element("th", name) for name in names]

@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from pagraph.cli.progress import progress_bar
+from pagraph.cli.terminal import progress_bar
 
 
 def test_none_in_a_pipe(capfd):

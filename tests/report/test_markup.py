@@ -1,9 +1,8 @@
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pagraph.profile.svg import element, round_ticks
-from pagraph.profile.words import bytes_text, cache_argument
+from pagraph.report.markup import element, round_ticks
+from pagraph.report.words import cache_argument
 
 
 @given(st.floats(1e-6, 1e9), st.integers(4, 12))
@@ -32,12 +31,3 @@ def test_cache_argument_buys_the_rows(num_nodes, share):
     budget = Budget.parse(cache_argument(rows, num_nodes))
     nbytes = budget.nbytes([(40, num_nodes)], free=int)
     assert rows_that_fit(nbytes, [40], num_nodes, table=False) == rows
-
-
-@pytest.mark.parametrize(
-    ("nbytes", "text"),
-    [(0, "0 bytes"), (999, "999 bytes"), (1000, "1.00 kB"), (9994, "9.99 kB"), (99_940, "99.9 kB"), (999_400, "999 kB"),
-     (999_600, "1.00 MB"), (2**31, "2.15 GB"), (5e15, "5000 TB")],
-)  # fmt: skip
-def test_bytes(nbytes, text):
-    assert bytes_text(nbytes) == text

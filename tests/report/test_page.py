@@ -6,8 +6,8 @@ from html.parser import HTMLParser
 import pytest
 
 from pagraph.profile import recommend
-from pagraph.profile.page import html_page
-from pagraph.profile.words import best_of
+from pagraph.report.page import html_page
+from pagraph.report.words import best_of
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}
 
@@ -52,9 +52,9 @@ def test_the_answer_comes_first(curve):
     best = recommend(curve)
     assert (best.policy, best.budget_rows) == ("auto", 200)
     assert text.index('cache="20%", cache_policy="auto"') < text.index("How much of the reading")
-    assert "Give the cache 20.0% of the vertices (200 rows, 12.0 kB) and let the policy auto choose them" in text
+    assert "Give the cache 20.0% of the vertices (200 rows, 11.72 KiB) and let the policy auto choose them" in text
     assert "it then serves 70.0% of the rows that training reads" in text
-    assert "An epoch then fetches 24.0 kB instead of 80.0 kB, 70.0% less." in text
+    assert "An epoch then fetches 23.44 KiB instead of 78.12 KiB, 70.0% less." in text
     assert "knew in advance what will be read would serve 80.0%" in text
     assert "a cache of 50.0% of the vertices would serve 90.0%, 20.0 points more" in text
     assert "Other policies at this budget: degree 50.0%." in text
@@ -162,7 +162,7 @@ def test_the_recommended_budget_is_in_the_table_even_if_nobody_asked_for_it(make
     few = dataclasses.replace(whole, records=[r for r in whole if r.budget_rows in (100, 1000)], grid=whole.records)
     assert recommend(few).budget_rows == 200
     page = Page(html_page(few))
-    assert "20.0% 200 12.0 kB 70.0% 50.0% 80.0%" in page.text
+    assert "20.0% 200 11.72 KiB 70.0% 50.0% 80.0%" in page.text
 
 
 def test_says_what_was_computed(curve, loading):

@@ -1,0 +1,143 @@
+"""A profile's results as sentences, with a glossary for readers new to feature caches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from ..system.units import bytes_text, percent
+
+if TYPE_CHECKING:
+    from ..profile import CurveRecord, HitRateCurve, Recommendation
+
+__all__ = ["GLOSSARY", "answer", "best_caption", "best_of", "cache_argument", "hop_name", "policy_words"]
+
+_POLICY_WORDS = {
+    "auto": "counts reads in sampled epochs, and helps itself with computed chances where the counts are thin; the "
+    "default of the loaders",
+    "adaptive": "starts as degree and, after the first epoch, takes the vertices that were really read",
+    "presample": "counts reads in sampled epochs (three, or K with presample:K) before training begins",
+    "vip": "computes each vertex's chance of being read from the graph and the fan-out, without sampling",
+    "degree": "takes the vertices that most edges lead from; looks at neither the training vertices nor the fan-out",
+    "random": "takes any vertices: what a cache saves without a policy",
+    "oracle": "has seen the very epoch it is measured on: the limit that no cache of that size can pass; "
+    "not for use in training",
+    "ideal": "ranks by the mean of many other epochs: the best a ranking can do that does not know the future; "
+    "for comparison only",
+}
+
+GLOSSARY = {
+    "Feature row": "The numbers that describe one vertex. Training on a batch needs the rows of all its vertices.",
+    "Batch": "The training vertices of one step, together with the neighbours that were drawn for them.",
+    "Epoch": "One pass over all training vertices, batch by batch.",
+    "Hop, fan-out": "The training vertices of a batch are hop 0. Hop 1 are neighbours drawn for them, hop 2 neighbours "
+    "of those, and so on; the fan-out says how many are drawn for each vertex.",
+    "Cache": "Rows kept where the model computes, on a GPU in its own memory. They are chosen before training and "
+    "need not be fetched again.",
+    "Budget": "How much the cache may hold: a share of all vertices, a number of rows, or bytes.",
+    "Hit rate": "The share of the rows asked for that the cache serves. The others, the misses, are fetched from main "
+    "memory or the disk.",
+    "Policy": "The rule that chooses which vertices the cache holds.",
+    "Knee": "The budget at which a curve bends: rows beyond it save less than the average row does.",
+}
+"""Terms and their meanings, in the order in which they build on each other."""
+
+
+def cache_argument(rows: int, num_nodes: int) -> str:
+    """Value of ``cache=`` for so many rows: the roundest per cent that buys them.
+
+    Example:
+        >>> cache_argument(1433, 4096), cache_argument(1434, 4096)
+        ('35%', '35.01%')
+    """
+    exact = 100 * rows / num_nodes if num_nodes else 0.0
+    texts = [f"{exact:.{digits}f}" for digits in range(13)]
+    return next((t for t in texts if math.floor(float(t) / 100 * num_nodes + 1e-6) == rows), texts[-1]) + "%"
+
+
+def hop_name(hop: int) -> str:
+    """Name of a hop for readers."""
+    return "training vertices" if hop == 0 else f"hop {hop}"
+
+
+def policy_words(policy: str) -> str:
+    """One sentence about a policy."""
+    return _POLICY_WORDS.get(policy.partition(":")[0], "a policy of your own")
+
+
+def best_caption(curve: HitRateCurve) -> str:
+    """Explain the mark of the best policy."""
+    return "the policy that saves most bytes" if curve.has_widths else "the best policy that can be used"
+
+
+def best_of(curve: HitRateCurve, records: Iterable[CurveRecord]) -> set[str]:
+    """Find the usable policies that save most, with all that look the same as shown."""
+    usable = [record for record in records if record.policy in curve.usable]
+    rates = {r.policy: round(curve.saved_share(r) if curve.has_widths else r.hit_rate, 3) for r in usable}
+    return {policy for policy, rate in rates.items() if rate == max(rates.values())}
+
+
+def answer(curve: HitRateCurve, recommendation: Recommendation) -> list[str]:
+    """Summarise what to set and what it saves, in a few sentences."""
+    best = curve.at(recommendation.policy, recommendation.budget_rows)
+    nbytes = "" if best.budget_bytes is None else f", {bytes_text(best.budget_bytes)}"
+    sentences = [
+        f"Give the cache {percent(best.budget_fraction)} of the vertices ({best.budget_rows:,} rows{nbytes}) and let "
+        f"the policy {best.policy} choose them: it then serves {percent(best.hit_rate)} of the rows that "
+        "training reads.",
+        _saving(curve, best),
+    ]
+    if best.oracle_hit_rate:
+        sentences.append(
+            f"A cache of this size that knew in advance what will be read would serve {percent(best.oracle_hit_rate)}."
+        )
+    sentences.append(_beyond(curve, best))
+    if recommendation.hardly_bends:
+        sentences.append(
+            "But the curve hardly bends: rows differ little in what they save. A smaller cache saves nearly in "
+            "proportion, so let the memory that is free decide."
+        )
+    sentences.append(_others(curve, best))
+    if curve.has_widths:
+        sentences.append(
+            "Vertex types have rows of different widths. Policies spend a budget where it saves most bytes, so a cache "
+            "that hits less may still be the better one."
+        )
+    return [sentence for sentence in sentences if sentence]
+
+
+def _saving(curve: HitRateCurve, best: CurveRecord) -> str:
+    missed = curve.reads * (1 - best.hit_rate)
+    if best.bytes_moved is None:
+        return f"An epoch reads {curve.reads:,.0f} rows; {missed:,.0f} of them still have to be fetched."
+    if not curve.bytes_read:
+        return f"An epoch then fetches {bytes_text(best.bytes_moved)}."
+    moved, less = bytes_text(best.bytes_moved), percent(1 - best.bytes_moved / curve.bytes_read)
+    return f"An epoch then fetches {moved} instead of {bytes_text(curve.bytes_read)}, {less} less."
+
+
+def _beyond(curve: HitRateCurve, best: CurveRecord) -> str:
+    """Gain of the next larger budget of about twice the size."""
+    larger = [r for r in curve.whole(best.policy) if r.budget_rows >= max(1, 2 * best.budget_rows)]
+    if not larger:
+        return ""
+    more = larger[0]
+    return (
+        f"More pays less: a cache of {percent(more.budget_fraction)} of the vertices would serve "
+        f"{percent(more.hit_rate)}, {100 * (more.hit_rate - best.hit_rate):.1f} points more."
+    )
+
+
+def _others(curve: HitRateCurve, best: CurveRecord) -> str:
+    """Hit rates of the other policies, and why a better one is not recommended."""
+    others = [curve.at(policy, best.budget_rows) for policy in curve.usable if policy != best.policy]
+    if not others:
+        return ""
+    others.sort(key=lambda record: record.hit_rate, reverse=True)
+    text = f"Other policies at this budget: {', '.join(f'{r.policy} {percent(r.hit_rate)}' for r in others)}."
+    if percent(others[0].hit_rate) != percent(best.hit_rate) and others[0].hit_rate > best.hit_rate:
+        text += (
+            f" Over all budgets {best.policy} saves more, or is at most 0.2 points behind and takes less to compute."
+        )
+    return text

@@ -1,0 +1,1 @@
+"""Services below all other rooms: units of bytes and counts as text."""

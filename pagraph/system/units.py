@@ -1,0 +1,54 @@
+"""Numbers as text: bytes, shares, counts."""
+
+from __future__ import annotations
+
+__all__ = ["bytes_text", "in_units", "percent", "short_count"]
+
+
+def in_units(nbytes: float) -> tuple[float, str]:
+    """Bytes as a number, below 1024 if it can be, of a binary unit.
+
+    Example:
+        >>> in_units(3 << 19)
+        (1.5, 'MiB')
+    """
+    size, unit = float(nbytes), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if size < 1024:
+            break
+        size, unit = size / 1024, larger
+    return size, unit
+
+
+def bytes_text(nbytes: float) -> str:
+    """Bytes with a binary unit and at most four digits.
+
+    Example:
+        >>> bytes_text(512), bytes_text(3 << 19), bytes_text(1_234_567_890)
+        ('512 B', '1.5 MiB', '1.15 GiB')
+    """
+    size, unit = in_units(nbytes)
+    return f"{size:.4g} {unit}"
+
+
+def percent(share: float | None) -> str:
+    """A share as per cent with one decimal; a dash for None.
+
+    Example:
+        >>> percent(0.1234), percent(None)
+        ('12.3%', '-')
+    """
+    return "-" if share is None else f"{share:.1%}"
+
+
+def short_count(count: float) -> str:
+    """A count with a decimal prefix, for the axis of a chart.
+
+    Example:
+        >>> short_count(250_000), short_count(1_500_000), short_count(40)
+        ('250k', '1.5M', '40')
+    """
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if abs(count) >= size:
+            return f"{count / size:g}{unit}"
+    return f"{count:g}"
