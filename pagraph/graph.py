@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -59,8 +60,6 @@ class Graph:
         self._lock = threading.Lock()
         self._num_nodes = self._node_counts(num_nodes)
         self._check_counts()
-        # Asked for by every batch: the vertex type and the edge type of a graph with one of each.
-        self.only_types = (self.node_types[0], self.edge_types[0]) if self.is_homogeneous else None
         single_node, single_edge = len(self._num_nodes) == 1, len(self._csc) == 1
         self._ndata: dict[str, dict[str, Any]] = {t: {} for t in self._num_nodes}
         self._edata: dict[EdgeType, dict[str, Any]] = {t: {} for t in self._csc}
@@ -211,6 +210,11 @@ class Graph:
     def is_homogeneous(self) -> bool:
         """Whether there is one vertex type and one edge type."""
         return len(self._num_nodes) == 1 and len(self._csc) == 1
+
+    @cached_property
+    def only_types(self) -> tuple[str, EdgeType] | None:
+        """The vertex type and the edge type of a graph with one of each; kept, for every batch asks."""
+        return (self.node_types[0], self.edge_types[0]) if self.is_homogeneous else None
 
     @property
     def csc(self) -> CSC:

@@ -7,7 +7,7 @@ trees, excluded or induced edges, all neighbours, large batches) gets None, and 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,7 +32,11 @@ if TYPE_CHECKING:
 __all__ = ["UniformHops", "small_blocks", "small_subgraph"]
 
 MOST_EDGES = 2**18
-"""Batches that may draw more are sampled hop by hop."""
+"""Batches that may draw more are sampled hop by hop.
+
+A result keeps room for as many edges as there might be, here up to 8 MB, and kernels take nearly all the time of larger
+batches: 1000 seeds of fan-out 15,10,5 took 12 % less in one call, 64 seeds 57 % less.
+"""
 
 _MOST_FANOUT = 2**18  # a set of picks is that large, even where no seed draws
 _MOST_INT32 = 2**31 - 1
@@ -153,32 +157,30 @@ def _draw(
         ids = seeds[ntype]
     else:
         return None
-    if hops is None or ids.ndim != 1 or not ids.is_cpu or ids.dtype not in _ID_DTYPES:
+    if hops is None or not isinstance(ids, Tensor) or ids.ndim != 1 or not ids.is_cpu or ids.dtype not in _ID_DTYPES:
         return None
     csc, dtype = graph.adjacency(sampler.edge_dir, etype), dtype or ids.dtype
     if dtype not in _ID_DTYPES or (csc.num_src > _MOST_INT32 and dtype == torch.int32):
         return None
     widths = dtype.itemsize, csc.indices.dtype.itemsize
-    sizes = _sizes(hops, ids.shape[0], csc.num_src, widths, once)
-    if sizes is None:
+    most_edges, room, words, nbytes = _sizes(hops, ids.shape[0], csc.num_src, widths, once)
+    if most_edges > MOST_EDGES:
         return None
     if ids.dtype != dtype:
         _check_seeds(seeds, ids, csc.num_src)  # narrowing would wrap a wrong id round into a right one
         ids = ids.to(dtype)
 
-    room, words, nbytes = sizes
     scratch, batch = Scratch.of_this_thread(), _kernels()
     work = scratch.array("batch", words, np.int64)
     whole = torch.empty(nbytes, dtype=torch.uint8) if pools is None else pools("batch").take((nbytes,), torch.uint8)
-    indptr, indices, starts = csc.indptr.numpy(), csc.indices.numpy(), ids.contiguous().numpy()
+    # Not kept from batch to batch: arrays move when a graph is shared with another process.
+    indptr, indices, begin = csc.indptr.numpy(), csc.indices.numpy(), ids.contiguous().numpy()
     random, bits, out = np.uint64(key % 2**64), scratch.table_bits, whole.numpy()
     if once:
         edge_ids = indices[:0] if csc.edge_ids is None else csc.edge_ids.numpy()
-        batch.sample_subgraph(
-            indptr, indices, starts, hops.array, hops.replace, random, bits, room, work, out, edge_ids
-        )
+        batch.sample_subgraph(indptr, indices, begin, hops.array, hops.replace, random, bits, room, work, out, edge_ids)
     else:
-        batch.sample_blocks(indptr, indices, starts, hops.array, hops.replace, random, bits, room, work, out)
+        batch.sample_blocks(indptr, indices, begin, hops.array, hops.replace, random, bits, room, work, out)
     report: list[int] = work[: _REPORT + _PER_HOP * len(hops.fanouts)].tolist()
     if report[0]:
         _check_seeds(seeds, ids, csc.num_src)
@@ -189,10 +191,11 @@ def _draw(
     return types, ids, csc, whole, report
 
 
+@lru_cache(maxsize=256)
 def _sizes(
     hops: UniformHops, num_seeds: int, num_nodes: int, widths: tuple[int, int], once: bool
-) -> tuple[tuple[int, ...], int, int] | None:
-    """The most room that a batch may take, or None where it may draw too many edges.
+) -> tuple[int, tuple[int, ...], int, int]:
+    """The most room that a batch may take.
 
     Args:
         hops: The fan-outs.
@@ -202,8 +205,9 @@ def _sizes(
         once: Whether hops expand only what the hop before found.
 
     Returns:
-        The lengths that the kernel cuts its arrays by (nodes; in scratch rows, neighbours, the set of picks, and of
-        all hops positions and indptr), the length of the scratch, and the bytes of the result.
+        The most edges there can be, the lengths that the kernel cuts its arrays by (nodes; in scratch rows,
+        neighbours, the set of picks, and of all hops positions and indptr), the length of the scratch, and the bytes of
+        the result.
     """
     known = frontier = num_seeds
     edges = rows = most_rows = most_drawn = 0
@@ -214,8 +218,6 @@ def _sizes(
         most_rows, most_drawn = max(most_rows, frontier), max(most_drawn, drawn)
         known = min(known + drawn, num_seeds + num_nodes)
         frontier = min(drawn, num_nodes) if once else known
-    if edges > MOST_EDGES:
-        return None
     width, place_width = widths
     num_hops, drawn_words = len(hops.fanouts), -(-most_drawn * place_width // 8)
     if once:
@@ -228,7 +230,7 @@ def _sizes(
     table = 1 << (2 * known + 15).bit_length()  # at most half full, so that it need not grow beyond this
     words = _REPORT + _PER_HOP * num_hops + most_rows + sum(room[1:]) + table
     # Each part of the result begins on a cache line of its own.
-    return room, words, (nbytes // _LINE + 1 + parts) * _LINE
+    return edges, room, words, (nbytes // _LINE + 1 + parts) * _LINE
 
 
 def _check_seeds(seeds: Tensor | Mapping[str, Tensor], ids: Tensor, num_nodes: int) -> None:
