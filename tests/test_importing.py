@@ -38,6 +38,7 @@ def run(code: str) -> str:
     return done.stdout
 
 
+@pytest.mark.wheel
 def test_import_takes_no_slow_or_optional_package():
     loaded = json.loads(run("import pagraph, sys, json; print(json.dumps(sorted(sys.modules)))"))
     assert "pagraph" in loaded
@@ -51,6 +52,7 @@ def test_import_changes_no_global_state():
     assert out.strip() == "[]"
 
 
+@pytest.mark.wheel
 def test_import_writes_nothing_to_the_terminal():
     assert run("import pagraph") == ""
 
@@ -97,6 +99,7 @@ def test_every_name_may_be_the_first_to_be_imported(name):
     assert run(f"from pagraph import {name}") == ""
 
 
+@pytest.mark.wheel
 def test_names_that_are_exported_exist():
     code = """
 import importlib, pkgutil, pagraph
