@@ -1,6 +1,7 @@
 # Each target does all its own set-up: the first one that runs on a fresh machine makes $(VENV).
 #
-#   make test                      lint, demo, bench, venv likewise
+#   make test                      lint, test-wheel, demo, bench, venv likewise
+#   make quick                     the tests without the slow ones
 #   make test PYTHON=python3.12    another Python
 #   make test VENV=~/envs/gnn      an environment of your own: missing packages are installed into it
 #   make venv TORCH=torch==2.5.1   another torch, where none is there yet
@@ -19,7 +20,10 @@ PIP := $(BIN)/python -m pip install -qq
 # libgomp's waiting threads spin by default, which starves the loader's own threads on few cores.
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: venv demo test test-wheel bench gpu lint clean
+# Neighbouring tests share fixtures and compiled kernels: each process gets whole stretches, and takes over what is left.
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+
+.PHONY: venv demo test quick test-wheel bench gpu lint clean
 
 venv: $(READY)
 
@@ -43,11 +47,14 @@ INSTALL_TORCH = $(PIP) '$(TORCH)+cpu' 2>/dev/null \
 endif
 
 test: $(READY)
-	$(BIN)/python -m pytest -n $(JOBS)
+	$(PYTEST)
 
-# The same tests against the wheel, away from the checkout, so that only what is packaged can be imported.
+quick: $(READY)
+	$(PYTEST) -m 'not slow'
+
+# What only a wheel can break, away from the checkout, so that only what is packaged can be imported.
 test-wheel: $(READY)
-	.ci/test-wheel $(BIN)/python -n $(JOBS)
+	.ci/test-wheel $(BIN)/python
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -14,6 +14,8 @@ import torch
 import pagraph.dgl  # noqa: F401  (before an example with DGL's line imports dgl)
 from pagraph.datasets import citation, sbm, write_graph
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 OURS = "from pagraph.dgl import DataLoader"
 DGLS = "import pagraph.dgl; from dgl.dataloading import DataLoader"  # the first half makes DGL importable

@@ -17,7 +17,10 @@ from pagraph.accelerator import HostAccelerator
 
 ROOT = Path(__file__).resolve().parent.parent
 BENCHMARKS = ROOT / "benchmarks"
-pytestmark = pytest.mark.skipif(not (BENCHMARKS / "gpu.py").exists(), reason="needs the checkout, not only its tests")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not (BENCHMARKS / "gpu.py").exists(), reason="needs the checkout, not only its tests"),
+]
 
 
 @pytest.fixture(scope="module")

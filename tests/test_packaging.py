@@ -1,4 +1,8 @@
-"""What is installed: every room of the checkout under ``pagraph``, and nothing under any other name."""
+"""What is installed: every room of the checkout under ``pagraph``, and nothing under any other name.
+
+``PAGRAPH_CHECKOUT`` names the checkout where the tests run from a copy outside of it, ``PAGRAPH_DIST`` the folder of
+the sdist and wheel under test; without it both are built here.
+"""
 
 import importlib
 import importlib.metadata
@@ -15,7 +19,10 @@ import pytest
 
 import pagraph
 
-ROOT = Path(__file__).resolve().parent.parent
+pytestmark = pytest.mark.wheel
+
+ROOT = Path(os.environ.get("PAGRAPH_CHECKOUT", Path(__file__).parent.parent)).resolve()
+SITE = Path(pagraph.__file__).parent.parent
 ROOMS = {"partition": "pagraph/partition", "datasets": "pagraph/datasets"}
 INSTALLED = any(d.name == "pagraph" for d in importlib.metadata.distributions())
 needs_install = pytest.mark.skipif(not INSTALLED, reason="needs pagraph to be installed, not only importable")
@@ -35,7 +42,9 @@ def checkout_modules() -> set[str]:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """sdist, and the wheel that is built from it, of a copy of the checkout with stale build leftovers."""
+    """sdist and wheel: those given, else built from a copy of the checkout with stale build leftovers."""
+    if "PAGRAPH_DIST" in os.environ:
+        return files_of(Path(os.environ["PAGRAPH_DIST"]))
     tmp = tmp_path_factory.mktemp("build")
     skip = shutil.ignore_patterns(".*", "*.egg-info", "__pycache__", "build", "dist")
     shutil.copytree(ROOT, tmp / "copy", symlinks=True, ignore=skip)
@@ -45,10 +54,17 @@ def built(tmp_path_factory):
     command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(tmp / "dist"), str(tmp / "copy")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, done.stdout + done.stderr
-    return next((tmp / "dist").glob("*.tar.gz")), next((tmp / "dist").glob("*.whl"))
+    return files_of(tmp / "dist")
+
+
+def files_of(folder: Path) -> tuple[Path, Path]:
+    """The one sdist and the one wheel of a folder."""
+    (sdist,), (wheel,) = folder.glob("*.tar.gz"), folder.glob("*.whl")
+    return sdist, wheel
 
 
 @needs_checkout
+@pytest.mark.slow
 def test_wheel_holds_every_module_and_nothing_else(built):
     with zipfile.ZipFile(built[1]) as wheel:
         names = set(wheel.namelist())
@@ -58,6 +74,17 @@ def test_wheel_holds_every_module_and_nothing_else(built):
 
 
 @needs_checkout
+@pytest.mark.skipif("PAGRAPH_DIST" not in os.environ, reason="needs the wheel to be what is installed")
+def test_installed_package_is_what_the_wheel_holds(built):
+    with zipfile.ZipFile(built[1]) as wheel:
+        held = {name: wheel.read(name) for name in wheel.namelist() if ".dist-info/" not in name}
+    assert [name for name, content in held.items() if (SITE / name).read_bytes() != content] == []
+    installed = {str(path.relative_to(SITE)) for path in (SITE / "pagraph").rglob("*.*")}
+    assert {name for name in installed if "__pycache__" not in name} == set(held)
+
+
+@needs_checkout
+@pytest.mark.slow
 def test_wheel_runs_away_from_the_checkout(built, tmp_path):
     with zipfile.ZipFile(built[1]) as wheel:
         wheel.extractall(tmp_path)
@@ -74,6 +101,7 @@ def test_wheel_runs_away_from_the_checkout(built, tmp_path):
 
 
 @needs_checkout
+@pytest.mark.slow
 def test_sdist_holds_the_sources_once(built):
     with tarfile.open(built[0]) as sdist:
         names = [n.split("/", 1)[1] for n in sdist.getnames() if "/" in n]

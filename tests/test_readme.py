@@ -59,6 +59,7 @@ def empty_folder(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("page", PAGES)
+@pytest.mark.slow
 def test_page_runs(page, empty_folder):
     if page == "docs/train.md":  # it speaks of a graph that the reader has
         run_pagraph(["generate", "sbm", "blocks", "--nodes", "2000"])
@@ -76,10 +77,18 @@ def test_page_runs(page, empty_folder):
 def test_links_lead_somewhere():
     if not (ROOT / "docs").is_dir():
         pytest.skip("needs the checkout, not only its tests")
-    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
         prose = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
         for target in re.findall(r"\]\((?!https?:)([^)#]+)", prose):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+@pytest.mark.skipif(not (ROOT / "Makefile").exists(), reason="needs the checkout, not only its tests")
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
+def test_targets_exist(page):
+    targets = set(re.findall(r"^([\w-]+):(?!=)", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = set(re.findall(r"`make ([\w-]+)`|^\$ make ([\w-]+)", (ROOT / page).read_text(), re.MULTILINE))
+    assert {"".join(pair) for pair in named} <= targets
 
 
 def test_the_script_is_short():

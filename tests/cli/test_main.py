@@ -135,6 +135,7 @@ class TestBadInput:
         assert done.stderr.endswith("Error: x must be 1, got 2\n")
 
 
+@pytest.mark.slow
 def test_ctrl_c_says_so_and_leaves_nothing(tmp_path):
     command = [*COMMAND, "generate", "rmat", str(tmp_path / "g"), "--scale", "20", "--edges", "2000000000"]
     limits = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -147,6 +148,7 @@ def test_ctrl_c_says_so_and_leaves_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away_is_no_error(tmp_path):
     assert run("generate", "rmat", tmp_path / "g", "--scale", "4").returncode == 0
     command = " ".join(COMMAND)

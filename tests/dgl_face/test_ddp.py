@@ -11,6 +11,8 @@ import torch
 from cases import dgl, make_graph, ours
 from ddp_ranks import LENGTHS, WORLDS
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = Path(__file__).with_name("ddp_ranks.py")
 
 

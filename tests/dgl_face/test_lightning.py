@@ -19,7 +19,7 @@ with warnings.catch_warnings():
     lightning = pytest.importorskip("lightning.pytorch", reason="needs PyTorch Lightning (pip install lightning)")
     from lightning_runs import OTHERS, TRAIN, VALIDATION, Hooks, Remembering, train_interrupted, trainer
 
-pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("no_threads_left")]
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("no_threads_left")]
 
 
 class Model(Remembering):

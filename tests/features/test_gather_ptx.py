@@ -10,6 +10,8 @@ import pytest
 
 pytest.importorskip("triton")
 
+pytestmark = pytest.mark.slow
+
 # In a process of its own: here kernels may be the interpreter's.
 _COMPILE = """
 import json, os, subprocess, sys, tempfile

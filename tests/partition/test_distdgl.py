@@ -12,6 +12,8 @@ from machines import results, two_machines
 from pagraph.datasets import sbm
 from pagraph.partition import partition_graph, write_dgl
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = Path(__file__).resolve().parents[2] / "examples" / "distdgl.py"
 COMMAND = (sys.executable, "-W", "ignore", "-u", str(SCRIPT))
 OPTIONS = ("--epochs", "12", "--batch-size", "64")

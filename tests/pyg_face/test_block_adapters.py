@@ -261,6 +261,7 @@ class TestDgl:
             block.to_dgl()
 
 
+@pytest.mark.slow
 def test_neither_pyg_nor_dgl_is_imported():
     code = """
 import sys, torch

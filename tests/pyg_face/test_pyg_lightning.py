@@ -18,7 +18,7 @@ with warnings.catch_warnings():
     from lightning_runs import OTHERS, TRAIN, VALIDATION, Hooks, Remembering, train_interrupted, trainer
     from torch_geometric.data.lightning import LightningNodeData
 
-pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("no_threads_left")]
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("no_threads_left")]
 
 
 def make_data():

@@ -10,6 +10,8 @@ import pytest
 
 pytest.importorskip("triton")
 
+pytestmark = pytest.mark.slow
+
 # Where kernels are interpreted they cannot be compiled: it is decided when they are imported. So a process of its own
 # samples on the CPU's memory, with Triton believing in a GPU; its launches are bound and compiled, and go no further.
 COMPILE = r"""

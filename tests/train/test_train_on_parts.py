@@ -21,6 +21,8 @@ from pagraph.train.loop import train
 from pagraph.train.models import GCN, GraphSAGE
 from pagraph.train.task import make_task
 
+pytestmark = pytest.mark.slow
+
 FULL = {"fanout": (-1, -1), "batch_size": 1000, "epochs": 4, "hidden": 8, "dropout": 0.0, "lr": 0.05}
 
 
