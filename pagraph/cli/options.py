@@ -1,0 +1,110 @@
+"""Click options derived from dataclasses and functions of the library: names, types, defaults and choices.
+
+A field ``epochs: int = field(default=20, metadata={"help": "Passes over the data."})`` of a dataclass ``Settings`` is an
+option of every command decorated with ``@options_of(Settings)``, and ``build(Settings, values)`` takes the values back.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+import click
+
+__all__ = ["build", "naming_options", "options_of"]
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_T = TypeVar("_T")
+
+
+def options_of(source: Callable[..., Any], /, **documented: str | Mapping[str, Any]) -> Callable[[_F], _F]:
+    """Decorator that gives a command one option for each documented parameter of ``source``, in order.
+
+    Types, defaults and whether an option is required are those of the parameter. ``bool`` becomes a flag, ``X | None``
+    is read as ``X``, and a tuple as values with commas between (its length is checked where its type says one).
+
+    Args:
+        source: A dataclass, whose fields may be documented by their ``metadata``, or a function.
+        documented: Parameter to its help text, or to a mapping that replaces its ``metadata``: "help", "flags" (names
+            on the command line, default ``--its-name``), "choices", and any argument of ``click.option``.
+    """
+    named = _documented(source) | {name: {"help": d} if isinstance(d, str) else d for name, d in documented.items()}
+    parameters, hints = inspect.signature(source).parameters, get_type_hints(source)
+
+    def decorate(command: _F) -> _F:
+        for name in reversed([name for name in parameters if name in named]):  # the last decorator is the first option
+            command = _option(name, hints.get(name, str), parameters[name].default, named[name])(command)
+        return command
+
+    return decorate
+
+
+def build(kind: Callable[..., _T], settings: Mapping[str, Any]) -> _T:
+    """Construct a dataclass from those of a command's values that are its fields."""
+    return kind(**{name: settings[name] for name in inspect.signature(kind).parameters if name in settings})
+
+
+@contextmanager
+def naming_options(kind: Callable[..., Any]) -> Iterator[None]:
+    """Errors that begin with a documented field begin with its option: "--parts must be" for "num_parts must be"."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        name, _, rest = str(error).partition(" ")
+        if name not in _documented(kind):
+            raise
+        raise type(error)(f"{max(_flags(name, _documented(kind)[name]), key=len)} {rest}") from error
+
+
+def _flags(name: str, document: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(document.get("flags", (f"--{name.replace('_', '-')}",)))
+
+
+def _documented(source: Callable[..., Any]) -> dict[str, Any]:
+    fields = dataclasses.fields(source) if dataclasses.is_dataclass(source) else ()
+    return {field.name: field.metadata for field in fields if "help" in field.metadata}
+
+
+def _option(name: str, hint: Any, default: Any, document: Mapping[str, Any]) -> Callable[[_F], _F]:
+    settings = {key: value for key, value in document.items() if key not in ("flags", "choices")}
+    kind = next((kind for kind in get_args(hint) if type(None) in get_args(hint) and kind is not type(None)), hint)
+    if "choices" in document:
+        settings["type"] = click.Choice(document["choices"])
+    elif get_origin(kind) is tuple and not settings.get("multiple"):
+        settings.setdefault("callback", _separated(*get_args(kind)))
+        default = ",".join(map(str, default)) if isinstance(default, tuple) else default
+    elif kind is bool:
+        settings["is_flag"] = True
+    else:
+        types = {int: int, float: float, Path: click.Path(path_type=Path)}
+        settings.setdefault("type", types.get(kind, str))
+    if default is not inspect.Parameter.empty:
+        settings.setdefault("default", default)
+    shown = settings.get("default")
+    settings.setdefault("required", "default" not in settings)
+    settings.setdefault("show_default", shown is not None and shown is not False and shown not in ("", ()))
+    return click.option(*_flags(name, document), name, **settings)
+
+
+def _separated(kind: type, *more: Any) -> Callable[..., tuple[Any, ...] | None]:
+    """Callback that splits a text at its commas; ``more`` is an ellipsis, or the types of the other values."""
+
+    def parse(_context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[Any, ...] | None:
+        parts = [part.strip() for part in (value or "").split(",")]
+        if value is None or kind is str:
+            return None if value is None else tuple(part for part in parts if part)
+        try:
+            found = tuple(map(kind, parts))
+        except ValueError:
+            found = ()
+        if not found or (more != (...,) and len(found) != 1 + len(more)):
+            count = "" if more == (...,) else f"{1 + len(more)} "
+            words = {int: "integers", float: "numbers"}[kind]
+            raise click.BadParameter(f"{parameter.name} must be {count}{words} with commas between, got {value!r}")
+        return found
+
+    return parse
