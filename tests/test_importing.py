@@ -57,7 +57,16 @@ def test_import_writes_nothing_to_the_terminal():
 
 @pytest.mark.parametrize(
     "module",
-    ["pagraph.errors", "pagraph.graph", "pagraph.train", "pagraph.datasets", "pagraph.partition", "pagraph.profile"],
+    [
+        "pagraph.errors",
+        "pagraph.graph",
+        "pagraph.train",
+        "pagraph.train.assignment",
+        "pagraph.train.loop",
+        "pagraph.datasets",
+        "pagraph.partition",
+        "pagraph.profile",
+    ],
 )
 def test_rooms_outside_the_faces_import_neither_dgl_nor_pyg(module):
     loaded = run(f"import {module}, sys; print('dgl' in sys.modules, 'torch_geometric' in sys.modules)")

@@ -7,7 +7,6 @@ from pagraph.accelerator import HostAccelerator, OutOfMemory
 from pagraph.train import loop
 from pagraph.train.loop import repeated_with_room
 
-
 GPU = torch.device("cuda", 0)
 
 

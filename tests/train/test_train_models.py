@@ -50,7 +50,7 @@ def test_gcn_on_a_sample_is_unbiased(graph, framework):
     model = GCN([8, 4], framework, dropout=0.0)
     seeds = torch.tensor([3, 77, 500])
     total = torch.zeros(3, 4)
-    rounds = 1500
+    rounds = 1000
     loader = loader_of(framework, task.graph, [5], seeds, model.fields, seed=0, prefetch=0)
     with torch.no_grad():
         for _ in range(rounds):
@@ -59,7 +59,7 @@ def test_gcn_on_a_sample_is_unbiased(graph, framework):
             total[torch.searchsorted(seeds, order)] += model(blocks, *rows)
     ((weight, _, _),) = matrices(framework, model)
     expected = (kipf_matrix(task) @ graph.ndata["feat"].double() @ weight.T)[seeds]
-    torch.testing.assert_close(total.double() / rounds, expected, rtol=0.0, atol=0.06)
+    torch.testing.assert_close(total.double() / rounds, expected, rtol=0.0, atol=0.07)
 
 
 def test_sage_is_own_part_plus_mean_of_the_neighbours(graph, framework):
