@@ -1,7 +1,7 @@
 """Click options derived from dataclasses and functions of the library: names, types, defaults and choices.
 
-A field ``epochs: int = field(default=20, metadata={"help": "Passes over the data."})`` of a dataclass ``Settings`` is an
-option of every command decorated with ``@options_of(Settings)``, and ``build(Settings, values)`` takes the values back.
+A field ``epochs: int = field(default=20, metadata={"help": "Passes over the data."})`` of a dataclass ``Settings`` is
+an option of every command decorated with ``@options_of(Settings)``; ``build(Settings, values)`` takes the values back.
 """
 
 from __future__ import annotations

@@ -243,7 +243,7 @@ def test_compare_with_pygs_loader(folder, tmp_path, monkeypatch):
         ("pyg", "pyg"),
         ("pagraph", "pyg"),
     ]
-    assert (reports["pyg"]["hit_rate"], reports["pagraph"]["hit_rate"]) == (None, 0.0)
+    assert reports["pyg"]["hit_rate"] is None and reports["pagraph"]["hit_rate"] > 0
 
 
 def run_without(packages, *arguments):
@@ -273,4 +273,3 @@ def test_without_a_framework_one_line_names_both(folder):
     assert (done.returncode, done.stdout) == (1, "")
     (line,) = done.stderr.splitlines()
     assert "pip install 'pagraph[pyg]'" in line and "pip install 'pagraph[dgl]'" in line
-    assert run_without(["dgl", "torch_geometric"], "train", "--help").returncode == 0
