@@ -114,7 +114,7 @@ def peers() -> list[str]:
     for name in FRAMEWORKS:
         try:
             framework_of(name).check_own_loader()
-        except ImportError:
+        except (ImportError, OSError):  # the latter where a binary of DGL's cannot be loaded
             continue
         found.append(name)
     return found

@@ -52,8 +52,7 @@ def test_learns(graph, model, kind, no_threads_left):
 
 def test_all_loaders_and_layers_reach_the_same_accuracy(graph, pyg_without_extensions):
     first, *others = (
-        sum(run(graph, seed=seed, epochs=25, **kind).test_accuracy for seed in range(3)) / 3
-        for kind in KINDS.values()
+        sum(run(graph, seed=seed, epochs=25, **kind).test_accuracy for seed in range(3)) / 3 for kind in KINDS.values()
     )
     assert others == pytest.approx([first] * len(others), abs=0.05)
 
