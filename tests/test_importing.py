@@ -111,6 +111,8 @@ OUTSIDE = [
     "pagraph.errors",
     "pagraph.graph",
     "pagraph.train",
+    "pagraph.train.assignment",
+    "pagraph.train.loop",
     "pagraph.datasets",
     "pagraph.partition",
     "pagraph.profile",

@@ -1,8 +1,8 @@
-"""``pagraph train``: train GraphSAGE or GCN on a graph folder or a partition, through pagraph's loader or DGL's."""
+"""``pagraph train``: train GraphSAGE or GCN on a graph folder or a partition, and report accuracy and times."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..train import TrainOptions
-from ..train.options import COMPRESSIONS, LOADERS, MODELS
+from ..train import EpochRecord, Reporter, TrainOptions, TrainResult
+from ..train.options import FRAMEWORKS
 from . import BAD_INPUT, show_error
-from .options import options_of
+from .options import build, options_of
 from .writing import writable_file
 
 if TYPE_CHECKING:
-    from ..train import TrainResult
+    from rich.console import Console
+
     from ..train.assignment import Assignment
     from ..train.distributed import World
 
@@ -26,41 +27,24 @@ if TYPE_CHECKING:
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @options_of(
     TrainOptions,
-    model={"help": "GraphSAGE with mean aggregation, or GCN.", "choices": MODELS},
     fanout={
-        "help": "Neighbours sampled per hop; the last serves the seeds, -1 takes all.  "
-        "[default: 10,10; 10 on parts of 1 hop]",
+        "help": "Neighbours sampled per hop; the last serves the seeds, -1 takes all.",
         "default": None,
+        "show_default": "10,10; 10 on parts of 1 hop",
     },
-    batch_size="Seeds per mini-batch, of each process.",
-    epochs="Passes over the training vertices.",
-    hidden="Width of the hidden layers.",
-    lr="Learning rate of Adam.",
-    dropout="Share of hidden values dropped.",
-    weight_decay="L2 penalty.",
-    row_normalize="Divide each vertex's features by their sum, usual for bags of words.",
-    device="auto, cpu, or cuda[:N]; of several processes each takes its own.",
-    cache="Budget of the feature cache: 2GiB, bytes, a share such as 10%, or auto.",
-    cache_policy="What the cache holds: auto, adaptive, degree, presample[:K], vip or random.",
-    cache_dtype="Cache float features as float16 or bfloat16, twice as many.",
-    num_workers="Sampling threads, 0: the loader's choice; DGL's loader: processes.",
-    prefetch="Batches made ahead.",
-    eval_every="Epochs between evaluations.",
-    seed="Seed of weights, dropout, shuffling and sampling.",
-    grad_compression={"help": "How several processes send gradients.", "choices": COMPRESSIONS},
 )
 @click.option("--split", default="", metavar="PREFIX", help="Use another split of the folder, such as pub_.")
 @click.option(
     "--baseline",
-    type=click.Choice(["dgl"]),
+    type=click.Choice([*FRAMEWORKS]),
     default=None,
-    help="The same run through DGL's own DataLoader instead.",
+    help="The same run through DGL's own DataLoader or PyG's own NeighborLoader instead.",
 )
 @click.option(
     "--compare",
-    type=click.Choice(["dgl"]),
+    type=click.Choice([*FRAMEWORKS]),
     default=None,
-    help="Run with DGL's DataLoader, then with pagraph's.",
+    help="Run with DGL's own DataLoader or PyG's own NeighborLoader, then with pagraph's.",
 )
 @click.option("--json", "json_file", type=click.Path(path_type=Path), default=None, help="Write the figures here.")
 @click.option(
@@ -92,23 +76,22 @@ def command(
         raise click.UsageError("--baseline and --compare must not be given together")
     if baseline and trace_file is not None:
         raise click.UsageError(f"--trace must not be given with --baseline {baseline}, whose loader has no timeline")
-    settings["loader"] = baseline or "pagraph"
+    settings["loader"] = baseline or compare or "pagraph"
     from ..atomic import write_json
     from ..train.assignment import assign
     from ..train.distributed import end_process, joined_world
-    from .train_report import assignment_lines, comparison_lines, json_report, result_line
 
     with joined_world(device=settings["device"]) as world, _one_voice(world):
         options = world.together(lambda: _options(folder, settings, json_file, world))
         work = assign(folder, options, split=split, world=world)
         say = click.echo if world.is_first else _say_nothing
         say("\n".join(assignment_lines(folder, work)))
-        names = LOADERS[::-1] if compare else (options.loader,)
+        names = (compare, "pagraph") if compare else (options.loader,)
         results = {name: _run(work, replace(options, loader=name), world, trace_file) for name in names}
         for name, result in results.items():
             say(result_line(result, title=name))
         if compare:
-            say("\n".join(["", *comparison_lines(results["dgl"], results["pagraph"])]))
+            say("\n".join(["", *comparison_lines(results[compare], results["pagraph"])]))
         if json_file is not None and world.is_first:
             reports = {name: json_report(result, folder, split, work) for name, result in results.items()}
             write_json(json_file, reports if compare else reports[options.loader])
@@ -119,26 +102,30 @@ def command(
 def _options(folder: Path, settings: dict[str, Any], json_file: Path | None, world: World) -> TrainOptions:
     from ..train.assignment import default_fanout
     from ..train.distributed import choose_device
+    from ..train.models import framework_of
 
     if json_file is not None and world.is_first and not json_file.parent.is_dir():
         raise click.BadParameter(f"--json must be in a folder that exists, got {json_file}")
     choose_device(settings["device"], world)
-    return TrainOptions(**{**settings, "fanout": settings["fanout"] or default_fanout(folder)})
+    options = build(TrainOptions, {**settings, "fanout": settings["fanout"] or default_fanout(folder)})
+    framework = framework_of(options.layers)
+    if options.loader != "pagraph":
+        framework.check_own_loader()
+    return options
 
 
 def _run(work: Assignment, options: TrainOptions, world: World, trace_file: Path | None) -> TrainResult:
     from ..pipeline import Tracer
-    from ..train import Reporter
     from ..train.loop import train
-    from .train_report import ConsoleReporter
 
     with ExitStack() as stack:
         reporter, tracer = Reporter(), None
         if world.is_first:
             together = f", {world.size} processes" if world.size > 1 else ""
-            click.echo(f"{options.model} with {options.loader}'s loader on {options.torch_device()}{together}")
+            parts = f"{options.layers}'s layers and {options.loader}'s loader"
+            click.echo(f"{options.model} with {parts} on {options.torch_device()}{together}")
             reporter = stack.enter_context(ConsoleReporter(options))
-        if trace_file is not None and options.loader != "dgl":
+        if trace_file is not None and options.loader == "pagraph":
             path = rank_file(trace_file, world.rank) if world.size > 1 else trace_file
             tracer = stack.enter_context(Tracer(path))
         return train(work.task, options, evaluation=work.evaluation, world=world, reporter=reporter, tracer=tracer)
@@ -173,3 +160,133 @@ def _one_voice(world: World) -> Iterator[None]:
 
 def _say_nothing(_text: str) -> None:
     """Only one of several processes reports."""
+
+
+class ConsoleReporter(Reporter):
+    """One line per epoch; on a terminal also a progress bar over the batches, none in a pipe.
+
+    Args:
+        options: Of the run that is reported on.
+        console: Where to write. Default: standard output.
+    """
+
+    def __init__(self, options: TrainOptions, *, console: Console | None = None) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        self._epochs = options.epochs
+        self._console = console or Console(highlight=False, markup=False)
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=self._console,
+            transient=True,
+            disable=not self._console.is_terminal,
+        )
+        self._bar = self._progress.add_task("batches", total=None)
+
+    def __enter__(self) -> ConsoleReporter:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_error: Any) -> None:
+        self._progress.stop()
+
+    def batch(self, epoch: int, done: int, total: int) -> None:
+        """Move the bar."""
+        text = f"epoch {epoch + 1}/{self._epochs}"
+        self._progress.update(self._bar, completed=done, total=total, description=text)
+
+    def epoch(self, record: EpochRecord) -> None:
+        """Print the epoch's line."""
+        self._console.print(epoch_line(record, self._epochs), soft_wrap=True)
+
+
+def epoch_line(record: EpochRecord, epochs: int) -> str:
+    """An epoch in one line; what was not measured is left out."""
+    parts = [f"epoch {record.epoch + 1:>{len(str(epochs))}}/{epochs}", f"loss {record.loss:.4f}"]
+    if record.val_accuracy is not None and record.test_accuracy is not None:
+        parts.append(f"val {record.val_accuracy:.2%}  test {record.test_accuracy:.2%}")
+    loading, computing = record.loading_seconds, record.computing_seconds
+    loadings, computings = (
+        [getattr(r, name) for r in record.ranks] for name in ("loading_seconds", "computing_seconds")
+    )
+    parts.append(
+        f"{record.seconds:.2f} s: loading {loading:.2f}{_spread(loadings, '.2f')}, "
+        f"computing {computing:.2f}{_spread(computings, '.2f')}"
+    )
+    if record.hit_rate is not None:
+        rates = [(r.hits or 0) / max(1, r.asked) for r in record.ranks]
+        parts.append(f"hit rate {record.hit_rate:.1%}{_spread(rates, '.1%')}")
+    return "  ".join(parts)
+
+
+def _spread(values: Sequence[float], form: str) -> str:
+    """The least and the most of several processes; nothing for one."""
+    return f" ({min(values):{form}} to {max(values):{form}})" if len(values) > 1 else ""
+
+
+def assignment_lines(folder: Path, work: Assignment) -> list[str]:
+    """What is trained on and what is evaluated."""
+    part = work.part
+    if part is None:
+        return [f"{folder}: {work.task}"]
+    manifest, task = part.manifest, work.task
+    parts = f"{part.num_parts} part{'s' if part.num_parts > 1 else ''}"
+    hops = f"{part.hops} hop{'s' if part.hops > 1 else ''}"
+    val, test = (sum(getattr(manifest, f"{name}_per_part")) + manifest.outside[name] for name in ("val", "test"))
+    where = "on the whole graph" if manifest.evaluation == "source" else "on the parts"
+    how = "pre-aggregated features" if task.preaggregated else "features"
+    graph = part.graph
+    return [
+        f"{folder}: {parts} of {hops}, {sum(manifest.train_per_part):,} vertices to train on; {val:,} to validate and "
+        f"{test:,} to test, evaluated {where}",
+        f"part {part.index}: {graph.num_nodes:,} vertices, {graph.num_edges:,} edges, {task.num_features} {how}, "
+        f"{task.num_classes} classes; {len(task.train):,} vertices to train on",
+    ]
+
+
+def json_report(result: TrainResult, folder: Path, split: str, work: Assignment) -> dict[str, Any]:
+    """What ``--json`` writes of one run."""
+    report = {"folder": str(folder), "split": split, **result.to_json()}
+    if work.part is not None:
+        manifest = work.part.manifest
+        for i, rank in enumerate(report["ranks"]):
+            rank |= {"part": i, "vertices": manifest.vertices_per_part[i], "edges": manifest.edges_per_part[i]}
+        report["partition"] = {
+            "method": manifest.method,
+            "parts": manifest.num_parts,
+            "hops": manifest.hops,
+            "evaluation": manifest.evaluation,
+        }
+    return report
+
+
+def result_line(result: TrainResult, *, title: str) -> str:
+    """The summary of one run."""
+    line = (
+        f"{title}: test accuracy {result.test_accuracy:.2%} at the best validation accuracy "
+        f"{result.val_accuracy:.2%} (epoch {result.best.epoch + 1})"
+    )
+    return line if result.hit_rate is None else f"{line}, cache hit rate {result.hit_rate:.1%}"
+
+
+def comparison_lines(peer: TrainResult, ours: TrainResult) -> list[str]:
+    """The table of two runs that differ in the loader alone; times are medians over the epochs."""
+    rows = [["", peer.options.loader, "pagraph", "ratio"]]
+    times = {"loading": "loading_seconds", "computing": "computing_seconds", "epoch": "seconds"}
+    for name, field in times.items():
+        theirs, mine = peer.median_seconds(field), ours.median_seconds(field)
+        ratio = f"{theirs / mine:.2f}" if mine > 0 else "-"
+        rows.append([f"{name}, s per epoch (median)", f"{theirs:.3f}", f"{mine:.3f}", ratio])
+    rows.append(["test accuracy", f"{peer.test_accuracy:.2%}", f"{ours.test_accuracy:.2%}", ""])
+    rows.append(["validation accuracy", f"{peer.val_accuracy:.2%}", f"{ours.val_accuracy:.2%}", ""])
+    rows.append(["cache hit rate", "-", "-" if ours.hit_rate is None else f"{ours.hit_rate:.1%}", ""])
+    widths = [max(len(row[i]) for row in rows) for i in range(4)]
+    lines = []
+    for name, *cells in rows:
+        right = [cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True)]
+        lines.append("  ".join([name.ljust(widths[0]), *right]).rstrip())
+    return lines

@@ -1,4 +1,4 @@
-"""The processes that train together, as torchrun starts them; or this one alone."""
+"""The processes that train together, as torchrun starts them, and how they average gradients; or this one alone."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.nn.parallel import DistributedDataParallel
 
 from ..errors import PaGraphError
 from ..pipeline.epochs import default_workers
@@ -23,6 +25,7 @@ __all__ = [
     "OtherProcessError",
     "World",
     "choose_device",
+    "data_parallel",
     "end_process",
     "joined_world",
     "naming_lost_processes",
@@ -32,6 +35,10 @@ T = TypeVar("T")
 
 TIMEOUT = timedelta(minutes=10)
 """How long a process waits for the others before it fails; the longest honest wait is for another's cache to fill."""
+
+POWERSGD_RANK = 4
+POWERSGD_START = 10
+"""Steps with whole gradients before PowerSGD begins: it needs a start that is not noise, and buckets that stay."""
 
 
 class OtherProcessError(PaGraphError):
@@ -212,3 +219,26 @@ def choose_device(device: str, world: World) -> None:
         raise ValueError(f"device must be cpu for {needed} processes on {count} CUDA devices, got {device!r}")
     if ":" not in device:
         torch.cuda.set_device(world.local_rank)
+
+
+def data_parallel(model: nn.Module, world: World, *, compression: str = "none") -> nn.Module:
+    """The model with gradients averaged over all processes in ``backward``; one alone gets it back as it is.
+
+    Args:
+        model: On its device; every process gets the first one's weights.
+        world: The processes.
+        compression: ``"fp16"`` sends half the bytes; ``"powersgd"`` (Vogels et al., 2019) sends rank-4 factors of each
+            weight matrix after the first 10 steps, and keeps what they miss for the next step; small tensors go whole.
+    """
+    if not world.connected:
+        return model
+    device = next(model.parameters()).device
+    parallel = DistributedDataParallel(model, device_ids=[device] if device.type == "cuda" else None)
+    if compression == "fp16":
+        parallel.register_comm_hook(None, default_hooks.fp16_compress_hook)
+    elif compression == "powersgd":
+        state: Any = powerSGD_hook.PowerSGDState(
+            None, matrix_approximation_rank=POWERSGD_RANK, start_powerSGD_iter=POWERSGD_START
+        )
+        parallel.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+    return parallel

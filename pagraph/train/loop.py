@@ -1,34 +1,33 @@
-"""The training loop: mini-batches from pagraph's loader or DGL's, timed by loading and computing."""
+"""The training loop: mini-batches from pagraph's loader or a framework's own, timed by loading and computing."""
 
 from __future__ import annotations
 
 import time
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from itertools import islice
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
-from ..dgl.graphbolt import import_dgl
+from ..accelerator import accelerator_for, with_room
+from ..cache.stats import FieldStats
 from ..pipeline import Tracer
-from ..sampling.seeds import num_seeds
-from .distributed import ALONE, World
+from ..sampling.keys import derive_key
+from .distributed import ALONE, World, data_parallel
 from .evaluate import Evaluation, accuracies
-from .gradients import data_parallel
-from .loading import batches_of_epoch, count_passes, count_reads, make_loader, repeated_with_room, seed_of
-from .models import GCN, GraphSAGE
+from .models import GCN, BlockModel, Framework, GraphSAGE, framework_of
 from .options import TrainOptions
-from .reporter import Reporter
-from .result import EpochRecord, RankRecord, TrainResult
+from .result import EpochRecord, RankRecord, Reporter, TrainResult
 from .task import LABELS, Task
 
-__all__ = ["train"]
+__all__ = ["repeated_with_room", "train"]
+
+T = TypeVar("T")
 
 
 def train(
@@ -46,7 +45,7 @@ def train(
     the mean of the processes' batch means, each weighted by how many training vertices are its own: an unbiased
     estimate of the gradient over all training vertices, however unequal the parts are.
 
-    A run seeds the global generators of torch, NumPy and DGL: dropout and DGL's loader draw from them.
+    A run seeds the global generators of torch, NumPy and DGL: dropout and the frameworks' own loaders draw from them.
 
     Args:
         task: From :func:`pagraph.train.task.make_task`, made with the same ``options.model``.
@@ -54,47 +53,68 @@ def train(
         evaluation: What is evaluated. Default: the task's own graph, shared out between the processes.
         world: The processes.
         reporter: Told of every batch of this process, and of every epoch.
-        tracer: Gets the timeline of pagraph's loader. DGL's cannot be traced.
+        tracer: Gets the timeline of pagraph's loader. A framework's own cannot be traced.
+
+    Raises:
+        MissingDependencyError: The framework of ``options.layers``, or what its own loader needs, is not installed.
     """
     reporter, evaluation = reporter or Reporter(), evaluation or Evaluation.of(task)
+    framework = framework_of(options.layers)
     torch.manual_seed(options.seed)
-    model = _make_model(task, options)
-    _seed_process(options.seed, world.rank)
+    model = _make_model(task, options, framework)
+    _seed_process(options.seed, world.rank, framework)
     learner = data_parallel(model, world, compression=options.grad_compression)
     optimizer = torch.optim.Adam(model.parameters(), lr=options.lr, weight_decay=options.weight_decay)
-    sampler = import_dgl().dataloading.NeighborSampler(
-        list(options.fanout), prefetch_node_feats=[*model.fields], prefetch_labels=[LABELS]
-    )
-    loader = make_loader(options, world, task.graph, task.train, sampler, tracer=tracer)
+    loader = _make_loader(task, options, world, framework, model.fields)
+    if tracer is not None and options.loader == "pagraph":
+        loader.trace(tracer, label="train")
     sizes = world.gather(len(task.train))
     pace = _Pace(-(-max(sizes) // options.batch_size), world.size * sizes[world.rank] / sum(sizes))
+    run = _Run(options, framework, loader, learner, optimizer, model.fields, pace, reporter)
     records: list[EpochRecord] = []
-    with _quiet_dgl():
-        for epoch in range(options.epochs):
-            mine = _run_epoch(epoch, learner, loader, optimizer, reporter, pace=pace, features=model.features)
-            record = EpochRecord.of(epoch, world.gather(mine))
-            if (epoch + 1) % options.eval_every == 0 or epoch + 1 == options.epochs:
-                val, test = accuracies(model, evaluation, world=world)
-                record = replace(record, val_accuracy=val, test_accuracy=test)
-            records.append(record)
-            reporter.epoch(record)
+    for epoch in range(options.epochs):
+        record = EpochRecord.of(epoch, world.gather(run.epoch(epoch, len(task.train))))
+        if (epoch + 1) % options.eval_every == 0 or epoch + 1 == options.epochs:
+            val, test = accuracies(model, evaluation, world=world)
+            record = replace(record, val_accuracy=val, test_accuracy=test)
+        records.append(record)
+        reporter.epoch(record)
     return TrainResult(options, tuple(records))
 
 
-def _make_model(task: Task, options: TrainOptions) -> GraphSAGE | GCN:
+def _make_model(task: Task, options: TrainOptions, framework: Framework) -> BlockModel:
     hidden = len(options.fanout) - 1 + int(task.preaggregated)
     sizes = [task.num_features, *[options.hidden] * hidden, task.num_classes]
+    settings: dict[str, Any] = {"dropout": options.dropout, "preaggregated": task.preaggregated}
     make = GraphSAGE if options.model == "sage" else GCN
-    model = make(sizes, dropout=options.dropout, preaggregated=task.preaggregated, row_normalize=options.row_normalize)
+    model = make(sizes, framework, row_normalize=options.row_normalize, **settings)
     return model.to(options.torch_device())
 
 
-def _seed_process(seed: int, rank: int) -> None:
+def _make_loader(task: Task, options: TrainOptions, world: World, framework: Framework, fields: tuple[str, ...]) -> Any:
+    """The chosen loader over the training vertices; all get the same arguments but for what only pagraph's has."""
+    more: dict[str, Any] = {"batch_size": options.batch_size, "device": options.torch_device()}
+    more["num_workers"] = options.num_workers
+    own = options.loader != "pagraph"
+    if not own:
+        more["num_workers"] = options.num_workers or world.loader_threads
+        more |= {"cache": options.cache, "cache_policy": options.cache_policy, "cache_dtype": options.cache_dtype}
+        more |= {"seed": _seed_of(options.seed, world.rank)}
+        more |= {} if options.prefetch is None else {"prefetch": options.prefetch}
+    return framework.loader(task.graph, task.train, options.fanout, fields, LABELS, own=own, **more)
+
+
+def _seed_of(seed: int, rank: int) -> int:
+    """The seed of a process: the first one's is that of one process alone."""
+    return seed if rank == 0 else derive_key(seed, rank)
+
+
+def _seed_process(seed: int, rank: int, framework: Framework) -> None:
     """Let the global generators of each process draw something else; the first one's are those of one process."""
-    np.random.seed(seed_of(seed, rank) % 2**32)
-    import_dgl().seed(seed_of(seed, rank) % 2**31)
+    np.random.seed(_seed_of(seed, rank) % 2**32)
+    framework.seed(_seed_of(seed, rank))
     if rank:
-        torch.manual_seed(seed_of(seed, rank))
+        torch.manual_seed(_seed_of(seed, rank))
 
 
 @dataclass(frozen=True)
@@ -110,44 +130,86 @@ class _Pace:
     weight: float
 
 
-def _run_epoch(
-    epoch: int,
-    learner: Any,
-    loader: Any,
-    optimizer: Any,
-    reporter: Reporter,
-    *,
-    pace: _Pace,
-    features: tuple[str, ...],
-) -> RankRecord:
-    learner.train()
-    loading = computing = total_loss = 0.0
-    seeds, counted = 0, count_passes(loader)
-    begin = mark = _now(loader.device)
-    for done, (_, output_nodes, blocks) in enumerate(batches_of_epoch(loader, pace.steps), 1):
-        ready = _now(loader.device)
-        loading += ready - mark
-        work = partial(_gradients, learner, optimizer, blocks, features, pace.weight)
-        # One process alone cannot repeat what all of them average over.
-        loss = work() if isinstance(learner, DistributedDataParallel) else repeated_with_room(loader, work)
-        optimizer.step()
-        total_loss += float(loss.detach()) * len(output_nodes)
-        seeds += len(output_nodes)
-        computing += _now(loader.device) - ready
-        reporter.batch(epoch, done, pace.steps)
-        mark = time.perf_counter()
-    seconds = _now(loader.device) - begin
-    hits, asked = count_reads(loader, counted)
-    return RankRecord(num_seeds(loader.indices), total_loss / seeds, seconds, loading, computing, hits, asked)
+@dataclass(frozen=True, eq=False)
+class _Run:
+    """A model, what it is trained with, and on what."""
+
+    options: TrainOptions
+    framework: Framework
+    loader: Any
+    learner: Any
+    optimizer: torch.optim.Optimizer
+    fields: tuple[str, ...]
+    pace: _Pace
+    reporter: Reporter
+
+    def epoch(self, epoch: int, num_train: int) -> RankRecord:
+        """Make the steps of an epoch."""
+        self.learner.train()
+        device = self.options.torch_device()
+        loading = computing = total_loss = 0.0
+        seeds, counted = 0, _count_passes(self.loader)
+        begin = mark = _now(device)
+        for done, item in enumerate(_batches_of_epoch(self.loader, self.pace.steps), 1):
+            ready = _now(device)
+            loading += ready - mark
+            work = partial(self._gradients, item)
+            # One process alone cannot repeat what all of them average over.
+            parallel = isinstance(self.learner, DistributedDataParallel)
+            loss, size = work() if parallel else repeated_with_room(self.loader, device, work)
+            self.optimizer.step()
+            total_loss += float(loss.detach()) * size
+            seeds += size
+            computing += _now(device) - ready
+            self.reporter.batch(epoch, done, self.pace.steps)
+            mark = time.perf_counter()
+        seconds = _now(device) - begin
+        hits, asked = _count_reads(self.loader, counted)
+        return RankRecord(num_train, total_loss / seeds, seconds, loading, computing, hits, asked)
+
+    def _gradients(self, item: Any) -> tuple[torch.Tensor, int]:
+        """The gradients of one batch; its loss, and its number of seeds."""
+        blocks, rows, labels = self.framework.batch(item, len(self.options.fanout), LABELS)
+        loss = cross_entropy(self.learner(blocks, *(rows[name].float() for name in self.fields)), labels)
+        self.optimizer.zero_grad()
+        (loss * self.pace.weight).backward()  # type: ignore[no-untyped-call]
+        return loss, len(labels)
 
 
-def _gradients(learner: Any, optimizer: Any, blocks: Any, features: tuple[str, ...], weight: float) -> torch.Tensor:
-    """The gradients of one batch, and its loss."""
-    logits = learner(blocks, *(blocks[0].srcdata[name].float() for name in features))
-    loss = cross_entropy(logits, blocks[-1].dstdata[LABELS])
-    optimizer.zero_grad()
-    (loss * weight).backward()  # type: ignore[no-untyped-call]
-    return loss
+def _batches_of_epoch(loader: Any, steps: int) -> Iterator[Any]:
+    """``steps`` batches: one pass over the loader's seeds, and where that is too few the beginning of further passes,
+    each in an order of its own."""
+    passes, rest = divmod(steps, len(loader))
+    for _ in range(passes):
+        yield from loader
+    if rest:
+        yield from islice(loader, rest)
+
+
+def repeated_with_room(loader: Any, device: torch.device, step: Callable[[], T]) -> T:
+    """Do a step's work up to its gradients; where a GPU is too small for it, again with a smaller cache.
+
+    Raises:
+        OutOfMemory: It does not fit though the loader caches nothing any more.
+    """
+    shrink = getattr(loader, "shrink_cache", lambda: False)  # a framework's own has no cache
+    smaller = "batch size, fan-outs or hidden size must be smaller"
+    return with_room(step, accelerator_for(device), shrink, what="a training step", smaller=smaller)
+
+
+def _count_passes(loader: Any) -> int:
+    """How many passes the loader has counted so far; 0 for a framework's own, which counts nothing."""
+    stats = getattr(loader, "stats", None)
+    return 0 if stats is None else len(stats.epochs)
+
+
+def _count_reads(loader: Any, first: int) -> tuple[int | None, int]:
+    """Rows that the cache served, and rows asked for, from pass ``first`` on; (None, 0) where nothing is counted."""
+    stats = getattr(loader, "stats", None)
+    if stats is None:
+        return None, 0
+    total = sum((e.reads.cacheable for e in stats.epochs[first:]), FieldStats())
+    return total.hits, total.asked
 
 
 def _now(device: torch.device) -> float:
@@ -155,11 +217,3 @@ def _now(device: torch.device) -> float:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter()
-
-
-@contextmanager
-def _quiet_dgl() -> Iterator[None]:
-    """Drop the advice on CPU affinity that DGL's loader gives at every epoch."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Dataloader CPU affinity")
-        yield

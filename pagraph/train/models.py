@@ -1,4 +1,4 @@
-"""The two models of the PaGraph paper on sampled blocks: GraphSAGE (mean) and GCN.
+"""The two models of the PaGraph paper on sampled blocks: GraphSAGE (mean) and GCN, of DGL's or PyG's layers.
 
 Both can begin with pre-aggregated features (:mod:`pagraph.preaggregation`): their first layer then needs no block, so
 that there is one layer more than there are blocks. The parameters, and with all neighbours the outputs, are the same.
@@ -6,151 +6,233 @@ that there is one layer more than there are blocks. The parameters, and with all
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import linear
 
-from ..dgl.graphbolt import import_dgl
+from ..errors import MissingDependencyError
+from ..graph import Graph
 from ..preaggregation import FEATURES, SUMS
+from .options import FRAMEWORKS
 
-_conv = import_dgl().nn.pytorch
-
-__all__ = ["GCN", "NORM", "GraphSAGE"]
+__all__ = ["GCN", "NORM", "BlockModel", "Framework", "GraphSAGE", "framework_of", "peers"]
 
 NORM = "gcn_norm"
 """The vertex field GCN reads; see :func:`pagraph.train.task.gcn_norm`."""
 
 
-class GraphSAGE(nn.Module):
-    """GraphSAGE with mean aggregation, one layer per hop.
+class Framework(Protocol):
+    """A framework's convolutions, blocks and loaders, as a training run takes them.
+
+    A block is whatever the framework's convolutions take; its destinations are the first of its sources.
+    """
+
+    name: str
+
+    def sage_conv(self, in_size: int, out_size: int) -> nn.Module:
+        """GraphSAGE's convolution with the mean of the neighbours."""
+
+    def gcn_conv(self, in_size: int, out_size: int) -> nn.Module:
+        """GCN's convolution, normalised by edge weights alone."""
+
+    def weights(self, conv: Any) -> tuple[Tensor, Tensor | None, Tensor]:
+        """The matrix for neighbours, the one for the vertex itself, if any, both ``(out, in)``; and the bias."""
+
+    def convolve(self, conv: nn.Module, block: Any, x: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        """Run a convolution on the rows of a block's sources; a row for each destination."""
+
+    def edges(self, block: Any) -> tuple[Tensor, Tensor]:
+        """Local sources and destinations of a block's edges, int64."""
+
+    def check_own_loader(self) -> None:
+        """Raise ``MissingDependencyError`` if the framework's own loader cannot run."""
+
+    def loader(
+        self,
+        graph: Graph,
+        ids: Tensor,
+        fanout: Sequence[int],
+        fields: Sequence[str],
+        label: str,
+        *,
+        own: bool,
+        **more: Any,
+    ) -> Any:
+        """A shuffling loader of the framework's batches: its own, or ours.
+
+        Args:
+            graph: With the fields.
+            ids: The seeds.
+            fanout: Neighbours by hop, the last entry serves the seeds.
+            fields: Read for the input nodes.
+            label: Field read for the seeds.
+            own: Whether it is the framework's.
+            more: ``batch_size``, ``num_workers`` and ``device``; for ours, what only ours takes.
+        """
+
+    def batch(self, item: Any, num_hops: int, label: str) -> tuple[Sequence[Any], Mapping[str, Tensor], Tensor]:
+        """The blocks of what a loader gave, the rows of the first one's sources by field, and the seeds' labels."""
+
+    def seed(self, seed: int) -> None:
+        """Seed the framework's own random numbers."""
+
+
+def framework_of(name: str) -> Framework:
+    """Import a framework.
+
+    Args:
+        name: ``layers`` of the options of a run.
+
+    Raises:
+        MissingDependencyError: It is not installed; for ``"auto"``: none is.
+    """
+    if name == "auto":
+        raise MissingDependencyError(
+            "training needs the layers of DGL or PyG, and neither is installed: pip install 'pagraph[pyg]', or "
+            "pip install 'pagraph[dgl]' (DGL has no build for Python 3.13)"
+        )
+    try:
+        if name == "dgl":
+            from ..dgl.training import DGLFramework
+
+            return DGLFramework()
+        from ..pyg.training import PyGFramework
+
+        return PyGFramework()
+    except MissingDependencyError as error:
+        other = next(each for each in FRAMEWORKS if each != name)
+        raise MissingDependencyError(f"{error}; or take the layers of {other}") from error
+
+
+def peers() -> list[str]:
+    """Frameworks whose own loaders can run here, to compare with."""
+    found = []
+    for name in FRAMEWORKS:
+        try:
+            framework_of(name).check_own_loader()
+        except (ImportError, OSError):  # the latter where a binary of DGL's cannot be loaded
+            continue
+        found.append(name)
+    return found
+
+
+class BlockModel(nn.Module):
+    """Convolutions on sampled blocks, one per hop, with ReLU and dropout between; base of the two models.
+
+    For one state of torch's generator the initial parameters are the same in all frameworks: Glorot's, biases of 0.
 
     Args:
         sizes: Width of the features, of each hidden layer, and the number of classes.
+        framework: Makes and runs the convolutions.
         dropout: Share of the hidden values dropped in training.
-        preaggregated: Whether the first layer takes the neighbours' means as they are in the field ``feat_mean``.
+        preaggregated: Whether the first layer takes what neighbours send from the field :data:`SUMS`.
         row_normalize: Whether each row of features is divided by the sum of its magnitudes.
 
     Attributes:
         sizes: The widths.
-        features: The fields whose rows :meth:`forward` takes, as float32.
-        fields: All fields it needs of the input nodes.
+        layers: The framework's convolutions.
+        features: The fields of the input nodes whose rows :meth:`begin` takes, as float32.
+        fields: All fields whose rows :meth:`forward` takes.
     """
 
+    _gain: float
+    _summed: tuple[str, ...]  # features where these are pre-aggregated
+    _more: tuple[str, ...] = ()  # fields that every layer takes
+
     def __init__(
-        self, sizes: Sequence[int], *, dropout: float, preaggregated: bool = False, row_normalize: bool = False
+        self,
+        sizes: Sequence[int],
+        framework: Framework,
+        *,
+        dropout: float,
+        preaggregated: bool = False,
+        row_normalize: bool = False,
     ) -> None:
         super().__init__()
-        self.sizes = tuple(sizes)
-        self.layers = nn.ModuleList(_conv.SAGEConv(a, b, "mean") for a, b in pairwise(sizes))
+        self.sizes, self._framework = tuple(sizes), framework
+        with torch.random.fork_rng(devices=[]):  # what the frameworks draw themselves differs
+            self.layers = nn.ModuleList(self._make(a, b) for a, b in pairwise(sizes))
         self.dropout = nn.Dropout(dropout)
         self.preaggregated, self.row_normalize = preaggregated, row_normalize
-        self.features: tuple[str, ...] = (FEATURES, SUMS["sage"]) if preaggregated else (FEATURES,)
-        self.fields = self.features
+        self.features = self._summed if preaggregated else (FEATURES,)
+        self.fields = (*self.features, *self._more)
+        with torch.no_grad():
+            for layer in self.layers:
+                *matrices, bias = framework.weights(layer)
+                bias.zero_()
+                for matrix in matrices:
+                    if matrix is not None:
+                        matrix.copy_(nn.init.xavier_uniform_(torch.empty(matrix.shape), self._gain))
+
+    def _make(self, in_size: int, out_size: int) -> nn.Module:
+        raise NotImplementedError
 
     def forward(self, blocks: Sequence[Any], *rows: Tensor) -> Tensor:
-        """Predict the classes of the last block's destination vertices from the input nodes' rows of ``features``."""
-        x = self.begin(*rows)
+        """Predict the classes of the last block's destination vertices from the input nodes' rows of ``fields``."""
+        x, more = self.begin(*rows[: len(self.features)]), rows[len(self.features) :]
         for i, block in enumerate(blocks, int(self.preaggregated)):
-            x = self.layer(i, block, x)
+            x = self.layer(i, block, x, *more)
         return x
 
-    def begin(self, own: Tensor, *means: Tensor) -> Tensor:
+    def begin(self, *rows: Tensor) -> Tensor:
         """Do what needs no neighbours: normalise the features, or run the first layer on pre-aggregated ones."""
         if not self.preaggregated:
-            return normalized(own) if self.row_normalize else own
-        layer: Any = self.layers[0]
-        x: Tensor = self.dropout((layer.fc_self(own) + layer.fc_neigh(*means)).relu())
+            return nn.functional.normalize(rows[0], p=1.0, dim=1) if self.row_normalize else rows[0]
+        x: Tensor = self.dropout((self._kept(0, rows[0]) + self._sent(0, rows[-1])).relu())
         return x
 
     def project(self, i: int, x: Tensor) -> tuple[Tensor, Tensor]:
         """Split layer ``i``, but for its activation, into what a vertex adds for itself and what it sends to others.
 
-        A vertex's output is the one plus the mean of the other over its in-neighbours.
+        A vertex's output is the one plus the other's mean over its in-neighbours, for GCN the normalised sum over these
+        and itself.
         """
-        layer: Any = self.layers[i]
-        return layer.fc_self(x), layer.fc_neigh(x)
+        return self._kept(i, x), self._sent(i, x)
 
-    def layer(self, i: int, block: Any, x: Tensor) -> Tensor:
-        """Run layer ``i`` on a block or graph."""
-        x = self.layers[i](block, x)
+    def _kept(self, i: int, x: Tensor) -> Tensor:
+        _, own, bias = self._framework.weights(self.layers[i])
+        return bias.expand(len(x), -1) if own is None else linear(x, own, bias)
+
+    def _sent(self, i: int, x: Tensor) -> Tensor:
+        return linear(x, self._framework.weights(self.layers[i])[0])
+
+    def layer(self, i: int, block: Any, x: Tensor, norm: Tensor | None = None) -> Tensor:
+        """Run layer ``i`` on a block; GCN needs the rows of :data:`NORM` of its sources, more may follow."""
+        weight = None if norm is None else _edge_weight(*self._framework.edges(block), norm)
+        x = self._framework.convolve(self.layers[i], block, x, weight)
         return x if i == len(self.layers) - 1 else self.dropout(x.relu())
 
 
-class GCN(nn.Module):
-    """The graph convolutional network of Kipf and Welling on sampled blocks, one layer per hop.
+class GraphSAGE(BlockModel):
+    """GraphSAGE with mean aggregation; for the arguments see :class:`BlockModel`."""
+
+    _gain, _summed = nn.init.calculate_gain("relu"), (FEATURES, SUMS["sage"])
+
+    def _make(self, in_size: int, out_size: int) -> nn.Module:
+        return self._framework.sage_conv(in_size, out_size)
+
+
+class GCN(BlockModel):
+    """The graph convolutional network of Kipf and Welling; for the arguments see :class:`BlockModel`.
 
     A vertex with sampled in-neighbours ``S`` receives ``sqrt(d_v) * mean(h_u / sqrt(d_u) for u in S)``, where
     ``d`` are degrees in the whole graph: with all neighbours this is the paper's symmetric normalisation, and
-    with a sample its expectation is. (Degrees counted in the block would make it another model.)
-
-    Args:
-        sizes: Width of the features, of each hidden layer, and the number of classes.
-        dropout: Share of the hidden values dropped in training. (Dropping input features as well took two
-            thirds of a step on the CPU with 767 features and raised no accuracy.)
-        preaggregated: Whether the first layer takes the neighbours' sums as they are in the field ``feat_gcn``.
-        row_normalize: Whether each row of features is divided by the sum of its magnitudes.
-
-    Attributes:
-        sizes: The widths.
-        features: The field whose rows :meth:`forward` takes, as float32.
-        fields: All fields it needs of the input nodes.
+    with a sample its expectation is. (Degrees counted in the block would make it another model. Dropping input features
+    as well took two thirds of a step on the CPU with 767 features and raised no accuracy.)
     """
 
-    def __init__(
-        self, sizes: Sequence[int], *, dropout: float, preaggregated: bool = False, row_normalize: bool = False
-    ) -> None:
-        super().__init__()
-        self.sizes = tuple(sizes)
-        self.layers = nn.ModuleList(
-            _conv.GraphConv(a, b, norm="none", allow_zero_in_degree=True) for a, b in pairwise(sizes)
-        )
-        self.dropout = nn.Dropout(dropout)
-        self.preaggregated, self.row_normalize = preaggregated, row_normalize
-        self.features: tuple[str, ...] = (SUMS["gcn"] if preaggregated else FEATURES,)
-        self.fields = (*self.features, NORM)
+    _gain, _summed, _more = 1.0, (SUMS["gcn"],), (NORM,)
 
-    def forward(self, blocks: Sequence[Any], *rows: Tensor) -> Tensor:
-        """Predict the classes of the last block's destination vertices from the input nodes' rows of ``features``."""
-        x = self.begin(*rows)
-        norm = blocks[0].srcdata[NORM]  # the sources of later blocks are the first of these
-        for i, block in enumerate(blocks, int(self.preaggregated)):
-            x = self.layer(i, block, x, norm[: block.num_src_nodes()])
-        return x
-
-    def begin(self, sums: Tensor) -> Tensor:
-        """Do what needs no neighbours: normalise the features, or run the first layer on pre-aggregated ones."""
-        if not self.preaggregated:
-            return normalized(sums) if self.row_normalize else sums
-        layer: Any = self.layers[0]
-        x: Tensor = self.dropout(torch.addmm(layer.bias, sums, layer.weight).relu())
-        return x
-
-    def project(self, i: int, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Split layer ``i``, but for its activation, into what a vertex adds for itself and what it sends to others.
-
-        A vertex's output is the one plus the normalised sum of the other over its in-neighbours and itself.
-        """
-        layer: Any = self.layers[i]
-        return layer.bias.expand(len(x), -1), x @ layer.weight
-
-    def layer(self, i: int, block: Any, x: Tensor, norm: Tensor | None = None) -> Tensor:
-        """Run layer ``i`` on a block or graph."""
-        norm = block.srcdata[NORM] if norm is None else norm
-        weight = _edge_weight(block, norm)
-        x = self.layers[i](block, x, edge_weight=weight)
-        return x if i == len(self.layers) - 1 else self.dropout(x.relu())
+    def _make(self, in_size: int, out_size: int) -> nn.Module:
+        return self._framework.gcn_conv(in_size, out_size)
 
 
-def normalized(rows: Tensor) -> Tensor:
-    """Each row divided by the sum of its magnitudes; rows of zeros stay."""
-    return torch.nn.functional.normalize(rows, p=1.0, dim=1)
-
-
-def _edge_weight(block: Any, norm: Tensor) -> Tensor:
-    """``sqrt(d_v) / sqrt(d_u) / number of sampled in-neighbours of v`` for every edge of the block."""
-    src, dst = block.edges()
-    share = norm[: block.num_dst_nodes(), 1] / block.in_degrees().clamp(min=1)
-    return torch.index_select(norm[:, 0], 0, src.long()) * torch.index_select(share, 0, dst.long())
+def _edge_weight(src: Tensor, dst: Tensor, norm: Tensor) -> Tensor:
+    """``sqrt(d_v) / sqrt(d_u) / number of sampled in-neighbours of v`` for every edge of a block."""
+    counts = torch.zeros(len(norm), device=norm.device).scatter_add_(0, dst, torch.ones(len(dst), device=norm.device))
+    share = norm[:, 1] / counts.clamp(min=1)
+    return torch.index_select(norm[:, 0], 0, src) * torch.index_select(share, 0, dst)

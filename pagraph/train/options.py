@@ -1,9 +1,11 @@
-"""Options of a training run, checked where they enter."""
+"""Options of a training run, checked where they enter, and the framework whose layers it takes."""
 
 from __future__ import annotations
 
+import importlib.util
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -11,73 +13,74 @@ from ..cache.budget import Budget
 from ..cache.policies import resolve_policy
 from ..features.precision import parse_cache_dtype
 
-__all__ = ["COMPRESSIONS", "LOADERS", "MODELS", "TrainOptions"]
+__all__ = ["COMPRESSIONS", "FRAMEWORKS", "LOADERS", "MODELS", "TrainOptions"]
 
 MODELS = ("sage", "gcn")
-LOADERS = ("pagraph", "dgl")
+FRAMEWORKS = {"dgl": "dgl", "pyg": "torch_geometric"}
+"""Names of what layers and baselines may be taken from, and the packages they are in; the first installed is taken."""
+LOADERS = ("pagraph", *FRAMEWORKS)
 COMPRESSIONS = ("none", "fp16", "powersgd")
+
+
+def _documented(default: Any, text: str, **metadata: Any) -> Any:
+    """A field that is also an option of ``pagraph train``; see ``pagraph.cli.options``."""
+    return field(default=default, metadata={"help": text, **metadata})
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions:
-    """What to train and how; the defaults are those of ``pagraph train``.
+    """Model, loader and schedule of a training run; the options of ``pagraph train``, with their defaults.
 
-    Attributes:
-        model: ``"sage"`` (GraphSAGE, mean) or ``"gcn"``.
-        loader: ``"pagraph"``, or ``"dgl"`` for the same run through ``dgl.dataloading.DataLoader``.
-        fanout: Neighbours sampled per vertex and hop, the last entry serves the seeds; -1 takes all.
-            Its length is the number of layers; with pre-aggregated features there is one layer more.
-        batch_size: Seeds per mini-batch, of each process.
-        epochs: Passes over the training vertices.
-        hidden: Width of the hidden layers.
-        lr: Learning rate of Adam.
-        dropout: Share of values dropped, in ``[0, 1)``.
-        weight_decay: L2 penalty of Adam.
-        row_normalize: Divide each vertex's features by their sum, as is usual for bags of words. With
-            pre-aggregated features it was done before, or not.
-        device: Where the model trains; ``"auto"`` is the current CUDA device if there is one, else the CPU.
-        cache: Budget of the feature cache: ``"2GiB"``, bytes, a share such as ``"10%"``, or ``"auto"``.
-        cache_policy: How vertices are ranked for the cache.
-        cache_dtype: ``"float16"`` or ``"bfloat16"``: the cache holds twice as many rows, rounded. None: as they are.
-        num_workers: Sampling threads, 0 lets the loader choose; with DGL's loader, worker processes.
-        prefetch: Batches made ahead. None: the loader's default.
-        eval_every: Epochs between evaluations; the last epoch is always evaluated.
-        seed: Of the initial weights, dropout, shuffling and sampling; 0 to 2**32 - 1.
-        grad_compression: How several processes send gradients; see :func:`pagraph.train.gradients.data_parallel`.
+    The ``metadata["help"]`` of a field explains it. ``layers`` is never ``"auto"`` once the options are made, unless
+    neither framework is installed. ``loader`` is ``"pagraph"``, or ``"dgl"`` or ``"pyg"`` for the same run through
+    ``dgl.dataloading.DataLoader`` or ``torch_geometric.loader.NeighborLoader``.
 
     Raises:
         ValueError: An option breaks its rule.
     """
 
-    model: str = "sage"
+    model: str = _documented("sage", "GraphSAGE with mean aggregation, or GCN.", choices=MODELS)
+    layers: str = _documented(
+        "auto",
+        "Framework whose layers are trained. auto: that of the loader compared with, or DGL, or where it is not "
+        "installed PyG.",
+        choices=("auto", *FRAMEWORKS),
+    )
     loader: str = "pagraph"
-    fanout: tuple[int, ...] = (10, 10)
-    batch_size: int = 1000
-    epochs: int = 20
-    hidden: int = 64
-    lr: float = 0.003
-    dropout: float = 0.5
-    weight_decay: float = 5e-4
-    row_normalize: bool = False
-    device: str = "auto"
-    cache: str = "auto"
-    cache_policy: str = "auto"
-    cache_dtype: str | None = None
-    num_workers: int = 0
-    prefetch: int | None = None
-    eval_every: int = 1
-    seed: int = 0
-    grad_compression: str = "none"
+    fanout: tuple[int, ...] = _documented(
+        (10, 10),
+        "Neighbours sampled per hop; the last serves the seeds, -1 takes all. One layer each; with pre-aggregated "
+        "features there is one more.",
+    )
+    batch_size: int = _documented(1000, "Seeds per mini-batch, of each process.")
+    epochs: int = _documented(20, "Passes over the training vertices.")
+    hidden: int = _documented(64, "Width of the hidden layers.")
+    lr: float = _documented(0.003, "Learning rate of Adam.")
+    dropout: float = _documented(0.5, "Share of hidden values dropped.")
+    weight_decay: float = _documented(5e-4, "L2 penalty of Adam.")
+    row_normalize: bool = _documented(False, "Divide each vertex's features by their sum, usual for bags of words.")
+    device: str = _documented("auto", "auto, cpu, or cuda[:N]; of several processes each takes its own.")
+    cache: str = _documented("auto", "Budget of the feature cache: 2GiB, bytes, a share such as 10%, or auto.")
+    cache_policy: str = _documented(
+        "auto", "What the cache holds: auto, adaptive, degree, presample[:K], vip or random."
+    )
+    cache_dtype: str | None = _documented(None, "Cache float features as float16 or bfloat16, twice as many.")
+    num_workers: int = _documented(0, "Sampling threads, 0: the loader's choice; DGL's and PyG's loaders: processes.")
+    prefetch: int | None = _documented(None, "Batches made ahead.")
+    eval_every: int = _documented(1, "Epochs between evaluations; the last epoch is always evaluated.")
+    seed: int = _documented(0, "Of weights, dropout, shuffling and sampling.")
+    grad_compression: str = _documented("none", "How several processes send gradients.", choices=COMPRESSIONS)
 
     def __post_init__(self) -> None:
-        if self.model not in MODELS:
-            raise ValueError(f"model must be one of {', '.join(MODELS)}, got {self.model!r}")
-        if self.loader not in LOADERS:
-            raise ValueError(f"loader must be one of {', '.join(LOADERS)}, got {self.loader!r}")
-        if self.grad_compression not in COMPRESSIONS:
-            raise ValueError(
-                f"grad_compression must be one of {', '.join(COMPRESSIONS)}, got {self.grad_compression!r}"
-            )
+        for name, known in (("model", MODELS), ("loader", LOADERS), ("grad_compression", COMPRESSIONS)):
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}")
+        if self.layers not in ("auto", *FRAMEWORKS):
+            raise ValueError(f"layers must be one of auto, {', '.join(FRAMEWORKS)}, got {self.layers!r}")
+        if self.layers == "auto":
+            object.__setattr__(self, "layers", self.loader if self.loader in FRAMEWORKS else _installed())
+        if self.loader not in ("pagraph", self.layers):
+            raise ValueError(f"layers must be {self.loader!r} with {self.loader}'s loader, got {self.layers!r}")
         if not self.fanout or any(k != -1 and k < 1 for k in self.fanout):
             raise ValueError(f"fanout must be one or more of -1 or at least 1, got {list(self.fanout)}")
         for name in ("batch_size", "epochs", "hidden", "eval_every"):
@@ -118,3 +121,8 @@ class TrainOptions:
         if device.type == "cuda" and (device.index or 0) >= count:
             raise ValueError(f"device must be present ({count} CUDA devices here), got {self.device!r}")
         return device
+
+
+def _installed() -> str:
+    """The first framework that is installed, or "auto"."""
+    return next((name for name, package in FRAMEWORKS.items() if importlib.util.find_spec(package)), "auto")

@@ -1,4 +1,4 @@
-"""What a training run measured, epoch by epoch and process by process."""
+"""Measurements of a training run, epoch by epoch and process by process, and who is told of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from .options import TrainOptions
 
-__all__ = ["EpochRecord", "RankRecord", "TrainResult"]
+__all__ = ["EpochRecord", "RankRecord", "Reporter", "TrainResult"]
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class RankRecord:
         loading_seconds: Time blocked in the loader's ``next()``.
         computing_seconds: Time from a batch in hand to the end of the optimiser's step. Of several processes it holds
             the wait for the slowest, whose gradient the step needs.
-        hits: Rows served by the feature cache; None with DGL's loader.
+        hits: Rows served by the feature cache; None with a framework's own loader.
         asked: Rows asked for, of fields that the cache may serve.
     """
 
@@ -46,7 +46,7 @@ class EpochRecord:
         seconds: Wall time of the epoch without evaluation; of several processes the slowest one's.
         loading_seconds: Time blocked in the loader's ``next()``; of several processes the mean.
         computing_seconds: Time from a batch in hand to the end of the optimiser's step; the mean.
-        hit_rate: Rows served by the feature cache / rows asked for; None with DGL's loader.
+        hit_rate: Rows served by the feature cache / rows asked for; None with a framework's own loader.
         val_accuracy: On the validation vertices after the epoch; None where it was not evaluated.
         test_accuracy: The same on the test vertices.
         ranks: What each process did.
@@ -77,6 +77,16 @@ class EpochRecord:
         )
 
 
+class Reporter:
+    """Progress callbacks of a training run; these do nothing."""
+
+    def batch(self, epoch: int, done: int, total: int) -> None:
+        """``done`` of ``total`` batches of an epoch have been computed."""
+
+    def epoch(self, record: EpochRecord) -> None:
+        """An epoch is over and, if it was due, evaluated."""
+
+
 @dataclass(frozen=True)
 class TrainResult:
     """A finished run.
@@ -91,7 +101,7 @@ class TrainResult:
 
     @property
     def hit_rate(self) -> float | None:
-        """Of the feature caches of all processes over all epochs; None with DGL's loader."""
+        """Of the feature caches of all processes over all epochs; None with a framework's own loader."""
         return _hit_rate([rank for record in self.epochs for rank in record.ranks])
 
     @property

@@ -1,16 +1,14 @@
-"""What a run learns from: a DGL graph with features and labels, and the three vertex sets."""
+"""Node classification on one graph: its features and labels, and the three vertex sets."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..dgl.convert import to_dgl
-from ..dgl.graphbolt import import_dgl
+from ..csc import CSC
 from ..graph import Graph
 from ..preaggregation import FEATURES, SUMS, gcn_degrees, preaggregated_for
 from .models import NORM
@@ -39,7 +37,8 @@ class Task:
     """Node classification on one graph.
 
     Attributes:
-        graph: The ``dgl.DGLGraph``; it has the fields that the model reads, and ``label``.
+        graph: What is sampled, with the fields that the model reads, and ``label``; for GCN with one self-loop on every
+            vertex.
         source: What it was made of, with the features and labels.
         train: Ids of the training vertices, int64.
         val: Ids of the validation vertices.
@@ -50,7 +49,7 @@ class Task:
         norm: GCN's normalisation, see :func:`gcn_norm`; None for GraphSAGE.
     """
 
-    graph: Any
+    graph: Graph
     source: Graph
     train: Tensor
     val: Tensor
@@ -64,7 +63,7 @@ class Task:
         graph = self.graph
         how = "pre-aggregated features" if self.preaggregated else "features"
         return (
-            f"{graph.num_nodes():,} vertices, {graph.num_edges():,} edges, {self.num_features} {how}, "
+            f"{graph.num_nodes:,} vertices, {graph.num_edges:,} edges, {self.num_features} {how}, "
             f"{self.num_classes} classes; {len(self.train):,} vertices to train on, {len(self.val):,} to "
             f"validate, {len(self.test):,} to test"
         )
@@ -112,14 +111,12 @@ def prepare_task(graph: Graph, options: TrainOptions, ids: Mapping[str, Tensor],
     names = _check(graph, options)
     fields = {name: graph.ndata[name] for name in names}
     fields[LABELS] = graph.ndata[LABELS].long().clone()
-    source = Graph(graph.csc, ndata=fields)
-    structure = to_dgl(source)
+    sampled = source = Graph(graph.csc, ndata=fields)
     if options.model == "gcn":
-        dgl = import_dgl()
-        structure = dgl.add_self_loop(dgl.remove_self_loop(structure))
-        structure.ndata[NORM] = norm = whole_norm(graph) if norm is None else norm
+        norm = whole_norm(graph) if norm is None else norm
+        sampled = Graph(_looped(graph.csc), ndata={**fields, NORM: norm})
     return Task(
-        structure,
+        sampled,
         source,
         **ids,
         num_features=fields[names[0]].shape[1],
@@ -149,6 +146,15 @@ def whole_norm(graph: Graph) -> Tensor:
 def gcn_norm(in_degrees: Tensor, out_degrees: Tensor) -> Tensor:
     """``1 / sqrt(out-degree)`` and ``sqrt(in-degree)`` of every vertex, shape ``(num_nodes, 2)``, float32."""
     return torch.stack([out_degrees.float().clamp(min=1).rsqrt(), in_degrees.float().sqrt()], dim=1)
+
+
+def _looped(csc: CSC) -> CSC:
+    """The edges with exactly one self-loop on every vertex, behind its other in-edges; they are numbered anew."""
+    loops = torch.arange(csc.num_dst, dtype=csc.indices.dtype)
+    src, dst = csc.indices, csc.destinations()
+    kept = src != dst
+    looped = CSC.from_coo(torch.cat([src[kept], loops]), torch.cat([dst[kept], loops]), csc.num_dst)
+    return CSC(looped.indptr, looped.indices, csc.num_src)
 
 
 def _check(graph: Graph, options: TrainOptions, sets: Sequence[str] = ()) -> list[str]:

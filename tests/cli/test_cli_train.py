@@ -1,3 +1,4 @@
+import importlib.util
 import json
 import re
 import shutil
@@ -31,23 +32,26 @@ def folder(tmp_path_factory):
 run, fails = partial(runs.run, "train"), partial(runs.fails, "train")
 
 
+@pytest.mark.parametrize("layers", ["dgl", "pyg"])
 @pytest.mark.parametrize("model", ["sage", "gcn"])
-def test_trains_and_reports(folder, model):
-    result = run(folder, "--model", model, *QUICK)
+def test_trains_and_reports(folder, model, layers):
+    result = run(folder, "--model", model, "--layers", layers, *QUICK)
     assert result.exit_code == 0, result.output
     assert "1,500 vertices" in result.stdout
-    assert f"{model} with pagraph's loader on cpu" in result.stdout
+    assert f"{model} with {layers}'s layers and pagraph's loader on cpu" in result.stdout
     assert len(re.findall(EPOCH + r"  hit rate [\d.]+%$", result.stdout, re.MULTILINE)) == 2
     assert re.search(r"^pagraph: test accuracy .* cache hit rate [\d.]+%$", result.stdout, re.MULTILINE)
     assert "\x1b" not in result.output
 
 
-def test_a_cache_of_half_precision(folder, tmp_path):
+@pytest.mark.parametrize("layers", ["dgl", "pyg"])
+def test_a_cache_of_half_precision(folder, tmp_path, layers):
     file = tmp_path / "report.json"
-    result = run(folder, *QUICK, "--cache", "20KiB", "--cache-dtype", "bf16", "--json", file)
+    options = [*QUICK, "--layers", layers, "--cache", "20KiB"]
+    result = run(folder, *options, "--cache-dtype", "bf16", "--json", file)
     assert result.exit_code == 0, result.output
     whole = tmp_path / "whole.json"
-    assert run(folder, *QUICK, "--cache", "20KiB", "--json", whole).exit_code == 0
+    assert run(folder, *options, "--json", whole).exit_code == 0
     assert json.loads(file.read_text())["hit_rate"] > json.loads(whole.read_text())["hit_rate"]
 
 
@@ -59,7 +63,7 @@ def test_json(folder, tmp_path):
     assert 0 < report["test_accuracy"] <= 1 and 0 < report["val_accuracy"] <= 1
     for name in ("epoch_seconds", "loading_seconds", "computing_seconds", "loss"):
         assert len(report[name]) == 2 and all(value > 0 for value in report[name])
-    assert report["settings"]["seed"] == 5
+    assert (report["settings"]["seed"], report["settings"]["layers"]) == (5, "dgl")
     assert report["folder"] == str(folder)
     assert [path.name for path in tmp_path.iterdir()] == ["report.json"]
 
@@ -67,7 +71,7 @@ def test_json(folder, tmp_path):
 def test_baseline(folder, tmp_path):
     result = run(folder, *QUICK, "--baseline", "dgl", "--json", tmp_path / "report.json")
     assert result.exit_code == 0, result.output
-    assert "sage with dgl's loader on cpu" in result.stdout
+    assert "sage with dgl's layers and dgl's loader on cpu" in result.stdout
     assert "hit rate" not in result.stdout
     report = json.loads((tmp_path / "report.json").read_text())
     assert report["hit_rate"] is None
@@ -110,9 +114,9 @@ def test_pagraphs_folder_form(tmp_path):
     assert "300 vertices, " in run(tmp_path, *QUICK).stdout
 
 
-@pytest.mark.parametrize("name", ["t.json", "t.json.gz"])
-def test_a_timeline_of_training(folder, tmp_path, name):
-    assert run(folder, *QUICK, "--trace", tmp_path / name).exit_code == 0
+@pytest.mark.parametrize(("name", "layers"), [("t.json", "dgl"), ("t.json.gz", "pyg")])
+def test_a_timeline_of_training(folder, tmp_path, name, layers):
+    assert run(folder, *QUICK, "--layers", layers, "--trace", tmp_path / name).exit_code == 0
     events = checked(tmp_path / name)
     assert len(spans(events, "epoch 1")) == 1
     by_loader = Counter(span["args"]["loader"] for span in spans(events) if span["name"].startswith("epoch "))
@@ -152,6 +156,8 @@ def test_a_comparison_has_a_timeline_of_our_loader(folder, tmp_path):
         (["--trace", "/"], "--trace must be a file, got the folder '/'"),
         (["--trace", "/tmp/t.json", "--baseline", "dgl"], "--trace must not be given with --baseline dgl"),
         (["--baseline", "dgl", "--compare", "dgl"], "--baseline and --compare must not be given together"),
+        (["--layers", "pyg", "--compare", "dgl"], "layers must be 'dgl' with dgl's loader, got 'pyg'"),
+        (["--layers", "jax"], "'jax'"),
     ],
 )
 def test_bad_options_give_one_line_before_anything_runs(folder, arguments, message):
@@ -200,3 +206,71 @@ def test_on_a_terminal_there_is_a_bar(folder):
     assert done.returncode == 0, done.stdout
     assert "\x1b[" in done.stdout
     assert "epoch 2/2  loss" in done.stdout
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("pyg_lib") is not None or importlib.util.find_spec("torch_sparse") is not None,
+    reason="PyG's own loader runs here",
+)
+@pytest.mark.parametrize("option", ["--compare", "--baseline"])
+def test_pygs_own_loader_says_what_it_needs(folder, option):
+    result = run(folder, *QUICK, option, "pyg")
+    (line,) = result.stderr.splitlines()
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert (
+        "needs pyg-lib or torch-sparse, and neither is installed: pip install pyg-lib -f https://data.pyg.org" in line
+    )
+
+
+def test_compare_with_pygs_loader(folder, tmp_path, monkeypatch):
+    """Its batches drawn by our sampler where neither pyg-lib nor torch-sparse is installed."""
+    from pagraph.pyg import NeighborSampler, training
+
+    if not (training.pyg_typing.WITH_PYG_LIB or training.pyg_typing.WITH_TORCH_SPARSE):
+
+        class Loader(training._PyGsLoader):
+            def __init__(self, data, num_neighbors, input_nodes, **more):
+                sampler = NeighborSampler(data, num_neighbors)
+                super().__init__(data, num_neighbors, input_nodes, neighbor_sampler=sampler, **more)
+
+        monkeypatch.setattr(training, "_PyGsLoader", Loader)
+        monkeypatch.setattr(training.PyGFramework, "check_own_loader", lambda self: None)
+    result = run(folder, *QUICK, "--compare", "pyg", "--json", tmp_path / "report.json")
+    assert result.exit_code == 0, result.output
+    assert "sage with pyg's layers and pyg's loader on cpu" in result.stdout
+    assert re.search(r"^ +pyg +pagraph +ratio$", result.stdout, re.MULTILINE)
+    reports = json.loads((tmp_path / "report.json").read_text())
+    assert [(name, report["settings"]["layers"]) for name, report in reports.items()] == [
+        ("pyg", "pyg"),
+        ("pagraph", "pyg"),
+    ]
+    assert reports["pyg"]["hit_rate"] is None and reports["pagraph"]["hit_rate"] > 0
+
+
+def run_without(packages, *arguments):
+    """Run ``pagraph`` in a process in which these packages cannot be imported."""
+    code = f"import sys; sys.modules.update(dict.fromkeys({packages}))\nfrom pagraph.cli import main; main()"
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True, timeout=200
+    )
+
+
+@pytest.mark.parametrize(("missing", "layers"), [("dgl", "pyg"), ("torch_geometric", "dgl")])
+def test_one_framework_is_enough(folder, missing, layers):
+    done = run_without([missing], "train", folder, *QUICK, "--model", "gcn")
+    assert done.returncode == 0, done.stderr
+    assert f"gcn with {layers}'s layers and pagraph's loader on cpu" in done.stdout
+    done = run_without([missing], "train", folder, *QUICK, "--layers", "dgl" if missing == "dgl" else "pyg")
+    assert (done.returncode, done.stdout) == (1, "")
+    (line,) = done.stderr.splitlines()
+    assert line.endswith(f"which is not installed: pip install {PACKAGES[missing]}; or take the layers of {layers}")
+
+
+PACKAGES = {"dgl": "'pagraph[dgl]'", "torch_geometric": "pagraph[pyg]"}
+
+
+def test_without_a_framework_one_line_names_both(folder):
+    done = run_without(["dgl", "torch_geometric"], "train", folder, *QUICK)
+    assert (done.returncode, done.stdout) == (1, "")
+    (line,) = done.stderr.splitlines()
+    assert "pip install 'pagraph[pyg]'" in line and "pip install 'pagraph[dgl]'" in line

@@ -4,19 +4,19 @@ import pytest
 import torch
 
 from pagraph.accelerator import HostAccelerator, OutOfMemory
-from pagraph.train import loading
-from pagraph.train.loading import repeated_with_room
+from pagraph.train import loop
+from pagraph.train.loop import repeated_with_room
+
+GPU = torch.device("cuda", 0)
 
 
 @pytest.fixture(autouse=True)
 def gpu(monkeypatch):
-    monkeypatch.setattr(loading, "accelerator_for", lambda device: HostAccelerator() if device.type == "cuda" else None)
+    monkeypatch.setattr(loop, "accelerator_for", lambda device: HostAccelerator() if device.type == "cuda" else None)
 
 
 class CachingLoader:
     """A loader whose cache can be halved a few times."""
-
-    device = torch.device("cuda", 0)
 
     def __init__(self, halves):
         self.halves, self.asked = halves, 0
@@ -39,7 +39,7 @@ def step_that_needs(loader, halvings):
 @pytest.mark.parametrize("needed", [0, 1, 3])
 def test_a_step_is_repeated_with_smaller_caches(needed):
     loader = CachingLoader(5)
-    assert repeated_with_room(loader, step_that_needs(loader, needed)) == "done"
+    assert repeated_with_room(loader, GPU, step_that_needs(loader, needed)) == "done"
     assert loader.asked == needed
 
 
@@ -47,26 +47,22 @@ def test_a_step_that_never_fits_says_what_to_do():
     loader = CachingLoader(2)
     said = r"a training step does not fit on .* no cache is left.*batch size.*Tried to allocate 2.00 GiB"
     with pytest.raises(OutOfMemory, match=said):
-        repeated_with_room(loader, step_that_needs(loader, 9))
+        repeated_with_room(loader, GPU, step_that_needs(loader, 9))
     assert loader.asked == 3
 
 
 def test_a_loader_without_a_cache_of_its_own():
-    class Plain:
-        device = torch.device("cuda", 0)
-
     with pytest.raises(OutOfMemory, match="hidden size must be smaller"):
-        repeated_with_room(Plain(), step_that_needs(CachingLoader(0), 1))
+        repeated_with_room(object(), GPU, step_that_needs(CachingLoader(0), 1))
 
 
 def test_on_the_cpu_a_step_is_made_once():
     loader = CachingLoader(5)
-    loader.device = torch.device("cpu")
     with pytest.raises(OutOfMemory, match="^CUDA out of memory"):
-        repeated_with_room(loader, step_that_needs(loader, 1))
+        repeated_with_room(loader, torch.device("cpu"), step_that_needs(loader, 1))
     assert loader.asked == 0
 
 
 def test_other_errors_pass():
     with pytest.raises(ZeroDivisionError):
-        repeated_with_room(CachingLoader(5), lambda: 1 // 0)
+        repeated_with_room(CachingLoader(5), GPU, lambda: 1 // 0)

@@ -1,95 +1,117 @@
+"""The two models in both frameworks, against their definitions."""
+
+import copy
+
 import pytest
 import torch
+from faces import all_frameworks, loader_of, read, sampled, whole_block
 
-from pagraph.dgl.graphbolt import import_dgl
+from pagraph import Graph
 from pagraph.train import TrainOptions
 from pagraph.train.models import GCN, NORM, GraphSAGE
 from pagraph.train.task import make_task
 
-dgl = import_dgl()
-
-
-def sampled(task, fanouts, seeds, fields):
-    sampler = dgl.dataloading.NeighborSampler(fanouts, prefetch_node_feats=list(fields))
-    return sampler.sample(task.graph, seeds)
+MODELS = {"sage": GraphSAGE, "gcn": GCN}
 
 
 def kipf_matrix(task):
     """Normalised adjacency with self-loops, dense, from its definition (the test graphs are symmetric)."""
-    src, dst = task.graph.edges()
-    a = torch.zeros(task.graph.num_nodes(), task.graph.num_nodes(), dtype=torch.float64)
+    src, dst = task.graph.csc.indices.long(), task.graph.csc.destinations().long()
+    a = torch.zeros(task.graph.num_nodes, task.graph.num_nodes, dtype=torch.float64)
     a.index_put_((dst, src), torch.ones(len(src), dtype=torch.float64), accumulate=True)
     scale = a.sum(1).rsqrt()
     return scale[:, None] * a * scale
 
 
-def test_gcn_with_all_neighbours_is_kipf_and_wellings(graph):
+def matrices(framework, model):
+    """Weights and biases in double precision: for neighbours, for the vertex itself, bias."""
+    found = (framework.weights(layer) for layer in model.layers)
+    return [tuple(None if w is None else w.detach().double() for w in weights) for weights in found]
+
+
+def test_gcn_with_all_neighbours_is_kipf_and_wellings(graph, framework):
     task = make_task(graph, TrainOptions(model="gcn"))
     torch.manual_seed(0)
-    model = GCN([8, 5, 4], dropout=0.5).eval()
+    model = GCN([8, 5, 4], framework, dropout=0.5).eval()
     for layer in model.layers:
         torch.nn.init.normal_(layer.bias)
-    seeds = torch.tensor([3, 500, 77])
-    inputs, _, blocks = sampled(task, [-1, -1], seeds, model.fields)
-    blocks[0].srcdata[NORM] = task.graph.ndata[NORM][inputs]
-    got = model(blocks, task.graph.ndata["feat"][inputs])
-    a, h = kipf_matrix(task), task.graph.ndata["feat"].double()
-    first, second = model.layers
-    h = (a @ h @ first.weight.double() + first.bias.double()).relu()
-    expected = (a @ h @ second.weight.double() + second.bias.double())[seeds]
+    blocks, rows, seeds = sampled(framework, task.graph, [-1, -1], torch.tensor([3, 500, 77]), model.fields)
+    got = model(blocks, *rows)
+    a, h = kipf_matrix(task), graph.ndata["feat"].double()
+    (first, _, first_bias), (second, _, second_bias) = matrices(framework, model)
+    h = (a @ h @ first.T + first_bias).relu()
+    expected = (a @ h @ second.T + second_bias)[seeds]
     torch.testing.assert_close(got.double(), expected, rtol=1e-4, atol=1e-4)
 
 
-def test_gcn_on_a_sample_is_unbiased(graph):
+def test_gcn_on_a_sample_is_unbiased(graph, framework):
     task = make_task(graph, TrainOptions(model="gcn"))
     torch.manual_seed(0)
-    dgl.seed(0)
-    model = GCN([8, 4], dropout=0.0)
-    seeds = torch.tensor([3, 500, 77])
+    model = GCN([8, 4], framework, dropout=0.0)
+    seeds = torch.tensor([3, 77, 500])
     total = torch.zeros(3, 4)
-    rounds = 1500
+    rounds = 1000
+    loader = loader_of(framework, task.graph, [5], seeds, model.fields, seed=0, prefetch=0)
     with torch.no_grad():
         for _ in range(rounds):
-            inputs, _, blocks = sampled(task, [5], seeds, model.fields)
-            blocks[0].srcdata[NORM] = task.graph.ndata[NORM][inputs]
-            total += model(blocks, task.graph.ndata["feat"][inputs])
-        layer = model.layers[0]
-        expected = (kipf_matrix(task).float() @ task.graph.ndata["feat"] @ layer.weight + layer.bias)[seeds]
-    torch.testing.assert_close(total / rounds, expected, rtol=0.0, atol=0.06)
+            (item,) = loader
+            blocks, rows, order = read(framework, item, [5], model.fields)
+            total[torch.searchsorted(seeds, order)] += model(blocks, *rows)
+    ((weight, _, _),) = matrices(framework, model)
+    expected = (kipf_matrix(task) @ graph.ndata["feat"].double() @ weight.T)[seeds]
+    torch.testing.assert_close(total.double() / rounds, expected, rtol=0.0, atol=0.07)
 
 
-def test_sage_is_own_part_plus_mean_of_the_neighbours(graph):
+def test_sage_is_own_part_plus_mean_of_the_neighbours(graph, framework):
     task = make_task(graph, TrainOptions())
     torch.manual_seed(0)
-    model = GraphSAGE([8, 4], dropout=0.5).eval()
-    seeds = torch.tensor([1, 2, 3])
-    inputs, _, blocks = sampled(task, [-1], seeds, model.fields)
-    x = task.graph.ndata["feat"]
-    got = model(blocks, x[inputs])
-    (layer,) = model.layers
-    mean = torch.stack([x[task.graph.in_edges(int(v))[0]].mean(0) for v in seeds])
-    expected = mean @ layer.fc_neigh.weight.T + x[seeds] @ layer.fc_self.weight.T + layer.fc_self.bias
-    torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-5)
+    model = GraphSAGE([8, 4], framework, dropout=0.5).eval()
+    blocks, rows, seeds = sampled(framework, task.graph, [-1], torch.tensor([1, 2, 3]), model.fields)
+    got = model(blocks, *rows)
+    x, csc = graph.ndata["feat"].double(), graph.csc
+    mean = torch.stack([x[csc.indices[csc.indptr[v] : csc.indptr[v + 1]]].mean(0) for v in seeds])
+    ((neighbours, own, bias),) = matrices(framework, model)
+    torch.testing.assert_close(got.double(), mean @ neighbours.T + x[seeds] @ own.T + bias, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("make", [GraphSAGE, GCN])
-def test_layers_and_dropout(graph, make):
-    task = make_task(graph, TrainOptions(model="gcn"))
-    model = make([8, 6, 6, 4], dropout=0.5)
+@pytest.mark.parametrize("name", MODELS)
+def test_layers_and_dropout(graph, framework, name):
+    task = make_task(graph, TrainOptions(model=name))
+    model = MODELS[name]([8, 6, 6, 4], framework, dropout=0.5)
     assert len(model.layers) == 3
-    inputs, _, blocks = sampled(task, [3, 3, 3], torch.arange(20), model.fields)
-    blocks[0].srcdata[NORM] = task.graph.ndata[NORM][inputs]
-    x = task.graph.ndata["feat"][inputs]
-    assert model(blocks, x).shape == (20, 4)
-    assert not torch.equal(model(blocks, x), model(blocks, x))
+    blocks, rows, _ = sampled(framework, task.graph, [3, 3, 3], torch.arange(20), model.fields)
+    assert model(blocks, *rows).shape == (20, 4)
+    assert not torch.equal(model(blocks, *rows), model(blocks, *rows))
     model.eval()
-    assert torch.equal(model(blocks, x), model(blocks, x))
+    assert torch.equal(model(blocks, *rows), model(blocks, *rows))
 
 
-def test_gcn_survives_a_block_without_edges():
-    graph = dgl.graph(([], []), num_nodes=3)
-    graph.ndata[NORM] = torch.ones(3, 2)
-    block = dgl.to_block(graph, torch.arange(3))
-    block.srcdata[NORM] = torch.ones(3, 2)
-    out = GCN([2, 3], dropout=0.0)([block], torch.ones(3, 2))
+def test_gcn_survives_a_block_without_edges(framework):
+    block = whole_block(framework, Graph.from_coo([], [], 3))
+    out = GCN([2, 3], framework, dropout=0.0)([block], torch.ones(3, 2), torch.ones(3, 2))
     assert out.isfinite().all()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_both_frameworks_begin_with_the_same_parameters_and_compute_the_same(graph, name):
+    task = make_task(graph, TrainOptions(model=name))
+    gradients, outputs, parameters = [], [], []
+    for framework in all_frameworks().values():
+        torch.manual_seed(7)
+        model = MODELS[name]([8, 6, 4], framework, dropout=0.0)
+        weights = [w for layer in model.layers for w in framework.weights(layer) if w is not None]
+        parameters.append([w.detach().clone() for w in weights])
+        norm = [task.graph.ndata[NORM]] if name == "gcn" else []
+        block = whole_block(framework, task.graph)
+        outputs.append(model([block, block], task.graph.ndata["feat"], *norm))
+        outputs[-1].square().sum().backward()
+        gradients.append(sum(p.grad.square().sum() for p in model.parameters()))
+        assert sum(p.numel() for p in model.parameters()) == sum(w.numel() for w in weights)
+    assert all(torch.equal(a, b) for a, b in zip(*parameters, strict=True))
+    torch.testing.assert_close(*outputs, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(*gradients, rtol=1e-3, atol=1e-4)
+
+
+def test_a_model_can_be_copied(framework):
+    model = GraphSAGE([8, 4], framework, dropout=0.0)
+    assert all(torch.equal(a, b) for a, b in zip(copy.deepcopy(model).parameters(), model.parameters(), strict=True))

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pagraph import CSC, Graph
-from pagraph.train.neighbours import Neighbours
+from pagraph.train.evaluate import Neighbours
 from pagraph.train.task import whole_norm
 
 

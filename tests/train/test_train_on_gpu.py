@@ -8,12 +8,15 @@ import torch
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.skipif(importlib.util.find_spec("dgl") is None, reason="needs DGL")
-@pytest.mark.parametrize("loader", ["pagraph", "dgl"])
-def test_learns_on_a_gpu(graph, loader):
+@pytest.mark.parametrize(("layers", "loader"), [("dgl", "pagraph"), ("dgl", "dgl"), ("pyg", "pagraph")])
+def test_learns_on_a_gpu(graph, layers, loader):
     from pagraph.train import TrainOptions
     from pagraph.train.loop import train
+    from pagraph.train.options import FRAMEWORKS
     from pagraph.train.task import make_task
 
-    options = TrainOptions(batch_size=100, epochs=30, hidden=16, fanout=(5, 5), device="cuda", lr=0.01, loader=loader)
+    if importlib.util.find_spec(FRAMEWORKS[layers]) is None:
+        pytest.skip(f"needs {layers}")
+    settings = {"batch_size": 100, "epochs": 30, "hidden": 16, "fanout": (5, 5), "device": "cuda", "lr": 0.01}
+    options = TrainOptions(layers=layers, loader=loader, **settings)
     assert train(make_task(graph, options), options).test_accuracy > 0.85

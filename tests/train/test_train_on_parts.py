@@ -18,7 +18,7 @@ from pagraph.train.assignment import assign
 from pagraph.train.distributed import OtherProcessError, World
 from pagraph.train.evaluate import Evaluation, accuracies, predict
 from pagraph.train.loop import train
-from pagraph.train.models import GCN, GraphSAGE
+from pagraph.train.models import GCN, GraphSAGE, framework_of
 from pagraph.train.task import make_task
 
 pytestmark = pytest.mark.slow
@@ -69,7 +69,7 @@ class TestInOneProcess:
         options = TrainOptions(model=model, device="cpu", fanout=(5, 5))
         task = make_task(whole, options)
         torch.manual_seed(1)
-        net = {"gcn": GCN, "sage": GraphSAGE}[model]([8, 6, 4], dropout=0.5)
+        net = {"gcn": GCN, "sage": GraphSAGE}[model]([8, 6, 4], framework_of("pyg"), dropout=0.5)
         everything, _ = predict(net, Evaluation.of(task))
         evaluated = []
         for index in range(2):
@@ -82,11 +82,13 @@ class TestInOneProcess:
             evaluated += part.global_ids[nodes].tolist()
         assert sorted(evaluated) == sorted(torch.cat([task.val, task.test]).tolist())
 
+    @pytest.mark.parametrize("layers", ["dgl", "pyg"])
     @pytest.mark.parametrize("model", ["gcn", "sage"])
-    def test_one_part_trains_as_the_whole_graph(self, whole, folder, model):
-        options = TrainOptions(model=model, device="cpu", **FULL)
+    def test_one_part_trains_as_the_whole_graph(self, whole, folder, model, layers):
+        options = TrainOptions(model=model, layers=layers, device="cpu", **FULL)
         work = assign(folder / "one", options)
         result = train(work.task, options, evaluation=work.evaluation)
+        options = replace(options, layers="dgl")
         same_run(result.to_json(), train(make_task(whole, options), options).to_json())
 
     def test_what_is_wrong_is_said_before_training(self, folder, tmp_path):
@@ -128,7 +130,7 @@ class TestInOneProcess:
 
     def test_accuracies_count_over_all_vertices(self, whole):
         task = make_task(whole, TrainOptions())
-        net = GraphSAGE([8, 4], dropout=0.0)
+        net = GraphSAGE([8, 4], framework_of("dgl"), dropout=0.0)
         val, test = accuracies(net, Evaluation.of(task))
         right = predict(net, Evaluation.of(task))[0].argmax(1) == task.graph.ndata["label"]
         assert val == float(right[task.val].double().mean())
@@ -157,6 +159,7 @@ RUNS = {
     "powersgd": {"folder": "uneven", "grad_compression": "powersgd", **FULL, "hidden": 64, "epochs": 25},
     "plain": {"folder": "uneven", **FULL, "hidden": 64, "epochs": 25},
     "dgl": {"folder": "uneven", "model": "sage", "loader": "dgl", **FULL},
+    "pyg": {"folder": "uneven", "model": "gcn", "layers": "pyg", **FULL},
     "sampled": {"folder": "uneven", "fanout": (5, 5), "batch_size": 50, "epochs": 12, "hidden": 16, "lr": 0.01},
 }
 
@@ -170,10 +173,10 @@ def reports(folder, tmp_path_factory):
 
 
 class TestInTwoProcesses:
-    @pytest.mark.parametrize("name", ["gcn", "sage", "own", "dgl"])
+    @pytest.mark.parametrize("name", ["gcn", "sage", "own", "dgl", "pyg"])
     def test_whole_batches_train_exactly_as_one_process(self, whole, reports, name):
         run = {k: v for k, v in RUNS[name].items() if k != "folder"}
-        options = TrainOptions(device="cpu", **{**run, "loader": "pagraph"})
+        options = TrainOptions(device="cpu", **{**run, "loader": "pagraph", "layers": "dgl"})
         same_run(reports[name], train(make_task(whole, options), options).to_json())
 
     def test_half_precision_gradients_change_little(self, reports):
@@ -202,15 +205,16 @@ class TestInTwoProcesses:
 class TestTheCommand:
     QUICK = ("--epochs", "3", "--hidden", "8", "--fanout", "3,3", "--batch-size", "30", "--device", "cpu")
 
-    def test_four_processes_by_torchrun(self, folder, tmp_path):
+    @pytest.mark.parametrize("layers", ["dgl", "pyg"])
+    def test_four_processes_by_torchrun(self, folder, tmp_path, layers):
         more = ("--model", "gcn", "--json", tmp_path / "r.json", "--trace", tmp_path / "t.json.gz")
-        done = torchrun(4, folder / "four", *self.QUICK, *more)
+        done = torchrun(4, folder / "four", *self.QUICK, *more, "--layers", layers)
         assert done.returncode == 0, done.stderr
         lines = done.stdout.splitlines()
         assert len(lines) == 7  # of one process: two on what is trained on, one of the run, one each epoch, a summary
         assert lines[0].startswith(f"{folder / 'four'}: 4 parts of 2 hops, ")
         assert lines[0].endswith("evaluated on the whole graph")
-        assert lines[2] == "gcn with pagraph's loader on cpu, 4 processes"
+        assert lines[2] == f"gcn with {layers}'s layers and pagraph's loader on cpu, 4 processes"
         number = r"[\d.]+"
         spread = rf"loading {number} \({number} to {number}\), computing {number} \({number} to {number}\)"
         assert all(re.search(spread, line) for line in lines[3:6])

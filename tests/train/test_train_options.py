@@ -1,4 +1,5 @@
 import dataclasses
+import sys
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ from pagraph.train import TrainOptions
 
 def test_defaults_are_valid_and_frozen():
     options = TrainOptions()
-    assert (options.model, options.loader, options.fanout) == ("sage", "pagraph", (10, 10))
+    assert (options.model, options.layers, options.loader, options.fanout) == ("sage", "dgl", "pagraph", (10, 10))
     with pytest.raises(dataclasses.FrozenInstanceError):
         options.epochs = 3
 
@@ -17,7 +18,8 @@ def test_defaults_are_valid_and_frozen():
     ("name", "value", "message"),
     [
         ("model", "gat", "model must be one of sage, gcn, got 'gat'"),
-        ("loader", "pyg", "loader must be one of pagraph, dgl, got 'pyg'"),
+        ("loader", "pyt", "loader must be one of pagraph, dgl, pyg, got 'pyt'"),
+        ("layers", "jax", "layers must be one of auto, dgl, pyg, got 'jax'"),
         ("fanout", (), "fanout must be one or more of -1 or at least 1, got []"),
         ("fanout", (10, 0), "fanout must be one or more of -1 or at least 1, got [10, 0]"),
         ("fanout", (-2,), "fanout must be one or more of -1 or at least 1, got [-2]"),
@@ -60,3 +62,22 @@ def test_auto_takes_the_gpu_where_there_is_one():
 def test_boundaries_are_accepted():
     options = TrainOptions(fanout=(-1,), dropout=0.0, weight_decay=0.0, num_workers=0, prefetch=0, seed=2**32 - 1)
     assert options.fanout == (-1,)
+
+
+def test_layers_go_with_the_loader():
+    assert [TrainOptions(loader=name).layers for name in ("pagraph", "dgl", "pyg")] == ["dgl", "dgl", "pyg"]
+    assert TrainOptions(layers="pyg").loader == "pagraph"
+    with pytest.raises(ValueError, match="layers must be 'pyg' with pyg's loader, got 'dgl'"):
+        TrainOptions(layers="dgl", loader="pyg")
+
+
+@pytest.mark.parametrize(("missing", "expected"), [(["dgl"], "pyg"), (["dgl", "torch_geometric"], "auto")])
+def test_layers_are_those_that_are_installed(monkeypatch, missing, expected):
+    for name in missing:
+        monkeypatch.setitem(sys.modules, name, None)
+    assert TrainOptions().layers == expected
+
+
+def test_every_option_but_the_loader_is_documented():
+    fields = dataclasses.fields(TrainOptions)
+    assert [field.name for field in fields if not field.metadata.get("help")] == ["loader"]

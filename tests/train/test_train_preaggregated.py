@@ -2,20 +2,19 @@
 
 import pytest
 import torch
+from faces import NAMES, sampled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pagraph import Graph
 from pagraph.datasets import open_graph
-from pagraph.dgl.graphbolt import import_dgl
 from pagraph.preaggregation import SUMS, NeighborSums, preaggregate
 from pagraph.train import TrainOptions
 from pagraph.train.evaluate import Evaluation, predict
 from pagraph.train.loop import train
-from pagraph.train.models import GCN, NORM, GraphSAGE
+from pagraph.train.models import GCN, GraphSAGE, framework_of
 from pagraph.train.task import make_task
 
-dgl = import_dgl()
 MODELS = {"sage": GraphSAGE, "gcn": GCN}
 PARTS = ("train_mask", "val_mask", "test_mask")
 QUICK = {"batch_size": 100, "epochs": 30, "hidden": 16, "device": "cpu", "lr": 0.01}
@@ -41,23 +40,23 @@ def with_sums(graph, model, row_normalize=False):
     return Graph(graph.csc, ndata=fields | {SUMS[model]: sums[:]})
 
 
-def scores(task, model, seeds):
-    """The model's output for ``seeds`` from all neighbours."""
-    hops = len(model.layers) - int(model.preaggregated)
-    inputs, _, blocks = dgl.dataloading.MultiLayerFullNeighborSampler(hops).sample(task.graph, seeds)
-    if NORM in model.fields:
-        blocks[0].srcdata[NORM] = task.graph.ndata[NORM][inputs]
-    return model(blocks, *(task.graph.ndata[name][inputs] for name in model.features))
+def scores(framework, task, model, seeds):
+    """The model's output for ``seeds``, ascending, from all neighbours."""
+    fanout = [-1] * (len(model.layers) - int(model.preaggregated))
+    blocks, rows, order = sampled(framework, task.graph, fanout, seeds, model.fields, prefetch=0)
+    return model(blocks, *rows)[order.argsort()]
 
 
+@pytest.mark.parametrize("kind", NAMES)
 @pytest.mark.parametrize("name", MODELS)
 @settings(max_examples=25)
 @given(graph=graphs(), row_normalize=st.booleans(), layers=st.integers(2, 3))
-def test_the_same_parameters_give_the_same_scores(name, graph, row_normalize, layers):
+def test_the_same_parameters_give_the_same_scores(name, kind, graph, row_normalize, layers):
+    framework = framework_of(kind)
     torch.manual_seed(0)
     sizes = [5, *[4] * (layers - 1), 3]
-    ordinary = MODELS[name](sizes, dropout=0.5, row_normalize=row_normalize).eval()
-    early = MODELS[name](sizes, dropout=0.5, preaggregated=True).eval()
+    ordinary = MODELS[name](sizes, framework, dropout=0.5, row_normalize=row_normalize).eval()
+    early = MODELS[name](sizes, framework, dropout=0.5, preaggregated=True).eval()
     for parameter in ordinary.parameters():
         torch.nn.init.normal_(parameter)
     early.load_state_dict(ordinary.state_dict())
@@ -66,42 +65,43 @@ def test_the_same_parameters_give_the_same_scores(name, graph, row_normalize, la
     assert (whole.preaggregated, less.preaggregated) == (False, True)
     assert (less.num_features, less.num_classes) == (whole.num_features, whole.num_classes)
     seeds = torch.arange(graph.num_nodes)
-    want = scores(whole, ordinary, seeds)
-    torch.testing.assert_close(scores(less, early, seeds), want, rtol=1e-4, atol=1e-4)
+    want = scores(framework, whole, ordinary, seeds)
+    torch.testing.assert_close(scores(framework, less, early, seeds), want, rtol=1e-4, atol=1e-4)
     ordinary.load_state_dict(early.state_dict())
     assert [p.shape for p in ordinary.parameters()] == [p.shape for p in early.parameters()]
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_gradients_are_the_same_too(graph, name):
+def test_gradients_are_the_same_too(graph, name, framework):
     torch.manual_seed(0)
-    ordinary, early = (MODELS[name]([8, 6, 4], dropout=0.0, preaggregated=flag) for flag in (False, True))
+    ordinary, early = (MODELS[name]([8, 6, 4], framework, dropout=0.0, preaggregated=flag) for flag in (False, True))
     early.load_state_dict(ordinary.state_dict())
     options, seeds = TrainOptions(model=name), torch.arange(0, 600, 7)
     for model, source in ((ordinary, graph), (early, with_sums(graph, name))):
         task = make_task(source, options)
-        torch.nn.functional.cross_entropy(scores(task, model, seeds), task.graph.ndata["label"][seeds]).backward()
+        loss = torch.nn.functional.cross_entropy(scores(framework, task, model, seeds), graph.ndata["label"][seeds])
+        loss.backward()
     for one, other in zip(ordinary.parameters(), early.parameters(), strict=True):
         torch.testing.assert_close(other.grad, one.grad, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("layers", [2, 3])
-def test_layer_wise_prediction(graph, name, layers):
+def test_layer_wise_prediction(graph, name, layers, framework):
     torch.manual_seed(1)
-    model = MODELS[name]([8, *[6] * (layers - 1), 4], dropout=0.5, preaggregated=True)
+    model = MODELS[name]([8, *[6] * (layers - 1), 4], framework, dropout=0.5, preaggregated=True)
     task = make_task(with_sums(graph, name), TrainOptions(model=name))
     got, _ = predict(model, Evaluation.of(task))
     assert model.training
     everyone = torch.arange(600)
-    torch.testing.assert_close(got, scores(task, model.eval(), everyone).detach(), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(got, scores(framework, task, model.eval(), everyone).detach(), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("loader", ["pagraph", "dgl"])
-def test_learns_from_a_folder(graph, name, loader, tmp_path):
+@pytest.mark.parametrize("kind", [{"layers": "dgl"}, {"loader": "dgl"}, {"layers": "pyg"}], ids=str)
+def test_learns_from_a_folder(graph, name, kind, tmp_path):
     preaggregate(graph, tmp_path / "graph", model=name)
-    options = TrainOptions(**QUICK, model=name, loader=loader, fanout=(5,))
+    options = TrainOptions(**QUICK, model=name, fanout=(5,), **kind)
     result = train(make_task(open_graph(tmp_path / "graph"), options), options)
     # The class that the features show is right for 70 % of the vertices.
     assert result.test_accuracy > 0.85

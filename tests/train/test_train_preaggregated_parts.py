@@ -15,7 +15,7 @@ from pagraph.train.assignment import assign, default_fanout
 from pagraph.train.distributed import World
 from pagraph.train.evaluate import Evaluation, predict
 from pagraph.train.loop import train
-from pagraph.train.models import GCN, GraphSAGE
+from pagraph.train.models import GCN, GraphSAGE, framework_of
 from pagraph.train.task import make_task
 
 pytestmark = pytest.mark.slow
@@ -48,9 +48,10 @@ def folders(request, tmp_path_factory):
     return request.param, ordinary, path
 
 
-def test_one_part_trains_as_the_whole_graph_does_with_one_hop_more(folders):
+@pytest.mark.parametrize("layers", ["dgl", "pyg"])
+def test_one_part_trains_as_the_whole_graph_does_with_one_hop_more(folders, layers):
     name, ordinary, path = folders
-    options = TrainOptions(model=name, **FULL)
+    options = TrainOptions(model=name, layers=layers, **FULL)
     work = assign(path / "one", options)
     assert work.task.preaggregated
     got = train(work.task, options, evaluation=work.evaluation).to_json()
@@ -64,7 +65,8 @@ def test_parts_predict_for_their_own_what_the_ordinary_graph_does(folders):
     name, ordinary, path = folders
     options = TrainOptions(model=name, **FULL)
     torch.manual_seed(1)
-    early, late = (MODELS[name]([8, 6, 4], dropout=0.5, preaggregated=flag) for flag in (True, False))
+    framework = framework_of("dgl")
+    early, late = (MODELS[name]([8, 6, 4], framework, dropout=0.5, preaggregated=flag) for flag in (True, False))
     late.load_state_dict(early.state_dict())
     everything, _ = predict(late, Evaluation.of(make_task(ordinary, options)))
     seen = []

@@ -1,0 +1,90 @@
+"""DGL's part of a training run: its convolutions on its blocks, our loader for DGL, and DGL's own to compare with."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from ..graph import Graph
+from .convert import dgl_graph
+from .graphbolt import import_dgl
+from .loader import DataLoader
+
+dgl = import_dgl()
+from dgl.dataloading import DataLoader as _DGLDataLoader  # noqa: E402
+
+__all__ = ["DGLFramework"]
+
+
+class _DGLsLoader(_DGLDataLoader):
+    """DGL's own loader without the advice on CPU affinity that it gives at every epoch."""
+
+    def __iter__(self) -> Iterator[Any]:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Dataloader CPU affinity")
+            iterator: Iterator[Any] = super().__iter__()
+            return iterator
+
+
+class DGLFramework:
+    """Implements ``pagraph.train.models.Framework``; blocks are DGL's."""
+
+    name = "dgl"
+
+    def sage_conv(self, in_size: int, out_size: int) -> nn.Module:
+        """GraphSAGE's convolution with the mean of the neighbours."""
+        conv: nn.Module = dgl.nn.pytorch.SAGEConv(in_size, out_size, "mean")
+        return conv
+
+    def gcn_conv(self, in_size: int, out_size: int) -> nn.Module:
+        """GCN's convolution, normalised by edge weights alone."""
+        conv: nn.Module = dgl.nn.pytorch.GraphConv(in_size, out_size, norm="none", allow_zero_in_degree=True)
+        return conv
+
+    def weights(self, conv: Any) -> tuple[Tensor, Tensor | None, Tensor]:
+        """The matrix for neighbours, the one for the vertex itself, if any, both ``(out, in)``; and the bias."""
+        if hasattr(conv, "fc_self"):
+            return conv.fc_neigh.weight, conv.fc_self.weight, conv.fc_self.bias
+        return conv.weight.T, None, conv.bias
+
+    def convolve(self, conv: nn.Module, block: Any, x: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        """Run a convolution on the rows of a block's sources; a row for each destination."""
+        rows: Tensor = conv(block, x, edge_weight=edge_weight)
+        return rows
+
+    def edges(self, block: Any) -> tuple[Tensor, Tensor]:
+        """Local sources and destinations of a block's edges, int64."""
+        src, dst = block.edges()
+        return src.long(), dst.long()
+
+    def check_own_loader(self) -> None:
+        """DGL's own loader needs nothing but DGL."""
+
+    def loader(
+        self,
+        graph: Graph,
+        ids: Tensor,
+        fanout: Sequence[int],
+        fields: Sequence[str],
+        label: str,
+        *,
+        own: bool,
+        **more: Any,
+    ) -> Any:
+        """A shuffling loader: DGL's own, or ``pagraph.dgl.DataLoader``."""
+        sampler = dgl.dataloading.NeighborSampler(
+            list(fanout), prefetch_node_feats=list(fields), prefetch_labels=[label]
+        )
+        return (_DGLsLoader if own else DataLoader)(dgl_graph(graph), ids, sampler, shuffle=True, **more)
+
+    def batch(self, item: Any, num_hops: int, label: str) -> tuple[Sequence[Any], Mapping[str, Tensor], Tensor]:
+        """The blocks of what a loader gave, the rows of the first one's sources by field, and the seeds' labels."""
+        blocks = item[2]
+        return blocks, blocks[0].srcdata, blocks[-1].dstdata[label]
+
+    def seed(self, seed: int) -> None:
+        """Seed DGL's own random numbers."""
+        dgl.seed(seed % 2**31)

@@ -1,0 +1,135 @@
+"""PyG's part of a training run: its convolutions on trimmed batches, our loader for PyG, and PyG's own to compare with.
+
+PyG expands a vertex once and gives one subgraph of all hops. A layer computes no more than later ones read: its block
+is the first edges and vertices of the subgraph, as many as the hops that remain have found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate, pairwise
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import MissingDependencyError
+from ..graph import Graph
+from .fields import to_pyg
+from .neighbor_loader import NeighborLoader
+from .package import import_pyg
+
+import_pyg()
+from torch_geometric import typing as pyg_typing  # noqa: E402
+from torch_geometric.loader import NeighborLoader as _NeighborLoader  # noqa: E402
+from torch_geometric.nn import GCNConv, SAGEConv  # noqa: E402
+
+__all__ = ["PyGBlock", "PyGFramework"]
+
+
+class PyGBlock(NamedTuple):
+    """The edges of one layer of a batch; destinations are the first sources."""
+
+    edge_index: Tensor
+    num_dst: int
+
+
+class _PyGsLoader(_NeighborLoader):
+    """PyG's own loader, whose batches are moved to a device as a training loop would move them."""
+
+    def __init__(self, *args: Any, device: torch.device, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._to = device
+
+    def __iter__(self) -> Iterator[Any]:
+        return (batch.to(self._to) for batch in super().__iter__())
+
+
+class PyGFramework:
+    """Implements ``pagraph.train.models.Framework``; blocks are :class:`PyGBlock`."""
+
+    name = "pyg"
+
+    def sage_conv(self, in_size: int, out_size: int) -> nn.Module:
+        """GraphSAGE's convolution with the mean of the neighbours."""
+        conv: nn.Module = SAGEConv(in_size, out_size)
+        return conv
+
+    def gcn_conv(self, in_size: int, out_size: int) -> nn.Module:
+        """GCN's convolution, normalised by edge weights alone."""
+        conv: nn.Module = GCNConv(in_size, out_size, normalize=False, add_self_loops=False)
+        return conv
+
+    def weights(self, conv: Any) -> tuple[Tensor, Tensor | None, Tensor]:
+        """The matrix for neighbours, the one for the vertex itself, if any, both ``(out, in)``; and the bias."""
+        if isinstance(conv, SAGEConv):
+            return conv.lin_l.weight, conv.lin_r.weight, conv.lin_l.bias
+        return conv.lin.weight, None, conv.bias
+
+    def convolve(self, conv: nn.Module, block: PyGBlock, x: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        """Run a convolution on the rows of a block's sources; a row for each destination."""
+        if isinstance(conv, SAGEConv):
+            rows: Tensor = conv((x, x[: block.num_dst]), block.edge_index)
+            return rows
+        rows = conv(x, block.edge_index, edge_weight)
+        return rows[: block.num_dst]
+
+    def edges(self, block: PyGBlock) -> tuple[Tensor, Tensor]:
+        """Local sources and destinations of a block's edges, int64."""
+        return block.edge_index[0], block.edge_index[1]
+
+    def check_own_loader(self) -> None:
+        """Check that PyG's own loader can run.
+
+        Raises:
+            MissingDependencyError: Neither pyg-lib nor torch-sparse is installed.
+        """
+        if not (pyg_typing.WITH_PYG_LIB or pyg_typing.WITH_TORCH_SPARSE):
+            version = torch.__version__.partition("+")[0]
+            raise MissingDependencyError(
+                "PyG's own NeighborLoader needs pyg-lib or torch-sparse, and neither is installed: pip install pyg-lib "
+                f"-f https://data.pyg.org/whl/torch-{version}+cpu.html (or +cu126 and so on), or pip install "
+                "--no-build-isolation torch-sparse, which compiles it; pagraph's loader needs neither"
+            )
+
+    def loader(
+        self,
+        graph: Graph,
+        ids: Tensor,
+        fanout: Sequence[int],
+        fields: Sequence[str],
+        label: str,
+        *,
+        own: bool,
+        **more: Any,
+    ) -> Any:
+        """A shuffling loader: PyG's own, or ``pagraph.pyg.NeighborLoader``."""
+        data = to_pyg(Graph(graph.csc))
+        for name in (*fields, label):
+            rows = graph.ndata[name]
+            data[name] = rows if isinstance(rows, Tensor) else rows.materialize()
+        if own:
+            self.check_own_loader()
+        return (_PyGsLoader if own else NeighborLoader)(data, list(fanout)[::-1], ids, shuffle=True, **more)
+
+    def batch(self, item: Any, num_hops: int, label: str) -> tuple[Sequence[Any], Mapping[str, Tensor], Tensor]:
+        """The blocks of what a loader gave, the rows of the first one's sources by field, and the seeds' labels."""
+        hops = list(pairwise(_hop_ends(item, num_hops)))
+        blocks = [PyGBlock(item.edge_index[:, :edges], before) for (before, _), (_, edges) in reversed(hops)]
+        return blocks, item, item[label][: item.batch_size]
+
+    def seed(self, seed: int) -> None:
+        """PyG's random numbers are torch's."""
+
+
+def _hop_ends(batch: Any, num_hops: int) -> list[tuple[int, int]]:
+    """How many vertices and edges are known after each hop, the seeds being hop 0."""
+    if batch.get("num_sampled_nodes") is not None:
+        return list(zip(accumulate(batch.num_sampled_nodes), accumulate([0, *batch.num_sampled_edges]), strict=True))
+    (src, dst), known = batch.edge_index, int(batch.batch_size)
+    ends = [(known, 0)]
+    for _ in range(num_hops):  # torch-sparse counts nothing; its edges, too, come in the order of their destinations
+        edges = int(torch.searchsorted(dst, known))
+        known = max(known, 1 + int(src[:edges].max())) if edges else known
+        ends.append((known, edges))
+    return ends
