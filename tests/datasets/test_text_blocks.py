@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pagraph import FormatError
-from pagraph.datasets import text_blocks
-from pagraph.datasets.text_blocks import Block, read_blocks
+from pagraph.datasets import edge_rows
+from pagraph.datasets.edge_rows import Block, read_blocks
 
 
 @settings(max_examples=100, deadline=None)
@@ -23,11 +23,11 @@ def test_blocks_join_to_the_file(tmp_path_factory, lines, ending, zipped, size):
     content = ending.join(lines)
     path = tmp_path_factory.mktemp("text") / "file"
     path.write_bytes(gzip.compress(content) if zipped else content)
-    old, text_blocks._BLOCK_BYTES = text_blocks._BLOCK_BYTES, size
+    old, edge_rows._BLOCK_BYTES = edge_rows._BLOCK_BYTES, size
     try:
         blocks = list(read_blocks(path))
     finally:
-        text_blocks._BLOCK_BYTES = old
+        edge_rows._BLOCK_BYTES = old
     assert b"".join(block.data for block in blocks) == content
     line = 1
     for block in blocks[:-1]:
@@ -71,8 +71,8 @@ def test_broken_gzip(tmp_path, content):
 
 
 def test_a_line_without_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(text_blocks, "_BLOCK_BYTES", 1000)
-    monkeypatch.setattr(text_blocks, "_LINE_LIMIT", 5000)
+    monkeypatch.setattr(edge_rows, "_BLOCK_BYTES", 1000)
+    monkeypatch.setattr(edge_rows, "_LINE_LIMIT", 5000)
     (tmp_path / "a").write_bytes(b"1 2\n" + bytes(100_000))
     with pytest.raises(FormatError, match="lines of at most 5000 bytes, line 2 is longer"):
         list(read_blocks(tmp_path / "a"))
@@ -80,7 +80,7 @@ def test_a_line_without_end(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("zipped", [False, True])
 def test_progress_ends_at_the_size_of_the_file(tmp_path, monkeypatch, zipped):
-    monkeypatch.setattr(text_blocks, "_BLOCK_BYTES", 1000)
+    monkeypatch.setattr(edge_rows, "_BLOCK_BYTES", 1000)
     content = b"1 2\n" * 5000
     path = tmp_path / "a"
     path.write_bytes(gzip.compress(content) if zipped else content)
