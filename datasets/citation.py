@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 
 from ..graph import CSC, EdgeType, Graph
 from ..sampling.keys import derive_key
-from .blocks import Blocks, check_model, draw_edges, noisy_features, power_weights
 from .edges import csc_of_pairs
-from .fields import check_fractions, random_labels, random_masks
+from .random_fields import check_fractions, random_labels, random_masks
+from .sbm import Blocks, check_model, draw_edges, noisy_features, power_weights
 
 __all__ = ["citation"]
 

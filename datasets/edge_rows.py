@@ -39,7 +39,7 @@ _LINE = re.compile(rb"[^\r\n]+")
 _FIELD = re.compile(rb"[^ \t,;]+")
 _COMMENT = re.compile(rb"^[ \t]*[#%][^\n]*", re.MULTILINE)
 _HEAD = re.compile(rb"(?:[ \t]*(?:[#%][^\r\n]*)?(?:[\r\n]|\Z))*")  # comments and empty lines
-_FURTHER_FIELDS = [re.compile(rb"^([^ \n]* [^ \n]*%b) [^\n]*" % third, re.MULTILINE) for third in (b"", b" [^ \n]*")]
+_FURTHER_FIELDS = [re.compile(rb"^([^,\n]+,[^,\n]+%b),[^\n]*" % third, re.MULTILINE) for third in (b"", b",[^,\n]+")]
 _EDGE = re.compile(
     rb"([+-]?\d{1,99})(?=[ \t,;])[ \t]*[,;]?[ \t]*([+-]?\d{1,99})(?![^ \t,;])[ \t]*[,;]?[ \t]*([^ \t,;]*)"
 )
@@ -212,10 +212,10 @@ def _read_with_arrow(data: bytes, weighted: bool) -> Columns | None:
         if columns is not None:
             return columns
     data = _tidied(data)
-    columns = _read_csv(data, *_first_line(data), " ", weighted)
+    columns = _read_csv(data, *_first_line(data), ",", weighted)
     if columns is None:  # the lines may have different numbers of fields
         data = _FURTHER_FIELDS[weighted].sub(rb"\1", data)
-        columns = _read_csv(data, *_first_line(data), " ", weighted)
+        columns = _read_csv(data, *_first_line(data), ",", weighted)
     return columns
 
 
@@ -248,7 +248,7 @@ def _read_csv(data: bytes, begin: int, line: bytes, separator: str, weighted: bo
 
 
 def _tidied(data: bytes) -> bytes:
-    """The lines without comments, fields a single space apart; an empty field between two commas stays one."""
+    """The lines without comments, their fields a single comma apart; a field that was empty stays so."""
     data = data.replace(b"\r", b"\n")
     if b"#" in data or b"%" in data:
         data = _COMMENT.sub(b"", data)
@@ -258,7 +258,7 @@ def _tidied(data: bytes) -> bytes:
     for mark in (b",", b";"):
         data = data.replace(b" " + mark, mark).replace(mark + b" ", mark)
     data = data.replace(b"\n ", b"\n").replace(b" \n", b"\n").lstrip(b" ")
-    return data.translate(bytes.maketrans(b",;", b"  "))
+    return data.translate(bytes.maketrans(b" ;", b",,"))
 
 
 def _read_lines(path: Path, block: Block, weighted: bool) -> Columns:

@@ -11,8 +11,7 @@ import numpy.typing as npt
 from ..graph import Graph, id_dtype
 from ..sampling.keys import derive_key
 from .edges import Ids, drop_repeats, graph_of, mirror
-from .fields import check_fractions, random_labels, random_masks, random_normal
-from .ranges import for_ranges
+from .random_fields import check_fractions, for_ranges, random_labels, random_masks, random_normal
 
 __all__ = ["GRAPH500", "rmat"]
 

@@ -1,16 +1,17 @@
-"""Random fields for generated graphs: noise, labels and masks, each a pure function of its key."""
+"""Random fields of generated graphs: noise, labels and masks, each a pure function of its key."""
 
 from __future__ import annotations
 
 import math
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, as_completed
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from .ranges import for_ranges
-
-__all__ = ["check_fractions", "random_bits", "random_labels", "random_masks", "random_normal"]
+__all__ = ["check_fractions", "for_ranges", "random_bits", "random_labels", "random_masks", "random_normal"]
 
 _PARTS = ("train", "val", "test")
 
@@ -67,3 +68,31 @@ def check_fractions(fractions: tuple[float, float, float]) -> None:
         raise ValueError(f"fractions must be three numbers in [0, 1], got {fractions}")
     if sum(fractions) > 1 + 1e-9:
         raise ValueError(f"fractions must add up to at most 1, got {fractions}")
+
+
+_RANGE = 2**20
+
+
+def for_ranges(
+    total: int, run: Callable[[int, int], None], *, progress: Callable[[int, int], None] | None = None
+) -> None:
+    """Call ``run(begin, end)`` for ranges that cover ``[0, total)``, in threads; kernels release the GIL.
+
+    Args:
+        total: Length to cover.
+        run: Must not depend on the order of the ranges.
+        progress: Called in this thread with what is done and ``total``.
+    """
+    begins = range(0, total, _RANGE)
+    done = 0
+    with ThreadPoolExecutor(max_workers=max(1, min(len(begins), os.cpu_count() or 1))) as pool:
+        futures = {pool.submit(run, b, min(b + _RANGE, total)): min(_RANGE, total - b) for b in begins}
+        try:
+            for future in as_completed(futures):
+                future.result()
+                done += futures[future]
+                if progress is not None:
+                    progress(done, total)
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
