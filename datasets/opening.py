@@ -96,7 +96,7 @@ def _choose_split(graph: Graph, split: str) -> None:
 
 
 _EDGE_LISTS = (".txt", ".tsv", ".csv")
-_BINARY = {".npz": "scipy", ".bin": "dgl", ".pt": "pyg"}
+_BINARY = {".parquet": "edge list", ".npz": "scipy", ".bin": "dgl", ".pt": "pyg"}
 _DGL_MAGIC = (0xDD2E4FF046B4A13F).to_bytes(8, "little")
 
 
@@ -136,8 +136,8 @@ def read_graph(
     """Read a graph from a folder or a file of any form that is known; fields keep the names they have in DGL.
 
     Args:
-        source: A graph folder, an edge list (``.txt``, ``.tsv``, ``.csv``, also with ``.gz``), a sparse
-            matrix of scipy (``.npz``), or a graph that DGL (``.bin``) or PyG (``.pt``) saved.
+        source: A graph folder, an edge list (``.txt``, ``.tsv``, ``.csv``, also with ``.gz``, or ``.parquet``), a
+            sparse matrix of scipy (``.npz``), or a graph that DGL (``.bin``) or PyG (``.pt``) saved.
         split: For folders: see :func:`open_graph`.
         num_nodes: For edge lists: see :func:`read_edge_list`, also for the next three.
         relabel: For edge lists.

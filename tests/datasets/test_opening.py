@@ -65,6 +65,7 @@ class TestForms:
             ("a.TSV", "edge list"),
             ("a.csv.gz", "edge list"),
             ("a.b.txt.gz", "edge list"),
+            ("a.parquet", "edge list"),
             ("a.npz", "scipy"),
             ("a.bin", "dgl"),
             ("a.pt", "pyg"),
@@ -74,7 +75,7 @@ class TestForms:
         (tmp_path / name).touch()
         assert source_form(tmp_path / name) == form
 
-    @pytest.mark.parametrize("name", ["a", "a.npy", "a.npz.gz", "a.gz", "a.pkl", "a.json"])
+    @pytest.mark.parametrize("name", ["a", "a.npy", "a.npz.gz", "a.parquet.gz", "a.gz", "a.pkl", "a.json"])
     def test_unknown_names(self, tmp_path, name):
         (tmp_path / name).touch()
         with pytest.raises(
