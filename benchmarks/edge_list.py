@@ -55,8 +55,10 @@ def arrays(path):
     """Sources, destinations and weights."""
     weighted = "weighted" in path.name
     if path.suffix == ".parquet":
-        return read_parquet(path, weighted=weighted, relabel=False, progress=None).take()
-    return read_integers(path, weighted=weighted, header=None, progress=None).take()
+        rows = read_parquet(path, weighted=weighted, relabel=False, progress=None)
+    else:
+        rows = read_integers(path, weighted=weighted, header=None, progress=None)
+    return rows.src, rows.dst, rows.weight
 
 
 def graph(path):

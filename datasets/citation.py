@@ -61,7 +61,7 @@ def citation(
         citations: Citations drawn per paper; of itself are dropped. (Each author gets 1 affiliation on average.)
         num_classes: Number of fields of study, which are the papers' labels.
         homophily: Share of the edges that stay inside a field of study.
-        exponent: Of the power law that expected degrees follow; above 1, smaller is more skewed.
+        exponent: Exponent of the power law of expected degrees, above 1; smaller is more skewed.
         num_features: Width of the papers' ``feat``, float32.
         num_author_features: Width of the authors' ``feat``, float32.
         feature_noise: Share of papers and authors with the features of a random field of study.

@@ -53,9 +53,9 @@ def read_edge_list(
     if relabel and num_nodes is not None:
         raise ValueError(f"num_nodes must be None with relabel, got {num_nodes}")
     rows = _read(path, relabel, weight is not None, header, progress)
-    if rows.count == 0 and num_nodes is None:
+    src, dst, values = rows.src, rows.dst, rows.weight
+    if len(src) == 0 and num_nodes is None:
         raise FormatError(f"{path} must hold at least 1 edge, got none")
-    src, dst, values = rows.take()
     ndata = {}
     if rows.words is not None:
         src, dst, ndata["original_id"] = _sort_words(src, dst, list(rows.words))
@@ -85,7 +85,7 @@ def _read(
         return read_parquet(path, weighted=weighted, relabel=relabel, progress=progress)
     try:
         rows = read_integers(path, weighted=weighted, header=header, progress=progress)
-        if rows.count > 0 or not relabel:
+        if len(rows.src) > 0 or not relabel:
             return rows
     except NotIntegersError as error:
         if not relabel:

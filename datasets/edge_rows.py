@@ -13,7 +13,6 @@ import logging
 import os
 import re
 import zlib
-from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import IO, Any
@@ -25,7 +24,7 @@ from ..errors import FormatError, MissingDependencyError
 
 __all__ = ["Block", "EdgeRows", "NotIntegersError", "read_blocks", "read_integers", "read_parquet", "read_words"]
 
-_BLOCK_BYTES = 16 * 2**20
+_BLOCK_BYTES = 8 * 2**20
 _BATCH_ROWS = 2**20
 _LINE_LIMIT = 2**20
 _FIELD_BYTES = 32
@@ -46,54 +45,49 @@ _EDGE = re.compile(
 
 Path = str | os.PathLike[str]
 Progress = Callable[[int, int], None]
-Columns = tuple[npt.NDArray[Any], ...]
+Column = npt.NDArray[Any]
+Columns = tuple[Column, Column] | tuple[Column, Column, Column]
 """Sources, destinations and, where they are asked for, weights."""
 
 _log = logging.getLogger(__name__)
 
 
 class EdgeRows:
-    """The edges read so far, in pieces; ids take 32 bits where those of a whole piece fit.
+    """Growing arrays of edges; ids take 32 bits as long as they fit.
 
     Attributes:
-        count: Number of edges.
-        words: Number of each word, where the ids in the file are words and those here are their numbers.
+        src: Sources.
+        dst: Destinations.
+        weight: Weights, float32; empty where they are not asked for.
+        words: Number of each word, where the ids in the file are words and ``src`` and ``dst`` their numbers.
     """
 
     def __init__(self) -> None:
-        self.count = 0
+        self.src: Column = np.empty(0, dtype=np.int32)
+        self.dst: Column = np.empty(0, dtype=np.int32)
+        self.weight: Column = np.empty(0, dtype=np.float32)
         self.words: dict[str, int] | None = None
-        self._pieces: tuple[deque[npt.NDArray[Any]], ...] = (deque(), deque(), deque())
 
-    def add(self, columns: Columns) -> None:
-        """Append a piece."""
-        self.count += len(columns[0])
-        for pieces, values in zip(self._pieces, columns, strict=False):
-            dtype: type = np.float32
-            if values.dtype.kind == "i":
-                small = len(values) == 0 or (values.min() >= -(2**31) and values.max() < 2**31)
-                dtype = np.int32 if small else np.int64
-            pieces.append(values.astype(dtype))
-
-    def take(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[np.float32]]:
-        """All sources, destinations and weights (none without weights); a piece is freed once it is copied."""
-        src, dst, weight = (_joined(pieces, dtype) for pieces, dtype in zip(self._pieces, "iif", strict=True))
-        return src, dst, weight
+    def add(self, src: Column, dst: Column, weight: Column | None = None) -> None:
+        """Append a block of edges."""
+        self.src, self.dst = _extended(self.src, src), _extended(self.dst, dst)
+        if weight is not None:
+            self.weight = _extended(self.weight, weight)
 
     def number(self, words: list[str]) -> npt.NDArray[np.int64]:
-        """The number of each word; new words get the next numbers."""
+        """Number each word; new words get the next numbers."""
         numbers = self.words = {} if self.words is None else self.words
         return np.array([numbers.setdefault(word, len(numbers)) for word in words], dtype=np.int64)
 
 
-def _joined(pieces: deque[npt.NDArray[Any]], least: str) -> npt.NDArray[Any]:
-    out = np.empty(sum(map(len, pieces)), dtype=np.result_type(least, *(piece.dtype for piece in pieces)))
-    begin = 0
-    while pieces:
-        piece = pieces.popleft()
-        out[begin : begin + len(piece)] = piece
-        begin += len(piece)
-    return out
+def _extended(values: Column, more: Column) -> Column:
+    """Append in place: large memory is remapped and not copied, so that it is never needed twice."""
+    if values.dtype == np.int32 and len(more) and not (more.min() >= -(2**31) and more.max() < 2**31):
+        values = values.astype(np.int64)
+    begin = len(values)
+    values.resize(begin + len(more), refcheck=False)
+    values[begin:] = more
+    return values
 
 
 @dataclass(frozen=True)
@@ -168,7 +162,7 @@ def read_integers(path: Path, *, weighted: bool, header: bool | None, progress: 
         if not begun:
             block, begun = _without_header(block, header)
         columns = _read_with_arrow(block.data, weighted)
-        rows.add(_read_lines(path, block, weighted) if columns is None else columns)
+        rows.add(*(_read_lines(path, block, weighted) if columns is None else columns))
     return rows
 
 
@@ -222,7 +216,7 @@ def _read_with_arrow(data: bytes, weighted: bool) -> Columns | None:
 def _read_csv(data: bytes, begin: int, line: bytes, separator: str, weighted: bool) -> Columns | None:
     """The columns of the lines from ``begin`` on, which all have as many fields as ``line``, the first of them."""
     if not line:
-        return (np.empty(0, dtype=np.int64),) * 2
+        return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
     pa = _arrow()
     names = [str(i) for i in range(line.count(separator.encode()) + 1)]
     if len(names) < 2 + weighted:
@@ -289,8 +283,8 @@ def _read_lines(path: Path, block: Block, weighted: bool) -> Columns:
             number, _ = block.line_at(match.start())
             rule = f"must have a number of at most {_FIELD_BYTES} characters as its third field"
             raise FormatError(f"{path}, line {number} {rule}") from None
-    columns = (src, dst, weight) if weighted else (src, dst)
-    return tuple(np.frombuffer(column, dtype=column.typecode) for column in columns)
+    ends = np.asarray(src), np.asarray(dst)
+    return (*ends, np.asarray(weight)) if weighted else ends
 
 
 def read_words(path: Path, *, weighted: bool, header: bool | None, progress: Progress | None) -> EdgeRows:
@@ -322,7 +316,7 @@ def read_words(path: Path, *, weighted: bool, header: bool | None, progress: Pro
                 except (IndexError, ValueError):
                     raise FormatError(f"{path}, line {number} must have a number as its third field") from None
         ends = rows.number(words)
-        rows.add((ends[::2], ends[1::2], np.frombuffer(weight)) if weighted else (ends[::2], ends[1::2]))
+        rows.add(ends[::2], ends[1::2], np.asarray(weight) if weighted else None)
     return rows
 
 
@@ -365,7 +359,7 @@ def read_parquet(path: Path, *, weighted: bool, relabel: bool, progress: Progres
                 columns = [_values(path, batch, i, type_, done) for i, type_ in enumerate(types)]
                 if pa.types.is_string(types[0]):
                     columns[:2] = [_numbered(rows, column) for column in columns[:2]]
-                rows.add(tuple(map(np.asarray, columns)))
+                rows.add(*map(np.asarray, columns))
                 done += len(batch)
                 if progress is not None:
                     progress(size * done // file.metadata.num_rows, size)

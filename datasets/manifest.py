@@ -28,11 +28,9 @@ _T = TypeVar("_T")
 def read_manifest_json(
     path: Path, form: str, version: int, *, hints: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """The JSON object in ``path``, of which only ``format`` and ``version`` are checked; ``hints`` are what the error
-    adds for some other formats.
+    """Load the JSON object in ``path`` and check its ``format`` and ``version``, or raise FormatError.
 
-    Raises:
-        FormatError: The file cannot be read, is not JSON, or is of another format or version.
+    ``hints`` are what the error adds for some other formats.
     """
     try:
         value = json.loads(path.read_bytes())
@@ -55,11 +53,7 @@ def write_manifest_json(path: Path, value: dict[str, Any]) -> None:
 
 
 def take(value: Any, key: str, kind: type[_T], where: str) -> _T:
-    """``value[key]``, which must be a ``kind``; booleans are no integers.
-
-    Raises:
-        FormatError: It is missing or of another kind.
-    """
+    """Get ``value[key]``, which must be a ``kind`` (a boolean is no integer), or raise FormatError."""
     found = value.get(key) if isinstance(value, dict) else None
     if not isinstance(found, kind) or (isinstance(found, bool) and kind is not bool):
         raise FormatError(f"{where}: {key} must be a JSON {kind.__name__}, got {found!r}"[:300])
@@ -67,31 +61,19 @@ def take(value: Any, key: str, kind: type[_T], where: str) -> _T:
 
 
 def size_of(count: int, name: str, where: str) -> int:
-    """``count``, which must not be negative.
-
-    Raises:
-        FormatError: It is.
-    """
+    """Check that ``count`` is not negative, or raise FormatError."""
     if count < 0:
         raise FormatError(f"{where}: {name} must be at least 0, got {count}")
     return count
 
 
 def take_optional(value: Any, key: str, kind: type[_T], where: str) -> _T | None:
-    """``value[key]``, a ``kind`` or null; it must be there.
-
-    Raises:
-        FormatError: It is missing or of another kind.
-    """
+    """Get ``value[key]``, which must be a ``kind`` or null, or raise FormatError."""
     return None if key in value and value[key] is None else take(value, key, kind, where)
 
 
 def take_digest(value: Any, where: str) -> str:
-    """``value["sha256"]``.
-
-    Raises:
-        FormatError: It is missing, or not 64 hexadecimal digits.
-    """
+    """Get ``value["sha256"]``, which must be 64 hexadecimal digits, or raise FormatError."""
     digest = take(value, "sha256", str, where)
     if not _SHA256.fullmatch(digest):
         raise FormatError(f"{where}: sha256 must be 64 hexadecimal digits, got {digest!r}"[:300])
@@ -100,7 +82,7 @@ def take_digest(value: Any, where: str) -> str:
 
 FORMAT = "pagraph-graph"
 PARTITION_FORMAT = "pagraph-partition"
-"""That of a folder of parts, each of which is a graph folder; see :mod:`pagraph.partition.manifest`."""
+"""Format of a folder of parts, each a graph folder; see :mod:`pagraph.partition.manifest`."""
 VERSION = 1
 MANIFEST = "manifest.json"
 

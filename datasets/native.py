@@ -34,7 +34,7 @@ _FLOAT8 = tuple(getattr(torch, name) for name in ("float8_e4m3fn", "float8_e5m2"
 
 
 class Rows(Protocol):
-    """What can be written: a tensor, or rows that are read when they are asked for."""
+    """A tensor, or rows that are read when they are indexed: what :class:`ArrayWriter` writes."""
 
     @property
     def dtype(self) -> torch.dtype:
@@ -49,11 +49,9 @@ class Rows(Protocol):
 
 
 class ArrayWriter:
-    """Writes arrays into one folder under names that are not there yet; at most 16 MiB of rows are read at a time.
+    """Writes arrays as ``.npy`` files with checksums into a folder without any, at most 16 MiB of rows at a time.
 
-    Args:
-        folder: An existing folder, empty as far as ``.npy`` files go.
-        written: Called after every block.
+    ``written`` is called after every block.
     """
 
     def __init__(self, folder: Path, written: Written | None = None) -> None:
@@ -101,11 +99,7 @@ class ArrayWriter:
 
 
 def check_storable(label: str, rows: Rows) -> np.dtype[Any]:
-    """The dtype that ``rows`` have in a file.
-
-    Raises:
-        ValueError: The dtype or the layout cannot be stored.
-    """
+    """Get the dtype of ``rows`` in a file, or raise ValueError where dtype or layout cannot be stored."""
     try:
         stored = stored_dtype(_torch_name(rows))
     except ValueError as error:
@@ -142,15 +136,9 @@ def _as_bytes(block: Tensor, stored: np.dtype[Any]) -> memoryview:
 
 
 def open_array(folder: Path, entry: ArrayEntry, *, random: bool = False) -> Tensor:
-    """Map the file of ``entry``, checking that it is there and is what the entry says; its values are not read.
+    """Memory-map the file of ``entry``, or raise FormatError where its size, dtype or shape is not the entry's.
 
-    Args:
-        folder: Where the file is.
-        entry: From a manifest.
-        random: See :func:`~pagraph.mapped.map_npy`.
-
-    Raises:
-        FormatError: The file is missing, or has another size, dtype or shape.
+    ``random`` is for :func:`~pagraph.mapped.map_npy`.
     """
     file = folder / entry.file
     if not file.is_file():
@@ -179,11 +167,7 @@ def file_digest(file: Path) -> str:
 
 
 def check_sum(folder: Path, entry: ArrayEntry) -> None:
-    """Read the file of ``entry`` and compare its checksum.
-
-    Raises:
-        FormatError: It is missing, or has another checksum.
-    """
+    """Compare the checksum of ``entry``'s file, or raise FormatError."""
     try:
         got = file_digest(folder / entry.file)
     except FileNotFoundError:
@@ -242,7 +226,7 @@ def write_graph(
 
 
 class _Writer:
-    """Writes the arrays of one graph and remembers what they were called."""
+    """Writes the arrays of one graph; makes the manifest's entries of them."""
 
     def __init__(self, folder: Path, graph: Graph, computed: Mapping[str, Rows], progress: Progress | None) -> None:
         self._graph = graph

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,16 +22,21 @@ from .pagraph_folder import ADJACENCY, load_sparse, open_pagraph
 __all__ = ["existing_folder", "folder_form", "open_graph", "read_graph", "source_form"]
 
 _PARTS = ("train", "val", "test")
+_TEXTS = (".txt", ".tsv", ".csv", ".txt.gz", ".tsv.gz", ".csv.gz")
+_FORMS = dict.fromkeys((*_TEXTS, ".parquet"), "edge list") | {".npz": "scipy", ".bin": "dgl", ".pt": "pyg"}
+_DEFAULTS = {"split": "", "num_nodes": None, "relabel": False, "undirected": False, "weight": None, "header": None}
+_OPTIONS = {
+    "folder": ["split"],
+    "dgl": [],
+    "pyg": [],
+    "scipy": ["undirected", "weight"],
+    "edge list": ["num_nodes", "relabel", "undirected", "weight", "header"],
+}
+_DGL_MAGIC = (0xDD2E4FF046B4A13F).to_bytes(8, "little")
 
 
 def existing_folder(folder: str | os.PathLike[str], *, name: str = "folder") -> Path:
-    """The path of a folder whose writer finished; ``name`` is what the caller calls it.
-
-    Raises:
-        FileNotFoundError: There is nothing at that path.
-        NotADirectoryError: It is a file.
-        FormatError: Its writer did not finish.
-    """
+    """Check that ``folder`` exists and that its writer finished; errors call it ``name``."""
     path = Path(folder)
     if not path.exists():
         raise FileNotFoundError(f"{name} must exist, got {str(path)!r}")
@@ -42,13 +48,7 @@ def existing_folder(folder: str | os.PathLike[str], *, name: str = "folder") -> 
 
 
 def folder_form(folder: str | os.PathLike[str]) -> str:
-    """The form of a graph folder: "native" or "pagraph".
-
-    Raises:
-        FileNotFoundError: There is nothing at that path.
-        NotADirectoryError: It is a file.
-        FormatError: It is a folder of neither form, or one whose writer did not finish.
-    """
+    """Detect the form of a graph folder, "native" or "pagraph"; FormatError for neither and for unfinished ones."""
     path = existing_folder(folder)
     if (path / MANIFEST).is_file():
         return "native"
@@ -60,7 +60,7 @@ def folder_form(folder: str | os.PathLike[str]) -> str:
 
 
 def open_graph(folder: str | os.PathLike[str], *, verify: bool = False, split: str = "") -> Graph:
-    """Open a graph folder, native (memory-mapped) or PaGraph's; the form is found out.
+    """Open a graph folder, native (memory-mapped) or PaGraph's; detects the form.
 
     Args:
         folder: The graph folder.
@@ -84,8 +84,7 @@ def open_graph(folder: str | os.PathLike[str], *, verify: bool = False, split: s
 def _choose_split(graph: Graph, split: str) -> None:
     """Put the masks of ``split`` in the place of the first split's."""
     fields = graph.ndata
-    suffix = "train_mask"
-    names = sorted(name.removesuffix(suffix) for name in fields if name.endswith(suffix))
+    names = sorted(name.removesuffix("train_mask") for name in fields if name.endswith("train_mask"))
     if split not in names:
         raise ValueError(f"split must be one of {names}, got {split!r}")
     for part in _PARTS:
@@ -95,31 +94,17 @@ def _choose_split(graph: Graph, split: str) -> None:
             fields[f"{part}_mask"] = mask
 
 
-_EDGE_LISTS = (".txt", ".tsv", ".csv")
-_BINARY = {".parquet": "edge list", ".npz": "scipy", ".bin": "dgl", ".pt": "pyg"}
-_DGL_MAGIC = (0xDD2E4FF046B4A13F).to_bytes(8, "little")
-
-
 def source_form(source: str | os.PathLike[str]) -> str:
-    """What :func:`read_graph` takes ``source`` for: "folder", "scipy", "dgl", "pyg" or "edge list".
-
-    Raises:
-        FileNotFoundError: There is nothing at that path.
-        FormatError: The file's name ends in nothing that is known.
-    """
+    """Detect by its name what ``source`` is: "folder", "scipy", "dgl", "pyg" or "edge list"."""
     path = Path(source)
     if not path.exists():
         raise FileNotFoundError(f"source must exist, got {str(path)!r}")
     if path.is_dir():
         return "folder"
-    name = path.name.lower().removesuffix(".gz")
-    if name.endswith(_EDGE_LISTS):
-        return "edge list"
-    for suffix, form in _BINARY.items():
+    for suffix, form in _FORMS.items():
         if path.name.lower().endswith(suffix):
             return form
-    known = (*_EDGE_LISTS, *(f"{suffix}.gz" for suffix in _EDGE_LISTS), *_BINARY)
-    raise FormatError(f"source must be a graph folder or end in one of {', '.join(known)}, got {str(path)!r}")
+    raise FormatError(f"source must be a graph folder or end in one of {', '.join(_FORMS)}, got {str(path)!r}")
 
 
 def read_graph(
@@ -133,13 +118,13 @@ def read_graph(
     header: bool | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Graph:
-    """Read a graph from a folder or a file of any form that is known; fields keep the names they have in DGL.
+    """Read a graph from a folder or file of any supported format; fields keep the names they have in DGL.
 
     Args:
         source: A graph folder, an edge list (``.txt``, ``.tsv``, ``.csv``, also with ``.gz``, or ``.parquet``), a
             sparse matrix of scipy (``.npz``), or a graph that DGL (``.bin``) or PyG (``.pt``) saved.
         split: For folders: see :func:`open_graph`.
-        num_nodes: For edge lists: see :func:`read_edge_list`, also for the next three.
+        num_nodes: For edge lists, like the next four: see :func:`read_edge_list`.
         relabel: For edge lists.
         undirected: For edge lists and sparse matrices: store both directions of every edge.
         weight: For edge lists and sparse matrices: name of an edge field for the weights.
@@ -152,45 +137,19 @@ def read_graph(
         ValueError: An option does not go with the form, or ids are out of range.
     """
     form = source_form(source)
-    given = {
-        "split": split != "",
-        "num_nodes": num_nodes is not None,
-        "relabel": relabel,
-        "undirected": undirected,
-        "weight": weight is not None,
-        "header": header is not None,
+    values = (split, num_nodes, relabel, undirected, weight, header)
+    given: dict[str, Any] = {
+        name: value for (name, default), value in zip(_DEFAULTS.items(), values, strict=True) if value != default
     }
-    _check_options(form, [name for name, is_given in given.items() if is_given])
-    if form == "folder":
-        return open_graph(source, verify=True, split=split)
-    if form == "dgl":
-        return read_dgl(source)
-    if form == "pyg":
-        return read_pyg(source)
-    if form == "scipy":
-        return read_scipy(source, undirected=undirected, weight=weight)
-    return read_edge_list(
-        source,
-        num_nodes=num_nodes,
-        relabel=relabel,
-        undirected=undirected,
-        weight=weight,
-        header=header,
-        progress=progress,
-    )
-
-
-def _check_options(form: str, given: list[str]) -> None:
-    allowed = {
-        "folder": {"split"},
-        "dgl": set[str](),
-        "pyg": set[str](),
-        "scipy": {"undirected", "weight"},
-        "edge list": {"num_nodes", "relabel", "undirected", "weight", "header"},
-    }[form]
     for name in given:
-        if name not in allowed:
+        if name not in _OPTIONS[form]:
             raise ValueError(f"{name} must not be given for a source of the form {form!r}")
+    if form == "folder":
+        return open_graph(source, verify=True, **given)
+    if form == "edge list":
+        return read_edge_list(source, **given, progress=progress)
+    readers: dict[str, Callable[..., Graph]] = {"scipy": read_scipy, "dgl": read_dgl, "pyg": read_pyg}
+    return readers[form](source, **given)
 
 
 def read_scipy(path: str | os.PathLike[str], *, undirected: bool = False, weight: str | None = None) -> Graph:

@@ -111,7 +111,7 @@ _UNREADABLE = (
 
 
 def load_sparse(path: str | os.PathLike[str]) -> Any:
-    """The CSR, CSC or COO matrix in a file of ``scipy.sparse.save_npz``; nothing is unpickled.
+    """Load the CSR, CSC or COO matrix in a file of ``scipy.sparse.save_npz``, without unpickling anything.
 
     Raises:
         FormatError: The file is no such matrix, is truncated, or has ids outside its shape.

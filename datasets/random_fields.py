@@ -59,11 +59,7 @@ def random_masks(count: int, fractions: tuple[float, float, float], key: int) ->
 
 
 def check_fractions(fractions: tuple[float, float, float]) -> None:
-    """Refuse shares of train, val and test that are no shares.
-
-    Raises:
-        ValueError: One is not in [0, 1], or together they are above 1.
-    """
+    """Check the shares of train, val and test, each in [0, 1] and at most 1 together, or raise ValueError."""
     if len(fractions) != 3 or not all(math.isfinite(f) and 0 <= f <= 1 for f in fractions):
         raise ValueError(f"fractions must be three numbers in [0, 1], got {fractions}")
     if sum(fractions) > 1 + 1e-9:

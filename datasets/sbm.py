@@ -55,7 +55,7 @@ def sbm(
         num_edges: Undirected edges drawn; self-loops and repeated ones are dropped. Default: 10 per vertex.
         num_classes: Number of blocks, which are the labels.
         homophily: Share of the edges that stay inside a block.
-        exponent: Of the power law that expected degrees follow; above 1, smaller is more skewed.
+        exponent: Exponent of the power law of expected degrees, above 1; smaller is more skewed.
         num_features: Width of the field ``feat``, float32.
         feature_noise: Share of vertices with the features of a random class.
         fractions: Shares of train, val and test vertices.
@@ -102,11 +102,7 @@ _SEPARATION = 4.0  # of two class centroids, in deviations of the noise around t
 
 
 def check_model(num_classes: int, homophily: float, exponent: float, feature_noise: float) -> None:
-    """Refuse settings of the model that mean nothing.
-
-    Raises:
-        ValueError: An argument is out of its range.
-    """
+    """Check the arguments that block models share, or raise ValueError."""
     if not 0 <= homophily <= 1:
         raise ValueError(f"homophily must be in [0, 1], got {homophily}")
     if num_classes == 1 and homophily != 1:
@@ -126,7 +122,7 @@ def power_weights(count: int, exponent: float, key: int) -> npt.NDArray[np.float
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """A set of vertices sorted by block, ready to be drawn from by weight.
+    """Vertices sorted by block, with alias tables to draw them by weight.
 
     Attributes:
         order: The vertices, block after block, int32.

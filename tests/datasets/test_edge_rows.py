@@ -108,7 +108,7 @@ def read(request, tmp_path_factory):
             if request.param == "lines":
                 patch.setattr(edge_rows, "_arrow", lambda: None)
             rows = edge_rows.read_integers(path, weighted=weighted, header=header, progress=None)
-        return tuple(column.tolist() for column in rows.take())
+        return tuple(column.tolist() for column in (rows.src, rows.dst, rows.weight))
 
     return read
 
@@ -175,7 +175,7 @@ def test_arrow_reads_what_is_read_line_by_line(tmp_path_factory, data, weighted)
             rows = edge_rows.read_integers(path, weighted=weighted, header=None, progress=None)
         except (NotIntegersError, FormatError) as error:
             return str(error)
-        return repr([column.tolist() for column in rows.take()])
+        return repr([column.tolist() for column in (rows.src, rows.dst, rows.weight)])
 
     got = outcome()
     with pytest.MonkeyPatch.context() as patch:
@@ -196,7 +196,7 @@ def test_lines_with_different_numbers_of_fields_are_read_by_arrow(tmp_path, monk
     (tmp_path / "a.txt").write_text("# c\n1 2 3 4\n 5 6\n7,8;9\n")
     monkeypatch.delattr(edge_rows, "_read_lines")
     rows = edge_rows.read_integers(tmp_path / "a.txt", weighted=False, header=None, progress=None)
-    assert [column.tolist() for column in rows.take()] == [[1, 5, 7], [2, 6, 8], []]
+    assert [column.tolist() for column in (rows.src, rows.dst, rows.weight)] == [[1, 5, 7], [2, 6, 8], []]
 
 
 class TestParquet:
@@ -282,6 +282,6 @@ def test_pieces_of_both_widths(tmp_path, monkeypatch):
     monkeypatch.setattr(edge_rows, "_BLOCK_BYTES", 8)
     (tmp_path / "a.txt").write_text("1 2\n3 4\n1 99999999999\n5 6\n")
     rows = edge_rows.read_integers(tmp_path / "a.txt", weighted=False, header=None, progress=None)
-    src, dst, weight = rows.take()
+    src, dst, weight = rows.src, rows.dst, rows.weight
     assert (src.dtype, dst.dtype, weight.dtype) == (np.int32, np.int64, np.float32)
     assert (src.tolist(), dst.tolist(), len(weight)) == ([1, 3, 1, 5], [2, 4, 99999999999, 6], 0)
