@@ -128,7 +128,7 @@ def _structure(
     key: int,
     progress: Callable[[int, int], None] | None,
 ) -> dict[EdgeType, CSC]:
-    """The CSC of every edge type; a reverse has its edges' ids from the type that it turns round."""
+    """Draw the CSC of every edge type; a reverse type has the edge ids of the type that it reverses."""
     result: dict[EdgeType, CSC] = {}
     for place, (edge_type, count) in enumerate(drawn.items()):
         source, target = blocks[edge_type[0]], blocks[edge_type[2]]

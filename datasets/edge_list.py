@@ -78,7 +78,7 @@ def read_edge_list(
 def _read(
     path: str | os.PathLike[str], relabel: bool, weighted: bool, header: bool | None, progress: Progress | None
 ) -> EdgeRows:
-    """The edges; their ids are numbers of words where the file holds words and ``relabel`` is set."""
+    """Read the rows of a file by its format; falls back from integers to words if ``relabel`` is set."""
     if Path(path).suffix.lower() == ".parquet":
         if header is not None:
             raise ValueError(f"header must be None for Parquet, whose columns have names, got {header}")

@@ -55,11 +55,8 @@ _log = logging.getLogger(__name__)
 class EdgeRows:
     """Growing arrays of edges; ids take 32 bits as long as they fit.
 
-    Attributes:
-        src: Sources.
-        dst: Destinations.
-        weight: Weights, float32; empty where they are not asked for.
-        words: Number of each word, where the ids in the file are words and ``src`` and ``dst`` their numbers.
+    ``weight`` is float32, and empty where weights are not asked for. ``words`` are the numbers of the words where the
+    ids in the file are words; ``src`` and ``dst`` are such numbers then.
     """
 
     def __init__(self) -> None:
@@ -98,7 +95,7 @@ class Block:
     first_line: int
 
     def line_at(self, offset: int) -> tuple[int, str]:
-        """Number and (shortened) text of the line that begins at ``offset``."""
+        """Get number and (shortened) text of the line that begins at ``offset``."""
         text = self.data[offset : offset + 80].split(b"\n")[0].decode("utf-8", "replace")
         return self.first_line + self.data.count(b"\n", 0, offset), text.rstrip("\r")
 
@@ -145,7 +142,7 @@ def _read(stream: IO[bytes] | gzip.GzipFile, path: Path) -> Iterator[bytes]:
 
 
 class NotIntegersError(Exception):
-    """A line does not begin with two integers: the file holds words, or is no edge list."""
+    """Raised for a line that does not begin with two integers: the file holds words, or is no edge list."""
 
 
 def read_integers(path: Path, *, weighted: bool, header: bool | None, progress: Progress | None) -> EdgeRows:
@@ -167,7 +164,7 @@ def read_integers(path: Path, *, weighted: bool, header: bool | None, progress: 
 
 
 def _without_header(block: Block, header: bool | None) -> tuple[Block, bool]:
-    """The block without a first line that names the fields, and whether that line has been met."""
+    """Comment out a header in the first line; also tells whether that line is in this block."""
     begin, line = _first_line(block.data)
     if not line:
         return block, False
@@ -178,7 +175,7 @@ def _without_header(block: Block, header: bool | None) -> tuple[Block, bool]:
 
 
 def _first_line(data: bytes) -> tuple[int, bytes]:
-    """Place and text of the first line that is neither empty nor a comment; no text without one."""
+    """Find the first line that is neither empty nor a comment: its place and text, which is empty without one."""
     head = _HEAD.match(data)
     begin = head.end() if head else 0
     line = _LINE.match(data, begin)
@@ -186,7 +183,7 @@ def _first_line(data: bytes) -> tuple[int, bytes]:
 
 
 def _arrow() -> Any:
-    """The package pyarrow, or None where it is not installed."""
+    """Import pyarrow; None where it is not installed."""
     try:
         import pyarrow.compute
         import pyarrow.csv
@@ -196,7 +193,7 @@ def _arrow() -> Any:
 
 
 def _read_with_arrow(data: bytes, weighted: bool) -> Columns | None:
-    """The columns of a block, or None where Arrow cannot read it, or would read another spelling of integers."""
+    """Parse a block with Arrow; None where it cannot, or would take other spellings of integers than we do."""
     if _arrow() is None or any(x in data and b"0" + x in data for x in (b"x", b"X")):  # a search for one byte is fast
         return None
     begin, line = _first_line(data)
@@ -214,7 +211,7 @@ def _read_with_arrow(data: bytes, weighted: bool) -> Columns | None:
 
 
 def _read_csv(data: bytes, begin: int, line: bytes, separator: str, weighted: bool) -> Columns | None:
-    """The columns of the lines from ``begin`` on, which all have as many fields as ``line``, the first of them."""
+    """Parse the lines from ``begin`` on, of which ``line`` is the first; None unless all have as many fields."""
     if not line:
         return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
     pa = _arrow()
@@ -242,7 +239,7 @@ def _read_csv(data: bytes, begin: int, line: bytes, separator: str, weighted: bo
 
 
 def _tidied(data: bytes) -> bytes:
-    """The lines without comments, their fields a single comma apart; a field that was empty stays so."""
+    """Normalize lines: no comments, a single comma between fields; a field that was empty stays so."""
     data = data.replace(b"\r", b"\n")
     if b"#" in data or b"%" in data:
         data = _COMMENT.sub(b"", data)
@@ -256,7 +253,7 @@ def _tidied(data: bytes) -> bytes:
 
 
 def _read_lines(path: Path, block: Block, weighted: bool) -> Columns:
-    """The columns of a block, read line by line: what an edge list may look like.
+    """Parse a block line by line: the definition of what is an edge list.
 
     Raises:
         NotIntegersError: A line does not begin with two integers that fit int64.
@@ -321,7 +318,7 @@ def read_words(path: Path, *, weighted: bool, header: bool | None, progress: Pro
 
 
 def _text_lines(path: Path, block: Block) -> list[tuple[int, str]]:
-    """Number and text of every line of the block that is neither empty nor a comment."""
+    """List number and text of the lines that are neither empty nor comments."""
     try:
         lines = block.data.decode("utf-8").split("\n")
     except UnicodeDecodeError as error:
@@ -331,7 +328,7 @@ def _text_lines(path: Path, block: Block) -> list[tuple[int, str]]:
 
 
 def _cut(line: str, delimiter: str | None) -> list[str]:
-    """The fields of a line; ``None`` cuts at any space."""
+    """Split a line into fields; ``None`` splits at any space."""
     if delimiter is None or '"' not in line:
         return line.split(delimiter)
     return next(csv.reader([line], delimiter=delimiter))  # line by line: a stray quotation mark must not swallow others
@@ -371,7 +368,7 @@ def read_parquet(path: Path, *, weighted: bool, relabel: bool, progress: Progres
 
 
 def _column_types(path: Path, schema: Any, weighted: bool, relabel: bool) -> list[Any]:
-    """The Arrow types to read the first columns as."""
+    """Choose the Arrow types to read the first columns as, or raise FormatError."""
     types = _arrow().types
     if len(schema) < 2 + weighted:
         raise FormatError(f"{path} must have at least {2 + weighted} columns, got {len(schema)}")
@@ -392,7 +389,7 @@ def _column_types(path: Path, schema: Any, weighted: bool, relabel: bool) -> lis
 
 
 def _values(path: Path, batch: Any, place: int, type_: Any, rows_before: int) -> Any:
-    """A column of a batch as ``type_``, which must have a value in every row."""
+    """Cast a column of a batch to ``type_``, or raise FormatError where a row has no value or one that does not fit."""
     pa, column, name = _arrow(), batch.column(place), batch.schema.names[place]
     try:
         cast = column.cast(type_, safe=place < 2)

@@ -41,7 +41,7 @@ def drop_repeats(src: Ids, dst: Ids, num_nodes: int, *, undirected: bool = False
 
 
 def csc_of_pairs(src: Ids, dst: Ids, num_src: int, num_dst: int) -> CSC:
-    """One edge of every pair as a CSC with sorted sources; an edge's id is its place in it.
+    """Build a CSC of the distinct edges with sorted sources; an edge's id is its place in it.
 
     There are at most 2**31 vertices at either end, for the sort key.
     """
@@ -56,7 +56,7 @@ def csc_of_pairs(src: Ids, dst: Ids, num_src: int, num_dst: int) -> CSC:
 
 
 def _distinct(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The sorted keys without repetitions; ``keys`` itself is sorted."""
+    """Sort ``keys`` in place and drop repeated ones."""
     keys.sort()
     keep = np.ones(len(keys), dtype=bool)
     np.not_equal(keys[1:], keys[:-1], out=keep[1:])

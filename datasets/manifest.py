@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -96,7 +96,7 @@ _VIEWED = {"bfloat16": "int16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8"
 
 
 def stored_dtype(name: str) -> np.dtype[Any]:
-    """The dtype in the ``.npy`` file for torch's dtype ``name``.
+    """Get the dtype in the ``.npy`` file for torch's dtype ``name``.
 
     >>> stored_dtype("float32"), stored_dtype("bfloat16")
     (dtype('float32'), dtype('int16'))
@@ -111,7 +111,7 @@ def stored_dtype(name: str) -> np.dtype[Any]:
 
 @dataclass(frozen=True)
 class ArrayEntry:
-    """One array: its file, torch dtype and shape; bytes and SHA-256 of the whole file."""
+    """Manifest entry of an array: its file, torch dtype and shape; bytes and SHA-256 of the whole file."""
 
     file: str
     dtype: str
@@ -138,13 +138,13 @@ class ArrayEntry:
         return cls(name, dtype, shape, size, digest)
 
     def to_json(self) -> dict[str, Any]:
-        """This entry as a JSON object."""
-        return {**vars(self), "shape": list(self.shape)}
+        """Convert to a JSON object."""
+        return _to_json(self)
 
 
 @dataclass(frozen=True)
 class NodeEntry:
-    """One vertex type: how many vertices, and their fields."""
+    """Manifest entry of a vertex type: number of vertices, and their fields."""
 
     name: str
     num_nodes: int
@@ -157,14 +157,10 @@ class NodeEntry:
         where = f"{where} {name!r}"
         return cls(name, size_of(count, "num_nodes", where), _parse_fields(value, count, where))
 
-    def to_json(self) -> dict[str, Any]:
-        """This entry as a JSON object."""
-        return {"name": self.name, "num_nodes": self.num_nodes, "fields": _fields_json(self.fields)}
-
 
 @dataclass(frozen=True)
 class EdgeEntry:
-    """One edge type: its CSC arrays and fields; without ``edge_ids`` an edge's id is its position."""
+    """Manifest entry of an edge type: CSC arrays and fields; without ``edge_ids`` an edge's id is its position."""
 
     type: EdgeType
     num_edges: int
@@ -191,27 +187,10 @@ class EdgeEntry:
         fields = _parse_fields(value, count, where)
         return cls((names[0], names[1], names[2]), count, indptr, indices, edge_ids, fields)
 
-    def to_json(self) -> dict[str, Any]:
-        """This entry as a JSON object."""
-        return {
-            "type": list(self.type),
-            "num_edges": self.num_edges,
-            "indptr": self.indptr.to_json(),
-            "indices": self.indices.to_json(),
-            "edge_ids": None if self.edge_ids is None else self.edge_ids.to_json(),
-            "fields": _fields_json(self.fields),
-        }
-
 
 @dataclass(frozen=True)
 class Manifest:
-    """Everything that ``manifest.json`` says.
-
-    Attributes:
-        node_types: The vertex types, in order.
-        edge_types: The edge types, in order.
-        origin: Where the graph is from: free-form, for people.
-    """
+    """Parsed ``manifest.json``: the vertex and edge types in order; ``origin`` says where the graph is from."""
 
     node_types: list[NodeEntry]
     edge_types: list[EdgeEntry]
@@ -255,7 +234,7 @@ class Manifest:
         write_manifest_json(folder / MANIFEST, self.to_json())
 
     def arrays(self) -> list[ArrayEntry]:
-        """Every array of the folder."""
+        """List the entries of all arrays."""
         found = [entry for node in self.node_types for entry in node.fields.values()]
         for edge in self.edge_types:
             found += [edge.indptr, edge.indices, *([edge.edge_ids] if edge.edge_ids else [])]
@@ -263,13 +242,13 @@ class Manifest:
         return found
 
     def to_json(self) -> dict[str, Any]:
-        """The manifest as a JSON object; nothing in it depends on the time or the machine."""
+        """Convert to a JSON object; nothing in it depends on the time or the machine."""
         return {
             "format": FORMAT,
             "version": VERSION,
             "origin": self.origin,
-            "node_types": [node.to_json() for node in self.node_types],
-            "edge_types": [edge.to_json() for edge in self.edge_types],
+            "node_types": [_to_json(node) for node in self.node_types],
+            "edge_types": [_to_json(edge) for edge in self.edge_types],
         }
 
 
@@ -282,5 +261,6 @@ def _parse_fields(value: Any, rows: int, where: str) -> dict[str, ArrayEntry]:
     return fields
 
 
-def _fields_json(fields: dict[str, ArrayEntry]) -> dict[str, Any]:
-    return {name: entry.to_json() for name, entry in fields.items()}
+def _to_json(entry: ArrayEntry | NodeEntry | EdgeEntry) -> dict[str, Any]:
+    value: dict[str, Any] = json.loads(json.dumps(asdict(entry)))  # tuples become lists
+    return value

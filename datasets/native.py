@@ -113,11 +113,6 @@ def _torch_name(rows: Rows) -> str:
     return str(rows.dtype).removeprefix("torch.")
 
 
-def nbytes(rows: Rows) -> int:
-    """Bytes of the values."""
-    return math.prod(rows.shape) * rows.dtype.itemsize
-
-
 def _npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
     """Header of version 1.0, padded so that the array begins at a multiple of 64 bytes."""
     text = repr({"descr": dtype.str, "fortran_order": False, "shape": shape})
@@ -234,7 +229,7 @@ class _Writer:
         self._progress = progress
         self._arrays = ArrayWriter(folder, self._written)
         self._done = 0
-        self._total = sum(nbytes(rows) for rows in [*_arrays(graph), *computed.values()])
+        self._total = sum(math.prod(rows.shape) * rows.dtype.itemsize for rows in [*_arrays(graph), *computed.values()])
 
     def node_type(self, name: str) -> NodeEntry:
         prefix = "node" if name == NODE_TYPE else f"node-{name}"

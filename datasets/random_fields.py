@@ -17,37 +17,35 @@ _PARTS = ("train", "val", "test")
 
 
 def random_bits(count: int, key: int) -> Tensor:
-    """``count`` random non-negative int64 numbers."""
+    """Draw ``count`` non-negative int64 numbers."""
     from . import _random
 
-    out = torch.empty(count, dtype=torch.int64)
-    array = out.numpy()
-    for_ranges(count, lambda begin, end: _random.fill_bits(np.uint64(key), begin, array[begin:end]))
-    return out
+    return _filled((count,), torch.int64, _random.fill_bits, key)
 
 
 def random_labels(count: int, classes: int, key: int) -> Tensor:
-    """``count`` labels uniform in ``[0, classes)``, int64."""
+    """Draw ``count`` labels uniform in ``[0, classes)``, int64."""
     from . import _random
 
-    out = torch.empty(count, dtype=torch.int64)
-    array = out.numpy()
-    for_ranges(count, lambda begin, end: _random.fill_below(np.uint64(key), begin, classes, array[begin:end]))
-    return out
+    return _filled((count,), torch.int64, _random.fill_below, key, classes)
 
 
 def random_normal(shape: tuple[int, ...], key: int) -> Tensor:
-    """Nearly normal numbers of mean 0 and deviation 1, float32."""
+    """Draw nearly normal float32 numbers of mean 0 and deviation 1."""
     from . import _random
 
-    out = torch.empty(shape, dtype=torch.float32)
+    return _filled(shape, torch.float32, _random.fill_normal, key)
+
+
+def _filled(shape: tuple[int, ...], dtype: torch.dtype, kernel: Callable[..., None], key: int, *options: int) -> Tensor:
+    out = torch.empty(shape, dtype=dtype)
     array = out.view(-1).numpy()
-    for_ranges(len(array), lambda begin, end: _random.fill_normal(np.uint64(key), begin, array[begin:end]))
+    for_ranges(len(array), lambda begin, end: kernel(np.uint64(key), begin, *options, array[begin:end]))
     return out
 
 
 def random_masks(count: int, fractions: tuple[float, float, float], key: int) -> dict[str, Tensor]:
-    """Disjoint random ``train_mask``, ``val_mask`` and ``test_mask`` of these shares, rounded down."""
+    """Draw disjoint ``train_mask``, ``val_mask`` and ``test_mask`` of these shares, rounded down."""
     order = torch.argsort(random_bits(count, key), stable=True)
     masks, begin = {}, 0
     for part, fraction in zip(_PARTS, fractions, strict=True):

@@ -80,7 +80,7 @@ def rmat(
 
 
 def _check(scale: int, edge_factor: float, num_edges: int | None, num_features: int, num_classes: int) -> int:
-    """The number of edges to draw."""
+    """Check the arguments; returns the number of edges to draw."""
     if not 0 <= scale <= _MAX_SCALE:
         raise ValueError(f"scale must be in [0, {_MAX_SCALE}], got {scale}")
     if num_edges is None and not (math.isfinite(edge_factor) and edge_factor >= 0):

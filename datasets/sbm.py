@@ -138,7 +138,7 @@ class Blocks:
 
     @classmethod
     def of(cls, labels: Tensor, weights: npt.NDArray[np.float64], num_classes: int) -> Blocks:
-        """The vertices ``0..len(labels)``, fewer than 2**31, with a block and a weight each."""
+        """Sort the vertices ``0..len(labels)``, fewer than 2**31, by their labels."""
         order = np.argsort(labels.numpy(), kind="stable").astype(np.int32)
         starts = np.concatenate([[0], np.cumsum(np.bincount(labels.numpy(), minlength=num_classes))])
         by_block = weights[order]
