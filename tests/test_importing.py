@@ -6,7 +6,18 @@ import sys
 
 import pytest
 
-SLOW_OR_OPTIONAL = ["dgl", "torch_geometric", "numba", "scipy", "networkx", "click", "rich", "pandas", "matplotlib"]
+SLOW_OR_OPTIONAL = [
+    "dgl",
+    "torch_geometric",
+    "numba",
+    "scipy",
+    "networkx",
+    "click",
+    "rich",
+    "pandas",
+    "matplotlib",
+    "pyarrow",
+]
 
 STATE = """
 import logging, os, random, signal, sys, threading, warnings
