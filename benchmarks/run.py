@@ -24,6 +24,7 @@ NAMES = [
     "profiling_cost",
     "timeline",
     "preaggregation",
+    "edge_list",
 ]
 
 

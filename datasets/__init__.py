@@ -2,9 +2,8 @@
 
 from .citation import citation
 from .edge_list import read_edge_list
-from .importer import read_graph
 from .native import write_graph
-from .opening import open_graph
+from .opening import open_graph, read_graph
 from .rmat import rmat
 from .sbm import sbm
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 
 from ..graph import CSC, EdgeType, Graph
 from ..sampling.keys import derive_key
-from .blocks import Blocks, check_model, draw_edges, noisy_features, power_weights
 from .edges import csc_of_pairs
-from .fields import check_fractions, random_labels, random_masks
+from .random_fields import check_fractions, random_labels, random_masks
+from .sbm import Blocks, check_model, draw_edges, noisy_features, power_weights
 
 __all__ = ["citation"]
 
@@ -61,7 +61,7 @@ def citation(
         citations: Citations drawn per paper; of itself are dropped. (Each author gets 1 affiliation on average.)
         num_classes: Number of fields of study, which are the papers' labels.
         homophily: Share of the edges that stay inside a field of study.
-        exponent: Of the power law that expected degrees follow; above 1, smaller is more skewed.
+        exponent: Exponent of the power law of expected degrees, above 1; smaller is more skewed.
         num_features: Width of the papers' ``feat``, float32.
         num_author_features: Width of the authors' ``feat``, float32.
         feature_noise: Share of papers and authors with the features of a random field of study.
@@ -128,7 +128,7 @@ def _structure(
     key: int,
     progress: Callable[[int, int], None] | None,
 ) -> dict[EdgeType, CSC]:
-    """The CSC of every edge type; a reverse has its edges' ids from the type that it turns round."""
+    """Draw the CSC of every edge type; a reverse type has the edge ids of the type that it reverses."""
     result: dict[EdgeType, CSC] = {}
     for place, (edge_type, count) in enumerate(drawn.items()):
         source, target = blocks[edge_type[0]], blocks[edge_type[2]]

@@ -1,4 +1,4 @@
-"""Changes to a whole edge list: the other direction of every edge, one edge of every pair."""
+"""Edge arrays: reverse edges added, repeated edges dropped, a CSC or graph made of them."""
 
 from __future__ import annotations
 
@@ -29,11 +29,7 @@ def mirror(src: Ids, dst: Ids) -> tuple[Ids, Ids, Ids]:
 
 
 def drop_repeats(src: Ids, dst: Ids, num_nodes: int, *, undirected: bool = False) -> tuple[Ids, Ids]:
-    """One edge of every pair, sorted, without self-loops; ``undirected`` takes u-v and v-u as one pair.
-
-    Raises:
-        ValueError: There are too many vertices for the sort key.
-    """
+    """Sort the edges and drop repeated ones and self-loops; ``undirected`` takes u-v and v-u as one edge."""
     if num_nodes > _SIMPLE_LIMIT:
         raise ValueError(f"num_nodes must be at most {_SIMPLE_LIMIT} to drop repeated edges, got {num_nodes}")
     low, high = (np.minimum(src, dst), np.maximum(src, dst)) if undirected else (src, dst)
@@ -45,7 +41,7 @@ def drop_repeats(src: Ids, dst: Ids, num_nodes: int, *, undirected: bool = False
 
 
 def csc_of_pairs(src: Ids, dst: Ids, num_src: int, num_dst: int) -> CSC:
-    """One edge of every pair as a CSC with sorted sources; an edge's id is its place in it.
+    """Build a CSC of the distinct edges with sorted sources; an edge's id is its place in it.
 
     There are at most 2**31 vertices at either end, for the sort key.
     """
@@ -60,7 +56,7 @@ def csc_of_pairs(src: Ids, dst: Ids, num_src: int, num_dst: int) -> CSC:
 
 
 def _distinct(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The sorted keys without repetitions; ``keys`` itself is sorted."""
+    """Sort ``keys`` in place and drop repeated ones."""
     keys.sort()
     keep = np.ones(len(keys), dtype=bool)
     np.not_equal(keys[1:], keys[:-1], out=keep[1:])
@@ -68,6 +64,6 @@ def _distinct(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 
 def graph_of(src: Ids, dst: Ids, num_nodes: int) -> Graph:
-    """The graph of edges whose order means nothing: an edge's id is its place in the CSC."""
+    """Build a graph whose edge ids are positions in the CSC, for edges whose order means nothing."""
     csc = Graph.from_coo(src, dst, num_nodes).csc
     return Graph(CSC(csc.indptr, csc.indices, csc.num_src))

@@ -1,35 +1,88 @@
-"""The manifest of a native graph folder: its arrays with their shapes, dtypes, sizes and checksums."""
+"""The manifest of a native graph folder: JSON that lists its arrays with shapes, dtypes, sizes and checksums."""
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
 from ..errors import FormatError
 from ..graph import EdgeType
-from .checked_json import read_manifest_json, size_of, take, take_digest, write_manifest_json
 
 __all__ = [
-    "FORMAT",
-    "PARTITION_FORMAT",
-    "MANIFEST",
-    "VERSION",
-    "ArrayEntry",
-    "EdgeEntry",
-    "Manifest",
-    "NodeEntry",
-    "stored_dtype",
+    *("FORMAT", "MANIFEST", "PARTITION_FORMAT", "VERSION", "ArrayEntry", "EdgeEntry", "Manifest", "NodeEntry"),
+    *("read_manifest_json", "size_of", "stored_dtype", "take", "take_digest", "take_optional", "write_manifest_json"),
 ]
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_T = TypeVar("_T")
+
+
+def read_manifest_json(
+    path: Path, form: str, version: int, *, hints: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """Load the JSON object in ``path`` and check its ``format`` and ``version``, or raise FormatError.
+
+    ``hints`` are what the error adds for some other formats.
+    """
+    try:
+        value = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{path} is not JSON: {error}") from error
+    except OSError as error:
+        raise FormatError(f"{path} cannot be read: {error.strerror}") from error
+    if not isinstance(value, dict) or value.get("format") != form:
+        got = value.get("format") if isinstance(value, dict) else type(value).__name__
+        hint = (hints or {}).get(got, "") if isinstance(got, str) else ""
+        raise FormatError(f"{path}: format must be {form!r}, got {got!r}{hint}")
+    if value.get("version") != version:
+        raise FormatError(f"{path}: version must be {version}, got {value.get('version')!r}")
+    return value
+
+
+def write_manifest_json(path: Path, value: dict[str, Any]) -> None:
+    """Write what :func:`read_manifest_json` reads, the same bytes for the same values."""
+    path.write_text(json.dumps(value, indent=2) + "\n")
+
+
+def take(value: Any, key: str, kind: type[_T], where: str) -> _T:
+    """Get ``value[key]``, which must be a ``kind`` (a boolean is no integer), or raise FormatError."""
+    found = value.get(key) if isinstance(value, dict) else None
+    if not isinstance(found, kind) or (isinstance(found, bool) and kind is not bool):
+        raise FormatError(f"{where}: {key} must be a JSON {kind.__name__}, got {found!r}"[:300])
+    return found
+
+
+def size_of(count: int, name: str, where: str) -> int:
+    """Check that ``count`` is not negative, or raise FormatError."""
+    if count < 0:
+        raise FormatError(f"{where}: {name} must be at least 0, got {count}")
+    return count
+
+
+def take_optional(value: Any, key: str, kind: type[_T], where: str) -> _T | None:
+    """Get ``value[key]``, which must be a ``kind`` or null, or raise FormatError."""
+    return None if key in value and value[key] is None else take(value, key, kind, where)
+
+
+def take_digest(value: Any, where: str) -> str:
+    """Get ``value["sha256"]``, which must be 64 hexadecimal digits, or raise FormatError."""
+    digest = take(value, "sha256", str, where)
+    if not _SHA256.fullmatch(digest):
+        raise FormatError(f"{where}: sha256 must be 64 hexadecimal digits, got {digest!r}"[:300])
+    return digest
+
 
 FORMAT = "pagraph-graph"
 PARTITION_FORMAT = "pagraph-partition"
-"""That of a folder of parts, each of which is a graph folder; see :mod:`pagraph.partition.manifest`."""
+"""Format of a folder of parts, each a graph folder; see :mod:`pagraph.partition.manifest`."""
 VERSION = 1
 MANIFEST = "manifest.json"
 
@@ -43,7 +96,7 @@ _VIEWED = {"bfloat16": "int16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8"
 
 
 def stored_dtype(name: str) -> np.dtype[Any]:
-    """The dtype in the ``.npy`` file for torch's dtype ``name``.
+    """Get the dtype in the ``.npy`` file for torch's dtype ``name``.
 
     >>> stored_dtype("float32"), stored_dtype("bfloat16")
     (dtype('float32'), dtype('int16'))
@@ -58,7 +111,7 @@ def stored_dtype(name: str) -> np.dtype[Any]:
 
 @dataclass(frozen=True)
 class ArrayEntry:
-    """One array: its file, torch dtype and shape; bytes and SHA-256 of the whole file."""
+    """Manifest entry of an array: its file, torch dtype and shape; bytes and SHA-256 of the whole file."""
 
     file: str
     dtype: str
@@ -85,13 +138,13 @@ class ArrayEntry:
         return cls(name, dtype, shape, size, digest)
 
     def to_json(self) -> dict[str, Any]:
-        """This entry as a JSON object."""
-        return {**vars(self), "shape": list(self.shape)}
+        """Convert to a JSON object."""
+        return _to_json(self)
 
 
 @dataclass(frozen=True)
 class NodeEntry:
-    """One vertex type: how many vertices, and their fields."""
+    """Manifest entry of a vertex type: number of vertices, and their fields."""
 
     name: str
     num_nodes: int
@@ -104,14 +157,10 @@ class NodeEntry:
         where = f"{where} {name!r}"
         return cls(name, size_of(count, "num_nodes", where), _parse_fields(value, count, where))
 
-    def to_json(self) -> dict[str, Any]:
-        """This entry as a JSON object."""
-        return {"name": self.name, "num_nodes": self.num_nodes, "fields": _fields_json(self.fields)}
-
 
 @dataclass(frozen=True)
 class EdgeEntry:
-    """One edge type: its CSC arrays and fields; without ``edge_ids`` an edge's id is its position."""
+    """Manifest entry of an edge type: CSC arrays and fields; without ``edge_ids`` an edge's id is its position."""
 
     type: EdgeType
     num_edges: int
@@ -138,27 +187,10 @@ class EdgeEntry:
         fields = _parse_fields(value, count, where)
         return cls((names[0], names[1], names[2]), count, indptr, indices, edge_ids, fields)
 
-    def to_json(self) -> dict[str, Any]:
-        """This entry as a JSON object."""
-        return {
-            "type": list(self.type),
-            "num_edges": self.num_edges,
-            "indptr": self.indptr.to_json(),
-            "indices": self.indices.to_json(),
-            "edge_ids": None if self.edge_ids is None else self.edge_ids.to_json(),
-            "fields": _fields_json(self.fields),
-        }
-
 
 @dataclass(frozen=True)
 class Manifest:
-    """Everything that ``manifest.json`` says.
-
-    Attributes:
-        node_types: The vertex types, in order.
-        edge_types: The edge types, in order.
-        origin: Where the graph is from: free-form, for people.
-    """
+    """Parsed ``manifest.json``: the vertex and edge types in order; ``origin`` says where the graph is from."""
 
     node_types: list[NodeEntry]
     edge_types: list[EdgeEntry]
@@ -202,7 +234,7 @@ class Manifest:
         write_manifest_json(folder / MANIFEST, self.to_json())
 
     def arrays(self) -> list[ArrayEntry]:
-        """Every array of the folder."""
+        """List the entries of all arrays."""
         found = [entry for node in self.node_types for entry in node.fields.values()]
         for edge in self.edge_types:
             found += [edge.indptr, edge.indices, *([edge.edge_ids] if edge.edge_ids else [])]
@@ -210,13 +242,13 @@ class Manifest:
         return found
 
     def to_json(self) -> dict[str, Any]:
-        """The manifest as a JSON object; nothing in it depends on the time or the machine."""
+        """Convert to a JSON object; nothing in it depends on the time or the machine."""
         return {
             "format": FORMAT,
             "version": VERSION,
             "origin": self.origin,
-            "node_types": [node.to_json() for node in self.node_types],
-            "edge_types": [edge.to_json() for edge in self.edge_types],
+            "node_types": [_to_json(node) for node in self.node_types],
+            "edge_types": [_to_json(edge) for edge in self.edge_types],
         }
 
 
@@ -229,5 +261,6 @@ def _parse_fields(value: Any, rows: int, where: str) -> dict[str, ArrayEntry]:
     return fields
 
 
-def _fields_json(fields: dict[str, ArrayEntry]) -> dict[str, Any]:
-    return {name: entry.to_json() for name, entry in fields.items()}
+def _to_json(entry: ArrayEntry | NodeEntry | EdgeEntry) -> dict[str, Any]:
+    value: dict[str, Any] = json.loads(json.dumps(asdict(entry)))  # tuples become lists
+    return value

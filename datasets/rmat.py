@@ -11,8 +11,7 @@ import numpy.typing as npt
 from ..graph import Graph, id_dtype
 from ..sampling.keys import derive_key
 from .edges import Ids, drop_repeats, graph_of, mirror
-from .fields import check_fractions, random_labels, random_masks, random_normal
-from .ranges import for_ranges
+from .random_fields import check_fractions, for_ranges, random_labels, random_masks, random_normal
 
 __all__ = ["GRAPH500", "rmat"]
 
@@ -81,7 +80,7 @@ def rmat(
 
 
 def _check(scale: int, edge_factor: float, num_edges: int | None, num_features: int, num_classes: int) -> int:
-    """The number of edges to draw."""
+    """Check the arguments; returns the number of edges to draw."""
     if not 0 <= scale <= _MAX_SCALE:
         raise ValueError(f"scale must be in [0, {_MAX_SCALE}], got {scale}")
     if num_edges is None and not (math.isfinite(edge_factor) and edge_factor >= 0):

@@ -1,16 +1,32 @@
-"""Degree-corrected stochastic block model (Karrer and Newman, 2011) with labels and features to learn."""
+"""Degree-corrected stochastic block models (Karrer and Newman, 2011) with labels and features to learn."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
-from ..graph import Graph
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ..graph import Graph, id_dtype
 from ..sampling.keys import derive_key
-from .blocks import Blocks, check_model, draw_edges, noisy_features, power_weights
-from .edges import drop_repeats, graph_of, mirror
-from .fields import check_fractions, random_labels, random_masks
+from .edges import Ids, drop_repeats, graph_of, mirror
+from .random_fields import check_fractions, for_ranges, random_bits, random_labels, random_masks, random_normal
 
-__all__ = ["sbm"]
+__all__ = [
+    "Blocks",
+    "alias_tables",
+    "check_model",
+    "draw_edges",
+    "noisy_features",
+    "pair_shares",
+    "power_weights",
+    "sbm",
+]
 
 _MAX_NODES = 2**31 - 1
 
@@ -39,7 +55,7 @@ def sbm(
         num_edges: Undirected edges drawn; self-loops and repeated ones are dropped. Default: 10 per vertex.
         num_classes: Number of blocks, which are the labels.
         homophily: Share of the edges that stay inside a block.
-        exponent: Of the power law that expected degrees follow; above 1, smaller is more skewed.
+        exponent: Exponent of the power law of expected degrees, above 1; smaller is more skewed.
         num_features: Width of the field ``feat``, float32.
         feature_noise: Share of vertices with the features of a random class.
         fractions: Shares of train, val and test vertices.
@@ -80,3 +96,122 @@ def _check(num_nodes: int, num_edges: int, num_classes: int, num_features: int) 
         raise ValueError(f"num_classes must be in [1, num_nodes={num_nodes}], got {num_classes}")
     if num_features < 1:
         raise ValueError(f"num_features must be at least 1, got {num_features}")
+
+
+_SEPARATION = 4.0  # of two class centroids, in deviations of the noise around them, over sqrt(2)
+
+
+def check_model(num_classes: int, homophily: float, exponent: float, feature_noise: float) -> None:
+    """Check the arguments that block models share, or raise ValueError."""
+    if not 0 <= homophily <= 1:
+        raise ValueError(f"homophily must be in [0, 1], got {homophily}")
+    if num_classes == 1 and homophily != 1:
+        raise ValueError(f"homophily must be 1 with a single class, got {homophily}")
+    if not (math.isfinite(exponent) and exponent > 1):
+        raise ValueError(f"exponent must be above 1, got {exponent}")
+    if not 0 <= feature_noise <= 1:
+        raise ValueError(f"feature_noise must be in [0, 1], got {feature_noise}")
+
+
+def power_weights(count: int, exponent: float, key: int) -> npt.NDArray[np.float64]:
+    """Relative expected degrees: a power law from 1, cut at sqrt(count): no pair repeats often."""
+    uniform = (random_bits(count, key).numpy() + 0.5) / 2.0**63
+    weights: npt.NDArray[np.float64] = np.minimum(uniform ** (-1.0 / (exponent - 1.0)), math.sqrt(count))
+    return weights
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """Vertices sorted by block, with alias tables to draw them by weight.
+
+    Attributes:
+        order: The vertices, block after block, int32.
+        starts: Where each block begins in ``order``, and its end; shape ``(num_classes + 1,)``.
+        tables: Alias tables over the vertices of each block.
+        mass: Summed weight of each block, shape ``(num_classes,)``.
+    """
+
+    order: Ids
+    starts: Ids
+    tables: tuple[Ids, Ids]
+    mass: npt.NDArray[np.float64]
+
+    @classmethod
+    def of(cls, labels: Tensor, weights: npt.NDArray[np.float64], num_classes: int) -> Blocks:
+        """Sort the vertices ``0..len(labels)``, fewer than 2**31, by their labels."""
+        order = np.argsort(labels.numpy(), kind="stable").astype(np.int32)
+        starts = np.concatenate([[0], np.cumsum(np.bincount(labels.numpy(), minlength=num_classes))])
+        by_block = weights[order]
+        mass = np.array([by_block[b:e].sum() for b, e in zip(starts[:-1], starts[1:], strict=True)])
+        return cls(order, starts, alias_tables(by_block, starts), mass)
+
+
+def draw_edges(
+    source: Blocks,
+    target: Blocks,
+    homophily: float,
+    count: int,
+    key: int,
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[Ids, Ids]:
+    """Draw ``count`` edges, repeated ones included: a pair of blocks, then a vertex of each by its weight.
+
+    Both sides have vertices and the same number of blocks. A share ``homophily`` of the edges joins equal blocks.
+    """
+    from . import _random
+
+    dtype = np.dtype(str(id_dtype(max(len(source.order), len(target.order)), count)).removeprefix("torch."))
+    pairs = pair_shares(source.mass, target.mass, homophily).ravel()
+    pair_table = alias_tables(pairs, np.array([0, len(pairs)]))
+    ends = [(side.starts, *side.tables, side.order) for side in (source, target)]
+    src, dst = np.empty(count, dtype=dtype), np.empty(count, dtype=dtype)
+
+    def run(begin: int, end: int) -> None:
+        outs = (src[begin:end], dst[begin:end])
+        _random.fill_blocks(np.uint64(key), begin, len(target.mass), pair_table, *ends, *outs)
+
+    for_ranges(count, run, progress=progress)
+    return src, dst
+
+
+def pair_shares(
+    source: npt.NDArray[np.float64], target: npt.NDArray[np.float64], homophily: float
+) -> npt.NDArray[np.float64]:
+    """Relative share of the edges for every (source block, target block), from the weights of the blocks.
+
+    Rows add up to the source weights. Where the equal block is empty, or all others are, the edges go where they can.
+    """
+    others = target.sum() - target
+    inside = np.where(target > 0, np.where(others > 0, homophily, 1.0), 0.0)
+    apart = np.where(others > 0, (1 - inside) * source / np.where(others > 0, others, 1), 0.0)
+    shares: npt.NDArray[np.float64] = apart[:, None] * target[None, :]
+    np.fill_diagonal(shares, inside * source)
+    return shares
+
+
+def alias_tables(weights: npt.NDArray[np.float64], starts: npt.NDArray[Any]) -> tuple[Ids, Ids]:
+    """Alias tables over the consecutive parts of ``weights`` that ``starts`` bounds."""
+    from . import _random
+
+    threshold = np.zeros(len(weights), dtype=np.uint32)
+    alias = np.zeros(len(weights), dtype=np.int32)
+    for begin, end in zip(starts[:-1], starts[1:], strict=True):
+        if end > begin:
+            scratch = np.empty((2, end - begin), dtype=np.int32)
+            part = slice(begin, end)
+            _random.build_alias(weights[part], threshold[part], alias[part], scratch[0], scratch[1])
+    return threshold, alias
+
+
+def noisy_features(labels: Tensor, num_classes: int, width: int, feature_noise: float, key: int) -> Tensor:
+    """Noise around class centroids; a share of the vertices shows a random class instead of its own."""
+    centroids = random_normal((num_classes, width), derive_key(key, 0)) * (_SEPARATION / math.sqrt(width))
+    strays = random_bits(len(labels), derive_key(key, 1)).double() < feature_noise * 2.0**63
+    shown = torch.where(strays, random_labels(len(labels), num_classes, derive_key(key, 2)), labels)
+    feat = random_normal((len(labels), width), derive_key(key, 3))
+
+    def add(begin: int, end: int) -> None:
+        feat[begin:end] += centroids[shown[begin:end]]
+
+    for_ranges(len(labels), add)
+    return feat

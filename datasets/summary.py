@@ -1,4 +1,4 @@
-"""What ``pagraph info`` tells about a graph: counts, degree skew, fields, bytes, what a cache would hold."""
+"""Summary of a graph for ``pagraph info``: counts, degree skew, fields, bytes, what a cache would hold."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CACHE_SHARES = (0.01, 0.05, 0.10, 0.20)
 
 @dataclass(frozen=True)
 class FieldSummary:
-    """One field or structure array.
+    """Summary of a field or structure array.
 
     Attributes:
         owner: The vertex type, or the edge type with slashes.
@@ -28,7 +28,7 @@ class FieldSummary:
         kind: "field" or "structure".
         dtype: Torch's name of the dtype.
         shape: Rows first.
-        bytes: Of the values.
+        bytes: Bytes of the values.
         where: "disk" (memory-mapped) or "memory".
         true: Number of true values of a mask; None for other dtypes.
     """
@@ -45,7 +45,7 @@ class FieldSummary:
 
 @dataclass(frozen=True)
 class EdgeSummary:
-    """One edge type.
+    """Summary of an edge type.
 
     Attributes:
         type: The edge type with slashes.
@@ -72,7 +72,7 @@ class EdgeSummary:
 
 @dataclass(frozen=True)
 class GraphSummary:
-    """Everything that ``pagraph info`` prints."""
+    """Summary of a graph: all that ``pagraph info`` prints."""
 
     num_nodes: dict[str, int]
     edges: list[EdgeSummary]
@@ -97,7 +97,7 @@ class GraphSummary:
 
 
 def summarise(graph: Graph) -> GraphSummary:
-    """Read the whole structure once, and the masks; other fields are not touched.
+    """Summarise a graph; reads the whole structure once, and the masks, but no other fields.
 
     >>> summary = summarise(Graph.from_coo([0, 1, 1], [1, 1, 2]))
     >>> summary.edges[0].max_out_degree, summary.edges[0].self_loops

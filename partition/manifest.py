@@ -16,10 +16,20 @@ from typing import Any
 
 from torch import Tensor
 
-from ..datasets.arrays import file_digest
-from ..datasets.checked_json import read_manifest_json, size_of, take, take_digest, take_optional, write_manifest_json
 from ..datasets.manifest import FORMAT as GRAPH_FORMAT
-from ..datasets.manifest import MANIFEST, PARTITION_FORMAT, ArrayEntry, Manifest
+from ..datasets.manifest import (
+    MANIFEST,
+    PARTITION_FORMAT,
+    ArrayEntry,
+    Manifest,
+    read_manifest_json,
+    size_of,
+    take,
+    take_digest,
+    take_optional,
+    write_manifest_json,
+)
+from ..datasets.native import file_digest
 from ..datasets.opening import folder_form, open_graph
 from ..datasets.pagraph_folder import ADJACENCY
 from ..errors import FormatError

@@ -9,9 +9,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ..datasets.arrays import check_sum, file_digest, open_array
 from ..datasets.manifest import MANIFEST
-from ..datasets.native import open_native
+from ..datasets.native import check_sum, file_digest, open_array, open_native
 from ..datasets.opening import existing_folder
 from ..errors import FormatError
 from ..graph import Graph

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from ..atomic import is_unfinished, new_folder
 from ..datasets.opening import open_graph
-from ..datasets.scipy_npz import load_sparse
+from ..datasets.pagraph_folder import load_sparse
 from ..errors import FormatError
 from ..graph import Graph
 from ..mapped import map_npy

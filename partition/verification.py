@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ..datasets.arrays import check_sum
+from ..datasets.native import check_sum
 from ..datasets.opening import open_graph
 from ..errors import FormatError
 from ..graph import Graph

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from ..atomic import check_absent, new_folder
-from ..datasets.arrays import ArrayWriter, Rows, Written, check_storable, file_digest
 from ..datasets.manifest import MANIFEST, EdgeEntry, Manifest, NodeEntry
+from ..datasets.native import ArrayWriter, Rows, Written, check_storable, file_digest
 from ..datasets.opening import folder_form
 from ..graph import Graph
 from .extract import PartStructure, SelectedRows, extract_part, nearest_part

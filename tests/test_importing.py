@@ -9,7 +9,18 @@ import pytest
 
 import pagraph
 
-SLOW_OR_OPTIONAL = ["dgl", "torch_geometric", "numba", "scipy", "networkx", "click", "rich", "pandas", "matplotlib"]
+SLOW_OR_OPTIONAL = [
+    "dgl",
+    "torch_geometric",
+    "numba",
+    "scipy",
+    "networkx",
+    "click",
+    "rich",
+    "pandas",
+    "matplotlib",
+    "pyarrow",
+]
 
 STATE = """
 import logging, os, random, signal, sys, threading, warnings

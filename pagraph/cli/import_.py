@@ -27,7 +27,7 @@ def command(source: Path, out: Path, **settings: Any) -> None:
     """Read the graph SRC and write it as the folder OUT, which must not exist yet.
 
     SRC is a folder in PaGraph's form, a sparse matrix of scipy (.npz), an edge list (.txt, .tsv or .csv,
-    plain or with .gz), or a graph that DGL (.bin) or PyG (.pt) saved.
+    plain or with .gz, or .parquet), or a graph that DGL (.bin) or PyG (.pt) saved.
     """
     from ..datasets import read_graph
 

@@ -9,8 +9,8 @@ from torch import nn
 from torch.nn.functional import cross_entropy, relu
 
 from pagraph import Graph
-from pagraph.datasets import citation, ranges, write_graph
-from pagraph.datasets.fields import random_labels
+from pagraph.datasets import citation, random_fields, write_graph
+from pagraph.datasets.random_fields import random_labels
 from pagraph.datasets.summary import edge_shares
 from pagraph.sampling.keys import derive_key
 
@@ -138,7 +138,7 @@ class TestDeterminism:
 
     def test_threads_do_not_matter(self, monkeypatch):
         whole = citation(300, seed=3)
-        monkeypatch.setattr(ranges, "_RANGE", 61)
+        monkeypatch.setattr(random_fields, "_RANGE", 61)
         parts = citation(300, seed=3)
         for edge_type in whole.edge_types:
             assert torch.equal(whole.csc_of(edge_type).indices, parts.csc_of(edge_type).indices)

@@ -125,7 +125,7 @@ class TestRoundTrip:
             assert torch.equal(opened.ndata[name], value.detach())
 
     def test_arrays_larger_than_a_chunk(self, tmp_path, monkeypatch):
-        monkeypatch.setattr("pagraph.datasets.arrays._CHUNK_BYTES", 100)
+        monkeypatch.setattr("pagraph.datasets.native._CHUNK_BYTES", 100)
         graph = Graph.from_coo(list(range(50)), list(range(50)), ndata={"x": torch.randn(50, 33)})
         calls = []
         write_graph(graph, tmp_path / "g", progress=lambda done, total: calls.append((done, total)))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from pagraph.datasets import ranges, rmat
+from pagraph.datasets import random_fields, rmat
 from pagraph.datasets.rmat import _bounds
 from pagraph.datasets.summary import edge_shares
 
@@ -32,7 +32,7 @@ class TestDeterminism:
 
     def test_threads_do_not_matter(self, monkeypatch):
         whole = digest(rmat(9, num_features=3, num_classes=4))
-        monkeypatch.setattr(ranges, "_RANGE", 77)
+        monkeypatch.setattr(random_fields, "_RANGE", 77)
         assert digest(rmat(9, num_features=3, num_classes=4)) == whole
 
     def test_other_seeds_give_other_graphs(self):

@@ -106,7 +106,7 @@ class TestContent:
         assert part.train.tolist() == [0]
 
     def test_arrays_larger_than_a_chunk(self, divided, whole, tmp_path, monkeypatch):
-        monkeypatch.setattr("pagraph.datasets.arrays._CHUNK_BYTES", 100)
+        monkeypatch.setattr("pagraph.datasets.native._CHUNK_BYTES", 100)
         write_partition(divided, tmp_path / "out")
         part = open_partition(tmp_path / "out", 0, verify=True)
         assert torch.equal(part.graph.ndata["words"], whole.ndata["words"][part.global_ids])

@@ -1,11 +1,21 @@
-"""Random fields: reproducible, spread as they say, masks disjoint and of the right sizes."""
+"""Random fields: reproducible, spread as they say, masks disjoint; ranges cover everything once."""
 
 import math
+import time
 
+import numpy as np
 import pytest
 import torch
 
-from pagraph.datasets.fields import check_fractions, random_bits, random_labels, random_masks, random_normal
+from pagraph.datasets import random_fields
+from pagraph.datasets.random_fields import (
+    check_fractions,
+    for_ranges,
+    random_bits,
+    random_labels,
+    random_masks,
+    random_normal,
+)
 
 FIELDS = [
     lambda key: random_bits(1000, key),
@@ -65,3 +75,41 @@ def test_masks_are_disjoint_and_exact(fractions, sizes):
 def test_fractions_that_are_none(fractions):
     with pytest.raises(ValueError, match="fractions must"):
         check_fractions(fractions)
+
+
+@pytest.mark.parametrize("total", [0, 1, 9, 10, 11, 95])
+def test_covers_everything_once(monkeypatch, total):
+    monkeypatch.setattr(random_fields, "_RANGE", 10)
+    counts = np.zeros(total, dtype=int)
+    calls = []
+
+    def run(begin, end):
+        counts[begin:end] += 1
+
+    for_ranges(total, run, progress=lambda done, whole: calls.append((done, whole)))
+    assert (counts == 1).all()
+    assert [whole for _, whole in calls] == [total] * len(calls)
+    assert [done for done, _ in calls][-1:] == ([total] if total else [])
+
+
+def test_a_failure_reaches_the_caller_and_stops_the_rest(monkeypatch):
+    monkeypatch.setattr(random_fields, "_RANGE", 1)
+    ran = []
+
+    def run(begin, _end):
+        ran.append(begin)
+        time.sleep(0.001)
+        if begin == 3:
+            raise RuntimeError("bad range")
+
+    with pytest.raises(RuntimeError, match="bad range"):
+        for_ranges(2000, run)
+    assert len(ran) < 2000
+
+
+def test_a_failing_progress_reaches_the_caller():
+    def progress(_done, _total):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        for_ranges(10, lambda begin, end: None, progress=progress)

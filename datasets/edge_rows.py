@@ -1,0 +1,408 @@
+"""Reads the rows of an edge list block by block: text, plain or gzipped, and Parquet.
+
+Arrow reads the blocks. One that it refuses is tidied for it, and if it refuses that too, read line by line, which finds
+the line to name in an error. Without pyarrow all text is read line by line.
+"""
+
+from __future__ import annotations
+
+import array
+import csv
+import gzip
+import logging
+import os
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import FormatError, MissingDependencyError
+
+__all__ = ["Block", "EdgeRows", "NotIntegersError", "read_blocks", "read_integers", "read_parquet", "read_words"]
+
+_BLOCK_BYTES = 8 * 2**20
+_BATCH_ROWS = 2**20
+_LINE_LIMIT = 2**20
+_FIELD_BYTES = 32
+_GZIP_MAGIC = b"\x1f\x8b"
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_HEADER_WORDS = {
+    *("src", "source", "from", "u", "head", "node1", "id1", "node_1", "fromnodeid", "dst", "target", "to"),
+    *("destination", "v", "tail", "node2", "id2", "node_2", "tonodeid"),
+}
+_LINE = re.compile(rb"[^\r\n]+")
+_FIELD = re.compile(rb"[^ \t,;]+")
+_COMMENT = re.compile(rb"^[ \t]*[#%][^\n]*", re.MULTILINE)
+_HEAD = re.compile(rb"(?:[ \t]*(?:[#%][^\r\n]*)?(?:[\r\n]|\Z))*")  # comments and empty lines
+_FURTHER_FIELDS = [re.compile(rb"^([^,\n]+,[^,\n]+%b),[^\n]*" % third, re.MULTILINE) for third in (b"", b",[^,\n]+")]
+_EDGE = re.compile(
+    rb"([+-]?\d{1,99})(?=[ \t,;])[ \t]*[,;]?[ \t]*([+-]?\d{1,99})(?![^ \t,;])[ \t]*[,;]?[ \t]*([^ \t,;]*)"
+)
+
+Path = str | os.PathLike[str]
+Progress = Callable[[int, int], None]
+Column = npt.NDArray[Any]
+Columns = tuple[Column, Column] | tuple[Column, Column, Column]
+"""Sources, destinations and, where they are asked for, weights."""
+
+_log = logging.getLogger(__name__)
+
+
+class EdgeRows:
+    """Growing arrays of edges; ids take 32 bits as long as they fit.
+
+    ``weight`` is float32, and empty where weights are not asked for. ``words`` are the numbers of the words where the
+    ids in the file are words; ``src`` and ``dst`` are such numbers then.
+    """
+
+    def __init__(self) -> None:
+        self.src: Column = np.empty(0, dtype=np.int32)
+        self.dst: Column = np.empty(0, dtype=np.int32)
+        self.weight: Column = np.empty(0, dtype=np.float32)
+        self.words: dict[str, int] | None = None
+
+    def add(self, src: Column, dst: Column, weight: Column | None = None) -> None:
+        """Append a block of edges."""
+        self.src, self.dst = _extended(self.src, src), _extended(self.dst, dst)
+        if weight is not None:
+            self.weight = _extended(self.weight, weight)
+
+    def number(self, words: list[str]) -> npt.NDArray[np.int64]:
+        """Number each word; new words get the next numbers."""
+        numbers = self.words = {} if self.words is None else self.words
+        return np.array([numbers.setdefault(word, len(numbers)) for word in words], dtype=np.int64)
+
+
+def _extended(values: Column, more: Column) -> Column:
+    """Append in place: large memory is remapped and not copied, so that it is never needed twice."""
+    if values.dtype == np.int32 and len(more) and not (more.min() >= -(2**31) and more.max() < 2**31):
+        values = values.astype(np.int64)
+    begin = len(values)
+    values.resize(begin + len(more), refcheck=False)
+    values[begin:] = more
+    return values
+
+
+@dataclass(frozen=True)
+class Block:
+    """Whole lines of a file: their bytes, and the number of the first line, from 1."""
+
+    data: bytes
+    first_line: int
+
+    def line_at(self, offset: int) -> tuple[int, str]:
+        """Get number and (shortened) text of the line that begins at ``offset``."""
+        text = self.data[offset : offset + 80].split(b"\n")[0].decode("utf-8", "replace")
+        return self.first_line + self.data.count(b"\n", 0, offset), text.rstrip("\r")
+
+
+def read_blocks(path: Path, *, progress: Progress | None = None) -> Iterator[Block]:
+    """Yield the file's lines in blocks of a few MiB; gzip is recognised by its first bytes.
+
+    Args:
+        path: The file.
+        progress: Called with the bytes read from the disk and the file's size.
+
+    Raises:
+        FormatError: The gzip stream is corrupt or truncated, or a line is unreasonably long.
+    """
+    with open(path, "rb") as raw:
+        size = os.fstat(raw.fileno()).st_size
+        zipped = raw.read(2) == _GZIP_MAGIC
+        raw.seek(0)
+        rest, line, first = b"", 1, True
+        for data in _read(gzip.GzipFile(fileobj=raw) if zipped else raw, path):
+            data = data.removeprefix(_BYTE_ORDER_MARK) if first else data
+            first = False
+            end = data.rfind(b"\n") + 1
+            if end:
+                yield (block := Block(b"".join([rest, memoryview(data)[:end]]), line))
+                line += block.data.count(b"\n")
+                rest = data[end:]
+            else:
+                rest += data
+            if len(rest) > _LINE_LIMIT:
+                raise FormatError(f"{path} must have lines of at most {_LINE_LIMIT} bytes, line {line} is longer")
+            if progress is not None:
+                progress(raw.tell(), size)
+        if rest:
+            yield Block(rest, line)
+
+
+def _read(stream: IO[bytes] | gzip.GzipFile, path: Path) -> Iterator[bytes]:
+    try:
+        while data := stream.read(_BLOCK_BYTES):
+            yield data
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise FormatError(f"{path} is no whole gzip file: {error}") from error
+
+
+class NotIntegersError(Exception):
+    """Raised for a line that does not begin with two integers: the file holds words, or is no edge list."""
+
+
+def read_integers(path: Path, *, weighted: bool, header: bool | None, progress: Progress | None) -> EdgeRows:
+    """Read a text file whose ids are integers.
+
+    Raises:
+        NotIntegersError: A line does not begin with two integers that fit int64.
+        FormatError: The file is no whole gzip file, or a third field is no number and ``weighted`` is set.
+    """
+    if _arrow() is None:
+        _log.warning("reading %s line by line, which is slow: pip install 'pagraph[arrow]' reads it with Arrow", path)
+    rows, begun = EdgeRows(), False
+    for block in read_blocks(path, progress=progress):
+        if not begun:
+            block, begun = _without_header(block, header)
+        columns = _read_with_arrow(block.data, weighted)
+        rows.add(*(_read_lines(path, block, weighted) if columns is None else columns))
+    return rows
+
+
+def _without_header(block: Block, header: bool | None) -> tuple[Block, bool]:
+    """Comment out a header in the first line; also tells whether that line is in this block."""
+    begin, line = _first_line(block.data)
+    if not line:
+        return block, False
+    fields = _FIELD.findall(line)[:2]
+    if header is False or (header is None and (not fields or any(f.lstrip(b"+-").isdigit() for f in fields))):
+        return block, True
+    return Block(block.data[:begin] + b"#" + block.data[begin:], block.first_line), True  # line numbers stay right
+
+
+def _first_line(data: bytes) -> tuple[int, bytes]:
+    """Find the first line that is neither empty nor a comment: its place and text, which is empty without one."""
+    head = _HEAD.match(data)
+    begin = head.end() if head else 0
+    line = _LINE.match(data, begin)
+    return begin, line[0] if line else b""
+
+
+def _arrow() -> Any:
+    """Import pyarrow; None where it is not installed."""
+    try:
+        import pyarrow.compute
+        import pyarrow.csv
+    except ImportError:
+        return None
+    return pyarrow
+
+
+def _read_with_arrow(data: bytes, weighted: bool) -> Columns | None:
+    """Parse a block with Arrow; None where it cannot, or would take other spellings of integers than we do."""
+    if _arrow() is None or any(x in data and b"0" + x in data for x in (b"x", b"X")):  # a search for one byte is fast
+        return None
+    begin, line = _first_line(data)
+    if data.find(b"#", begin) < 0 and data.find(b"%", begin) < 0:
+        separator = next((mark for mark in "\t,;" if mark.encode() in line), " ")
+        columns = _read_csv(data, begin, line, separator, weighted)
+        if columns is not None:
+            return columns
+    data = _tidied(data)
+    columns = _read_csv(data, *_first_line(data), ",", weighted)
+    if columns is None:  # the lines may have different numbers of fields
+        data = _FURTHER_FIELDS[weighted].sub(rb"\1", data)
+        columns = _read_csv(data, *_first_line(data), ",", weighted)
+    return columns
+
+
+def _read_csv(data: bytes, begin: int, line: bytes, separator: str, weighted: bool) -> Columns | None:
+    """Parse the lines from ``begin`` on, of which ``line`` is the first; None unless all have as many fields."""
+    if not line:
+        return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
+    pa = _arrow()
+    names = [str(i) for i in range(line.count(separator.encode()) + 1)]
+    if len(names) < 2 + weighted:
+        return None
+    try:
+        table = pa.csv.read_csv(
+            pa.BufferReader(pa.py_buffer(memoryview(data)[begin:])),
+            read_options=pa.csv.ReadOptions(column_names=names),
+            parse_options=pa.csv.ParseOptions(delimiter=separator, quote_char=False),
+            convert_options=pa.csv.ConvertOptions(
+                include_columns=names[: 2 + weighted],
+                column_types={"0": pa.int64(), "1": pa.int64(), "2": pa.string()},
+                null_values=[],
+            ),
+        )
+        if not weighted:
+            return table["0"].to_numpy(), table["1"].to_numpy()
+        if (pa.compute.max(pa.compute.binary_length(table["2"])).as_py() or 0) > _FIELD_BYTES:
+            return None
+        return table["0"].to_numpy(), table["1"].to_numpy(), table["2"].cast(pa.float64()).to_numpy()
+    except pa.ArrowInvalid:
+        return None
+
+
+def _tidied(data: bytes) -> bytes:
+    """Normalize lines: no comments, a single comma between fields; a field that was empty stays so."""
+    data = data.replace(b"\r", b"\n")
+    if b"#" in data or b"%" in data:
+        data = _COMMENT.sub(b"", data)
+    data = data.replace(b"\t", b" ")
+    while b"  " in data:
+        data = data.replace(b"  ", b" ")
+    for mark in (b",", b";"):
+        data = data.replace(b" " + mark, mark).replace(mark + b" ", mark)
+    data = data.replace(b"\n ", b"\n").replace(b" \n", b"\n").lstrip(b" ")
+    return data.translate(bytes.maketrans(b" ;", b",,"))
+
+
+def _read_lines(path: Path, block: Block, weighted: bool) -> Columns:
+    """Parse a block line by line: the definition of what is an edge list.
+
+    Raises:
+        NotIntegersError: A line does not begin with two integers that fit int64.
+        FormatError: A third field is no number.
+    """
+    src, dst, weight = array.array("q"), array.array("q"), array.array("d")
+    for match in _LINE.finditer(block.data):
+        line = match[0].lstrip(b" \t")
+        if not line or line[:1] in b"#%":
+            continue
+        edge = _EDGE.match(line)
+        try:
+            if edge is None:
+                raise OverflowError
+            src.append(int(edge[1]))
+            dst.append(int(edge[2]))
+        except OverflowError:
+            number, text = block.line_at(match.start())
+            raise NotIntegersError(f"{path}, line {number} must begin with two integers, got {text!r}") from None
+        try:
+            if weighted:
+                weight.append(float(edge[3] if len(edge[3]) <= _FIELD_BYTES else b""))
+        except ValueError:
+            number, _ = block.line_at(match.start())
+            rule = f"must have a number of at most {_FIELD_BYTES} characters as its third field"
+            raise FormatError(f"{path}, line {number} {rule}") from None
+    ends = np.asarray(src), np.asarray(dst)
+    return (*ends, np.asarray(weight)) if weighted else ends
+
+
+def read_words(path: Path, *, weighted: bool, header: bool | None, progress: Progress | None) -> EdgeRows:
+    """Read a text file whose ids are any words, numbered as they appear.
+
+    Raises:
+        FormatError: The file is no UTF-8 text, or a line has no two words.
+    """
+    rows = EdgeRows()
+    delimiter: str | None = None
+    begun = False
+    for block in read_blocks(path, progress=progress):
+        lines = _text_lines(path, block)
+        if not begun and lines:
+            delimiter = next((d for d in ",;\t" if d in lines[0][1]), None)
+            first = {w.strip().lower() for w in _cut(lines[0][1], delimiter)[:2]}
+            lines = lines[1:] if header or (header is None and first <= _HEADER_WORDS) else lines
+            begun = True
+        words: list[str] = []
+        weight = array.array("d")
+        for number, line in lines:
+            fields = [word.strip() for word in _cut(line, delimiter)[:3]]
+            if len(fields) < 2 or not fields[0] or not fields[1]:
+                raise FormatError(f"{path}, line {number} must hold two ids, got {line[:80]!r}")
+            words += fields[:2]
+            if weighted:
+                try:
+                    weight.append(float(fields[2]))
+                except (IndexError, ValueError):
+                    raise FormatError(f"{path}, line {number} must have a number as its third field") from None
+        ends = rows.number(words)
+        rows.add(ends[::2], ends[1::2], np.asarray(weight) if weighted else None)
+    return rows
+
+
+def _text_lines(path: Path, block: Block) -> list[tuple[int, str]]:
+    """List number and text of the lines that are neither empty nor comments."""
+    try:
+        lines = block.data.decode("utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise FormatError(f"{path} must be UTF-8 text: {error}") from None
+    numbered = ((i, line.strip()) for i, line in enumerate(lines, block.first_line))
+    return [(i, line) for i, line in numbered if line and line[0] not in "#%"]
+
+
+def _cut(line: str, delimiter: str | None) -> list[str]:
+    """Split a line into fields; ``None`` splits at any space."""
+    if delimiter is None or '"' not in line:
+        return line.split(delimiter)
+    return next(csv.reader([line], delimiter=delimiter))  # line by line: a stray quotation mark must not swallow others
+
+
+def read_parquet(path: Path, *, weighted: bool, relabel: bool, progress: Progress | None) -> EdgeRows:
+    """Read the first columns of a Parquet file, batch by batch: integers, or words with ``relabel``.
+
+    Raises:
+        MissingDependencyError: pyarrow is not installed.
+        FormatError: The file is corrupt, or a column is missing, of another type or without a value in a row.
+    """
+    pa = _arrow()
+    if pa is None:
+        raise MissingDependencyError(
+            "reading Parquet needs pyarrow, which is not installed: pip install 'pagraph[arrow]'"
+        )
+    import pyarrow.parquet
+
+    rows, size, done = EdgeRows(), os.path.getsize(path), 0
+    try:
+        with pyarrow.parquet.ParquetFile(path, buffer_size=_LINE_LIMIT) as file:
+            types = _column_types(path, file.schema_arrow, weighted, relabel)
+            for batch in file.iter_batches(_BATCH_ROWS, columns=file.schema_arrow.names[: len(types)]):
+                columns = [_values(path, batch, i, type_, done) for i, type_ in enumerate(types)]
+                if pa.types.is_string(types[0]):
+                    columns[:2] = [_numbered(rows, column) for column in columns[:2]]
+                rows.add(*map(np.asarray, columns))
+                done += len(batch)
+                if progress is not None:
+                    progress(size * done // file.metadata.num_rows, size)
+    except FormatError:
+        raise
+    except (pa.ArrowException, OSError) as error:
+        raise FormatError(f"{path} is no whole Parquet file: {error}") from error
+    return rows
+
+
+def _column_types(path: Path, schema: Any, weighted: bool, relabel: bool) -> list[Any]:
+    """Choose the Arrow types to read the first columns as, or raise FormatError."""
+    types = _arrow().types
+    if len(schema) < 2 + weighted:
+        raise FormatError(f"{path} must have at least {2 + weighted} columns, got {len(schema)}")
+    ids, values = [schema.field(0), schema.field(1)], [schema.field(2)] if weighted else []
+    words = [not types.is_integer(column.type) for column in ids]
+    for column, is_word in zip(ids, words, strict=True):
+        value_type = column.type.value_type if types.is_dictionary(column.type) else column.type
+        if is_word and not (types.is_string(value_type) or types.is_large_string(value_type)):
+            raise FormatError(f"{path}, column {column.name!r} must hold integers or words, got {column.type}")
+        if is_word and not relabel:
+            message = f"{path}, column {column.name!r} must hold integers, got {column.type}"
+            raise FormatError(f"{message}; relabel takes any words as ids")
+    for column in values:
+        if not (types.is_integer(column.type) or types.is_floating(column.type) or types.is_decimal(column.type)):
+            raise FormatError(f"{path}, column {column.name!r} must hold numbers, got {column.type}")
+    pa = _arrow()
+    return [pa.string() if any(words) else pa.int64()] * 2 + [pa.float64()] * weighted
+
+
+def _values(path: Path, batch: Any, place: int, type_: Any, rows_before: int) -> Any:
+    """Cast a column of a batch to ``type_``, or raise FormatError where a row has no value or one that does not fit."""
+    pa, column, name = _arrow(), batch.column(place), batch.schema.names[place]
+    try:
+        cast = column.cast(type_, safe=place < 2)
+    except pa.ArrowInvalid as error:
+        raise FormatError(f"{path}, column {name!r} must hold {type_}: {error}") from None
+    empty = column.is_null().index(True).as_py()
+    if empty < 0 and pa.types.is_string(type_):
+        empty = cast.index("").as_py()
+    if empty >= 0:
+        raise FormatError(f"{path}, row {rows_before + empty + 1} must have a value in column {name!r}, got none")
+    return cast
+
+
+def _numbered(rows: EdgeRows, words: Any) -> Any:
+    distinct = words.dictionary_encode()
+    return rows.number(distinct.dictionary.to_pylist())[distinct.indices.to_numpy()]

@@ -1,0 +1,287 @@
+"""Blocks of whole lines: nothing lost at the seams. Rows: Arrow reads what Python's own int() and float() read."""
+
+import gzip
+import os
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pagraph import FormatError
+from pagraph.datasets import edge_rows, read_edge_list
+from pagraph.datasets.edge_rows import Block, NotIntegersError, read_blocks
+from pagraph.errors import MissingDependencyError
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.binary(max_size=12).filter(lambda b: not b.startswith((b"\x1f", b"\xef"))), max_size=20),
+    st.sampled_from([b"\n", b"\r\n"]),
+    st.booleans(),
+    st.integers(1, 9),
+)
+def test_blocks_join_to_the_file(tmp_path_factory, lines, ending, zipped, size):
+    content = ending.join(lines)
+    path = tmp_path_factory.mktemp("text") / "file"
+    path.write_bytes(gzip.compress(content) if zipped else content)
+    old, edge_rows._BLOCK_BYTES = edge_rows._BLOCK_BYTES, size
+    try:
+        blocks = list(read_blocks(path))
+    finally:
+        edge_rows._BLOCK_BYTES = old
+    assert b"".join(block.data for block in blocks) == content
+    line = 1
+    for block in blocks[:-1]:
+        assert block.first_line == line
+        assert block.data.endswith(b"\n")
+        line += block.data.count(b"\n")
+
+
+def test_line_numbers():
+    block = Block(b"a\nbb\r\nccc", 10)
+    assert [block.line_at(offset) for offset in (0, 2, 6)] == [(10, "a"), (11, "bb"), (12, "ccc")]
+    assert block.line_at(6)[1] == "ccc"
+    assert len(Block(b"x" * 500, 1).line_at(0)[1]) == 80
+
+
+def test_byte_order_mark_is_dropped(tmp_path):
+    (tmp_path / "a").write_bytes(b"\xef\xbb\xbf1 2\n")
+    assert [block.data for block in read_blocks(tmp_path / "a")] == [b"1 2\n"]
+
+
+def test_gzip_of_several_members(tmp_path):
+    (tmp_path / "a").write_bytes(gzip.compress(b"1 2\n") + gzip.compress(b"3 4\n"))
+    assert b"".join(block.data for block in read_blocks(tmp_path / "a")) == b"1 2\n3 4\n"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        gzip.compress(b"1 2\n" * 10_000)[:-9],
+        gzip.compress(b"1 2\n" * 10_000)[:30],
+        b"\x1f\x8b" + os.urandom(50),
+        gzip.compress(b"1 2\n" * 10_000)[:20] + bytes(200),
+        gzip.compress(b"1 2\n")[:-8] + bytes(8),
+    ],
+    ids=["cut at the end", "cut early", "noise", "zeros", "wrong checksum"],  # the bytes themselves differ by run
+)
+def test_broken_gzip(tmp_path, content):
+    (tmp_path / "a.gz").write_bytes(content)
+    with pytest.raises(FormatError, match=r"a\.gz is no whole gzip file"):
+        list(read_blocks(tmp_path / "a.gz"))
+
+
+def test_a_line_without_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(edge_rows, "_BLOCK_BYTES", 1000)
+    monkeypatch.setattr(edge_rows, "_LINE_LIMIT", 5000)
+    (tmp_path / "a").write_bytes(b"1 2\n" + bytes(100_000))
+    with pytest.raises(FormatError, match="lines of at most 5000 bytes, line 2 is longer"):
+        list(read_blocks(tmp_path / "a"))
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+def test_progress_ends_at_the_size_of_the_file(tmp_path, monkeypatch, zipped):
+    monkeypatch.setattr(edge_rows, "_BLOCK_BYTES", 1000)
+    content = b"1 2\n" * 5000
+    path = tmp_path / "a"
+    path.write_bytes(gzip.compress(content) if zipped else content)
+    calls = []
+    list(read_blocks(path, progress=lambda done, total: calls.append((done, total))))
+    size = path.stat().st_size
+    assert len(calls) == 20
+    assert calls[-1] == (size, size)
+
+
+READERS = ["arrow", "lines"]
+
+
+@pytest.fixture(params=READERS, scope="module")
+def read(request, tmp_path_factory):
+    """Reads a text with Arrow and line by line; each answer is the sources, destinations and weights, or the error."""
+
+    def read(text, weighted=False, header=False):
+        path = tmp_path_factory.mktemp("rows") / "edges"
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
+        with pytest.MonkeyPatch.context() as patch:
+            if request.param == "lines":
+                patch.setattr(edge_rows, "_arrow", lambda: None)
+            rows = edge_rows.read_integers(path, weighted=weighted, header=header, progress=None)
+        return tuple(column.tolist() for column in (rows.src, rows.dst, rows.weight))
+
+    return read
+
+
+@given(st.integers(-(2**65), 2**65), st.sampled_from(["", " ", "\t", "\n", ",", ";", "\r\n"]))
+def test_integers_equal_pythons(read, value, after):
+    if -(2**63) <= value < 2**63:
+        assert read(f"7 {value}{after}") == ([7], [value], [])
+    else:
+        with pytest.raises(NotIntegersError, match="line 1 must begin with two integers"):
+            read(f"7 {value}{after}")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "-", "+", "x", "1x", "1.5", "--1", "1-", "0x10", "0X10", "1_000", "١", '"1"', "1" * 5000]
+)
+@pytest.mark.parametrize("line", ["{}", "{} 2", "1 {}", "1,{},3", "1;{}"])
+def test_what_is_no_integer(read, text, line):
+    if line.format(text).strip():
+        with pytest.raises(NotIntegersError, match="line 3 must begin with two integers"):
+            read(f"1 2\n5 6\n{line.format(text)}\n7 8\n")
+
+
+def test_third_fields_and_the_line_that_cannot_be_read(read):
+    assert read("1 2 3\n4 5 8 9\n6 7 -1e-2", weighted=True) == ([1, 4, 6], [2, 5, 7], [3, 8, np.float32(-1e-2)])
+    assert read("1 2 3\n4 5\n6 7") == ([1, 4, 6], [2, 5, 7], [])
+    with pytest.raises(NotIntegersError, match="line 2 must begin with two integers, got ' 3 x'"):
+        read("1 2\n 3 x\n")
+
+
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_many_short_lines(read, end):
+    assert read("1 2\n" * 50 + "1 2" + end) == ([1] * 51, [2] * 51, [])
+
+
+@pytest.mark.parametrize("weight", ["", "x", "1.5.2", "1" * 33, "1e", "0x1"])
+def test_what_is_no_weight(read, weight):
+    with pytest.raises(FormatError, match="line 2 must have a number of at most 32 characters as its third field"):
+        read(f"1,2,3\n1,2,{weight},4\n", weighted=True)
+    assert read(f"1,2,3\n1,2,{'1' * 32},4\n", weighted=True)[2] == [3, float(np.float32(float("1" * 32)))]
+
+
+IDS = st.sampled_from(
+    ["0", "1", "12", "+3", "-4", "007", "x", "1.5", "0x10", "9223372036854775808", "", "#", "%", "1_0", "nan", '"']
+)
+SEPARATORS = st.sampled_from([" ", "\t", ",", ";", " , ", "  ", " ;", "\t ", ",,"])
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.data(), st.booleans())
+def test_arrow_reads_what_is_read_line_by_line(tmp_path_factory, data, weighted):
+    usual = data.draw(SEPARATORS)
+    lines = []
+    for _ in range(data.draw(st.integers(1, 4))):
+        fields = data.draw(st.lists(st.integers(0, 9).map(str) | IDS, min_size=1, max_size=4))
+        separators = [data.draw(st.just(usual) | SEPARATORS) for _ in fields]
+        begin = data.draw(st.sampled_from(["", "", "", " ", "#", "\t%"]))
+        lines.append(begin + "".join(f + s for f, s in zip(fields, separators, strict=True)).strip(usual))
+    path = tmp_path_factory.mktemp("rows") / "edges"
+    path.write_bytes(data.draw(st.sampled_from(["\n", "\r\n", "\r"])).join(lines).encode())
+
+    def outcome():
+        try:
+            rows = edge_rows.read_integers(path, weighted=weighted, header=None, progress=None)
+        except (NotIntegersError, FormatError) as error:
+            return str(error)
+        return repr([column.tolist() for column in (rows.src, rows.dst, rows.weight)])
+
+    got = outcome()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(edge_rows, "_arrow", lambda: None)
+        assert got == outcome()
+
+
+def test_without_pyarrow_the_log_says_so(tmp_path, monkeypatch, caplog):
+    monkeypatch.setitem(sys.modules, "pyarrow.csv", None)
+    (tmp_path / "a.txt").write_text("1 2\n")
+    assert read_edge_list(tmp_path / "a.txt").num_edges == 1
+    assert "pip install 'pagraph[arrow]'" in caplog.text
+    with pytest.raises(MissingDependencyError, match=r"Parquet needs pyarrow.*pip install 'pagraph\[arrow\]'"):
+        read_edge_list(tmp_path / "a.parquet")
+
+
+def test_lines_with_different_numbers_of_fields_are_read_by_arrow(tmp_path, monkeypatch):
+    (tmp_path / "a.txt").write_text("# c\n1 2 3 4\n 5 6\n7,8;9\n")
+    monkeypatch.delattr(edge_rows, "_read_lines")
+    rows = edge_rows.read_integers(tmp_path / "a.txt", weighted=False, header=None, progress=None)
+    assert [column.tolist() for column in (rows.src, rows.dst, rows.weight)] == [[1, 5, 7], [2, 6, 8], []]
+
+
+class TestParquet:
+    @pytest.fixture
+    def write(self, tmp_path):
+        pyarrow = pytest.importorskip("pyarrow")
+        parquet = pytest.importorskip("pyarrow.parquet")
+
+        def write(columns, **options):
+            parquet.write_table(pyarrow.table(columns), tmp_path / "a.parquet", **options)
+            return tmp_path / "a.parquet"
+
+        return write
+
+    @pytest.mark.parametrize("dtype", [np.int16, np.int32, np.int64, np.uint64])
+    def test_integers_and_weights_across_batches(self, write, monkeypatch, dtype):
+        monkeypatch.setattr(edge_rows, "_BATCH_ROWS", 7)
+        ends = np.arange(40, dtype=dtype).reshape(2, 20)
+        path = write({"a": ends[0], "b": ends[1], "w": np.arange(20) / 4, "rest": ["x"] * 20}, row_group_size=11)
+        calls = []
+        graph = read_edge_list(path, weight="w", progress=lambda done, size: calls.append((done, size)))
+        csc = graph.csc
+        assert csc.indices.tolist() == ends[0].tolist()
+        assert csc.destinations().tolist() == ends[1].tolist()
+        assert graph.edata["w"].tolist() == (np.arange(20) / 4).tolist()
+        assert calls[-1] == (path.stat().st_size,) * 2 and calls == sorted(calls)
+        assert read_edge_list(path, undirected=True).num_edges == 40
+
+    def test_words(self, write):
+        path = write({"a": ["carl", "alice", "carl"], "b": ["alice", "Zoë", "carl"]})
+        graph = read_edge_list(path, relabel=True)
+        names = [bytes(row).rstrip(b"\0").decode() for row in graph.ndata["original_id"].tolist()]
+        assert names == ["Zoë", "alice", "carl"]
+        assert graph.csc.indices.tolist() == [1, 2, 2]
+        with pytest.raises(FormatError, match="column 'a' must hold integers, got string; relabel takes any words"):
+            read_edge_list(path)
+
+    def test_integers_and_words_together(self, write):
+        graph = read_edge_list(write({"a": [10, 9], "b": ["x", "10"]}), relabel=True)
+        assert [bytes(row).rstrip(b"\0") for row in graph.ndata["original_id"].tolist()] == [b"10", b"9", b"x"]
+
+    def test_relabelled_integers(self, write):
+        graph = read_edge_list(write({"a": [10**12, 5], "b": [-5, 5]}), relabel=True)
+        assert graph.ndata["original_id"].tolist() == [-5, 5, 10**12]
+
+    @pytest.mark.parametrize(
+        ("columns", "options", "message"),
+        [
+            ({"a": [1]}, {}, "must have at least 2 columns, got 1"),
+            ({"a": [1], "b": [2]}, {"weight": "w"}, "must have at least 3 columns, got 2"),
+            ({"a": [1.5], "b": [2]}, {}, "column 'a' must hold integers or words, got double"),
+            ({"a": [1, 2], "b": [2, None]}, {}, "row 2 must have a value in column 'b', got none"),
+            ({"a": ["x", ""], "b": ["y", "z"]}, {"relabel": True}, "row 2 must have a value in column 'a', got none"),
+            ({"a": [1], "b": [2], "w": ["x"]}, {"weight": "w"}, "column 'w' must hold numbers, got string"),
+            ({"a": [1, 2], "b": [2, 3], "w": [None, 1.5]}, {"weight": "w"}, "row 1 must have a value in column 'w'"),
+            (
+                {"a": np.array([2**63], dtype=np.uint64), "b": [2]},
+                {},
+                "column 'a' must hold int64: .*9223372036854775808",
+            ),
+            ({"a": np.array([], dtype=int), "b": np.array([], dtype=int)}, {}, "must hold at least 1 edge, got none"),
+            ({"a": [1], "b": [-2]}, {}, "must be at least 0, got -2; relabel takes any ids"),
+            ({"a": [1], "b": [2]}, {"header": True}, "header must be None for Parquet.*, got True"),
+        ],
+    )
+    def test_refuses(self, write, columns, options, message):
+        with pytest.raises(ValueError, match=message):
+            read_edge_list(write(columns), **options)
+
+    def test_broken_files(self, write):
+        path = write({"a": [1, 2], "b": [3, 4]})
+        content = path.read_bytes()
+        for broken in (b"", b"0 1\n", content[:-20], content[: len(content) // 2]):
+            path.write_bytes(broken)
+            with pytest.raises(FormatError, match=r"a\.parquet is no whole Parquet file"):
+                read_edge_list(path)
+        path.unlink()
+        with pytest.raises(FileNotFoundError):
+            read_edge_list(path)
+
+
+def test_pieces_of_both_widths(tmp_path, monkeypatch):
+    monkeypatch.setattr(edge_rows, "_BLOCK_BYTES", 8)
+    (tmp_path / "a.txt").write_text("1 2\n3 4\n1 99999999999\n5 6\n")
+    rows = edge_rows.read_integers(tmp_path / "a.txt", weighted=False, header=None, progress=None)
+    src, dst, weight = rows.src, rows.dst, rows.weight
+    assert (src.dtype, dst.dtype, weight.dtype) == (np.int32, np.int64, np.float32)
+    assert (src.tolist(), dst.tolist(), len(weight)) == ([1, 3, 1, 5], [2, 4, 99999999999, 6], 0)
