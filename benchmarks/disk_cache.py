@@ -32,7 +32,7 @@ from report import summarise, write
 from pagraph import Loader, NeighborSampler
 from pagraph.datasets import rmat
 from pagraph.features import DiskFeature, HostFeature
-from pagraph.mapped import map_npy
+from pagraph.graph.mapped import map_npy
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 MADV_DONTNEED = 4

@@ -240,7 +240,7 @@ def accelerator_of(device):
     if not re.fullmatch("cuda(:[0-9]+)?", device):
         sys.exit(f"--device must be cuda, cuda:N or {INTERPRETER}, got {device!r}")
     from pagraph.accelerator import accelerator_for
-    from pagraph.device import resolve_device
+    from pagraph.accelerator.cuda import resolve_device
 
     try:
         return accelerator_for(resolve_device(device))

@@ -16,10 +16,10 @@ import torch
 from report import write
 
 from pagraph import Graph, NeighborSampler
-from pagraph.cache import apply_policy, resolve_policy
-from pagraph.cache.auto import Learned
 from pagraph.datasets import rmat, sbm
-from pagraph.sampling.accesses import count_accesses
+from pagraph.ranking import apply_policy, resolve_policy
+from pagraph.ranking.auto import Learned
+from pagraph.ranking.presample import count_accesses
 
 FANOUTS = {"25,10": [25, 10], "15,10,5": [15, 10, 5], "2,2": [2, 2], "full": [-1, -1]}
 BUDGETS = [0.05, 0.1, 0.2]

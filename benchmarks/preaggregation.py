@@ -21,9 +21,9 @@ from pathlib import Path
 import pagraph.dgl  # noqa: F401  (before dgl)
 from pagraph.datasets import open_graph
 from pagraph.partition import partition_graph
-from pagraph.preaggregation import preaggregate
 from pagraph.train import TrainOptions
 from pagraph.train.loop import train
+from pagraph.train.preaggregation import preaggregate
 from pagraph.train.task import make_task
 
 from report import summarise, write  # isort: skip

@@ -15,11 +15,11 @@ from report import summarise, write
 from rmat_graph import random_ids
 
 from pagraph import NeighborSampler
-from pagraph.buffers import BufferPools
 from pagraph.datasets import rmat
 from pagraph.profile import hit_rate_curve
-from pagraph.sampling.accesses import count_accesses, run_tickets
-from pagraph.sampling.seeds import SeedOrder
+from pagraph.ranking.presample import count_accesses, run_tickets
+from pagraph.seeds.order import SeedOrder
+from pagraph.system.buffers import BufferPools
 
 
 def sample(graph, seeds, sampler, options):

@@ -24,8 +24,8 @@ from report import summarise, write
 from rmat_graph import generate, random_ids
 
 import pagraph.dgl
-from pagraph.pipeline import Tracer, read_trace
-from pagraph.pipeline.tracing import EpochTrace, Tracing
+from pagraph.stats import Tracer, read_trace
+from pagraph.stats.trace import EpochTrace, Tracing
 
 CASES = {"sampling": ("2,2", 100), "sampling_and_rows": ("15,10,5", 1000)}
 """Fan-out and batch size: batches as small as anyone trains with, where an event weighs most, and usual ones."""

@@ -3,7 +3,7 @@
 import numpy as np
 
 from .._jit import kernel
-from ..sampling._cpu import mix
+from ..sampling.kernels.hop import mix
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _LOW = np.uint64(0xFFFFFFFF)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from ..graph import CSC, EdgeType, Graph
-from ..sampling.keys import derive_key
+from ..graph.graph import CSC, EdgeType, Graph
+from ..seeds.keys import derive_key
 from .edges import csc_of_pairs
 from .random_fields import check_fractions, random_labels, random_masks
 from .sbm import Blocks, check_model, draw_edges, noisy_features, power_weights

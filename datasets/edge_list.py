@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 
 from ..errors import FormatError
-from ..graph import EDGE_TYPE, Graph
+from ..graph.graph import EDGE_TYPE, Graph
 from .edge_rows import EdgeRows, NotIntegersError, Progress, read_integers, read_parquet, read_words
 from .edges import mirror
 

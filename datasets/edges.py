@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ..graph import CSC, Graph, id_dtype
+from ..graph.graph import CSC, Graph, id_dtype
 
 __all__ = ["csc_of_pairs", "drop_repeats", "graph_of", "mirror"]
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from ..errors import FormatError
-from ..graph import EdgeType
+from ..graph.graph import EdgeType
 
 __all__ = [
     *("FORMAT", "MANIFEST", "PARTITION_FORMAT", "VERSION", "ArrayEntry", "EdgeEntry", "Manifest", "NodeEntry"),

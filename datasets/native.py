@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..atomic import is_unfinished, new_folder
 from ..errors import FormatError
-from ..graph import CSC, EDGE_TYPE, NODE_TYPE, EdgeType, Graph
-from ..mapped import map_npy
+from ..graph.graph import CSC, EDGE_TYPE, NODE_TYPE, EdgeType, Graph
+from ..graph.mapped import map_npy
+from ..system.atomic import is_unfinished, new_folder
 from .manifest import ArrayEntry, EdgeEntry, Manifest, NodeEntry, stored_dtype
 
 __all__ = [
@@ -133,7 +133,7 @@ def _as_bytes(block: Tensor, stored: np.dtype[Any]) -> memoryview:
 def open_array(folder: Path, entry: ArrayEntry, *, random: bool = False) -> Tensor:
     """Memory-map the file of ``entry``, or raise FormatError where its size, dtype or shape is not the entry's.
 
-    ``random`` is for :func:`~pagraph.mapped.map_npy`.
+    ``random`` is for :func:`~pagraph.graph.mapped.map_npy`.
     """
     file = folder / entry.file
     if not file.is_file():

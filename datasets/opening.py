@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..atomic import is_unfinished
 from ..errors import FormatError
-from ..graph import EDGE_TYPE, Graph
+from ..graph.graph import EDGE_TYPE, Graph
+from ..system.atomic import is_unfinished
 from .edge_list import read_edge_list
 from .edges import mirror
 from .manifest import MANIFEST
@@ -207,7 +207,7 @@ def read_pyg(path: str | os.PathLike[str]) -> Graph:
         FormatError: It is no such file, a corrupt one, or holds other objects than tensors and plain values.
         MissingDependencyError: PyG is not installed.
     """
-    from ..pyg.saved import load_saved_data
+    from ..pyg.fields import load_saved_data
 
     graph = load_saved_data(path)
     for ntype in graph.node_types:

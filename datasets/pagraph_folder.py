@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from ..errors import FormatError
-from ..graph import Graph
-from ..mapped import map_npy, read_npy_header
+from ..graph.graph import Graph
+from ..graph.mapped import map_npy, read_npy_header
 
 __all__ = ["ADJACENCY", "load_sparse", "open_pagraph"]
 

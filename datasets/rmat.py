@@ -8,8 +8,8 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from ..graph import Graph, id_dtype
-from ..sampling.keys import derive_key
+from ..graph.graph import Graph, id_dtype
+from ..seeds.keys import derive_key
 from .edges import Ids, drop_repeats, graph_of, mirror
 from .random_fields import check_fractions, for_ranges, random_labels, random_masks, random_normal
 

@@ -12,8 +12,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ..graph import Graph, id_dtype
-from ..sampling.keys import derive_key
+from ..graph.graph import Graph, id_dtype
+from ..seeds.keys import derive_key
 from .edges import Ids, drop_repeats, graph_of, mirror
 from .random_fields import check_fractions, for_ranges, random_bits, random_labels, random_masks, random_normal
 

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..features.placement import on_disk
-from ..graph import CSC, Graph
-from ..indexed_rows import FieldValue
+from ..features.disk import on_disk
+from ..graph.graph import CSC, Graph
+from ..graph.indexed_rows import FieldValue
 
 __all__ = ["CACHE_SHARES", "EdgeSummary", "FieldSummary", "GraphSummary", "summarise"]
 

@@ -28,7 +28,7 @@ from torch import nn
 
 import pagraph.dgl
 from pagraph.datasets import open_graph, sbm
-from pagraph.preaggregation import preaggregate
+from pagraph.train.preaggregation import preaggregate
 
 
 class SAGE(nn.Module):

@@ -8,23 +8,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .csc import CSC
     from .errors import FormatError, MissingDependencyError, PaGraphError, PipelineError
-    from .graph import Graph
+    from .graph.csc import CSC
+    from .graph.graph import Graph
+    from .graph.minibatch import Block, MiniBatch
     from .loader import Loader
-    from .minibatch import Block, MiniBatch
     from .partition import open_partition
     from .sampling import NeighborSampler
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Block": "minibatch",
-    "CSC": "csc",
+    "Block": "graph.minibatch",
+    "CSC": "graph.csc",
     "FormatError": "errors",
-    "Graph": "graph",
+    "Graph": "graph.graph",
     "Loader": "loader",
-    "MiniBatch": "minibatch",
+    "MiniBatch": "graph.minibatch",
     "MissingDependencyError": "errors",
     "NeighborSampler": "sampling",
     "PaGraphError": "errors",

@@ -24,7 +24,8 @@ def _kernel_digest() -> str:
     """Digest of all kernel sources: numba does not see when a kernel in another file changes."""
     here = Path(__file__).parent
     digest = hashlib.sha256()
-    for path in sorted([*here.glob("_*.py"), *here.glob("*/_*.py"), *here.glob("*/*/_*.py")]):
+    kernels = [path for pattern in ("_*.py", "*/_*.py", "*/*/_*.py", "*/kernels/*.py") for path in here.glob(pattern)]
+    for path in sorted(kernels):
         if path.name != "__init__.py":
             digest.update(path.read_bytes())
     return digest.hexdigest()[:16]

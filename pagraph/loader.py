@@ -10,29 +10,29 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .cache.budget import Budget
-from .cache.direction import turned
-from .cache.policies import resolve_policy
-from .cache.policy import Policy, RowType
-from .cache.workload import Sampled, Workload
-from .csc import as_ids, check_range
-from .device import resolve_accelerator, samples_on_device
+from .accelerator.cuda import resolve_accelerator, samples_on_device
+from .cache.choice import Role
+from .engine import PipelineOptions
 from .engine.block_source import BlockSource
 from .engine.controls import LoaderControls
 from .engine.engine import Engine
-from .features.candidate import Role
-from .features.precision import parse_cache_dtype
-from .graph import Graph
-from .pipeline import PipelineOptions
+from .features.narrow import parse_cache_dtype
+from .graph.csc import as_ids, check_range
+from .graph.graph import Graph
+from .ranking.degree import turned
+from .ranking.policies import resolve_policy
+from .ranking.policy import Policy, RowType
+from .ranking.workload import Sampled, Workload
 from .sampling import BlockSampler
-from .sampling.minibatch_sampler import MiniBatchSampler
-from .sampling.seeds import SeedOrder
+from .sampling.sampler import MiniBatchSampler
+from .seeds.order import SeedOrder
+from .system.budget import Budget
 
 if TYPE_CHECKING:
     from .accelerator import Accelerator
     from .cache.plan import CachePlan
-    from .minibatch import MiniBatch
-    from .sampling.device_sampler import DeviceSampler
+    from .graph.minibatch import MiniBatch
+    from .sampling.gpu.sampler import DeviceSampler
 
 __all__ = ["Loader"]
 
@@ -62,11 +62,11 @@ class Loader(LoaderControls):
         transfer: How rows that are not cached reach a CUDA device: ``"zero-copy"`` (a kernel reads pinned host memory),
             ``"staging"`` (the CPU gathers them into pinned buffers), or ``"auto"``: the faster one, as measured.
         cache: What the static feature cache may take: ``"2GiB"``, bytes, a fraction, ``"auto"``, or 0 for none.
-        cache_policy: Ranks the vertices: ``"auto"``, or see ``pagraph.cache.policies``; or a callable, see
-            ``pagraph.cache.policy``.
+        cache_policy: Ranks the vertices: ``"auto"``, or see ``pagraph.ranking.policies``; or a callable, see
+            ``pagraph.ranking.policy``.
         cache_dtype: ``"float16"`` or ``"bfloat16"``: float32 and float64 rows are cached so, twice as many. All rows of
             fields that a cache may serve are delivered rounded, in the field's dtype; see
-            ``pagraph.features.precision`` for how much that changes. Default: as they are.
+            ``pagraph.features.narrow`` for how much that changes. Default: as they are.
         num_workers: Threads; 0 lets the loader choose.
         prefetch: Finished batches that may wait; 0 prepares each when it is asked for, without threads.
         seed: Makes order and sampling reproducible. Default: the global generators of NumPy and torch.
@@ -253,6 +253,6 @@ def _seed_reads(graph: Graph, order: SeedOrder, row_type: RowType) -> Tensor:
 
 
 def _device_sampler(graph: Graph, sampler: Any, accelerator: Accelerator, budget: Budget | None) -> DeviceSampler:
-    from .sampling.device_sampler import DeviceSampler  # a module that nobody needs on the CPU
+    from .sampling.gpu.sampler import DeviceSampler  # a module that nobody needs on the CPU
 
     return DeviceSampler(graph, sampler, accelerator, budget)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from .._jit import kernel, prefetch
-from ..sampling._cpu import _A, _B, mix
+from ..sampling.kernels.hop import _A, _B, mix
 
 _AHEAD = 32
 _S11 = np.uint64(11)

@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..cache.budget import Budget, rows_that_fit
-from ..cache.policies import resolve_policy
-from ..cache.policy import apply_policy
-from ..graph import Graph
-from ..sampling.accesses import count_accesses
+from ..graph.graph import Graph
+from ..ranking.policies import resolve_policy
+from ..ranking.policy import apply_policy
+from ..ranking.presample import count_accesses
 from ..sampling.neighbor import NeighborSampler, check_fanout
-from ..sampling.seeds import check_batch_size
+from ..seeds.order import check_batch_size
+from ..system.budget import Budget, rows_that_fit
 from .limit import FANOUT
 
 __all__ = ["CacheTrial", "CacheUse"]
@@ -50,7 +50,7 @@ class CacheTrial:
 
     Args:
         budget: Bytes (``"2GiB"``) or a share (0.1, ``"10%"``) of the rows of the whole graph, see
-            :class:`pagraph.cache.budget.Budget`. Every process gets all of it: each GPU has its own memory.
+            :class:`pagraph.system.budget.Budget`. Every process gets all of it: each GPU has its own memory.
         fanout: Neighbours sampled per hop, the last entry serves the seeds. None: 10 in every hop.
         batch_size: Seeds a batch.
         policy: Cache policy that ranks the vertices; by default that of loaders.

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..atomic import check_absent, new_folder
-from ..graph import Graph
+from ..graph.graph import Graph
+from ..system.atomic import check_absent, new_folder
 from .extract import SelectedRows, extract_structure, vertex_owners
 from .partition import MAX_HOPS, Partition, Progress, vertices_within
 

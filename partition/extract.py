@@ -10,9 +10,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ..csc import CSC, id_dtype
 from ..features.field import host_feature
-from ..graph import Graph
+from ..graph.csc import CSC, id_dtype
+from ..graph.graph import Graph
 from .methods.balancing import deal_out
 from .partition import Partition, PartVertices
 

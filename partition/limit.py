@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ..graph import Graph
+from ..graph.graph import Graph
 from .partition import Partition, vertices_within
 
 __all__ = ["FANOUT", "limit_replication"]

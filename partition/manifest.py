@@ -33,7 +33,7 @@ from ..datasets.native import file_digest
 from ..datasets.opening import folder_form, open_graph
 from ..datasets.pagraph_folder import ADJACENCY
 from ..errors import FormatError
-from ..graph import Graph
+from ..graph.graph import Graph
 from .partition import MAX_HOPS
 
 __all__ = [

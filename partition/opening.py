@@ -13,9 +13,9 @@ from ..datasets.manifest import MANIFEST
 from ..datasets.native import check_sum, file_digest, open_array, open_native
 from ..datasets.opening import existing_folder
 from ..errors import FormatError
-from ..graph import Graph
-from ..indexed_rows import IndexedRows
-from ..integers import as_integer
+from ..graph.graph import Graph
+from ..graph.indexed_rows import IndexedRows
+from ..system.checks import as_integer
 from .manifest import SPLITS, PartEntry, PartitionManifest, locate_source, open_source, part_folder
 from .pagraph_format import is_pagraph_partition
 

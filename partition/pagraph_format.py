@@ -22,12 +22,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..atomic import is_unfinished, new_folder
 from ..datasets.opening import open_graph
 from ..datasets.pagraph_folder import load_sparse
 from ..errors import FormatError
-from ..graph import Graph
-from ..mapped import map_npy
+from ..graph.graph import Graph
+from ..graph.mapped import map_npy
+from ..system.atomic import is_unfinished, new_folder
 from .extract import PartStructure, extract_part
 from .partition import MAX_HOPS, Partition, Progress, vertices_within
 

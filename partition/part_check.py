@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..graph import Graph
+from ..graph.graph import Graph
 from .extract import SelectedRows
 from .manifest import SPLITS
 from .opening import Part

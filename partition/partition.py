@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..graph import Graph
+from ..graph.graph import Graph
 
 __all__ = ["MAX_HOPS", "PartVertices", "Partition", "Progress", "Ticks", "vertices_within"]
 

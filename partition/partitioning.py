@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from ..graph import Graph
-from ..integers import as_integer
+from ..graph.graph import Graph
+from ..system.checks import as_integer
 from .limit import limit_replication
 from .methods import resolve_method
 from .methods.halo import HaloSearch

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..atomic import new_file
 from ..report.plot import check_plot
+from ..system.atomic import new_file
 from .report import PartitionReport
 
 __all__ = ["PLOT_FORMATS", "save_comparison_plot", "save_plot"]

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..graph import Graph
+from ..graph.graph import Graph
 from .cache_trial import CacheTrial, CacheUse
 from .extract import extract_structure
 from .partition import Partition, PartVertices, Progress

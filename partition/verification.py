@@ -13,7 +13,7 @@ from torch import Tensor
 from ..datasets.native import check_sum
 from ..datasets.opening import open_graph
 from ..errors import FormatError
-from ..graph import Graph
+from ..graph.graph import Graph
 from .manifest import SPLITS, PartitionManifest, locate_source, open_source, train_digest
 from .opening import Part, open_manifest, open_part
 from .part_check import Finding, check_edges, check_fields, check_vertices

@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..atomic import check_absent, new_folder
 from ..datasets.manifest import MANIFEST, EdgeEntry, Manifest, NodeEntry
 from ..datasets.native import ArrayWriter, Rows, Written, check_storable, file_digest
 from ..datasets.opening import folder_form
-from ..graph import Graph
+from ..graph.graph import Graph
+from ..system.atomic import check_absent, new_folder
 from .extract import PartStructure, SelectedRows, extract_part, nearest_part
 from .manifest import SPLITS, PartEntry, PartitionManifest, SourceEntry, describe_source, part_folder, train_digest
 from .partition import Partition, PartVertices, Progress, Ticks

@@ -10,11 +10,11 @@ import threading
 
 import pytest
 
-from pagraph.atomic import check_absent, check_writable, is_unfinished, new_file, new_folder, write_json
+from pagraph.system.atomic import check_absent, check_writable, is_unfinished, new_file, new_folder, write_json
 
 SLOW_WRITER = """
 import sys, time
-from pagraph.atomic import check_absent, check_writable, is_unfinished, new_file, new_folder, write_json
+from pagraph.system.atomic import check_absent, check_writable, is_unfinished, new_file, new_folder, write_json
 with new_folder(sys.argv[1]) as part:
     (part / "a.txt").write_text("half")
     print(part, flush=True)

@@ -8,9 +8,9 @@ import warnings
 import pytest
 import torch
 
-from pagraph.csc import CSC
-from pagraph.fork_lock import ForkLock
-from pagraph.sampling.made_of_fields import MadeOfFields
+from pagraph.graph.csc import CSC
+from pagraph.sampling.edge_values import MadeOfFields
+from pagraph.system.threads import ForkLock
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pagraph import CSC, FormatError, Graph
-from pagraph.graph import EDGE_TYPE, id_dtype
+from pagraph.graph.graph import EDGE_TYPE, id_dtype
 
 COUNTS = st.integers(min_value=1, max_value=12)
 

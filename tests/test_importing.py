@@ -120,7 +120,7 @@ def test_import_writes_nothing_to_the_terminal():
 
 OUTSIDE = [
     "pagraph.errors",
-    "pagraph.graph",
+    "pagraph.graph.graph",
     "pagraph.train",
     "pagraph.train.assignment",
     "pagraph.train.loop",

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pagraph import FormatError
-from pagraph.mapped import map_npy, read_npy_header
+from pagraph.graph.mapped import map_npy, read_npy_header
 
 DTYPES = ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "complex64"]
 
@@ -140,7 +140,7 @@ class TestMap:
     def test_no_warning_and_little_memory(self, tmp_path):
         np.save(tmp_path / "a.npy", np.zeros((16_384, 1024), dtype=np.float32))
         code = (
-            "import resource, sys; from pagraph.mapped import map_npy; import torch\n"
+            "import resource, sys; from pagraph.graph.mapped import map_npy; import torch\n"
             "torch.zeros(1); before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
             "tensor = map_npy(sys.argv[1], random_access=True); tensor[::64].sum()\n"
             "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)"

@@ -89,7 +89,8 @@ def test_wheel_runs_away_from_the_checkout(built, tmp_path):
     with zipfile.ZipFile(built[1]) as wheel:
         wheel.extractall(tmp_path)
     code = (
-        "import pagraph, pagraph.partition, pagraph.datasets, pagraph.cache, pagraph.features, pagraph.pipeline, "
+        "import pagraph, pagraph.partition, pagraph.datasets, pagraph.cache, "
+        "pagraph.features, pagraph.engine, pagraph.stats, "
         "pagraph.sampling, pagraph.train, pagraph.cli, pagraph.dgl, pagraph.pyg; print(pagraph.datasets.__file__)"
     )
     done = subprocess.run(

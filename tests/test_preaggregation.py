@@ -7,11 +7,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import pagraph.preaggregation as module
+import pagraph.train.preaggregation as module
 from pagraph import Graph
 from pagraph.datasets import open_graph, write_graph
 from pagraph.partition import partition_graph, write_partition
-from pagraph.preaggregation import NeighborSums, preaggregate, preaggregated_for
+from pagraph.train.preaggregation import NeighborSums, preaggregate, preaggregated_for
 
 MODELS = ("sage", "gcn")
 

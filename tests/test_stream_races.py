@@ -7,13 +7,13 @@ import pytest
 import torch
 from stream_races import RaceDetector, Watch
 
-import pagraph.features.reachable
-import pagraph.sampling.device_run
+import pagraph.features.gpu.reachable
+import pagraph.sampling.gpu.run
 from pagraph import Graph, Loader, NeighborSampler
 from pagraph.accelerator import HostAccelerator, StagingRing
 from pagraph.accelerator.triton_kernels import launch
-from pagraph.features.link import Link
-from pagraph.field_version import FieldVersion
+from pagraph.features.gpu.accelerated import Link
+from pagraph.graph.field_version import FieldVersion
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def detector(monkeypatch):
             device.launched(kernel, arguments)
         launch(kernel, programs, *arguments, **constants)
 
-    for module in (pagraph.features.reachable, pagraph.sampling.device_run):
+    for module in (pagraph.features.gpu.reachable, pagraph.sampling.gpu.run):
         monkeypatch.setattr(module, "launch", launch_and_tell)
     return device
 

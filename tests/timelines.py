@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 
-from pagraph.pipeline import read_trace
+from pagraph.stats import read_trace
 
 
 def nanoseconds(event):

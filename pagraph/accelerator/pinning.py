@@ -16,8 +16,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ..host_memory import host_available
-from ..memory_maps import address_on_disk, may_write
+from ..system.memory import address_on_disk, host_available, may_write
 from ..system.units import bytes_text
 
 __all__ = ["Pin", "PinnedMemory", "is_writable", "memory_of"]

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .budget import rows_that_fit
+from ..system.budget import rows_that_fit
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     from torch import Tensor
 
-    from .policy import Ranking
+    from ..ranking.policy import Ranking
 
     Array = npt.NDArray[Any]
 

@@ -1,15 +1,35 @@
-"""CachePlan: what a cache holds and what that is expected to save; one line for logs, a table for people."""
+"""Cache plans: rows, bytes and expected hit rates; automatic budgets; room on a device."""
 
 from __future__ import annotations
 
+import time
+import warnings
+import weakref
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 
-from .budget import in_units
+from ..accelerator import Accelerator, accelerator_for
+from ..system.budget import SLOT_BYTES, Budget, budget_text, in_units
+from ..system.memory import host_available
 
-__all__ = ["CachePlan", "CachePlans", "FieldPlan", "size_text"]
+__all__ = [
+    "HOST_SHARE",
+    "CachePlan",
+    "CachePlans",
+    "FieldPlan",
+    "accelerator_budget",
+    "auto_budget",
+    "check_budget",
+    "device_bytes",
+    "device_reserve",
+    "host_bytes",
+    "room_for",
+    "size_text",
+    "wait_until_gone",
+    "warn_of_memory",
+]
 
 
 @dataclass(frozen=True)
@@ -192,3 +212,137 @@ def size_text(nbytes: float) -> str:
     """
     size, unit = in_units(nbytes)
     return f"{size:.4g} {unit}"
+
+
+HOST_SHARE = 0.5
+"""The part of the available system memory that "auto" takes on a CPU."""
+
+_GIB = 1 << 30
+
+
+def auto_budget(device: torch.device, *, reserve: int | None = None) -> int:
+    """Bytes that a cache on ``device`` may take now; ask after a full training step.
+
+    Args:
+        device: Where the cache will live.
+        reserve: Bytes to leave on a CUDA device. Default: :func:`device_reserve`.
+
+    Returns:
+        At least 0. Devices whose memory torch cannot tell get 0.
+    """
+    if device.type == "cpu":
+        return host_bytes(host_available())
+    accelerator = accelerator_for(device)
+    return 0 if accelerator is None else accelerator_budget(accelerator, reserve=reserve)
+
+
+def accelerator_budget(accelerator: Accelerator, *, reserve: int | None = None) -> int:
+    """Bytes that a cache on an accelerator may take now; ask after a full training step.
+
+    What that step needed at its largest stays free, whether it is in use now or not: the model, its gradients and the
+    optimiser's state, activations, and the batches that were in flight. ``reserve`` comes on top, for what nobody has
+    seen yet: larger batches, batches in flight that were not there during the first step, fragments between tensors.
+
+    Args:
+        accelerator: Where the cache will live.
+        reserve: Bytes to leave besides. Default: :func:`device_reserve`.
+
+    Returns:
+        At least 0.
+    """
+    free, total = accelerator.free_bytes()
+    allocated = peak = 0  # other devices than CUDA's do not tell
+    if accelerator.device.type == "cuda":
+        allocated = torch.cuda.memory_allocated(accelerator.device)
+        peak = torch.cuda.max_memory_allocated(accelerator.device)
+    reserve = device_reserve(total) if reserve is None else reserve
+    return device_bytes(free=free, allocated=allocated, peak=peak, reserve=reserve)
+
+
+def device_reserve(total: int) -> int:
+    """What stays free on a device of ``total`` bytes: 5 %, at least 1 GiB, but no more than a quarter of it."""
+    return max(min(_GIB, total // 4), total // 20)
+
+
+def device_bytes(*, free: int, allocated: int, peak: int, reserve: int) -> int:
+    """What is left on a device after the largest step so far.
+
+    Args:
+        free: Bytes that could be allocated now, those included that torch's allocator keeps for reuse.
+        allocated: Bytes in use by tensors now.
+        peak: The most bytes in use by tensors at any time.
+        reserve: Bytes to leave.
+
+    Example:
+        >>> device_bytes(free=6000, allocated=1000, peak=2500, reserve=500)
+        4000
+    """
+    return max(0, free - max(0, peak - allocated) - reserve)
+
+
+def host_bytes(available: int, *, share: float = HOST_SHARE) -> int:
+    """The share of ``available`` bytes of system memory that a cache may take; never negative."""
+    return max(0, int(available * share))
+
+
+_PATIENCE_SECONDS = 1.0
+
+
+def check_budget(budget: Budget, accelerator: Accelerator) -> None:
+    """Refuse a number of bytes that an accelerator cannot have.
+
+    Raises:
+        ValueError: It has less.
+    """
+    total = accelerator.free_bytes()[1]
+    if budget.limit is not None and budget.limit > total:
+        raise ValueError(
+            f"cache must be at most {total} bytes ({size_text(total)}) on {accelerator.device}, got {budget.limit}"
+        )
+
+
+def room_for(budget: Budget, wanted: Sequence[tuple[int, int]], accelerator: Accelerator) -> int:
+    """The bytes that rows are chosen under; warns if they are fewer than the budget says.
+
+    Args:
+        budget: Its tables are included where it pays for them, else they come on top.
+        wanted: For each type the bytes of one vertex's rows of all fields, and the number of vertices.
+        accelerator: Where the rows will be. Of memory that is too small the share stays free that "auto" leaves.
+    """
+    room = budget.nbytes(wanted, free=lambda: accelerator_budget(accelerator))
+    if budget.is_auto:
+        return room
+    tables = SLOT_BYTES * sum(count for _, count in wanted)
+    everything = tables + sum(width * count for width, count in wanted)
+    taken = min(everything, room if budget.pays_tables else room + tables)
+    free, total = accelerator.free_bytes()
+    if taken <= free:
+        return room
+    less = max(0, free - device_reserve(total))
+    warnings.warn(
+        f"the cache was to take {size_text(taken)} on {accelerator.device}, where {size_text(free)} are free: "
+        f"{_advice(less)}",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+    return less if budget.pays_tables else max(0, less - tables)
+
+
+def warn_of_memory(device: torch.device, nbytes: int) -> None:
+    """Say that a cache is smaller than it was to be, because memory ran out while it was filled."""
+    warnings.warn(
+        f"{device} ran out of memory while the cache was filled: {_advice(nbytes)}", RuntimeWarning, stacklevel=2
+    )
+
+
+def wait_until_gone(memory: Sequence[weakref.ref[torch.UntypedStorage]]) -> None:
+    """Wait until nobody holds this memory; not for ever: who holds it may be waiting too."""
+    end = time.monotonic() + _PATIENCE_SECONDS
+    while any(ref() is not None for ref in memory) and time.monotonic() < end:
+        time.sleep(0.001)
+
+
+def _advice(nbytes: int) -> str:
+    if not nbytes:
+        return 'nothing is cached; set cache="0"'
+    return f'it takes {size_text(nbytes)}; set cache="{budget_text(nbytes)}" or less'

@@ -13,9 +13,9 @@ from rich.console import Console
 from rich.table import Table
 
 from ..accelerator import Accelerator, HostAccelerator, accelerator_for
-from ..atomic import write_json
-from ..device import resolve_device
+from ..accelerator.cuda import resolve_device
 from ..profile.roofline import Roofline, RooflineSizes, measure_roofline
+from ..system.atomic import write_json
 from .options import options_of
 from .terminal import number_table, print_whole
 from .writing import writable_file

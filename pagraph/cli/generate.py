@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..atomic import check_absent
+from ..system.atomic import check_absent
 from .terminal import progress_bar
 from .writing import write_folder
 
 if TYPE_CHECKING:
-    from ..graph import Graph
+    from ..graph.graph import Graph
 
 
 def _numbers(count: int) -> Callable[[click.Context, click.Parameter, str], tuple[float, ...]]:

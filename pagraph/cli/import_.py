@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ..atomic import check_absent
+from ..system.atomic import check_absent
 from .terminal import progress_bar
 from .writing import write_folder
 

@@ -25,10 +25,10 @@ def command(folder: Path, verify: bool, json_file: Path | None) -> None:
     The first table says which share of the edges leads from (or to) the 1, 5, 10 and 20 % of the vertices
     with the highest degrees: what a degree-ranked cache of them would hold.
     """
-    from ..atomic import write_json
     from ..datasets import open_graph
     from ..datasets.opening import folder_form
     from ..datasets.summary import summarise
+    from ..system.atomic import write_json
 
     form = folder_form(folder)
     summary = summarise(open_graph(folder, verify=verify))

@@ -9,12 +9,12 @@ from typing import Any
 
 import click
 
-from ..atomic import write_json
-from ..cache.budget import Budget
 from ..errors import FormatError, PaGraphError
 from ..partition import METHODS, CacheTrial, PartitionOptions, verify_partition, write_partition
 from ..partition.methods import resolve_method
 from ..partition.writing import FEATURES
+from ..system.atomic import write_json
+from ..system.budget import Budget
 from .options import build, naming_options, options_of
 from .partition_work import FORMATS, Outputs, Source, Work, compare_methods, divide
 from .terminal import progress_bar

@@ -12,10 +12,9 @@ import click
 import torch
 from torch import Tensor
 
-from ..atomic import check_absent, check_writable, write_json
 from ..datasets import open_graph
 from ..errors import MissingDependencyError
-from ..graph import CSC, Graph
+from ..graph.graph import CSC, Graph
 from ..partition import (
     CacheTrial,
     Partition,
@@ -35,6 +34,7 @@ from ..partition.plot import PLOT_FORMATS, save_comparison_plot, save_plot
 from ..partition.steps import Steps
 from ..partition.writing import check_fields, check_out
 from ..report.plot import check_plot
+from ..system.atomic import check_absent, check_writable, write_json
 from .options import naming_options
 from .partition_report import print_comparison, print_partition
 from .terminal import progress_bar

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from ..atomic import check_absent
-from ..preaggregation import SUMS
+from ..system.atomic import check_absent
+from ..train.preaggregation import SUMS
 from .terminal import progress_bar
 from .writing import told
 
@@ -31,7 +31,7 @@ def command(folder: Path, out: Path, model: str, row_normalize: bool) -> None:
     Training on OUT samples one hop less than on DIR: give --fanout one entry less, and partition with --hops one less.
     """
     from ..datasets import open_graph
-    from ..preaggregation import preaggregate
+    from ..train.preaggregation import preaggregate
 
     check_absent(out, name="OUT")
     graph = open_graph(folder)

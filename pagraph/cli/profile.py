@@ -11,9 +11,8 @@ from typing import Any
 import click
 from torch import Tensor
 
-from ..atomic import new_file, write_json
 from ..datasets import open_graph
-from ..graph import Graph
+from ..graph.graph import Graph
 from ..profile import (
     DEFAULT_BUDGETS,
     HitRateCurve,
@@ -31,6 +30,7 @@ from ..report.plot import check_plot
 from ..report.times import Span, read_spans
 from ..report.words import cache_argument
 from ..sampling import NeighborSampler
+from ..system.atomic import new_file, write_json
 from ..train.options import TrainOptions
 from .options import build, options_of
 from .profile_report import print_profile, train_command

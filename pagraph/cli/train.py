@@ -77,7 +77,7 @@ def command(
     if baseline and trace_file is not None:
         raise click.UsageError(f"--trace must not be given with --baseline {baseline}, whose loader has no timeline")
     settings["loader"] = baseline or compare or "pagraph"
-    from ..atomic import write_json
+    from ..system.atomic import write_json
     from ..train.assignment import assign
     from ..train.distributed import end_process, joined_world
 
@@ -115,7 +115,7 @@ def _options(folder: Path, settings: dict[str, Any], json_file: Path | None, wor
 
 
 def _run(work: Assignment, options: TrainOptions, world: World, trace_file: Path | None) -> TrainResult:
-    from ..pipeline import Tracer
+    from ..stats import Tracer
     from ..train.loop import train
 
     with ExitStack() as stack:

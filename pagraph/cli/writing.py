@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..atomic import check_writable
+from ..system.atomic import check_writable
 from ..system.units import bytes_text
 
 if TYPE_CHECKING:
-    from ..graph import Graph
+    from ..graph.graph import Graph
 
 
 def write_folder(graph: Graph, out: Path, *, origin: Mapping[str, Any]) -> None:

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..device import resolve_device
-from ..sampling.keys import check_seed
-from ..sampling.ranks import Ranks
-from ..sampling.seeds import DatasetOrder, SeedOrder
+from ..accelerator.cuda import resolve_device
+from ..seeds.keys import check_seed
+from ..seeds.order import DatasetOrder, SeedOrder
+from ..seeds.ranks import Ranks
 from .graphbolt import import_dgl
 
 dgl = import_dgl()

@@ -1,16 +1,17 @@
-"""Core blocks and pairs as DGL graphs: structure, vertex and edge ids, and the parent graph's columns."""
+"""DGL blocks made of sampled ones."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
-from ..buffers import BufferPools
-from . import _counting
+from ..graph import _csc
+from ..system.buffers import BufferPools
+from .deferred import sub_column
 from .graphbolt import import_dgl
-from .waiting import sub_column
 
 dgl = import_dgl()
 from dgl import graph_index, heterograph_index, utils  # noqa: E402
@@ -18,11 +19,11 @@ from dgl.frame import Column, Frame, Scheme, _LazyIndex  # noqa: E402
 from dgl.heterograph import DGLBlock  # noqa: E402
 
 if TYPE_CHECKING:
-    from ..buffers import BufferPool
-    from ..graph import EdgeType, Graph
-    from ..minibatch import HeteroBlock, Relation
+    from ..graph.graph import EdgeType, Graph
+    from ..graph.minibatch import Block, HeteroBlock, Relation
+    from ..system.buffers import BufferPool
 
-__all__ = ["EDGE_WEIGHTS", "BlockBuilder"]
+__all__ = ["EDGE_WEIGHTS", "BlockBuilder", "dgl_block"]
 
 EDGE_WEIGHTS = "edge_weights"
 """The edge column of a sampler's own weights, named as DGL's LaborSampler names it."""
@@ -104,7 +105,7 @@ class BlockBuilder:
         DGL takes an empty array for the same, but its libxsmm kernels then fail on edge features.
         """
         ids = pool.take((num_edges,), self._idtype)
-        _counting.count_up(ids.numpy())
+        _csc.count_up(ids.numpy())
         return ids
 
     def edge_ids(self, etype: EdgeType, positions: Tensor) -> Tensor:
@@ -174,3 +175,34 @@ def _sub_frame(parent: Any, index: Any, num_rows: int) -> Any:
     for name, column in parent._columns.items():
         frame._columns[name] = sub_column(column, index)
     return frame
+
+
+dgl = import_dgl()
+
+
+def dgl_block(block: Block, graph: Graph | None) -> Any:
+    """See ``Block.to_dgl``."""
+    # Copies: DGL sorts rows in place.
+    indptr, indices, src_nodes = (
+        tensor.to(torch.int64, copy=True) for tensor in (block.indptr, block.indices, block.src_nodes)
+    )
+    # Without them they are numbered so too, but some of DGL's kernels fail.
+    local = torch.arange(block.num_edges, device=indices.device)
+    try:
+        made = dgl.create_block(("csc", (indptr, indices, local)), block.num_src, block.num_dst)
+    except (dgl.DGLError, RuntimeError) as error:  # the latter is torch's, where it cannot hand the arrays over
+        if indices.device.type == "cpu":
+            raise
+        raise dgl.DGLError(
+            f"block must be on the CPU for this DGL, which has no support for {indices.device}: "
+            "take block.to('cpu').to_dgl(), block.to_pyg() for PyG's layers, or a DGL that was built for it"
+        ) from error
+    made.srcdata[dgl.NID] = src_nodes
+    made.dstdata[dgl.NID] = src_nodes[: block.num_dst].clone()
+    if block.weights is not None:
+        made.edata[EDGE_WEIGHTS] = block.weights
+    if graph is not None:
+        own = graph.csc.edge_ids
+        positions = block.positions.long()
+        made.edata[dgl.EID] = positions if own is None else own.to(positions.device)[positions].long()
+    return made

@@ -10,19 +10,19 @@ import torch
 from torch import Tensor
 
 from ..accelerator import Handover
-from ..cache.policy import RowType
+from ..cache.choice import Role
 from ..engine.read_ahead import ReadAhead
-from ..features.candidate import Role
-from ..indexed_rows import FieldValue
+from ..graph.indexed_rows import FieldValue
+from ..ranking.policy import RowType
+from .deferred import column_values
 from .graphbolt import import_dgl
-from .waiting import column_values
 
 dgl = import_dgl()
 from dgl.frame import Column  # noqa: E402
 
 if TYPE_CHECKING:
-    from ..features.fields import FieldSet
-    from ..pipeline.stats import EpochRecorder
+    from ..cache.fields import FieldSet
+    from ..stats.stats import EpochRecorder
 
 __all__ = ["ColumnRows", "Columns", "awaited", "row_counts"]
 
@@ -33,7 +33,7 @@ _Key = tuple[str, Any, str]
 class ColumnRows(Protocol):
     """Rows of one column that were read ahead."""
 
-    def current(self, recorder: EpochRecorder) -> Tensor:
+    def current(self, recorder: EpochRecorder | None) -> Tensor:
         """The rows, for the calling thread; read now if the column was replaced or written since, or was not read.
 
         Raises:
@@ -56,7 +56,7 @@ class _Fetched:
     def _now(self) -> Handover:
         return self._fields.with_room(lambda: Handover.here([awaited(self._fetch())], self._fields.accelerator))
 
-    def current(self, recorder: EpochRecorder) -> Tensor:
+    def current(self, recorder: EpochRecorder | None) -> Tensor:
         """See :class:`ColumnRows`."""
         return (self._rows or self._now()).arrive()[0]
 

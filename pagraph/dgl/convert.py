@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from ..errors import FormatError
-from ..graph import EdgeType, Graph
-from ..indexed_rows import FieldValue
+from ..graph.graph import EdgeType, Graph
+from ..graph.indexed_rows import FieldValue
+from .deferred import waiting_column
 from .graphbolt import import_dgl
-from .waiting import waiting_column
 
 dgl = import_dgl()
 

@@ -9,26 +9,25 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..csc import as_ids, check_range
-from ..features.candidate import Role
-from ..sampling.edge_batches import edge_ends, negative_pairs
-from ..sampling.pairs import compact_pairs
+from ..cache.choice import Role
+from ..graph.csc import as_ids, check_range
+from ..sampling.batches import edge_ends, negative_pairs
+from ..sampling.negative import compact_pairs
 from .convert import core_graph
 from .exclusion import FixedExclusion, excluded_sets
 from .foreign_source import lock_of
 from .graphbolt import import_dgl
-from .node_source import NodeSource, Rows, SampledNodes
-from .prefetching import edge_columns
+from .node_source import NodeSource, Rows, SampledNodes, edge_columns
 from .recognise import native_negatives
 
 dgl = import_dgl()
 from dgl.dataloading.base import find_exclude_eids  # noqa: E402
 
 if TYPE_CHECKING:
-    from ..graph import EdgeType
-    from ..pipeline.stats import EpochRecorder
-    from ..sampling.excluded import ExcludedEdges
-    from ..sampling.seeds import Ticket
+    from ..graph.graph import EdgeType
+    from ..sampling.block_sampler import ExcludedEdges
+    from ..seeds.order import Ticket
+    from ..stats.stats import EpochRecorder
 
 __all__ = ["EdgeSource"]
 

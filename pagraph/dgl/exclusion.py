@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..csc import as_ids
-from ..field_version import FieldVersion
-from ..sampling.excluded import ExcludedEdges
+from ..graph.csc import as_ids
+from ..graph.field_version import FieldVersion
+from ..sampling.block_sampler import ExcludedEdges
 from .graphbolt import import_dgl
 
 dgl = import_dgl()
 
 if TYPE_CHECKING:
-    from ..graph import EdgeType, Graph
+    from ..graph.graph import EdgeType, Graph
 
 __all__ = ["FixedExclusion", "excluded_sets"]
 

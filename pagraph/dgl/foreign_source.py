@@ -12,17 +12,17 @@ import torch
 from torch import Tensor
 
 from ..accelerator import Accelerator, Handover
-from ..pipeline.locks import lock_of as _lock_of
+from ..system.threads import lock_of as _lock_of
 from .columns import ColumnRows, Columns, awaited
+from .deferred import LazyColumn, find_lazy, map_leaves, materialise, moved, parent_columns, parent_storages, repoint
 from .graphbolt import import_dgl
-from .lazy import LazyColumn, find_lazy, map_leaves, materialise, moved, parent_columns, parent_storages, repoint
 
 dgl = import_dgl()
 from dgl.frame import LazyFeature  # noqa: E402
 
 if TYPE_CHECKING:
-    from ..pipeline.stats import EpochRecorder
-    from ..sampling.seeds import Ticket
+    from ..seeds.order import Ticket
+    from ..stats.stats import EpochRecorder
 
 __all__ = ["ForeignSource", "lock_of"]
 

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..csc import check_range
+from ..graph.csc import check_range
 from .graphbolt import import_dgl
 
 dgl = import_dgl()

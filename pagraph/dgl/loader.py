@@ -1,22 +1,25 @@
-"""DataLoader: takes what ``dgl.dataloading.DataLoader`` takes, yields what it yields, faster."""
+"""DGL DataLoader replacement."""
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..cache.budget import Budget
-from ..cache.policies import resolve_policy
-from ..cache.policy import Policy
+from ..engine import PipelineOptions
 from ..engine.controls import LoaderControls
 from ..engine.engine import BatchSource, Engine
-from ..features.precision import parse_cache_dtype
-from ..graph import Graph
-from ..pipeline import PipelineOptions
-from ..sampling.seeds import EpochPlan, SeedOrder
-from .affinity import cpu_affinity
+from ..features.narrow import parse_cache_dtype
+from ..graph.graph import Graph
+from ..ranking.policies import resolve_policy
+from ..ranking.policy import Policy
+from ..seeds.order import EpochPlan, SeedOrder
+from ..system.budget import Budget
+from ..system.threads import near_cores, starting_workers
 from .arguments import (
     batch_device,
     check_devices,
@@ -41,6 +44,7 @@ from .workload import workload_of
 dgl = import_dgl()
 from dgl.dataloading import DataLoader as _DGLDataLoader  # noqa: E402
 from dgl.dataloading.dataloader import CollateWrapper  # noqa: E402
+from dgl.utils import get_num_threads, get_numa_nodes_cores, set_num_threads  # noqa: E402
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -48,6 +52,64 @@ if TYPE_CHECKING:
     from ..sampling import BlockSampler
 
 __all__ = ["DataLoader"]
+
+logger = logging.getLogger(__name__)
+
+
+@contextmanager
+def cpu_affinity(
+    loader: Any, loader_cores: list[int] | None, compute_cores: list[int] | None, verbose: bool
+) -> Iterator[None]:
+    """Pin the threads of ``loader``'s workers and the calling thread; everything is restored at the end.
+
+    Mirrors ``dgl.dataloading.DataLoader.enable_cpu_affinity``, with threads for processes: passes that begin inside
+    are pinned. Does nothing when batches go to a GPU, or where the system cannot pin.
+
+    Raises:
+        Exception: There is no worker, the number of loader cores is not the number of workers, there are more workers
+            than cores, or a core is not this process's to use (DGL's own type).
+    """
+    if loader.device.type != "cpu":
+        yield
+        return
+    if not loader.num_workers:
+        raise Exception("enable_cpu_affinity needs num_workers of at least 1, got 0")
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    allowed, threads = os.sched_getaffinity(0), get_num_threads()
+    loading, computing = _divide(allowed, loader.num_workers, loader_cores, compute_cores)
+    try:
+        os.sched_setaffinity(0, computing)
+        set_num_threads(len(computing))
+        loader.cpu_affinity_enabled = True
+        if verbose:
+            logger.info("%d loader threads on cores %s, computation on %s", loader.num_workers, loading, computing)
+        # 0 is the calling thread
+        with starting_workers(loader, lambda worker: os.sched_setaffinity(0, [loading[worker]])):
+            yield
+    finally:
+        os.sched_setaffinity(0, allowed)
+        set_num_threads(threads)
+        loader.cpu_affinity_enabled = False
+
+
+def _divide(
+    allowed: set[int], workers: int, loader_cores: list[int] | None, compute_cores: list[int] | None
+) -> tuple[list[int], list[int]]:
+    """Cores of the loader's workers, one each, and of the computation: all others, or all where none is left."""
+    if loader_cores and len(loader_cores) != workers:
+        raise Exception(f"loader_cores must name one core per worker ({workers}), got {loader_cores}")
+    for name, cores in {"loader_cores": loader_cores, "compute_cores": compute_cores}.items():
+        if not allowed.issuperset(cores or []):
+            raise Exception(f"{name} must be among the cores of this process, {sorted(allowed)}; got {cores}")
+    cores = near_cores(allowed, workers, get_numa_nodes_cores())
+    loading = list(loader_cores or [core for core in cores if core not in (compute_cores or [])][:workers])
+    if len(loading) < workers:
+        raise Exception(
+            f"num_workers must be at most the number of cores to pin them to ({len(loading)}), got {workers}"
+        )
+    return loading, list(compute_cores or [core for core in cores if core not in loading] or cores)
 
 
 class DataLoader(LoaderControls, _DGLDataLoader):
@@ -78,10 +140,10 @@ class DataLoader(LoaderControls, _DGLDataLoader):
         cache: What the static feature cache may take: ``"2GiB"``, bytes, a fraction, ``"auto"``, or 0 for none.
             On a CUDA device it holds columns that live in host memory; on the CPU those that lie on disk.
         cache_policy: Ranks the vertices: ``"auto"``, ``"adaptive"``, ``"degree"`` (PaGraph), ``"presample"``,
-            ``"presample:K"``, ``"vip"``, ``"random"``, or a callable as ``pagraph.cache.policy`` says.
+            ``"presample:K"``, ``"vip"``, ``"random"``, or a callable as ``pagraph.ranking.policy`` says.
         cache_dtype: ``"float16"`` or ``"bfloat16"``: float32 and float64 columns are cached so, twice as many rows. All
             prefetched rows of columns that the cache may serve are delivered rounded, in the column's dtype; see
-            ``pagraph.features.precision`` for how much that changes. Default: as they are.
+            ``pagraph.features.narrow`` for how much that changes. Default: as they are.
         prefetch: Finished batches that may wait. 0 prepares each batch when it is asked for, without threads.
         seed: Makes the order and the sampling a function of (seed, epoch). Without it, the sampling follows
             ``torch.manual_seed`` and the order ``numpy.random.seed``.

@@ -1,4 +1,4 @@
-"""Batches of DGL blocks, sampled by our kernels."""
+"""Batches whose seeds are vertices, for the DGL loader."""
 
 from __future__ import annotations
 
@@ -11,27 +11,58 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..features.candidate import Role
+from ..cache.choice import Role
 from .blocks import BlockBuilder
 from .columns import ColumnRows, Columns
 from .convert import core_graph
+from .deferred import gather_others, map_leaves, moved
 from .graphbolt import import_dgl
-from .lazy import map_leaves, moved
-from .prefetching import edge_columns, node_columns
-from .waiting import gather_others
-
-dgl = import_dgl()
 
 if TYPE_CHECKING:
     from ..engine.engine import Engine
-    from ..graph import EdgeType
-    from ..minibatch import HeteroMiniBatch
-    from ..pipeline.stats import EpochRecorder
+    from ..graph.graph import EdgeType
+    from ..graph.minibatch import HeteroMiniBatch
     from ..sampling import BlockSampler
-    from ..sampling.excluded import ExcludedEdges
-    from ..sampling.seeds import Ticket
+    from ..sampling.block_sampler import ExcludedEdges
+    from ..seeds.order import Ticket
+    from ..stats.stats import EpochRecorder
 
-__all__ = ["NodeSource", "SampledNodes"]
+__all__ = ["NodeSource", "SampledNodes", "edge_columns", "node_columns"]
+
+dgl = import_dgl()
+
+
+def node_columns(graph: Any, argument: str, names: Any) -> list[tuple[str, str]]:
+    """(vertex type, name) of every column that a list, or a mapping from type to lists, asks for.
+
+    Raises:
+        AssertionError: A list, and the graph has several vertex types (DGL's own type).
+        DGLError: A type that the graph does not have.
+    """
+    pairs = _pairs(argument, names, list(graph.ntypes))
+    for ntype, _ in pairs:
+        if ntype not in graph.ntypes:
+            raise dgl.DGLError(f"{argument} must name types of the graph, {list(graph.ntypes)}; got {ntype!r}")
+    return pairs
+
+
+def edge_columns(graph: Any, argument: str, names: Any) -> list[tuple[Any, str]]:
+    """(canonical edge type, name) of every column; types may be given by their middle names.
+
+    Raises:
+        AssertionError, DGLError: As for :func:`node_columns`.
+    """
+    pairs = _pairs(argument, names, list(graph.canonical_etypes))
+    return [(graph.to_canonical_etype(etype), name) for etype, name in pairs]
+
+
+def _pairs(argument: str, names: Any, types: list[Any]) -> list[tuple[Any, str]]:
+    if isinstance(names, Mapping):
+        return [(type_, name) for type_, of_type in names.items() for name in of_type]
+    if names and len(types) > 1:
+        raise AssertionError(f"{argument} must be a dict from type to names for a graph of several types, {types}")
+    return [(types[0], name) for name in names or []]
+
 
 Rows = dict[tuple[Any, str], ColumnRows]
 """Rows by type and column name."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ..graph import Graph
+from ..graph.graph import Graph
 from .convert import dgl_graph
 from .graphbolt import import_dgl
 from .loader import DataLoader

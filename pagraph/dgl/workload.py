@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..cache.policy import RowType
-from ..cache.workload import Sampled, Workload
-from ..graph import Graph
+from ..graph.graph import Graph
+from ..ranking.policy import RowType
+from ..ranking.workload import Sampled, Workload
 from ..sampling import BlockSampler
-from ..sampling.edge_batches import EdgeBatches
-from ..sampling.seeds import SeedOrder
+from ..sampling.batches import EdgeBatches
+from ..seeds.order import SeedOrder
 from .columns import row_counts
 from .convert import core_graph
 from .recognise import is_edge_sampler, native_negatives, native_sampler
 
 if TYPE_CHECKING:
-    from ..sampling.seeds import DatasetOrder
+    from ..seeds.order import DatasetOrder
 
 __all__ = ["workload_of"]
 

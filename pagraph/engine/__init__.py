@@ -1,1 +1,6 @@
 """The engine behind every loader: fields, batches, statistics and threads, wired in one place."""
+
+from .epochs import Epochs, PipelineOptions, Steps
+from .stage import SerialStage, Stage
+
+__all__ = ["Epochs", "PipelineOptions", "SerialStage", "Stage", "Steps"]

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from ..accelerator import Event, StagingRing
-from ..minibatch import Block, MiniBatch
+from ..graph.minibatch import Block, MiniBatch
 from .read_ahead import ReadAhead
 
 if TYPE_CHECKING:
-    from ..buffers import BufferPools
-    from ..features.fields import FieldSet
-    from ..graph import Graph
-    from ..pipeline.stats import EpochRecorder
+    from ..cache.fields import FieldSet
+    from ..graph.graph import Graph
     from ..sampling import BlockSampler
-    from ..sampling.device_sampler import DeviceSampler
-    from ..sampling.seeds import Ticket
+    from ..sampling.gpu.sampler import DeviceSampler
+    from ..seeds.order import Ticket
+    from ..stats.stats import EpochRecorder
+    from ..system.buffers import BufferPools
 
 __all__ = ["BlockSource"]
 

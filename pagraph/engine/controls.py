@@ -6,8 +6,8 @@ import os
 from typing import Any
 
 from ..cache.plan import CachePlans
-from ..pipeline.stats import LoaderStats
-from ..pipeline.trace import Tracer
+from ..stats.stats import LoaderStats
+from ..stats.trace import Tracer
 from .engine import Engine
 
 __all__ = ["LoaderControls"]

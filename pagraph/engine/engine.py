@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 import torch
 
 from ..accelerator import Accelerator, Event, accelerator_for
-from ..buffers import BufferPools
-from ..cache.policies import ranks_all
-from ..features.fields import FieldSet
-from ..pipeline.epochs import Epochs, PipelineOptions, Steps
-from ..pipeline.stats import EpochRecorder, LoaderStats
-from ..pipeline.worker_init import run_worker_init
+from ..cache.fields import FieldSet
+from ..ranking.policies import ranks_all
+from ..stats.stats import EpochRecorder, LoaderStats
+from ..system.buffers import BufferPools
+from ..system.threads import run_worker_init
+from .epochs import Epochs, PipelineOptions, Steps
 
 if TYPE_CHECKING:
-    from ..cache.budget import Budget
-    from ..cache.policy import Policy
-    from ..cache.stats import CacheStats
-    from ..cache.workload import Workload
-    from ..sampling.seeds import Ticket
+    from ..ranking.policy import Policy
+    from ..ranking.workload import Workload
+    from ..seeds.order import Ticket
+    from ..stats.reads import CacheStats
+    from ..system.budget import Budget
 
 __all__ = ["BatchSource", "Engine"]
 

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ..accelerator import Event
-    from ..features.fields import FieldRows, FieldSet
-    from ..pipeline.stats import EpochRecorder
+    from ..cache.fields import FieldRows, FieldSet
+    from ..stats.stats import EpochRecorder
 
 __all__ = ["ReadAhead"]
 
@@ -55,7 +55,7 @@ class ReadAhead:
         except (KeyError, RuntimeError):
             pass
 
-    def current(self, recorder: EpochRecorder) -> Tensor:
+    def current(self, recorder: EpochRecorder | None) -> Tensor:
         """The rows, for the calling thread's stream; read anew if the field was replaced or written since.
 
         Raises:
@@ -66,5 +66,6 @@ class ReadAhead:
             rows = fields.with_room(partial(fields.read, self._key, self._ids, self._bounds, self._after))
         if rows.ready is None:
             return rows.tensor
-        recorder.device_time("reading", rows.begun, rows.ready)
+        if recorder is not None:
+            recorder.device_time("reading", rows.begun, rows.ready)
         return rows.arrive()

@@ -1,30 +1,20 @@
-"""Feature rows by id: from memory, from disk, from a device, through a cache; and the fields of a loader."""
+"""Feature rows by id: from memory, from disk, narrowed, from a cache or a device."""
 
-from ..field_version import FieldVersion
-from ..indexed_rows import IndexedRows
-from .accelerated import AcceleratedFeature
-from .cached import CachedFeature
-from .device import DeviceFeature
-from .disk import DiskFeature
-from .feature import Feature
-from .fields import FieldRows, FieldSet
-from .hits import Hits
-from .host import HostFeature
-from .placement import on_disk
-from .transfer import Transfer
+from ..graph.field_version import FieldVersion
+from ..graph.indexed_rows import IndexedRows
+from .disk import DiskFeature, on_disk
+from .feature import DeviceFeature, Feature, HostFeature
+from .store import CachedFeature, FeatureCache, Hits
 
 __all__ = [
-    "AcceleratedFeature",
     "CachedFeature",
     "DeviceFeature",
     "DiskFeature",
     "Feature",
-    "FieldRows",
-    "FieldSet",
+    "FeatureCache",
     "FieldVersion",
     "Hits",
     "HostFeature",
     "IndexedRows",
-    "Transfer",
     "on_disk",
 ]

@@ -7,26 +7,19 @@ import threading
 import weakref
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..accelerator import Accelerator
-from ..cache.store import FeatureCache
-from ..field_version import FieldVersion
-from ..indexed_rows import FieldValue, IndexedRows
-from .cached import CachedFeature
-from .device import DeviceFeature
-from .disk import DiskFeature
-from .feature import Feature
-from .host import HostFeature
+from ..graph.field_version import FieldVersion
+from ..graph.indexed_rows import FieldValue, IndexedRows
+from .disk import DiskFeature, on_disk
+from .feature import DeviceFeature, Feature, HostFeature
 from .narrow import NarrowFeature, RoundedFeature
-from .placement import on_disk
-
-if TYPE_CHECKING:
-    from .accelerated import AcceleratedFeature
+from .store import CachedFeature, FeatureCache
 
 __all__ = ["Field", "ReadPath", "Snapshot", "can_cache", "host_feature"]
 
@@ -101,7 +94,7 @@ class ReadPath:
         self.base, self.stored, self.cache, self.cacheable = base, stored, cache, cacheable
         self.tier, self.row_bytes = base.tier, base.row_bytes
         self.declined: object = None
-        self.accelerated: AcceleratedFeature | None = None
+        self.accelerated: Any = None  # an AcceleratedFeature, which knows this class
         self.feature: Feature = base
         if cache is not None and cache.rows.device.type == "cpu":
             self.feature = CachedFeature(stored, cache)

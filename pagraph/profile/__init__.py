@@ -1,6 +1,6 @@
 """Profiling: hit-rate curves of feature caches, a recommended cache, stage times of epochs, a roofline."""
 
-from ..pipeline import merge_traces
+from ..stats import merge_traces
 from .budgets import DEFAULT_BUDGETS
 from .curve import BudgetChoice, CurveRecord, HitRateCurve, Recommendation, recommend
 from .hit_rates import DEFAULT_POLICIES, hit_rate_curve

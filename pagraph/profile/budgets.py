@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..cache.budget import SLOT_BYTES, Budget
 from ..cache.division import Demand, divide_each
+from ..system.budget import SLOT_BYTES, Budget
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from ..cache.policy import Ranking
-    from ..graph import Graph
-    from ..indexed_rows import FieldValue
+    from ..graph.graph import Graph
+    from ..graph.indexed_rows import FieldValue
+    from ..ranking.policy import Ranking
 
 __all__ = ["DEFAULT_BUDGETS", "GRID", "FieldNames", "FieldSizes", "RowSizes", "Spending", "check_fields"]
 

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..cache.auto import Learned
-from ..cache.direction import turned
-from ..cache.policies import POLICIES, resolve_policy
-from ..cache.policy import Policy, Ranking, apply_policy
-from ..sampling.accesses import AccessCounts, count_accesses, default_threads
-from ..sampling.minibatch_sampler import MiniBatchSampler
-from ..sampling.seeds import SeedOrder
+from ..ranking.auto import Learned
+from ..ranking.degree import turned
+from ..ranking.policies import POLICIES, resolve_policy
+from ..ranking.policy import Policy, Ranking, apply_policy
+from ..ranking.presample import AccessCounts, count_accesses, default_threads
+from ..sampling.sampler import MiniBatchSampler
+from ..seeds.order import SeedOrder
 from .budgets import DEFAULT_BUDGETS, GRID, FieldNames, FieldSizes
 from .curve import HitRateCurve
 from .seeds import check_epochs, check_seeds
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from ..graph import Graph
+    from ..graph.graph import Graph
 
 __all__ = ["DEFAULT_POLICIES", "hit_rate_curve"]
 

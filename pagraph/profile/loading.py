@@ -19,11 +19,11 @@ from .budgets import check_fields
 from .seeds import check_epochs, check_seeds
 
 if TYPE_CHECKING:
-    from ..cache.policy import Policy
-    from ..graph import Graph
-    from ..minibatch import Block, MiniBatch
-    from ..pipeline import EpochStats
+    from ..graph.graph import Graph
+    from ..graph.minibatch import Block, MiniBatch
+    from ..ranking.policy import Policy
     from ..sampling import NeighborSampler
+    from ..stats import EpochStats
 
 __all__ = ["LOADING_STAGES", "EpochTimes", "LoadingTimes", "SageStep", "measure_loading"]
 

@@ -14,18 +14,16 @@ import torch
 from torch import Tensor
 
 from ..accelerator import Accelerator, StagingRing
-from ..cache.budget import Budget
-from ..cache.store import FeatureCache, slots_for
 from ..datasets import rmat
-from ..features.accelerated import AcceleratedFeature
-from ..features.device import DeviceFeature
-from ..features.device_filling import fill_rows
-from ..features.host import HostFeature
-from ..features.link import Link
-from ..features.transfer import Transfer
-from ..graph import Graph
+from ..features.feature import DeviceFeature, HostFeature
+from ..features.gpu.accelerated import AcceleratedFeature, Link
+from ..features.gpu.filling import fill_rows
+from ..features.gpu.transfer import Transfer
+from ..features.store import FeatureCache, slots_for
+from ..graph.graph import Graph
 from ..sampling import NeighborSampler
-from ..sampling.device_sampler import DeviceSampler
+from ..sampling.gpu.sampler import DeviceSampler
+from ..system.budget import Budget
 from .ceilings import (
     DEVICE_COPY,
     PINNED_COPY,

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..csc import check_range
-from ..sampling.keys import derive_key
+from ..graph.csc import check_range
+from ..seeds.keys import derive_key
 
 if TYPE_CHECKING:
-    from ..graph import Graph
+    from ..graph.graph import Graph
 
 __all__ = ["check_epochs", "check_seeds", "training_seeds"]
 

@@ -17,8 +17,8 @@ from .curve import CurveRecord
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from ..cache.policy import Ranking
-    from ..sampling.accesses import AccessCounts
+    from ..ranking.policy import Ranking
+    from ..ranking.presample import AccessCounts
     from .budgets import FieldSizes, Spending
 
     Array = npt.NDArray[Any]

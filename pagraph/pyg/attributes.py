@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..field_version import FieldVersion
+from ..graph.field_version import FieldVersion
 from .package import import_pyg
 
 import_pyg()

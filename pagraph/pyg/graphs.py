@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from ..block_edges import plain_tensor
-from ..csc import CSC, check_range, id_dtype
-from ..field_version import FieldVersion
-from ..fork_lock import ForkLock
-from ..graph import EDGE_TYPE, NODE_TYPE, EdgeType, Graph
+from ..graph.csc import CSC, check_range, id_dtype
+from ..graph.field_version import FieldVersion
+from ..graph.graph import EDGE_TYPE, NODE_TYPE, EdgeType, Graph
+from ..graph.minibatch import plain_tensor
+from ..system.threads import ForkLock
 from .package import import_pyg
 from .stores import is_typed, store_graph
 

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..csc import check_range
-from ..graph import NODE_TYPE
+from ..graph.csc import check_range
+from ..graph.graph import NODE_TYPE
 from .package import import_pyg
 from .sampler import NeighborSampler
 

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..cache.policy import Policy
-from ..cache.workload import Workload
+from ..ranking.policy import Policy
+from ..ranking.workload import Workload
 from .inputs import check_calls, check_data
-from .link_inputs import check_are_tensors, check_links, checked_edge_label_index
+from .links import check_are_tensors, check_links, checked_edge_label_index
 from .package import import_pyg
 from .pipelined import Pipelined, sampler_of
 from .sampler import NeighborSampler

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..cache.policy import Policy
-from ..cache.workload import Workload
+from ..ranking.policy import Policy
+from ..ranking.workload import Workload
 from .inputs import check_calls, check_data, node_input
 from .package import import_pyg
 from .pipelined import Pipelined, sampler_of
@@ -57,10 +57,10 @@ class NeighborLoader(Pipelined, _PyGNeighborLoader):
         cache: What the static feature cache may take: ``"2GiB"``, bytes, a fraction, ``"auto"``, or 0 for none.
             On a CUDA device it holds attributes that live in host memory; on the CPU those that lie on disk.
         cache_policy: Ranks the vertices: ``"auto"``, ``"adaptive"``, ``"degree"`` (PaGraph), ``"presample"``,
-            ``"presample:K"``, ``"vip"``, ``"random"``, or a callable as ``pagraph.cache.policy`` says.
+            ``"presample:K"``, ``"vip"``, ``"random"``, or a callable as ``pagraph.ranking.policy`` says.
         cache_dtype: ``"float16"`` or ``"bfloat16"``: float32 and float64 attributes are cached so, twice as many rows.
             All rows of attributes that the cache may serve are delivered rounded, in the attribute's dtype; see
-            ``pagraph.features.precision`` for how much that changes. Default: as they are.
+            ``pagraph.features.narrow`` for how much that changes. Default: as they are.
         prefetch: Finished batches that may wait. 0 prepares each batch when it is asked for, without threads.
         seed: Makes the order and the sampling a function of (seed, epoch); of a sampler of the user's own it makes the
             sampling so. Without it, both follow ``torch.manual_seed``, the order as in PyG's loader.

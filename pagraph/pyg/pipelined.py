@@ -9,27 +9,25 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..cache.budget import Budget
-from ..cache.policies import resolve_policy
-from ..cache.policy import Policy
-from ..device import resolve_device
+from ..accelerator.cuda import resolve_device
+from ..engine import PipelineOptions
 from ..engine.controls import LoaderControls
 from ..engine.engine import Engine
-from ..features.precision import parse_cache_dtype
-from ..integers import as_integer
-from ..pipeline import PipelineOptions
+from ..features.narrow import parse_cache_dtype
+from ..ranking.policies import resolve_policy
+from ..ranking.policy import Policy
+from ..seeds.torch_order import StreamOrder, order_of, tell_epoch
+from ..system.budget import Budget
+from ..system.checks import as_integer
 from .joining import Joiner
-from .order import order_of
 from .sampler import NeighborSampler
 from .sending import Sender
 from .source import SubgraphSource
-from .stream_order import StreamOrder
-from .torch_samplers import tell_epoch
 from .view import Viewed
 from .workers import ThreadWorkers
 
 if TYPE_CHECKING:
-    from ..cache.workload import Workload
+    from ..ranking.workload import Workload
 
 __all__ = ["Pipelined", "sampler_of"]
 

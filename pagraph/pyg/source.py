@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..accelerator import Handover
-from ..pipeline.locks import lock_of
+from ..system.threads import lock_of
 from .joining import Joiner, Reading
 from .sampler import NeighborSampler
 from .sending import Sender
 
 if TYPE_CHECKING:
     from ..engine.engine import Engine
-    from ..pipeline.stats import EpochRecorder
-    from ..sampling.seeds import Ticket
+    from ..seeds.order import Ticket
+    from ..stats.stats import EpochRecorder
 
 __all__ = ["SubgraphSource"]
 

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..csc import CSC, as_ids, check_range, id_dtype
-from ..graph import EDGE_TYPE, NODE_TYPE, EdgeType, Graph
+from ..graph.csc import CSC, as_ids, check_range, id_dtype
+from ..graph.graph import EDGE_TYPE, NODE_TYPE, EdgeType, Graph
 from .package import import_pyg
 
 import_pyg()

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..csc import writeable
-from ..graph import EDGE_TYPE, NODE_TYPE, EdgeType, Graph
+from ..graph.csc import writeable
+from ..graph.graph import EDGE_TYPE, NODE_TYPE, EdgeType, Graph
 from .package import import_pyg
 from .stores import store_times
 

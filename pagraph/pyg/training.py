@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import MissingDependencyError
-from ..graph import Graph
+from ..graph.graph import Graph
 from .fields import to_pyg
 from .neighbor_loader import NeighborLoader
 from .package import import_pyg

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..buffers import BufferPools
+from ..system.buffers import BufferPools
 
 __all__ = ["LinkView", "NodeView", "Viewed"]
 

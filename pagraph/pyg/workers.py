@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ..pipeline.affinity import near_cores, starting_workers
+from ..system.threads import near_cores, starting_workers
 from .package import import_pyg
 
 import_pyg()

@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..cache.policy import RowType
-from ..cache.workload import Sampled, Workload
-from ..graph import NODE_TYPE
-from ..sampling.pair_batches import PairBatches
-from ..sampling.seeds import BatchOrder, SeedOrder, num_seeds
-from ..sampling.timed_seeds import TimedSeeds
+from ..graph.graph import NODE_TYPE
+from ..ranking.policy import RowType
+from ..ranking.workload import Sampled, Workload
+from ..sampling.batches import PairBatches, TimedSeeds
+from ..seeds.order import BatchOrder, SeedOrder, num_seeds
+from ..seeds.torch_order import takes_all
 from .graphs import core_graph
 from .links import end_types
-from .order import takes_all
 from .package import import_pyg
 from .sampler import NeighborSampler
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..atomic import new_file
 from ..errors import MissingDependencyError
 from ..profile import recommend
+from ..system.atomic import new_file
 from ..system.units import bytes_text, percent, short_count
 from .markup import policy_styles
 from .words import hop_name

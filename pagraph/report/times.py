@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..pipeline import read_trace
+from ..stats import read_trace
 from ..system.units import percent
 from .markup import STAGE_STYLES, Drawing, bar, element, round_ticks, row
 

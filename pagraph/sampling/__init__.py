@@ -1,10 +1,9 @@
 """Sampling: which neighbours a mini-batch reads, as pure functions of graph, seeds and key."""
 
 from .block_sampler import BlockSampler
-from .keys import derive_key
 from .labor import LaborSampler
 from .layerwise import LayerSampler
 from .neighbor import NeighborSampler
 from .subgraph_sampler import SubgraphSampler
 
-__all__ = ["BlockSampler", "LaborSampler", "LayerSampler", "NeighborSampler", "SubgraphSampler", "derive_key"]
+__all__ = ["BlockSampler", "LaborSampler", "LayerSampler", "NeighborSampler", "SubgraphSampler"]

@@ -1,28 +1,66 @@
-"""BlockSampler: hop by hop from seeds to input nodes, over any number of vertex and edge types."""
+"""BlockSampler: samples one block a hop, leaving excluded edges out."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..buffers import BufferPools
-from ..minibatch import HeteroBlock, HeteroMiniBatch, MiniBatch, Relation
-from .hop import Hop, HopEdges
-from .hop_sampler import EdgeField, HopSampler, id_dtype_of, own_fields, read_sources, seeds_by_type
-from .keys import derive_key
-from .scratch import Scratch, VertexTable
+from ..graph.minibatch import HeteroBlock, HeteroMiniBatch, MiniBatch, Relation
+from ..seeds.keys import derive_key
+from ..system.buffers import BufferPools
+from .hop import Hop, HopEdges, Scratch, VertexTable
+from .sampler import EdgeField, HopSampler, id_dtype_of, own_fields, read_sources, seeds_by_type
 from .small_batch import small_blocks
 
 if TYPE_CHECKING:
-    from ..graph import EdgeType, Graph
-    from .excluded import ExcludedEdges
+    import numpy.typing as npt
 
-__all__ = ["BlockSampler"]
+    from ..graph.graph import EdgeType, Graph
+
+__all__ = ["BlockSampler", "ExcludedEdges"]
+
+
+class ExcludedEdges:
+    """A set of edges of one edge type, by position in its CSC.
+
+    Args:
+        positions: Shape ``(n,)``; repeated ones count once.
+    """
+
+    def __init__(self, positions: Tensor) -> None:
+        from .kernels import edges as _excluded
+
+        values: npt.NDArray[Any] = positions.numpy()
+        bits = max(6, (2 * len(values)).bit_length())
+        self._table = np.full(1 << bits, -1, dtype=np.int64)
+        # 16 bits for each slot, 32 to 64 for each edge: 16 KiB for 1000 edges and their reverse ones.
+        self._marks = np.zeros(1 << (bits + 1), dtype=np.uint8)
+        self._shifts = np.uint64(64 - bits), np.uint64(64 - bits - 4)
+        self._count = len(values)
+        _excluded.insert(values, self._table, self._shifts[0], self._marks, self._shifts[1])
+
+    def drop_from(self, edges: HopEdges) -> HopEdges:
+        """The edges without the excluded ones, in order; the arrays are changed in place."""
+        from .kernels import edges as _excluded
+
+        if self._count == 0 or len(edges.positions) == 0:
+            return edges
+        weights = np.empty(0, dtype=np.float32) if edges.weights is None else edges.weights.numpy()
+        kept = _excluded.drop(
+            edges.indptr.numpy(),
+            edges.positions.numpy(),
+            weights,
+            self._table,
+            self._shifts[0],
+            self._marks,
+            self._shifts[1],
+        )
+        return edges.head(int(kept))
 
 
 class BlockSampler(HopSampler):

@@ -1,21 +1,172 @@
-"""One hop along one edge type: what a picker is given, and what it returns."""
+"""One hop of sampling: the frontier, what a picker gets and returns, and recycled scratch memory."""
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from ..errors import FormatError
+
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
-    from ..graph import CSC
-    from .scratch import Scratch
+    from ..graph.graph import CSC
 
-__all__ = ["EdgeMemory", "Hop", "HopEdges", "Picker"]
+    Array = npt.NDArray[Any]
+
+__all__ = ["EdgeMemory", "Hop", "HopEdges", "Picker", "Scratch", "VertexTable", "raise_bad_row", "raise_bad_source"]
+
+_MIN_TABLE_BITS = 10
+_local = threading.local()
+
+
+class Scratch:
+    """Arrays by name that grow and never shrink, and a vertex table for each vertex type."""
+
+    def __init__(self) -> None:
+        self._arrays: dict[Any, Array] = {}
+        self._tables: list[VertexTable] = []
+        self._seen: Array = np.empty(0, dtype=np.int64)
+        self._named: dict[str, VertexTable] = {}
+        self.table_bits = _MIN_TABLE_BITS  # of the hash table of the next small batch
+
+    @staticmethod
+    def of_this_thread() -> Scratch:
+        """The calling thread's own."""
+        scratch: Scratch | None = getattr(_local, "value", None)
+        if scratch is None:
+            scratch = _local.value = Scratch()
+        return scratch
+
+    def array(self, name: Any, length: int, dtype: Any) -> Array:
+        """An array of ``length`` (contents undefined); it is valid until the next call with this name."""
+        array = self._arrays.get(name)
+        if array is None or len(array) < length or array.dtype != dtype:
+            array = np.empty(length + (length >> 3), dtype=dtype)
+            self._arrays[name] = array
+        return array[:length]
+
+    def hash_set(self, picks: int) -> Array:
+        """An empty set for ``picks`` numbers: a power-of-two length filled with -1. Kernels must leave it empty."""
+        size = 1 << (2 * max(picks, 1) - 1).bit_length()
+        if len(self._seen) < size:
+            self._seen = np.full(size, -1, dtype=np.int64)
+        return self._seen[:size]
+
+    def tables(self, count: int) -> list[VertexTable]:
+        """The vertex tables of ``count`` vertex types, with whatever the batch before left in them."""
+        while len(self._tables) < count:
+            self._tables.append(VertexTable())
+        return self._tables[:count]
+
+    def table(self, name: str) -> VertexTable:
+        """A vertex table of its own, for use within one hop, with whatever the hop before left in it."""
+        return self._named.setdefault(name, VertexTable())
+
+
+class VertexTable:
+    """The vertices of one type in a batch, in the order of their discovery, and a hash table from id to place.
+
+    The table is small (at least twice the vertices, not as large as the graph), so that it stays in the processor's
+    caches; its size is kept from batch to batch.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._nodes: Array = np.empty(0, dtype=np.int32)
+        self._bits = _MIN_TABLE_BITS
+        self._table: Array = np.empty(0, dtype=np.int64)
+        self._num_vertices = 0
+
+    @property
+    def nodes(self) -> Array:
+        """The ids so far; valid until :meth:`relabel` is called."""
+        return self._nodes[: self.count]
+
+    def reset(self, seeds: Tensor | None, num_vertices: int, dtype: Any) -> None:
+        """Begin a batch with ``seeds`` (repeated ones keep their own places) out of ``num_vertices``."""
+        self.count = 0 if seeds is None else len(seeds)
+        self._num_vertices = num_vertices
+        if self._nodes.dtype != dtype or len(self._nodes) < self.count:
+            self._nodes = np.empty(max(self.count, 1), dtype=dtype)
+        if seeds is not None:
+            self._nodes[: self.count] = seeds.numpy()
+        bits = max(_MIN_TABLE_BITS, self._bits, (4 * self.count - 1).bit_length() if self.count else 0)
+        # Never much larger than the graph: a small graph after a large one would clear a large table for nothing.
+        self._bits = min(bits, max(_MIN_TABLE_BITS, (4 * num_vertices).bit_length()))
+        while 1 << self._bits < 4 * self.count:
+            self._bits += 1
+        self._fill()
+
+    def relabel(self, neighbors: Array, local_ids: Array) -> None:
+        """Write each neighbour's place to ``local_ids``; new vertices are appended.
+
+        Raises:
+            FormatError: A neighbour is outside the graph.
+        """
+        from .kernels import hop
+
+        self._make_room(len(neighbors))
+        at = 0
+        while True:
+            at, count = hop.relabel(
+                neighbors,
+                at,
+                self._num_vertices,
+                self._nodes,
+                self.count,
+                self._table,
+                np.uint64(64 - self._bits),
+                local_ids,
+            )
+            self.count = int(count)
+            if at < 0:
+                raise_bad_source(int(neighbors[-1 - at]), self._num_vertices)
+            if at == len(neighbors):
+                return
+            self._bits += 1
+            self._fill()
+
+    def find(self, vertices: Array, local_ids: Array) -> None:
+        """Write the place of each vertex to ``local_ids``, or ``count`` where it has none."""
+        from .kernels import layerwise
+
+        layerwise.find(vertices, *self.lookup, local_ids)
+
+    @property
+    def lookup(self) -> tuple[Array, Array, np.uint64]:
+        """What kernels find a place with: the ids, the hash table, and how far to shift a hash."""
+        return self.nodes, self._table, np.uint64(64 - self._bits)
+
+    def _make_room(self, more: int) -> None:
+        if len(self._nodes) < self.count + more:
+            grown = np.empty((self.count + more) * 9 // 8, dtype=self._nodes.dtype)
+            grown[: self.count] = self.nodes
+            self._nodes = grown
+
+    def _fill(self) -> None:
+        from .kernels import hop
+
+        size = 1 << self._bits
+        if len(self._table) != size:
+            self._table = np.empty(size, dtype=np.int64)
+        self._table.fill(-1)
+        hop.insert_nodes(self._nodes, self.count, self._table, np.uint64(64 - self._bits))
+
+
+def raise_bad_row(vertex: int) -> NoReturn:
+    """Report a vertex whose row does not end in the graph's edges."""
+    raise FormatError(f"the graph's indptr must be non-decreasing, it is not at vertex {vertex}: damaged file?")
+
+
+def raise_bad_source(vertex: int, num_vertices: int) -> NoReturn:
+    """Report an edge that leads out of the graph."""
+    raise FormatError(f"the graph's indices must be in [0, {num_vertices}), got {vertex}: damaged file?")
 
 
 @dataclass(frozen=True, eq=False)

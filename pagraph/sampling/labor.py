@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .block_sampler import BlockSampler
-from .hop_sampler import EdgeField, check_per_hop, of_edge_type
 from .neighbor import check_fanout
-from .rows import NO_WEIGHTS, Rows, in_order
+from .pickers import NO_WEIGHTS, Rows, in_order
+from .sampler import EdgeField, check_per_hop, of_edge_type
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from ..graph import EdgeType, Graph
+    from ..graph.graph import EdgeType, Graph
+    from .edge_values import EdgeWeights
     from .hop import Hop, HopEdges, Picker
-    from .weights import EdgeWeights
 
     Array = npt.NDArray[Any]
 
@@ -133,7 +133,7 @@ class LaborPicker:
 
     def pick(self, hop: Hop) -> HopEdges:
         """See :class:`~pagraph.sampling.hop.Picker`."""
-        from . import _labor
+        from .kernels import labor
 
         rows = Rows.of(hop)
         key = hop.batch_key if self.layer_dependency else hop.layer_key
@@ -141,7 +141,7 @@ class LaborPicker:
         positions = rows.array("picked", hop.csc.indices.numpy().dtype)
         if self.weights is None and self.importance_sampling == 0:
             indices = hop.csc.indices.numpy()
-            _labor.pick_uniform(indices, rows.starts, rows.offsets, self.fanout, key, offsets, positions)
+            labor.pick_uniform(indices, rows.starts, rows.offsets, self.fanout, key, offsets, positions)
             return rows.edges(offsets, positions)
         weights = rows.array("picked weights", np.float64)
         self._pick_weighted(rows, key, offsets, positions, weights)
@@ -149,7 +149,7 @@ class LaborPicker:
 
     def _pick_weighted(self, rows: Rows, key: np.uint64, offsets: Array, positions: Array, out: Array) -> None:
         """Probabilities, then edges."""
-        from . import _labor
+        from .kernels import labor
 
         scales = rows.hop.scratch.array("scales", len(rows.starts), np.float64)
         local_ids, pi, weights = _NO_IDS, _NO_PI, in_order(self.weights)
@@ -160,27 +160,27 @@ class LaborPicker:
         else:
             local_ids, pi = self._optimise(rows, scales)
         indices = rows.hop.csc.indices.numpy()
-        _labor.pick_weighted(
+        labor.pick_weighted(
             indices, local_ids, rows.starts, rows.offsets, weights, pi, scales, key, offsets, positions, out
         )
 
     def _scale_by_weight(self, rows: Rows, scales: Array) -> None:
         """The scales where weights stand for ``pi``."""
-        from . import _labor
+        from .kernels import labor
 
         assert self.weights is not None
         known = _known_scales(self.weights, self.fanout, rows.hop.csc.num_dst)
         frontier, room = rows.hop.frontier, rows.hop.scratch.array("row", 2 * rows.largest, np.float64)
         weights = in_order(self.weights)
-        _labor.scales_by_weight(frontier, rows.starts, rows.offsets, weights, self.fanout, known, scales, room)
+        labor.scales_by_weight(frontier, rows.starts, rows.offsets, weights, self.fanout, known, scales, room)
 
     def _optimise(self, rows: Rows, scales: Array) -> tuple[Array, Array]:
         """Importance sampling: fill ``scales``; each in-edge's candidate, and the candidates' ``pi``."""
-        from . import _labor
+        from .kernels import labor
 
         starts, offsets, weights, scratch = rows.starts, rows.offsets, in_order(self.weights), rows.hop.scratch
         sums = scratch.array("sums", len(starts), np.float64)
-        _labor.row_sums(weights, starts, offsets, sums)
+        labor.row_sums(weights, starts, offsets, sums)
         if self.weights is None:
             np.divide(self.fanout, sums, out=scales, where=sums > 0.0)
         else:
@@ -190,13 +190,13 @@ class LaborPicker:
         largest = inverses = scratch.array("largest", count, np.float64)  # the one is read, then the other
         before, step = float("inf"), 0
         while step != self.importance_sampling:
-            _labor.largest_scales(local_ids, offsets, starts, weights if step == 0 else NO_WEIGHTS, scales, largest)
+            labor.largest_scales(local_ids, offsets, starts, weights if step == 0 else NO_WEIGHTS, scales, largest)
             # Beyond 1 the size of pi hardly matters, and it grows with each step.
             pi[:] = largest if step == 0 else np.minimum(pi * largest, _MOST_PI)
             inverses[:] = 0.0
             np.divide(1.0, pi, out=inverses, where=pi > 0.0)
-            _labor.solve_scales(local_ids, starts, offsets, weights, inverses, self.fanout, sums, scales, room)
-            now = _labor.expected_vertices(pi)
+            labor.solve_scales(local_ids, starts, offsets, weights, inverses, self.fanout, sums, scales, room)
+            now = labor.expected_vertices(pi)
             if not now < (1.0 - _TOLERANCE) * before:  # a NaN must end it, too
                 break
             before, step = now, step + 1

@@ -1,7 +1,9 @@
-"""Layer-wise sampling: a number of vertices for each layer, shared by the whole frontier (LADIES, FastGCN)."""
+"""Layer-wise sampling: LADIES and FastGCN."""
 
 from __future__ import annotations
 
+import threading
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -9,20 +11,70 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .block_sampler import BlockSampler
-from .hop_sampler import EdgeField, check_per_hop, of_edge_type
-from .importance import Importance, importance_of
-from .rows import Rows, in_order
+from .pickers import Rows, in_order
+from .sampler import EdgeField, check_per_hop, of_edge_type
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from ..graph import EdgeType, Graph
-    from .hop import Hop, HopEdges, Picker
-    from .scratch import VertexTable
+    from ..graph.graph import CSC, EdgeType, Graph
+    from .edge_values import EdgeWeights
+    from .hop import Hop, HopEdges, Picker, VertexTable
 
     Array = npt.NDArray[Any]
 
-__all__ = ["METHODS", "FastGCNPicker", "LadiesPicker", "LayerSampler"]
+__all__ = ["METHODS", "FastGCNPicker", "Importance", "LadiesPicker", "LayerSampler", "importance_of"]
+
+_lock = threading.Lock()
+_known: weakref.WeakKeyDictionary[CSC | EdgeWeights, Importance] = weakref.WeakKeyDictionary()
+
+
+@dataclass(frozen=True, eq=False)
+class Importance:
+    """A distribution over the source vertices of one edge type, ``q``.
+
+    Attributes:
+        sums: Shape ``(num_src,)``, float64: running sums of the unnormalised ``q``.
+        num_positive: Vertices with ``q > 0``.
+    """
+
+    sums: Array
+    num_positive: int
+
+    def share(self, vertices: Array) -> Array:
+        """``q`` of some vertices."""
+        before = np.where(vertices > 0, self.sums[vertices - 1], 0.0)
+        share: Array = (self.sums[vertices] - before) / self.sums[-1]
+        return share
+
+
+def importance_of(csc: CSC, weights: EdgeWeights | None) -> Importance:
+    """Sums of squares of the row-normalised weights by source; computed once and kept as long as the weights live.
+
+    Args:
+        csc: The edges.
+        weights: Theirs; None stands for weights of 1, and the result is kept as long as the CSC.
+
+    Raises:
+        ValueError: The CSC is damaged.
+    """
+    owner = csc if weights is None else weights
+    with _lock:
+        importance = _known.get(owner)
+        if importance is None:
+            importance = _known[owner] = _measure(csc, in_order(weights))
+        return importance
+
+
+def _measure(csc: CSC, weights: Array) -> Importance:
+    from .kernels import layerwise
+
+    csc.validate()
+    squares = np.zeros(csc.num_src, dtype=np.float64)
+    layerwise.column_squares(csc.indptr.numpy(), csc.indices.numpy(), weights, squares)
+    sums = np.cumsum(squares)
+    return Importance(sums, int(np.count_nonzero(np.diff(sums, prepend=0.0))))
+
 
 METHODS = ("ladies", "fastgcn")
 _MOST = 2**31 - 1
@@ -136,19 +188,19 @@ class LadiesPicker:
 
     def pick(self, hop: Hop) -> HopEdges:
         """See :class:`~pagraph.sampling.hop.Picker`."""
-        from . import _layerwise
+        from .kernels import layerwise
 
         rows = Rows.of(hop)
         scales = _scales(rows, self.weights)
         local_ids, count = rows.candidates()
         importance = hop.scratch.array("importance", count, np.float64)
-        _layerwise.add_squares(local_ids, rows.starts, rows.offsets, scales, self.weights, importance)
+        layerwise.add_squares(local_ids, rows.starts, rows.offsets, scales, self.weights, importance)
         factors = hop.scratch.array("factors", count, np.float64)
         # In the order of discovery, not shuffled: the in-neighbours of a frontier vertex then lie together, and each
         # stretch gives its share. Measured: a quarter fewer vertices without any sampled neighbour, and errors up to a
         # fifth smaller where neighbours are alike. (A systematic sample of the same order knows only about as many
         # different outcomes as there are candidates.)
-        _layerwise.choose(importance, self.size, hop.key, factors)
+        layerwise.choose(importance, self.size, hop.key, factors)
         return _take(rows, local_ids, scales, self.weights, factors)
 
 
@@ -168,7 +220,7 @@ class FastGCNPicker:
 
     def pick(self, hop: Hop) -> HopEdges:
         """See :class:`~pagraph.sampling.hop.Picker`."""
-        from . import _layerwise
+        from .kernels import layerwise
 
         rows, whole = Rows.of(hop), self.whole
         scales = _scales(rows, self.weights)
@@ -178,7 +230,7 @@ class FastGCNPicker:
             factors[:] = 1.0
             return _take(rows, local_ids, scales, self.weights, factors)
         draws = hop.scratch.array("draws", self.size, np.int64)
-        _layerwise.draw_repeated(whole.sums, self.size, hop.key, draws)
+        layerwise.draw_repeated(whole.sums, self.size, hop.key, draws)
         table = hop.scratch.table("draws")
         table.reset(None, hop.csc.num_src, np.dtype(np.int64))
         local_draws = hop.scratch.array("local draws", self.size, np.int64)
@@ -189,42 +241,41 @@ class FastGCNPicker:
 
     def _take_drawn(self, rows: Rows, scales: Array, table: VertexTable, factors: Array) -> HopEdges:
         """All edges from the drawn vertices: few of the frontier's in-edges, so a filter goes first."""
-        from . import _cpu, _layerwise
+        from .kernels import hop as _cpu
+        from .kernels import layerwise
 
         scratch, indices = rows.hop.scratch, rows.hop.csc.indices.numpy()
         bits = max(12, table.count.bit_length() + 5)  # a byte for 32 drawn vertices' hashes, in the innermost cache
         marks = scratch.array("marks", 1 << bits, np.uint8)
-        _layerwise.mark(table.nodes, marks, np.uint64(64 - bits))
+        layerwise.mark(table.nodes, marks, np.uint64(64 - bits))
         offsets = scratch.array("offsets", len(rows.offsets), np.int64)
         positions = rows.array("picked", indices.dtype)
-        _layerwise.filter_rows(indices, rows.starts, rows.offsets, marks, np.uint64(64 - bits), offsets, positions)
+        layerwise.filter_rows(indices, rows.starts, rows.offsets, marks, np.uint64(64 - bits), offsets, positions)
         count = int(offsets[-1])
         sources, local_ids = scratch.array("sources", count, indices.dtype), scratch.array("found", count, np.int64)
         _cpu.read_neighbors(indices, positions[:count], sources)
         table.find(sources, local_ids)
         weights = rows.array("picked weights", np.float64)
-        _layerwise.take_marked(local_ids, positions, offsets, scales, self.weights, factors, weights)
+        layerwise.take_marked(local_ids, positions, offsets, scales, self.weights, factors, weights)
         return rows.edges(offsets, positions, weights)
 
 
 def _scales(rows: Rows, weights: Array) -> Array:
     """What makes each row's weights add up to 1."""
-    from . import _layerwise
+    from .kernels import layerwise
 
     scales = rows.hop.scratch.array("scales", len(rows.starts), np.float64)
-    _layerwise.row_scales(weights, rows.starts, rows.offsets, scales)
+    layerwise.row_scales(weights, rows.starts, rows.offsets, scales)
     return scales
 
 
 def _take(rows: Rows, local_ids: Array, scales: Array, weights: Array, factors: Array) -> HopEdges:
     """All edges from the candidates with a positive factor; their weights are their share of the row times it."""
-    from . import _layerwise
+    from .kernels import layerwise
 
     offsets = rows.hop.scratch.array("offsets", len(rows.offsets), np.int64)
     positions = rows.array("picked", rows.hop.csc.indices.numpy().dtype)
     out = rows.array("picked weights", np.float64)
     chosen = rows.hop.scratch.array("chosen", len(factors), np.uint8)
-    _layerwise.take_rows(
-        local_ids, rows.starts, rows.offsets, scales, weights, factors, chosen, offsets, positions, out
-    )
+    layerwise.take_rows(local_ids, rows.starts, rows.offsets, scales, weights, factors, chosen, offsets, positions, out)
     return rows.edges(offsets, positions, out)

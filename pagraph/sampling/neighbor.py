@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .block_sampler import BlockSampler
-from .hop_sampler import EdgeField, check_per_hop, of_edge_type
+from .pickers import UniformPicker, WeightedPicker
+from .sampler import EdgeField, check_per_hop, of_edge_type
 from .small_batch import UniformHops
-from .uniform import UniformPicker
-from .weighted import WeightedPicker
 
 if TYPE_CHECKING:
-    from ..graph import EdgeType, Graph
+    from ..graph.graph import EdgeType, Graph
     from .hop import Picker
 
 __all__ = ["NeighborSampler", "check_fanout", "neighbor_picker"]

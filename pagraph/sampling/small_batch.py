@@ -14,19 +14,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..csc import check_range
-from ..minibatch import Block, HeteroBlock, HeteroMiniBatch, MiniBatch, Relation
-from ..subgraph import SampledEdges, Subgraph
-from .scratch import Scratch, raise_bad_row, raise_bad_source
+from ..graph.csc import check_range
+from ..graph.minibatch import Block, HeteroBlock, HeteroMiniBatch, MiniBatch, Relation
+from ..graph.subgraph import SampledEdges, Subgraph
+from .hop import Scratch, raise_bad_row, raise_bad_source
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..buffers import BufferPools
-    from ..csc import CSC
-    from ..graph import EdgeType, Graph
-    from .hop_sampler import HopSampler
+    from ..graph.csc import CSC
+    from ..graph.graph import EdgeType, Graph
+    from ..system.buffers import BufferPools
     from .neighbor import NeighborSampler
+    from .sampler import HopSampler
     from .subgraph_sampler import SubgraphSampler
 
 __all__ = ["UniformHops", "small_blocks", "small_subgraph"]
@@ -241,6 +241,6 @@ def _check_seeds(seeds: Tensor | Mapping[str, Tensor], ids: Tensor, num_nodes: i
 @cache
 def _kernels() -> Any:
     """The kernels, which import numba."""
-    from . import _batch
+    from .kernels import batch as _batch
 
     return _batch

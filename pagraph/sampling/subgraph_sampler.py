@@ -11,21 +11,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..buffers import BufferPools
-from ..subgraph import SampledEdges, Subgraph
-from .hop import Hop, HopEdges
-from .hop_sampler import EdgeField, HopSampler, id_dtype_of, of_edge_type, own_fields, read_sources, seeds_by_type
-from .induced import induced_edges
-from .keys import derive_key
+from ..graph.subgraph import SampledEdges, Subgraph
+from ..seeds.keys import derive_key
+from ..system.buffers import BufferPools
+from .edge_values import EdgeTimes, edge_times, source_times
+from .hop import Hop, HopEdges, Scratch, VertexTable, raise_bad_source
 from .neighbor import check_fanout, neighbor_picker
-from .scratch import Scratch, VertexTable, raise_bad_source
-from .seed_times import check_time_field, limits_of_trees
+from .sampler import EdgeField, HopSampler, id_dtype_of, of_edge_type, own_fields, read_sources, seeds_by_type
 from .small_batch import UniformHops, small_subgraph
-from .timed import TimedPicker
-from .times import EdgeTimes, edge_times, source_times
+from .subgraph_hops import TimedPicker, check_time_field, induced_edges, limits_of_trees
 
 if TYPE_CHECKING:
-    from ..graph import EdgeType, Graph
+    from ..graph.graph import EdgeType, Graph
     from .hop import Picker
 
 __all__ = ["SubgraphSampler"]
@@ -308,7 +305,7 @@ class _Run:
 
     def _vertices(self, known: Any, num_nodes: int) -> Any:
         """The graph's ids of vertices that may be in trees."""
-        from . import _subgraph
+        from .kernels import subgraph as _subgraph
 
         if not self.sampler.disjoint:
             return known
@@ -318,7 +315,7 @@ class _Run:
 
     def _limits(self, known: Any, num_nodes: int) -> Any:
         """The latest time that the edges of vertices in trees may have."""
-        from . import _subgraph
+        from .kernels import subgraph as _subgraph
 
         limits = self.scratch.array("limits", len(known), np.int64)
         _subgraph.limits_of(known, num_nodes, self.until, limits)
@@ -326,7 +323,7 @@ class _Run:
 
     def _sources(self, hop: Hop, edges: HopEdges, etype: EdgeType) -> Any:
         """What the sources of drawn edges are called in the vertex tables."""
-        from . import _subgraph
+        from .kernels import subgraph as _subgraph
 
         sources = read_sources(hop, edges)
         if hop.drawn_as is None:
@@ -344,7 +341,7 @@ class _Run:
         return out
 
     def _trees(self, ntype: str, table: VertexTable) -> Tensor:
-        from . import _subgraph
+        from .kernels import subgraph as _subgraph
 
         trees = self.pools(("trees", ntype)).take((table.count,), torch.int64)
         _subgraph.trees_of(table.nodes, max(self.graph.num_nodes_of(ntype), 1), trees.numpy())
@@ -358,7 +355,7 @@ class _Run:
 
     def _assemble(self, etype: EdgeType, hops: Sequence[_Drawn]) -> SampledEdges:
         """The edges of all hops behind each other."""
-        from . import _subgraph
+        from .kernels import subgraph as _subgraph
 
         ends = [0]
         for drawn in hops:

@@ -1,1 +1,5 @@
-"""Services below all other rooms: units of bytes and counts as text."""
+"""Memory, files, threads and processes: what is asked of the machine."""
+
+from .budget import Budget, rows_that_fit
+
+__all__ = ["Budget", "rows_that_fit"]

@@ -13,7 +13,7 @@ from torch import Tensor
 from ..datasets import open_graph
 from ..datasets.opening import folder_form
 from ..errors import FormatError
-from ..graph import Graph
+from ..graph.graph import Graph
 from ..partition import Part, open_partition
 from ..partition.manifest import is_partition
 from ..partition.opening import open_manifest

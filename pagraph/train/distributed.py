@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
+from ..engine.epochs import default_workers
 from ..errors import PaGraphError
-from ..pipeline.epochs import default_workers
 
 __all__ = [
     "ALONE",

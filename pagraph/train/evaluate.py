@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..csc import CSC
 from ..features.field import host_feature
-from ..graph import Graph
+from ..graph.csc import CSC
+from ..graph.graph import Graph
 from .distributed import ALONE, World
 from .task import LABELS, Task
 
@@ -155,7 +155,7 @@ class Neighbours:
                 pass  # what failed in a thread is raised here
 
     def _add(self, sent: Tensor, begin: int, out: Tensor) -> None:
-        from .. import _preaggregation
+        from . import _preaggregation
 
         end = begin + len(out)
         indptr = self._csc.indptr[begin : end + 1].long()  # perhaps the graph's own memory

@@ -15,9 +15,9 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 from ..accelerator import accelerator_for, with_room
-from ..cache.stats import FieldStats
-from ..pipeline import Tracer
-from ..sampling.keys import derive_key
+from ..seeds.keys import derive_key
+from ..stats import Tracer
+from ..stats.reads import FieldStats
 from .distributed import ALONE, World, data_parallel
 from .evaluate import Evaluation, accuracies
 from .models import GCN, BlockModel, Framework, GraphSAGE, framework_of

@@ -1,7 +1,7 @@
 """The two models of the PaGraph paper on sampled blocks: GraphSAGE (mean) and GCN, of DGL's or PyG's layers.
 
-Both can begin with pre-aggregated features (:mod:`pagraph.preaggregation`): their first layer then needs no block, so
-that there is one layer more than there are blocks. The parameters, and with all neighbours the outputs, are the same.
+Both can begin with pre-aggregated features (``preaggregation``): their first layer then needs no block, so that there
+is one layer more than there are blocks. The parameters, and with all neighbours the outputs, are the same.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from ..errors import MissingDependencyError
-from ..graph import Graph
-from ..preaggregation import FEATURES, SUMS
+from ..graph.graph import Graph
 from .options import FRAMEWORKS
+from .preaggregation import FEATURES, SUMS
 
 __all__ = ["GCN", "NORM", "BlockModel", "Framework", "GraphSAGE", "framework_of", "peers"]
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from ..cache.budget import Budget
-from ..cache.policies import resolve_policy
-from ..features.precision import parse_cache_dtype
+from ..features.narrow import parse_cache_dtype
+from ..ranking.policies import resolve_policy
+from ..system.budget import Budget
 
 __all__ = ["COMPRESSIONS", "FRAMEWORKS", "LOADERS", "MODELS", "TrainOptions"]
 

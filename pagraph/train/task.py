@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..csc import CSC
-from ..graph import Graph
-from ..preaggregation import FEATURES, SUMS, gcn_degrees, preaggregated_for
+from ..graph.csc import CSC
+from ..graph.graph import Graph
 from .models import NORM
 from .options import TrainOptions
+from .preaggregation import FEATURES, SUMS, gcn_degrees, preaggregated_for
 
 __all__ = [
     "FEATURES",

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from ...graph import Graph
+from ...graph.graph import Graph
 from ..partition import Progress
 from .auto import auto_parts
 from .halo import halo_parts

@@ -10,8 +10,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ...csc import CSC
-from ...graph import Graph
+from ...graph.csc import CSC
+from ...graph.graph import Graph
 from ..partition import Progress, Ticks
 from .halo import PASSES, HaloSearch, Tick, by_in_degree, equal_sizes
 from .metis import metis_parts

@@ -15,8 +15,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ...csc import CSC
-from ...graph import Graph
+from ...graph.csc import CSC
+from ...graph.graph import Graph
 from ..partition import Progress, Ticks
 from .balancing import largest_size, smallest_size
 

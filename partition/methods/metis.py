@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ...errors import MissingDependencyError
-from ...graph import Graph
+from ...graph.graph import Graph
 from ..partition import Progress
 from .balancing import balance_parts, deal_out
 

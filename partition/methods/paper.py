@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ...graph import CSC, Graph
+from ...graph.graph import CSC, Graph
 from ..partition import Progress
 
 __all__ = ["hash_parts", "paper_parts"]

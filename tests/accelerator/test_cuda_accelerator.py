@@ -15,7 +15,7 @@ import torch
 
 from pagraph.accelerator import OutOfMemory, StagingRing, accelerator_for
 from pagraph.accelerator.triton_kernels import launch
-from pagraph.mapped import map_npy
+from pagraph.graph.mapped import map_npy
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pagraph.cache import Budget, rows_that_fit
-from pagraph.cache.budget import SLOT_BYTES
+from pagraph.system import Budget, rows_that_fit
+from pagraph.system.budget import SLOT_BYTES
 
 
 def never():

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from pagraph.accelerator import Event
-from pagraph.cache import CacheStats, FieldStats, ReadCounters
-from pagraph.cache.stats import PendingRead
-from pagraph.features.hits import Hits
+from pagraph.features.store import Hits
+from pagraph.stats import CacheStats, FieldStats, ReadCounters
+from pagraph.stats.reads import PendingRead
 
 
 def record(counters, key="feat", tier="host", asked=10, hits=4, row_bytes=8, cacheable=True):

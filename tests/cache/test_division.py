@@ -9,8 +9,9 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pagraph.cache import Demand, Ranking, divide
-from pagraph.cache.budget import SLOT_BYTES
+from pagraph.cache import Demand, divide
+from pagraph.ranking import Ranking
+from pagraph.system.budget import SLOT_BYTES
 
 
 def demand(num_nodes, row_bytes, scores=None, count=None):

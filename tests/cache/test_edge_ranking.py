@@ -5,11 +5,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pagraph.cache import edge_draws, expected_accesses, rank_edges
-from pagraph.graph import CSC, EDGE_TYPE, Graph
+from pagraph.graph import Graph
+from pagraph.graph.graph import CSC, EDGE_TYPE
+from pagraph.ranking import edge_draws, expected_accesses, rank_edges
+from pagraph.ranking.presample import count_accesses
 from pagraph.sampling import LayerSampler, NeighborSampler
-from pagraph.sampling.accesses import count_accesses
-from pagraph.sampling.seeds import SeedOrder
+from pagraph.seeds.order import SeedOrder
 
 graphs = st.integers(1, 20).flatmap(
     lambda n: st.tuples(st.just(n), st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), max_size=60))

@@ -6,11 +6,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pagraph.cache.expected import Counted, expected_reads
 from pagraph.datasets import rmat, sbm
-from pagraph.graph import CSC, Graph
+from pagraph.graph import Graph
+from pagraph.graph.graph import CSC
+from pagraph.ranking.expected import Counted, expected_reads
+from pagraph.ranking.presample import count_accesses
 from pagraph.sampling import LayerSampler, NeighborSampler
-from pagraph.sampling.accesses import count_accesses
 
 BATCH = 50
 

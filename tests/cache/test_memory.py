@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pagraph.cache import auto_budget
-from pagraph.cache.memory import device_bytes, device_reserve, host_bytes
-from pagraph.host_memory import host_available
+from pagraph.cache.plan import device_bytes, device_reserve, host_bytes
+from pagraph.system.memory import host_available
 
 GIB = 1 << 30
 

@@ -7,15 +7,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_graphs import directed, undirected, weighted
 
-from pagraph.cache import edge_draws, expected_accesses, resolve_policy
-from pagraph.cache.auto import counted_epochs
-from pagraph.cache.expected import Counted, expected_reads
-from pagraph.cache.reach import reads_by_seed
 from pagraph.datasets import rmat, sbm
-from pagraph.graph import CSC, Graph
+from pagraph.graph import Graph
+from pagraph.graph.graph import CSC
+from pagraph.ranking import edge_draws, expected_accesses, resolve_policy
+from pagraph.ranking.auto import counted_epochs
+from pagraph.ranking.expected import Counted, expected_reads
+from pagraph.ranking.presample import count_accesses, most_repeats
+from pagraph.ranking.reach import reads_by_seed
 from pagraph.sampling import NeighborSampler, SubgraphSampler
-from pagraph.sampling.accesses import count_accesses, most_repeats
-from pagraph.sampling.seeds import SeedOrder
+from pagraph.seeds.order import SeedOrder
 
 SEEDS = torch.arange(0, 300, 4)
 

@@ -8,9 +8,19 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pagraph.cache import POLICIES, Ranking, apply_policy, check_ranking, check_rankings, degree, resolve_policy
-from pagraph.graph import CSC, Graph
-from pagraph.sampling import NeighborSampler, accesses
+from pagraph.graph import Graph
+from pagraph.graph.graph import CSC
+from pagraph.ranking import (
+    POLICIES,
+    Ranking,
+    apply_policy,
+    check_ranking,
+    check_rankings,
+    degree,
+    presample,
+    resolve_policy,
+)
+from pagraph.sampling import NeighborSampler
 
 graphs = st.integers(1, 30).flatmap(
     lambda n: st.tuples(st.just(n), st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), max_size=80))
@@ -69,7 +79,7 @@ class TestEveryPolicy:
             torch.manual_seed(threads)
             np.random.seed(threads)
             random.seed(threads)
-            monkeypatch.setattr(accesses, "default_threads", lambda threads=threads: threads)
+            monkeypatch.setattr(presample, "default_threads", lambda threads=threads: threads)
             again = rank(name, Graph.from_coo(src, dst, num_nodes=100), seeds.clone(), NeighborSampler([2, 2]), 7)
             assert ids(first) == ids(again)
 

@@ -5,11 +5,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pagraph.cache import Presample, resolve_policy
-from pagraph.cache.presample import presampling_seed
-from pagraph.graph import CSC, Graph
+from pagraph.graph import Graph
+from pagraph.graph.graph import CSC
+from pagraph.ranking import Presample, resolve_policy
+from pagraph.ranking.presample import presampling_seed
 from pagraph.sampling import LaborSampler, LayerSampler, NeighborSampler
-from pagraph.sampling.seeds import SeedOrder
+from pagraph.seeds.order import SeedOrder
 
 
 def random_graph(n=60, m=400, seed=0):

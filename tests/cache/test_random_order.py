@@ -2,8 +2,9 @@
 
 import torch
 
-from pagraph.cache import apply_policy, resolve_policy
-from pagraph.graph import CSC, Graph
+from pagraph.graph import Graph
+from pagraph.graph.graph import CSC
+from pagraph.ranking import apply_policy, resolve_policy
 
 EMPTY = torch.empty(0, dtype=torch.int64)
 

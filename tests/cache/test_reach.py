@@ -8,12 +8,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pagraph.cache import reach
-from pagraph.cache.reach import reads_by_seed
-from pagraph.cache.vip import expected_accesses
-from pagraph.graph import CSC, Graph
+from pagraph.graph import Graph
+from pagraph.graph.graph import CSC
+from pagraph.ranking import reach
+from pagraph.ranking.presample import count_accesses
+from pagraph.ranking.reach import reads_by_seed
+from pagraph.ranking.vip import expected_accesses
 from pagraph.sampling import LayerSampler, NeighborSampler
-from pagraph.sampling.accesses import count_accesses
 
 
 def plain(num_nodes, edges, seeds, fanouts, batch_size, replace):

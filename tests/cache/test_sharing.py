@@ -5,13 +5,13 @@ import pytest
 import torch
 
 from pagraph import Graph, Loader, NeighborSampler
-from pagraph.cache.auto import adaptive, auto
-from pagraph.cache.degree import degree
-from pagraph.cache.sharing import Share, share_of
 from pagraph.datasets import rmat
-from pagraph.mapped import map_npy
+from pagraph.graph.mapped import map_npy
+from pagraph.ranking.auto import adaptive, auto
+from pagraph.ranking.degree import degree
+from pagraph.ranking.sharing import Share, share_of
 from pagraph.sampling import SubgraphSampler
-from pagraph.sampling.seeds import SeedOrder
+from pagraph.seeds.order import SeedOrder
 
 SEEDS = torch.arange(20)
 SAMPLER = NeighborSampler([3])

@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_graphs import directed, undirected, weighted
 
-from pagraph.cache import expected_accesses, resolve_policy
-from pagraph.graph import CSC, Graph
+from pagraph.graph import Graph
+from pagraph.graph.graph import CSC
+from pagraph.ranking import expected_accesses, resolve_policy
+from pagraph.ranking.presample import count_accesses
 from pagraph.sampling import LaborSampler, LayerSampler, NeighborSampler, SubgraphSampler
-from pagraph.sampling.accesses import count_accesses
 
 
 def simulated(graph, seeds, sampler, batch_size, epochs=100):

@@ -15,9 +15,9 @@ import torch
 from partition_runs import HASH, QUICK, run
 
 from pagraph import Graph
-from pagraph.cache.policies import POLICIES
 from pagraph.datasets import rmat, write_graph
 from pagraph.partition import METHODS, describe, draw_train, partition_graph
+from pagraph.ranking.policies import POLICIES
 
 
 class TestDividing:

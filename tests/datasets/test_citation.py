@@ -12,7 +12,7 @@ from pagraph import Graph
 from pagraph.datasets import citation, random_fields, write_graph
 from pagraph.datasets.random_fields import random_labels
 from pagraph.datasets.summary import edge_shares
-from pagraph.sampling.keys import derive_key
+from pagraph.seeds.keys import derive_key
 
 WRITES, WRITTEN = ("author", "writes", "paper"), ("paper", "written_by", "author")
 CITES = ("paper", "cites", "paper")

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from pagraph import CSC, FormatError, Graph
 from pagraph.datasets import open_graph, write_graph
 from pagraph.datasets.native import open_native
-from pagraph.graph import EDGE_TYPE
+from pagraph.graph.graph import EDGE_TYPE
 
 DTYPES = [
     *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from pagraph import Graph
 from pagraph.datasets import open_graph, write_graph
 from pagraph.datasets.summary import CACHE_SHARES, edge_shares, summarise
-from pagraph.features.placement import on_disk
-from pagraph.graph import EDGE_TYPE
+from pagraph.features.disk import on_disk
+from pagraph.graph.graph import EDGE_TYPE
 
 
 @settings(max_examples=60, deadline=None)

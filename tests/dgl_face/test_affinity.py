@@ -6,7 +6,7 @@ import pytest
 import torch
 from cases import dgl, make_graph, ours, theirs
 
-from pagraph.dgl.affinity import _divide
+from pagraph.dgl.loader import _divide
 
 pytestmark = [
     pytest.mark.usefixtures("no_threads_left"),

@@ -5,7 +5,7 @@ import pytest
 import torch
 from cases import dgl, ours
 
-from pagraph.mapped import map_npy
+from pagraph.graph.mapped import map_npy
 
 pytestmark = pytest.mark.usefixtures("no_threads_left")
 

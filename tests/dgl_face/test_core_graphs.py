@@ -12,7 +12,7 @@ from cases import dgl, ours
 from pagraph import CSC, Graph
 from pagraph.dgl.convert import core_graph, dgl_graph, to_dgl
 from pagraph.features import IndexedRows
-from pagraph.mapped import map_npy
+from pagraph.graph.mapped import map_npy
 
 pytestmark = pytest.mark.usefixtures("no_threads_left")
 

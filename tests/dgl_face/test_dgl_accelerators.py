@@ -8,7 +8,7 @@ from cases import FIELD_DTYPES, bits, dgl, make_graph, ours, random_field
 from recording_accelerator import RecordingAccelerator
 
 from pagraph.accelerator import OutOfMemory
-from pagraph.features.transfer import Transfer
+from pagraph.features.gpu.transfer import Transfer
 
 pytestmark = pytest.mark.usefixtures("no_threads_left")
 

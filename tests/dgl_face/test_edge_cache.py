@@ -6,8 +6,8 @@ import torch
 from cases import dgl, ours
 from dgl.dataloading import MultiLayerFullNeighborSampler, NeighborSampler, as_edge_prediction_sampler, negative_sampler
 
-from pagraph.cache.budget import SLOT_BYTES
-from pagraph.mapped import map_npy
+from pagraph.graph.mapped import map_npy
+from pagraph.system.budget import SLOT_BYTES
 
 pytestmark = pytest.mark.usefixtures("no_threads_left")
 

@@ -10,9 +10,9 @@ from cases import collect, dgl, ours
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pagraph.cache import Ranking, degree
-from pagraph.cache.budget import SLOT_BYTES
-from pagraph.mapped import map_npy
+from pagraph.graph.mapped import map_npy
+from pagraph.ranking import Ranking, degree
+from pagraph.system.budget import SLOT_BYTES
 
 pytestmark = pytest.mark.usefixtures("no_threads_left")
 
@@ -261,8 +261,8 @@ def test_writes_that_nobody_can_see_need_an_explicit_call(graph):
 
 def addresses(loader):
     return {
-        key.label: field._cache.rows.data_ptr()
-        for key, field in loader._engine.fields._fields.items()
+        field.label: field._cache.rows.data_ptr()
+        for field in loader._engine.fields._fields.values()
         if field._cache is not None
     }
 
@@ -327,7 +327,7 @@ def test_a_column_of_another_type_that_is_read_late_gets_the_bytes_that_are_left
     ids = torch.arange(120)
     for _ in range(10):
         rows = columns.read_ahead("node", "feat", "item", ids)
-        assert torch.equal(rows.current(), graph.nodes["item"].data["feat"])
+        assert torch.equal(rows.current(None), graph.nodes["item"].data["feat"])
     assert {t: p.rows for t, p in plans(loader).items()} == {"user": 200, "item": 40, "tag": 0, "none": 0}
     assert sum(p.nbytes for p in loader.cache_plan) == loader.cache_plan[0].budget_bytes
     scores = sum(graph.out_degrees(etype=e) for e in ETYPES if e[0] == "item")

@@ -5,10 +5,10 @@ import torch
 from cases import dgl, make_graph, ours
 from worlds import BUYS, FOLLOWS, edge_seeds_of, make_world, mapped, seeds_of
 
-from pagraph.cache import apply_policy, expected_accesses, resolve_policy
 from pagraph.dgl.workload import workload_of
 from pagraph.graph import Graph
-from pagraph.sampling.accesses import count_accesses
+from pagraph.ranking import apply_policy, expected_accesses, resolve_policy
+from pagraph.ranking.presample import count_accesses
 
 pytestmark = pytest.mark.usefixtures("no_threads_left", "one_dgl_thread", "fresh_worlds")
 
@@ -20,12 +20,12 @@ def given_of(loader):
     return workload_of(loader.graph, loader.graph_sampler, loader._order).sampled()
 
 
-def counted(given, epochs=(0,), threads=1):
+def counted(given, epochs=(0,), threads=1, batch_size=8):
     counts = count_accesses(
         given.graph,
         given.seeds,
         given.sampler,
-        batch_size=8,
+        batch_size=batch_size,
         seed=3,
         epochs=epochs,
         threads=threads,
@@ -48,7 +48,7 @@ def read_by(loader, epochs=1):
 def check(graph, seeds, sampler, *, batch_size=8, epochs=2):
     loader = ours(graph, seeds, sampler, batch_size=batch_size, shuffle=True, seed=3)
     given = given_of(loader)
-    expected, real = counted(given, range(epochs)), read_by(loader, epochs)
+    expected, real = counted(given, range(epochs), batch_size=batch_size), read_by(loader, epochs)
     assert {t: reads.tolist() for t, reads in expected.items()} == {t: reads.tolist() for t, reads in real.items()}
     return given
 
@@ -219,7 +219,7 @@ def test_edge_batches_know_what_they_expect():
     given = given_of(ours(graph, torch.arange(0, 1500, 5), sampler, batch_size=20, seed=0))
     assert isinstance(given.graph, Graph)
     expected = expected_accesses(given.graph, given.seeds, given.sampler, batch_size=20)
-    real = counted(given, range(60))["_N"] / 60
+    real = counted(given, range(60), batch_size=20)["_N"] / 60
     assert expected.batches == 15
     assert abs(float(expected.reads("_N").sum() / real.sum()) - 1) < 0.02
     assert float((expected.reads("_N") - real).abs().sum() / real.sum()) < 0.06

@@ -8,9 +8,9 @@ import torch
 from cases import collect, dgl, make_graph, ours, theirs
 from dgl.frame import Column
 
-from pagraph.dgl.waiting import column_values, sub_column, waiting_rows
+from pagraph.dgl.deferred import column_values, sub_column, waiting_rows
 from pagraph.features import IndexedRows
-from pagraph.mapped import map_npy
+from pagraph.graph.mapped import map_npy
 
 pytestmark = pytest.mark.usefixtures("no_threads_left")
 

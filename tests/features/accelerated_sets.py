@@ -8,9 +8,10 @@ import torch
 
 from pagraph.accelerator import HostAccelerator, Pin
 from pagraph.accelerator.accelerator import Event, Stream
-from pagraph.buffers import BufferPool
-from pagraph.cache import Budget, Ranking
-from pagraph.features import FieldSet
+from pagraph.cache import FieldSet
+from pagraph.ranking import Ranking
+from pagraph.system import Budget
+from pagraph.system.buffers import BufferPool
 
 CPU = torch.device("cpu")
 needs_interpreter = pytest.mark.skipif(not HostAccelerator().runs_kernels, reason="needs Triton's interpreter")

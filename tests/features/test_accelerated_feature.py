@@ -8,14 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pagraph.accelerator import HostAccelerator, StagingRing, accelerator_for
-from pagraph.cache.store import FeatureCache, slots_for
-from pagraph.features.accelerated import AcceleratedFeature
-from pagraph.features.cached import CachedFeature
-from pagraph.features.device import DeviceFeature
-from pagraph.features.host import HostFeature
+from pagraph.features.feature import DeviceFeature, HostFeature
+from pagraph.features.gpu.accelerated import AcceleratedFeature
+from pagraph.features.gpu.transfer import Transfer
 from pagraph.features.narrow import NarrowFeature, RoundedFeature
-from pagraph.features.transfer import Transfer
-from pagraph.indexed_rows import IndexedRows
+from pagraph.features.store import CachedFeature, FeatureCache, slots_for
+from pagraph.graph.indexed_rows import IndexedRows
 
 DTYPES = [
     torch.bool,

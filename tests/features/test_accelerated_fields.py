@@ -10,9 +10,9 @@ import torch
 from accelerated_sets import CPU, CountsPins, Slow, WithoutKernels, first, needs_interpreter, same_bits, set_of
 
 from pagraph.accelerator import HostAccelerator
-from pagraph.cache.sharing import Share
-from pagraph.indexed_rows import IndexedRows
-from pagraph.mapped import map_npy
+from pagraph.graph.indexed_rows import IndexedRows
+from pagraph.graph.mapped import map_npy
+from pagraph.ranking.sharing import Share
 
 N = 120
 DTYPES = [torch.bool, torch.uint8, torch.int16, torch.bfloat16, torch.float16, torch.float32, torch.float64]

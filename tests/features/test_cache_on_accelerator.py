@@ -11,11 +11,11 @@ import torch
 from accelerated_sets import WithoutKernels, first, same_bits, set_of
 
 from pagraph.accelerator import HostAccelerator, OutOfMemory, accelerator_for
-from pagraph.cache import Ranking
-from pagraph.cache.memory import accelerator_budget, device_reserve
-from pagraph.cache.sharing import Share
-from pagraph.features import holding
-from pagraph.features.static import StaticCache
+from pagraph.cache import holding
+from pagraph.cache.plan import accelerator_budget, device_reserve
+from pagraph.cache.static import StaticCache
+from pagraph.ranking import Ranking
+from pagraph.ranking.sharing import Share
 
 N = 384  # its table is a whole number of blocks of 256 bytes
 WIDTH = 64

@@ -6,10 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pagraph.cache import FeatureCache
-from pagraph.cache.store import slots_for
-from pagraph.features import CachedFeature, HostFeature
-from pagraph.features.filling import fill_cache
+from pagraph.features import CachedFeature, FeatureCache, HostFeature
+from pagraph.features.store import fill_cache, slots_for
 
 CPU = torch.device("cpu")
 

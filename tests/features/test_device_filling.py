@@ -6,14 +6,15 @@ import torch
 from accelerated_sets import WithoutKernels, needs_interpreter, same_bits
 
 from pagraph.accelerator import HostAccelerator, OutOfMemory
-from pagraph.cache.store import FeatureCache, slots_for
-from pagraph.features import DiskFeature, HostFeature, device_filling
-from pagraph.features.device_filling import fill_rows, holds_on_device
-from pagraph.features.link import Link
+from pagraph.features import DiskFeature, HostFeature
+from pagraph.features.gpu import filling as device_filling
+from pagraph.features.gpu.accelerated import Link
+from pagraph.features.gpu.filling import fill_rows, holds_on_device
+from pagraph.features.gpu.transfer import Transfer
 from pagraph.features.narrow import NarrowFeature
-from pagraph.features.transfer import Transfer
-from pagraph.indexed_rows import IndexedRows
-from pagraph.mapped import map_npy
+from pagraph.features.store import FeatureCache, slots_for
+from pagraph.graph.indexed_rows import IndexedRows
+from pagraph.graph.mapped import map_npy
 
 N = 90
 WAYS = [pytest.param("zero-copy", marks=needs_interpreter), "staging", "no kernels"]

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 
-from pagraph.features import CachedFeature, DiskFeature, HostFeature, IndexedRows, _disk, on_disk
-from pagraph.features.filling import fill_cache
-from pagraph.mapped import map_npy
-from pagraph.memory_maps import address_on_disk
+from pagraph.features import CachedFeature, DiskFeature, HostFeature, IndexedRows, _gather, on_disk
+from pagraph.features.store import fill_cache
+from pagraph.graph.mapped import map_npy
+from pagraph.system.memory import address_on_disk
 
 CPU = torch.device("cpu")
 NO_SLOTS = np.empty(0, dtype=np.int32)
@@ -196,7 +196,7 @@ def test_many_threads_read_a_cold_file(npy, values):
 def count_cold(feature, ids, slots=NO_SLOTS, num_cached=0):
     state = np.zeros(1, dtype=np.uint8)
     base = feature.rows.ctypes.data
-    return _disk.count_cold(
+    return _gather.count_cold(
         base, feature.stride_bytes, feature.num_rows, None, mmap.PAGESIZE, slots, num_cached, ids, 64, state
     )
 
@@ -228,19 +228,19 @@ def test_the_pages_of_rows_by_reference_are_the_sources(npy):
     slots, state = np.empty(0, dtype=np.int32), np.zeros(1, dtype=np.uint8)
     place = (feature.rows.ctypes.data, feature.stride_bytes, feature.source_rows, feature.table, mmap.PAGESIZE)
     ids = np.array([*range(1000), -1, 1000, 10**6])
-    assert _disk.count_cold(*place, slots, 0, ids, 64, state) >= 60
+    assert _gather.count_cold(*place, slots, 0, ids, 64, state) >= 60
     feature.announce(ids)  # rows that there are not are refused by the read
     deadline = time.monotonic() + 20
     while share_in_memory(tensor[2000:3000]) < 1 and time.monotonic() < deadline:
         time.sleep(0.01)
     assert share_in_memory(tensor[2000:3000]) == 1
     assert share_in_memory(tensor[:1000]) < 0.5
-    assert _disk.count_cold(*place, slots, 0, ids, 64, state) == 0
+    assert _gather.count_cold(*place, slots, 0, ids, 64, state) == 0
 
 
 def requests(feature, ids, gap, most, page=mmap.PAGESIZE):
     base = feature.rows.ctypes.data
-    return _disk.announce(
+    return _gather.announce(
         base, feature.stride_bytes, feature.row_bytes, feature.num_rows, page, gap, most, np.asarray(ids)
     )
 

@@ -6,8 +6,8 @@ import torch
 from pagraph.accelerator import HostAccelerator
 from pagraph.features import DeviceFeature, DiskFeature, HostFeature
 from pagraph.features.field import Field, ReadPath, can_cache, host_feature
-from pagraph.features.filling import fill_cache
-from pagraph.mapped import map_npy
+from pagraph.features.store import fill_cache
+from pagraph.graph.mapped import map_npy
 
 CPU = torch.device("cpu")
 FIRST = 8

@@ -3,10 +3,8 @@
 import pytest
 import torch
 
-from pagraph.cache import FeatureCache
-from pagraph.cache.store import slots_for
-from pagraph.features import HostFeature, filling
-from pagraph.features.filling import fill_cache
+from pagraph.features import FeatureCache, HostFeature, store
+from pagraph.features.store import fill_cache, slots_for
 
 CPU = torch.device("cpu")
 
@@ -30,7 +28,7 @@ def test_row_i_is_that_of_the_i_th_id(dtype, shape, count):
 
 
 def test_fills_in_chunks(monkeypatch):
-    monkeypatch.setattr(filling, "_CHUNK_BYTES", 100)
+    monkeypatch.setattr(store, "_CHUNK_BYTES", 100)
     tensor = torch.randn(333, 7)
     ids = torch.randperm(333)[:200]
     assert torch.equal(fill(tensor, ids).rows, tensor[ids])

@@ -4,12 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-from pagraph.buffers import BufferPool
-from pagraph.cache import Budget, Ranking
-from pagraph.cache.first_epoch import FirstEpoch
-from pagraph.features import FieldSet, on_disk
-from pagraph.graph import NODE_TYPE
-from pagraph.mapped import map_npy
+from pagraph.cache import FieldSet
+from pagraph.features import on_disk
+from pagraph.graph.graph import NODE_TYPE
+from pagraph.graph.mapped import map_npy
+from pagraph.ranking import Ranking
+from pagraph.ranking.workload import FirstEpoch
+from pagraph.system import Budget
+from pagraph.system.buffers import BufferPool
 
 N = 100
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pagraph.features import CachedFeature, HostFeature
-from pagraph.features.filling import fill_cache
+from pagraph.features.store import fill_cache
 
 CPU = torch.device("cpu")
 DTYPES = [

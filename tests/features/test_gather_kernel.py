@@ -10,9 +10,9 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from pagraph.accelerator import HostAccelerator, accelerator_for
-from pagraph.cache.store import FeatureCache, slots_for
-from pagraph.features import reachable
-from pagraph.features.reachable import ReachableRows, gather
+from pagraph.features.gpu import reachable
+from pagraph.features.gpu.reachable import ReachableRows, gather
+from pagraph.features.store import FeatureCache, slots_for
 
 pytest.importorskip("triton")
 needs_interpreter = pytest.mark.skipif(not HostAccelerator().runs_kernels, reason="needs Triton's interpreter")

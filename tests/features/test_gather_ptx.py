@@ -18,7 +18,7 @@ import json, os, subprocess, sys, tempfile
 import triton.backends.nvidia
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
-from pagraph.features._gpu import gather_rows
+from pagraph.features.gpu.kernels import gather_rows
 
 POINTERS = dict(ids="*i64", slots="*i32", cached=None, rows=None, table="*i64", out=None, ends="*i64", hits="*i64")
 ORDER = "ids count num_rows slots num_cached cached rows table limit out ends hits".split()

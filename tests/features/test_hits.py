@@ -3,7 +3,7 @@
 import torch
 
 from pagraph.accelerator import Event
-from pagraph.features.hits import Hits
+from pagraph.features.store import Hits
 
 
 class Later(Event):

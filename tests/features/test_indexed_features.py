@@ -9,13 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pagraph import Graph, Loader, NeighborSampler
-from pagraph.buffers import BufferPool
-from pagraph.cache import Budget, Ranking
-from pagraph.features import CachedFeature, DiskFeature, FieldSet, HostFeature, IndexedRows, on_disk
+from pagraph.cache import FieldSet
+from pagraph.features import CachedFeature, DiskFeature, HostFeature, IndexedRows, on_disk
 from pagraph.features.field import host_feature
-from pagraph.features.filling import fill_cache
-from pagraph.graph import NODE_TYPE
-from pagraph.mapped import map_npy
+from pagraph.features.store import fill_cache
+from pagraph.graph.graph import NODE_TYPE
+from pagraph.graph.mapped import map_npy
+from pagraph.ranking import Ranking
+from pagraph.system import Budget
+from pagraph.system.buffers import BufferPool
 
 CPU = torch.device("cpu")
 N, SOURCE_ROWS = 120, 500

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pagraph.features import CachedFeature, DiskFeature, HostFeature
-from pagraph.features.filling import fill_cache, holds
 from pagraph.features.narrow import NarrowFeature, RoundedFeature, stored_as
+from pagraph.features.store import fill_cache, holds
 
 CPU = torch.device("cpu")
 HALVES = [torch.float16, torch.bfloat16]

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pagraph.features import _precision
-from pagraph.features.precision import cached_dtype, parse_cache_dtype
+from pagraph.features.narrow import cached_dtype, parse_cache_dtype
 
 HALVES = [torch.float16, torch.bfloat16]
 

@@ -9,14 +9,16 @@ import pytest
 import torch
 
 from pagraph.accelerator import HostAccelerator
-from pagraph.buffers import BufferPool
-from pagraph.cache import Budget, Ranking
-from pagraph.cache.budget import SLOT_BYTES
-from pagraph.cache.sharing import Share
-from pagraph.features import FieldSet, holding, on_disk
-from pagraph.features.candidate import Role
-from pagraph.graph import NODE_TYPE
-from pagraph.mapped import map_npy
+from pagraph.cache import FieldSet, holding
+from pagraph.cache.choice import Role
+from pagraph.features import on_disk
+from pagraph.graph.graph import NODE_TYPE
+from pagraph.graph.mapped import map_npy
+from pagraph.ranking import Ranking
+from pagraph.ranking.sharing import Share
+from pagraph.system import Budget
+from pagraph.system.budget import SLOT_BYTES
+from pagraph.system.buffers import BufferPool
 
 N = 200
 

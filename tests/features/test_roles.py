@@ -6,12 +6,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pagraph.buffers import BufferPool
-from pagraph.cache import Budget, Ranking
-from pagraph.cache.budget import SLOT_BYTES
-from pagraph.features import FieldSet, on_disk
-from pagraph.features.candidate import Role
-from pagraph.mapped import map_npy
+from pagraph.cache import FieldSet
+from pagraph.cache.choice import Role
+from pagraph.features import on_disk
+from pagraph.graph.mapped import map_npy
+from pagraph.ranking import Ranking
+from pagraph.system import Budget
+from pagraph.system.budget import SLOT_BYTES
+from pagraph.system.buffers import BufferPool
 
 EDGES = ("v", "to", "v")
 COUNTS = {"v": 100, EDGES: 300}

@@ -8,15 +8,15 @@ import pytest
 import torch
 
 from pagraph.accelerator import HostAccelerator, OutOfMemory, Pin, StagingRing, accelerator_for
-from pagraph.features import reachable
-from pagraph.features import transfer as transfer_module
-from pagraph.features.accelerated import AcceleratedFeature
 from pagraph.features.disk import DiskFeature
-from pagraph.features.host import HostFeature
+from pagraph.features.feature import HostFeature
+from pagraph.features.gpu import reachable
+from pagraph.features.gpu import transfer as transfer_module
+from pagraph.features.gpu.accelerated import AcceleratedFeature
+from pagraph.features.gpu.reachable import ReachableRows
+from pagraph.features.gpu.transfer import Transfer
 from pagraph.features.narrow import NarrowFeature
-from pagraph.features.reachable import ReachableRows
-from pagraph.features.transfer import Transfer
-from pagraph.indexed_rows import IndexedRows
+from pagraph.graph.indexed_rows import IndexedRows
 
 IDS = torch.tensor([3, 0, 3])
 needs_interpreter = pytest.mark.skipif(not HostAccelerator().runs_kernels, reason="needs Triton's interpreter")

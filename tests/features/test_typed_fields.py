@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from pagraph.buffers import BufferPool
-from pagraph.cache import Budget, Ranking
-from pagraph.cache.budget import SLOT_BYTES
-from pagraph.cache.sharing import Share
-from pagraph.features import FieldSet, on_disk
-from pagraph.mapped import map_npy
+from pagraph.cache import FieldSet
+from pagraph.features import on_disk
+from pagraph.graph.mapped import map_npy
+from pagraph.ranking import Ranking
+from pagraph.ranking.sharing import Share
+from pagraph.system import Budget
+from pagraph.system.budget import SLOT_BYTES
+from pagraph.system.buffers import BufferPool
 
 COUNTS = {"a": 100, "b": 40, "c": 0}
 TABLES = {t: SLOT_BYTES * n for t, n in COUNTS.items()}

@@ -5,7 +5,7 @@ import torch
 
 from pagraph import Graph
 from pagraph.datasets import sbm, write_graph
-from pagraph.graph import EDGE_TYPE
+from pagraph.graph.graph import EDGE_TYPE
 from pagraph.partition import partition_graph, write_partition
 
 

@@ -64,7 +64,7 @@ def wide(graph):
     """The same graph with int64 ids."""
     csc = graph.csc
     ids = None if csc.edge_ids is None else csc.edge_ids.long()
-    return pagraph.Graph(pagraph.graph.CSC(csc.indptr.long(), csc.indices.long(), csc.num_src, ids))
+    return pagraph.Graph(pagraph.graph.graph.CSC(csc.indptr.long(), csc.indices.long(), csc.num_src, ids))
 
 
 @st.composite

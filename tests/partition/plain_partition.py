@@ -4,7 +4,7 @@ import torch
 from hypothesis import strategies as st
 
 from pagraph import Graph
-from pagraph.csc import CSC
+from pagraph.graph.csc import CSC
 from pagraph.partition import Partition
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pagraph import Graph, Loader, NeighborSampler
 from pagraph.datasets import rmat, sbm
-from pagraph.mapped import map_npy
+from pagraph.graph.mapped import map_npy
 from pagraph.partition import CacheTrial, Partition, describe, partition_graph
 from pagraph.partition.extract import extract_part
 from pagraph.partition.report import overlap

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from pagraph import Graph, Loader, NeighborSampler
-from pagraph.mapped import map_npy
+from pagraph.graph.mapped import map_npy
 from pagraph.sampling import LaborSampler, LayerSampler
 
 NUM = 2000

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from pagraph import Graph, Loader, NeighborSampler
 from pagraph.accelerator import Event, HostAccelerator, Stream
 from pagraph.accelerator.host import _HostStream
-from pagraph.pipeline.device_times import DeviceTimes
-from pagraph.pipeline.trace import Tracer
-from pagraph.pipeline.tracing import EpochTrace, Tracing
+from pagraph.stats.device_times import DeviceTimes
+from pagraph.stats.trace import EpochTrace, Tracer, Tracing
 
 
 class Place(Event):

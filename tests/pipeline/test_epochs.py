@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pagraph import Graph, Loader, NeighborSampler
-from pagraph.pipeline import PipelineOptions
+from pagraph.engine import PipelineOptions
 
 pytestmark = pytest.mark.usefixtures("no_threads_left")
 

@@ -6,7 +6,7 @@ import torch
 
 from pagraph import Graph, Loader, NeighborSampler
 from pagraph.features import on_disk
-from pagraph.mapped import map_npy
+from pagraph.graph.mapped import map_npy
 
 N = 400
 

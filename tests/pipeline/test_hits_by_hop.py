@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from pagraph import Graph, Loader, NeighborSampler
-from pagraph.cache import FieldStats
 from pagraph.features import on_disk
-from pagraph.mapped import map_npy
+from pagraph.graph.mapped import map_npy
+from pagraph.stats import FieldStats
 
 N = 300
 

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from pagraph.pipeline import SerialStage, Stage
+from pagraph.engine import SerialStage, Stage
 
 pytestmark = pytest.mark.usefixtures("no_threads_left")
 
@@ -141,7 +141,7 @@ def test_a_waiting_reader_is_woken_by_close():
 def test_the_interpreter_exits_with_a_live_stage(ending):
     script = textwrap.dedent(f"""
         import itertools, time
-        from pagraph.pipeline import Stage
+        from pagraph.engine import Stage
         stage = Stage(itertools.count(), lambda x: time.sleep(0.01), workers=2, ahead=4)
         next(stage)
         {ending}
@@ -154,7 +154,7 @@ def test_the_interpreter_exits_with_a_live_stage(ending):
 def test_ctrl_c_while_waiting_ends_everything():
     script = textwrap.dedent("""
         import itertools, os, signal, threading, time
-        from pagraph.pipeline import Stage
+        from pagraph.engine import Stage
         stage = Stage(itertools.count(), lambda x: time.sleep(1.5), workers=2, ahead=4)
         threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
         try:
@@ -201,7 +201,7 @@ def test_an_iterator_from_before_a_fork_says_so():
     script = textwrap.dedent("""
         import itertools, os, warnings
         warnings.simplefilter("ignore")
-        from pagraph.pipeline import Stage
+        from pagraph.engine import Stage
         stage = Stage(itertools.count(), lambda x: x, workers=2, ahead=4)
         next(stage)
         child = os.fork()

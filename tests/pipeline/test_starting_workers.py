@@ -4,8 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pagraph.pipeline.affinity import near_cores, starting_workers
-from pagraph.pipeline.locks import lock_of
+from pagraph.system.threads import lock_of, near_cores, starting_workers
 
 
 @pytest.mark.parametrize("users", [False, True])

@@ -18,8 +18,8 @@ from timelines import checked, counters, nanoseconds, spans, stages_by_batch
 from pagraph import Graph, Loader, NeighborSampler
 from pagraph.accelerator import HostAccelerator
 from pagraph.errors import FormatError, PipelineError
-from pagraph.pipeline import Tracer, read_trace
 from pagraph.profile import merge_traces
+from pagraph.stats import Tracer, read_trace
 
 pytestmark = pytest.mark.usefixtures("no_threads_left")
 

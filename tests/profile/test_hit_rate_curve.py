@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pagraph import Graph, Loader, NeighborSampler
-from pagraph.cache import POLICIES
-from pagraph.graph import CSC
-from pagraph.mapped import map_npy
+from pagraph.graph.graph import CSC
+from pagraph.graph.mapped import map_npy
 from pagraph.profile import DEFAULT_BUDGETS, hit_rate_curve
+from pagraph.ranking import POLICIES
 from pagraph.sampling import LayerSampler
-from pagraph.sampling.minibatch_sampler import MiniBatchSampler
-from pagraph.sampling.seeds import SeedOrder
+from pagraph.sampling.sampler import MiniBatchSampler
+from pagraph.seeds.order import SeedOrder
 
 FIXED = sorted(set(POLICIES) - {"adaptive", "ideal", "oracle"})
 """Policies whose ranking is the same in all epochs."""

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pagraph import Graph, NeighborSampler
-from pagraph.mapped import map_npy
+from pagraph.graph.mapped import map_npy
 from pagraph.profile import LOADING_STAGES, hit_rate_curve, measure_loading
 
 pytestmark = pytest.mark.usefixtures("no_threads_left")

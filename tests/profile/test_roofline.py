@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pagraph.accelerator import HostAccelerator, Pin, accelerator_for
-from pagraph.features.accelerated import AcceleratedFeature
+from pagraph.features.gpu.accelerated import AcceleratedFeature
 from pagraph.profile.ceilings import DEVICE_COPY, PINNED_COPY, DeviceTimer, Rate, random_rows, read_rows, word_of
 from pagraph.profile.roofline import (
     HITS,

@@ -11,8 +11,8 @@ from torch_geometric import EdgeIndex
 from torch_geometric.nn import GATConv, GCNConv, GraphConv, HeteroConv, SAGEConv
 
 from pagraph import Graph, NeighborSampler
-from pagraph.csc import CSC
-from pagraph.minibatch import Block
+from pagraph.graph.csc import CSC
+from pagraph.graph.minibatch import Block
 from pagraph.sampling import LaborSampler
 
 N, WIDTH = 60, 8

@@ -9,7 +9,7 @@ from torch_geometric.testing import MyFeatureStore, MyGraphStore
 
 from pagraph import Graph
 from pagraph.features import IndexedRows
-from pagraph.graph import EDGE_TYPE
+from pagraph.graph.graph import EDGE_TYPE
 from pagraph.pyg import NeighborSampler, core_graph, to_pyg
 
 ENDS = torch.tensor([[3, 2, 1, 0], [1, 0, 1, 0]])

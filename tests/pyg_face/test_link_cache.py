@@ -6,11 +6,11 @@ from pyg_versions import end_weight
 from scipy import stats
 from torch_geometric.data import Data, HeteroData
 
-from pagraph.cache.policies import resolve_policy
-from pagraph.cache.vip import expected_accesses
 from pagraph.pyg import LinkNeighborLoader
-from pagraph.pyg.order import order_of
-from pagraph.sampling.accesses import count_accesses
+from pagraph.ranking.policies import resolve_policy
+from pagraph.ranking.presample import count_accesses
+from pagraph.ranking.vip import expected_accesses
+from pagraph.seeds.torch_order import order_of
 
 R, S = ("u", "r", "v"), ("v", "s", "u")
 BATCH = 50

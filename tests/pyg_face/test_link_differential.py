@@ -9,7 +9,7 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric.sampler import EdgeSamplerInput, NegativeSampling
 from torch_geometric.sampler.neighbor_sampler import edge_sample
 
-from pagraph.graph import NODE_TYPE
+from pagraph.graph.graph import NODE_TYPE
 from pagraph.pyg import NeighborSampler
 
 TYPES = {"two types": ("u", "r", "v"), "one type": ("v", "t", "v"), "homogeneous": None}

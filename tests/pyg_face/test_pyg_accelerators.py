@@ -9,7 +9,7 @@ from recording_accelerator import RecordingAccelerator
 from torch_geometric.data import Data
 
 from pagraph.accelerator import OutOfMemory, StagingRing
-from pagraph.features.transfer import Transfer
+from pagraph.features.gpu.transfer import Transfer
 from pagraph.pyg import LinkNeighborLoader, NeighborLoader
 from pagraph.pyg.sending import Sender
 

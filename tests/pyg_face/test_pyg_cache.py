@@ -10,7 +10,7 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric.sampler import BaseSampler
 
 from pagraph.features import on_disk
-from pagraph.mapped import map_npy
+from pagraph.graph.mapped import map_npy
 from pagraph.pyg import LinkNeighborLoader, NeighborLoader, NeighborSampler
 
 pytestmark = pytest.mark.usefixtures("no_threads_left")

@@ -25,7 +25,7 @@ def test_attributes_are_escaped():
 
 @given(st.integers(1, 10**8), st.floats(0, 1))
 def test_cache_argument_buys_the_rows(num_nodes, share):
-    from pagraph.cache.budget import Budget, rows_that_fit
+    from pagraph.system.budget import Budget, rows_that_fit
 
     rows = max(1, int(share * num_nodes))
     budget = Budget.parse(cache_argument(rows, num_nodes))

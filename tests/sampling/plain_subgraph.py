@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from plain_sampler import pick
 from plain_weighted import pick as pick_weighted
 
-from pagraph.sampling import derive_key
+from pagraph.seeds import derive_key
 
 
 def draw(csc, vertex, drawn_as, fanout, replace, key, weights):

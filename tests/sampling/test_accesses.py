@@ -5,12 +5,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pagraph.graph import CSC, Graph
-from pagraph.minibatch import MiniBatch
+from pagraph.graph import Graph
+from pagraph.graph.graph import CSC
+from pagraph.graph.minibatch import MiniBatch
+from pagraph.ranking.presample import AccessCounts, count_accesses
 from pagraph.sampling import LayerSampler, NeighborSampler
-from pagraph.sampling.accesses import AccessCounts, count_accesses
-from pagraph.sampling.minibatch_sampler import MiniBatchSampler
-from pagraph.sampling.seeds import SeedOrder
+from pagraph.sampling.sampler import MiniBatchSampler
+from pagraph.seeds.order import SeedOrder
 
 pytestmark = pytest.mark.usefixtures("no_threads_left")
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pagraph.sampling import _layerwise
+from pagraph.sampling.kernels import layerwise
 
 CALM = settings(deadline=None)
 
@@ -14,7 +14,7 @@ fractions = st.builds(lambda a, b: a / b, st.integers(0, 9), st.integers(1, 9))
 
 def chosen(importance, size, key=5):
     factors = np.full(len(importance), np.nan)
-    _layerwise.choose(np.array(importance, dtype=np.float64), size, np.uint64(key), factors)
+    layerwise.choose(np.array(importance, dtype=np.float64), size, np.uint64(key), factors)
     return factors
 
 

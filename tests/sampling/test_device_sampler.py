@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from pagraph import CSC, FormatError, Graph, NeighborSampler
 from pagraph.accelerator import HostAccelerator, OutOfMemory, accelerator_for
-from pagraph.cache.budget import Budget
 from pagraph.errors import MissingDependencyError, PipelineError
-from pagraph.sampling import LaborSampler, device_run
-from pagraph.sampling.device_sampler import DeviceSampler
+from pagraph.sampling import LaborSampler
+from pagraph.sampling.gpu import run
+from pagraph.sampling.gpu.sampler import DeviceSampler
+from pagraph.system.budget import Budget
 
 pytest.importorskip("triton")
 interpreted = pytest.mark.skipif(torch.cuda.is_available(), reason="kernels are compiled here, not interpreted")
@@ -54,7 +55,7 @@ def test_equals_the_cpu(graph, fanouts, replace, edge_dir, keys, dtype, size_fir
     sampler = NeighborSampler(fanouts, replace=replace, edge_dir=edge_dir)
     on_device = DeviceSampler(graph, sampler, HostAccelerator(), budget)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(device_run, "_SIZE_FIRST", size_first)
+        patch.setattr(run, "_SIZE_FIRST", size_first)
         for key in keys:  # of one sampler: each batch leaves the table as it was
             seeds = data.draw(st.lists(st.integers(0, graph.num_nodes - 1), max_size=12))  # repeated ones too
             seeds = torch.tensor(seeds, dtype=dtype)
@@ -100,7 +101,7 @@ def test_a_real_graph(data_folder, name):
 @interpreted
 @pytest.mark.parametrize("size_first", [0, 1 << 22])
 def test_threads_share_a_sampler(monkeypatch, size_first):
-    monkeypatch.setattr(device_run, "_SIZE_FIRST", size_first)
+    monkeypatch.setattr(run, "_SIZE_FIRST", size_first)
     graph = random_graph()
     sampler = NeighborSampler([3, 4])
     on_device = DeviceSampler(graph, sampler, HostAccelerator(), AUTO)
@@ -132,7 +133,7 @@ def test_a_fan_out_of_no_edges():
 
 @interpreted
 def test_long_buffers_are_cut(monkeypatch):
-    monkeypatch.setattr(device_run, "_WASTE", 64)
+    monkeypatch.setattr(run, "_WASTE", 64)
     accelerator, graph = HostAccelerator(), random_graph()
     sampler = NeighborSampler([-1, 64, 10])  # rows are much shorter
     on_device = DeviceSampler(graph, sampler, accelerator, AUTO)
@@ -347,7 +348,7 @@ class TestRefusals:
 
     @interpreted
     def test_more_edges_than_places(self, monkeypatch):
-        monkeypatch.setattr(device_run, "_MOST_PLACES", 200)
+        monkeypatch.setattr(run, "_MOST_PLACES", 200)
         graph, sampler = random_graph(), NeighborSampler([-1])
         on_device = DeviceSampler(graph, sampler, HostAccelerator(), None)
         with pytest.raises(ValueError, match="vertices and edges must be below"):

@@ -13,8 +13,9 @@ from plain_sampler import sample as plain_sample
 
 from pagraph.accelerator import HostAccelerator, StagingRing
 from pagraph.accelerator.triton_kernels import launch
-from pagraph.sampling import derive_key, device_run
-from pagraph.sampling.device_run import DeviceRun, Fanouts
+from pagraph.sampling.gpu import run as device_run
+from pagraph.sampling.gpu.run import DeviceRun, Fanouts
+from pagraph.seeds import derive_key
 
 pytest.importorskip("triton")
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="kernels are compiled here, not interpreted")
@@ -32,9 +33,9 @@ def state_of(known, key=0, more=()):
 
 
 def run(name, programs, *arguments, **constants):
-    from pagraph.sampling import _gpu
+    from pagraph.sampling.gpu import kernels
 
-    launch(getattr(_gpu, name), programs, *arguments, **constants)
+    launch(getattr(kernels, name), programs, *arguments, **constants)
 
 
 def whole(length, block):

@@ -21,8 +21,8 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 from pagraph import CSC, Graph, NeighborSampler
 from pagraph.accelerator import HostAccelerator
-from pagraph.sampling import device_run
-from pagraph.sampling.device_sampler import DeviceSampler
+from pagraph.sampling.gpu import run as device_run
+from pagraph.sampling.gpu.sampler import DeviceSampler
 
 capability = int(sys.argv[1])
 

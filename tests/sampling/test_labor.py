@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pagraph import CSC, FormatError, Graph, NeighborSampler
-from pagraph.buffers import BufferPools
-from pagraph.sampling import LaborSampler, derive_key
-from pagraph.sampling.excluded import ExcludedEdges
+from pagraph.sampling import LaborSampler
+from pagraph.sampling.block_sampler import ExcludedEdges
+from pagraph.seeds import derive_key
+from pagraph.system.buffers import BufferPools
 
 LIMIT = 4.5  # standard errors; the keys are fixed
 

@@ -13,10 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pagraph import CSC, FormatError, Graph
-from pagraph.buffers import BufferPools
-from pagraph.sampling import LaborSampler, LayerSampler, derive_key
-from pagraph.sampling.excluded import ExcludedEdges
-from pagraph.sampling.importance import importance_of
+from pagraph.sampling import LaborSampler, LayerSampler
+from pagraph.sampling.block_sampler import ExcludedEdges
+from pagraph.sampling.layerwise import importance_of
+from pagraph.seeds import derive_key
+from pagraph.system.buffers import BufferPools
 
 LIMIT = 4.5  # standard errors; the keys are fixed
 

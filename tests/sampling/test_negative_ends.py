@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from plain_sampler import B, mix
 from scipy import stats
 
-from pagraph.sampling import derive_key
-from pagraph.sampling.negative_ends import NegativeEnds
+from pagraph.sampling.negative import NegativeEnds
+from pagraph.seeds import derive_key
 
 
 def plain_draw(num_nodes, weight, time, count, key, until):

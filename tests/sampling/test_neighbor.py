@@ -12,8 +12,8 @@ from plain_sampler import sample as plain_sample
 from scipy import stats
 
 from pagraph import CSC, FormatError, Graph, NeighborSampler
-from pagraph.buffers import BufferPools
-from pagraph.sampling import derive_key
+from pagraph.seeds import derive_key
+from pagraph.system.buffers import BufferPools
 
 
 @st.composite

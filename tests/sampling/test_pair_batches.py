@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pagraph import Graph
-from pagraph.sampling import SubgraphSampler, derive_key
-from pagraph.sampling.accesses import count_accesses
-from pagraph.sampling.negative_ends import NegativeEnds
-from pagraph.sampling.pair_batches import PairBatches, PairNegatives, pair_seeds
+from pagraph.ranking.presample import count_accesses
+from pagraph.sampling import SubgraphSampler
+from pagraph.sampling.batches import PairBatches, PairNegatives, pair_seeds
+from pagraph.sampling.negative import NegativeEnds
+from pagraph.seeds import derive_key
 
 SIZES = {"u": 7, "v": 5}
 

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from pagraph import CSC, Graph
-from pagraph.sampling import derive_key
-from pagraph.sampling.negative import GlobalUniformNegatives, UniformNegatives
-from pagraph.sampling.pairs import compact_pairs
+from pagraph.sampling.negative import GlobalUniformNegatives, UniformNegatives, compact_pairs
+from pagraph.seeds import derive_key
 
 A, B = ("u", "r", "v"), ("v", "s", "v")
 

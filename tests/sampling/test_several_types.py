@@ -9,9 +9,9 @@ from plain_sampler import sample as plain_sample
 from plain_sampler import sample_types
 
 from pagraph import CSC, Graph, NeighborSampler
-from pagraph.buffers import BufferPools
-from pagraph.sampling import derive_key
-from pagraph.sampling.excluded import ExcludedEdges
+from pagraph.sampling.block_sampler import ExcludedEdges
+from pagraph.seeds import derive_key
+from pagraph.system.buffers import BufferPools
 
 ETYPES = [("a", "x", "b"), ("a", "y", "b"), ("b", "x", "b"), ("b", "z", "a"), ("c", "z", "a"), ("b", "to", "c")]
 

@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pagraph import CSC, FormatError, Graph, NeighborSampler
-from pagraph.buffers import BufferPools
-from pagraph.sampling import SubgraphSampler, derive_key, small_batch
-from pagraph.sampling._batch import hop_key
+from pagraph.sampling import SubgraphSampler, small_batch
+from pagraph.sampling.kernels.batch import hop_key
+from pagraph.seeds import derive_key
+from pagraph.system.buffers import BufferPools
 
 NO_EDGES = -1
 DTYPES = [torch.int32, torch.int64]

@@ -12,8 +12,9 @@ from plain_subgraph import sample as plain_sample
 from scipy import stats
 
 from pagraph import CSC, FormatError, Graph
-from pagraph.buffers import BufferPools
-from pagraph.sampling import SubgraphSampler, derive_key
+from pagraph.sampling import SubgraphSampler
+from pagraph.seeds import derive_key
+from pagraph.system.buffers import BufferPools
 
 EDGE = ("_N", "_E", "_N")
 ETYPES = [("a", "x", "b"), ("a", "y", "b"), ("b", "x", "b"), ("b", "z", "a"), ("b", "to", "c")]

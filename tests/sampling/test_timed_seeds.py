@@ -4,12 +4,11 @@ import pytest
 import torch
 
 from pagraph.graph import Graph
+from pagraph.ranking.presample import count_accesses, most_repeats
 from pagraph.sampling import SubgraphSampler
-from pagraph.sampling.accesses import count_accesses, most_repeats
-from pagraph.sampling.negative_ends import NegativeEnds
-from pagraph.sampling.pair_batches import PairBatches, PairNegatives
-from pagraph.sampling.seeds import SeedOrder
-from pagraph.sampling.timed_seeds import TimedSeeds
+from pagraph.sampling.batches import PairBatches, PairNegatives, TimedSeeds
+from pagraph.sampling.negative import NegativeEnds
+from pagraph.seeds.order import SeedOrder
 
 
 def test_rows_are_vertices_and_their_times():

@@ -11,11 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pagraph import CSC, FormatError
-from pagraph.buffers import BufferPool
-from pagraph.sampling.hop import Hop
-from pagraph.sampling.scratch import Scratch
-from pagraph.sampling.timed import TimedPicker
-from pagraph.sampling.times import edge_times, source_times
+from pagraph.sampling.edge_values import edge_times, source_times
+from pagraph.sampling.hop import Hop, Scratch
+from pagraph.sampling.subgraph_hops import TimedPicker
+from pagraph.system.buffers import BufferPool
 
 DTYPES = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8]
 

@@ -13,8 +13,8 @@ from plain_weighted import sample as plain_sample
 
 from pagraph import CSC, Graph, NeighborSampler
 from pagraph.datasets import rmat
-from pagraph.sampling import derive_key
-from pagraph.sampling.excluded import ExcludedEdges
+from pagraph.sampling.block_sampler import ExcludedEdges
+from pagraph.seeds import derive_key
 
 EDGE = ("_N", "_E", "_N")
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from pagraph import CSC, FormatError
 from pagraph.datasets import rmat
-from pagraph.sampling.keys import derive_key
-from pagraph.sampling.scratch import Scratch
-from pagraph.sampling.weighted import WeightedPicker
-from pagraph.sampling.weights import edge_weights
+from pagraph.sampling.edge_values import edge_weights
+from pagraph.sampling.hop import Scratch
+from pagraph.sampling.pickers import WeightedPicker
+from pagraph.seeds.keys import derive_key
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.uint8, torch.int8, torch.int16]
 DTYPES += [torch.int32, torch.int64]
@@ -220,8 +220,8 @@ def test_empty_csc():
 
 
 def test_weights_of_another_graph_are_refused():
-    from pagraph.buffers import BufferPool
     from pagraph.sampling.hop import Hop
+    from pagraph.system.buffers import BufferPool
 
     key = np.uint64(derive_key(0, 0))
     hop = Hop(shuffled(), np.arange(3), key, key, key, Scratch(), torch.int64, BufferPool(0))

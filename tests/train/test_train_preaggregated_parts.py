@@ -9,13 +9,13 @@ from community import community_graph
 from pagraph import Graph
 from pagraph.datasets import write_graph
 from pagraph.partition import open_partition, partition_graph, write_partition
-from pagraph.preaggregation import preaggregate
 from pagraph.train import TrainOptions
 from pagraph.train.assignment import assign, default_fanout
 from pagraph.train.distributed import World
 from pagraph.train.evaluate import Evaluation, predict
 from pagraph.train.loop import train
 from pagraph.train.models import GCN, GraphSAGE, framework_of
+from pagraph.train.preaggregation import preaggregate
 from pagraph.train.task import make_task
 
 pytestmark = pytest.mark.slow

@@ -1,0 +1,296 @@
+"""Chooses which rows of each field are cached, under one budget."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Collection, Hashable, Mapping
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from ..accelerator import StagingRing
+from ..features.feature import DeviceFeature, HostFeature
+from ..features.field import Field, Snapshot
+from ..features.narrow import NarrowFeature
+from ..features.store import FeatureCache, slots_for
+from ..ranking.policy import Rank, Ranking, RowType
+from ..system.budget import SLOT_BYTES, rows_that_fit
+from .division import Demand, divide
+
+__all__ = ["Candidate", "Choice", "Index", "Outputs", "Remembered", "Role", "choose"]
+
+
+class Role(enum.Flag):
+    """Which rows of a batch are read: a field may be both.
+
+    INPUT: rows of the input nodes, or of the edges of all blocks. OUTPUT: rows of the seeds.
+    """
+
+    INPUT = enum.auto()
+    OUTPUT = enum.auto()
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A field that is worth caching, as it is now.
+
+    Attributes:
+        field: The field.
+        type: Whose rows it has.
+        role: Which of them are read.
+        seen: The values.
+        base: The rows.
+        stored: The rows as the cache keeps them.
+    """
+
+    field: Field
+    type: RowType
+    role: Role
+    seen: Snapshot
+    base: HostFeature | DeviceFeature
+    stored: HostFeature | DeviceFeature | NarrowFeature
+
+    @property
+    def cached_bytes(self) -> int:
+        """Bytes that one row takes in the cache: the only place that says so."""
+        return self.stored.row_bytes
+
+
+Outputs = Callable[[RowType], Tensor | None]
+"""How often an epoch reads each row of a type as a seed, shape ``(num_rows,)``; None where that is not known."""
+
+
+@dataclass(frozen=True, eq=False)
+class Index:
+    """The vertices (or edges) of one type that are cached: the same order for all fields.
+
+    Attributes:
+        ids: Shape ``(n,)``, int64, most valuable first.
+        slots: The table from id to place.
+        scores: Shape ``(n,)``, float32: reads an epoch expected of each as an input. None: not known.
+        total: The sum over all vertices of the type. None: the ranking leaves some out.
+        device_slots: The table on the accelerator where the rows are cached; None: not there yet, or there is none.
+    """
+
+    ids: Tensor
+    slots: Tensor
+    scores: Tensor | None = None
+    total: float | None = None
+    device_slots: Tensor | None = None
+
+    @classmethod
+    def of(cls, ranking: Ranking, count: int, num_rows: int) -> Index:
+        """The first ``count`` vertices of a ranking."""
+        ids = ranking.ids[:count].to(torch.int64, copy=True)  # a view would keep the whole ranking in memory
+        slots = slots_for(ids, num_rows if len(ids) else 0)
+        if ranking.scores is None or not ranking.per_epoch:
+            return cls(ids, slots)
+        total = float(ranking.scores.sum()) if len(ranking.ids) == num_rows else None
+        return cls(ids, slots, ranking.scores[:count].float(), total)
+
+    @property
+    def table_bytes(self) -> int:
+        """Bytes of the table where the rows are."""
+        return self.slots.numel() * self.slots.element_size()
+
+    def sent(self, ring: StagingRing) -> Index:
+        """With its table on an accelerator too, sent on the current stream.
+
+        Raises:
+            OutOfMemory: It has no room there.
+        """
+        return replace(self, device_slots=ring.upload([self.slots])[0])
+
+    def cache(self, rows: Tensor) -> FeatureCache:
+        """A cache of the first rows of this order."""
+        return FeatureCache(rows, self.slots, self.device_slots)
+
+    def expected(self, role: Role, count: int, seeds: Tensor | None) -> tuple[float | None, float | None]:
+        """Reads an epoch of a field of this role, and those of its first ``count`` rows; None where not known."""
+        reads: float | None = 0.0
+        hits = 0.0
+        if Role.INPUT in role:
+            if self.scores is None:
+                return None, None
+            reads, hits = self.total, float(self.scores[:count].double().sum())
+            hits = hits if reads is None else min(reads, hits)  # float32 may round up
+        if Role.OUTPUT in role:
+            if seeds is None:
+                return None, None
+            reads = None if reads is None else reads + float(seeds.sum())
+            hits += float(seeds[self.ids[:count]].double().sum())
+        return reads, hits
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """What is cached: the vertices of each type that gets any, and how many rows of each field.
+
+    Attributes:
+        indices: Type to its vertices.
+        rows: Field key to a number of rows, at least 1.
+    """
+
+    indices: Mapping[RowType, Index] = field(default_factory=dict)
+    rows: Mapping[Hashable, int] = field(default_factory=dict)
+
+    @property
+    def table_bytes(self) -> int:
+        """Bytes of all tables."""
+        return sum(index.table_bytes for index in self.indices.values())
+
+    def sent(self, ring: StagingRing, known: Choice) -> Choice:
+        """With all tables on an accelerator too; those that a ``known`` choice has there are used again.
+
+        Raises:
+            OutOfMemory: They have no room there.
+        """
+        indices = {}
+        for row_type, index in self.indices.items():
+            old = known.indices.get(row_type)
+            if old is not None and torch.equal(old.slots, index.slots):
+                indices[row_type] = replace(index, device_slots=old.device_slots)
+            else:
+                indices[row_type] = index.sent(ring)
+        return Choice(indices, self.rows)
+
+    def with_type(self, row_type: RowType, more: Choice) -> Choice:
+        """This choice, and a type that was chosen later; what got no row changes nothing."""
+        if row_type not in more.indices:
+            return self
+        return Choice({**self.indices, row_type: more.indices[row_type]}, {**self.rows, **more.rows})
+
+
+class Remembered:
+    """A ranking that is asked for again while the room is being found; to rank may take seconds."""
+
+    def __init__(self, rank: Rank) -> None:
+        self._rank = rank
+        self._known: dict[RowType, Ranking | None] = {}
+
+    def __call__(self, types: Collection[RowType]) -> Mapping[RowType, Ranking]:
+        """As the ranking itself."""
+        new = [t for t in types if t not in self._known]
+        if new:
+            self._known |= dict.fromkeys(new) | dict(self._rank(new))
+        rankings = {t: self._known[t] for t in types}
+        return {t: ranking for t, ranking in rankings.items() if ranking is not None}
+
+
+def choose(
+    nbytes: int,
+    found: Mapping[Hashable, Candidate],
+    *,
+    num_rows: Mapping[RowType, int],
+    rank: Rank,
+    outputs: Outputs,
+    pays_tables: bool,
+    ranks_all: bool = False,
+) -> Choice:
+    """The rows to cache.
+
+    Where all scores are reads an epoch, fields of one type that are read differently (features, labels) get as many
+    rows each as saves most; elsewhere all fields of a type are cached for the same vertices.
+
+    Args:
+        nbytes: Bytes to spend.
+        found: The fields, by key.
+        num_rows: Type to its number of rows.
+        rank: Only asked for types of which a row fits.
+        outputs: How often seeds are read.
+        pays_tables: Whether tables are paid from ``nbytes``.
+        ranks_all: Rankings of vertices leave none out: with room for all of them there is nothing to ask.
+    """
+    widths: dict[RowType, list[int]] = {}
+    for candidate in found.values():
+        widths.setdefault(candidate.type, []).append(candidate.cached_bytes)
+    types = [t for t in num_rows if rows_that_fit(nbytes, [min(widths.get(t, [0]))], num_rows[t], table=pays_tables)]
+    wanted = {key: candidate for key, candidate in found.items() if candidate.type in types}
+    seeds = {t: outputs(t) for t in types if any(c.type == t and Role.OUTPUT in c.role for c in wanted.values())}
+    if ranks_all and _all_fit(nbytes, widths, num_rows, pays_tables):
+        rankings = {t: Ranking(torch.arange(num_rows[t])) for t in types}
+    else:
+        rankings = _rankings(types, wanted, rank, seeds)
+    if not rankings:
+        return Choice()
+    groups = _groups({key: candidate for key, candidate in wanted.items() if candidate.type in rankings}, rankings)
+    counts = divide(nbytes, [_demand(group, rankings, num_rows, seeds, pays_tables) for group in groups])
+    rows = {key: count for group, count in zip(groups, counts, strict=True) if count for key in group}
+    most: dict[RowType, int] = {}
+    for key, count in rows.items():
+        most[found[key].type] = max(count, most.get(found[key].type, 0))
+    return Choice({t: Index.of(rankings[t], most[t], num_rows[t]) for t in num_rows if t in most}, rows)
+
+
+def _all_fit(
+    nbytes: int, widths: Mapping[RowType, list[int]], num_rows: Mapping[RowType, int], pays_tables: bool
+) -> bool:
+    """Whether there are only vertices, and room for all rows of all fields."""
+    needed = sum(num_rows[t] * (sum(w) + SLOT_BYTES * pays_tables) for t, w in widths.items())
+    return all(isinstance(t, str) for t in widths) and needed <= nbytes
+
+
+def _rankings(
+    types: Collection[RowType],
+    wanted: Mapping[Hashable, Candidate],
+    rank: Rank,
+    seeds: Mapping[RowType, Tensor | None],
+) -> dict[RowType, Ranking]:
+    """The order of each type, scores comparable.
+
+    Of edges that are only read as seeds the order is known; nobody is asked to rank all edges for it.
+    """
+    known: dict[RowType, Ranking] = {}
+    for t in types:
+        reads = seeds.get(t)
+        if isinstance(t, tuple) and reads is not None and not _is_input(t, wanted):
+            known[t] = Ranking.of_reads(reads.double())
+    asked = [t for t in types if t not in known]
+    ranked = rank(asked) if asked else {}
+    rankings = known | {t: ranked[t] for t in asked if t in ranked and len(ranked[t].ids)}
+    if len({ranking.per_epoch for ranking in rankings.values()}) > 1:  # reads and what is only in proportion to them
+        return {t: replace(ranking, scores=None, per_epoch=False) for t, ranking in rankings.items()}
+    return rankings
+
+
+def _is_input(row_type: RowType, candidates: Mapping[Hashable, Candidate]) -> bool:
+    return any(c.type == row_type and Role.INPUT in c.role for c in candidates.values())
+
+
+def _groups(
+    candidates: Mapping[Hashable, Candidate], rankings: Mapping[RowType, Ranking]
+) -> list[dict[Hashable, Candidate]]:
+    """Fields that are cached for the same vertices: of one type and, if reads are known, read alike and as dear."""
+    groups: dict[Hashable, dict[Hashable, Candidate]] = {}
+    for key, candidate in candidates.items():
+        kind: Hashable = candidate.type
+        if rankings[candidate.type].per_epoch:
+            kind = (candidate.type, candidate.role, candidate.cached_bytes / candidate.base.row_bytes)
+        groups.setdefault(kind, {})[key] = candidate
+    return list(groups.values())
+
+
+def _demand(
+    group: Mapping[Hashable, Candidate],
+    rankings: Mapping[RowType, Ranking],
+    num_rows: Mapping[RowType, int],
+    seeds: Mapping[RowType, Tensor | None],
+    pays_tables: bool,
+) -> Demand:
+    first = next(iter(group.values()))
+    ranking, num = rankings[first.type], num_rows[first.type]
+    reads, outputs = None, seeds.get(first.type)
+    if ranking.per_epoch and ranking.scores is not None and Role.OUTPUT in first.role and outputs is not None:
+        reads = outputs[ranking.ids.long()].double()
+        if Role.INPUT in first.role:
+            reads = reads + ranking.scores
+    return Demand(
+        num,
+        sum(candidate.cached_bytes for candidate in group.values()),
+        SLOT_BYTES * num * pays_tables,
+        ranking,
+        order=first.type,
+        reads=reads,
+        read_bytes=sum(candidate.base.row_bytes for candidate in group.values()),
+    )

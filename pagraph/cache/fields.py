@@ -1,0 +1,371 @@
+"""FieldSet: all fields that a loader reads, with one cache for those that are worth caching."""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from ..accelerator import Accelerator, Event, accelerator_for, with_room
+from ..features.feature import DeviceFeature
+from ..features.field import Field, ReadPath, Snapshot, host_feature
+from ..features.gpu.accelerated import Link
+from ..features.gpu.transfer import Transfer, check_mode
+from ..features.narrow import stored_as
+from ..features.store import CachedFeature
+from ..graph.field_version import FieldVersion
+from ..graph.graph import NODE_TYPE
+from ..graph.indexed_rows import FieldValue
+from ..ranking.policy import Rank, RowType
+from ..ranking.sharing import Share
+from ..ranking.workload import FirstEpoch
+from ..stats.reads import CacheStats, PendingRead, ReadCounters, ReadObserver
+from ..system.budget import Budget
+from ..system.buffers import BufferPool
+from .choice import Outputs, Role
+from .plan import CachePlan, CachePlans
+from .static import StaticCache
+
+__all__ = ["FieldRows", "FieldSet"]
+
+T = TypeVar("T")
+
+
+class FieldRows:
+    """Rows of a field.
+
+    Attributes:
+        tensor: Shape ``(len(ids), ...)``, on the set's device; memory that nothing else uses. On an accelerator its
+            values may still be on their way: see :meth:`arrive`.
+        version: The version of the field that was read.
+        generation: How often the field had been invalidated then.
+        begun: When an accelerator began to read. None: there is none, the values are there.
+        ready: When the values are there.
+        accelerator: Where the tensor is.
+    """
+
+    __slots__ = ("accelerator", "begun", "generation", "ready", "tensor", "version")
+
+    def __init__(
+        self,
+        tensor: Tensor,
+        version: FieldVersion,
+        generation: int,
+        begun: Event | None = None,
+        ready: Event | None = None,
+        accelerator: Accelerator | None = None,
+    ) -> None:
+        self.tensor, self.version, self.generation = tensor, version, generation
+        self.begun, self.ready, self.accelerator = begun, ready, accelerator
+
+    def arrive(self) -> Tensor:
+        """The tensor, for the current stream of the calling thread, which waits for the values; the thread does not."""
+        if self.accelerator is not None and self.ready is not None:
+            self.accelerator.hand_over([self.tensor], self.ready)
+        return self.tensor
+
+
+class FieldSet:
+    """Reads rows of named fields, from a static cache where it holds them; always the present values.
+
+    On the CPU, fields of memory-mapped files are cached in memory; for another device, fields in host
+    memory or in files are cached on it. One budget serves all fields of all vertex and edge types, and goes where it
+    saves most bytes; within a type rows are cached in one order. When a field is replaced or written, it is read from
+    its source until it has settled, then cached again.
+
+    Args:
+        sources: Field key to a function that gives the field's present values. Asked anew at every read;
+            keys may come and go.
+        device: Where rows are delivered, and cached.
+        budget: What the cache may take. None: no cache.
+        rank: Gives the rows of some types, most valuable first, as checked rankings; called when the cache is filled.
+        pool_of: Gives the memory for a field's rows that are delivered on the CPU.
+        num_nodes: Number of vertices; for several types, a mapping from vertex and edge types to numbers of rows.
+        outputs: How often an epoch reads each row of a type as a seed, shape ``(num_rows,)``; None where that is not
+            known. Default: of no type.
+        ranks_all: ``rank`` leaves no vertex out: it is not called where all of them have room.
+        first_epoch: Counts what is read until it has a ranking, by which the cache is then filled again.
+        share: Sets whose ``share`` allows it, with equal budget and device, that read the same tensors use one cache:
+            the train and the validation loader of a graph, say. None: no sharing.
+        cache_dtype: float16 or bfloat16: what rows of float32 and float64 fields are cached in. All rows of fields that
+            the cache may serve are rounded alike, cached or not. None: as they are.
+        accelerator: Delivers on ``device``. None: that of the device, if it is a CUDA device.
+        transfer: How missed rows reach an accelerator: "auto", "zero-copy" or "staging", see ``Transfer``.
+
+    Raises:
+        ValueError: A budget above what the accelerator has; ``transfer`` is none of the three.
+    """
+
+    def __init__(
+        self,
+        sources: Mapping[Any, Callable[[], FieldValue]],
+        *,
+        device: torch.device,
+        budget: Budget | None,
+        rank: Rank,
+        pool_of: Callable[[Any], BufferPool],
+        num_nodes: int | Mapping[RowType, int],
+        outputs: Outputs = lambda row_type: None,
+        ranks_all: bool = False,
+        first_epoch: FirstEpoch | None = None,
+        share: Share | None = None,
+        cache_dtype: torch.dtype | None = None,
+        accelerator: Accelerator | None = None,
+        transfer: str = "auto",
+    ) -> None:
+        if device.type == "cuda" and device.index is None:
+            # Each thread has a current device of its own, and reads come from any thread.
+            device = torch.device("cuda", torch.cuda.current_device())
+        accelerator = accelerator_for(device) if accelerator is None else accelerator
+        check_mode(transfer)
+        self._link = None if accelerator is None else Link(accelerator, transfer)
+        if self._link is not None:
+            weakref.finalize(self, self._link.close).atexit = False
+        self._device = device
+        self._pool_of = pool_of
+        self._cache_dtype = cache_dtype
+        self._num_rows: dict[RowType, int] = {NODE_TYPE: num_nodes} if isinstance(num_nodes, int) else dict(num_nodes)
+        self._fields: dict[Hashable, Field] = {}
+        self._lock = threading.Lock()
+        self._counters = ReadCounters()
+        self._first_epoch = first_epoch
+        self._static: StaticCache | None = None
+        if budget is not None:
+            self._static = StaticCache(
+                device=device if self._link is not None else torch.device("cpu"),
+                budget=budget,
+                rank=rank,
+                num_rows=self._num_rows,
+                outputs=outputs,
+                ranks_all=ranks_all,
+                share=share,
+                cache_dtype=cache_dtype,
+                link=self._link,
+            )
+        for key, source in sources.items():
+            self.add_source(key, source)
+
+    def add_source(
+        self,
+        key: Hashable,
+        source: Callable[[], FieldValue],
+        *,
+        row_type: RowType | None = NODE_TYPE,
+        role: Role = Role.INPUT,
+        label: Hashable = None,
+    ) -> None:
+        """Add or replace a field; one that comes after the cache was filled gets the bytes that are left.
+
+        Args:
+            key: The field.
+            source: Gives its present tensor or rows by reference, or raises KeyError.
+            row_type: Whose rows it has: a vertex or an edge type. Fields of None, and of types that ``num_nodes`` does
+                not name, are never cached.
+            role: Which rows of a batch are read; another one is added to those that are known.
+            label: What statistics and plans call it; fields may share one. Default: the key.
+        """
+        with self._lock:
+            field = self._fields.get(key)
+            if field is None:
+                field = self._fields[key] = Field(key, source, label)
+            field.source = source
+        if self._static is not None and row_type is not None and row_type in self._num_rows:
+            self._static.add(key, field, row_type, role)
+
+    def read(
+        self, key: Hashable, ids: Tensor, bounds: Sequence[int] | None = None, after: Event | None = None
+    ) -> FieldRows:
+        """The rows of ``ids``; safe from any thread.
+
+        With an accelerator its stream "reading" does the work, and this returns before it has been done.
+
+        Args:
+            key: The field.
+            ids: 1-D int32 or int64 tensor, on the CPU or on the accelerator; there they are not checked.
+            bounds: Where the ids of each hop end (``MiniBatch.hop_ends``), to count them by hop.
+            after: When ids on the accelerator are there. None: they are.
+
+        Raises:
+            KeyError: There is no such field now.
+            IndexError: An id is out of range.
+            RuntimeError: The field requires gradients.
+            ValueError: A value is too large for ``cache_dtype``, or the field is on another device.
+            OutOfMemory: The accelerator has no room for the rows.
+        """
+        if self._link is not None:
+            return self._read_on_accelerator(self._link, key, ids, bounds, after)
+        begin, field = time.perf_counter(), self._fields[key]
+        values, path = field.path(self._resolve)
+        if path.cacheable and path.cache is None and field.is_due:
+            path = self._filled_late(key, field, path, values)
+        feature = path.feature
+        if isinstance(feature, CachedFeature):
+            tensor, hits = feature.read_counted(ids, self._pool_of(key), bounds)
+        else:
+            tensor, hits = feature.read(ids, self._pool_of(key)), None
+        if tensor.device != self._device:
+            tensor = tensor.to(self._device)
+        if path.cacheable and self._first_epoch is not None:  # only now: the ids have been checked
+            self._count_first(key, ids, bounds)
+        self._counters.record(
+            field.label, path.tier, len(ids), hits, path.row_bytes, path.cacheable, time.perf_counter() - begin, bounds
+        )
+        del values  # held until here: the path does not own them
+        return FieldRows(tensor, path.version, path.generation)
+
+    def _resolve(self, field: Field, seen: Snapshot) -> ReadPath:
+        """How a field's values are read from now on."""
+        base = host_feature(seen.tensor, self._device, owned=self._link is not None)
+        cacheable = self._static is not None and self._static.can_serve(field, base)
+        cache = field.begin(seen, cacheable=cacheable)
+        stored = stored_as(base, self._cache_dtype, field.label) if cacheable else base
+        return ReadPath(seen, base, stored, cache, cacheable)
+
+    def _filled_late(self, key: Hashable, field: Field, path: ReadPath, values: FieldValue) -> ReadPath:
+        """The path of a field that has settled, with a cache if it is worth one."""
+        assert self._static is not None
+        self._static.fill_late(key, path, values)
+        return field.path(self._resolve)[1] if field.is_cached else path
+
+    def _read_on_accelerator(
+        self, link: Link, key: Hashable, ids: Tensor, bounds: Sequence[int] | None, after: Event | None
+    ) -> FieldRows:
+        begin, field = time.perf_counter(), self._fields[key]
+        caller = link.accelerator.current_stream
+        with link.stream.use():
+            if after is not None and ids.device == link.accelerator.device:
+                link.accelerator.hand_over([ids], after)
+            try:
+                values, path = field.path(self._resolve)
+            except KeyError:
+                link.forget(key)
+                raise
+            if path.cacheable and path.cache is None and field.is_due:
+                path = self._filled_late(key, field, path, values)
+            if isinstance(path.base, DeviceFeature):
+                link.wait_for_writes(key, path.version, caller)
+            feature = link.feature(key, path)
+            begun = link.stream.record()
+            tensor, hits = feature.read_counted(ids, bounds=bounds)
+            ready = link.stream.record()
+            if path.cacheable and self._first_epoch is not None:  # only now: ids of the CPU have been checked
+                self._count_first(key, ids, bounds)
+        by_hop = () if bounds is None else tuple(end - start for start, end in pairwise((0, *bounds)))
+        count = len(ids), hits, path.row_bytes, path.cacheable
+        read = PendingRead(field.label, path.tier, *count, begun, ready, by_hop)
+        self._counters.record_pending(read, time.perf_counter() - begin)
+        return FieldRows(tensor, path.version, path.generation, begun, ready, link.accelerator)
+
+    def is_current(self, key: Hashable, rows: FieldRows) -> bool:
+        """Whether a read now gives the same values: not once the field was replaced, written or deleted."""
+        return self._fields[key].is_current(rows.version, rows.generation)
+
+    def prepare(self) -> None:
+        """Fill the cache if its size and its fields are known; call before the first batch of an epoch."""
+        if self._static is None:
+            return
+        rank = None if self._first_epoch is None else self._first_epoch.ranking()
+        if rank is not None:
+            self._first_epoch = None
+            self._static.refill(rank)
+        self._static.prepare()
+
+    def after_first_step(self) -> None:
+        """Fill the cache if :meth:`prepare` could not; call when a first training step is done."""
+        if self._static is not None:
+            self._static.after_first_step()
+
+    def refill(self, rank: Rank) -> None:
+        """Choose what is cached anew by another ranking, under the same number of bytes; reads may go on.
+
+        Before the cache is filled for the first time, that ranking is taken then. See ``StaticCache.refill``.
+        """
+        if self._static is not None:
+            self._static.refill(rank)
+
+    def invalidate(self, key: Hashable | None = None) -> None:
+        """Forget what is cached of one field, or of all: for writes that torch cannot see.
+
+        Needed after writes through a NumPy view or ``tensor.data``, and by other processes. Sets that share a cache
+        with this one forget it too.
+        """
+        for field in [self._fields[key]] if key is not None else list(self._fields.values()):
+            version = field.invalidate()
+            if version is not None and self._static is not None:
+                self._static.invalidate_shared(version)
+
+    def shrink(self) -> bool:
+        """Give up about half of what is cached on an accelerator, now, because its memory is needed; reads may go on.
+
+        What is left is what is read most. Later fillings stay under that size.
+
+        Returns:
+            Whether anything was given up; False where nothing was cached, and on the CPU.
+        """
+        return self._static is not None and self._static.shrink()
+
+    def with_room(self, work: Callable[[], T]) -> T:
+        """Do work that can be repeated; where an accelerator's memory is short, again with a smaller cache.
+
+        Raises:
+            OutOfMemory: It does not fit, and nothing is cached any more.
+        """
+        return work() if self._link is None else with_room(work, self._link.accelerator, self.shrink)
+
+    def close(self) -> None:
+        """Unpin the fields' memory; what is read later is pinned anew. Dropping the set does it too."""
+        if self._link is not None:
+            self._link.close()
+
+    @property
+    def accelerator(self) -> Accelerator | None:
+        """What delivers on the device; None on the CPU."""
+        return None if self._link is None else self._link.accelerator
+
+    @property
+    def transfers(self) -> dict[Hashable, Transfer]:
+        """How the missed rows of each field that was read reach the accelerator; nothing on the CPU."""
+        return {} if self._link is None else self._link.transfers
+
+    def observe(self, observer: ReadObserver) -> None:
+        """Tell an observer of every read while it is listening."""
+        self._counters.observer = observer
+
+    @property
+    def counters(self) -> CacheStats:
+        """What was read so far; subtract an earlier value for what was read since.
+
+        Reads that an accelerator has not done yet are not counted yet: see :meth:`settle`.
+        """
+        return self._counters.snapshot()
+
+    def settle(self) -> None:
+        """Wait for all reads so far, so that they are counted; for the end of an epoch."""
+        self._counters.settle()
+
+    @property
+    def plans(self) -> CachePlans:
+        """What the cache holds of each type; no field before that is decided, and without a budget."""
+        if self._static is not None:
+            return self._static.plans
+        vertices = {t: n for t, n in self._num_rows.items() if isinstance(t, str)}
+        return CachePlans(CachePlan(self._device, n, 0, 0, ()) for n in vertices.values())
+
+    @property
+    def plan(self) -> CachePlan:
+        """What the cache holds, of a set with one vertex type."""
+        return self.plans[0]
+
+    def _count_first(self, key: Hashable, ids: Tensor, bounds: Sequence[int] | None) -> None:
+        first_epoch = self._first_epoch  # another thread may end it
+        if first_epoch is None or self._static is None:
+            return
+        row_type = self._static.input_type(key)
+        if isinstance(row_type, str):
+            first_epoch.add(key, row_type, ids, bounds)

@@ -1,0 +1,309 @@
+"""Holding: the cached rows of a loader's fields as they are now, by one choice of vertices and edges."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Collection, Hashable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..features.feature import DeviceFeature, HostFeature
+from ..features.field import Field, Snapshot, can_cache, host_feature
+from ..features.gpu.accelerated import Link
+from ..features.gpu.filling import Filling, fill_rows, holds_on_device
+from ..features.narrow import NarrowFeature, stored_as
+from ..features.store import FeatureCache, fill_cache, holds
+from ..graph.field_version import FieldVersion
+from ..ranking.policy import RowType
+from .choice import Candidate, Choice, Outputs, Role
+from .plan import CachePlan, CachePlans, FieldPlan
+
+__all__ = ["Entry", "Holding"]
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """A field that is considered."""
+
+    field: Field
+    type: RowType
+    role: Role
+
+
+class Holding:
+    """The fields that may be cached, and what is cached of them. Who changes it holds a lock; anyone may look.
+
+    Args:
+        device: Where rows are cached.
+        num_rows: Vertex and edge types to their numbers of rows.
+        outputs: Gives how often an epoch reads each row of a type as a seed.
+        cache_dtype: What float32 and float64 rows are cached in; None: as they are.
+        link: The way to the accelerator on which rows are cached; None: they are cached in memory.
+
+    Attributes:
+        entries: The fields.
+        choice: Which rows of each type are cached.
+        fillings: What was filled on an accelerator, until somebody clears it.
+    """
+
+    def __init__(
+        self,
+        device: torch.device,
+        num_rows: Mapping[RowType, int],
+        outputs: Outputs,
+        *,
+        cache_dtype: torch.dtype | None = None,
+        link: Link | None = None,
+    ) -> None:
+        self._device = device
+        self._num_rows = dict(num_rows)
+        self._outputs = outputs
+        self._cache_dtype = cache_dtype
+        self._link = link
+        self._accelerator = None if link is None else link.accelerator
+        self.entries: dict[Hashable, Entry] = {}
+        self.choice = Choice()
+        self.fillings: list[Filling] = []
+        self._ranked_here = True  # the choice's scores are this loader's reads
+        self._parts: dict[Hashable, FieldPlan] = {}
+        self._leaving: list[weakref.ref[torch.UntypedStorage]] = []
+        self._declined: dict[Hashable, tuple[RowType, FieldVersion]] = {}  # considered, and not worth a row
+
+    def candidates(self) -> dict[Hashable, Candidate]:
+        """The fields that are worth caching; one that cannot be read now raises when it is read."""
+        found = {}
+        for key, entry in list(self.entries.items()):
+            try:
+                seen = entry.field.snapshot()
+            except (KeyError, RuntimeError):
+                continue
+            base = host_feature(seen.tensor, self._device)
+            if self.can_cache(entry.type, base):
+                found[key] = self.candidate(key, seen, base)
+        return found
+
+    def can_cache(self, row_type: RowType, base: HostFeature | DeviceFeature) -> bool:
+        """Whether a cache of a type's field would save anything."""
+        return can_cache(base, self._accelerator, self._num_rows[row_type])
+
+    def candidate(self, key: Hashable, seen: Snapshot, base: HostFeature | DeviceFeature) -> Candidate:
+        """A field that is worth caching."""
+        entry = self.entries[key]
+        stored = stored_as(base, self._cache_dtype, key)
+        return Candidate(entry.field, entry.type, entry.role, seen, base, stored)
+
+    def cached(self, row_type: RowType, version: FieldVersion) -> FeatureCache | None:
+        """The cache of whichever field of a type has these values."""
+        caches = (entry.field.cached(version) for entry in list(self.entries.values()) if entry.type == row_type)
+        return next((cache for cache in caches if cache is not None), None)
+
+    def has_declined(self, candidate: Candidate) -> bool:
+        """Whether these values were considered and not worth a row."""
+        return (candidate.type, candidate.seen.version) in list(self._declined.values())
+
+    def used_without(self, key: Hashable) -> int:
+        """Bytes of all tables, and of the rows of all fields but one."""
+        return self.choice.table_bytes + sum(part.nbytes for other, part in self._parts.items() if other != key)
+
+    def plans(self, budget_bytes: int) -> CachePlans:
+        """What is cached of each vertex type, and of each edge type of which anything is."""
+        now, entries = self._parts, list(self.entries.items())
+        parts = [(entry.type, now[key]) for key, entry in entries if key in now and entry.field.is_cached]
+        by_type = {t: tuple(part for of, part in parts if of == t) for t in self._num_rows}
+        several = sum(isinstance(t, str) for t in self._num_rows) > 1
+        indices = self.choice.indices
+        return CachePlans(
+            CachePlan(
+                self._device,
+                count,
+                budget_bytes,
+                indices[t].table_bytes if t in indices else 0,
+                by_type[t],
+                t if several or isinstance(t, tuple) else None,
+            )
+            for t, count in self._num_rows.items()
+            if isinstance(t, str) or by_type[t]
+        )
+
+    def install(self, choice: Choice, found: Mapping[Hashable, Candidate]) -> None:
+        """Make a choice the present one: give up what it leaves out, keep the rows that stay, fill the others."""
+        kept, old = self._kept(choice, found), self._parts
+        # On a device there may be no room beside the old rows.
+        self._leaving = self.release(old.keys() - (choice.rows.keys() if self._link is None else kept.keys()))
+        if self._link is not None:
+            stay = {found[key].type for key in kept}
+            self.choice = Choice({t: index for t, index in self.choice.indices.items() if t in stay})
+        choice = self._with_tables(choice)
+        self.choice, self._ranked_here = choice, True
+        self._declined = {k: (c.type, c.seen.version) for k, c in found.items() if k not in choice.rows}
+        self._parts = {key: part for key, part in old.items() if key in choice.rows}
+        for key, cache in kept.items():
+            self._use(key, found[key], choice.indices[found[key].type].cache(cache.rows))
+        growth = {
+            key: count * found[key].cached_bytes - (old[key].nbytes if key in old else 0)
+            for key, count in choice.rows.items()
+            if key not in kept
+        }
+        for key in sorted(growth, key=growth.__getitem__):
+            if self.fill(key, found[key], choice.rows[key]) is None:
+                self.entries[key].field.release()  # written meanwhile: rows of the old choice must not stay
+
+    def _kept(self, choice: Choice, found: Mapping[Hashable, Candidate]) -> dict[Hashable, FeatureCache]:
+        """The caches that have the very rows of a new choice already."""
+        kept = {}
+        for key, count in choice.rows.items():
+            candidate = found[key]
+            cache, before = candidate.field.cached(candidate.seen.version), self.choice.indices.get(candidate.type)
+            if cache is None or before is None or len(cache) != count:
+                continue
+            if torch.equal(before.ids[:count], choice.indices[candidate.type].ids[:count]):
+                kept[key] = cache
+        return kept
+
+    def _with_tables(self, choice: Choice) -> Choice:
+        """A choice with its tables on the accelerator, if there is one."""
+        if self._link is None:
+            return choice
+        with self._link.stream.use():
+            return choice.sent(self._link.ring, self.choice)
+
+    def add_type(self, row_type: RowType, more: Choice) -> None:
+        """Cache rows of a type that was chosen later too."""
+        if row_type in more.indices:
+            self.choice = self.choice.with_type(row_type, self._with_tables(more))
+
+    @property
+    def held(self) -> dict[Hashable, FeatureCache]:
+        """The rows that are cached now."""
+        caches = {key: self.entries[key].field.cache for key in list(self._parts)}
+        return {key: cache for key, cache in caches.items() if cache is not None}
+
+    def same_rows(self, other: Holding) -> list[tuple[Hashable, Hashable]]:
+        """The fields that have the very rows of another's: pairs of a key here and a key there."""
+        theirs = {id(cache.rows): key for key, cache in other.held.items()}
+        return [(key, theirs[id(cache.rows)]) for key, cache in self.held.items() if id(cache.rows) in theirs]
+
+    def release(self, keys: Collection[Hashable]) -> list[weakref.ref[torch.UntypedStorage]]:
+        """Give the rows of some fields up; the tables stay. Returns the memory: reads that have begun still hold it."""
+        caches = [cache for cache in map(self.held.get, keys) if cache is not None]
+        for key in keys:
+            self.entries[key].field.release()
+        self._parts = {key: part for key, part in self._parts.items() if key not in keys}
+        return [weakref.ref(cache.rows.untyped_storage()) for cache in caches]
+
+    def release_all(self) -> list[weakref.ref[torch.UntypedStorage]]:
+        """As :meth:`release`, of all fields, and of what is kept for those that were written."""
+        return self.release(list(self._parts))
+
+    def clear(self) -> list[weakref.ref[torch.UntypedStorage]]:
+        """Give everything up, the tables too; see :meth:`release`. Names what :meth:`install` gave up last as well."""
+        leaving = [*self._leaving, *self.release_all()]
+        self.choice = Choice()
+        self.fillings.clear()
+        return leaving
+
+    def fill_first(self, counts: Mapping[Hashable, int], found: Mapping[Hashable, Candidate]) -> None:
+        """Cache the first rows of the present order, of fields of which none is cached."""
+        self.choice = Choice(self.choice.indices, counts)
+        for key, count in counts.items():
+            self.fill(key, found[key], count)
+
+    def take(self, key: Hashable, candidate: Candidate, rows: Tensor) -> None:
+        """Use rows that another has filled, the first of the present order."""
+        self._use(key, candidate, self.choice.indices[candidate.type].cache(rows))
+
+    def prune(self) -> None:
+        """Give up the tables of types of which nothing is cached."""
+        types = {self.entries[key].type for key in self._parts}
+        rows = {key: count for key, count in self.choice.rows.items() if key in self._parts}
+        self.choice = Choice({t: index for t, index in self.choice.indices.items() if t in types}, rows)
+
+    def decline(self, key: Hashable, candidate: Candidate) -> None:
+        """Note that these values are not worth a row."""
+        self._declined = {**self._declined, key: (candidate.type, candidate.seen.version)}
+
+    def fill(self, key: Hashable, candidate: Candidate, count: int) -> FeatureCache | None:
+        """Cache the first ``count`` rows of the order; None if the values change meanwhile."""
+        cache = candidate.field.fill(candidate.seen, lambda: self._filled(key, candidate, count))
+        if cache is not None:
+            self._describe(key, candidate, cache)
+            if isinstance(candidate.stored, NarrowFeature):
+                candidate.stored.warn_of_tiny()
+        return cache
+
+    def _filled(self, key: Hashable, candidate: Candidate, count: int) -> FeatureCache:
+        index, stored = self.choice.indices[candidate.type], candidate.stored
+        if self._link is None:
+            num_nodes = self._num_rows[candidate.type]
+            return fill_cache(stored, index.ids[:count], device=self._device, num_nodes=num_nodes, slots=index.slots)
+        assert not isinstance(stored, DeviceFeature)
+        transfer = self._link.transfer(key, candidate.seen.version)
+        rows, filling = fill_rows(stored, index.ids[:count], self._link, transfer)
+        self.fillings.append(filling)
+        return index.cache(rows)
+
+    def caches_of(self, found: Mapping[Hashable, Candidate], link: Link | None) -> dict[Hashable, FeatureCache] | None:
+        """The rows of another's fields, by the other's keys; None if this was not made for all of them.
+
+        Args:
+            found: The other's fields.
+            link: The other's.
+        """
+        caches = {}
+        for key, candidate in found.items():
+            cache = self.cached(candidate.type, candidate.seen.version)
+            if cache is None:
+                if not self.has_declined(candidate):
+                    return None
+                continue  # of a field that is not worth caching the rows are missing rightly
+            # A new loader promises the values of now, those written behind torch's back too: compare them.
+            if not _has_values_of(cache, self.choice.indices[candidate.type].ids, key, candidate, link):
+                return None
+            caches[key] = cache
+        return caches
+
+    def adopt(
+        self,
+        other: Holding,
+        found: Mapping[Hashable, Candidate],
+        caches: Mapping[Hashable, FeatureCache],
+        *,
+        same_workload: bool,
+    ) -> None:
+        """Take what another holds of these fields as this one's; other seeds read other rows than it expects."""
+        types = {found[key].type for key in caches}
+        indices = {t: index for t, index in other.choice.indices.items() if t in types}
+        self.choice = Choice(indices, {key: len(cache) for key, cache in caches.items()})
+        self._ranked_here = same_workload
+        self._declined = dict(other._declined)
+        for key, cache in caches.items():
+            self._use(key, found[key], cache)
+
+    def _use(self, key: Hashable, candidate: Candidate, cache: FeatureCache) -> None:
+        """Take rows that are there already."""
+        candidate.field.adopt(candidate.seen, cache)
+        self._describe(key, candidate, cache)
+
+    def _describe(self, key: Hashable, candidate: Candidate, cache: FeatureCache) -> None:
+        """Note what is cached of a field, and what that is expected to save."""
+        seeds = self._outputs(candidate.type) if Role.OUTPUT in candidate.role else None
+        expected: tuple[float | None, float | None] = (None, None)
+        if self._ranked_here or Role.INPUT not in candidate.role:
+            expected = self.choice.indices[candidate.type].expected(candidate.role, len(cache), seeds)
+        base = candidate.base
+        complete = len(cache) == base.num_rows
+        part = FieldPlan(
+            candidate.field.label, len(cache), cache.row_nbytes, base.tier, base.row_bytes, *expected, complete
+        )
+        self._parts = {**self._parts, key: part}
+
+
+def _has_values_of(cache: FeatureCache, ids: Tensor, key: Hashable, candidate: Candidate, link: Link | None) -> bool:
+    """Whether a cache of ``ids`` has the values of a field as they are now."""
+    stored = candidate.stored
+    if link is None:
+        return holds(cache, stored, ids)
+    assert not isinstance(stored, DeviceFeature)
+    return holds_on_device(cache, stored, ids, link, link.transfer(key, candidate.seen.version))

@@ -1,0 +1,377 @@
+"""StaticCache: the rows of a loader's fields that are kept, under one budget for all vertex and edge types."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+
+import torch
+
+from ..accelerator import OutOfMemory
+from ..features.feature import DeviceFeature, HostFeature
+from ..features.field import Field, ReadPath, Snapshot, host_feature
+from ..features.gpu.accelerated import Link
+from ..features.store import FeatureCache
+from ..graph.field_version import FieldVersion
+from ..graph.indexed_rows import FieldValue
+from ..ranking.policy import Rank, RowType
+from ..ranking.sharing import Share
+from ..system.budget import Budget, rows_that_fit
+from .choice import Candidate, Choice, Outputs, Remembered, Role, choose
+from .holding import Entry, Holding
+from .plan import CachePlans, auto_budget, check_budget, room_for, size_text, wait_until_gone, warn_of_memory
+
+__all__ = ["StaticCache"]
+
+_log = logging.getLogger(__name__)
+
+
+class StaticCache:
+    """Decides which rows are cached, and keeps them of every field that a cache can serve.
+
+    Of one vertex or edge type all fields are cached in one order, each as many rows as saves most bytes. Safe from any
+    thread.
+
+    Args:
+        device: Where rows are cached.
+        budget: What all rows and tables may take together.
+        rank: Gives the rows of some types, most valuable first; called when rows of a type are first cached.
+        num_rows: Vertex and edge types to their numbers of rows.
+        outputs: Gives how often an epoch reads each row of a type as a seed.
+        ranks_all: ``rank`` leaves no vertex out: it is not called where all of them have room.
+        share: Caches whose ``share`` allows it, with equal budget, device and ``num_rows``, of the same tensors become
+            one. None: no sharing.
+        cache_dtype: What float32 and float64 rows are cached in; None: as they are.
+        link: The way to the accelerator on which rows are cached; None: they are cached in memory.
+
+    Raises:
+        ValueError: The budget is more than the accelerator has.
+    """
+
+    _live: weakref.WeakSet[StaticCache] = weakref.WeakSet()
+    _live_lock = threading.Lock()
+    _shrinking = threading.Lock()  # who has it waits for others' fill locks; who fills never waits for another's
+
+    def __init__(
+        self,
+        *,
+        device: torch.device,
+        budget: Budget,
+        rank: Rank,
+        num_rows: Mapping[RowType, int],
+        outputs: Outputs = lambda row_type: None,
+        ranks_all: bool = False,
+        share: Share | None = None,
+        cache_dtype: torch.dtype | None = None,
+        link: Link | None = None,
+    ) -> None:
+        if link is not None:
+            check_budget(budget, link.accelerator)
+        self._device = device
+        self._budget = budget
+        self._rank = rank
+        self._num_rows = dict(num_rows)
+        self._outputs = outputs
+        self._ranks_all = ranks_all
+        self._share = share
+        self._cache_dtype = cache_dtype
+        self._link = link
+        self._accelerator = None if link is None else link.accelerator
+        self._holding = Holding(device, num_rows, outputs, cache_dtype=cache_dtype, link=link)
+        self._fill_lock = threading.Lock()
+        self._stepped = self._decided = self._refilled = False
+        self._room = self._nbytes = 0  # what choices are made under; the same with tables that come on top
+        if share is not None:
+            with self._live_lock:
+                self._live.add(self)
+
+    def add(self, key: Hashable, field: Field, row_type: RowType, role: Role) -> None:
+        """Consider a field; one that comes after the decision gets the bytes that are left.
+
+        Of a field that is known the roles are put together; that does not change what is cached already.
+        """
+        known = self._holding.entries.get(key)
+        self._holding.entries[key] = Entry(field, row_type, role if known is None else known.role | role)
+
+    def prepare(self) -> None:
+        """Fill the cache if its size and its fields are known; call before the first batch of an epoch.
+
+        A cache that another loader has filled already is taken over here, whatever the budget.
+        """
+        if not self._take_over() and (self._stepped or not self._budget.is_auto):
+            self._decide()
+
+    def after_first_step(self) -> None:
+        """Fill the cache if :meth:`prepare` could not; call when a first training step is done.
+
+        Only then is known what memory a step needs ("auto"), and which fields are read if none were given.
+        """
+        self._stepped = True
+        self.prepare()
+
+    def refill(self, rank: Rank) -> None:
+        """Choose anew by another ranking, under the same number of bytes, and fill again; reads may go on.
+
+        A read sees a field's old rows or its new ones, or none. In memory, fields are filled one after another, those
+        that shrink first, each beside its old rows: at most one field (and the tables) more than the budget. On other
+        devices all old rows that are not kept go first. What does not change is not filled again.
+
+        Sets that took over this one's rows go on with them; from now on this set shares with no other.
+        """
+        with self._fill_lock:
+            self._rank, self._refilled = rank, True
+            found = self._holding.candidates() if self._decided else {}
+            if found:
+                self._install(found, ", filled again")
+
+    def shrink(self) -> bool:
+        """Give up about half of what an accelerator holds, the rows that are read least; whether there was any.
+
+        The old rows go before the ones that stay are filled again: no moment needs more memory than before. Sets that
+        share the rows keep the same ones. What is filled later stays under the new size.
+
+        When several threads ask at once, who comes while a cache gives way waits for that, and is told to look again:
+        batches that are made at the same time are short of memory at the same time.
+        """
+        if self._link is None:
+            return False
+        if not self._shrinking.acquire(blocking=False):
+            with self._shrinking:
+                return True
+        with ExitStack() as locks:
+            locks.callback(self._shrinking.release)
+            peers = [other for other in self._others() if other._accelerator is self._link.accelerator]
+            for cache in (self, *peers):
+                locks.enter_context(cache._fill_lock)
+            return self._shrink(self._link, peers)
+
+    def _shrink(self, link: Link, peers: Sequence[StaticCache]) -> bool:
+        counts, taken = self._halve()
+        if not taken:
+            return False
+        common = [(p, theirs, key) for p in peers for theirs, key in p._holding.same_rows(self._holding)]
+        leaving = self._holding.release_all()
+        for peer, theirs, _ in common:
+            peer._holding.release([theirs])
+            peer._room, peer._nbytes = min(self._room, peer._room), min(self._nbytes, peer._nbytes)
+        wait_until_gone(leaving)  # reads that have begun go on with the old rows
+        link.accelerator.release_memory()
+        found = self._holding.candidates()
+        counts = {key: count for key, count in counts.items() if key in found}
+        while counts and not self._try_to(partial(self._holding.fill_first, counts, found)):
+            wait_until_gone(self._holding.release_all())  # reads may have found some of it already
+            self._holding.fillings.clear()
+            link.accelerator.release_memory()
+            counts = {key: count // 2 for key, count in counts.items() if count > 1}
+        held = self._holding.held
+        for peer, theirs, key in common:
+            candidate = peer._holding.candidates().get(theirs)
+            if key in held and candidate is not None and candidate.seen.version == found[key].seen.version:
+                peer._holding.take(theirs, candidate, held[key].rows)
+        for cache in (self, *(peer for peer, _, _ in common)):
+            cache._holding.prune()
+        self._log(", made smaller")
+        return True
+
+    def _halve(self) -> tuple[dict[Hashable, int], int]:
+        """Make the room half of what is taken now; how many rows of each field stay, and the bytes taken until now."""
+        held, tables = self._holding.held, self._holding.choice.table_bytes
+        rows = sum(cache.row_nbytes for cache in held.values())
+        self._nbytes = (rows + tables) // 2
+        self._room = self._nbytes if self._budget.pays_tables else max(0, self._nbytes - tables)
+        left = max(0, self._nbytes - tables)
+        counts = {key: len(cache) * left // max(1, rows) for key, cache in held.items()}
+        return {key: count for key, count in counts.items() if count}, rows + tables
+
+    def _others(self) -> list[StaticCache]:
+        with self._live_lock:
+            return [other for other in self._live if other is not self]
+
+    def can_serve(self, field: Field, base: HostFeature | DeviceFeature) -> bool:
+        """Whether a cache would save anything of a field's present values."""
+        entry = self._entry(field)
+        return entry is not None and self._holding.can_cache(entry.type, base)
+
+    def fill_late(self, key: Hashable, path: ReadPath, values: FieldValue) -> None:
+        """Cache a field that came, or settled, after the decision, in the bytes that are left; skipped if busy."""
+        choice = self._holding.choice
+        if not self._decided or path.declined is choice or not self._fill_lock.acquire(blocking=False):
+            return
+        try:
+            base = host_feature(values, self._device)
+            seen = Snapshot(values, path.version, path.generation)
+            if self._try_to_fill_late(key, self._holding.candidate(key, seen, base)) is None:
+                path.declined = self._holding.choice
+        finally:
+            self._fill_lock.release()
+
+    def _entry(self, field: Field) -> Entry | None:
+        return next((entry for entry in self._holding.entries.values() if entry.field is field), None)
+
+    def input_type(self, key: Hashable) -> RowType | None:
+        """Whose rows a field has that is read for input nodes; None for others."""
+        entry = self._holding.entries.get(key)
+        return entry.type if entry is not None and entry.role & Role.INPUT else None
+
+    def invalidate_shared(self, version: FieldVersion) -> None:
+        """Forget the cached rows of these values in all caches that may share them."""
+        for other in self._others():
+            if self._share is None or other._share is None or self._share.kind != other._share.kind:
+                continue
+            for entry in list(other._holding.entries.values()):
+                if entry.field.cached(version) is not None:
+                    entry.field.invalidate()
+
+    @property
+    def plans(self) -> CachePlans:
+        """What is cached of each vertex type, and of each edge type of which anything is."""
+        return self._holding.plans(self._nbytes)
+
+    # -- deciding; the caller of what follows holds the fill lock -----------------------------------------
+
+    def _decide(self) -> None:
+        """Choose what to cache and fill the cache, once there is a field that is worth it."""
+        with self._fill_lock:
+            found = {} if self._decided else self._holding.candidates()
+            if not found:
+                return
+            widths = {t: sum(c.cached_bytes for c in found.values() if c.type == t) for t in self._num_rows}
+            wanted = [(width, self._num_rows[t]) for t, width in widths.items() if width]
+            if self._link is None:
+                self._room = self._budget.nbytes(wanted, free=lambda: auto_budget(self._device))
+            else:
+                self._room = room_for(self._budget, wanted, self._link.accelerator)
+            self._install(found)
+
+    def _install(self, found: Mapping[Hashable, Candidate], remark: str = "") -> None:
+        """Choose under the room that there is, and fill; with less where a device has not so much."""
+        wanted, rank = self._room, Remembered(self._rank)
+        while True:
+            choice = self._choose(self._room, found, pays_tables=self._budget.pays_tables, rank=rank)
+            self._nbytes = self._room + (0 if self._budget.pays_tables else choice.table_bytes)
+            self._decided = True
+            if self._try_to(partial(self._holding.install, choice, found)):
+                break
+            self._room = min(self._room // 2, self._give_everything_up())
+        if self._room < wanted:
+            if not choice.rows:
+                self._room = self._nbytes = 0
+            warn_of_memory(self._device, self._nbytes)
+        self._log(remark)
+
+    def _try_to(self, fill: Callable[[], None]) -> bool:
+        """Fill; whether a device had the memory for it."""
+        try:
+            fill()
+        except OutOfMemory:
+            return False
+        return True
+
+    def _give_everything_up(self) -> int:
+        """What a device has free without the cached rows."""
+        assert self._link is not None
+        wait_until_gone(self._holding.clear())
+        self._link.accelerator.release_memory()
+        return self._link.accelerator.free_bytes()[0]
+
+    def _choose(
+        self, nbytes: int, found: Mapping[Hashable, Candidate], *, pays_tables: bool, rank: Rank | None = None
+    ) -> Choice:
+        return choose(
+            nbytes,
+            found,
+            num_rows=self._num_rows,
+            rank=rank or self._rank,
+            outputs=self._outputs,
+            pays_tables=pays_tables,
+            ranks_all=self._ranks_all,
+        )
+
+    def _fill_late(self, key: Hashable, candidate: Candidate) -> FeatureCache | None:
+        """Cache a field that came, or settled, after the decision, in the bytes that are left."""
+        holding, row_type = self._holding, candidate.type
+        if holding.has_declined(candidate):
+            return None
+        left = self._nbytes - holding.used_without(key)
+        index = holding.choice.indices.get(row_type)
+        if index is None:
+            more = self._choose(left, {key: candidate}, pays_tables=True)
+            holding.add_type(row_type, more)
+            count = more.rows.get(key, 0)
+        else:
+            fit = rows_that_fit(left, [candidate.cached_bytes], self._num_rows[row_type], table=False)
+            count = min(fit, len(index.ids))
+        if not count:
+            holding.decline(key, candidate)
+            return None
+        return holding.fill(key, candidate, count)
+
+    def _try_to_fill_late(self, key: Hashable, candidate: Candidate) -> FeatureCache | None:
+        """As :meth:`_fill_late`; in half of the bytes, and so on, where a device has not so many."""
+        if self._link is None:
+            return self._fill_late(key, candidate)
+        before = self._nbytes
+        while True:
+            try:
+                cache = self._fill_late(key, candidate)
+                break
+            except OutOfMemory:
+                left = self._nbytes - self._holding.used_without(key)
+            self._nbytes -= max(1, left - left // 2)
+            self._link.accelerator.release_memory()
+        self._holding.fillings.clear()  # a read does not wait for it
+        if self._nbytes < before:
+            self._room = max(0, self._room - (before - self._nbytes))
+            warn_of_memory(self._device, self._nbytes)
+        return cache
+
+    # -- sharing ------------------------------------------------------------------------------------------
+
+    def _take_over(self) -> bool:
+        """Use another loader's cache that was made for all of this one's fields; whether there is one."""
+        if self._share is None or self._decided or self._refilled:
+            return False
+        others, mine = self._others(), self._kind
+        with self._fill_lock:
+            found = {} if self._decided else self._holding.candidates()
+            for other in others:
+                alike = found and mine == other._kind and self._share.takes(other._share)
+                if alike and self._take_over_from(other, found):
+                    return True
+        return False
+
+    @property
+    def _kind(self) -> tuple[object, ...]:
+        """What caches have in common that may be one."""
+        return self._budget, self._device, self._accelerator, self._num_rows, self._cache_dtype
+
+    def _take_over_from(self, other: StaticCache, found: Mapping[Hashable, Candidate]) -> bool:
+        if not other._fill_lock.acquire(blocking=False):  # it is filling; two that wait for each other wait for ever
+            return False
+        try:
+            caches = None if other._refilled else other._holding.caches_of(found, self._link)
+            if not caches:
+                return False
+            self._room, self._nbytes, self._decided = other._room, other._nbytes, True
+            same = self._share == other._share
+            self._holding.adopt(other._holding, found, caches, same_workload=same)
+            self._share = other._share  # that is what these rows were chosen for
+        except OutOfMemory:  # there was no room to compare the values
+            return False
+        finally:
+            other._fill_lock.release()
+        self._log(", shared with another loader")
+        return True
+
+    def _log(self, remark: str) -> None:
+        filled = sum(filling.nbytes for filling in self._holding.fillings)
+        if filled:
+            seconds = sum(filling.seconds() for filling in self._holding.fillings)
+            self._holding.fillings.clear()
+            remark += f", {size_text(filled)} in {seconds:.3g} s, {filled / max(seconds, 1e-9) * 1e-9:.3g} GB/s"
+        for plan in self.plans:
+            _log.info("%r%s", plan, remark)

@@ -1,0 +1,368 @@
+"""Epochs: runs a seed order through the stages, again and again, and can stop and go on in the middle."""
+
+from __future__ import annotations
+
+import os
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from numbers import Integral
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from ..seeds.order import BatchOrder, EpochPlan, Ticket
+from ..stats.stats import EpochRecorder, LoaderStats
+from ..stats.trace import Tracing
+from .stage import SerialStage, Stage
+
+if TYPE_CHECKING:
+    from ..accelerator import Event
+
+T = TypeVar("T")
+
+__all__ = ["Epochs", "PipelineOptions", "Steps"]
+
+_STATE_VERSION = 1
+
+_AnyStage = Stage[Any, Any] | SerialStage[Any, Any]
+
+
+def default_workers() -> int:
+    """Threads to prepare batches with: half the processors, 1 to 4, so that the model keeps the rest."""
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(4, cpus // 2))
+
+
+@dataclass(frozen=True)
+class PipelineOptions:
+    """How batches are prepared ahead.
+
+    Args:
+        workers: Threads that prepare batches. 0 takes ``default_workers()``.
+        prefetch: Finished batches that may wait for the reader. 0 prepares each batch when it is asked for, in the
+            reader's thread, and starts no thread.
+
+    Raises:
+        ValueError: A value is negative.
+        TypeError: A value is not an integer.
+    """
+
+    workers: int = 0
+    prefetch: int = 2
+
+    def __post_init__(self) -> None:
+        for name in ("workers", "prefetch"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise TypeError(f"{name} must be an integer, got {value!r}")
+            if value < 0:
+                raise ValueError(f"{name} must be at least 0, got {value}")
+
+    @property
+    def threads(self) -> int:
+        """Threads that will run."""
+        return (self.workers or default_workers()) if self.prefetch else 0
+
+    @property
+    def max_batches(self) -> int:
+        """Batches that may be in memory at once: in work, waiting, and the one in the reader's hands."""
+        return self.threads + self.prefetch + 1
+
+
+@dataclass(frozen=True)
+class Steps(Generic[T]):
+    """What is done to each batch.
+
+    Args:
+        prepare: Ticket to prepared batch; a pure function, run by any thread.
+        deliver: Prepared batch to what the reader gets; run by the reader, in order.
+        draw: Ticket to whatever ``prepare`` takes; run for one ticket at a time, in order (None: the ticket itself).
+        on_start: Called with the worker's number in each thread.
+        before_first_batch: Called when an epoch begins.
+        after_first_step: Called once, when the second batch is asked for: the first has been computed with.
+        mark: An event in the reader's stream; taken before and after each batch, to tell how long a device waited.
+        settle: Called when a pass ends: what a device still has to do is waited for and counted.
+        shrink: Gives up half of what is cached on a device; whether there was anything.
+    """
+
+    prepare: Callable[[Any, EpochRecorder], Any]
+    deliver: Callable[[Any, EpochRecorder], T]
+    draw: Callable[[Ticket, EpochRecorder], Any] | None = None
+    on_start: Callable[[int], object] | None = None
+    before_first_batch: Callable[[], object] | None = None
+    after_first_step: Callable[[], object] | None = None
+    mark: Callable[[], Event] | None = None
+    settle: Callable[[], object] | None = None
+    shrink: Callable[[], bool] | None = None
+
+
+class Epochs(Generic[T]):
+    """Every ``iter()`` is one epoch over the order; two of them may be alive at once.
+
+    Args:
+        order: Which seeds make which batch.
+        steps: What is done to each batch; may be set later.
+        options: Threads and depth.
+        stats: Where each epoch is recorded.
+    """
+
+    def __init__(
+        self,
+        order: BatchOrder,
+        steps: Steps[T] | None = None,
+        *,
+        options: PipelineOptions,
+        stats: LoaderStats,
+    ) -> None:
+        self.order = order
+        self.steps: Steps[T] = steps or Steps(_nothing, _nothing)
+        self.options = options
+        self.stats = stats
+        self.tracing = Tracing()
+        self.tracing.before_stop = _method(stats)
+        self._next_epoch = 0
+        self._resume: tuple[EpochPlan, int] | None = None
+        self._position: tuple[EpochPlan, int] | None = None
+        self._current: weakref.ref[EpochIterator[T]] | None = None
+        self.first_step_done = False
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def __iter__(self) -> EpochIterator[T]:
+        if self._resume is not None:
+            plan, begin = self._resume
+            self._resume = None
+        else:
+            with self.tracing.span("shuffling"):
+                plan, begin = self.order.plan(self._next_epoch), 0
+        self._next_epoch = plan.epoch + 1
+        iterator = EpochIterator(self, plan, begin)
+        self._current = weakref.ref(iterator)
+        self._position = (plan, begin)
+        return iterator
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the loader stands: after the last batch that the newest iterator handed out.
+
+        The result holds numbers and at most one tensor (the epoch's order, if it came from a global generator);
+        ``torch.save`` and ``torch.load(weights_only=True)`` take it.
+        """
+        plan, batch = self._resume or self._position or (None, 0)
+        epoch = self._next_epoch if plan is None else plan.epoch
+        finished = plan is not None and batch >= self.end_of(plan)
+        return {
+            "version": _STATE_VERSION,
+            "batches": len(self),
+            **self.order.identity,
+            "epoch": epoch + 1 if finished else epoch,
+            "batch": 0 if finished else batch,
+            "key": None if plan is None or finished else plan.key,  # None: the next epoch is not planned yet
+            "permutation": self.order.permutation,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a saved state: the next ``iter()`` yields the very batches that would have come.
+
+        Raises:
+            TypeError: The state is not a dict, or a number in it is not an integer.
+            ValueError: The state is of another loader (another seed, shuffle, number of seeds or of batches, batch
+                size), or it is incomplete or damaged. The loader stays where it was.
+        """
+        if not isinstance(state, dict):
+            raise TypeError(f"state must be a dict that state_dict() made, got {type(state).__name__}")
+        expected = {"version": _STATE_VERSION, **self.order.identity, "batches": len(self)}
+        for name in (*expected, "epoch", "batch", "key", "permutation"):
+            if name not in state:
+                raise ValueError(f"state must have the key {name!r}, it has {list(state)}")
+            if name in expected and state[name] != expected[name]:
+                raise ValueError(f"state[{name!r}] must be {expected[name]} for this loader, got {state[name]}")
+        epoch, batch, key = state["epoch"], state["batch"], state["key"]
+        for name, value in {"epoch": epoch, "batch": batch, "key": 0 if key is None else key}.items():
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise TypeError(f"state[{name!r}] must be an integer, got {value!r}")
+        if epoch < 0 or not 0 <= batch <= len(self):
+            raise ValueError(f"state must be at a batch in [0, {len(self)}], got batch {batch} of epoch {epoch}")
+        if self.order.seed is None and batch and key is None:
+            raise ValueError(
+                f"state['key'] must be the epoch's key in the middle of an epoch (batch {batch}), got None"
+            )
+        self.order.restore(state["permutation"], begun=key is not None)
+        self._next_epoch, self._position, self._resume, self._current = epoch, None, None, None
+        if batch or key is not None:
+            self._resume = (self.order.replan(epoch, key), batch)
+
+    def set_epoch(self, epoch: int) -> None:
+        """The next ``iter()`` is epoch number ``epoch``, from its beginning; those after it count on from there.
+
+        Only a place inside this very epoch that ``load_state_dict`` has set stays: the loop that resumes may name its
+        epoch first.
+
+        Raises:
+            TypeError: ``epoch`` is not an integer.
+            ValueError: ``epoch`` is negative.
+        """
+        if isinstance(epoch, bool) or not isinstance(epoch, Integral):
+            raise TypeError(f"epoch must be an integer, got {epoch!r}")
+        if epoch < 0:
+            raise ValueError(f"epoch must be at least 0, got {epoch}")
+        if self._resume is None or self._resume[0].epoch != epoch:
+            self._next_epoch, self._position, self._resume, self._current = int(epoch), None, None, None
+
+    def end_of(self, plan: EpochPlan) -> int:
+        """How many batches an epoch has."""
+        return len(self) if plan.num_batches is None else plan.num_batches
+
+    def close(self) -> None:
+        """End the newest pass and its threads."""
+        current = None if self._current is None else self._current()
+        if current is not None:
+            current.close()
+
+    def first_step(self) -> None:
+        """Tell the steps that the first batch has been computed with."""
+        if self.steps.after_first_step is not None:
+            self.steps.after_first_step()
+        self.first_step_done = True
+
+    def moved(self, iterator: EpochIterator[T], plan: EpochPlan, batch: int) -> None:
+        """An iterator handed out a batch; the newest one's place is the loader's."""
+        if self._current is not None and self._current() is iterator:
+            self._position = (plan, batch)
+
+
+class EpochIterator(Generic[T]):
+    """One pass over the batches. Dropping it ends its threads."""
+
+    def __init__(self, owner: Epochs[T], plan: EpochPlan, begin: int) -> None:
+        self._owner = owner
+        self._plan = plan
+        self._batch = begin
+        self._asked = False
+        self._recorder = owner.stats.begin(plan.epoch, owner.tracing)
+        weakref.finalize(self, self._recorder.close).atexit = False
+        self._prepare_caches()
+        self._stage = _start(owner, plan, begin, self._recorder)
+
+    def __iter__(self) -> EpochIterator[T]:
+        return self
+
+    def __len__(self) -> int:
+        """Batches of the whole epoch, read or not, as torch's iterators count them."""
+        return len(self._owner)
+
+    def __next__(self) -> T:
+        begin, recorder, steps = time.perf_counter_ns(), self._recorder, self._owner.steps
+        if recorder.trace.tracing.tracer is not None:
+            recorder.trace.asked(self._batch, begin)
+        delivered = False
+        asked = None if steps.mark is None else steps.mark()
+        try:
+            if self._asked and not self._owner.first_step_done:
+                with recorder.time("filling"):
+                    self._owner.first_step()
+            prepared = next(self._stage)
+            self._asked = True
+            if recorder.trace.tracing.tracer is not None:
+                recorder.trace.at(self._batch)  # the reader may have worked for another one
+            try:
+                result = steps.deliver(prepared, recorder)
+            except StopIteration as error:  # of the user's code: must not pass for the end of the epoch
+                raise RuntimeError("delivering a batch raised StopIteration") from error
+            if steps.mark is not None:
+                recorder.device_time("waiting", asked, steps.mark())
+            delivered = True
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            recorder.waited(begin, delivered=delivered)
+        self._batch += 1
+        self._owner.moved(self, self._plan, self._batch)
+        return result
+
+    def _prepare_caches(self) -> None:
+        """Fill what has a fixed size before the first batch; the reader waits for it."""
+        before = self._owner.steps.before_first_batch
+        if before is not None and self._batch < self._owner.end_of(self._plan):
+            self._recorder.trace.at(-1)
+            with self._recorder.time("waiting"), self._recorder.time("filling"):
+                before()
+
+    def close(self) -> None:
+        """End this pass and its threads."""
+        self._stage.close()
+        settle = self._owner.steps.settle
+        if settle is not None:
+            settle()
+        self._recorder.settle()
+        self._recorder.close()
+
+
+def _method(stats: LoaderStats) -> Callable[[], object]:
+    """What settles the statistics; it does not keep them, which know the trace."""
+    held = weakref.WeakMethod(stats.settle)
+
+    def settle() -> None:
+        method = held()
+        if method is not None:
+            method()
+
+    return settle
+
+
+def _nothing(*_: Any) -> Any:
+    raise AssertionError("an engine must be given a source of batches first")
+
+
+def _start(owner: Epochs[T], plan: EpochPlan, begin: int, recorder: EpochRecorder) -> _AnyStage:
+    """The stages of one epoch. Nothing here refers to the iterator, whose end must end them."""
+    steps, options = owner.steps, owner.options
+
+    tracing = recorder.trace.tracing
+
+    def work(item: tuple[int, Any]) -> Any:
+        index, drawn = item
+        if tracing.tracer is None:
+            return steps.prepare(drawn, recorder)
+        begin = recorder.trace.begin(index)
+        try:
+            return steps.prepare(drawn, recorder)
+        finally:
+            recorder.trace.end("preparing", begin)
+
+    source = _tickets(owner.order, plan, begin, owner.end_of(plan), steps, recorder)
+    workers, ahead = options.threads, options.threads + options.prefetch
+    if not workers:
+        return SerialStage(source, work)
+    return Stage(
+        source,
+        work,
+        workers=workers,
+        ahead=ahead,
+        on_start=steps.on_start,
+        on_change=recorder.trace.depth,
+        # What a device computes with the reader's batches is not to wait; a user's functions stay in their threads.
+        reader_works=steps.mark is None and steps.draw is None and steps.on_start is None,
+    )
+
+
+def _tickets(
+    order: BatchOrder,
+    plan: EpochPlan,
+    begin: int,
+    end: int,
+    steps: Steps[Any],
+    recorder: EpochRecorder,
+) -> Iterator[tuple[int, Any]]:
+    """The first stage: tickets in order with their number, with ``draw`` done where steps have one."""
+    tracing = recorder.trace.tracing
+    for index in range(begin, end):
+        begun = 0 if tracing.tracer is None else recorder.trace.begin(index)
+        ticket = order.ticket(plan, index)
+        if ticket is None:
+            return
+        drawn = ticket if steps.draw is None else steps.draw(ticket, recorder)
+        if begun:
+            recorder.trace.end("ticket", begun)
+        yield index, drawn

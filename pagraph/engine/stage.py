@@ -1,0 +1,326 @@
+"""Stages: iterators with one source that do their work in threads, in order, ahead of their reader."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from ..errors import PipelineError
+from ..system.threads import THREAD_NAME
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+__all__ = ["SerialStage", "Stage"]
+
+# To hand a batch over takes two threads 0.1 to 0.3 ms, most of it waits for the interpreter's lock. Threads begin to
+# rest below the first number of seconds an item, and to work again above the second.
+_SMALL = (3e-4, 6e-4)
+_WEIGHT = 0.1  # of an item in the running mean
+
+
+@dataclass(frozen=True)
+class _Failure:
+    """An exception on its way from a worker to the reader."""
+
+    error: BaseException
+
+
+class SerialStage(Generic[S, T]):
+    """The same contract as :class:`Stage` without threads: works when asked, in the caller's thread."""
+
+    def __init__(self, source: Iterator[S], work: Callable[[S], T]) -> None:
+        self._source: Iterator[S] | None = source
+        self._work = work
+
+    def __iter__(self) -> Iterator[T]:
+        return self
+
+    def __next__(self) -> T:
+        if self._source is None:
+            raise StopIteration
+        try:
+            return _run(self._work, next(self._source))
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End the stage; further reading raises StopIteration."""
+        self._source = None
+
+
+class Stage(Generic[S, T]):
+    """Maps ``work`` over ``source`` with threads; results come in the source's order.
+
+    Items are drawn from the source one at a time, in order, under a lock; ``work`` runs concurrently. An exception of
+    the source or of ``work`` is raised by ``next()`` at its own position, with its own traceback, after everything
+    before it has been delivered. Threads end when the source does, on an exception, on :meth:`close`, and at
+    interpreter exit; when the stage is only dropped they end after the item they are at.
+
+    Args:
+        source: Drawn from by the worker threads.
+        work: A pure function.
+        workers: Number of threads, at least 1.
+        ahead: Items that may be in work or waiting to be read, at least ``workers``.
+        on_start: Called with the worker's number in each thread before it starts; all are done before the stage is
+            made, so that what they do to global state and put back is never seen by the reader.
+        on_change: Called with the number of results that wait and of items in work whenever they change; under a
+            lock, so that it must be quick.
+        reader_works: Let a reader that would have to wait do an item itself. Where items take less than a thread costs
+            to hand them over, the threads rest, and the reader does each when it asks.
+    """
+
+    def __init__(
+        self,
+        source: Iterator[S],
+        work: Callable[[S], T],
+        *,
+        workers: int,
+        ahead: int,
+        on_start: Callable[[int], object] | None = None,
+        on_change: Callable[[int, int], object] | None = None,
+        reader_works: bool = False,
+    ) -> None:
+        self._shared: _Shared[S, T] = _Shared(source, work, ahead, on_start, on_change, reader_works)
+        # The threads know the shared state, not the stage: a reader that just drops the stage ends them.
+        weakref.finalize(self, _drop, self._shared).atexit = False
+        _running.add(self._shared)
+        self._shared.threads = [
+            threading.Thread(target=_worker, args=(self._shared, i), name=f"{THREAD_NAME}-{i}", daemon=True)
+            for i in range(workers)
+        ]
+        for thread in self._shared.threads:
+            thread.start()
+        if on_start is not None:
+            self._shared.wait_for_starts()
+
+    def __iter__(self) -> Iterator[T]:
+        return self
+
+    def __next__(self) -> T:
+        if self._shared.pid != os.getpid():
+            raise PipelineError("an iterator made before os.fork() must be read in the process that made it")
+        try:
+            result = self._shared.take()
+        except BaseException:  # the end, and Ctrl-C while waiting
+            self.close()
+            raise
+        if isinstance(result, _Failure):
+            self.close()
+            raise result.error
+        return result  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        """Stop and join all threads; safe to call twice."""
+        self._shared.stop()
+        self._shared.join()
+
+
+class _Shared(Generic[S, T]):
+    """What the threads of a stage and its reader share."""
+
+    def __init__(
+        self,
+        source: Iterator[S],
+        work: Callable[[S], T],
+        ahead: int,
+        on_start: Callable[[int], object] | None,
+        on_change: Callable[[int, int], object] | None,
+        reader_works: bool = False,
+    ) -> None:
+        self.source = source
+        self.work = work
+        self.on_start = on_start
+        self._on_change = on_change
+        self.threads: list[threading.Thread] = []
+        self.pid = os.getpid()
+        self._ahead = ahead
+        self._draw_lock = threading.Lock()
+        self._changed = threading.Condition()
+        self._results: dict[int, Any] = {}
+        self._threads_ready = 0
+        self._started = 0
+        self._delivered = 0
+        self._ended = False  # nothing more will be drawn
+        self._stopped = False  # nobody will read any more
+        self._reader_works = reader_works
+        self._seconds = _SMALL[1]  # of the processor that an item takes: a running mean
+        self._rests = False  # the threads do, and the reader does everything
+
+    def draw(self) -> tuple[int, Any] | None:
+        """The next item with its number, once there is room for it; None at the end."""
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._stopped or self._ended or (self._has_room and not self._rests))
+            with self._draw_lock:
+                if self._stopped or self._ended:
+                    return None
+                if self._has_room:
+                    return self._drawn()
+
+    @property
+    def _has_room(self) -> bool:
+        return self._started - self._delivered < self._ahead
+
+    def _drawn(self) -> tuple[int, Any] | None:
+        """The next item with its number; for who has the draw lock."""
+        try:
+            item = next(self.source)
+        except StopIteration:
+            self._end()
+            return None
+        except BaseException as error:
+            self.put(self._count(), _Failure(error))
+            return None
+        return self._count(), item
+
+    def run(self, number: int, item: Any) -> None:
+        """Do the work of an item, and hand its result over."""
+        result: Any
+        begin = time.thread_time()
+        try:
+            result = _run(self.work, item)
+        except BaseException as error:
+            result = _Failure(error)
+            if not isinstance(error, Exception) and threading.current_thread() not in self.threads:
+                self.put(number, result)
+                raise  # Ctrl-C in the reader's own work is not to wait for the batches before
+        if self._reader_works:
+            self._seconds += _WEIGHT * (time.thread_time() - begin - self._seconds)
+            if self._rests != (self._seconds < _SMALL[self._rests]):
+                with self._changed:
+                    self._rests = not self._rests
+                    self._changed.notify_all()
+        self.put(number, result)
+
+    def ready(self) -> None:
+        """A thread has run ``on_start``, or failed to."""
+        with self._changed:
+            self._threads_ready += 1
+            self._changed.notify_all()
+
+    def wait_for_starts(self) -> None:
+        """Wait until all threads are ready."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopped or self._threads_ready == len(self.threads))
+
+    def put(self, number: int, result: Any) -> None:
+        """Hand a result over; a failure ends the drawing of more."""
+        with self._changed:
+            if not self._stopped:
+                self._results[number] = result
+                self._tell()
+            self._ended = self._ended or isinstance(result, _Failure)
+            self._changed.notify_all()
+
+    def fail(self, error: BaseException) -> None:
+        """Fail outside of any item: takes the place of the next one."""
+        with self._draw_lock:
+            self.put(self._count(), _Failure(error))
+
+    def take(self) -> Any:
+        """The next result in order; waits for it, or works towards it."""
+        while True:
+            with self._changed:
+                if self._delivered in self._results:
+                    result = self._results.pop(self._delivered)
+                    self._delivered += 1
+                    self._tell()
+                    self._changed.notify_all()
+                    return result
+                if self._stopped or (self._ended and self._delivered >= self._started):
+                    raise StopIteration
+                works = self._reader_works and self._has_room and not self._ended
+                if not works or not self._draw_lock.acquire(blocking=False):
+                    self._changed.wait()
+                    continue
+            try:
+                drawn = self._drawn() if self._has_room and not self._ended else None
+            finally:
+                self._draw_lock.release()
+            if drawn is not None:
+                self.run(*drawn)
+
+    def stop(self) -> None:
+        """Tell the threads to end; waits for nothing, and does nothing in a forked child, which has none of them."""
+        if self.pid == os.getpid():
+            with self._changed:
+                self._stopped = True
+                self._results.clear()
+                self._changed.notify_all()
+
+    def join(self, patience: float | None = None) -> None:
+        """Wait until the threads have ended, at most ``patience`` seconds."""
+        if self.pid == os.getpid() and threading.current_thread() not in self.threads:
+            deadline = None if patience is None else time.monotonic() + patience
+            for thread in self.threads:
+                if thread.ident is not None:
+                    thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
+
+    def _count(self) -> int:
+        with self._changed:
+            self._started += 1
+            self._tell()
+            return self._started - 1
+
+    def _tell(self) -> None:
+        if self._on_change is not None:
+            self._on_change(len(self._results), self._started - self._delivered - len(self._results))
+
+    def _end(self) -> None:
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+
+def _worker(shared: _Shared[Any, Any], index: int) -> None:
+    """The loop of one thread."""
+    try:
+        if shared.on_start is not None:
+            shared.on_start(index)
+    except BaseException as error:
+        shared.fail(error)
+        return
+    finally:
+        shared.ready()
+    while (drawn := shared.draw()) is not None:
+        shared.run(*drawn)
+        del drawn  # a waiting thread must not keep a batch alive
+
+
+def _run(work: Callable[[S], T], item: S) -> T:
+    """Do the work; a StopIteration in it must not pass for the end of the source."""
+    try:
+        return work(item)
+    except StopIteration as error:
+        raise RuntimeError("a stage's work raised StopIteration") from error
+
+
+def _drop(shared: _Shared[Any, Any]) -> None:
+    """End the threads of a stage that nobody has any more.
+
+    After a ``break`` they are gone when the next line runs, unless an item takes longer. But the garbage collector runs
+    this in any thread, perhaps in one that holds a lock which the workers wait for: so the wait has an end.
+    """
+    shared.stop()
+    shared.join(patience=0.5)
+
+
+_running: weakref.WeakSet[_Shared[Any, Any]] = weakref.WeakSet()
+
+
+@atexit.register
+def _end_all() -> None:
+    """At exit no thread may be in a kernel or in torch any more."""
+    stages = list(_running)
+    for shared in stages:
+        shared.stop()
+    for shared in stages:
+        shared.join()

@@ -1,0 +1,1 @@
+"""Feature rows for a device: transfer paths, kernels, caches on the device."""

@@ -1,0 +1,364 @@
+"""Rows cached on a device, and the transfer path that misses take."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...accelerator import Accelerator, Event, StagingRing, Stream
+from ...graph.field_version import FieldVersion
+from ...system.buffers import BufferPool
+from ..feature import Array, DeviceFeature, HostFeature, check_ids, id_array, output_for, raise_bad_id
+from ..field import ReadPath
+from ..narrow import NarrowFeature
+from ..store import FeatureCache, Hits, part_ends
+from .reachable import ReachableRows, gather
+from .transfer import Transfer, place_hits, send
+
+__all__ = ["AcceleratedFeature", "Link"]
+
+
+class AcceleratedFeature:
+    """Reads rows on an accelerator: hits from the cache, misses from the host, on the stream that is in use.
+
+    What is returned is there when the stream's work has been done; nothing waits for that. Where rows are reached by
+    zero-copy one kernel reads all of them; else the hits are copied on the device while the CPU sends the misses. Rows
+    that are narrower in the cache are delivered as wide as the field's, the missing ones rounded alike.
+
+    Args:
+        source: All the rows, as the cache keeps them. A field on the device itself needs no cache.
+        cache: Filled from ``source``, with ``device_slots``. None: nothing is cached.
+        accelerator: Where rows are delivered.
+        ring: For what goes to the device through pinned memory.
+        transfer: How missed rows do.
+
+    Raises:
+        ValueError: ``cache`` holds other rows than ``source`` or is not on the device, or ``source`` is on another
+            device.
+    """
+
+    def __init__(
+        self,
+        source: HostFeature | DeviceFeature | NarrowFeature,
+        cache: FeatureCache | None,
+        accelerator: Accelerator,
+        ring: StagingRing,
+        transfer: Transfer,
+    ) -> None:
+        if cache is not None:
+            _check_cache(cache, source, accelerator)
+        if isinstance(source, DeviceFeature) and source.tensor.device != accelerator.device:
+            raise ValueError(
+                f"a field must be on the CPU or where the loader delivers, {accelerator.device}, "
+                f"got one on {source.tensor.device}"
+            )
+        whole = source.source if isinstance(source, NarrowFeature) else source
+        self.device = accelerator.device
+        self.num_rows = source.num_rows
+        self.row_shape = source.row_shape
+        self.dtype = whole.dtype
+        self.row_bytes = whole.row_bytes
+        self.tier = source.tier
+        self._source = source
+        self._cache = cache
+        self._accelerator = accelerator
+        self._ring = ring
+        self.transfer = transfer
+
+    def read(self, ids: Tensor, out: Tensor | BufferPool | None = None) -> Tensor:
+        """The rows of ``ids``; see :class:`~pagraph.features.feature.Feature` and :meth:`read_counted`."""
+        return self.read_counted(ids, out)[0]
+
+    def read_counted(
+        self, ids: Tensor, out: Tensor | BufferPool | None = None, bounds: Sequence[int] | None = None
+    ) -> tuple[Tensor, Hits]:
+        """The rows of ``ids``, with the number of rows that the cache served, of each part of the ids.
+
+        Args:
+            ids: 1-D int32 or int64, on the CPU, or on the device. Ids on the device are not checked before their rows
+                are read: those out of range become zeros, or raise IndexError where rows are staged.
+            out: A contiguous tensor on the device to write to and return.
+            bounds: Where the parts end, such as ``MiniBatch.hop_ends``: ascending, the last is ``len(ids)``. None: all
+                ids are one part.
+
+        Raises:
+            IndexError: An id is outside ``[0, num_rows)``.
+            TypeError: ``ids`` is not an int32 or int64 tensor.
+            ValueError: ``ids``, ``out`` or ``bounds`` are not such, or a value is too large for the cache's dtype.
+            OutOfMemory: There is not enough memory on the device.
+        """
+        index: Array | None = None
+        if not isinstance(ids, Tensor) or ids.device.type == "cpu":
+            index = id_array(ids)
+            check_ids(index, self.num_rows)
+        else:
+            self._check_place(ids)
+        ends = part_ends(bounds, len(ids))
+        if not isinstance(out, Tensor):
+            out = self._accelerator.empty((len(ids), *self.row_shape), self.dtype)
+        else:
+            output_for(self, len(ids), out)
+        if out.numel() == 0:
+            return out, Hits.known([0] * len(ends))
+        there = None
+        if index is None:
+            self._accelerator.current_stream.owns(ids)
+            there = ids.contiguous()
+        if isinstance(self._source, DeviceFeature):
+            self._read_near(self._source.tensor, index, there, out)
+            return out, Hits.known([0] * len(ends))
+        return out, self._read_far(self._source, index, there, ends, out)
+
+    def _check_place(self, ids: Tensor) -> None:
+        if ids.dtype not in (torch.int32, torch.int64):
+            raise TypeError(f"ids must be an int32 or int64 tensor, got {ids.dtype}")
+        if ids.dim() != 1 or ids.device != self.device:
+            raise ValueError(
+                f"ids must be 1-D and on the CPU or {self.device}, got shape {tuple(ids.shape)} on {ids.device}"
+            )
+
+    def _read_near(self, tensor: Tensor, index: Array | None, there: Tensor | None, out: Tensor) -> None:
+        """Read rows of a tensor on the device."""
+        self._accelerator.current_stream.owns(tensor)
+        there = self._sent(index) if there is None else there
+        rows = ReachableRows.of_device(tensor) if self._accelerator.runs_kernels else None
+        if rows is None:
+            out.copy_(tensor.index_select(0, there))
+        else:
+            gather(self._accelerator, there, out, num_rows=self.num_rows, rows=rows, cache=None)
+
+    def _read_far(
+        self,
+        source: HostFeature | NarrowFeature,
+        index: Array | None,
+        there: Tensor | None,
+        ends: Array,
+        out: Tensor,
+    ) -> Hits:
+        """Read rows of the host, and of the cache; one of ``index`` and ``there``, the ids on the device, is given."""
+        complete = self._cache is not None and len(self._cache) == self.num_rows
+        rows = None if complete else self.transfer.reach(source, self._ring)
+        if rows is not None or (complete and self._accelerator.runs_kernels):
+            return self._gather(index, there, ends, out, rows)
+        return self._stage(source, index, there, ends, out)
+
+    def _gather(
+        self, index: Array | None, there: Tensor | None, ends: Array, out: Tensor, rows: ReachableRows | None
+    ) -> Hits:
+        """Read all rows by one kernel, which counts the hits."""
+        sent = [] if index is None else [torch.from_numpy(index)]
+        if self._cache is not None:
+            sent += [torch.from_numpy(ends), torch.zeros(len(ends), dtype=torch.int64)]
+        arrived = self._ring.upload(sent) if sent else []
+        there = arrived.pop(0) if there is None else there
+        counting = (arrived[0], arrived[1]) if arrived else None
+        gather(self._accelerator, there, out, num_rows=self.num_rows, rows=rows, cache=self._cache, counting=counting)
+        if counting is None:
+            return Hits.known([0] * len(ends))
+        return Hits(*self._fetch(counting[1]))
+
+    def _stage(
+        self,
+        source: HostFeature | NarrowFeature,
+        index: Array | None,
+        there: Tensor | None,
+        ends: Array,
+        out: Tensor,
+    ) -> Hits:
+        """Copy the hits on the device, and send the misses meanwhile; the CPU counts the hits."""
+        cache, kernels = self._cache, self._accelerator.runs_kernels
+        fetched = None if there is None else self._fetch(there)
+        if cache is not None and kernels:
+            there = self._sent(index) if there is None else there
+            gather(self._accelerator, there, out, num_rows=self.num_rows, rows=None, cache=cache, leave=True)
+        if fetched is not None:
+            fetched[1].wait()
+            index = fetched[0].numpy()
+        assert index is not None
+        whole = source.source if isinstance(source, NarrowFeature) else source
+        if cache is None:
+            whole.announce(index)
+            send(source, index, None, out, self._accelerator, self._ring)
+            return Hits.known([0] * len(ends))
+        whole.announce(index, cache.slots.numpy(), len(cache))
+        slots, places, missed, missed_places = _split(cache, index, self.num_rows)
+        if len(slots) and not kernels:
+            place_hits(cache, slots, places, out, self._ring)
+        if len(missed):
+            where = missed_places if len(slots) else None
+            send(source, missed, where, out, self._accelerator, self._ring)
+        return Hits.known(np.diff(np.searchsorted(places, ends), prepend=0).tolist())
+
+    def _sent(self, index: Array | None) -> Tensor:
+        """Ids of the CPU on the device."""
+        return self._ring.upload([torch.from_numpy(index)])[0]
+
+    def _fetch(self, tensor: Tensor) -> tuple[Tensor, Event]:
+        """A copy of a tensor of the device on the CPU, and when it is there; waits for nothing."""
+        memory = self._accelerator.host_memory(tensor.numel() * tensor.element_size()).view(tensor.dtype)
+        memory.copy_(tensor, non_blocking=True)
+        return memory, self._accelerator.current_stream.record()
+
+
+def _split(cache: FeatureCache, index: Array, num_rows: int) -> tuple[Array, Array, Array, Array]:
+    """Ids as slots and places of the hits, ids and places of the misses, all int64."""
+    from .. import _gather
+
+    count = len(index)
+    slots, places, missed, missed_places = np.empty((4, count), dtype=np.int64)
+    hits = _gather.split(cache.slots.numpy(), len(cache), num_rows, index, slots, places, missed, missed_places)
+    if hits < 0:
+        raise_bad_id(index, -1 - hits, num_rows)
+    return slots[:hits], places[:hits], missed[: count - hits], missed_places[: count - hits]
+
+
+def _check_cache(
+    cache: FeatureCache, source: HostFeature | DeviceFeature | NarrowFeature, accelerator: Accelerator
+) -> None:
+    if tuple(cache.rows.shape[1:]) != source.row_shape or cache.rows.dtype != source.dtype:
+        raise ValueError(
+            f"cache must hold rows of shape {source.row_shape} and dtype {source.dtype}, "
+            f"got {tuple(cache.rows.shape[1:])} and {cache.rows.dtype}"
+        )
+    slots = cache.device_slots
+    if slots is None or slots.device != accelerator.device or cache.rows.device != accelerator.device:
+        where = None if slots is None else slots.device
+        raise ValueError(
+            f"cache must have its rows and device_slots on {accelerator.device}, got {cache.rows.device} and {where}"
+        )
+    if len(slots) != source.num_rows:
+        raise ValueError(f"cache must have a slot for each of {source.num_rows} rows, got {len(slots)}")
+
+
+_PATIENCE = 8
+"""How often new values are read before their memory is pinned, which takes longer than to read them: those of a field
+that is replaced at every step never are. The first values of a field are, at once."""
+
+
+@dataclass(eq=False)
+class _Way:
+    """One field's."""
+
+    transfer: Transfer
+    version: FieldVersion
+    reads: int = _PATIENCE
+
+
+class Link:
+    """The way of all fields of a set to an accelerator. Safe from any thread.
+
+    Args:
+        accelerator: Where rows are delivered, and cached.
+        mode: See :class:`Transfer`.
+
+    Raises:
+        ValueError: ``mode`` is not one that ``Transfer`` knows.
+    """
+
+    def __init__(self, accelerator: Accelerator, mode: str = "auto") -> None:
+        self.accelerator = accelerator
+        self._mode = mode
+        self._new(mode)  # says what is wrong with it
+        self._passing = self._new("staging")
+        self._lock = threading.RLock()  # a finaliser may run in the middle of anything
+        self._ring: StagingRing | None = None
+        self._ways: dict[Hashable, _Way] = {}
+        self._written: dict[Hashable, FieldVersion] = {}  # of fields on the device
+
+    @property
+    def stream(self) -> Stream:
+        """The stream on which rows are read."""
+        return self.accelerator.stream("reading")
+
+    @property
+    def ring(self) -> StagingRing:
+        """What goes to the accelerator through pinned memory goes through this."""
+        with self._lock:
+            if self._ring is None:
+                self._ring = StagingRing(self.accelerator)
+            return self._ring
+
+    @property
+    def transfers(self) -> dict[Hashable, Transfer]:
+        """How the missed rows of each field arrive, of those that have been read."""
+        with self._lock:
+            return {key: way.transfer for key, way in self._ways.items()}
+
+    def transfer(self, key: Hashable, version: FieldVersion) -> Transfer:
+        """How the missed rows of a field arrive: the same as long as its values are in the same memory.
+
+        Args:
+            key: The field.
+            version: Of the values that will be read.
+        """
+        with self._lock:
+            way = self._ways.get(key)
+            if way is None:
+                way = self._ways[key] = _Way(self._new(self._mode), version)
+            old = None
+            if not _same_memory(way.version, version):
+                old, way.transfer, way.version, way.reads = way.transfer, self._new(self._mode), version, 0
+            way.reads += 1
+            transfer = way.transfer if way.reads > _PATIENCE else self._passing
+        if old is not None:
+            old.close()  # or its pin would keep the old values
+        return transfer
+
+    def wait_for_writes(self, key: Hashable, version: FieldVersion, caller: Stream) -> None:
+        """Read new values of a field on the device after what wrote them.
+
+        That was given to the calling thread's stream: the user's, or in a thread of the loader the default one, on
+        which users compute as long as they choose no other. Values that were read before are not waited for again, or
+        reading would follow all computation.
+
+        Args:
+            key: The field.
+            version: Of the values that will be read.
+            caller: The calling thread's stream.
+        """
+        with self._lock:
+            if self._written.get(key) != version:
+                self.stream.wait_for(caller.record())
+                self._written[key] = version  # only now: others, who see it, go on at once
+
+    def feature(self, key: Hashable, path: ReadPath) -> AcceleratedFeature:
+        """A field's rows as the accelerator gets them."""
+        transfer = self.transfer(key, path.version)
+        known: AcceleratedFeature | None = path.accelerated
+        if known is None or known.transfer is not transfer:
+            known = AcceleratedFeature(path.stored, path.cache, self.accelerator, self.ring, transfer)
+            path.accelerated = known
+        return known
+
+    def forget(self, key: Hashable) -> None:
+        """There is no such field any more: unpin its memory."""
+        with self._lock:
+            way = self._ways.pop(key, None)
+        if way is not None:
+            way.transfer.close()
+
+    def close(self) -> None:
+        """Unpin everything; what is read later is pinned anew."""
+        with self._lock:
+            ways = list(self._ways.values())
+            self._ways.clear()
+        for way in ways:
+            way.transfer.close()
+
+    def _new(self, mode: str) -> Transfer:
+        return Transfer(self.accelerator, mode)
+
+
+def _same_memory(one: FieldVersion, other: FieldVersion) -> bool:
+    """Whether two versions are of the same tensor, written or not."""
+    storage = one.storage()
+    if storage is None or storage is not other.storage() or one.layout != other.layout:
+        return False
+    if one.ids is None or other.ids is None:
+        return one.ids is other.ids
+    return _same_memory(one.ids, other.ids)

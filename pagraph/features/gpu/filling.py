@@ -1,0 +1,131 @@
+"""Filling a cache on an accelerator, at the speed of its bus: rows go straight to their places."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...accelerator import Event
+from ..disk import DiskFeature
+from ..feature import Array, HostFeature
+from ..narrow import NarrowFeature
+from ..store import FeatureCache, as_words, word_view
+from .accelerated import Link
+from .reachable import ReachableRows, gather
+from .transfer import Transfer, send
+
+__all__ = ["Filling", "fill_rows", "holds_on_device"]
+
+_CHUNK_BYTES = 64 << 20
+_COMPARED_BYTES = 8 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class Filling:
+    """Rows that are on their way to a cache; holds none of them.
+
+    Attributes:
+        nbytes: How much it is.
+        begun: When it began, after it was decided how they go.
+        ready: When they are there.
+    """
+
+    nbytes: int
+    begun: Event
+    ready: Event
+
+    def seconds(self) -> float:
+        """How long it took; waits for the rows."""
+        self.ready.wait()
+        return self.ready.seconds_since(self.begun)
+
+
+def fill_rows(
+    source: HostFeature | NarrowFeature, ids: Tensor, link: Link, transfer: Transfer
+) -> tuple[Tensor, Filling]:
+    """The rows of ``ids`` on the accelerator, in that order; waits for nothing on the device.
+
+    Where the device reads host memory itself, a kernel puts each row in place; if all rows are wanted in their own
+    order, that is one plain copy. Else the CPU gathers them into pinned buffers, one while another is copied.
+
+    Args:
+        source: The rows as the cache keeps them.
+        ids: int64, on the CPU, without repeats.
+        link: Where they go.
+        transfer: How the field's rows do.
+
+    Raises:
+        OutOfMemory: The accelerator has no room for them.
+        ValueError: A value is too large for the cache's dtype.
+    """
+    with link.stream.use():
+        reached = transfer.reach(source, link.ring)
+        begun = link.stream.record()
+        rows = link.accelerator.empty((len(ids), *source.row_shape), source.dtype)
+        _read_into(rows, source, ids, link, reached)
+        return rows, Filling(rows.numel() * rows.element_size(), begun, link.stream.record())
+
+
+def holds_on_device(
+    cache: FeatureCache, source: HostFeature | NarrowFeature, ids: Tensor, link: Link, transfer: Transfer
+) -> bool:
+    """Whether a cache of ``ids`` has the very bits that the source has now; reads all of these rows."""
+    with link.stream.use():
+        reached = transfer.reach(source, link.ring)
+        same = [
+            _same_words(cache.rows[begin:end], source, ids[begin:end], link, reached)
+            for begin, end in _spans(len(cache), source.row_bytes, _COMPARED_BYTES)
+        ]
+        return bool(torch.stack(same).all()) if same else True
+
+
+def _same_words(
+    rows: Tensor,
+    source: HostFeature | NarrowFeature,
+    ids: Tensor,
+    link: Link,
+    reached: ReachableRows | None,
+) -> Tensor:
+    """Whether rows have the bits that the source has, as a tensor: nothing waits for it."""
+    now = link.accelerator.empty(tuple(rows.shape), rows.dtype)
+    _read_into(now, source, ids, link, reached)
+    return (word_view(rows) == word_view(now)).all()
+
+
+def _read_into(
+    rows: Tensor, source: HostFeature | NarrowFeature, ids: Tensor, link: Link, reached: ReachableRows | None
+) -> None:
+    accelerator = link.accelerator
+    if reached is None:
+        order = _disk_order(source, ids)
+        chosen: Array = ids.numpy() if order is None else ids.numpy()[order]
+        send(source, chosen, order, rows, accelerator, link.ring)
+    elif _is_all(source, ids, reached):
+        as_words(rows, 1).copy_(reached.memory, non_blocking=True)
+    else:
+        for begin, end in _spans(len(ids), source.row_bytes, _CHUNK_BYTES):
+            (there,) = link.ring.upload([ids[begin:end]])
+            gather(accelerator, there, rows[begin:end], num_rows=source.num_rows, rows=reached, cache=None)
+
+
+def _disk_order(source: HostFeature | NarrowFeature, ids: Tensor) -> Array | None:
+    """In which order to read: a disk is read in its own; None: as the ids come."""
+    base = source.source if isinstance(source, NarrowFeature) else source
+    return np.argsort(ids.numpy()) if isinstance(base, DiskFeature) else None
+
+
+def _is_all(source: HostFeature | NarrowFeature, ids: Tensor, reached: ReachableRows) -> bool:
+    """Whether the ids are all rows, one after the other as they lie in memory."""
+    if len(ids) != source.num_rows or reached.table is not None or reached.stride_bytes != source.row_bytes:
+        return False
+    return bool(np.array_equal(ids.numpy(), np.arange(len(ids))))
+
+
+def _spans(count: int, row_bytes: int, most_bytes: int) -> Iterator[tuple[int, int]]:
+    step = max(1, most_bytes // max(1, row_bytes))
+    for begin in range(0, count, step):
+        yield begin, min(count, begin + step)

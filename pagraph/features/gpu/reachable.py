@@ -1,0 +1,159 @@
+"""Rows that a device's kernels read where they are: in its memory, or in host memory that is pinned."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ...accelerator import Accelerator, Pin
+from ...accelerator.triton_kernels import launch
+from ..feature import HostFeature, rows_are_contiguous
+from ..store import FeatureCache, as_words, word_bytes
+
+__all__ = ["ReachableRows", "gather"]
+
+_LINE = 128  # bytes that a device asks the host for at once
+_TILE = 1024  # words of a program, see _gpu
+_ON_THE_BUS = 128
+"""Programs that read host memory at once. Their 1 MiB of reads in flight is several times what a bus has on its way
+(64 GB/s times 2 us); more of them would only keep the user's kernels out of the processors while they wait. GraphBolt
+limits such reads to 6144 threads; these are 16 384. To be measured on a GPU."""
+_MOST_ROWS = 256  # of a program: 100 000 labels are 400 programs, enough for all processors of a device
+_WIDEST = 256  # words of a row in one tile
+
+
+@dataclass(frozen=True, eq=False)
+class ReachableRows:
+    """Rows that kernels can read.
+
+    Attributes:
+        memory: From the first to the last row, uint8, 1-D.
+        stride_bytes: From one row to the next.
+        count: How many there are.
+        table: Which of them each row of the feature is, int32 or int64; None: row ``i`` is row ``i``.
+        pins: Keep host memory pinned while somebody has this.
+    """
+
+    memory: Tensor
+    stride_bytes: int
+    count: int
+    table: Tensor | None = None
+    pins: tuple[Pin, ...] = ()
+
+    @classmethod
+    def of_host(cls, source: HostFeature, accelerator: Accelerator) -> ReachableRows | None:
+        """Rows in host memory, and the table of rows by reference, pinned; None if they cannot be."""
+        if source.rows is None:
+            return None
+        memory = torch.from_numpy(source.rows)
+        table = None if source.table is None else torch.from_numpy(source.table)
+        pins = []
+        for part in [memory] if table is None else [memory, table]:
+            pin = accelerator.pin(part)
+            if pin is None:
+                return None
+            pins.append(pin)
+        return cls(memory, source.stride_bytes, source.source_rows, table, tuple(pins))
+
+    @classmethod
+    def of_device(cls, tensor: Tensor) -> ReachableRows | None:
+        """Rows of a tensor on the device; None where a row is not one run of bytes."""
+        if not rows_are_contiguous(tensor):
+            return None
+        size = tensor.element_size()
+        stride = tensor.stride(0) * size
+        span = (len(tensor) - 1) * stride + math.prod(tensor.shape[1:]) * size if len(tensor) else 0
+        memory = torch.empty(0, dtype=torch.uint8, device=tensor.device)
+        memory.set_(tensor.untyped_storage(), tensor.storage_offset() * size, (span,), (1,))
+        return cls(memory, stride, len(tensor))
+
+
+def gather(
+    accelerator: Accelerator,
+    ids: Tensor,
+    out: Tensor,
+    *,
+    num_rows: int,
+    rows: ReachableRows | None,
+    cache: FeatureCache | None,
+    counting: tuple[Tensor, Tensor] | None = None,
+    leave: bool = False,
+) -> None:
+    """Read rows by one kernel on the current stream.
+
+    Args:
+        accelerator: One that runs kernels.
+        ids: On the device, contiguous, int32 or int64.
+        out: On the device, shape ``(len(ids), ...)``, contiguous, of at least one byte a row.
+        num_rows: Ids are below it.
+        rows: What the cache has not; None: only the cache is read.
+        cache: With ``device_slots``; None: no cache. Where ``rows`` is None it may have narrower floats than ``out``.
+        counting: Where the parts of the ids end, and where to add the hits of each, both int64 on the device.
+        leave: Rows that are not found are left as they are in ``out``; else they become zeros.
+    """
+    from . import kernels
+
+    row_bytes = math.prod(out.shape[1:]) * out.element_size()
+    brain = cache is not None and cache.rows.dtype == torch.bfloat16 != out.dtype
+    if cache is not None and cache.rows.dtype != out.dtype:
+        near = as_words(cache.rows, 2) if brain else cache.rows.view(-1)
+        word, target = out.element_size(), out.view(-1)
+    else:
+        given = [out] + ([] if cache is None else [cache.rows]) + ([] if rows is None else [rows.memory])
+        word = word_bytes(math.gcd(row_bytes, 0 if rows is None else rows.stride_bytes), *given)
+        near, target = ids if cache is None else as_words(cache.rows, word), as_words(out, word)
+    width = row_bytes // word
+    columns = -(-width // _WIDEST)
+    block_words = 1 << (-(-width // columns) - 1).bit_length()
+    block_rows = max(1, min(_MOST_ROWS, _TILE // block_words))
+    line, lead = _turning(rows, row_bytes, word)
+    far = ids if rows is None else as_words(rows.memory, word)
+    table = None if rows is None else rows.table
+    slots = None if cache is None else cache.device_slots
+    ends, hits = (ids, ids) if counting is None else counting
+    tiles = -(-len(ids) // block_rows) * columns
+    steps = 1
+    if rows is not None and rows.memory.device.type == "cpu":
+        steps = 1 << max(0, -(-tiles // _ON_THE_BUS) - 1).bit_length()  # a power of 2: few kernels are compiled
+    launch(
+        kernels.gather_rows,
+        -(-tiles // steps),
+        ids,
+        len(ids),
+        num_rows,
+        ids if slots is None else slots,
+        0 if cache is None else len(cache),
+        near,
+        far,
+        ids if table is None else table,
+        0 if rows is None else rows.count,
+        target,
+        ends,
+        hits,
+        PARTS=0 if counting is None else len(ends),
+        WIDTH=width,
+        STRIDE=0 if rows is None else rows.stride_bytes // word,
+        LINE=line,
+        LEAD=lead,
+        HAS_CACHE=cache is not None,
+        HAS_ROWS=rows is not None,
+        HAS_TABLE=table is not None,
+        LEAVE=leave,
+        BRAIN=brain,
+        BLOCK_ROWS=block_rows,
+        BLOCK_WORDS=block_words,
+        COLUMNS=columns,
+        STEPS=steps,
+        num_stages=1,  # the tiles of a program overlap with those of others, not with each other
+    )
+
+
+def _turning(rows: ReachableRows | None, row_bytes: int, word: int) -> tuple[int, int]:
+    """Words of a line, and from a line's begin to the rows; (1, 0) where reads need not be turned to lines."""
+    if rows is None or rows.memory.device.type != "cpu" or row_bytes <= _LINE:
+        return 1, 0
+    lead = rows.memory.data_ptr() % _LINE
+    return (_LINE // word, lead // word) if lead or rows.stride_bytes % _LINE else (1, 0)

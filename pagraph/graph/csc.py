@@ -1,0 +1,271 @@
+"""CSC: the in-edges of one edge type, and how edge lists become one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import FormatError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+_INT32_MAX = 2**31 - 1
+_ID_DTYPES = (torch.int32, torch.int64)
+
+__all__ = ["CSC", "as_ids", "check_range", "id_dtype", "writeable"]
+
+
+def id_dtype(num_nodes: int, num_edges: int) -> torch.dtype:
+    """The narrowest id dtype that holds every vertex id and every edge position.
+
+    >>> id_dtype(10, 100)
+    torch.int32
+    >>> id_dtype(10, 2**31)
+    torch.int64
+    """
+    return torch.int32 if max(num_nodes, num_edges) <= _INT32_MAX else torch.int64
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CSC:
+    """The in-edges of one edge type, compressed by destination.
+
+    The in-neighbours of ``v`` are ``indices[indptr[v]:indptr[v + 1]]``. Self-loops and parallel edges are kept.
+
+    Args:
+        indptr: Shape ``(num_dst + 1,)``, int32 or int64, non-decreasing from 0 to the number of edges.
+        indices: Shape ``(num_edges,)``, the same dtype, source ids.
+        num_src: Number of source vertices; ``indices`` are below it.
+        edge_ids: Shape ``(num_edges,)``, int32 or int64: the caller's id of each edge. None: its position.
+
+    Raises:
+        TypeError: An array is not a 1-D int32 or int64 CPU tensor.
+        ValueError: ``indptr`` does not fit ``indices``, or ``edge_ids`` has another length.
+    """
+
+    indptr: Tensor
+    indices: Tensor
+    num_src: int
+    edge_ids: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("indptr", "indices", "edge_ids"):
+            value = getattr(self, name)
+            if name == "edge_ids" and value is None:
+                continue
+            _check_ids(name, value)
+        if self.indices.dtype != self.indptr.dtype:
+            raise TypeError(f"indices must have indptr's dtype {self.indptr.dtype}, got {self.indices.dtype}")
+        if len(self.indptr) == 0:
+            raise ValueError("indptr must have at least 1 element, got 0")
+        first, last = int(self.indptr[0]), int(self.indptr[-1])
+        if first != 0 or last != len(self.indices):
+            raise ValueError(
+                f"indptr must run from 0 to the number of edges {len(self.indices)}, got {first} to {last}"
+            )
+        if self.edge_ids is not None and len(self.edge_ids) != len(self.indices):
+            raise ValueError(f"edge_ids must have one entry per edge ({len(self.indices)}), got {len(self.edge_ids)}")
+
+    @classmethod
+    def from_coo(
+        cls,
+        src: Any,
+        dst: Any,
+        num_nodes: int | tuple[int, int] | None = None,
+        *,
+        names: tuple[str, str] = ("src", "dst"),
+    ) -> CSC:
+        """Compress the two ends of every edge; see ``Graph.from_coo``.
+
+        ``num_nodes`` may be the numbers of sources and of destinations, for ends of different types. ``names`` are what
+        errors call the ends.
+        """
+        src, dst = as_ids(names[0], src), as_ids(names[1], dst)
+        if len(src) != len(dst):
+            raise ValueError(f"{names[0]} and {names[1]} must have the same length, got {len(src)} and {len(dst)}")
+        if num_nodes is None:
+            num_nodes = 1 + max(_range(src)[1], _range(dst)[1])
+        num_src, num_dst = num_nodes if isinstance(num_nodes, tuple) else (num_nodes, num_nodes)
+        if min(num_src, num_dst) < 0:
+            raise ValueError(f"num_nodes must be at least 0, got {num_nodes}")
+        check_range(names[0], src, num_src)
+        check_range(names[1], dst, num_dst)
+        return _compress(src, dst, num_src, num_dst)
+
+    @property
+    def num_dst(self) -> int:
+        """Number of destination vertices."""
+        return len(self.indptr) - 1
+
+    @property
+    def num_edges(self) -> int:
+        """Number of edges."""
+        return len(self.indices)
+
+    def validate(self) -> None:
+        """Read every id, the first time only; what counts or moves all edges does this before.
+
+        Raises:
+            ValueError: ``indptr`` decreases somewhere, or a source id is outside ``[0, num_src)``.
+        """
+        _ = self._is_valid
+
+    def check_rows(self) -> None:
+        """Read ``indptr``, every time, for what goes through the rows of a graph that may be a damaged file.
+
+        Raises:
+            FormatError: It decreases somewhere.
+        """
+        from . import _csc
+
+        if not _csc.is_sorted(self.indptr.numpy()):
+            raise FormatError("the graph's indptr must be non-decreasing: damaged file?")
+
+    @cached_property
+    def _is_valid(self) -> bool:
+        """Computed once: kernels that index by id would otherwise write anywhere for a corrupt mapped file."""
+        from . import _csc
+
+        if not _csc.is_sorted(self.indptr.numpy()):
+            raise ValueError("indptr must be non-decreasing, got a decreasing entry")
+        check_range("indices", self.indices, self.num_src)
+        return True
+
+    def destinations(self) -> Tensor:
+        """Destination of every edge in CSC order, shape ``(num_edges,)``."""
+        from . import _csc
+
+        self.validate()
+        out = torch.empty(self.num_edges, dtype=self.indices.dtype)
+        _csc.expand_indptr(self.indptr.numpy(), out.numpy())
+        return out
+
+    def transpose(self) -> CSC:
+        """The out-edges as a CSC: the "in-neighbours" of ``v`` in it are the out-neighbours of ``v`` here."""
+        flipped = _compress(self.destinations(), self.indices, self.num_dst, self.num_src)
+        if self.edge_ids is None:
+            return flipped
+        # Without edge_ids the sources were in order already: an edge's place is the one it had.
+        ids = self.edge_ids if flipped.edge_ids is None else self.edge_ids[flipped.edge_ids.long()]
+        return CSC(flipped.indptr, flipped.indices, flipped.num_src, ids)
+
+    def positions_of(self, edge_ids: Tensor) -> Tensor:
+        """Where edges are, given their ids: positions in ``indices``, shape ``(n,)``, the dtype of ``indices``.
+
+        The first call of a CSC with ``edge_ids`` inverts them (once; 4 or 8 bytes an edge are kept).
+
+        Raises:
+            IndexError: An id is outside ``[0, num_edges)``.
+        """
+        check_range("edge ids", edge_ids, self.num_edges, IndexError)
+        if self.edge_ids is None:
+            return edge_ids.to(self.indices.dtype)
+        return self._position_by_id[edge_ids.long()]
+
+    @cached_property
+    def _position_by_id(self) -> Tensor:
+        assert self.edge_ids is not None
+        check_range("edge_ids", self.edge_ids, self.num_edges)
+        inverse = torch.empty(self.num_edges, dtype=self.indices.dtype)
+        inverse[self.edge_ids.long()] = torch.arange(self.num_edges, dtype=inverse.dtype)
+        return inverse
+
+    def ends_at(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Source and destination ids of the edges at ``positions``, both in the dtype of ``indices``."""
+        positions = positions.to(self.indptr.dtype)
+        dst = torch.searchsorted(self.indptr, positions, right=True) - 1
+        return self.indices[positions.long()], dst.to(self.indices.dtype)
+
+    @cached_property
+    def source_counts(self) -> Tensor:
+        """How often each vertex occurs as a source (its out-degree), shape ``(num_src,)``, int64."""
+        self.validate()
+        return _count(self.indices, self.num_src)
+
+    @cached_property
+    def loop_counts(self) -> Tensor:
+        """How many self-loops each vertex has, shape ``(num_dst,)``, int32."""
+        from . import _csc
+
+        self.validate()
+        counts = torch.zeros(self.num_dst, dtype=torch.int32)
+        _csc.count_loops(self.indptr.numpy(), self.indices.numpy(), counts.numpy())
+        return counts
+
+
+def _check_ids(name: str, value: Any) -> None:
+    if not isinstance(value, Tensor) or value.dtype not in _ID_DTYPES:
+        got = value.dtype if isinstance(value, Tensor) else type(value).__name__
+        raise TypeError(f"{name} must be an int32 or int64 tensor, got {got}")
+    if value.dim() != 1:
+        raise ValueError(f"{name} must be 1-D, got shape {tuple(value.shape)}")
+    if value.device.type != "cpu":
+        raise TypeError(f"{name} must be on the CPU, got {value.device}")
+
+
+def as_ids(name: str, value: Any) -> Tensor:
+    """Any integer array or list as a 1-D contiguous int32 or int64 tensor."""
+    if not isinstance(value, Tensor):
+        array: npt.NDArray[Any] = np.asarray(value)
+        if array.size == 0:
+            array = array.astype(np.int64)
+        if array.dtype.kind not in "iu":
+            raise TypeError(f"{name} must hold integers, got {array.dtype}")
+        array = np.ascontiguousarray(array, dtype=None if array.dtype == np.int32 else np.int64)
+        value = torch.from_numpy(writeable(array))
+    elif value.dtype not in _ID_DTYPES:
+        if value.is_floating_point() or value.dtype == torch.bool or value.is_complex():
+            raise TypeError(f"{name} must hold integers, got {value.dtype}")
+        value = value.long()
+    tensor: Tensor = value.contiguous()
+    if tensor.dim() != 1:
+        raise ValueError(f"{name} must be 1-D, got shape {tuple(tensor.shape)}")
+    return tensor
+
+
+def writeable(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The array, or a copy where it is read-only: torch has no read-only tensors."""
+    return array if array.flags.writeable else array.copy()
+
+
+def _range(ids: Tensor) -> tuple[int, int]:
+    """Smallest and largest id; (0, -1) when there is none."""
+    if len(ids) == 0:
+        return 0, -1
+    low, high = torch.aminmax(ids)
+    return int(low), int(high)
+
+
+def check_range(name: str, ids: Tensor, limit: int, error: type[Exception] = ValueError) -> None:
+    """Raise ``error`` unless every id is in ``[0, limit)``."""
+    low, high = _range(ids)
+    if low < 0 or high >= limit:
+        raise error(f"{name} must be in [0, {limit}), got {low if low < 0 else high}")
+
+
+def _count(ids: Tensor, limit: int) -> Tensor:
+    from . import _csc
+
+    counts = torch.zeros(limit, dtype=torch.int64)
+    _csc.count_degrees(ids.numpy(), counts.numpy())
+    return counts
+
+
+def _compress(src: Tensor, dst: Tensor, num_src: int, num_dst: int) -> CSC:
+    """Stable counting sort of checked edges by destination."""
+    from . import _csc
+
+    dtype = id_dtype(max(num_src, num_dst), len(src))
+    indptr = torch.zeros(num_dst + 1, dtype=dtype)
+    indptr[1:] = torch.cumsum(_count(dst, num_dst), 0)
+    indices = torch.empty(len(src), dtype=dtype)
+    edge_ids = torch.empty(len(src), dtype=dtype)
+    _csc.fill_csc(src.numpy(), dst.numpy(), indptr[:-1].clone().numpy(), indices.numpy(), edge_ids.numpy())
+    in_order = bool(_csc.is_sorted(dst.numpy()))
+    return CSC(indptr, indices, num_src, None if in_order else edge_ids)

@@ -1,0 +1,382 @@
+"""Graph: in-edges by destination (CSC), edge ids and fields, for one or several edge types."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .csc import CSC, id_dtype, writeable
+from .indexed_rows import IndexedRows
+from .upper import upper_room
+
+EdgeType = tuple[str, str, str]
+"""(source vertex type, relation, destination vertex type), as in DGL and PyG."""
+
+NODE_TYPE = "_N"
+EDGE_TYPE: EdgeType = ("_N", "_E", "_N")
+
+__all__ = ["CSC", "EDGE_TYPE", "NODE_TYPE", "EdgeType", "Graph", "id_dtype"]
+
+
+class Graph:
+    """A directed graph stored by in-edges, with named fields on vertices and edges.
+
+    Args:
+        csc: The in-edges, or one ``CSC`` for every edge type; none only where ``num_nodes`` names vertex types.
+        num_nodes: Number of vertices, or a mapping from vertex type. Default: taken from ``csc``.
+        ndata: Field name to a tensor with one row per vertex, or to ``IndexedRows``; for several vertex types, such a
+            mapping per type.
+        edata: The same for edges; rows are in the order of the edge ids.
+
+    Raises:
+        ValueError: A CSC or a field does not have the number of rows that ``num_nodes`` says.
+
+    Example:
+        >>> graph = Graph.from_coo([0, 1, 1], [1, 2, 2])
+        >>> graph
+        Graph(num_nodes=3, num_edges=3, ids=int32)
+        >>> graph.csc.indptr.tolist(), graph.csc.indices.tolist()
+        ([0, 0, 1, 3], [0, 1, 1])
+    """
+
+    def __init__(
+        self,
+        csc: CSC | Mapping[EdgeType, CSC],
+        num_nodes: int | Mapping[str, int] | None = None,
+        *,
+        ndata: Mapping[str, Any] | None = None,
+        edata: Mapping[Any, Any] | None = None,
+    ) -> None:
+        self._csc: dict[EdgeType, CSC] = {EDGE_TYPE: csc} if isinstance(csc, CSC) else dict(csc)
+        if not self._csc and not (isinstance(num_nodes, Mapping) and num_nodes):
+            raise ValueError("csc must hold at least 1 edge type, got 0")
+        self._out_csc: dict[EdgeType, CSC] = {}
+        self._lock = threading.Lock()
+        self._num_nodes = self._node_counts(num_nodes)
+        self._check_counts()
+        single_node, single_edge = len(self._num_nodes) == 1, len(self._csc) == 1
+        self._ndata: dict[str, dict[str, Any]] = {t: {} for t in self._num_nodes}
+        self._edata: dict[EdgeType, dict[str, Any]] = {t: {} for t in self._csc}
+        for ntype, fields in ({self.node_types[0]: ndata} if single_node else ndata or {}).items():
+            for name, value in (fields or {}).items():
+                self.set_field(name, value, node_type=ntype)
+        for etype, fields in ({self.edge_types[0]: edata} if single_edge else edata or {}).items():
+            for name, value in (fields or {}).items():
+                self.set_field(name, value, edge_type=etype)
+
+    # -- construction -------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_coo(
+        cls,
+        src: Any,
+        dst: Any,
+        num_nodes: int | None = None,
+        *,
+        ndata: Mapping[str, Any] | None = None,
+        edata: Mapping[str, Any] | None = None,
+    ) -> Graph:
+        """Build from the two ends of every edge; edge ``i`` keeps the id ``i``.
+
+        Args:
+            src: Source ids, shape ``(num_edges,)``, any integer array or list.
+            dst: Destination ids, the same shape.
+            num_nodes: Number of vertices. Default: the largest id plus 1.
+            ndata: Vertex fields.
+            edata: Edge fields, in the order of ``src``.
+
+        Raises:
+            TypeError: An array does not hold integers.
+            ValueError: The lengths differ, or an id is negative or not below ``num_nodes``.
+        """
+        return cls(CSC.from_coo(src, dst, num_nodes), ndata=ndata, edata=edata)
+
+    @classmethod
+    def from_scipy(cls, matrix: Any, *, ndata: Mapping[str, Any] | None = None) -> Graph:
+        """Build from a square scipy sparse matrix, ``matrix[src, dst] != 0`` meaning an edge.
+
+        Every stored entry is one edge, explicit zeros and duplicates of a COO matrix included; edge ids follow
+        the entries' order in ``matrix.tocoo()``.
+
+        Raises:
+            ValueError: The matrix is not square.
+        """
+        coo = matrix.tocoo(copy=False)
+        if coo.shape[0] != coo.shape[1]:
+            raise ValueError(f"matrix must be square, got shape {tuple(coo.shape)}")
+        return cls.from_coo(coo.row, coo.col, int(coo.shape[0]), ndata=ndata)
+
+    @classmethod
+    def from_networkx(cls, graph: Any, *, ndata: Mapping[str, Any] | None = None) -> Graph:
+        """Build from a networkx graph; vertex ``i`` is the ``i``-th of ``graph.nodes``.
+
+        An undirected edge becomes two, one in each direction (a self-loop stays one).
+        """
+        index = {node: i for i, node in enumerate(graph.nodes)}
+        ends = [(index[u], index[v]) for u, v in graph.edges()]
+        if not graph.is_directed():
+            ends += [(v, u) for u, v in ends if u != v]
+        pairs = np.asarray(ends, dtype=np.int64).reshape(-1, 2)
+        return cls.from_coo(pairs[:, 0].copy(), pairs[:, 1].copy(), len(index), ndata=ndata)
+
+    @classmethod
+    def from_dgl(cls, graph: Any) -> Graph:
+        """Build from a ``dgl.DGLGraph`` on the CPU; fields are shared, ids are narrowed to int32 where they fit.
+
+        Raises:
+            ValueError: The graph is not on the CPU, or is a block.
+        """
+        if graph.device.type != "cpu":
+            raise ValueError(f"graph must be on the CPU, got one on {graph.device}")
+        if graph.is_block:
+            raise ValueError("graph must be a whole graph, got a block")
+        csc = {etype: cls.csc_from_dgl(graph, etype, "csc") for etype in graph.canonical_etypes}
+        counts = {ntype: int(graph.num_nodes(ntype)) for ntype in graph.ntypes}
+        ndata = {t: dict(graph.nodes[t].data) for t in graph.ntypes}
+        edata = {t: dict(graph.edges[t].data) for t in graph.canonical_etypes}
+        one_node, one_edge = len(counts) == 1, len(csc) == 1
+        return cls(
+            csc,
+            counts,
+            ndata=ndata[graph.ntypes[0]] if one_node else ndata,
+            edata=edata[graph.canonical_etypes[0]] if one_edge else edata,
+        )
+
+    @classmethod
+    def from_pyg(cls, data: Any) -> Graph:
+        """Build from PyG's ``Data`` or ``HeteroData``, or a dataset that holds one; needs PyG.
+
+        Fields are shared, ids are narrowed to int32 where they fit. Attributes of vertices and of edges that are dense
+        tensors or arrays become fields of their names, the latter by edge id, which is the place in ``edge_index``.
+        Structure is converted once for each ``edge_index``: graphs and loaders of one share it.
+
+        Raises:
+            MissingDependencyError: PyG is not installed.
+            TypeError: ``data`` is something else.
+            ValueError: A dataset holds another number of graphs than 1; an edge leads out of the graph; a vertex type
+                does not say how many vertices it has, or there is none.
+        """
+        return upper_room("pyg.fields").whole_graph(data)  # type: ignore[no-any-return]
+
+    @staticmethod
+    def csc_from_dgl(graph: Any, etype: EdgeType, layout: str) -> CSC:
+        """One edge type of a DGL graph: layout "csc" gives its in-edges, "csr" its out-edges as a CSC.
+
+        A copy: DGL sorts rows in place when a graph is asked for pairs that are no edges
+        (``global_uniform_negative_sampling``), and what it hands out is its own memory.
+        """
+        from . import _csc
+
+        formats = graph.formats()
+        if layout not in [*formats["created"], *formats["not created"]]:
+            graph = graph.formats(layout)  # the user restricted the formats: convert a copy of the structure
+        indptr, indices, edge_ids = graph.adj_tensors(layout, etype=etype)
+        far = etype[0] if layout == "csc" else etype[2]
+        num_src = int(graph.num_nodes(far))
+        dtype = id_dtype(max(num_src, len(indptr) - 1), len(indices))
+        # DGL writes out ids that only count; without them an edge costs one random read less.
+        counting = len(edge_ids) < len(indices) or bool(_csc.is_sorted(edge_ids.numpy()))
+        ids = None if counting else edge_ids.to(dtype, copy=True)
+        return CSC(indptr.to(dtype, copy=True), indices.to(dtype, copy=True), num_src, ids)
+
+    @classmethod
+    def open(cls, folder: str | os.PathLike[str], *, verify: bool = False) -> Graph:
+        """Open a graph folder, native (memory-mapped) or PaGraph's. See ``pagraph.datasets.open_graph``."""
+        return upper_room("datasets").open_graph(folder, verify=verify)  # type: ignore[no-any-return]
+
+    # -- structure ----------------------------------------------------------------------------------------
+
+    @property
+    def node_types(self) -> list[str]:
+        """Names of the vertex types."""
+        return list(self._num_nodes)
+
+    @property
+    def edge_types(self) -> list[EdgeType]:
+        """Names of the edge types."""
+        return list(self._csc)
+
+    @property
+    def is_homogeneous(self) -> bool:
+        """Whether there is one vertex type and one edge type."""
+        return len(self._num_nodes) == 1 and len(self._csc) == 1
+
+    @cached_property
+    def only_types(self) -> tuple[str, EdgeType] | None:
+        """The vertex type and the edge type of a graph with one of each; kept, for every batch asks."""
+        return (self.node_types[0], self.edge_types[0]) if self.is_homogeneous else None
+
+    @property
+    def csc(self) -> CSC:
+        """The in-edges of a graph with one edge type."""
+        return self.csc_of(self._only("edge", self.edge_types))
+
+    def csc_of(self, edge_type: EdgeType) -> CSC:
+        """The in-edges of ``edge_type``."""
+        if edge_type not in self._csc:
+            raise KeyError(f"edge_type must be one of {self.edge_types}, got {edge_type!r}")
+        return self._csc[edge_type]
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of vertices, over all types."""
+        return sum(self._num_nodes.values())
+
+    @property
+    def num_edges(self) -> int:
+        """Number of edges, over all types."""
+        return sum(csc.num_edges for csc in self._csc.values())
+
+    @property
+    def num_nodes_by_type(self) -> dict[str, int]:
+        """Vertex type to its number of vertices."""
+        return dict(self._num_nodes)
+
+    def num_nodes_of(self, node_type: str) -> int:
+        """Number of vertices of ``node_type``."""
+        return self._num_nodes[node_type]
+
+    @property
+    def only_node_type(self) -> str:
+        """The name of a graph's one vertex type.
+
+        Raises:
+            ValueError: There are several.
+        """
+        return str(self._only("vertex", self.node_types))
+
+    def adjacency(self, edge_dir: str, edge_type: EdgeType | None = None) -> CSC:
+        """What "neighbours" means in a direction: the in-edges, or for "out" the out-edges turned round.
+
+        The out-edges are built when they are first asked for, and kept.
+
+        Raises:
+            ValueError: "out" along an edge type whose two ends are of different types, or no ``edge_type`` where there
+                are several.
+        """
+        etype = edge_type if edge_type is not None else self._only("edge", self.edge_types)
+        if edge_dir == "in":
+            return self.csc_of(etype)
+        if etype[0] != etype[2]:
+            raise ValueError(f"edge_dir must be 'in' for edges between different vertex types, got 'out' and {etype}")
+        with self._lock:
+            if etype not in self._out_csc:
+                self._out_csc[etype] = self.csc_of(etype).transpose()
+            return self._out_csc[etype]
+
+    def in_degrees(self) -> Tensor:
+        """In-degree of every vertex of a homogeneous graph, shape ``(num_nodes,)``, int64."""
+        return torch.diff(self.csc.indptr).long()
+
+    def out_degrees(self) -> Tensor:
+        """Out-degree of every vertex of a homogeneous graph, shape ``(num_nodes,)``, int64."""
+        return self.csc.source_counts
+
+    def reverse(self) -> Graph:
+        """The graph with every edge turned round (edge ids and fields kept), for sampling out-neighbours."""
+        turned = {(d, r, s): csc.transpose() for (s, r, d), csc in self._csc.items()}
+        edata = {(d, r, s): self._edata[s, r, d] for s, r, d in self._csc}
+        one_node, one_edge = len(self._num_nodes) == 1, len(self._csc) == 1
+        return Graph(
+            turned,
+            self._num_nodes,
+            ndata=self._ndata[self.node_types[0]] if one_node else self._ndata,
+            edata=next(iter(edata.values())) if one_edge else edata,
+        )
+
+    # -- fields -------------------------------------------------------------------------------------------
+
+    @property
+    def ndata(self) -> dict[str, Any]:
+        """Vertex fields of a graph with one vertex type, tensors or ``IndexedRows``; :meth:`set_field` changes them."""
+        return self.node_fields(self._only("vertex", self.node_types))
+
+    @property
+    def edata(self) -> dict[str, Any]:
+        """Edge fields of a graph with one edge type."""
+        return self.edge_fields(self._only("edge", self.edge_types))
+
+    def node_fields(self, node_type: str) -> dict[str, Any]:
+        """Fields of one vertex type, tensors or ``IndexedRows``."""
+        return self._ndata[node_type]
+
+    def edge_fields(self, edge_type: EdgeType) -> dict[str, Any]:
+        """Fields of one edge type."""
+        return self._edata[edge_type]
+
+    def set_field(
+        self,
+        name: str,
+        value: Any,
+        *,
+        node_type: str | None = None,
+        edge_type: EdgeType | None = None,
+    ) -> None:
+        """Attach a field: one row per vertex, or per edge if ``edge_type`` is given; a tensor or ``IndexedRows``.
+
+        Raises:
+            ValueError: The number of rows is not the number of vertices or edges.
+        """
+        value = writeable(value) if isinstance(value, np.ndarray) else value
+        tensor = value if isinstance(value, Tensor | IndexedRows) else torch.as_tensor(value)
+        if edge_type is not None:
+            rows, owner, target = self._csc[edge_type].num_edges, "edge", self._edata[edge_type]
+        else:
+            ntype = node_type if node_type is not None else self._only("vertex", self.node_types)
+            rows, owner, target = self._num_nodes[ntype], "vertex", self._ndata[ntype]
+        got = tensor.shape[0] if tensor.dim() else "a scalar"
+        if got != rows:
+            raise ValueError(f"field {name!r} must have one row per {owner} ({rows}), got {got}")
+        target[name] = tensor
+
+    # -- helpers ------------------------------------------------------------------------------------------
+
+    def _node_counts(self, num_nodes: int | Mapping[str, int] | None) -> dict[str, int]:
+        if isinstance(num_nodes, Mapping):
+            return {t: int(n) for t, n in num_nodes.items()}
+        if num_nodes is not None:
+            return {self._only("vertex", sorted({t for e in self._csc for t in (e[0], e[2])})): int(num_nodes)}
+        counts: dict[str, int] = {}
+        for (src_type, _, dst_type), csc in self._csc.items():
+            counts.setdefault(src_type, csc.num_src)
+            counts.setdefault(dst_type, csc.num_dst)
+        return counts
+
+    def _check_counts(self) -> None:
+        for (src_type, _, dst_type), csc in self._csc.items():
+            for ntype, got, what in ((src_type, csc.num_src, "num_src"), (dst_type, csc.num_dst, "num_dst")):
+                if self._num_nodes.get(ntype) != got:
+                    raise ValueError(
+                        f"num_nodes must agree with every CSC: {ntype!r} has {self._num_nodes.get(ntype)}, "
+                        f"a CSC has {what}={got}"
+                    )
+
+    @staticmethod
+    def _only(what: str, names: list[Any]) -> Any:
+        if len(names) != 1:
+            raise ValueError(f"the graph must have exactly 1 {what} type for this call, got {names}")
+        return names[0]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled: not the lock, nor what can be made again."""
+        return {name: value for name, value in vars(self).items() if name not in ("_lock", "_out_csc")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _out_csc={}, _lock=threading.Lock())
+
+    def __repr__(self) -> str:
+        dtype = next((str(csc.indices.dtype).removeprefix("torch.") for csc in self._csc.values()), "int32")
+        if self.is_homogeneous:
+            return f"Graph(num_nodes={self.num_nodes}, num_edges={self.num_edges}, ids={dtype})"
+        edges = {"/".join(t): c.num_edges for t, c in self._csc.items()}
+        return f"Graph(num_nodes={self._num_nodes}, num_edges={edges}, ids={dtype})"
+
+    def __iter__(self) -> Iterator[EdgeType]:
+        raise TypeError("a Graph is not iterable; use graph.edge_types")

@@ -1,0 +1,120 @@
+"""Arrays in ``.npy`` files as tensors over mapped memory: opened at once, read when touched."""
+
+from __future__ import annotations
+
+import ast
+import math
+import mmap
+import os
+import struct
+from dataclasses import dataclass
+from typing import IO, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import FormatError
+
+__all__ = ["NpyHeader", "map_npy", "read_npy_header"]
+
+# Python names it from 3.13 on; the value is the same on x86-64 and ARM.
+_NORESERVE: int = getattr(mmap, "MAP_NORESERVE", 0x4000)
+_MAGIC = b"\x93NUMPY"
+_HEADER_LIMIT = 64 * 1024
+# Below this the kernel's read-ahead brings a whole array in faster than rows asked for one at a time.
+_RANDOM_FROM_BYTES = 64 * 2**20
+
+
+@dataclass(frozen=True)
+class NpyHeader:
+    """What the first bytes of a ``.npy`` file say about its array."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    fortran_order: bool
+    offset: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the array, without the header."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+def read_npy_header(file: IO[bytes]) -> NpyHeader:
+    """Read the header of an open ``.npy`` file; nothing in it is executed or unpickled.
+
+    Raises:
+        FormatError: The file does not begin with a header of version 1 to 3 for an array of plain numbers.
+    """
+    name = getattr(file, "name", "file")
+    lead = file.read(8)
+    if len(lead) < 8 or lead[:6] != _MAGIC or lead[6] not in (1, 2, 3):
+        raise FormatError(f"{name} must be a .npy file of version 1 to 3, got first bytes {lead!r}")
+    form = "<H" if lead[6] == 1 else "<I"
+    width = struct.calcsize(form)
+    size_bytes = file.read(width)
+    size = struct.unpack(form, size_bytes)[0] if len(size_bytes) == width else _HEADER_LIMIT + 1
+    if size > _HEADER_LIMIT:
+        raise FormatError(f"{name} must have a header of at most {_HEADER_LIMIT} bytes, got {size}")
+    text = file.read(size)
+    if len(text) < size:
+        raise FormatError(f"{name} is truncated: {len(text)} of {size} bytes of its header are there")
+    dtype, shape, fortran = _parse_header(name, text.decode("latin1"))
+    return NpyHeader(dtype, shape, fortran, len(lead) + len(size_bytes) + size)
+
+
+def _parse_header(name: str, text: str) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
+    try:
+        fields = ast.literal_eval(text.strip())
+        description, shape, fortran = fields["descr"], fields["shape"], fields["fortran_order"]
+        dtype = np.dtype(description)
+        sizes = tuple(int(n) for n in shape)
+    except (SyntaxError, ValueError, TypeError, KeyError, MemoryError, RecursionError) as error:
+        raise FormatError(f"{name} has an unreadable .npy header: {text.strip()[:100]!r}") from error
+    if not isinstance(description, str) or dtype.kind not in "biufc":
+        raise FormatError(f"{name} must hold plain numbers, got dtype {description!r}")
+    if any(n < 0 for n in sizes) or not isinstance(fortran, bool):
+        raise FormatError(f"{name} has an impossible .npy header: {text.strip()[:100]!r}")
+    return dtype, sizes, fortran
+
+
+def map_npy(path: str | os.PathLike[str], *, random_access: bool = False) -> Tensor:
+    """Map a ``.npy`` file as a tensor, whatever its size: pages are read from the disk when they are touched.
+
+    The mapping is copy-on-write: writing to the tensor works and never changes the file.
+
+    Args:
+        path: A ``.npy`` file in C order and the machine's byte order.
+        random_access: Rows will be read here and there: do not read ahead (large files only).
+
+    Raises:
+        FormatError: The file is no such array, is truncated, or has bytes after the array.
+
+    Example:
+        >>> import tempfile
+        >>> path = os.path.join(tempfile.mkdtemp(), "a.npy")
+        >>> np.save(path, np.arange(6).reshape(2, 3))
+        >>> tensor = map_npy(path)
+        >>> tensor[0, 0] = 7
+        >>> tensor.tolist(), np.load(path).tolist()
+        ([[7, 1, 2], [3, 4, 5]], [[0, 1, 2], [3, 4, 5]])
+    """
+    with open(path, "rb") as file:
+        header = read_npy_header(file)
+        found = os.fstat(file.fileno()).st_size - header.offset
+        if found != header.nbytes:
+            raise FormatError(f"{path} must have {header.nbytes} bytes after its header, got {found}")
+        if header.fortran_order and len(header.shape) > 1:
+            raise FormatError(f"{path} must be in C order, got Fortran order")
+        try:
+            empty = torch.from_numpy(np.empty(0, dtype=header.dtype))
+        except (TypeError, ValueError) as error:
+            raise FormatError(f"{path} must have a dtype that torch has, got {header.dtype.str}") from error
+        if header.nbytes == 0:
+            return torch.empty(header.shape, dtype=empty.dtype)
+        memory = mmap.mmap(file.fileno(), 0, flags=mmap.MAP_PRIVATE | _NORESERVE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+    if random_access and header.nbytes >= _RANDOM_FROM_BYTES:
+        memory.madvise(mmap.MADV_RANDOM)
+    array = np.frombuffer(memory, header.dtype, math.prod(header.shape), header.offset)
+    return torch.from_numpy(array.reshape(header.shape))

@@ -1,0 +1,331 @@
+"""Blocks and mini-batches, of one vertex type or several: what samplers and loaders return."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from ..system.checks import as_integer
+from .csc import check_range
+from .upper import upper_room
+
+if TYPE_CHECKING:
+    from .graph import EdgeType, Graph
+
+__all__ = [
+    "Block",
+    "HeteroBlock",
+    "HeteroMiniBatch",
+    "MiniBatch",
+    "Relation",
+    "compressed",
+    "edge_pairs",
+    "plain_tensor",
+]
+
+
+def edge_pairs(indptr: Tensor, indices: Tensor) -> Tensor:
+    """Sources and destinations of the edges in CSC order, shape ``(2, num_edges)``, int64."""
+    pairs = torch.empty((2, len(indices)), dtype=torch.int64, device=indices.device)
+    pairs[0] = indices
+    vertices = torch.arange(len(indptr) - 1, device=indptr.device)
+    pairs[1] = torch.repeat_interleave(vertices, indptr.diff(), output_size=len(indices))
+    return pairs
+
+
+def compressed(edge_index: Tensor, num_src: int, num_dst: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The reverse: ``indptr`` and ``indices`` in the dtype of ``edge_index``, and which edge each is, int64.
+
+    Raises:
+        TypeError: ``edge_index`` is not a tensor of int32 or int64.
+        ValueError: Its shape is not ``(2, num_edges)``, or an id is out of range.
+    """
+    if not isinstance(edge_index, Tensor):
+        raise TypeError(f"edge_index must be a tensor, got {type(edge_index).__name__}")
+    if edge_index.dim() != 2 or len(edge_index) != 2:
+        raise ValueError(f"edge_index must have the shape (2, num_edges), got {tuple(edge_index.shape)}")
+    if edge_index.dtype not in (torch.int32, torch.int64):
+        raise TypeError(f"edge_index must hold int32 or int64, got {edge_index.dtype}")
+    src, dst = plain_tensor(edge_index)
+    check_range("edge_index[0]", src, num_src)
+    check_range("edge_index[1]", dst, num_dst)
+    dst, order = torch.sort(dst, stable=True)
+    bounds = torch.arange(num_dst + 1, dtype=dst.dtype, device=dst.device)
+    return torch.searchsorted(dst, bounds).to(dst.dtype), src[order], order
+
+
+def plain_tensor(edge_index: Tensor) -> Tensor:
+    """The memory of an ``edge_index``, also of PyG's ``EdgeIndex``, which from 2.6 on has none that torch knows of."""
+    plain: Tensor = edge_index.as_tensor() if hasattr(edge_index, "as_tensor") else edge_index.as_subclass(Tensor)
+    return plain
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Block:
+    """One bipartite layer of a mini-batch (DGL's block, the MFG), compressed by destination.
+
+    The destination vertices are the first ``num_dst`` source vertices. All ids are local to the block except
+    ``src_nodes`` and ``positions``.
+
+    Attributes:
+        indptr: Shape ``(num_dst + 1,)``.
+        indices: Shape ``(num_edges,)``, local source ids.
+        src_nodes: Shape ``(num_src,)``, the graph's id of each source vertex.
+        positions: Shape ``(num_edges,)``, each edge's position in the graph's CSC.
+        num_dst: Number of destination vertices.
+        weights: Shape ``(num_edges,)``, float32: what the sampler weighs each edge with, if it does.
+    """
+
+    indptr: Tensor
+    indices: Tensor
+    src_nodes: Tensor
+    positions: Tensor
+    num_dst: int
+    weights: Tensor | None = None
+
+    @property
+    def dst_nodes(self) -> Tensor:
+        """The graph's id of each destination vertex, shape ``(num_dst,)``."""
+        return self.src_nodes[: self.num_dst]
+
+    @property
+    def num_src(self) -> int:
+        """Number of source vertices."""
+        return len(self.src_nodes)
+
+    @property
+    def num_edges(self) -> int:
+        """Number of edges."""
+        return len(self.indices)
+
+    def to(self, device: torch.device | str) -> Block:
+        """The block with its tensors on ``device``; copies to an accelerator are not waited for."""
+        ahead = torch.device(device).type != "cpu"
+        indptr, indices, src_nodes, positions = (
+            tensor.to(device, non_blocking=ahead)
+            for tensor in (self.indptr, self.indices, self.src_nodes, self.positions)
+        )
+        weights = None if self.weights is None else self.weights.to(device, non_blocking=ahead)
+        return Block(indptr, indices, src_nodes, positions, self.num_dst, weights)
+
+    def to_pyg(self) -> Tensor:
+        """The edges as an ``edge_index`` for PyG's layers, on the block's device; PyG itself is not needed.
+
+        With one row of ``x`` for each source vertex, call ``conv((x, x[:block.num_dst]), block.to_pyg())``, or for a
+        layer that takes no pair, such as ``GCNConv``, ``conv(x, block.to_pyg())[:block.num_dst]``. Edges are in the
+        order of ``weights`` and ``positions``.
+
+        It is a plain tensor, as the ``edge_index`` of PyG's own batches: in PyG 2.6 to 2.8 the backward pass of layers
+        such as ``GraphConv`` fails for an ``EdgeIndex`` between different numbers of vertices. Should you need one, it
+        is ``EdgeIndex(block.to_pyg(), sparse_size=(block.num_src, block.num_dst), sort_order="col")``.
+
+        Returns:
+            Shape ``(2, num_edges)``, int64: local sources, and local destinations, which do not decrease.
+        """
+        return edge_pairs(self.indptr, self.indices)
+
+    @classmethod
+    def from_pyg(
+        cls,
+        edge_index: Tensor,
+        src_nodes: Tensor,
+        num_dst: int,
+        *,
+        positions: Tensor | None = None,
+        weights: Tensor | None = None,
+    ) -> Block:
+        """The block of an ``edge_index`` whose edges may be in any order; the reverse of :meth:`to_pyg`.
+
+        Edges are sorted by destination; those of one destination keep their order.
+
+        Args:
+            edge_index: Shape ``(2, num_edges)``, int32 or int64, on any device: local sources and local destinations.
+            src_nodes: Shape ``(num_src,)``, the graph's id of each source vertex, the destinations first.
+            num_dst: Number of destination vertices.
+            positions: Shape ``(num_edges,)``, in the order of ``edge_index``. Default: places in ``edge_index``.
+            weights: Shape ``(num_edges,)``, in the order of ``edge_index``.
+
+        Raises:
+            TypeError: ``edge_index`` is not a tensor of int32 or int64, ``src_nodes`` not a tensor, or ``num_dst`` no
+                integer.
+            ValueError: A shape does not fit, or an id is out of range.
+        """
+        num_dst = as_integer("num_dst", num_dst)
+        if not isinstance(src_nodes, Tensor):
+            raise TypeError(f"src_nodes must be a tensor, got {type(src_nodes).__name__}")
+        if not 0 <= num_dst <= len(src_nodes):
+            raise ValueError(f"num_dst must be in [0, num_src={len(src_nodes)}], got {num_dst}")
+        indptr, indices, order = compressed(edge_index, len(src_nodes), num_dst)
+        for name, values in (("positions", positions), ("weights", weights)):
+            if values is not None and len(values) != len(order):
+                raise ValueError(f"{name} must have one entry per edge ({len(order)}), got {len(values)}")
+        positions = order.to(indices.dtype) if positions is None else positions[order]
+        return cls(indptr, indices, src_nodes, positions, num_dst, None if weights is None else weights[order])
+
+    def to_dgl(self, graph: Graph | None = None) -> Any:
+        """The block as one of DGL's, for its layers; needs DGL, and on a GPU one that was built with CUDA.
+
+        A copy with ids of int64. ``srcdata`` and ``dstdata`` hold ``dgl.NID``, ``edata`` the sampler's weights as
+        ``"edge_weights"``, if it weighs edges.
+
+        Args:
+            graph: What was sampled; ``edata[dgl.EID]`` then holds its edge ids.
+
+        Raises:
+            MissingDependencyError: DGL is not installed.
+            DGLError: The block is on a GPU and DGL was built without CUDA.
+        """
+        return upper_room("dgl.blocks").dgl_block(self, graph)
+
+    def __repr__(self) -> str:
+        return f"Block(num_src={self.num_src}, num_dst={self.num_dst}, num_edges={self.num_edges})"
+
+
+@dataclass(eq=False, repr=False)
+class MiniBatch:
+    """A sampled mini-batch; ``blocks[0]`` is the outermost layer.
+
+    Attributes:
+        output_nodes: Shape ``(batch,)``: the seeds, in order.
+        blocks: One per hop, outermost first.
+        features: Field name to the rows of ``input_nodes``.
+        labels: Field name to the rows of ``output_nodes``.
+    """
+
+    output_nodes: Tensor
+    blocks: list[Block]
+    features: dict[str, Tensor] = field(default_factory=dict)
+    labels: dict[str, Tensor] = field(default_factory=dict)
+
+    @property
+    def input_nodes(self) -> Tensor:
+        """The vertices whose rows the first layer reads, shape ``(num_input,)``."""
+        return self.blocks[0].src_nodes if self.blocks else self.output_nodes
+
+    @property
+    def hop_ends(self) -> list[int]:
+        """How many of ``input_nodes`` are known after each hop; the seeds are hop 0.
+
+        Vertices come in the order in which they are found: those of hop ``h`` are
+        ``input_nodes[hop_ends[h - 1]:hop_ends[h]]``.
+        """
+        return [len(self.output_nodes), *(block.num_src for block in reversed(self.blocks))]
+
+    def to(self, device: torch.device | str) -> MiniBatch:
+        """The mini-batch with its tensors on ``device``; copies to an accelerator are not waited for."""
+        ahead = torch.device(device).type != "cpu"
+        return MiniBatch(
+            self.output_nodes.to(device, non_blocking=ahead),
+            [block.to(device) for block in self.blocks],
+            {name: rows.to(device, non_blocking=ahead) for name, rows in self.features.items()},
+            {name: rows.to(device, non_blocking=ahead) for name, rows in self.labels.items()},
+        )
+
+    def __repr__(self) -> str:
+        return f"MiniBatch(output={len(self.output_nodes)}, input={len(self.input_nodes)}, blocks={self.blocks})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Relation:
+    """The edges of one edge type in a block; ids are local to their vertex types.
+
+    Attributes:
+        indptr: Shape ``(num_dst + 1,)``.
+        indices: Shape ``(num_edges,)``, local source ids.
+        positions: Shape ``(num_edges,)``, each edge's position in the graph's CSC of this type.
+        weights: Shape ``(num_edges,)``, float32: what the sampler weighs each edge with, if it does.
+    """
+
+    indptr: Tensor
+    indices: Tensor
+    positions: Tensor
+    weights: Tensor | None = None
+
+    @property
+    def num_edges(self) -> int:
+        """Number of edges."""
+        return len(self.indices)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class HeteroBlock:
+    """One layer of a mini-batch over several vertex and edge types.
+
+    Of each vertex type the destination vertices are the first source vertices.
+
+    Attributes:
+        relations: The edges of every edge type.
+        src_nodes: Vertex type to the graph's ids of the source vertices, for every type.
+        num_dst: Vertex type to the number of destination vertices.
+    """
+
+    relations: dict[EdgeType, Relation]
+    src_nodes: dict[str, Tensor]
+    num_dst: dict[str, int]
+
+    @property
+    def dst_nodes(self) -> dict[str, Tensor]:
+        """Vertex type to the graph's ids of the destination vertices."""
+        return {ntype: ids[: self.num_dst[ntype]] for ntype, ids in self.src_nodes.items()}
+
+    @property
+    def num_edges(self) -> int:
+        """Number of edges, over all types."""
+        return sum(relation.num_edges for relation in self.relations.values())
+
+    def to_pyg(self) -> dict[EdgeType, Tensor]:
+        """The edges as an ``edge_index_dict`` for PyG's heterogeneous layers; see ``Block.to_pyg``.
+
+        ``HeteroConv`` takes the features of all source vertices of each type; of what it returns, the first
+        ``num_dst[vertex type]`` rows are the destinations'.
+        """
+        return {etype: edge_pairs(r.indptr, r.indices) for etype, r in self.relations.items()}
+
+    def only(self) -> Block:
+        """The block of a graph with one vertex type and one edge type."""
+        ((relation,), (src_nodes,), (num_dst,)) = (
+            self.relations.values(),
+            self.src_nodes.values(),
+            self.num_dst.values(),
+        )
+        return Block(relation.indptr, relation.indices, src_nodes, relation.positions, num_dst, relation.weights)
+
+    def __repr__(self) -> str:
+        edges = {"-".join(etype): relation.num_edges for etype, relation in self.relations.items()}
+        num_src = {ntype: len(ids) for ntype, ids in self.src_nodes.items()}
+        return f"HeteroBlock(num_src={num_src}, num_dst={self.num_dst}, num_edges={edges})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class HeteroMiniBatch:
+    """A mini-batch over several vertex and edge types; ``blocks[0]`` is the outermost layer.
+
+    Attributes:
+        output_nodes: Vertex type to the seeds, in order; only the types that have any.
+        blocks: One per hop, outermost first.
+        input_nodes: Vertex type to the vertices whose rows the first layer reads, for every type.
+    """
+
+    output_nodes: dict[str, Tensor]
+    blocks: list[HeteroBlock]
+    input_nodes: dict[str, Tensor]
+
+    @property
+    def hop_ends(self) -> dict[str, list[int]]:
+        """Vertex type to how many of its ``input_nodes`` are known after each hop; see ``MiniBatch.hop_ends``."""
+        return {
+            ntype: [len(self.output_nodes.get(ntype, ())), *(len(b.src_nodes[ntype]) for b in reversed(self.blocks))]
+            for ntype in self.input_nodes
+        }
+
+    def only(self) -> MiniBatch:
+        """The mini-batch of a graph with one vertex type and one edge type."""
+        (output_nodes,) = self.output_nodes.values()
+        return MiniBatch(output_nodes, [block.only() for block in self.blocks])
+
+    def __repr__(self) -> str:
+        output, inputs = ({t: len(ids) for t, ids in nodes.items()} for nodes in (self.output_nodes, self.input_nodes))
+        return f"HeteroMiniBatch(output={output}, input={inputs}, blocks={self.blocks})"

@@ -1,0 +1,24 @@
+"""Cache policies: rank vertices by how often an epoch reads them."""
+
+from .degree import degree
+from .edge_ranking import edge_draws, rank_edges
+from .policies import POLICIES, resolve_policy
+from .policy import Policy, Ranking, apply_policy, check_ranking, check_rankings
+from .presample import Presample
+from .vip import ExpectedAccesses, expected_accesses
+
+__all__ = [
+    "POLICIES",
+    "ExpectedAccesses",
+    "Policy",
+    "Presample",
+    "Ranking",
+    "apply_policy",
+    "check_ranking",
+    "check_rankings",
+    "degree",
+    "edge_draws",
+    "expected_accesses",
+    "rank_edges",
+    "resolve_policy",
+]

@@ -1,0 +1,326 @@
+"""Kernels of expected reads.
+
+All work on rows: ``indptr`` and the in-neighbours of each vertex that may be drawn. ``unknown[u, t]`` is the chance
+that ``u`` is not known after hop ``t`` (0: it is no seed). Once known, every hop draws from ``u`` again.
+
+An edge ``v -> u`` cannot find a ``v`` that was known before; so what counts is the chance that ``u`` is known although
+``v`` is not. Where ``u -> v`` is an edge, too, as everywhere in an undirected graph, ``u`` may owe it to ``v`` that it
+is known: that part is taken out, as in belief propagation (``_drawn_apart``).
+"""
+
+import math
+
+import numpy as np
+
+from .._jit import kernel, prefetch
+
+ANEW, SAME, ONCE = 0, 1, 2
+
+_AHEAD = 24
+
+
+@kernel
+def keep_chances(degree, fanouts, replace, later, keep, again):  # type: ignore[no-untyped-def]
+    """The chance that a hop leaves an edge out of ``degree`` alone, and that it does so if all hops before it did.
+
+    (With ``ONCE`` it is sure to, since a vertex that has drawn does not draw again.)
+    """
+    least = 1.0
+    for t in range(len(fanouts)):
+        fanout = fanouts[t]
+        if fanout < 0 or (fanout >= degree and not replace):
+            keep[t] = 0.0
+        elif replace:
+            keep[t] = (1.0 - 1.0 / degree) ** fanout
+        else:
+            keep[t] = 1.0 - fanout / degree
+        least = chain(keep, again, t, later, least)
+
+
+@kernel
+def chain(keep, again, t, later, least):  # type: ignore[no-untyped-def]
+    """Fill ``again[t]``; ``least`` is the least chance so far, which is returned with hop ``t``.
+
+    With the ``SAME`` random numbers in all hops, a hop takes nothing new unless its fan-out is larger (than all before:
+    an approximation for vertices that were found in between).
+    """
+    if later == SAME:
+        again[t] = min(1.0, keep[t] / least) if least > 0.0 else 0.0
+    else:
+        again[t] = 1.0 if later == ONCE else keep[t]
+    return min(least, keep[t])
+
+
+@kernel
+def drawn(unknown, u, keep, later):  # type: ignore[no-untyped-def]
+    """The chance that an edge into ``u`` has been drawn after ``len(keep)`` hops."""
+    rest, total = 1.0, 0.0
+    for t in range(len(keep) - 1, -1, -1):
+        if later == ANEW:
+            rest *= keep[t]
+        else:
+            rest = min(rest, keep[t]) if later == SAME else keep[t]
+        before = unknown[u, t - 1] if t else 1.0
+        total += max(before - unknown[u, t], 0.0) * (1.0 - rest)
+    return total
+
+
+@kernel
+def drawn_apart(unknown, u, keep, again, back_unknown, v, back_keep, back_again):  # type: ignore[no-untyped-def]
+    """As :func:`drawn`, for the edge ``v -> u`` if ``v`` is not known: without what ``u`` owes to ``v``.
+
+    The same for both ends at once: each one's chance is that without the other's draws of the hops before.
+    """
+    known, left = 1.0 - unknown[u, 0], (1.0 - unknown[u, 0]) * keep[0]
+    back_known, back_left = 1.0 - back_unknown[v, 0], (1.0 - back_unknown[v, 0]) * back_keep[0]
+    for t in range(1, len(keep)):
+        now = _without(known, unknown[u, t], back_known - back_left)
+        back_now = _without(back_known, back_unknown[v, t], known - left)
+        left = left * again[t] + (now - known) * keep[t]
+        back_left = back_left * back_again[t] + (back_now - back_known) * back_keep[t]
+        known, back_known = now, back_now
+    return known - left
+
+
+@kernel
+def _without(known, unknown, drawn):  # type: ignore[no-untyped-def]
+    """The chance to be known without the edge that has been drawn with chance ``drawn``; not below ``known``."""
+    return max(known, 1.0 - min(1.0, unknown / (1.0 - drawn))) if drawn < 1.0 else known
+
+
+@kernel
+def log_rest(chance):  # type: ignore[no-untyped-def]
+    """The logarithm of the chance that something does not happen."""
+    return math.log1p(-chance) if chance < 1.0 else -np.inf
+
+
+@kernel
+def push_uniform(  # type: ignore[no-untyped-def]
+    indptr, indices, unknown, fanouts, replace, later, loops, mutual, back_indptr, back_unknown, back_fanouts, out
+):
+    """Add to ``out[v]`` the logarithm of the chance that no edge from ``v`` has been drawn after some hops.
+
+    Args:
+        indptr: Shape ``(num_dst + 1,)``.
+        indices: Shape ``(num_edges,)``.
+        unknown: Of the destinations.
+        fanouts: Shape ``(hops,)``.
+        replace: Draws are with replacement.
+        later: What a known vertex draws in later hops.
+        loops: Both ends are of one type: an edge may lead from a vertex to itself, and finds nothing.
+        mutual: Shape ``(num_edges,)``, whether there is an edge back; empty if there is none at all.
+        back_indptr: Rows of the edges back.
+        back_unknown: Of the sources.
+        back_fanouts: Of the edges back.
+        out: Shape ``(num_src,)``.
+    """
+    edges, hops = len(indices), len(fanouts)
+    keep, again, back_keep, back_again = np.empty((4, hops))
+    for u in range(len(indptr) - 1):
+        begin, end = np.int64(indptr[u]), np.int64(indptr[u + 1])
+        if begin == end or unknown[u, hops - 1] >= 1.0:
+            continue
+        keep_chances(end - begin, fanouts, replace, later, keep, again)
+        log = log_rest(drawn(unknown, u, keep, later))
+        for e in range(begin, end):
+            if e + _AHEAD < edges:
+                prefetch(out, indices[e + _AHEAD])
+                if hops > 1 and len(mutual):
+                    prefetch(back_unknown, indices[e + _AHEAD] * back_unknown.shape[1])
+                    prefetch(back_indptr, indices[e + _AHEAD])
+            v = indices[e]
+            if loops and v == u:
+                continue
+            if hops > 1 and len(mutual) and mutual[e]:
+                degree = np.int64(back_indptr[v + 1]) - np.int64(back_indptr[v])
+                keep_chances(degree, back_fanouts, replace, later, back_keep, back_again)
+                out[v] += log_rest(drawn_apart(unknown, u, keep, again, back_unknown, v, back_keep, back_again))
+            else:
+                out[v] += log
+
+
+_NEWTON_STEPS = 20
+_STEPS = 200
+_TOLERANCE = 1e-6
+
+
+@kernel
+def row_totals(indptr, values, out):  # type: ignore[no-untyped-def]
+    """The sum of each row's weights."""
+    for u in range(len(indptr) - 1):
+        total = 0.0
+        for e in range(np.int64(indptr[u]), np.int64(indptr[u + 1])):
+            total += np.float64(values[e])
+        out[u] = total
+
+
+@kernel
+def _expected(values, begin, end, rate):  # type: ignore[no-untyped-def]
+    """How many exponential clocks of a row have rung at time ``rate``, on average, and how many ring in a unit then."""
+    count, slope = 0.0, 0.0
+    for e in range(begin, end):
+        w = np.float64(values[e])
+        late = math.exp(-rate * w)
+        count += 1.0 - late
+        slope += w * late
+    return count, slope
+
+
+@kernel
+def solve_rates(indptr, values, totals, fanout, out):  # type: ignore[no-untyped-def]
+    """The time at which ``fanout`` of a row's clocks have rung on average; infinite where all edges are drawn.
+
+    Successive draws in proportion to the weights take the edges whose exponential clocks ring first: edge ``e`` is
+    among them with a chance of about ``1 - exp(-time * w)`` (Rosen, J. Statistical Planning and Inference 1997).
+    """
+    for u in range(len(indptr) - 1):
+        begin, end = np.int64(indptr[u]), np.int64(indptr[u + 1])
+        if fanout < 0 or fanout >= end - begin:
+            out[u] = np.inf
+        else:
+            out[u] = _solve(values, begin, end, totals[u], fanout) if fanout > 0 else 0.0
+
+
+@kernel
+def _solve(values, begin, end, total, fanout):  # type: ignore[no-untyped-def]
+    # The count is concave: Newton's steps come from below and never pass the solution.
+    rate = fanout / total
+    for _ in range(_NEWTON_STEPS):
+        count, slope = _expected(values, begin, end, rate)
+        missing = fanout - count
+        if missing <= _TOLERANCE * fanout:
+            return rate
+        if slope <= 0.0:
+            break
+        rate += missing / slope
+    # Weights of very different size: find a time that is too late, then halve.
+    early, late = rate, np.inf
+    for _ in range(_STEPS):
+        rate = early * 4.0 if late == np.inf else 0.5 * (early + late)
+        count, _slope = _expected(values, begin, end, rate)
+        if abs(fanout - count) <= _TOLERANCE * fanout:
+            break
+        if count < fanout:
+            early = rate
+        else:
+            late = rate
+    return rate
+
+
+@kernel
+def push_weighted(  # type: ignore[no-untyped-def]
+    indptr,
+    indices,
+    values,
+    totals,
+    rates,
+    unknown,
+    replace,
+    later,
+    loops,
+    mutual,
+    back_indptr,
+    back_unknown,
+    back_fanouts,
+    out,
+):
+    """As ``_vip.push_uniform``, for draws in proportion to ``values`` (all positive).
+
+    The edges back are taken to be drawn as if all had the same weight: theirs would have to be looked up.
+
+    Args:
+        indptr: Shape ``(num_dst + 1,)``.
+        indices: Shape ``(num_edges,)``.
+        values: Shape ``(num_edges,)``.
+        totals: Shape ``(num_dst,)``, the sums of the rows.
+        rates: Shape ``(num_dst, num_hops)``: draws with replacement, or the times of :func:`solve_rates`.
+        unknown: See ``_vip.push_uniform``, as all below.
+        replace: As said.
+        later: As said.
+        loops: As said.
+        mutual: As said.
+        back_indptr: As said.
+        back_unknown: As said.
+        back_fanouts: Shape ``(hops,)``.
+        out: As said.
+    """
+    edges, hops = len(indices), len(back_fanouts)
+    keep, again, back_keep, back_again = np.empty((4, hops))
+    for u in range(len(indptr) - 1):
+        if unknown[u, hops - 1] >= 1.0:
+            continue
+        for e in range(np.int64(indptr[u]), np.int64(indptr[u + 1])):
+            if e + _AHEAD < edges:
+                prefetch(out, indices[e + _AHEAD])
+            v = indices[e]
+            if loops and v == u:
+                continue
+            _weigh_chances(np.float64(values[e]), totals[u], rates, u, replace, later, keep, again)
+            if hops > 1 and len(mutual) and mutual[e]:
+                degree = np.int64(back_indptr[v + 1]) - np.int64(back_indptr[v])
+                keep_chances(degree, back_fanouts, replace, later, back_keep, back_again)
+                out[v] += log_rest(drawn_apart(unknown, u, keep, again, back_unknown, v, back_keep, back_again))
+            else:
+                out[v] += log_rest(drawn(unknown, u, keep, later))
+
+
+@kernel
+def _weigh_chances(w, total, rates, u, replace, later, keep, again):  # type: ignore[no-untyped-def]
+    """``_vip.keep_chances`` of an edge of weight ``w``."""
+    log = -w
+    if replace:
+        log = math.log1p(-w / total) if w < total else -np.inf
+    least = 1.0
+    for t in range(len(keep)):
+        keep[t] = math.exp(log * rates[u, t]) if rates[u, t] > 0.0 else 1.0
+        least = chain(keep, again, t, later, least)
+
+
+@kernel
+def turn_rows(indices, starts, indptr, out):  # type: ignore[no-untyped-def]
+    """The destinations of each source's edges; ``starts`` says where they begin, and is consumed."""
+    for u in range(len(indptr) - 1):
+        for e in range(np.int64(indptr[u]), np.int64(indptr[u + 1])):
+            v = indices[e]
+            out[starts[v]] = u
+            starts[v] += 1
+
+
+@kernel
+def mark_mutual(indptr, indices, turned_indptr, turned, largest, step, stamps, out):  # type: ignore[no-untyped-def]
+    """Set ``out[e]`` where edge ``e``, ``v -> u``, has ``v`` among ``turned[u]``; returns how many there are.
+
+    Args:
+        indptr: Shape ``(num_dst + 1,)``.
+        indices: Shape ``(num_edges,)``.
+        turned_indptr: Shape ``(num_dst + 1,)``.
+        turned: The ends ``v`` of edges ``u -> v`` by their source.
+        largest: Rows longer than this are left out.
+        step: Look at every so many rows only.
+        stamps: Shape ``(num_src,)``, filled with -1.
+        out: Shape ``(num_edges,)``, or empty: only count.
+    """
+    count = 0
+    for u in range(0, len(indptr) - 1, step):
+        begin, end = np.int64(indptr[u]), np.int64(indptr[u + 1])
+        if begin == end or end - begin > largest:
+            continue
+        for t in range(np.int64(turned_indptr[u]), np.int64(turned_indptr[u + 1])):
+            stamps[turned[t]] = u
+        for e in range(begin, end):
+            if stamps[indices[e]] == u:
+                count += 1
+                if len(out):
+                    out[e] = True
+    return count
+
+
+@kernel
+def expand_rows(order, indptr, edge_ids, draws, ids, scores):  # type: ignore[no-untyped-def]
+    """The edges of the rows in ``order``, with their row's ``draws``; ``edge_ids`` is empty where ids are positions."""
+    at = 0
+    for v in order:
+        for e in range(np.int64(indptr[v]), np.int64(indptr[v + 1])):
+            ids[at] = edge_ids[e] if len(edge_ids) else e
+            scores[at] = draws[v]
+            at += 1

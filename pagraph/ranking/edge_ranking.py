@@ -1,0 +1,86 @@
+"""Ranking edges by how often they are drawn: what a cache of edge fields holds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..sampling.batches import expanded
+from .policy import Ranking, descending
+
+if TYPE_CHECKING:
+    from ..graph.graph import EdgeType, Graph
+    from ..sampling.batches import Found
+    from ..sampling.sampler import MiniBatchSampler
+
+__all__ = ["edge_draws", "rank_edges"]
+
+
+def edge_draws(expected: Found, graph: Graph, sampler: MiniBatchSampler, edge_type: EdgeType) -> Tensor:
+    """How often each in-edge of a vertex is drawn, over all hops and batches of ``expected``.
+
+    With weights, the mean over the vertex's in-edges.
+
+    Args:
+        expected: How often the vertices are expanded.
+        graph: The graph, turned so that in-edges are drawn.
+        sampler: One that knows its fan-outs.
+        edge_type: The type of the edges.
+
+    Returns:
+        Shape ``(num_dst,)``, float64.
+
+    Raises:
+        ValueError: The sampler has no fan-outs.
+    """
+    blocks = sampler.hops
+    if blocks is None or not blocks.has_fanouts:
+        raise ValueError(f"edges can be ranked for samplers with fan-outs only, got {type(blocks or sampler).__name__}")
+    csc = graph.adjacency(blocks.edge_dir, edge_type)
+    degrees = torch.diff(csc.indptr).double()
+    weights = blocks.weights(graph, edge_type, lambda etype, name: graph.edge_fields(etype).get(name))
+    choice = degrees if weights is None or weights.kept is None else torch.diff(weights.kept.indptr).double()
+    draws = torch.zeros(csc.num_dst, dtype=torch.float64)
+    for hop in range(expected.num_hops):
+        drawn = _picks(choice, blocks.fanout(hop, edge_type), replace=blocks.replace)
+        draws += expanded(expected, blocks, edge_type[2], hop) * drawn
+    return torch.where(degrees > 0, draws / degrees.clamp(min=1), 0.0)
+
+
+def _picks(choice: Tensor, fanout: int, *, replace: bool) -> Tensor:
+    """How many edges one hop takes of as many as there are to choose from."""
+    if fanout < 0:
+        return choice
+    return torch.where(choice > 0, float(fanout), 0.0) if replace else choice.clamp(max=fanout)
+
+
+def rank_edges(graph: Graph, edge_type: EdgeType, draws: Tensor) -> Ranking:
+    """All edges of a type by how often they are drawn; the in-edges of a vertex are as likely as each other.
+
+    Args:
+        graph: The graph, turned so that in-edges are drawn.
+        edge_type: The type of the edges.
+        draws: Shape ``(num_dst,)``: how often an epoch each in-edge of a vertex is drawn, see :func:`edge_draws`.
+
+    Returns:
+        Edge ids (not positions), in the CSC's dtype, and their draws.
+
+    Raises:
+        ValueError: ``draws`` does not have one entry for each destination, or the graph is damaged.
+    """
+    from . import _vip
+
+    csc = graph.csc_of(edge_type)
+    if draws.shape != (csc.num_dst,):
+        raise ValueError(f"draws must have shape ({csc.num_dst},), got {tuple(draws.shape)}")
+    csc.validate()
+    draws = draws.double()
+    ids, scores = torch.empty(csc.num_edges, dtype=csc.indices.dtype), torch.empty(csc.num_edges, dtype=torch.float64)
+    edge_ids = np.empty(0, csc.indices.numpy().dtype) if csc.edge_ids is None else csc.edge_ids.numpy()
+    # Vertices are sorted, not edges: there are fewer of them.
+    order = descending(draws).numpy()
+    _vip.expand_rows(order, csc.indptr.numpy(), edge_ids, draws.numpy(), ids.numpy(), scores.numpy())
+    return Ranking(ids, scores, per_epoch=True)

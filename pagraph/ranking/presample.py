@@ -1,0 +1,285 @@
+"""Counts of the vertices and edges that sampled epochs read, and ranking by them."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..graph.minibatch import HeteroMiniBatch, MiniBatch
+from ..graph.subgraph import Subgraph
+from ..sampling.sampler import HopSampler, MiniBatchSampler
+from ..seeds.keys import derive_key
+from ..seeds.order import SeedOrder, Ticket
+from ..system.buffers import BufferPools
+from .degree import out_degrees
+from .policy import Ranking
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from ..graph.graph import Graph
+
+__all__ = [
+    "AccessCounts",
+    "Presample",
+    "count_accesses",
+    "default_threads",
+    "most_repeats",
+    "presampling_seed",
+    "run_tickets",
+]
+
+
+class AccessCounts:
+    """How often each vertex was an input node, by the hop that found it (0: the seeds).
+
+    A vertex counts once in each batch that reads its row, however many edges lead to it (GNNLab, EuroSys'22, section
+    5.3), of disjoint trees once in each tree, so that the counts of an epoch are the rows a loader reads. Safe from
+    any thread.
+
+    Args:
+        num_nodes: Vertex type to its number of vertices.
+        num_hops: Hops of a mini-batch.
+        most: An upper bound of any count: up to 255 takes 1 byte a vertex and hop, up to 65,535 takes 2, more takes 4.
+
+    Attributes:
+        batches: Batches added.
+    """
+
+    def __init__(self, num_nodes: Mapping[str, int], num_hops: int, *, most: int) -> None:
+        dtype = np.uint8 if most < 2**8 else np.uint16 if most < 2**16 else np.uint32
+        self._counts: dict[str, npt.NDArray[Any]] = {
+            t: np.zeros((n, num_hops + 1), dtype) for t, n in num_nodes.items()
+        }
+        self._lock = threading.Lock()
+        self.num_hops = num_hops
+        self.batches = 0
+
+    def add(self, batch: MiniBatch | HeteroMiniBatch | Subgraph) -> None:
+        """Count the input nodes of a batch."""
+        if isinstance(batch, HeteroMiniBatch | Subgraph):
+            ends = batch.hop_ends
+            for ntype, ids in batch.input_nodes.items():
+                self.add_reads(ntype, ids, ends[ntype])
+        else:
+            (only,) = self._counts
+            self.add_reads(only, batch.input_nodes, batch.hop_ends)
+        with self._lock:
+            self.batches += 1
+
+    def add_reads(self, node_type: str, ids: Tensor, ends: Sequence[int]) -> None:
+        """Count vertices of one type, in the order in which they were found; not a batch.
+
+        Args:
+            node_type: The type.
+            ids: Shape ``(n,)``, in range.
+            ends: How many are known after each hop, at most ``num_hops + 1`` numbers.
+        """
+        from . import _reach
+
+        with self._lock:
+            _reach.add_accesses(ids.numpy(), np.array(ends, np.int64), self._counts[node_type])
+
+    @property
+    def node_types(self) -> list[str]:
+        """The vertex types that are counted."""
+        return list(self._counts)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the counters."""
+        return sum(counts.nbytes for counts in self._counts.values())
+
+    def counters(self, node_type: str) -> npt.NDArray[Any]:
+        """The counters themselves, not a copy, shape ``(num_nodes, num_hops + 1)``, uint8, uint16 or uint32."""
+        return self._counts[node_type]
+
+    def by_hop(self, node_type: str) -> Tensor:
+        """Reads of each vertex by the hop that found it, shape ``(num_nodes, num_hops + 1)``, int64."""
+        return torch.from_numpy(self._counts[node_type].astype(np.int64))
+
+    def reads(self, node_type: str) -> Tensor:
+        """Reads of each vertex as an input node, shape ``(num_nodes,)``, int64."""
+        return self.frontier(node_type, self.num_hops)
+
+    def frontier(self, node_type: str, hop: int) -> Tensor:
+        """In how many batches each vertex was known before hop ``hop`` (0 serves the seeds), shape ``(num_nodes,)``."""
+        counts = self._counts[node_type]
+        result = counts[:, 0].astype(np.int64)
+        for column in range(1, hop + 1):  # a sum over the short axis takes 15 times as long
+            result += counts[:, column]
+        return torch.from_numpy(result)
+
+    @property
+    def total(self) -> int:
+        """Rows read of all types."""
+        return sum(int(counts.sum(dtype=np.int64)) for counts in self._counts.values())
+
+
+def count_accesses(
+    graph: Graph,
+    seeds: Tensor | Mapping[Any, Tensor],
+    sampler: MiniBatchSampler,
+    *,
+    batch_size: int,
+    seed: int,
+    epochs: Iterable[int] = (0,),
+    shuffle: bool = True,
+    drop_last: bool = False,
+    threads: int | None = None,
+    seconds: float | None = None,
+    progress: Callable[[], object] | None = None,
+) -> AccessCounts:
+    """Sample epochs and count what they read; no feature is touched.
+
+    The batches are those of a loader with this ``seed`` and ``shuffle`` in these epochs.
+
+    Args:
+        graph: The graph.
+        seeds: As for ``SeedOrder``.
+        sampler: Draws the mini-batches.
+        batch_size: Seeds a batch.
+        seed: Of order and sampling.
+        epochs: Numbers of the epochs.
+        shuffle: New order every epoch; else the seeds as they are, of which neighbours may be in one batch.
+        drop_last: Leave out an incomplete last batch.
+        threads: Threads that sample. Default: one for each processor, at most 8.
+        seconds: Begin no further epoch after this time; the first is always whole. Makes the result depend on the
+            machine's speed.
+        progress: Called after each batch, by the threads.
+
+    Raises:
+        IndexError, KeyError, TypeError, ValueError: As ``SeedOrder`` and the sampler raise them.
+    """
+    order = SeedOrder(seeds, batch_size, shuffle=shuffle, drop_last=drop_last, seed=seed)
+    epochs = list(epochs)
+    counts = AccessCounts(
+        graph.num_nodes_by_type,
+        sampler.num_hops,
+        most=len(order) * len(epochs) * most_repeats(order, sampler),
+    )
+    threads = threads or default_threads()
+    # Batches live no longer than their count: their memory is recycled.
+    settings = {"pools": BufferPools(threads)} if isinstance(sampler, HopSampler) else {}
+
+    def work(ticket: Ticket) -> None:
+        counts.add(sampler.sample(graph, ticket.seeds, ticket.key, **settings))
+        if progress is not None:
+            progress()
+
+    run_tickets(work, _tickets(order, epochs, seconds), threads)
+    return counts
+
+
+def default_threads() -> int:
+    """One for each processor, at most 8."""
+    return min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+
+
+def most_repeats(order: SeedOrder, sampler: MiniBatchSampler) -> int:
+    """How often one batch may read a vertex: once for each of its seeds that it is, or in each of disjoint trees."""
+    if sampler.hops is not None and sampler.hops.disjoint:
+        return order.batch_size * sampler.trees_per_seed
+    return 1 if not sampler.seeds_are_vertices or _distinct(order.ids) else order.batch_size
+
+
+def _distinct(seeds: Tensor | Mapping[Any, Tensor]) -> bool:
+    if not isinstance(seeds, Mapping):
+        return len(torch.unique(seeds)) == len(seeds)
+    return all(map(_distinct, seeds.values()))
+
+
+def _tickets(order: SeedOrder, epochs: Iterable[int], seconds: float | None) -> Iterator[Ticket]:
+    begin = time.perf_counter()
+    for place, epoch in enumerate(epochs):
+        if place and seconds is not None and time.perf_counter() - begin > seconds:
+            return
+        plan = order.plan(epoch)
+        yield from (order.ticket(plan, index) for index in range(len(order)))
+
+
+def run_tickets(work: Callable[[Ticket], None], tickets: Iterator[Ticket], threads: int) -> None:
+    """Work off all tickets; an exception, Ctrl-C included, ends it after the tickets that are in work."""
+    if threads == 1:
+        for ticket in tickets:
+            work(ticket)
+        return
+    with ThreadPoolExecutor(threads, thread_name_prefix="pagraph-count") as pool:
+        waiting: set[Future[None]] = {pool.submit(work, ticket) for ticket in islice(tickets, 2 * threads)}
+        while waiting:
+            done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+            for future in done:
+                future.result()
+            waiting |= {pool.submit(work, ticket) for ticket in islice(tickets, len(done))}
+
+
+_OTHER_EPOCHS = 0x70726573  # "pres": keeps what is counted apart from what is trained on
+
+
+def presampling_seed(seed: int) -> int:
+    """The seed of the epochs that are sampled only to be counted: none of them is one that the loader trains on."""
+    return derive_key(seed, _OTHER_EPOCHS)
+
+
+@dataclass(frozen=True)
+class Presample:
+    """Ranks by the mean number of reads in ``epochs`` sampled epochs (Yang et al., GNNLab, EuroSys 2022, section 5.3).
+
+    Vertices that were read equally often go by out-degree, then by id. The epochs are sampled with the loader's seeds,
+    sampler and batch size, and are others than those it trains on; no global generator is touched.
+
+    Args:
+        epochs: Epochs to sample (the K of PreSC#K).
+
+    Raises:
+        TypeError: ``epochs`` is not an integer.
+        ValueError: It is below 1.
+    """
+
+    epochs: int = 1
+
+    def __post_init__(self) -> None:
+        if isinstance(self.epochs, bool) or not isinstance(self.epochs, int | np.integer):
+            raise TypeError(f"epochs must be an integer, got {self.epochs!r}")
+        if self.epochs < 1:
+            raise ValueError(f"epochs must be at least 1, got {self.epochs}")
+
+    def __call__(
+        self, graph: Graph, seeds: Any, sampler: Any, seed: int, *, batch_size: int = 1000, shuffle: bool = True
+    ) -> dict[str, Ranking]:
+        """See ``pagraph.ranking.policy``.
+
+        Raises:
+            ValueError: There is no sampler that can be run apart from the loader.
+        """
+        if sampler is None:
+            raise ValueError(
+                "cache_policy 'presample' needs seeds and a sampler that run apart from the loader, got your own; "
+                "'degree' and 'random' need neither"
+            )
+        counts = count_accesses(
+            graph,
+            seeds,
+            sampler,
+            batch_size=batch_size,
+            seed=presampling_seed(seed),
+            epochs=range(self.epochs),
+            shuffle=shuffle,
+        )
+        degrees = out_degrees(graph)
+        rankings = {}
+        for ntype in graph.node_types:
+            reads = counts.reads(ntype)
+            order = torch.from_numpy(np.lexsort((-degrees[ntype].numpy(), -reads.numpy())))
+            rankings[ntype] = Ranking(order, reads[order].double() / self.epochs, per_epoch=True)
+        return rankings

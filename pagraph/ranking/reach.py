@@ -1,0 +1,103 @@
+"""What an epoch reads, from what each seed reaches by itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from ..graph.graph import Graph
+    from ..sampling.sampler import HopSampler, MiniBatchSampler
+
+__all__ = ["reads_by_seed"]
+
+_MOST_EDGES = 150_000_000  # to look at: about a second
+_PROBED = 64  # seeds that tell how many edges all will look at
+_ROOM = 1 << 22  # vertices that one seed may reach
+
+
+def reads_by_seed(graph: Graph, seeds: Any, sampler: MiniBatchSampler, *, batch_size: int) -> Tensor | None:
+    """How often each vertex is expected to be read in an epoch other than as a seed, shape ``(num_nodes,)``, float64.
+
+    The analytic expectation (``vip.expected_accesses``) multiplies over the edges of a vertex as if their other ends
+    came into a batch independently. They do not: those around one seed come together, because of it. What is
+    independent are the seeds. So the same recursion is run for every seed alone; it gives the chance ``r`` that a batch
+    with this seed reads the vertex, and in a batch that holds a share ``b`` of the seeds the vertex is missed with the
+    chance ``prod_seeds (1 - b r)``. Both are too high where they are wrong: this one where several seeds of a batch
+    meet in a vertex, which then draws once for all of them. The lower of the two ranked, without any sampling, at 0.993
+    of the ideal or better on 88 workloads of 11 graphs with 1 and 10 % of the vertices as seeds (VIP: 0.77).
+
+    Of disjoint trees it is the sum of the chances ``r``, whatever the batches.
+
+    The work is that of looking at the neighbourhood of each seed, 1 to 10 ns an edge.
+
+    Args:
+        graph: A graph.
+        seeds: Ids of vertices, shape ``(n,)``.
+        sampler: A sampler.
+        batch_size: Seeds a batch.
+
+    Returns:
+        The expectation; None for graphs with several types, edge-wise batches, draws by weight or time, samplers
+        without fan-outs, and if the neighbourhoods have more than 150 M edges altogether.
+    """
+    blocks = sampler.hops
+    if not (graph.is_homogeneous and isinstance(seeds, Tensor) and len(seeds)) or blocks is not sampler:
+        return None
+    if not blocks.has_fanouts or (blocks.prob, blocks.time) != (None, None):
+        return None
+    ids = seeds.cpu().long().numpy()
+    batch_size = min(batch_size, len(ids))
+    disjoint = blocks.disjoint
+    run = _Run(graph, blocks, 0.0 if disjoint else batch_size / len(ids))
+    probe = ids[:: -(-len(ids) // _PROBED)]
+    if not run.add(probe, limit=_MOST_EDGES * len(probe) // len(ids)):
+        return None
+    run.missed[:] = 0.0
+    if not run.add(ids, limit=2 * _MOST_EDGES):  # the probe may have been lucky
+        return None
+    if disjoint:
+        return torch.from_numpy(run.missed)
+    others = -np.expm1(run.missed)
+    times_seed = np.bincount(ids, minlength=graph.num_nodes)
+    not_seed = np.maximum(0.0, 1.0 - times_seed * (batch_size / len(ids)))
+    return torch.from_numpy(len(ids) / batch_size * not_seed * others)
+
+
+class _Run:
+    """Adds up seeds.
+
+    Attributes:
+        missed: Logarithm of the chance that a batch reads a vertex for none of the seeds, shape ``(num_nodes,)``; of
+            disjoint trees how many are expected to hold it.
+    """
+
+    def __init__(self, graph: Graph, sampler: HopSampler, rate: float) -> None:
+        csc = graph.adjacency(sampler.edge_dir)
+        csc.validate()
+        self._indptr, self._indices = csc.indptr.numpy(), csc.indices.numpy()
+        etype = graph.edge_types[0]
+        self._fanouts = np.array([sampler.fanout(hop, etype) for hop in range(sampler.num_hops)], np.int64)
+        self._replace = sampler.replace
+        self._once = sampler.expands_once
+        self._rate = rate
+        self._slots = np.full(graph.num_nodes, -1, np.int32)
+        room = min(graph.num_nodes, _ROOM)
+        # Memory that is never written is never there: most seeds reach little.
+        self._ids = np.empty(room, np.int64)
+        self._found = np.empty((room, sampler.num_hops + 1))
+        self._known, self._missed = np.empty(room), np.empty(room)
+        self.missed: npt.NDArray[np.float64] = np.zeros(graph.num_nodes)
+
+    def add(self, seeds: npt.NDArray[np.int64], *, limit: int) -> bool:
+        """Add seeds; False if they reach too much: more than there is room for, or ``limit`` edges together."""
+        from . import _reach
+
+        drawn = (self._indptr, self._indices, seeds, self._fanouts, self._replace, self._once, self._rate)
+        places = (self._slots, self._ids, self._found, self._known, self._missed)
+        return bool(_reach.reach(*drawn, *places, limit, self.missed) >= 0)

@@ -1,0 +1,372 @@
+"""Expected reads, propagated over the edges hop by hop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..graph.csc import check_range
+from ..sampling.batches import chance_of_some
+from ..seeds.order import num_seeds
+from .policy import Ranking
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from ..graph.graph import EdgeType, Graph
+    from ..sampling.edge_values import EdgeWeights
+    from ..sampling.sampler import HopSampler, MiniBatchSampler
+
+    Array = npt.NDArray[Any]
+
+__all__ = ["Draws", "ExpectedAccesses", "Mutual", "expected_accesses", "find_mutual", "vip"]
+
+_LARGEST = 64
+"""A vertex of a larger in-degree owes too little to one neighbour, and is too seldom drawn from it, to look for it."""
+
+_LOOKED_AT = 1000
+"""Rows that decide which edge type leads back."""
+
+
+@dataclass(frozen=True, eq=False)
+class Draws:
+    """How the hops draw from the edges of one type.
+
+    Attributes:
+        edge_type: The type.
+        indptr: Rows of the edges that may be drawn.
+        indices: Sources of these edges.
+        num_src: Number of source vertices.
+        fanouts: By hop, the one that serves the seeds first.
+        replace: Draws are with replacement.
+        later: What a vertex draws in the hops after its first, see ``_vip``.
+        values: Weights of the edges; None where all are as likely.
+        totals: Sums of the rows' weights.
+        rates: Shape ``(num_dst, num_hops)``, see ``_vip_weighted.push_weighted``; empty without weights.
+    """
+
+    edge_type: EdgeType
+    indptr: Array
+    indices: Array
+    num_src: int
+    fanouts: Array
+    replace: bool
+    later: int
+    values: Array | None
+    totals: Array
+    rates: Array
+
+    @classmethod
+    def of(cls, graph: Graph, sampler: HopSampler, edge_type: EdgeType) -> Draws:
+        """The draws of a sampler with fan-outs.
+
+        Raises:
+            TypeError, ValueError: As the sampler raises them for wrong weights; ValueError for a damaged graph.
+        """
+        csc = graph.adjacency(sampler.edge_dir, edge_type)
+        csc.validate()
+        fanouts = np.array([sampler.fanout(hop, edge_type) for hop in range(sampler.num_hops)], np.int64)
+        replace, later = sampler.replace, _later(sampler)
+        weights = sampler.weights(graph, edge_type, lambda etype, name: graph.edge_fields(etype).get(name))
+        indptr, indices = csc.indptr, csc.indices
+        if weights is not None and weights.kept is not None:
+            indptr, indices = weights.kept.indptr, indices[weights.kept.indices.long()]
+        values, totals, rates = _weigh(indptr.numpy(), weights, fanouts, replace)
+        return cls(
+            edge_type, indptr.numpy(), indices.numpy(), csc.num_src, fanouts, replace, later, values, totals, rates
+        )
+
+    def push(self, unknown: Mapping[str, Array], hops: int, back: Mutual | None, out: Array) -> None:
+        """Add the logarithm of the chance that none of a source's edges has been drawn after ``hops`` hops.
+
+        Args:
+            unknown: Vertex type to the chances to be unknown after each hop, shape ``(num_nodes, num_hops + 1)``.
+            hops: As said.
+            back: The edges back.
+            out: Shape ``(num_src,)``.
+        """
+        from . import _vip
+        from . import _vip as _vip_weighted
+
+        src_type, _, dst_type = self.edge_type
+        flags = np.empty(0, np.bool_) if back is None else back.flags
+        other = self if back is None else back.draws
+        rest = (
+            self.replace,
+            self.later,
+            src_type == dst_type,
+            flags,
+            other.indptr,
+            unknown[src_type],
+            other.fanouts[:hops],
+            out,
+        )
+        if self.values is None:
+            _vip.push_uniform(self.indptr, self.indices, unknown[dst_type], self.fanouts[:hops], *rest)
+        else:
+            rows = self.indptr, self.indices, self.values, self.totals, self.rates
+            _vip_weighted.push_weighted(*rows, unknown[dst_type], *rest)
+
+    def turned(self) -> tuple[Array, Array]:
+        """The edges by source: an ``indptr``, and their destinations."""
+        from ..graph import _csc
+        from . import _vip as _mutual
+
+        indptr = np.zeros(self.num_src + 1, np.int64)
+        _csc.count_degrees(self.indices, indptr[1:])
+        np.cumsum(indptr, out=indptr)
+        out = np.empty_like(self.indices)
+        _mutual.turn_rows(self.indices, indptr[:-1].copy(), self.indptr, out)
+        return indptr, out
+
+
+def _later(sampler: HopSampler) -> int:
+    from . import _vip
+
+    if sampler.expands_once:
+        return _vip.ONCE
+    return _vip.SAME if sampler.layer_dependency else _vip.ANEW
+
+
+def _weigh(
+    indptr: Array, weights: EdgeWeights | None, fanouts: Array, replace: bool
+) -> tuple[Array | None, Array, Array]:
+    """Weights, sums of rows, and rates of all hops."""
+    from . import _vip as _vip_weighted
+
+    if weights is None or weights.values is None:
+        return None, np.empty(0), np.empty((0, 0))
+    values, totals = weights.values.numpy(), np.zeros(len(indptr) - 1)
+    _vip_weighted.row_totals(indptr, values, totals)
+    rates = np.empty((len(totals), len(fanouts)))
+    for fanout in set(fanouts.tolist()):
+        solved = np.full(len(totals), np.inf if fanout < 0 else float(fanout))
+        if not replace:
+            _vip_weighted.solve_rates(indptr, values, totals, fanout, solved)
+        rates[:, fanouts == fanout] = solved[:, None]
+    return values, totals, rates
+
+
+@dataclass(frozen=True, eq=False)
+class Mutual:
+    """Which edges have an edge back.
+
+    Attributes:
+        flags: Shape ``(num_edges,)``, bool.
+        draws: The draws of the edges back.
+    """
+
+    flags: Array
+    draws: Draws
+
+
+def find_mutual(draws: Sequence[Draws]) -> list[Mutual | None]:
+    """The edges back of each type's edges: those of the type that has most of them; None where there are none."""
+    turned: dict[EdgeType, tuple[Array, Array]] = {}
+    found = []
+    for each in draws:
+        src_type, _, dst_type = each.edge_type
+        others = [other for other in draws if other.edge_type[::2] == (dst_type, src_type)]
+        for other in others:
+            if other.edge_type not in turned:
+                turned[other.edge_type] = other.turned()
+        found.append(_most_mutual(each, others, turned))
+    return found
+
+
+def _most_mutual(
+    draws: Draws, others: Sequence[Draws], turned: Mapping[EdgeType, tuple[Array, Array]]
+) -> Mutual | None:
+    step = max(1, len(draws.indptr) // _LOOKED_AT)
+    counts = [_mark(draws, turned[other.edge_type], step, np.empty(0, np.bool_)) for other in others]
+    if not any(counts):
+        return None
+    back = others[counts.index(max(counts))]
+    flags = np.zeros(len(draws.indices), np.bool_)
+    _mark(draws, turned[back.edge_type], 1, flags)
+    return Mutual(flags, back)
+
+
+def _mark(draws: Draws, turned: tuple[Array, Array], step: int, flags: Array) -> int:
+    from . import _vip as _mutual
+
+    stamps = np.full(draws.num_src, -1, draws.indices.dtype)
+    return int(_mutual.mark_mutual(draws.indptr, draws.indices, *turned, _LARGEST, step, stamps, flags))
+
+
+_FEW_BATCHES = 16
+"""Up to here an incomplete last batch is computed apart; beyond it counts as its share of a whole one."""
+
+
+@dataclass(frozen=True, eq=False)
+class ExpectedAccesses:
+    """How often each vertex is expected to be an input node in an epoch, by the hop that finds it (0: the seeds).
+
+    To be used as :class:`~pagraph.ranking.presample.AccessCounts`, for one epoch.
+
+    Attributes:
+        found: Vertex type to expected reads, float64, shape ``(num_nodes, num_hops + 1)``.
+        batches: Batches of the epoch, an incomplete last one counted.
+    """
+
+    found: Mapping[str, Tensor]
+    batches: int
+
+    @property
+    def node_types(self) -> list[str]:
+        """The vertex types."""
+        return list(self.found)
+
+    @property
+    def num_hops(self) -> int:
+        """Hops of a mini-batch."""
+        return int(next(iter(self.found.values())).shape[1]) - 1
+
+    def by_hop(self, node_type: str) -> Tensor:
+        """Reads of each vertex by the hop that finds it, shape ``(num_nodes, num_hops + 1)``, float64."""
+        return self.found[node_type]
+
+    def reads(self, node_type: str) -> Tensor:
+        """Reads of each vertex as an input node, shape ``(num_nodes,)``, float64."""
+        return self.found[node_type].sum(1)
+
+    def frontier(self, node_type: str, hop: int) -> Tensor:
+        """In how many batches each vertex is known before hop ``hop`` (0 serves the seeds), shape ``(num_nodes,)``."""
+        return self.found[node_type][:, : hop + 1].sum(1)
+
+    @property
+    def total(self) -> float:
+        """Rows read of all types."""
+        return sum(float(reads.sum()) for reads in self.found.values())
+
+
+def vip(graph: Graph, seeds: Any, sampler: Any, seed: int, *, batch_size: int = 1000) -> dict[str, Ranking]:
+    """Ranks by the expected number of reads an epoch, the seeds' own included; see :func:`expected_accesses`.
+
+    Raises:
+        ValueError: The sampler has no fan-outs.
+    """
+    expected = expected_accesses(graph, seeds, sampler, batch_size=batch_size)
+    if expected is None:
+        if sampler is None:
+            raise ValueError(
+                "cache_policy 'vip' needs seeds and a sampler with fan-outs that it can see into, got your own; "
+                "'degree' and 'random' need neither"
+            )
+        raise ValueError(
+            f"cache_policy 'vip' needs a sampler with fan-outs (neighbour or LABOR sampling) and batches that are not "
+            f"disjoint, got {_described(sampler)}; 'presample', 'degree' and 'random' need neither"
+        )
+    return {ntype: Ranking.of_reads(expected.reads(ntype)) for ntype in expected.node_types}
+
+
+def expected_accesses(
+    graph: Graph, seeds: Any, sampler: MiniBatchSampler | None, *, batch_size: int
+) -> ExpectedAccesses | None:
+    """How often each vertex is read in an epoch of shuffled batches, from the chances of the draws alone.
+
+    After VIP of SALIENT++ (Kaler et al., MLSys 2023), for directed graphs of any types, with the seeds' own reads. As
+    the samplers do, each hop draws from every vertex known so far, or, of a sampler that ``expands_once``, from those
+    that the hop before found; so the chance that an edge has been drawn depends on when its destination was found, and
+    if there is an edge back, on how much the one end owes to the other. Apart from that, edges are taken to be drawn
+    independently of each other: what the random numbers have in common that LABOR's vertices share is left aside, and
+    cycles of more than two edges count twice. One pass over the edges for each hop.
+
+    Args:
+        graph: The graph.
+        seeds: As the sampler takes them.
+        sampler: Any; None, or one that does not know its fan-outs, gives None.
+        batch_size: Seeds a batch.
+
+    Returns:
+        The expectations, or None for samplers without fan-outs and those of disjoint trees.
+
+    Raises:
+        IndexError: A seed is outside the graph.
+        ValueError: ``batch_size`` is below 1; a damaged graph.
+    """
+    if batch_size < 1:
+        raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+    blocks = None if sampler is None else sampler.hops
+    if sampler is None or blocks is None or not blocks.has_fanouts or blocks.disjoint:
+        return None
+    starts = _Seeds(graph, seeds) if sampler.seeds_are_vertices else None
+    total, steps = num_seeds(seeds), _steps(graph, blocks)
+    found = {t: torch.zeros(graph.num_nodes_of(t), blocks.num_hops + 1, dtype=torch.float64) for t in graph.node_types}
+    for size, times in _batches(total, batch_size):
+        first = (sampler.seed_rates(seeds, size) or {}) if starts is None else starts.rates(size)
+        for ntype, unknown in _expand(first, steps, blocks.num_hops).items():
+            found[ntype] += times * torch.from_numpy(-np.diff(unknown, axis=1, prepend=1.0))
+    if starts is not None:
+        for ntype, counts in starts.counts.items():
+            found[ntype][:, 0] = counts  # a seed that is there several times is read as often
+    return ExpectedAccesses(found, -(-total // batch_size))
+
+
+def _described(sampler: MiniBatchSampler) -> str:
+    blocks = sampler.hops
+    return f"{'disjoint ' * (blocks is not None and blocks.disjoint)}{type(blocks or sampler).__name__}"
+
+
+def _steps(graph: Graph, sampler: HopSampler) -> list[_Step]:
+    """The draws along each edge type."""
+    draws = [Draws.of(graph, sampler, etype) for etype in graph.edge_types]
+    # With one hop, no vertex owes anything to another.
+    backs = find_mutual(draws) if sampler.num_hops > 1 else [None] * len(draws)
+    return [_Step(each, back) for each, back in zip(draws, backs, strict=True)]
+
+
+def _batches(total: int, batch_size: int) -> Iterator[tuple[int, float]]:
+    """Sizes of batches, and how many there are."""
+    size = min(batch_size, total)
+    whole, rest = divmod(total, size) if size else (0, 0)
+    if whole:
+        yield size, whole if rest == 0 or whole < _FEW_BATCHES else total / size
+    if rest and whole < _FEW_BATCHES:
+        yield rest, 1
+
+
+class _Seeds:
+    """How often each vertex is among the seeds."""
+
+    def __init__(self, graph: Graph, seeds: Any) -> None:
+        by_type = seeds if isinstance(seeds, Mapping) else {graph.only_node_type: seeds}
+        self.counts = {t: torch.zeros(graph.num_nodes_of(t), dtype=torch.int64) for t in graph.node_types}
+        for ntype, ids in by_type.items():
+            name = f"seeds[{ntype!r}]" if isinstance(seeds, Mapping) else "seeds"
+            check_range(name, ids, graph.num_nodes_of(ntype), IndexError)
+            self.counts[ntype] = torch.bincount(ids.cpu().long(), minlength=graph.num_nodes_of(ntype))
+        self.total = num_seeds(by_type)
+
+    def rates(self, batch_size: int) -> dict[str, Tensor]:
+        """How likely each vertex is in a batch."""
+        return {t: chance_of_some(counts, self.total, batch_size) for t, counts in self.counts.items()}
+
+
+def _expand(first: Mapping[str, Tensor], steps: list[_Step], num_hops: int) -> dict[str, Array]:
+    """The chance that a vertex is not known after each hop of a batch, shape ``(num_nodes, num_hops + 1)`` by type."""
+    unknown = {t: np.ones((len(rates), num_hops + 1)) for t, rates in first.items()}
+    for ntype, rates in first.items():
+        unknown[ntype][:, 0] -= rates.numpy()
+    with np.errstate(divide="ignore"):
+        unseeded = {t: np.log(part[:, 0]) for t, part in unknown.items()}
+    for hop in range(1, num_hops + 1):
+        logs = {t: part.copy() for t, part in unseeded.items()}
+        for step in steps:
+            step.draws.push(unknown, hop, step.back, logs[step.draws.edge_type[0]])
+        for t, log in logs.items():
+            np.minimum(np.exp(log), unknown[t][:, hop - 1], out=unknown[t][:, hop])
+    return unknown
+
+
+@dataclass(frozen=True, eq=False)
+class _Step:
+    """One edge type in every hop."""
+
+    draws: Draws
+    back: Mutual | None

@@ -1,0 +1,174 @@
+"""Workload: what a loader samples and reads; counts of its first epoch."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from torch import Tensor
+
+from .auto import Learned, refills
+from .edge_ranking import edge_draws, rank_edges
+from .policy import Rank, apply_policy
+from .presample import AccessCounts, most_repeats
+from .sharing import Share, share_of
+from .vip import expected_accesses
+
+if TYPE_CHECKING:
+    from ..graph.graph import EdgeType, Graph
+    from ..sampling.sampler import MiniBatchSampler
+    from ..seeds.order import BatchOrder, SeedOrder
+    from .policy import Policy, Ranking, RowType
+
+__all__ = ["FirstEpoch", "Sampled", "Workload"]
+
+_ENOUGH = 0.5
+"""Share of an epoch's batches that must have been read; after less, the next epoch is counted too."""
+
+_MOST_EPOCHS = 2
+"""No more batches are counted than these have, so that counters of 1 or 2 bytes hold whatever comes."""
+
+
+class FirstEpoch:
+    """Counts the input rows that are read, and says once, between two epochs, how to rank by them.
+
+    Of the fields of a vertex type the first that is read stands for all. Safe from any thread.
+
+    Args:
+        num_nodes: Vertex type to its number of vertices.
+        num_hops: Hops of a mini-batch; 0 where reads do not say which hop found what.
+        batches: Batches of an epoch.
+        repeats: How often a batch may read one vertex. None: nobody knows.
+        rank: Makes a ranking of the counts.
+    """
+
+    def __init__(
+        self,
+        num_nodes: Mapping[str, int],
+        *,
+        num_hops: int,
+        batches: int,
+        repeats: int | None = None,
+        rank: Callable[[AccessCounts], Rank],
+    ) -> None:
+        self._most = max(1, _MOST_EPOCHS * batches)
+        self._counts = AccessCounts(
+            num_nodes, num_hops, most=2**32 - 1 if repeats is None else self._most * max(1, repeats)
+        )
+        self._batches = batches
+        self._rank = rank
+        self._lock = threading.Lock()
+        self._standing_for: dict[str, Hashable] = {}
+        self._reads = dict.fromkeys(num_nodes, 0)
+
+    def add(self, key: Hashable, node_type: str, ids: Tensor, bounds: Sequence[int] | None) -> None:
+        """Count a read of a field; ``bounds`` as for ``FieldSet.read``. Ids are in range.
+
+        Where reads say which hop found what, those that name fewer hops are of output nodes, and left out.
+        """
+        num_hops = self._counts.num_hops
+        if num_hops and (bounds is None or len(bounds) != num_hops + 1):
+            return
+        if self._standing_for.setdefault(node_type, key) != key:
+            return
+        with self._lock:
+            if self._reads[node_type] >= self._most:
+                return
+            self._reads[node_type] += 1
+        self._counts.add_reads(node_type, ids.cpu(), bounds if num_hops and bounds is not None else [len(ids)])
+
+    def ranking(self) -> Rank | None:
+        """The ranking, if enough has been read; None otherwise."""
+        with self._lock:
+            self._counts.batches = max(self._reads.values(), default=0)
+        if self._counts.batches < max(1.0, _ENOUGH * self._batches):
+            return None
+        return self._rank(self._counts)
+
+
+class Sampled(NamedTuple):
+    """What a loader samples from, at the moment.
+
+    Attributes:
+        graph: The graph, turned so that in-edges are drawn, with the fields that the sampler weighs edges by.
+        seeds: As ``sampler`` takes them.
+        sampler: Samples as the loader does; None where only a user's own code can.
+    """
+
+    graph: Graph
+    seeds: Any
+    sampler: MiniBatchSampler | None
+
+
+@dataclass(frozen=True, eq=False)
+class Workload:
+    """Typed description of a loader's work, which each face fills in.
+
+    Attributes:
+        order: The batches.
+        num_rows: Vertex and edge types to their numbers of rows.
+        sampler: Samples as the loader does; None where only a user's own code can.
+        sampled: Describes what is sampled, for policies; called when a ranking is made. None: it cannot be described.
+        source: What two loaders of one graph have in common: a ``Graph``, or any object that is itself.
+        edge_dir: "in" or "out": which edges of ``source`` are drawn.
+        seeds: The order of the seeds, as ``sampler`` takes them; None where they are not known before they are drawn.
+        seed_reads: Reads of each row of a type as a seed in an epoch, shape ``(num_rows,)``; None: not known.
+        edge_types: Each edge type of ``num_rows`` to the same edges' type in the sampled graph.
+    """
+
+    order: BatchOrder
+    num_rows: Mapping[RowType, int]
+    sampler: MiniBatchSampler | None
+    sampled: Callable[[], Sampled | None]
+    source: object = None
+    edge_dir: str = "in"
+    seeds: SeedOrder | None = None
+    seed_reads: Callable[[RowType], Tensor | None] = lambda row_type: None
+    edge_types: Mapping[EdgeType, EdgeType] = field(default_factory=dict)
+
+    def rank(self, policy: Policy, types: Collection[RowType]) -> dict[RowType, Ranking]:
+        """Rank vertices by a policy, and edges by how often they are expected to be drawn.
+
+        Types that cannot be ranked are left out: edges, where the sampler has no fan-outs.
+
+        Raises:
+            TypeError, ValueError: See ``pagraph.ranking.apply_policy``.
+        """
+        now, batch_size = self.sampled(), self.order.batch_size or 1
+        if now is None:
+            return {}
+        ranked: dict[RowType, Ranking] = {}
+        vertices = [t for t in types if isinstance(t, str)]
+        if vertices:
+            settings: dict[str, Any] = {"batch_size": batch_size, "shuffle": self.order.shuffle}
+            by_type = apply_policy(policy, now.graph, now.seeds, now.sampler, self.order.seed or 0, **settings)
+            ranked.update({t: by_type[t] for t in vertices})
+        edges = [t for t in types if isinstance(t, tuple) and t in self.edge_types]
+        expected = expected_accesses(*now, batch_size=batch_size) if edges else None
+        if expected is not None and now.sampler is not None:
+            for etype in edges:
+                core_type = self.edge_types[etype]
+                draws = edge_draws(expected, now.graph, now.sampler, core_type)
+                ranked[etype] = rank_edges(now.graph, core_type, draws)
+        return ranked
+
+    def first_epoch(self, policy: Policy) -> FirstEpoch | None:
+        """Counts the first epoch and ranks by it, for policies that ask for it; None for others and endless epochs."""
+        if not refills(policy, self.sampler) or not self.order.has_length:
+            return None
+        batches = len(self.order)
+        known = self.sampler is not None and self.seeds is not None
+        return FirstEpoch(
+            {t: n for t, n in self.num_rows.items() if isinstance(t, str)},
+            num_hops=0 if self.sampler is None else self.sampler.num_hops,
+            batches=batches,
+            repeats=most_repeats(self.seeds, self.sampler) if known else None,  # type: ignore[arg-type]
+            rank=lambda counts: partial(self.rank, Learned(counts, batches)),
+        )
+
+    def share(self, policy: Policy) -> Share | None:
+        """Which loaders may use this one's cache; None: no other."""
+        return share_of(policy, graph=self.source, edge_dir=self.edge_dir, sampler=self.sampler, order=self.seeds)

@@ -1,0 +1,392 @@
+"""Batches whose seeds are edges, pairs of vertices, or vertices with times."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+from torch import Tensor
+
+from ..graph.minibatch import HeteroMiniBatch
+from ..seeds.keys import derive_key
+from .negative import compact_pairs
+from .sampler import MiniBatchSampler
+
+if TYPE_CHECKING:
+    from ..graph.csc import CSC
+    from ..graph.graph import EdgeType, Graph
+    from ..graph.subgraph import Subgraph
+    from .block_sampler import BlockSampler
+    from .negative import NegativeEnds, NegativePairs
+    from .sampler import HopSampler
+    from .subgraph_sampler import SubgraphSampler
+
+    Pairs = dict[EdgeType, tuple[Tensor, Tensor]]
+
+__all__ = [
+    "EdgeBatches",
+    "PairBatches",
+    "PairNegatives",
+    "PairSeeds",
+    "TimedSeeds",
+    "chance_of_some",
+    "edge_ends",
+    "expanded",
+    "negative_pairs",
+    "pair_seeds",
+]
+
+
+def chance_of_some(counts: Tensor, total: int, drawn: int) -> Tensor:
+    """How likely ``drawn`` of ``total`` different things hold at least one of ``counts`` of them, float64.
+
+    >>> chance_of_some(torch.tensor([0, 1, 2, 4]), 5, 2).tolist()
+    [0.0, 0.4, 0.7, 1.0]
+    """
+    missed = torch.arange(int(counts.max()) if len(counts) else 0, dtype=torch.float64)
+    log = torch.log(((total - drawn - missed) / (total - missed)).clamp(min=0.0))
+    table = torch.cat([torch.zeros(1, dtype=torch.float64), -torch.expm1(log.cumsum(0))])
+    if len(table) > 1:
+        table[1] = drawn / total  # exactly, for the usual seeds
+    return table[counts]
+
+
+_NEGATIVES = -1  # the place of the negative pairs' key among those of the hops
+
+
+def edge_ends(csc: Mapping[EdgeType, CSC], edges: Mapping[EdgeType, Tensor], dtype: torch.dtype) -> Pairs:
+    """Sources and destinations of edges, given their ids.
+
+    Raises:
+        IndexError: An id is outside the graph.
+    """
+    ends = {}
+    for etype, ids in edges.items():
+        src, dst = csc[etype].ends_at(csc[etype].positions_of(ids))
+        ends[etype] = (src.to(dtype), dst.to(dtype))
+    return ends
+
+
+def negative_pairs(csc: Mapping[EdgeType, CSC], positive: Pairs, negatives: NegativePairs, key: int) -> Pairs:
+    """Pairs drawn for the ``positive`` ones of a batch with this ``key``; ``csc`` names all edge types, in order."""
+    numbers = {etype: number for number, etype in enumerate(csc)}
+    return {
+        etype: negatives.draw(
+            csc[etype], src, derive_key(key, _NEGATIVES, numbers[etype]), loops_possible=etype[0] == etype[2]
+        )
+        for etype, (src, _) in positive.items()
+    }
+
+
+class Found(Protocol):
+    """``AccessCounts`` or ``ExpectedAccesses``."""
+
+    @property
+    def num_hops(self) -> int:
+        """Hops of a mini-batch."""
+
+    def by_hop(self, node_type: str) -> Tensor:
+        """Reads of each vertex by the hop that found it."""
+
+    def frontier(self, node_type: str, hop: int) -> Tensor:
+        """In how many batches each vertex is known before a hop."""
+
+
+def expanded(found: Found, sampler: HopSampler, node_type: str, hop: int) -> Tensor:
+    """How often hop number ``hop`` (0 serves the seeds) of a sampler expands each vertex, shape ``(num_nodes,)``."""
+    if sampler.expands_once:
+        return found.by_hop(node_type)[:, hop]
+    return found.frontier(node_type, hop)
+
+
+@dataclass(frozen=True, eq=False)
+class EdgeBatches(MiniBatchSampler):
+    """Samples what an edge-wise batch reads: a sampler whose seeds are edges. Nothing is excluded.
+
+    Excluding a batch's own edges takes one or two out of the many in-edges of some seeds: it hardly changes which
+    vertices are read, and what a user's function excludes is not to be asked for.
+
+    Args:
+        blocks: Samples the blocks of the vertices.
+        ends: The graph the edges belong to, as it is: the one that is sampled may be turned round.
+        negatives: Draws negative pairs; None for no such pairs.
+    """
+
+    blocks: BlockSampler
+    ends: Graph
+    negatives: NegativePairs | None = None
+
+    @property
+    def hops(self) -> BlockSampler:
+        """See :attr:`MiniBatchSampler.hops`."""
+        return self.blocks
+
+    @property
+    def num_hops(self) -> int:
+        """Blocks per mini-batch."""
+        return self.blocks.num_hops
+
+    @property
+    def seeds_are_vertices(self) -> bool:
+        """They are edges."""
+        return False
+
+    @property
+    def cache_key(self) -> Hashable:
+        """Of the same edges, the blocks and the negatives decide."""
+        return type(self), self.blocks.cache_key, self.negatives
+
+    def sample(self, graph: Graph, seeds: Tensor | Mapping[EdgeType, Tensor], key: int = 0) -> HeteroMiniBatch:
+        """The blocks of one batch of edges; safe from any thread.
+
+        Args:
+            graph: The graph that is sampled.
+            seeds: Edge ids, or a mapping from edge type.
+            key: Any 64-bit number.
+
+        Raises:
+            IndexError: An edge id is outside the graph.
+            ValueError: ``seeds`` is a tensor and there are several edge types.
+        """
+        edges = self._by_type(seeds)
+        dtype = next((ids.dtype for ids in edges.values()), torch.int64)
+        groups = [edge_ends(self._csc, edges, dtype)]
+        if self.negatives is not None:
+            groups.append(negative_pairs(self._csc, groups[0], self.negatives, key))
+        nodes, _ = compact_pairs(graph, groups, dtype)
+        return self.blocks.sample(graph, nodes, key)
+
+    def seed_rates(self, seeds: Tensor | Mapping[EdgeType, Tensor], batch_size: int) -> dict[str, Tensor]:
+        """How likely each vertex is an end of an edge or a negative pair in a batch of ``batch_size`` of the edges.
+
+        Returns:
+            Vertex type to float64, shape ``(num_nodes,)``.
+        """
+        edges = self._by_type(seeds)
+        total = sum(map(len, edges.values()))
+        sizes = self.ends.num_nodes_by_type
+        counts = {t: torch.zeros(n, dtype=torch.int64) for t, n in sizes.items()}
+        drawn = dict.fromkeys(sizes, 0.0)
+        for etype, (src, dst) in edge_ends(self._csc, edges, torch.int64).items():
+            src_type, _, dst_type = etype
+            apart = dst if src_type != dst_type else dst[src != dst]  # a self-loop is one edge of its vertex
+            counts[src_type] += torch.bincount(src, minlength=sizes[src_type])
+            counts[dst_type] += torch.bincount(apart, minlength=sizes[dst_type])
+            if self.negatives is not None and total:
+                pairs = self.negatives.k * batch_size * len(src) / total
+                for ntype in (dst_type,) if self.negatives.keeps_sources else (src_type, dst_type):
+                    drawn[ntype] += pairs
+        return {
+            t: 1 - (1 - chance_of_some(counts[t], total, batch_size)) * (1 - 1 / max(1, n)) ** drawn[t]
+            for t, n in sizes.items()
+        }
+
+    @property
+    def _csc(self) -> dict[EdgeType, CSC]:
+        return {etype: self.ends.csc_of(etype) for etype in self.ends.edge_types}
+
+    def _by_type(self, seeds: Any) -> dict[EdgeType, Tensor]:
+        if isinstance(seeds, Mapping):
+            return dict(seeds)
+        if len(self.ends.edge_types) != 1:
+            raise ValueError(f"seeds must be a mapping from edge type for the types {self.ends.edge_types}")
+        return {self.ends.edge_types[0]: seeds}
+
+
+@dataclass(frozen=True)
+class PairNegatives:
+    """Which negatives a batch of pairs gets; they may be edges of the graph.
+
+    Attributes:
+        amount: Negatives for each pair; a batch of ``p`` pairs gets ``ceil(p * amount)``, of which number ``j`` belongs
+            to pair ``j % p``.
+        dst: Draws their destinations.
+        src: Draws their sources. None: a negative is another destination for the source of its pair.
+    """
+
+    amount: float
+    dst: NegativeEnds
+    src: NegativeEnds | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class PairSeeds:
+    """What a batch of ``p`` pairs and ``q`` negatives starts from.
+
+    Attributes:
+        nodes: Vertex type to seeds: sources of pairs, of negatives, destinations of pairs, of negatives. Sorted and
+            without repeats, unless each has a tree of its own.
+        src: Place of each source among the seeds of its type, shape ``(p + q,)``, or ``(p,)`` where negatives have
+            none of their own.
+        dst: The same of the destinations, shape ``(p + q,)``.
+        owners: Vertex type to the pair that each seed belongs to; None unless each seed has a tree of its own.
+        times: Vertex type to the time of each seed; None without times.
+    """
+
+    nodes: dict[str, Tensor]
+    src: Tensor
+    dst: Tensor
+    owners: dict[str, Tensor] | None
+    times: dict[str, Tensor] | None
+
+
+def pair_seeds(
+    types: tuple[str, str],
+    src: Tensor,
+    dst: Tensor,
+    key: int,
+    *,
+    negatives: PairNegatives | None = None,
+    disjoint: bool = False,
+    times: Tensor | None = None,
+) -> PairSeeds:
+    """Draw the negatives of a batch of pairs, and collect the vertices.
+
+    Args:
+        types: Vertex types of sources and destinations.
+        src: Sources, shape ``(p,)``, int64.
+        dst: Destinations, the same.
+        key: Any 64-bit number; that of the batch, hops do not share random numbers with it.
+        negatives: What to draw.
+        disjoint: Each seed gets a tree of its own.
+        times: Shape ``(p,)``, int64: of each pair, and so of its ends and its negatives. Only with ``disjoint``.
+    """
+    src_owners = dst_owners = torch.arange(len(src))
+    if negatives is not None:
+        owners = torch.arange(math.ceil(len(src) * negatives.amount)) % max(1, len(src))
+        until = None if times is None else times[owners]
+        if negatives.src is not None:
+            src = torch.cat([src, negatives.src.draw(len(owners), derive_key(key, _NEGATIVES, 0), until)])
+            src_owners = torch.cat([src_owners, owners])
+        dst = torch.cat([dst, negatives.dst.draw(len(owners), derive_key(key, _NEGATIVES, 1), until)])
+        dst_owners = torch.cat([dst_owners, owners])
+    if types[0] == types[1]:
+        first_dst = len(src)
+        nodes, owned = {types[0]: torch.cat([src, dst])}, {types[0]: torch.cat([src_owners, dst_owners])}
+    else:
+        first_dst = 0
+        nodes, owned = {types[0]: src, types[1]: dst}, {types[0]: src_owners, types[1]: dst_owners}
+    if disjoint:
+        places = {ntype: torch.arange(len(ids)) for ntype, ids in nodes.items()}
+    else:
+        unique = {ntype: torch.unique(ids, return_inverse=True) for ntype, ids in nodes.items()}
+        nodes, places = ({ntype: pair[part] for ntype, pair in unique.items()} for part in (0, 1))
+    return PairSeeds(
+        nodes,
+        places[types[0]][: len(src)],
+        places[types[1]][first_dst:],
+        owned if disjoint else None,
+        None if times is None else {ntype: times[owners] for ntype, owners in owned.items()},
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class PairBatches(MiniBatchSampler):
+    """Samples what a batch of pairs reads: a sampler whose seeds are rows of two ends, shape ``(n, 2)``.
+
+    With times a row has a third number, the time of the pair.
+
+    Args:
+        blocks: Samples from the vertices.
+        types: Vertex types of sources and destinations.
+        num_nodes: Vertices of each type of the graph.
+        negatives: What to draw beside the pairs; None for no such pairs.
+    """
+
+    blocks: SubgraphSampler
+    types: tuple[str, str]
+    num_nodes: Mapping[str, int]
+    negatives: PairNegatives | None = None
+
+    @property
+    def hops(self) -> SubgraphSampler:
+        """See :attr:`MiniBatchSampler.hops`."""
+        return self.blocks
+
+    @property
+    def num_hops(self) -> int:
+        """Hops from the ends."""
+        return self.blocks.num_hops
+
+    @property
+    def seeds_are_vertices(self) -> bool:
+        """They are pairs."""
+        return False
+
+    @property
+    def trees_per_seed(self) -> int:
+        """At most so many disjoint trees has a pair: two, and those of its negatives."""
+        negatives = self.negatives
+        return 2 if negatives is None else 2 + math.ceil(negatives.amount) * (1 + (negatives.src is not None))
+
+    def sample(self, graph: Graph, seeds: Tensor, key: int = 0) -> Subgraph:
+        """The subgraph of one batch of pairs; safe from any thread.
+
+        Args:
+            graph: The graph.
+            seeds: Shape ``(n, 2)`` or ``(n, 3)``, int64.
+            key: Any 64-bit number.
+
+        Raises:
+            IndexError: An end is outside the graph.
+        """
+        src, dst, *rest = seeds.unbind(1)
+        times = rest[0] if rest else None
+        settings: dict[str, Any] = {"negatives": self.negatives, "disjoint": self.blocks.disjoint, "times": times}
+        start = pair_seeds(self.types, src, dst, key, **settings)
+        return self.blocks.sample(graph, start.nodes, key, seed_times=start.times)
+
+    def seed_rates(self, seeds: Tensor, batch_size: int) -> dict[str, Tensor]:
+        """How likely each vertex is an end of a pair or of a negative one in a batch of ``batch_size`` of the pairs.
+
+        Returns:
+            Vertex type to float64, shape ``(num_nodes,)``.
+        """
+        src_type, dst_type = self.types
+        src, dst = seeds[:, :2].unbind(1)
+        apart = dst if src_type != dst_type else dst[src != dst]  # a pair of a vertex with itself is one of its pairs
+        counts = {t: torch.zeros(n, dtype=torch.int64) for t, n in self.num_nodes.items()}
+        for ntype, ids in ((src_type, src), (dst_type, apart)):
+            counts[ntype] += torch.bincount(ids, minlength=self.num_nodes[ntype])
+        missed = {t: 1 - chance_of_some(of_type, len(seeds), batch_size) for t, of_type in counts.items()}
+        if self.negatives is not None:
+            drawn = math.ceil(batch_size * self.negatives.amount)
+            for ntype, ends in ((src_type, self.negatives.src), (dst_type, self.negatives.dst)):
+                if ends is not None:
+                    missed[ntype] *= (1 - ends.chances) ** drawn
+        return {t: 1 - rates for t, rates in missed.items()}
+
+
+@dataclass(frozen=True)
+class TimedSeeds(MiniBatchSampler):
+    """A sampler whose seeds are rows of a vertex and its time, shape ``(n, 2)``; for cache policies.
+
+    Args:
+        blocks: Samples from the vertices, by time.
+        node_type: The type of the vertices.
+    """
+
+    blocks: SubgraphSampler
+    node_type: str
+
+    @property
+    def hops(self) -> SubgraphSampler:
+        """See :attr:`MiniBatchSampler.hops`."""
+        return self.blocks
+
+    @property
+    def num_hops(self) -> int:
+        """Hops from the seeds."""
+        return self.blocks.num_hops
+
+    def sample(self, graph: Graph, seeds: Tensor, key: int = 0) -> Subgraph:
+        """The subgraph of one batch; safe from any thread.
+
+        Raises:
+            IndexError: A seed is outside the graph.
+        """
+        nodes, times = seeds.unbind(1)
+        return self.blocks.sample(graph, {self.node_type: nodes}, key, seed_times={self.node_type: times})

@@ -1,0 +1,338 @@
+"""Edge weights and times, memoized for each version of the field that holds them."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+from ..errors import FormatError
+from ..graph.csc import CSC, check_range
+from ..graph.field_version import FieldVersion
+from ..system.threads import ForkLock
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Array = npt.NDArray[Any]
+
+__all__ = ["EdgeTimes", "EdgeWeights", "MadeOfFields", "as_times", "edge_times", "edge_weights", "source_times"]
+
+T = TypeVar("T")
+_MOST_VERSIONS = 4
+
+
+class MadeOfFields(Generic[T]):
+    """Remembers what was made of the last few fields of each CSC; safe from any number of threads.
+
+    Values that were written in place or replaced are made something of anew; those of a tensor made in inference mode,
+    whose writes cannot be seen, at every call.
+    """
+
+    def __init__(self) -> None:
+        self._lock = ForkLock()
+        self._versions: weakref.WeakKeyDictionary[CSC, _Versions[T]] = weakref.WeakKeyDictionary()
+
+    def get(self, csc: CSC, values: Tensor, make: Callable[[], T], *, kind: str = "") -> T:
+        """What ``make`` makes of these values; whoever asks while it is being made waits for it.
+
+        Args:
+            csc: The edges.
+            values: The field.
+            make: Makes it; must not keep the CSC alive in what it returns.
+            kind: What is made, where of the same values different things are.
+        """
+        with self._lock:
+            versions = self._versions.setdefault(csc, _Versions())
+        return versions.get(kind, values, make)
+
+
+class _Versions(Generic[T]):
+    """What was made for one CSC, the last one first."""
+
+    def __init__(self) -> None:
+        self._lock = ForkLock()
+        self._known: list[tuple[str, FieldVersion, T]] = []
+
+    def get(self, kind: str, values: Tensor, make: Callable[[], T]) -> T:
+        version = FieldVersion.of(values)
+        with self._lock:
+            # What was written over or has gone will not be asked for again.
+            self._known = [known for known in self._known if _may_return(known[1], version)]
+            for known_kind, known, made in self._known:
+                if known_kind == kind and known == version:
+                    return made
+            fresh = make()
+            self._known = [(kind, version, fresh), *self._known][:_MOST_VERSIONS]
+            return fresh
+
+
+def _may_return(known: FieldVersion, now: FieldVersion) -> bool:
+    storage = known.storage()
+    if storage is None:
+        return False
+    return known == now or storage is not now.storage() or known.layout != now.layout
+
+
+_NARROW = (torch.float32, torch.float16, torch.bfloat16, torch.bool, torch.uint8, torch.int8, torch.int16)
+_WIDE = (torch.float64, torch.int32, torch.int64)
+# Keys are quotients of weights, running sums are sums of them: neither may leave the range of float64.
+_LEAST, _MOST = 1e-290, 1e290
+
+
+class EdgeWeights:
+    """The weights of a CSC's edges: a private copy, which later writes to the field do not reach.
+
+    Edges of weight 0 are set apart. Memory beyond the weights themselves: nothing where all positive weights are
+    equal (as in a mask), else 0.75 bytes an edge for the tables that draws use, made when first asked for; and with
+    zeros among the weights one position (4 or 8 bytes) for each positive one, and an ``indptr``.
+
+    Args:
+        csc: The edges; it is not kept.
+        weights: Shape ``(num_edges,)``, float32, float64 or bool, in CSC order, finite and not negative. It is changed.
+
+    Attributes:
+        num_edges: Edges of the CSC, those of weight 0 counted.
+        kept: The edges of positive weight, as a CSC whose ``indices`` are positions in the original one; None where all
+            are positive.
+        values: Shape ``(num_positive,)``, float32 or float64, in the order of the positions; None where all positive
+            weights are equal.
+    """
+
+    def __init__(self, csc: CSC, weights: Tensor) -> None:
+        self.num_edges = csc.num_edges
+        positive = int(torch.count_nonzero(weights))
+        self.kept = None if positive == csc.num_edges else _keep_positive(csc, weights, positive)
+        weights = weights if self.kept is None else weights[:positive]
+        equal = positive == 0 or weights.dtype == torch.bool or bool(weights.min() == weights.max())
+        # A clone, since a slice would keep the memory of what was cut off.
+        self.values = None if equal else weights if self.kept is None else weights.clone()
+        self._indptr = (csc if self.kept is None else self.kept).indptr
+        self._lock = ForkLock()
+        self._tables: tuple[Array, Array] | None = None
+
+    @property
+    def num_positive(self) -> int:
+        """Edges of positive weight."""
+        return self.num_edges if self.kept is None else self.kept.num_edges
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held now."""
+        held = [self.values, *([] if self.kept is None else [self.kept.indptr, self.kept.indices])]
+        tables = sum(array.nbytes for array in self._tables or ())
+        return sum(tensor.nbytes for tensor in held if tensor is not None) + tables
+
+    def tables(self) -> tuple[Array, Array]:
+        """Running sums and guide of each row of ``values``, see ``_weights``; several threads may ask at once."""
+        with self._lock:
+            if self._tables is None:
+                self._tables = self._fill_tables()
+            return self._tables
+
+    def _fill_tables(self) -> tuple[Array, Array]:
+        from .kernels import weighted
+
+        assert self.values is not None
+        chunks = len(self.values) // weighted.CHUNK
+        sums, guide = torch.zeros(chunks, dtype=torch.float64).numpy(), torch.zeros(chunks, dtype=torch.int32).numpy()
+        weighted.fill_tables(self._indptr.numpy(), self.values.numpy(), sums, guide)
+        return sums, guide
+
+    @cached_property
+    def in_order(self) -> Tensor:
+        """A weight for each edge in CSC order, zeros included, shape ``(num_edges,)``, float32 or float64.
+
+        Where all positive weights are equal they are 1. Made when first asked for, and kept.
+        """
+        positive = self.values if self.values is not None else torch.ones(self.num_positive)
+        if self.kept is None:
+            return positive
+        weights = torch.zeros(self.num_edges, dtype=positive.dtype)
+        weights[self.kept.indices.long()] = positive
+        return weights
+
+    def __repr__(self) -> str:
+        values = "equal" if self.values is None else str(self.values.dtype).removeprefix("torch.")
+        return f"EdgeWeights(num_edges={self.num_edges}, num_positive={self.num_positive}, values={values})"
+
+
+def _keep_positive(csc: CSC, weights: Tensor, count: int) -> CSC:
+    """Move the positive weights to the front, and tell where they were."""
+    from .kernels import weighted
+
+    dtype = csc.indices.dtype
+    indptr, positions = torch.zeros(len(csc.indptr), dtype=dtype), torch.empty(count, dtype=dtype)
+    weighted.keep_positive(csc.indptr.numpy(), weights.numpy(), indptr.numpy(), positions.numpy())
+    return CSC(indptr, positions, csc.num_edges)
+
+
+_made: MadeOfFields[EdgeWeights] = MadeOfFields()
+
+
+def edge_weights(csc: CSC, values: Tensor, *, name: str = "values") -> EdgeWeights:
+    """The weights of a CSC's edges, made once and kept as long as both the CSC and the field live.
+
+    Values that were written in place or replaced give new weights. Those of a tensor made in inference mode, whose
+    writes cannot be seen, are made anew at every call. Safe from any number of threads.
+
+    Args:
+        csc: The edges.
+        values: Shape ``(num_edges,)`` or ``(num_edges, 1)``, in the order of the edge ids: finite and not negative, on
+            the CPU; float16, bfloat16, float32, float64, bool, uint8 or a signed integer dtype. Float64 weights above
+            0 are taken to lie in [1e-290, 1e290].
+        name: What errors call the values.
+
+    Raises:
+        TypeError: The values have another dtype, or are not on the CPU.
+        ValueError: There is not one value per edge, or one is negative, infinite or NaN.
+        FormatError: The CSC's ``indptr`` is damaged.
+    """
+    _check(csc, values, name)
+    return _made.get(csc, values, lambda: EdgeWeights(csc, _in_csc_order(csc, values, name)))
+
+
+def _check(csc: CSC, values: Any, name: str) -> None:
+    if not isinstance(values, Tensor) or values.dtype not in (*_NARROW, *_WIDE):
+        got = values.dtype if isinstance(values, Tensor) else type(values).__name__
+        raise TypeError(f"{name} must be a tensor of floats, bools, uint8 or signed integers, got {got}")
+    if values.device.type != "cpu":
+        raise TypeError(f"{name} must be on the CPU, got {values.device}")
+    if values.numel() != csc.num_edges or values.shape not in ((csc.num_edges,), (csc.num_edges, 1)):
+        raise ValueError(f"{name} must have one number per edge ({csc.num_edges}), got shape {tuple(values.shape)}")
+
+
+def _in_csc_order(csc: CSC, values: Tensor, name: str) -> Tensor:
+    """A copy of the values in CSC order, as bool, float32 or float64."""
+    csc.check_rows()
+    values = values.detach().reshape(-1)
+    if csc.edge_ids is not None:
+        check_range("edge_ids", csc.edge_ids, csc.num_edges)
+    # A copy even where nothing moves: the user may write to the field while a batch is being drawn.
+    weights = values.clone() if csc.edge_ids is None else values.index_select(0, csc.edge_ids)
+    if weights.dtype == torch.bool or len(weights) == 0:
+        return weights
+    weights = weights.to(torch.float32 if weights.dtype in _NARROW else torch.float64)
+    low, high = (float(bound) for bound in torch.aminmax(weights))
+    if not (low >= 0 and high < float("inf")):
+        raise ValueError(f"{name} must be finite and not negative, got {_wrong(weights)}")
+    if weights.dtype == torch.float64 and not (low >= _LEAST and high <= _MOST):
+        weights = torch.where(weights > 0, weights.clamp(_LEAST, _MOST), weights)
+    return weights.contiguous()
+
+
+def _wrong(weights: Tensor) -> float:
+    """The first weight that may not be."""
+    wrong = ~((weights >= 0) & (weights < float("inf")))
+    return float(weights[wrong][0])
+
+
+_DTYPES = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+
+
+class EdgeTimes:
+    """The times of a CSC's edges: a private copy, which later writes to the field do not reach.
+
+    Memory: 8 bytes an edge, and 4 or 8 more unless all rows are in the order of time.
+
+    Args:
+        csc: The edges; it is not kept.
+        times: Shape ``(num_edges,)``, int64, in CSC order. It is changed.
+
+    Attributes:
+        values: Shape ``(num_edges,)``, int64: the times of each row, never decreasing.
+        order: Shape ``(num_edges,)``, the dtype of the CSC's ids: the position in the CSC of the edge that each of
+            ``values`` is of; equal times are in CSC order. None: every edge is where it was.
+    """
+
+    def __init__(self, csc: CSC, times: Tensor) -> None:
+        from .kernels import subgraph
+
+        self.values = times
+        self.order: Tensor | None = None
+        indptr = csc.indptr.numpy()
+        if not subgraph.rows_are_sorted(indptr, times.numpy()):
+            self.order = torch.empty(len(times), dtype=csc.indices.dtype)
+            subgraph.sort_rows(indptr, times.numpy(), self.order.numpy())
+
+    @property
+    def num_edges(self) -> int:
+        """Edges of the CSC."""
+        return len(self.values)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return self.values.nbytes + (0 if self.order is None else self.order.nbytes)
+
+    def __repr__(self) -> str:
+        return f"EdgeTimes(num_edges={self.num_edges}, sorted={self.order is None})"
+
+
+_made_times: MadeOfFields[EdgeTimes] = MadeOfFields()
+
+
+def edge_times(csc: CSC, values: Tensor, *, name: str = "values") -> EdgeTimes:
+    """The times of a CSC's edges, made once and kept as long as both the CSC and the field live.
+
+    Values that were written in place or replaced give new times. Safe from any number of threads.
+
+    Args:
+        csc: The edges.
+        values: Shape ``(num_edges,)`` or ``(num_edges, 1)``, in the order of the edge ids, integers on the CPU.
+        name: What errors call the values.
+
+    Raises:
+        TypeError: The values have another dtype, or are not on the CPU.
+        ValueError: There is not one value per edge.
+        FormatError: The CSC is damaged.
+    """
+    values = as_times(name, values, csc.num_edges, "edge")
+    return _made_times.get(csc, values, lambda: EdgeTimes(csc, _by_edge(csc, values)), kind="edges")
+
+
+def source_times(csc: CSC, values: Tensor, *, name: str = "values") -> EdgeTimes:
+    """As :func:`edge_times`, where an edge has the time of its source vertex: ``values`` are of vertices."""
+    values = as_times(name, values, csc.num_src, "vertex")
+    return _made_times.get(csc, values, lambda: EdgeTimes(csc, _by_source(csc, values)), kind="sources")
+
+
+def as_times(name: str, values: Any, count: int, owner: str) -> Tensor:
+    """Times as a 1-D tensor of their own dtype, not copied.
+
+    Args:
+        name: What errors call them.
+        values: Shape ``(count,)`` or ``(count, 1)``, integers on the CPU.
+        count: How many there must be.
+        owner: What each is of, for errors.
+
+    Raises:
+        TypeError: They are no integers, or not on the CPU.
+        ValueError: There is not one for each.
+    """
+    if not isinstance(values, Tensor) or values.dtype not in _DTYPES:
+        got = values.dtype if isinstance(values, Tensor) else type(values).__name__
+        raise TypeError(f"{name} must be a tensor of integers, got {got}")
+    if values.device.type != "cpu":
+        raise TypeError(f"{name} must be on the CPU, got {values.device}")
+    if values.shape not in ((count,), (count, 1)):
+        raise ValueError(f"{name} must have one time per {owner} ({count}), got shape {tuple(values.shape)}")
+    return values.detach().reshape(-1)
+
+
+def _by_edge(csc: CSC, values: Tensor) -> Tensor:
+    csc.check_rows()
+    if csc.edge_ids is None:
+        return values.to(torch.int64, copy=True).contiguous()
+    check_range("edge_ids", csc.edge_ids, csc.num_edges, FormatError)
+    return values.index_select(0, csc.edge_ids).long()
+
+
+def _by_source(csc: CSC, values: Tensor) -> Tensor:
+    csc.check_rows()
+    check_range("indices", csc.indices, csc.num_src, FormatError)
+    return values.index_select(0, csc.indices).long()

@@ -1,0 +1,1 @@
+"""Sampling on a device: the graph's copy there, launches and kernels."""

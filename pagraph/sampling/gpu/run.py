@@ -1,0 +1,291 @@
+"""DeviceRun: one batch on its way through a device's kernels, with room for the largest sizes it can have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from ...accelerator.triton_kernels import launch
+from ...graph.minibatch import Block, MiniBatch
+
+if TYPE_CHECKING:
+    from ...accelerator import Accelerator, Event, StagingRing
+    from .topology import Topology
+
+__all__ = ["MOST_PICKS", "DeviceRun", "Fanouts", "Sizes"]
+
+MOST_PICKS = 128  # of one vertex: they are a row of registers
+_MOST_PLACES = 2**31 - 1  # the table of vertices holds int32
+_SIZE_FIRST = 1 << 22  # edges: 80 to 130 MB; above, waiting some 20 us for the real size is the better deal
+_ROW, _DAMAGED = 4, 3  # the layout of the state, see _gpu.py
+_BLOCK = 512  # vertices or edges of one program; twice as many spill registers on sm_80
+_TILE = 512  # picks of one program: 4 for each of its 128 threads
+_WASTE = 1 << 20  # bytes; what is less than half used, and wastes more than this, is copied
+
+
+@dataclass(frozen=True)
+class Fanouts:
+    """Picks per vertex in each hop, that of the seeds first; -1 takes all, 0 none."""
+
+    picks: Sequence[int]
+    replace: bool
+
+    def most_edges(self, hop: int, known: int) -> int | None:
+        """Edges that ``known`` vertices may draw, if buffers are to be made for so many; None: the size is read."""
+        most = known * self.picks[hop]
+        return most if self.picks[hop] >= 0 and most <= _SIZE_FIRST else None
+
+    def most_nodes(self, hop: int, known: int, limit: int) -> int:
+        """Vertices that may be known when a size is read next, with ``known`` before ``hop`` and ``limit`` in all."""
+        for number in range(hop, len(self.picks)):
+            edges = self.most_edges(number, known)
+            if edges is None:
+                break
+            known = min(known + edges, limit)
+        return known
+
+
+class Sizes:
+    """What a batch knows of its sizes, on its way to the host; wait before asking.
+
+    Args:
+        words: The state without the seeds, in memory that the device writes to.
+        event: After which it is there.
+    """
+
+    def __init__(self, words: Tensor, event: Event) -> None:
+        self._words = words
+        self._event = event
+        self._values: list[int] = []
+
+    def wait(self) -> None:
+        """Wait for them in the calling thread."""
+        self._event.wait()
+        self._values = self._words.tolist()
+
+    @property
+    def damaged(self) -> bool:
+        """Whether the graph's arrays were found to lead out of the graph."""
+        return bool(self._values[_DAMAGED])
+
+    def known(self, hop: int) -> int:
+        """Vertices known when a hop begins."""
+        return self._values[hop * _ROW]
+
+    def edges(self, hop: int) -> int:
+        """Edges that a hop drew."""
+        return self._values[hop * _ROW + 1]
+
+
+@dataclass(frozen=True, eq=False)
+class _Drawn:
+    """The edges of one hop, in buffers that may be longer; ``neighbors`` are the graph's ids of the sources."""
+
+    indptr: Tensor
+    indices: Tensor
+    positions: Tensor
+    neighbors: Tensor
+
+
+class DeviceRun:
+    """Enqueues the work of one batch. Every call is made where the sampling stream is in use.
+
+    What is launched for hops whose size is not read depends on the number of seeds alone.
+
+    Args:
+        accelerator: The device.
+        topology: What is drawn from.
+        fanouts: How many are drawn.
+        dtype: Of the batch's ids.
+    """
+
+    def __init__(self, accelerator: Accelerator, topology: Topology, fanouts: Fanouts, dtype: torch.dtype) -> None:
+        self._accelerator = accelerator
+        self._topology = topology
+        self._fanouts = fanouts
+        self._dtype = dtype
+        self._head = (len(fanouts.picks) + 1) * _ROW  # words of the state before the seeds
+        self._drawn: list[_Drawn] = []
+
+    def begin(self, ring: StagingRing, seeds: Tensor, keys: Sequence[int]) -> None:
+        """Send seeds and the key of each hop, in one copy."""
+        from . import kernels
+
+        head = [0] * self._head
+        head[0] = len(seeds)
+        for hop, key in enumerate(keys):
+            head[hop * _ROW + 2] = key - (key >> 63 << 64)  # the same bits, signed
+        (self._state,) = ring.upload([torch.cat([torch.tensor(head), seeds.long()])])
+        first = self._topology.first
+        self._known = len(seeds)  # at most so many
+        self._limit = len(seeds) + len(first)  # each seed has a place, and each other vertex
+        id_dtype = self._dtype if len(first) <= _MOST_PLACES else torch.int64
+        self._nodes = self._whole(self._fanouts.most_nodes(0, self._known, self._limit), id_dtype)
+        launch(kernels.enter_seeds, _programs(len(seeds)), self._state, self._head, self._nodes, first, BLOCK=_BLOCK)
+
+    def hop(self, number: int) -> bool:
+        """Draw the edges of a hop and relabel them.
+
+        Returns:
+            Whether to go on: False where the graph has turned out to be damaged; the table is not empty then.
+
+        Raises:
+            ValueError: Vertices and edges are more than places can tell apart.
+        """
+        known = self._known
+        counts, indptr, starts, degrees = self._measure(number)
+        most = self._fanouts.most_edges(number, known)
+        if most is None:
+            torch.sum(counts, 0, out=self._state[number * _ROW + 1])
+            sizes = self.ask()
+            sizes.wait()
+            if sizes.damaged:
+                return False
+            known, most = sizes.known(number), sizes.edges(number)
+            _check_places(known, most)
+            self._make_room(number + 1, known, min(known + most, self._limit))
+        ids = self._topology.indices.dtype
+        drawn = _Drawn(indptr, self._whole(most, self._dtype), self._whole(most, ids), self._whole(most, ids))
+        self._pick(number, known, drawn, starts, degrees)
+        self._known = min(known + most, self._limit)
+        self._relabel(number, drawn)
+        self._drawn.append(drawn)
+        return True
+
+    def ask(self) -> Sizes:
+        """Ask for what is known of the sizes after the work so far."""
+        words = self._accelerator.host_memory(self._head * 8).view(torch.int64)
+        words.copy_(self._state[: self._head], non_blocking=True)
+        return Sizes(words, self._accelerator.current_stream.record())
+
+    def batch(self, sizes: Sizes) -> MiniBatch:
+        """The batch, when its sizes are there. What is mostly unused is copied: batches wait in queues."""
+        known = [sizes.known(hop) for hop in range(len(self._drawn) + 1)]
+        nodes = self._cut(self._nodes, known[-1], self._dtype)
+        blocks = []
+        for hop, drawn in enumerate(self._drawn):
+            edges = sizes.edges(hop)
+            blocks.append(
+                Block(
+                    self._cut(drawn.indptr, known[hop] + 1, self._dtype),
+                    self._cut(drawn.indices, edges, self._dtype),
+                    nodes[: known[hop + 1]],
+                    self._cut(drawn.positions, edges, drawn.positions.dtype),
+                    known[hop],
+                )
+            )
+        return MiniBatch(nodes[: known[0]], blocks[::-1])
+
+    def _measure(self, number: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Draws of each vertex, their ``indptr``, and begin and length of its row."""
+        from . import kernels
+
+        most, topology = self._known, self._topology
+        counts = self._whole(most, self._dtype)
+        indptr = self._empty(len(counts) + 1, self._dtype)
+        starts, degrees = (self._whole(most, topology.indptr.dtype) for _ in range(2))
+        launch(
+            kernels.measure,
+            len(counts) // _BLOCK,  # one at least, which begins indptr
+            *(topology.indptr, len(topology.indices), self._nodes, self._state, number),
+            *(starts, degrees, counts, indptr),
+            FANOUT=self._fanouts.picks[number],
+            REPLACE=self._fanouts.replace,
+            BLOCK=_BLOCK,
+        )
+        torch.cumsum(counts, 0, dtype=self._dtype, out=indptr[1:])
+        return counts, indptr, starts, degrees
+
+    def _pick(self, number: int, known: int, drawn: _Drawn, starts: Tensor, degrees: Tensor) -> None:
+        """Choose edges, read their sources, and offer them places."""
+        from . import kernels
+
+        topology, picks = self._topology, self._fanouts.picks[number]
+        graph = (topology.indices, len(topology.first))
+        out = (drawn.positions, drawn.neighbors, topology.first)
+        if picks == -1:
+            launch(
+                kernels.pick_all,
+                _programs(len(drawn.indices)),
+                *(*graph, starts, drawn.indptr, self._state, number, *out),
+                STEPS=known.bit_length() // 8 * 8 + 8,  # the kernel is compiled 4 times at most, not 32 times
+                BLOCK=_BLOCK,
+            )
+        elif picks > 0:
+            width = 1 << (picks - 1).bit_length()
+            block = _TILE // width
+            launch(
+                kernels.pick_repeated if self._fanouts.replace else kernels.pick_distinct,
+                _programs(known, block),
+                *(*graph, self._nodes, starts, degrees, drawn.indptr, self._state, number, *out),
+                FANOUT=picks,
+                K=width,
+                BLOCK=block,
+            )
+
+    def _relabel(self, number: int, drawn: _Drawn) -> None:
+        """Local ids of the sources, in the order of first occurrence, and the new vertices."""
+        from . import kernels
+
+        most, first = len(drawn.indices), self._topology.first
+        flags, ranks = self._empty(most, torch.int32), self._empty(most, torch.int32)
+        hop = (drawn.indptr, self._state, number)
+        launch(
+            kernels.find_places,
+            _programs(most),
+            *(drawn.neighbors, len(first), *hop, first, drawn.indices, flags),
+            BLOCK=_BLOCK,
+        )
+        torch.cumsum(flags, 0, dtype=torch.int32, out=ranks)
+        launch(
+            kernels.relabel,
+            _programs(most),
+            *(drawn.neighbors, *hop, ranks, drawn.indices, self._nodes),
+            BLOCK=_BLOCK,
+        )
+        last = number + 1 == len(self._fanouts.picks)
+        launch(
+            kernels.settle,
+            max(1, _programs(self._known if last else min(most, len(first)))),  # one writes the sizes
+            *(self._nodes, drawn.indptr, ranks, most, self._state, number, first),
+            CLEAR=last,
+            BLOCK=_BLOCK,
+        )
+
+    def _make_room(self, hop: int, known: int, most: int) -> None:
+        """Room for the vertices that may be found until a size is read again, at most ``most`` of them by ``hop``."""
+        most = self._fanouts.most_nodes(hop, most, self._limit)
+        if most > len(self._nodes):
+            grown = self._whole(most, self._nodes.dtype)
+            grown[:known].copy_(self._nodes[:known])
+            self._nodes = grown
+
+    def _cut(self, buffer: Tensor, length: int, dtype: torch.dtype) -> Tensor:
+        """The beginning of a buffer, a copy where another dtype is asked for or most of the buffer is unused."""
+        used = length * buffer.element_size()
+        if buffer.dtype == dtype and (2 * used >= buffer.nbytes or buffer.nbytes - used <= _WASTE):
+            return buffer[:length]
+        return self._empty(length, dtype).copy_(buffer[:length])
+
+    def _whole(self, length: int, dtype: torch.dtype) -> Tensor:
+        """Room for so many numbers, in whole programs, so that kernels need no masks; one at least."""
+        return self._empty(max(1, _programs(length)) * _BLOCK, dtype)
+
+    def _empty(self, length: int, dtype: torch.dtype) -> Tensor:
+        return self._accelerator.empty((length,), dtype)
+
+
+def _programs(count: int, block: int = _BLOCK) -> int:
+    return -(-count // block)
+
+
+def _check_places(known: int, edges: int) -> None:
+    if known + edges > _MOST_PLACES:
+        raise ValueError(
+            f"a hop's vertices and edges must be below 2**31 on the device, got {known} and {edges}: use smaller "
+            "batches or sampling_device='cpu'"
+        )

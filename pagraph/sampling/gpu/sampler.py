@@ -1,0 +1,161 @@
+"""DeviceSampler: neighbour sampling on an accelerator, bit for bit what the CPU samples."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from ...accelerator import StagingRing
+from ...errors import FormatError, MissingDependencyError, PipelineError
+from ...seeds.keys import derive_key
+from ..neighbor import NeighborSampler
+from ..sampler import seeds_by_type
+from .run import MOST_PICKS, DeviceRun, Fanouts, Sizes
+from .topology import Topology
+
+if TYPE_CHECKING:
+    from ...accelerator import Accelerator, Event
+    from ...graph.graph import Graph
+    from ...graph.minibatch import MiniBatch
+    from ...system.budget import Budget
+
+__all__ = ["DeviceSampler", "SampledBatch"]
+
+_SLOT_BYTES = 1 << 16  # 8000 seeds
+
+
+@dataclass(frozen=True, eq=False)
+class SampledBatch:
+    """A mini-batch on its way on the stream "sampling".
+
+    Attributes:
+        batch: All tensors on the device, ids in the seeds' dtype; its sizes are known.
+        begun: Before the batch's first work.
+        ready: After its last; whoever reads the tensors elsewhere waits for it.
+    """
+
+    batch: MiniBatch
+    begun: Event
+    ready: Event
+
+
+class DeviceSampler:
+    """Samples a homogeneous graph on an accelerator, uniformly; the batches are those of ``sampler``, bit for bit.
+
+    Safe from any number of threads: their batches follow each other on the stream "sampling". The host waits once for
+    a batch, for all its sizes at the end, and once more in a hop that takes all neighbours or for which the most edges
+    there can be would need large buffers.
+
+    Args:
+        graph: With one vertex type and one edge type.
+        sampler: With fan-outs up to 128, or -1.
+        accelerator: The device.
+        budget: Bytes of the device that the graph's arrays may take; see ``Topology.place``. Beside it a batch needs
+            20 to 32 bytes for each edge that a hop may draw.
+
+    Attributes:
+        placement: Where the graph's arrays are, in words.
+        nbytes: Bytes of the device that they and the table of vertices take.
+
+    Raises:
+        ValueError: The sampler or the graph is of a kind that only the CPU samples; what ``Topology.place`` refuses.
+        MissingDependencyError: Triton is missing.
+        OutOfMemory: The device has no room for 4 bytes per vertex.
+    """
+
+    def __init__(
+        self, graph: Graph, sampler: NeighborSampler, accelerator: Accelerator, budget: Budget | None = None
+    ) -> None:
+        self._fanouts = _fanouts(graph, sampler)
+        if not accelerator.runs_kernels:
+            raise MissingDependencyError(
+                f"sampling on {accelerator.device} needs Triton for that device (pip install triton); "
+                "sampling_device='cpu' needs none"
+            )
+        self._graph = graph
+        self._sampler = sampler
+        self._accelerator = accelerator
+        self._stream = accelerator.stream("sampling")
+        self._lock = threading.Lock()  # batches share the table of vertices
+        self._ring = StagingRing(accelerator, slots=8, slot_bytes=_SLOT_BYTES)
+        with self._stream.use():
+            topology = Topology.place(graph.adjacency(sampler.edge_dir), accelerator, budget)
+        self._topology: Topology | None = topology
+        self.placement = topology.placement
+        self.nbytes = topology.nbytes
+
+    def sample(self, seeds: Tensor, key: int = 0) -> SampledBatch:
+        """Sample one mini-batch; returns when its sizes are known.
+
+        Args:
+            seeds: Shape ``(batch,)``, int32 or int64, on the CPU; repeated seeds keep their own rows.
+            key: Any 64-bit number; equal keys give equal batches.
+
+        Raises:
+            IndexError: A seed is outside ``[0, num_nodes)``.
+            FormatError: The graph's arrays lead out of the graph (a damaged file).
+            OutOfMemory: The device has no room for the batch.
+            PipelineError: The sampler is closed.
+            ValueError: A hop has 2**31 vertices and edges, or more.
+        """
+        seeds_by_type(self._graph, seeds)
+        with self._lock, self._stream.use():
+            begun = self._stream.record()
+            run, sizes = self._enqueue(seeds, key)
+        sizes.wait()
+        if sizes.damaged:
+            # The CPU meets the same damage, and says where.
+            self._sampler.sample(self._graph, seeds, key)
+            raise FormatError("the graph's arrays lead out of the graph on the device only: was a file changed?")
+        with self._stream.use():
+            batch = run.batch(sizes)
+            ready = self._stream.record()
+        return SampledBatch(batch, begun, ready)
+
+    def close(self) -> None:
+        """Give the device's memory back and unpin the host's; safe to call twice."""
+        with self._lock:
+            if self._topology is not None:
+                self._topology.close()
+                self._topology = None
+
+    def _enqueue(self, seeds: Tensor, key: int) -> tuple[DeviceRun, Sizes]:
+        if self._topology is None:
+            raise PipelineError("a device sampler must not be used after close()")
+        hops = range(len(self._fanouts.picks))
+        run = DeviceRun(self._accelerator, self._topology, self._fanouts, seeds.dtype)
+        whole = False
+        try:
+            run.begin(self._ring, seeds, [derive_key(key, hop) for hop in hops])
+            whole = all(run.hop(hop) for hop in hops)
+            return run, run.ask()
+        finally:
+            if not whole:
+                self._topology.first.zero_()
+
+
+def _fanouts(graph: Graph, sampler: Any) -> Fanouts:
+    """The picks of a sampler that a device can follow.
+
+    Raises:
+        ValueError: It cannot.
+    """
+    instead = "; use sampling_device='cpu'"
+    if type(sampler) is not NeighborSampler:  # a subclass may pick otherwise
+        raise ValueError(f"sampling on a device needs a NeighborSampler, got {type(sampler).__name__}{instead}")
+    if sampler.prob is not None:
+        raise ValueError(f"prob must be None for sampling on a device, got {sampler.prob!r}{instead}")
+    if not graph.is_homogeneous:
+        raise ValueError(
+            "sampling on a device needs a graph with one vertex type and one edge type, got "
+            f"{len(graph.node_types)} and {len(graph.edge_types)}{instead}"
+        )
+    picks = [sampler.fanout(hop, graph.edge_types[0]) for hop in range(sampler.num_hops)]
+    if max(picks) > MOST_PICKS:
+        raise ValueError(
+            f"fanouts must be at most {MOST_PICKS} or -1 for sampling on a device, got {max(picks)}{instead}"
+        )
+    return Fanouts(picks, sampler.replace)

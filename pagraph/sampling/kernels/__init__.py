@@ -1,0 +1,1 @@
+"""Compiled sampling kernels for the CPU; imported when first used."""

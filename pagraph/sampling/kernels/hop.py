@@ -1,0 +1,222 @@
+"""CPU kernels of neighbour sampling: separate passes, so that the cache misses of many edges overlap.
+
+One hop is ``measure`` (degrees, how many to draw), ``pick_*`` (which positions of the CSC), ``read_neighbors`` (the ids
+there) and ``relabel`` (local ids, by a small hash table). Nothing is shared between threads.
+
+Randomness is counter-based: draw ``j`` of vertex ``v`` is ``mix(key + v * A + j * B)``, with SplitMix64's finaliser
+(Steele, Lea and Flood, OOPSLA 2014) as ``mix``. It depends on nothing else, so neither the number of threads nor the
+order in which vertices are visited matters, and a GPU kernel can repeat it.
+"""
+
+import numpy as np
+
+from ..._jit import kernel, prefetch
+
+_A = np.uint64(0x9E3779B97F4A7C15)
+_B = np.uint64(0xD1342543DE82EF95)
+_M1 = np.uint64(0xBF58476D1CE4E5B9)
+_M2 = np.uint64(0x94D049BB133111EB)
+_S30, _S27, _S31, _S32 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(32)
+_ONE = np.uint64(1)
+_LOW = np.uint64(0xFFFFFFFF)
+
+_AHEAD = 128  # elements between asking for a cache line and using it; 24 and 64 took 12 % and 6 % longer
+SCAN_LIMIT = 64  # up to here a linear scan finds a repeated pick faster than a hash set
+EMPTY = np.int64(-1)  # a free slot of the hash table
+
+
+@kernel
+def mix(x):  # type: ignore[no-untyped-def]
+    """SplitMix64's finaliser: 64 well-mixed bits from a 64-bit counter."""
+    x = (x ^ (x >> _S30)) * _M1
+    x = (x ^ (x >> _S27)) * _M2
+    return x ^ (x >> _S31)
+
+
+@kernel
+def draw_below(base, j, bound):  # type: ignore[no-untyped-def]
+    """Draw ``j`` of the stream ``base``: uniform in ``[0, bound)``, bias below ``bound / 2**32``."""
+    x = mix(base + np.uint64(j) * _B)
+    return np.int64(((x >> _S32) * np.uint64(bound)) >> _S32)
+
+
+@kernel
+def measure(indptr, num_edges, frontier, fanout, replace, starts, degrees, out_indptr):  # type: ignore[no-untyped-def]
+    """Degree and number of draws of each frontier vertex; returns the total, or ``-1 - i`` if vertex ``i`` is bad."""
+    n = len(frontier)
+    num_dst = len(indptr) - 1
+    out_indptr[0] = 0
+    total = np.int64(0)
+    for i in range(n):
+        if i + _AHEAD < n:
+            prefetch(indptr, frontier[i + _AHEAD])
+        v = np.int64(frontier[i])
+        if v < 0 or v >= num_dst:
+            return np.int64(-1) - i
+        start = np.int64(indptr[v])
+        degree = np.int64(indptr[v + 1]) - start
+        if start < 0 or degree < 0 or start + degree > num_edges:
+            return np.int64(-1) - i
+        starts[i] = start
+        degrees[i] = degree
+        if fanout >= 0 and degree > 0 and (replace or degree > fanout):
+            total += fanout
+        else:
+            total += degree
+        out_indptr[i + 1] = total
+    return total
+
+
+@kernel
+def pick_distinct(frontier, starts, degrees, out_indptr, key, seen, positions):  # type: ignore[no-untyped-def]
+    """Uniform picks without replacement by Floyd's algorithm (Bentley and Floyd, CACM 1987); all where they fit.
+
+    ``seen`` is scratch of a power-of-two length, at least twice the largest number of draws, filled with -1.
+    """
+    for i in range(len(frontier)):
+        start = starts[i]
+        degree = degrees[i]
+        begin = np.int64(out_indptr[i])
+        k = np.int64(out_indptr[i + 1]) - begin
+        if k == degree:
+            for j in range(k):
+                positions[begin + j] = start + j
+        elif k <= SCAN_LIMIT:
+            base = key + np.uint64(frontier[i]) * _A
+            for j in range(k):
+                top = degree - k + j
+                pick = start + draw_below(base, j, top + 1)
+                for t in range(begin, begin + j):
+                    if positions[t] == pick:
+                        pick = start + top
+                        break
+                positions[begin + j] = pick
+        else:
+            _pick_many(key + np.uint64(frontier[i]) * _A, start, degree, begin, k, seen, positions)
+
+
+@kernel
+def _pick_many(base, start, degree, begin, k, seen, positions):  # type: ignore[no-untyped-def]
+    """The same picks as the scan in ``pick_distinct``, remembered in a hash set instead."""
+    mask = len(seen) - 1
+    for j in range(k):
+        top = degree - k + j
+        pick = draw_below(base, j, top + 1)
+        slot = pick & mask
+        while seen[slot] != -1 and seen[slot] != pick:
+            slot = (slot + 1) & mask
+        if seen[slot] == pick:
+            pick = top
+            slot = pick & mask
+            while seen[slot] != -1:
+                slot = (slot + 1) & mask
+        seen[slot] = pick
+        positions[begin + j] = start + pick
+    seen[:] = -1
+
+
+@kernel
+def pick_repeated(frontier, starts, degrees, out_indptr, key, positions):  # type: ignore[no-untyped-def]
+    """Uniform picks with replacement."""
+    for i in range(len(frontier)):
+        base = key + np.uint64(frontier[i]) * _A
+        begin = np.int64(out_indptr[i])
+        for j in range(np.int64(out_indptr[i + 1]) - begin):
+            positions[begin + j] = starts[i] + draw_below(base, j, degrees[i])
+
+
+@kernel
+def pick_all(starts, out_indptr, positions):  # type: ignore[no-untyped-def]
+    """Every in-edge, in CSC order."""
+    for i in range(len(out_indptr) - 1):
+        begin = np.int64(out_indptr[i])
+        for j in range(np.int64(out_indptr[i + 1]) - begin):
+            positions[begin + j] = starts[i] + j
+
+
+@kernel
+def read_neighbors(indices, positions, out):  # type: ignore[no-untyped-def]
+    """``out[e] = indices[positions[e]]``."""
+    n = len(positions)
+    for e in range(n):
+        if e + _AHEAD < n:
+            prefetch(indices, positions[e + _AHEAD])
+        out[e] = indices[positions[e]]
+
+
+@kernel
+def _slot_of(v, shift):  # type: ignore[no-untyped-def]
+    return np.int64((np.uint64(v) * _A) >> shift)
+
+
+@kernel
+def insert_nodes(nodes, count, table, shift):  # type: ignore[no-untyped-def]
+    """Enter the first ``count`` nodes into an empty table; of a repeated vertex the first copy stays."""
+    mask = len(table) - 1
+    for local in range(count):
+        v = np.int64(nodes[local])
+        tag = np.uint64(v) & _LOW
+        slot = _slot_of(v, shift)
+        while table[slot] != EMPTY:
+            entry = np.uint64(table[slot])
+            if (entry >> _S32) == tag and np.int64(nodes[np.int64(entry & _LOW)]) == v:
+                break
+            slot = (slot + 1) & mask
+        if table[slot] == EMPTY:
+            table[slot] = np.int64((tag << _S32) | np.uint64(local))
+
+
+@kernel
+def relabel(neighbors, begin, num_src, nodes, count, table, shift, local_ids):  # type: ignore[no-untyped-def]
+    """Give each neighbour from edge ``begin`` on its local id; new vertices are appended to ``nodes``.
+
+    A table entry is the low half of the vertex id above the local id, so that one cache line answers; the full id
+    is compared too, for graphs with 2**32 vertices and more. Stops when the table is half full.
+
+    Returns:
+        The edge to go on from (``len(neighbors)`` when done, ``-1 - e`` where edge ``e`` leads out of the graph), and
+        the number of nodes.
+    """
+    mask = len(table) - 1
+    limit = len(table) >> 1
+    n = len(neighbors)
+    for e in range(begin, n):
+        if e + _AHEAD < n:
+            prefetch(table, _slot_of(neighbors[e + _AHEAD], shift))
+        v = np.int64(neighbors[e])
+        if v < 0 or v >= num_src:
+            return np.int64(-1) - e, count
+        tag = np.uint64(v) & _LOW
+        slot = _slot_of(v, shift)
+        while True:
+            entry = table[slot]
+            if entry == EMPTY:
+                if count >= limit:
+                    return np.int64(e), count
+                table[slot] = np.int64((tag << _S32) | np.uint64(count))
+                nodes[count] = v
+                local_ids[e] = count
+                count += 1
+                break
+            if (np.uint64(entry) >> _S32) == tag:
+                local = np.int64(np.uint64(entry) & _LOW)
+                if np.int64(nodes[local]) == v:
+                    local_ids[e] = local
+                    break
+            slot = (slot + 1) & mask
+    return np.int64(n), count
+
+
+@kernel
+def place_of(v, nodes, table, mask, shift):  # type: ignore[no-untyped-def]
+    """The first place of a vertex in ``nodes``, or -1; ``table`` is what ``relabel`` made of ``nodes``."""
+    tag = np.uint64(v) & _LOW
+    slot = _slot_of(v, shift)
+    while table[slot] != EMPTY:
+        entry = np.uint64(table[slot])
+        if (entry >> _S32) == tag:
+            place = np.int64(entry & _LOW)
+            if np.int64(nodes[place]) == v:
+                return place
+        slot = (slot + 1) & mask
+    return np.int64(-1)

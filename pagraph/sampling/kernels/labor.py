@@ -1,0 +1,204 @@
+"""CPU kernels of LABOR: one random number for each source vertex, shared by the whole frontier.
+
+Rows, weights (``A`` in the paper) and the arrays behind them are as in ``layerwise.py``; ``scales`` are the paper's
+``c``, ``pi`` its importance of each candidate.
+"""
+
+import math
+
+import numpy as np
+
+from ..._jit import kernel, prefetch
+from .hop import _A, mix
+from .layerwise import _ROWS_AHEAD, _S11, unit
+
+_ONE = 2.0**53  # the numbers in [0, 1) are 53 random bits over this
+_TOLERANCE = 1e-4  # DGL's, for one row's variance and for the size of the layer
+_PLAIN_STEPS = 24  # fixed-point steps before Newton's: rows that are nearly complete take thousands
+_MOST_STEPS = 1000
+
+
+@kernel
+def shared_number(key, vertex):  # type: ignore[no-untyped-def]
+    """The number in [0, 1) of a source vertex."""
+    return unit(mix(key + np.uint64(vertex) * _A))
+
+
+@kernel
+def pick_uniform(indices, starts, offsets, fanout, key, out_offsets, positions):  # type: ignore[no-untyped-def]
+    """LABOR-0 without weights: an in-edge of a vertex of degree d is taken if its source's number is below fanout / d.
+
+    All are taken where ``fanout`` is not below the degree, or is -1. ``positions`` has room for all in-edges.
+    """
+    n = len(starts)
+    total = np.int64(0)
+    out_offsets[0] = 0
+    for i in range(n):
+        if i + _ROWS_AHEAD < n:
+            prefetch(indices, starts[i + _ROWS_AHEAD])
+        start, degree = starts[i], offsets[i + 1] - offsets[i]
+        if fanout < 0 or degree <= fanout:
+            for p in range(start, start + degree):
+                positions[total] = p
+                total += 1
+        else:
+            # An edge is written first and kept if its number is low: the outcome cannot be predicted.
+            limit = np.uint64(math.ceil(fanout / degree * _ONE))
+            for p in range(start, start + degree):
+                positions[total] = p
+                total += (mix(key + np.uint64(indices[p]) * _A) >> _S11) < limit
+        out_offsets[i + 1] = total
+
+
+@kernel
+def row_sums(weights, starts, offsets, sums):  # type: ignore[no-untyped-def]
+    """The sum of each row's weights."""
+    for i in range(len(starts)):
+        degree = offsets[i + 1] - offsets[i]
+        total = np.float64(degree)
+        if len(weights) > 0:
+            total = 0.0
+            for p in range(starts[i], starts[i] + degree):
+                total += np.float64(weights[p])
+        sums[i] = total
+
+
+@kernel
+def scales_by_weight(frontier, starts, offsets, weights, fanout, known, scales, room):  # type: ignore[no-untyped-def]
+    """The scales where weights stand for ``pi``: they depend on the vertex alone, and are kept in ``known``.
+
+    ``known`` is 0 where there is none yet. Threads may fill it at once: whoever does writes the same number.
+    """
+    for i in range(len(starts)):
+        scales[i] = known[frontier[i]]
+        degree = offsets[i + 1] - offsets[i]
+        if scales[i] != 0.0 or degree == 0:
+            continue
+        total = 0.0
+        for p in range(starts[i], starts[i] + degree):
+            total += np.float64(weights[p])
+        if total <= 0.0:
+            continue
+        squares, inverses = room[:degree], room[degree : 2 * degree]
+        target = 1.0 / min(fanout, degree) - 1.0 / degree
+        for j in range(degree):
+            w = np.float64(weights[starts[i] + j])
+            squares[j] = (w / total) * (w / total)
+            target += squares[j]
+            inverses[j] = 1.0 / w if w > 0.0 else 0.0
+        scales[i] = _solve_row(squares, inverses, target, fanout / total)
+        known[frontier[i]] = scales[i]
+
+
+@kernel
+def largest_scales(local_ids, offsets, starts, weights, scales, out):  # type: ignore[no-untyped-def]
+    """For each candidate the largest scale (times weight, if there are any) over its edges to the frontier."""
+    out[:] = 0.0
+    for i in range(len(starts)):
+        shift = starts[i] - offsets[i]
+        for e in range(offsets[i], offsets[i + 1]):
+            scale = scales[i] * (np.float64(weights[e + shift]) if len(weights) > 0 else 1.0)
+            out[local_ids[e]] = max(out[local_ids[e]], scale)
+
+
+@kernel
+def solve_scales(local_ids, starts, offsets, weights, reciprocals, fanout, sums, scales, room):  # type: ignore[no-untyped-def]
+    """Scale each row so that its estimate's variance is that of ``fanout`` uniform draws (the paper's equation 22).
+
+    Weights are divided by their row's sum, lest the squares of very large or small ones leave the range of float64.
+    ``reciprocals`` are those of ``pi`` (0 where that is 0); ``room`` is scratch, twice the largest row.
+    """
+    for i in range(len(starts)):
+        begin, degree = offsets[i], offsets[i + 1] - offsets[i]
+        if sums[i] <= 0.0:
+            continue
+        squares, inverses = room[:degree], room[degree : 2 * degree]
+        target = 1.0 / min(fanout, degree)
+        if len(weights) > 0:
+            target -= 1.0 / degree
+        for j in range(degree):
+            share = (np.float64(weights[starts[i] + j]) if len(weights) > 0 else 1.0) / sums[i]
+            squares[j] = share * share
+            if len(weights) > 0:
+                target += squares[j]
+            inverses[j] = reciprocals[local_ids[begin + j]]
+        scales[i] = _solve_row(squares, inverses, target, scales[i])
+
+
+@kernel
+def _solve_row(squares, inverses, target, scale):  # type: ignore[no-untyped-def]
+    """The scale at which the sum of ``A * A / min(1, scale * pi)`` is ``target``, as DGL's iteration would leave it."""
+    goal = target / (1.0 - _TOLERANCE)
+    for step in range(_MOST_STEPS):
+        variance = _sum_at_least(squares, inverses, scale) / scale
+        near = min(variance, target) >= (1.0 - _TOLERANCE) * max(variance, target)
+        if near or step < _PLAIN_STEPS or variance <= goal:
+            scale *= variance / target
+        else:
+            scale = _jump(squares, inverses, goal, scale, scale * variance / target)
+        if near:
+            break
+    return scale
+
+
+@kernel
+def _sum_at_least(squares, inverses, least):  # type: ignore[no-untyped-def]
+    """The sum of ``squares * max(inverses, least)``; four at a time, since one sum would wait for each addition."""
+    a, b, c, d = 0.0, 0.0, 0.0, 0.0
+    whole = len(squares) & ~3
+    for j in range(0, whole, 4):
+        a += squares[j] * max(inverses[j], least)
+        b += squares[j + 1] * max(inverses[j + 1], least)
+        c += squares[j + 2] * max(inverses[j + 2], least)
+        d += squares[j + 3] * max(inverses[j + 3], least)
+    for j in range(whole, len(squares)):
+        a += squares[j] * max(inverses[j], least)
+    return (a + b) + (c + d)
+
+
+@kernel
+def _jump(squares, inverses, goal, scale, plain):  # type: ignore[no-untyped-def]
+    """Where the variance is ``goal`` if the same probabilities stay below 1: small steps end there as well."""
+    sure, other = 0.0, 0.0
+    for j in range(len(squares)):
+        if inverses[j] <= scale:
+            sure += squares[j]
+        else:
+            other += squares[j] * inverses[j]
+    return other / (goal - sure) if goal > sure else plain
+
+
+@kernel
+def expected_vertices(pi):  # type: ignore[no-untyped-def]
+    """The sum of ``min(1, pi)``."""
+    total = 0.0
+    for p in pi:
+        total += min(1.0, p)
+    return total
+
+
+@kernel
+def pick_weighted(indices, local_ids, starts, offsets, weights, pi, scales, key, out_offsets, positions, out):  # type: ignore[no-untyped-def]
+    """Take each edge whose source's number is below ``min(1, scale * pi)``; weigh it with ``A`` over that probability.
+
+    The weights of each vertex are scaled to average 1, so that a mean over the edges is the estimate. Edges of
+    weight 0 are left out. ``pi`` may be empty: then each edge's weight stands for it.
+    """
+    weighted = len(weights) > 0
+    total = np.int64(0)
+    out_offsets[0] = 0
+    for i in range(len(starts)):
+        shift = starts[i] - offsets[i]
+        first, norm = total, 0.0
+        for e in range(offsets[i], offsets[i + 1]):  # without a branch, as in pick_uniform
+            w = np.float64(weights[e + shift]) if weighted else 1.0
+            chance = min(1.0, scales[i] * (pi[local_ids[e]] if len(pi) > 0 else w))
+            positions[total] = e + shift
+            out[total] = chance
+            total += (shared_number(key, indices[e + shift]) < chance) & (w > 0.0)
+        for t in range(first, total):
+            out[t] = (np.float64(weights[positions[t]]) if weighted else 1.0) / out[t]
+            norm += out[t]
+        for t in range(first, total):
+            out[t] *= (total - first) / norm
+        out_offsets[i + 1] = total

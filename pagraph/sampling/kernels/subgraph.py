@@ -1,0 +1,194 @@
+"""Kernels of subgraph sampling: ordering edges, induced edges, edge times."""
+
+import numpy as np
+
+from ..._jit import kernel, prefetch
+from .hop import _slot_of, place_of
+
+_SUBGRAPH_AHEAD = 64
+
+
+@kernel
+def vertices_of(tree_ids, num_nodes, out):  # type: ignore[no-untyped-def]
+    """``out[i] = tree_ids[i] % num_nodes``: the graph's id of a vertex in a tree."""
+    for i in range(len(tree_ids)):
+        out[i] = tree_ids[i] % num_nodes
+
+
+@kernel
+def trees_of(tree_ids, num_nodes, out):  # type: ignore[no-untyped-def]
+    """``out[i] = tree_ids[i] // num_nodes``: the tree of a vertex in a tree."""
+    for i in range(len(tree_ids)):
+        out[i] = tree_ids[i] // num_nodes
+
+
+@kernel
+def limits_of(tree_ids, num_nodes, limits, out):  # type: ignore[no-untyped-def]
+    """``out[i] = limits[tree_ids[i] // num_nodes]``: the limit of the tree of a vertex in a tree."""
+    for i in range(len(tree_ids)):
+        out[i] = limits[tree_ids[i] // num_nodes]
+
+
+@kernel
+def in_trees(neighbors, indptr, frontier, num_dst, num_src, out):  # type: ignore[no-untyped-def]
+    """Source vertices as vertices in the trees of the frontier that drew them.
+
+    Returns:
+        -1, or the first edge whose source is outside the graph.
+    """
+    for i in range(len(frontier)):
+        first = np.int64(frontier[i]) // num_dst * num_src
+        for e in range(indptr[i], indptr[i + 1]):
+            v = np.int64(neighbors[e])
+            if v < 0 or v >= num_src:
+                return e
+            out[e] = first + v
+    return -1
+
+
+@kernel
+def put_edges(indptr, indices, positions, edge_ids, first_dst, at, src, dst, out_ids):  # type: ignore[no-untyped-def]
+    """Write a hop's edges from ``at`` on: both ends' local ids, and the graph's edge ids (empty: the positions)."""
+    n = len(positions)
+    for i in range(len(indptr) - 1):
+        for e in range(indptr[i], indptr[i + 1]):
+            dst[at + e] = first_dst + i
+    for e in range(n):
+        src[at + e] = indices[e]
+    if len(edge_ids) == 0:
+        for e in range(n):
+            out_ids[at + e] = positions[e]
+    else:
+        for e in range(n):
+            if e + _SUBGRAPH_AHEAD < n:
+                prefetch(edge_ids, positions[e + _SUBGRAPH_AHEAD])
+            out_ids[at + e] = edge_ids[positions[e]]
+
+
+_INDUCED_AHEAD = 32  # edges between asking for a cache line and using it
+_ROWS_AHEAD = 6
+
+
+@kernel
+def count_known(indices, starts, degrees, num_src, nodes, table, shift, out_indptr):  # type: ignore[no-untyped-def]
+    """The ``indptr`` of the in-edges whose source is in ``nodes``.
+
+    Returns:
+        -1, or the first position whose source is outside the graph.
+    """
+    mask = len(table) - 1
+    n = len(starts)
+    total = np.int64(0)
+    out_indptr[0] = 0
+    for i in range(n):
+        if i + _ROWS_AHEAD < n:
+            prefetch(indices, starts[i + _ROWS_AHEAD])
+        end = starts[i] + degrees[i]
+        for p in range(starts[i], end):
+            if p + _INDUCED_AHEAD < end:
+                prefetch(table, _slot_of(indices[p + _INDUCED_AHEAD], shift))
+            v = np.int64(indices[p])
+            if v < 0 or v >= num_src:
+                return p
+            total += place_of(v, nodes, table, mask, shift) >= 0
+        out_indptr[i + 1] = total
+    return np.int64(-1)
+
+
+@kernel
+def put_known(indices, starts, degrees, edge_ids, nodes, table, shift, indptr, src, dst, out_ids):  # type: ignore[no-untyped-def]
+    """Write the edges that ``count_known`` counted: both ends' local ids, and the graph's edge ids (empty: positions).
+
+    Rows without any are not read again.
+    """
+    mask = len(table) - 1
+    n = len(starts)
+    at = np.int64(0)
+    for i in range(n):
+        if i + _ROWS_AHEAD < n:
+            prefetch(indices, starts[i + _ROWS_AHEAD])
+        if indptr[i + 1] == indptr[i]:
+            continue
+        end = starts[i] + degrees[i]
+        for p in range(starts[i], end):
+            if p + _INDUCED_AHEAD < end:
+                prefetch(table, _slot_of(indices[p + _INDUCED_AHEAD], shift))
+            place = place_of(np.int64(indices[p]), nodes, table, mask, shift)
+            if place >= 0:
+                src[at] = place
+                dst[at] = i
+                out_ids[at] = p if len(edge_ids) == 0 else edge_ids[p]
+                at += 1
+
+
+_AHEAD = 32
+_SHORT = 32  # rows up to here are sorted by insertion
+
+
+@kernel
+def rows_are_sorted(indptr, times):  # type: ignore[no-untyped-def]
+    """Whether the times never decrease within a row."""
+    for v in range(len(indptr) - 1):
+        for e in range(np.int64(indptr[v]) + 1, np.int64(indptr[v + 1])):
+            if times[e] < times[e - 1]:
+                return False
+    return True
+
+
+@kernel
+def sort_rows(indptr, times, order):  # type: ignore[no-untyped-def]
+    """Sort each row by time and write where its edges were to ``order``; equal times stay in order."""
+    for v in range(len(indptr) - 1):
+        start, end = np.int64(indptr[v]), np.int64(indptr[v + 1])
+        if end - start <= _SHORT:
+            _insert(start, end, times, order)
+        else:
+            row = times[start:end].copy()
+            places = np.argsort(row, kind="mergesort")
+            for j in range(end - start):
+                times[start + j] = row[places[j]]
+                order[start + j] = start + places[j]
+
+
+@kernel
+def _insert(start, end, times, order):  # type: ignore[no-untyped-def]
+    for e in range(start, end):
+        time = times[e]
+        at = e
+        while at > start and times[at - 1] > time:
+            times[at] = times[at - 1]
+            order[at] = order[at - 1]
+            at -= 1
+        times[at] = time
+        order[at] = e
+
+
+@kernel
+def cut_rows(times, until, fanout, replace, latest, starts, degrees, out_indptr):  # type: ignore[no-untyped-def]
+    """Cut sorted rows down to the times up to ``until``, or to the last ``fanout`` of these; count the draws.
+
+    ``starts`` and ``degrees`` of the whole rows are overwritten; ``out_indptr`` is as ``_cpu.measure`` makes it.
+    """
+    n = len(until)
+    total = np.int64(0)
+    out_indptr[0] = 0
+    for i in range(n):
+        if i + _AHEAD < n:
+            prefetch(times, starts[i + _AHEAD] + (degrees[i + _AHEAD] >> 1))
+        low, high = starts[i], starts[i] + degrees[i]
+        while low < high:
+            middle = (low + high) >> 1
+            if times[middle] <= until[i]:
+                low = middle + 1
+            else:
+                high = middle
+        degree = low - starts[i]
+        if latest and fanout >= 0 and degree > fanout:
+            starts[i] = low - fanout
+            degree = np.int64(fanout)
+        degrees[i] = degree
+        if fanout >= 0 and degree > 0 and (replace or degree > fanout):
+            total += fanout
+        else:
+            total += degree
+        out_indptr[i + 1] = total

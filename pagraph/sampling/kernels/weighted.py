@@ -1,0 +1,343 @@
+"""Weighted draws: running sums, exponential keys, ends of negative pairs.
+
+A row is cut where the position is a multiple of ``CHUNK`` (a cache line of float32). Each full chunk is a group; the
+ends of the row belong to its first and its last group. ``sums`` holds a row's running sums by group, ``guide`` where to
+begin looking in them for each of as many equal parts of the total (indexed search: Chen and Asau, AIIE Transactions
+1974). Both are indexed by chunk, so that rows never meet; a row without a full chunk has no groups.
+
+Without replacement the picks of a vertex are those of successive sampling: each in proportion to the weights that are
+left. Two ways give that distribution. *Keys*: the edges with the smallest ``-log(u) / weight`` (Efraimidis and
+Spirakis, IPL 2006), one pass over the row. *Draws*: in proportion to all weights, an edge that comes again not being
+counted. What comes next depends on the set picked so far and on nothing else, so that draws may stop at any time and
+keys of the other edges choose the rest: where a few heavy edges take nearly all draws, the work is bounded by that of
+the one pass.
+
+A draw looks its group up in the tables (see ``_weights``), goes on by one step on average, and scans the group. The
+first draws of all vertices go through these steps together, so that cache misses overlap.
+
+All weights are positive. Random numbers are as in ``_cpu``; keys count from ``KEYS`` on, where draws never come. A draw
+is right within 2**-52 of the row's total, the grain of its random number.
+"""
+
+import math
+
+import numpy as np
+
+from ..._jit import kernel, prefetch
+from .hop import _A, _AHEAD, _B, SCAN_LIMIT, mix
+
+SHIFT = 4
+CHUNK = 1 << SHIFT
+
+
+@kernel
+def keep_positive(indptr, weights, out_indptr, positions):  # type: ignore[no-untyped-def]
+    """Move the positive weights to the front, row by row; ``positions`` says where they were."""
+    kept = np.int64(0)
+    for v in range(len(indptr) - 1):
+        for e in range(np.int64(indptr[v]), np.int64(indptr[v + 1])):
+            if weights[e] > 0:
+                weights[kept] = weights[e]
+                positions[kept] = e
+                kept += 1
+        out_indptr[v + 1] = kept
+
+
+@kernel
+def groups(start, end):  # type: ignore[no-untyped-def]
+    """The full chunks of a row: the first, and one past the last."""
+    return (start + CHUNK - 1) >> SHIFT, end >> SHIFT
+
+
+@kernel
+def group_ends(start, end, g):  # type: ignore[no-untyped-def]
+    """The edges of group ``g`` of a row."""
+    first, last = groups(start, end)
+    return start if g == first else g << SHIFT, end if g == last - 1 else (g + 1) << SHIFT
+
+
+@kernel
+def fill_tables(indptr, weights, sums, guide):  # type: ignore[no-untyped-def]
+    """Running sums and guide of every row that has groups."""
+    for v in range(len(indptr) - 1):
+        start, end = np.int64(indptr[v]), np.int64(indptr[v + 1])
+        first, last = groups(start, end)
+        total = 0.0
+        for g in range(first, last):
+            lo, hi = group_ends(start, end, g)
+            for e in range(lo, hi):
+                total += np.float64(weights[e])
+            sums[g] = total
+        g = first
+        for i in range(last - first):
+            bound = total * (np.float64(i) / np.float64(last - first))
+            while g < last - 1 and sums[g] <= bound:
+                g += 1
+            guide[first + i] = g - first
+
+
+_S12 = np.uint64(12)
+_UNIT = 2.0**-52
+KEYS = np.int64(1) << 40
+# A draw costs as much as the keys of 5 to 20 edges: so many wasted ones that keys would not have cost more.
+EDGES_PER_DRAW = 16
+
+
+@kernel
+def draw_unit(base, j):  # type: ignore[no-untyped-def]
+    """Draw ``j`` of the stream ``base``, uniform in (0, 1): the middle of one of 2**52 intervals."""
+    return (np.float64(np.int64(mix(base + np.uint64(j) * _B) >> _S12)) + 0.5) * _UNIT
+
+
+@kernel
+def _draws(start, degree, k, replace):  # type: ignore[no-untyped-def]
+    """Whether a row's ``k`` picks are drawn: it has groups, and not so few edges that most would come again."""
+    first, last = groups(start, start + degree)
+    return first < last and k > 0 and (replace or (2 * k <= degree and k <= SCAN_LIMIT))
+
+
+@kernel
+def plan_draws(frontier, starts, degrees, out_indptr, key, replace, sums, rows, slots, points):  # type: ignore[no-untyped-def]
+    """List the rows to draw from, and the first draws: each one's slot of the guide, and its point in the total.
+
+    Returns:
+        The number of rows, and of draws.
+    """
+    n, listed, drawn = len(frontier), 0, 0
+    for i in range(n):
+        if i + _AHEAD < n:
+            prefetch(sums, ((starts[i + _AHEAD] + degrees[i + _AHEAD]) >> SHIFT) - 1)
+        k = np.int64(out_indptr[i + 1]) - np.int64(out_indptr[i])
+        if not _draws(starts[i], degrees[i], k, replace):
+            continue
+        first, last = groups(starts[i], starts[i] + degrees[i])
+        base = key + np.uint64(frontier[i]) * _A
+        for j in range(k):
+            u = draw_unit(base, j)
+            slots[drawn] = first + np.int64(u * np.float64(last - first))
+            points[drawn] = u * sums[last - 1]
+            drawn += 1
+        rows[listed] = i
+        listed += 1
+    return listed, drawn
+
+
+@kernel
+def find_groups(rows, starts, degrees, out_indptr, sums, guide, slots, points):  # type: ignore[no-untyped-def]
+    """Make of each draw's slot its group, and of its point the distance from the group's beginning."""
+    at, drawn = 0, len(slots)
+    for i in rows:
+        first, _ = groups(starts[i], starts[i] + degrees[i])
+        for _ in range(out_indptr[i + 1] - out_indptr[i]):
+            if at + _AHEAD < drawn:
+                prefetch(guide, slots[at + _AHEAD])
+            slots[at] = first + guide[slots[at]]
+            at += 1
+    at = 0
+    for i in rows:
+        first, last = groups(starts[i], starts[i] + degrees[i])
+        for _ in range(out_indptr[i + 1] - out_indptr[i]):
+            if at + _AHEAD < drawn:
+                prefetch(sums, slots[at + _AHEAD])
+            slots[at], points[at] = _group_at(sums, first, last, slots[at], points[at])
+            at += 1
+
+
+@kernel
+def _group_at(sums, first, last, g, x):  # type: ignore[no-untyped-def]
+    """The group at ``x`` in the total, sought from ``g`` on, and how far above its beginning ``x`` is."""
+    while g < last - 1 and sums[g] <= x:
+        g += 1
+    return g, x - sums[g - 1] if g > first else x
+
+
+@kernel
+def _scan(weights, lo, hi, x):  # type: ignore[no-untyped-def]
+    """The edge of ``lo:hi`` at which the running sum of the weights exceeds ``x``."""
+    for e in range(lo, hi - 1):
+        x -= np.float64(weights[e])
+        if x < 0.0:
+            return e
+    return hi - 1
+
+
+@kernel
+def take_repeated(rows, starts, degrees, out_indptr, weights, slots, points, positions):  # type: ignore[no-untyped-def]
+    """The edges of the draws: picks with replacement."""
+    at, drawn = 0, len(slots)
+    for i in rows:
+        for p in range(np.int64(out_indptr[i]), np.int64(out_indptr[i + 1])):
+            if at + _AHEAD < drawn:
+                prefetch(weights, slots[at + _AHEAD] << SHIFT)
+            lo, hi = group_ends(starts[i], starts[i] + degrees[i], slots[at])
+            positions[p] = _scan(weights, lo, hi, points[at])
+            at += 1
+
+
+@kernel
+def take_distinct(  # type: ignore[no-untyped-def]
+    frontier, rows, starts, degrees, out_indptr, key, weights, sums, guide, slots, points, keys, positions
+):
+    """The edges of the draws, each once, and then as many more as are wanted; ``keys`` is scratch."""
+    at, drawn = 0, len(slots)
+    for i in rows:
+        start, end = starts[i], starts[i] + degrees[i]
+        begin, stop = np.int64(out_indptr[i]), np.int64(out_indptr[i + 1])
+        free = begin
+        for _ in range(stop - begin):
+            if at + _AHEAD < drawn:
+                prefetch(weights, slots[at + _AHEAD] << SHIFT)
+            lo, hi = group_ends(start, end, slots[at])
+            free = _add(positions, begin, free, _scan(weights, lo, hi, points[at]))
+            at += 1
+        if free < stop:
+            base = key + np.uint64(frontier[i]) * _A
+            free = _draw_more(base, start, end, weights, sums, guide, begin, free, stop, positions)
+            if free < stop:
+                _sort(positions, begin, free)
+                _pick_by_keys(base, start, end, weights, begin, free, stop, keys, positions)
+
+
+@kernel
+def _add(positions, begin, free, e):  # type: ignore[no-untyped-def]
+    """Write ``e`` to ``positions[free]`` unless it is before; returns the next free place."""
+    for t in range(begin, free):
+        if positions[t] == e:
+            return free
+    positions[free] = e
+    return free + 1
+
+
+@kernel
+def _draw_more(base, start, end, weights, sums, guide, begin, free, stop, positions):  # type: ignore[no-untyped-def]
+    """Go on drawing until ``stop`` or until it would cost more than keys; returns how far it came."""
+    first, last = groups(start, end)
+    for j in range(stop - begin, 2 * (stop - begin) + (end - start) // EDGES_PER_DRAW):
+        u = draw_unit(base, j)
+        slot = first + np.int64(u * np.float64(last - first))
+        g, x = _group_at(sums, first, last, first + np.int64(guide[slot]), u * sums[last - 1])
+        lo, hi = group_ends(start, end, g)
+        free = _add(positions, begin, free, _scan(weights, lo, hi, x))
+        if free == stop:
+            break
+    return free
+
+
+@kernel
+def _sort(values, begin, end):  # type: ignore[no-untyped-def]
+    """Insertion sort of a few values."""
+    for i in range(begin + 1, end):
+        value, at = values[i], i
+        while at > begin and values[at - 1] > value:
+            values[at] = values[at - 1]
+            at -= 1
+        values[at] = value
+
+
+@kernel
+def pick_short(frontier, starts, degrees, out_indptr, key, weights, keys, positions):  # type: ignore[no-untyped-def]
+    """The rows that ``plan_draws`` leaves out, without replacement: all edges where they fit, else by keys."""
+    n = len(frontier)
+    for i in range(n):
+        if i + _AHEAD < n:
+            prefetch(weights, starts[i + _AHEAD])
+        start, degree = starts[i], degrees[i]
+        begin, stop = np.int64(out_indptr[i]), np.int64(out_indptr[i + 1])
+        if stop - begin == degree:
+            for j in range(degree):
+                positions[begin + j] = start + j
+        elif not _draws(start, degree, stop - begin, False):
+            base = key + np.uint64(frontier[i]) * _A
+            _pick_by_keys(base, start, start + degree, weights, begin, begin, stop, keys, positions)
+
+
+@kernel
+def pick_short_repeated(frontier, starts, degrees, out_indptr, key, weights, positions):  # type: ignore[no-untyped-def]
+    """The rows that ``plan_draws`` leaves out, with replacement: a scan of the row for each draw."""
+    for i in range(len(frontier)):
+        start, end = starts[i], starts[i] + degrees[i]
+        begin, stop = np.int64(out_indptr[i]), np.int64(out_indptr[i + 1])
+        if begin == stop or _draws(start, degrees[i], stop - begin, True):
+            continue
+        total = 0.0
+        for e in range(start, end):
+            total += np.float64(weights[e])
+        base = key + np.uint64(frontier[i]) * _A
+        for j in range(stop - begin):
+            positions[begin + j] = _scan(weights, start, end, draw_unit(base, j) * total)
+
+
+@kernel
+def _pick_by_keys(base, start, end, weights, begin, free, stop, keys, positions):  # type: ignore[no-untyped-def]
+    """Fill ``positions[free:stop]`` by smallest keys from the edges not in ``positions[begin:free]`` (ascending).
+
+    ``keys`` and the places filled are one heap. Since ``-log(1 - u) >= u``, most edges are refused without a logarithm
+    once it is full.
+    """
+    want = stop - free
+    count = np.int64(0)
+    lo = start
+    for t in range(begin, free + 1):
+        hi = np.int64(positions[t]) if t < free else end
+        for e in range(lo, hi):
+            u = draw_unit(base, KEYS + e - start)
+            weight = np.float64(weights[e])
+            if count < want:
+                _push(keys, positions, free, count, -math.log(1.0 - u) / weight, e)
+                count += 1
+            elif u < keys[0] * weight:
+                key = -math.log(1.0 - u) / weight
+                if key < keys[0]:
+                    _replace_largest(keys, positions, free, want, key, e)
+        lo = hi + 1
+
+
+@kernel
+def _push(keys, positions, free, i, key, e):  # type: ignore[no-untyped-def]
+    """Enter a key at the end of a heap of ``i``, largest first; its edge goes to the same place after ``free``."""
+    while i > 0 and keys[(i - 1) >> 1] < key:
+        up = (i - 1) >> 1
+        keys[i], positions[free + i] = keys[up], positions[free + up]
+        i = up
+    keys[i], positions[free + i] = key, e
+
+
+@kernel
+def _replace_largest(keys, positions, free, count, key, e):  # type: ignore[no-untyped-def]
+    """Enter a key in place of the largest."""
+    i = 0
+    while 2 * i + 1 < count:
+        down = 2 * i + 1
+        if down + 1 < count and keys[down + 1] > keys[down]:
+            down += 1
+        if keys[down] <= key:
+            break
+        keys[i], positions[free + i] = keys[down], positions[free + down]
+        i = down
+    keys[i], positions[free + i] = key, e
+
+
+@kernel
+def uniform_places(key, limits, out):  # type: ignore[no-untyped-def]
+    """``out[i]``: uniform in ``[0, limits[i])``, or 0 where that is empty."""
+    for i in range(len(out)):
+        out[i] = np.int64(draw_unit(key, i) * np.float64(limits[i]))
+
+
+@kernel
+def weighted_places(key, limits, sums, out):  # type: ignore[no-untyped-def]
+    """``out[i]``: a place below ``limits[i]`` in proportion to the steps of ``sums``, or 0 where there is no weight."""
+    for i in range(len(out)):
+        limit = limits[i]
+        out[i] = 0
+        if limit == 0 or sums[limit - 1] <= 0.0:
+            continue
+        point = draw_unit(key, i) * sums[limit - 1]
+        low, high = np.int64(0), np.int64(limit - 1)
+        while low < high:  # the first place whose running sum is above the point: never one without weight
+            middle = (low + high) >> 1
+            if sums[middle] > point:
+                high = middle
+            else:
+                low = middle + 1
+        out[i] = low

@@ -1,0 +1,251 @@
+"""Pickers: choose the edges of one hop uniformly or by weight; and the rows of a frontier."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .hop import raise_bad_row, raise_bad_source
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from ..graph.csc import CSC
+    from .edge_values import EdgeWeights
+    from .hop import Hop, HopEdges, Scratch
+
+    Array = npt.NDArray[Any]
+
+__all__ = ["NO_WEIGHTS", "Rows", "UniformPicker", "WeightedPicker", "in_order", "measure_frontier", "measure_rows"]
+
+
+@dataclass(frozen=True)
+class UniformPicker:
+    """Draws ``fanout`` in-edges of each vertex.
+
+    Args:
+        fanout: Edges per vertex; -1 takes all.
+        replace: Draw with replacement.
+    """
+
+    fanout: int
+    replace: bool = False
+
+    def pick(self, hop: Hop) -> HopEdges:
+        """See :class:`~pagraph.sampling.hop.Picker`."""
+        return self.pick_from(hop, measure_rows(hop, self.fanout, self.replace))
+
+    def pick_from(self, hop: Hop, rows: tuple[Array, Array, Array]) -> HopEdges:
+        """Picks from rows that may be parts of the graph's, measured as :func:`measure_rows` does."""
+        from .kernels import hop as _cpu
+
+        counters, (starts, degrees, offsets) = hop.counters, rows
+        edges = hop.edges(offsets)
+        positions = edges.positions.numpy()
+        if self.fanout == -1:
+            _cpu.pick_all(starts, offsets, positions)
+        elif self.replace:
+            _cpu.pick_repeated(counters, starts, degrees, offsets, hop.key, positions)
+        else:
+            # The set is a token where no vertex has to choose among so many.
+            many = self.fanout > _cpu.SCAN_LIMIT and len(counters) > 0 and int(degrees.max()) > self.fanout
+            seen = hop.scratch.hash_set(self.fanout if many else 1)
+            _cpu.pick_distinct(counters, starts, degrees, offsets, hop.key, seen, positions)
+        return edges
+
+
+def measure_rows(hop: Hop, fanout: int, replace: bool, *, offsets: str = "offsets") -> tuple[Array, Array, Array]:
+    """See :func:`measure_frontier`; ``offsets`` is the scratch's name for the ``indptr``."""
+    return measure_frontier(hop.csc, hop.frontier, hop.scratch, fanout, replace, offsets=offsets)
+
+
+def measure_frontier(
+    csc: CSC, frontier: Array, scratch: Scratch, fanout: int, replace: bool, *, offsets: str = "offsets"
+) -> tuple[Array, Array, Array]:
+    """Where the row of each frontier vertex begins, its length, and the ``indptr`` of the picks, int64, in scratch.
+
+    ``offsets`` is the scratch's name for the last.
+
+    Raises:
+        FormatError: The graph's ``indptr`` is damaged.
+    """
+    from .kernels import hop as _cpu
+
+    n = len(frontier)
+    starts, degrees = scratch.array("starts", n, np.int64), scratch.array("degrees", n, np.int64)
+    indptr = scratch.array(offsets, n + 1, np.int64)
+    total = _cpu.measure(csc.indptr.numpy(), csc.num_edges, frontier, fanout, replace, starts, degrees, indptr)
+    if total < 0:  # -1 - i means the frontier's vertex i
+        raise_bad_row(int(frontier[-1 - total]))
+    return starts, degrees, indptr
+
+
+@dataclass(frozen=True)
+class WeightedPicker:
+    """Draws ``fanout`` in-edges of each vertex, in proportion to their weights; edges of weight 0 never.
+
+    Without replacement the picks are those of successive sampling: each in proportion to the weights of the edges that
+    are left (the distribution of DGL's picks). A vertex with at most ``fanout`` edges of positive weight gives all of
+    them, in CSC order.
+
+    Args:
+        fanout: Edges per vertex; -1 takes all of positive weight.
+        replace: Draw with replacement; a vertex without an edge of positive weight still gives none.
+        weights: Weights of the edges that the hop draws from.
+    """
+
+    fanout: int
+    replace: bool
+    weights: EdgeWeights
+
+    def pick(self, hop: Hop) -> HopEdges:
+        """See :class:`~pagraph.sampling.hop.Picker`.
+
+        Raises:
+            ValueError: The weights are those of another graph.
+        """
+        from .kernels import hop as _cpu
+
+        weights = self.weights
+        if weights.num_edges != hop.csc.num_edges:
+            raise ValueError(
+                f"weights must be of the graph's {hop.csc.num_edges} edges, got those of {weights.num_edges}"
+            )
+        # Among the edges of positive weight, and in their numbering: a mask is nothing more.
+        positive = hop if weights.kept is None else replace(hop, csc=weights.kept)
+        if weights.values is None or self.fanout == -1:
+            edges = UniformPicker(self.fanout, self.replace).pick(positive)
+        else:
+            edges = self._draw(positive, weights.values.numpy())
+        if weights.kept is not None:
+            positions = edges.positions.numpy()
+            _cpu.read_neighbors(weights.kept.indices.numpy(), positions, positions)
+        return edges
+
+    def _draw(self, hop: Hop, values: Array) -> HopEdges:
+        """Picks among edges of positive weight."""
+        from .kernels import weighted
+
+        starts, degrees, offsets = rows = measure_rows(hop, self.fanout, self.replace)
+        edges = hop.edges(offsets)
+        positions, frontier = edges.positions.numpy(), hop.counters
+        sums, guide = self.weights.tables()
+        listed, slots, points = self._first_draws(hop, rows, sums, guide)
+        if self.replace:
+            weighted.pick_short_repeated(frontier, *rows, hop.key, values, positions)
+            weighted.take_repeated(listed, *rows, values, slots, points, positions)
+            return edges
+        # Where no row is longer than the fan-out, no key is needed.
+        keys = hop.scratch.array("keys", min(self.fanout, int(degrees.max(initial=0))), np.float64)
+        weighted.pick_short(frontier, *rows, hop.key, values, keys, positions)
+        weighted.take_distinct(frontier, listed, *rows, hop.key, values, sums, guide, slots, points, keys, positions)
+        return edges
+
+    def _first_draws(
+        self, hop: Hop, rows: tuple[Array, Array, Array], sums: Array, guide: Array
+    ) -> tuple[Array, Array, Array]:
+        """The rows to draw from, and the group and the point in it of each of as many draws as they want picks."""
+        from .kernels import weighted
+
+        total = int(rows[2][-1])
+        listed = hop.scratch.array("drawn rows", len(hop.frontier), np.int64)
+        slots, points = hop.scratch.array("slots", total, np.int64), hop.scratch.array("points", total, np.float64)
+        count, drawn = weighted.plan_draws(hop.counters, *rows, hop.key, self.replace, sums, listed, slots, points)
+        listed, slots, points = listed[:count], slots[:drawn], points[:drawn]
+        weighted.find_groups(listed, *rows, sums, guide, slots, points)
+        return listed, slots, points
+
+
+NO_WEIGHTS: Array = np.empty(0, dtype=np.float32)
+"""Stands for weights of 1 in kernels."""
+
+
+_VERTICES_PER_EDGE = 8
+"""Up to here a table of all vertices is about as large as what a hop needs anyway, and faster than a hash table."""
+
+
+def in_order(weights: EdgeWeights | None) -> Array:
+    """Weights as kernels take them: one per edge in CSC order."""
+    values: Array = NO_WEIGHTS if weights is None else weights.in_order.numpy()
+    return values
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Where the in-edges of each frontier vertex lie; the arrays are scratch.
+
+    Attributes:
+        hop: The hop.
+        starts: Shape ``(n,)``, int64: the first position of each row in the CSC.
+        offsets: Shape ``(n + 1,)``, int64: where the row would begin if the rows lay one after the other.
+    """
+
+    hop: Hop
+    starts: Array
+    offsets: Array
+
+    @classmethod
+    def of(cls, hop: Hop) -> Rows:
+        """The rows of a hop's frontier.
+
+        Raises:
+            FormatError: The graph's ``indptr`` is damaged.
+        """
+        starts, _, offsets = measure_rows(hop, -1, False, offsets="row offsets")  # pickers write "offsets" meanwhile
+        return cls(hop, starts, offsets)
+
+    @property
+    def num_edges(self) -> int:
+        """In-edges of the whole frontier."""
+        return int(self.offsets[-1])
+
+    @property
+    def largest(self) -> int:
+        """In-edges of the vertex that has most."""
+        return int(np.diff(self.offsets).max(initial=0))
+
+    def array(self, name: str, dtype: Any) -> Array:
+        """Scratch for each in-edge, and one element more: kernels write before they count (contents undefined).
+
+        Pages that nothing is written to cost nothing.
+        """
+        return self.hop.scratch.array(name, self.num_edges + 1, dtype)
+
+    def edges(self, offsets: Array, positions: Array, weights: Array | None = None) -> HopEdges:
+        """The edges of a hop, copied from scratch."""
+        edges, total = self.hop.edges(offsets, weighted=weights is not None), int(offsets[-1])
+        edges.positions.numpy()[:] = positions[:total]
+        if weights is not None and edges.weights is not None:
+            edges.weights.numpy()[:] = weights[:total]
+        return edges
+
+    def candidates(self) -> tuple[Array, int]:
+        """Number the distinct sources in the order of their discovery: each in-edge's number, and how many there are.
+
+        Raises:
+            FormatError: An edge leads out of the graph.
+        """
+        from .kernels import layerwise
+
+        csc, scratch = self.hop.csc, self.hop.scratch
+        indices = csc.indices.numpy()
+        local_ids = scratch.array("local sources", self.num_edges, _narrow(self.num_edges))
+        if csc.num_src > _VERTICES_PER_EDGE * self.num_edges:
+            sources = scratch.array("sources", self.num_edges, indices.dtype)
+            layerwise.read_rows(indices, self.starts, self.offsets, sources)
+            table = scratch.table("candidates")
+            table.reset(None, csc.num_src, indices.dtype)
+            table.relabel(sources, local_ids)
+            return local_ids, table.count
+        places = scratch.array("places", csc.num_src, _narrow(csc.num_src))
+        places.fill(-1)
+        count = int(layerwise.number_sources(indices, self.starts, self.offsets, places, local_ids))
+        if count < 0:
+            raise_bad_source(int(indices[-1 - count]), csc.num_src)
+        return local_ids, count
+
+
+def _narrow(limit: int) -> Any:
+    return np.int32 if limit < 2**31 else np.int64

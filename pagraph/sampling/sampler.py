@@ -1,0 +1,251 @@
+"""The protocol of samplers, and the base of those that go from seeds to neighbours hop by hop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import fields, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..graph.csc import check_range
+from .edge_values import EdgeWeights, edge_weights
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from ..graph.graph import EdgeType, Graph
+    from .hop import Hop, HopEdges, Picker
+    from .small_batch import UniformHops
+
+__all__ = [
+    "EdgeField",
+    "HopSampler",
+    "MiniBatchSampler",
+    "check_per_hop",
+    "id_dtype_of",
+    "of_edge_type",
+    "own_fields",
+    "read_sources",
+    "seeds_by_type",
+]
+
+
+class MiniBatchSampler:
+    """Base of all samplers: turns seeds into a mini-batch, as a pure function of graph, seeds and key.
+
+    Subclasses are frozen dataclasses (see :attr:`cache_key`) and may be called from any number of threads.
+    """
+
+    @property
+    def hops(self) -> HopSampler | None:
+        """The sampler that goes from vertices to their neighbours: this one, or the one inside; None: not known."""
+        return None
+
+    @property
+    def num_hops(self) -> int:
+        """Hops from the seeds."""
+        raise NotImplementedError
+
+    @property
+    def trees_per_seed(self) -> int:
+        """Most disjoint trees that one seed is the root of, where trees are disjoint."""
+        return 1
+
+    @property
+    def seeds_are_vertices(self) -> bool:
+        """Whether seeds are vertices (their rows are read as such), not edges or pairs of them."""
+        return True
+
+    @property
+    def cache_key(self) -> Hashable:
+        """Equal for samplers that sample the same from the same graph; caches are shared by it."""
+        settings: Any = self
+        return type(self), *(_hashable(getattr(self, field.name)) for field in fields(settings))
+
+    def seed_rates(self, seeds: Any, batch_size: int) -> dict[str, Tensor] | None:
+        """How likely each vertex is in the first frontier of a batch of ``batch_size`` of the seeds.
+
+        Returns:
+            Vertex type to float64, shape ``(num_nodes,)``; None where seeds are the frontier.
+        """
+        return None
+
+    def sample(self, graph: Graph, seeds: Any, key: int = 0) -> Any:
+        """Sample one mini-batch; safe from any number of threads at once."""
+        raise NotImplementedError
+
+
+def _hashable(value: Any) -> Hashable:
+    if isinstance(value, Mapping):
+        return tuple(sorted((repr(name), _hashable(entry)) for name, entry in value.items()))
+    if isinstance(value, list | tuple):
+        return tuple(map(_hashable, value))
+    return value.cache_key if isinstance(value, MiniBatchSampler) else value
+
+
+EdgeField = Callable[["EdgeType", str], "Tensor | None"]
+"""Gives an edge field by edge type and name, in the order of the edge ids; None where there is none."""
+
+
+def check_per_hop(name: str, entries: Any, check: Callable[[Any, int], int]) -> tuple[Any, ...]:
+    """The entries of all hops, checked; only a mapping may say 0, for a type that draws nothing.
+
+    Args:
+        name: What errors call them.
+        entries: A number, or a mapping from edge type to numbers, for each hop.
+        check: Gives a number, and the least it may be, as an int, or raises.
+
+    Raises:
+        ValueError: There is no entry.
+    """
+    entries = tuple(entries)
+    if not entries:
+        raise ValueError(f"{name} must have at least 1 entry, got none")
+    return tuple(
+        {etype: check(number, 0) for etype, number in entry.items()} if isinstance(entry, Mapping) else check(entry, 1)
+        for entry in entries
+    )
+
+
+def of_edge_type(entry: int | Mapping[EdgeType, int], edge_type: EdgeType) -> int:
+    """What a hop's entry says of an edge type.
+
+    Raises:
+        KeyError: It does not name the edge type.
+    """
+    return entry[edge_type] if isinstance(entry, Mapping) else entry
+
+
+class HopSampler(MiniBatchSampler):
+    """Base of the samplers that go from seeds to their neighbours hop by hop. Subclasses say how edges are picked.
+
+    Attributes:
+        edge_dir: "in" or "out": which edges are drawn.
+        prob: Edge field that edges are weighed by; None: all alike.
+        time: Field that edges are chosen by time with; None: none.
+        replace: Edges are drawn with replacement.
+        disjoint: A tree for each seed: a vertex found from two seeds is there twice.
+        layer_dependency: All hops share their random numbers (LABOR).
+    """
+
+    edge_dir: str
+    prob: str | None
+    time: str | None = None
+    replace: bool = False
+    disjoint: bool = False
+    layer_dependency: bool = False
+
+    def check_edges(self) -> None:
+        """Refuse an unknown direction, and a ``prob`` that names nothing.
+
+        Raises:
+            ValueError, TypeError: As said.
+        """
+        if self.edge_dir not in ("in", "out"):
+            raise ValueError(f"edge_dir must be 'in' or 'out', got {self.edge_dir!r}")
+        if self.prob is not None and not isinstance(self.prob, str):
+            raise TypeError(f"prob must be the name of an edge field, got {self.prob!r}")
+
+    def weights(self, graph: Graph, edge_type: EdgeType, field: EdgeField) -> EdgeWeights | None:
+        """The weights in the field ``prob``; None where there is no such field, or none is named.
+
+        Raises:
+            TypeError: The field holds something else than numbers.
+            ValueError: It does not hold one finite number per edge, or a negative one.
+        """
+        values = None if self.prob is None else field(edge_type, self.prob)
+        if values is None:
+            return None
+        return edge_weights(graph.adjacency(self.edge_dir, edge_type), values, name=f"edge field {self.prob!r}")
+
+    @property
+    def hops(self) -> HopSampler:
+        """This sampler."""
+        return self
+
+    @property
+    def has_fanouts(self) -> bool:
+        """Whether :meth:`fanout` says how many edges a vertex draws."""
+        return type(self).fanout is not HopSampler.fanout
+
+    def fanout(self, hop: int, edge_type: EdgeType) -> int:
+        """Edges that a vertex draws in hop number ``hop`` (0 serves the seeds); -1: all.
+
+        Raises:
+            NotImplementedError: The sampler has no fan-outs, see :attr:`has_fanouts`.
+        """
+        raise NotImplementedError
+
+    @property
+    def expands_once(self) -> bool:
+        """Whether a hop draws only from the vertices that the hop before found, not from all that are known."""
+        return False
+
+    def uniform_hops(self, edge_type: EdgeType) -> UniformHops | None:
+        """The hops along an edge type if all of them draw uniformly, whatever fields there are; None otherwise."""
+        return None
+
+    @cached_property
+    def known_hops(self) -> dict[EdgeType, UniformHops | None]:
+        """What :meth:`uniform_hops` said of edge types: small batches ask every time."""
+        return {}
+
+    @property
+    def weighs_edges(self) -> bool:
+        """Whether blocks have edge weights; those without any edge then have an empty tensor of them."""
+        return False
+
+    def picker(self, graph: Graph, hop: int, edge_type: EdgeType, field: EdgeField) -> Picker | None:
+        """What picks the edges of ``edge_type`` in hop number ``hop`` (0 serves the seeds); None: no edges."""
+        raise NotImplementedError
+
+    def with_in_edges(self) -> Self:
+        """The same sampler for in-edges: for graphs that are turned round already."""
+        return replace(self, edge_dir="in")  # type: ignore[type-var]
+
+    def pick(self, graph: Graph, hop: Hop, number: int, edge_type: EdgeType, field: EdgeField) -> HopEdges:
+        """The edges of one type that hop number ``number`` draws; none for an empty frontier or without a picker."""
+        picker = self.picker(graph, number, edge_type, field) if len(hop.frontier) else None
+        if picker is not None:
+            return picker.pick(hop)
+        return hop.edges(np.zeros(len(hop.frontier) + 1, dtype=np.int64), weighted=self.weighs_edges)
+
+
+def read_sources(hop: Hop, edges: HopEdges) -> Any:
+    """The ids of the source vertices of drawn edges, shape ``(num_edges,)``, in scratch."""
+    from .kernels import hop as _cpu
+
+    indices = hop.csc.indices.numpy()
+    neighbors = hop.scratch.array("neighbors", len(edges.positions), indices.dtype)
+    _cpu.read_neighbors(indices, edges.positions.numpy(), neighbors)
+    return neighbors
+
+
+def seeds_by_type(graph: Graph, seeds: Tensor | Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """Seeds as a mapping from vertex type.
+
+    Raises:
+        KeyError: A vertex type that the graph does not have.
+        IndexError: A seed is outside ``[0, num_nodes)`` of its type.
+    """
+    by_type = seeds if isinstance(seeds, Mapping) else {graph.only_node_type: seeds}
+    for ntype, ids in by_type.items():
+        name = f"seeds[{ntype!r}]" if isinstance(seeds, Mapping) else "seeds"
+        # Narrowing would wrap a wrong id round into a right one.
+        check_range(name, ids, graph.num_nodes_of(ntype), IndexError)
+    return by_type
+
+
+def own_fields(graph: Graph) -> EdgeField:
+    """The graph's own edge fields."""
+    return lambda edge_type, name: graph.edge_fields(edge_type).get(name)
+
+
+def id_dtype_of(graph: Graph) -> Any:
+    """The widest id dtype of the graph's edge types."""
+    wide = any(graph.csc_of(etype).indices.dtype == torch.int64 for etype in graph.edge_types)
+    return np.dtype(np.int64 if wide else np.int32)

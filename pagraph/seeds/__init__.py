@@ -1,0 +1,5 @@
+"""Seed order: shuffling, splitting over ranks, resuming; keys of the random numbers."""
+
+from .keys import derive_key
+
+__all__ = ["derive_key"]

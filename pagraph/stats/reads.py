@@ -1,0 +1,343 @@
+"""Counts of rows and bytes by field and tier; reading them never resets them."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from ..accelerator import Event
+    from ..features.store import Hits
+
+__all__ = ["CACHE_TIER", "CacheStats", "FieldStats", "PendingRead", "ReadCounters", "ReadObserver"]
+
+
+class ReadObserver(Protocol):
+    """Hears of every read, in the thread that has just done it, while :attr:`is_listening`."""
+
+    @property
+    def is_listening(self) -> bool:
+        """Whether to be told; asked before every read is reported."""
+
+    def read(
+        self, key: Any, tier: str, asked: int, hits: int | None, row_bytes: int, cacheable: bool, seconds: float
+    ) -> Callable[[int], object] | None:
+        """A field was read: hits of None are not known yet; what is returned is called with them when they are."""
+
+
+CACHE_TIER = "cache"
+"""The tier of rows that a cache served; the others are "host", "disk" and "device"."""
+
+
+@dataclass(frozen=True)
+class FieldStats:
+    """What was read of one field.
+
+    Attributes:
+        rows: Tier to the number of rows it served.
+        nbytes: Tier to the bytes of these rows, as they were delivered.
+        cacheable: Whether a cache may serve this field.
+        seconds: Time spent reading it, over all threads.
+        asked_by_hop: Rows asked for of the vertices that each hop found; hop 0 are the seeds. An edge's row counts for
+            the hop that drew the edge. Empty where a read says nothing of hops.
+        hits_by_hop: How many of these the cache served.
+    """
+
+    rows: Mapping[str, int] = field(default_factory=dict)
+    nbytes: Mapping[str, int] = field(default_factory=dict)
+    cacheable: bool = False
+    seconds: float = 0.0
+    asked_by_hop: tuple[int, ...] = ()
+    hits_by_hop: tuple[int, ...] = ()
+
+    @property
+    def asked(self) -> int:
+        """Rows asked for."""
+        return sum(self.rows.values())
+
+    @property
+    def hits(self) -> int:
+        """Rows that the cache served."""
+        return self.rows.get(CACHE_TIER, 0)
+
+    @property
+    def misses(self) -> int:
+        """Rows that the cache did not serve."""
+        return self.asked - self.hits
+
+    @property
+    def hit_rate(self) -> float:
+        """Rows served by the cache / rows asked for; 0.0 when none was."""
+        return self.hits / self.asked if self.asked else 0.0
+
+    @property
+    def hit_rate_by_hop(self) -> tuple[float, ...]:
+        """:attr:`hit_rate` of each hop; 0.0 where nothing was asked."""
+        return tuple(
+            hits / asked if asked else 0.0 for hits, asked in zip(self.hits_by_hop, self.asked_by_hop, strict=True)
+        )
+
+    def __add__(self, other: FieldStats) -> FieldStats:
+        return FieldStats(
+            _combine(self.rows, other.rows, 1),
+            _combine(self.nbytes, other.nbytes, 1),
+            self.cacheable or other.cacheable,
+            self.seconds + other.seconds,
+            _combine_hops(self.asked_by_hop, other.asked_by_hop, 1),
+            _combine_hops(self.hits_by_hop, other.hits_by_hop, 1),
+        )
+
+    def __sub__(self, other: FieldStats) -> FieldStats:
+        return FieldStats(
+            _combine(self.rows, other.rows, -1),
+            _combine(self.nbytes, other.nbytes, -1),
+            self.cacheable,
+            self.seconds - other.seconds,
+            _combine_hops(self.asked_by_hop, other.asked_by_hop, -1),
+            _combine_hops(self.hits_by_hop, other.hits_by_hop, -1),
+        )
+
+
+@dataclass(frozen=True)
+class CacheStats:
+    """What was read of all fields up to one moment; the difference of two is what happened between them.
+
+    Attributes:
+        fields: Field key to its counts.
+    """
+
+    fields: Mapping[Hashable, FieldStats] = field(default_factory=dict)
+
+    @property
+    def total(self) -> FieldStats:
+        """The sum over all fields."""
+        return sum(self.fields.values(), FieldStats())
+
+    @property
+    def hit_rate(self) -> float:
+        """Rows served by the cache / rows asked for, over the fields that a cache may serve; else 0.0."""
+        return self.cacheable.hit_rate
+
+    @property
+    def hit_rate_by_field(self) -> dict[Hashable, float]:
+        """The hit rate of each field that a cache may serve."""
+        return {key: stats.hit_rate for key, stats in self.fields.items() if stats.cacheable}
+
+    @property
+    def hit_rate_by_hop(self) -> tuple[float, ...]:
+        """The hit rate of each hop, over the fields that a cache may serve; the seeds are hop 0."""
+        return self.cacheable.hit_rate_by_hop
+
+    @property
+    def cacheable(self) -> FieldStats:
+        """The sum over the fields that a cache may serve."""
+        return sum((f for f in self.fields.values() if f.cacheable), FieldStats())
+
+    def __sub__(self, earlier: CacheStats) -> CacheStats:
+        nothing = FieldStats()
+        return CacheStats({key: now - earlier.fields.get(key, nothing) for key, now in self.fields.items()})
+
+
+def _combine(left: Mapping[str, int], right: Mapping[str, int], sign: int) -> dict[str, int]:
+    tiers = {**left, **right}
+    return {tier: left.get(tier, 0) + sign * right.get(tier, 0) for tier in tiers}
+
+
+def _combine_hops(left: tuple[int, ...], right: tuple[int, ...], sign: int) -> tuple[int, ...]:
+    return tuple(a + sign * b for a, b in zip_longest(left, right, fillvalue=0))
+
+
+@dataclass(frozen=True, eq=False)
+class PendingRead:
+    """A read that an accelerator may not have done yet: how long it took, and how many hits there were, comes later.
+
+    Attributes:
+        key: The field.
+        tier: Where the rows come from that the cache does not have.
+        asked: Rows asked for.
+        hits: How many the cache served, by hop if ``asked_by_hop`` is not empty.
+        row_bytes: Bytes of a row, as it is delivered.
+        cacheable: Whether a cache may serve the field.
+        begun: When the accelerator began.
+        ready: When it had done everything, the counting too.
+        asked_by_hop: ``asked``, by hop, where that is known.
+    """
+
+    key: Hashable
+    tier: str
+    asked: int
+    hits: Hits
+    row_bytes: int
+    cacheable: bool
+    begun: Event
+    ready: Event
+    asked_by_hop: tuple[int, ...] = ()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether everything is known; waits for nothing."""
+        return self.ready.has_happened and self.hits.now() is not None
+
+    def wait(self) -> None:
+        """Wait until everything is known."""
+        self.ready.wait()
+        self.hits.wait()
+
+    @property
+    def stats(self) -> FieldStats:
+        """The counts of a read that is done."""
+        by_hop = self.hits.wait()
+        rows = _by_tier(self.tier, self.asked, sum(by_hop))
+        return FieldStats(
+            rows,
+            {tier: count * self.row_bytes for tier, count in rows.items()},
+            self.cacheable,
+            self.ready.seconds_since(self.begun),
+            self.asked_by_hop,
+            by_hop if self.asked_by_hop else (),
+        )
+
+
+def _by_tier(tier: str, asked: int, hits: int) -> dict[str, int]:
+    return {tier: asked - hits, CACHE_TIER: hits} if hits else {tier: asked}
+
+
+class _Count:
+    """Running totals of one field."""
+
+    __slots__ = ("asked_by_hop", "cacheable", "hits_by_hop", "nbytes", "rows", "seconds")
+
+    def __init__(self) -> None:
+        self.rows: dict[str, int] = {}
+        self.nbytes: dict[str, int] = {}
+        self.cacheable = False
+        self.seconds = 0.0
+        self.asked_by_hop: list[int] = []
+        self.hits_by_hop: list[int] = []
+
+    def stats(self) -> FieldStats:
+        """The totals now."""
+        hops = tuple(self.asked_by_hop), tuple(self.hits_by_hop)
+        return FieldStats(dict(self.rows), dict(self.nbytes), self.cacheable, self.seconds, *hops)
+
+    def add(self, read: FieldStats) -> None:
+        """Add the counts of a read."""
+        total = self.stats() + read
+        self.rows, self.nbytes = dict(total.rows), dict(total.nbytes)
+        self.cacheable, self.seconds = total.cacheable, total.seconds
+        self.asked_by_hop, self.hits_by_hop = list(total.asked_by_hop), list(total.hits_by_hop)
+
+
+class ReadCounters:
+    """Counts reads from any number of threads.
+
+    Attributes:
+        observer: Told of every read while it is listening.
+    """
+
+    def __init__(self) -> None:
+        # The garbage collector may end an epoch, and so ask for what follows, in a thread that is in the middle of it.
+        self._lock = threading.RLock()
+        self._counting = False
+        self._fields: dict[Hashable, _Count] = {}
+        self._pending: deque[tuple[PendingRead, Callable[[int], object] | None]] = deque()
+        self.observer: ReadObserver | None = None
+
+    def record(
+        self,
+        key: Hashable,
+        tier: str,
+        asked: int,
+        hits: Sequence[int] | None,
+        row_bytes: int,
+        cacheable: bool,
+        seconds: float = 0.0,
+        bounds: Sequence[int] | None = None,
+    ) -> None:
+        """Add one read.
+
+        Args:
+            key: The field.
+            tier: Where the rows come from that the cache does not have.
+            asked: Rows asked for.
+            hits: Rows that the cache served, of each hop where ``bounds`` are given. None: none.
+            row_bytes: Bytes of a row, as it is delivered.
+            cacheable: Whether a cache may serve the field.
+            seconds: How long it took.
+            bounds: Where the ids of each hop end.
+        """
+        served = sum(hits) if hits else 0
+        with self._lock:
+            count = self._fields.get(key)
+            if count is None:
+                count = self._fields[key] = _Count()
+            rows, nbytes = count.rows, count.nbytes
+            rows[tier] = rows.get(tier, 0) + asked - served
+            nbytes[tier] = nbytes.get(tier, 0) + (asked - served) * row_bytes
+            if served:
+                rows[CACHE_TIER] = rows.get(CACHE_TIER, 0) + served
+                nbytes[CACHE_TIER] = nbytes.get(CACHE_TIER, 0) + served * row_bytes
+            count.cacheable = count.cacheable or cacheable
+            count.seconds += seconds
+            if bounds is not None:
+                missing = len(bounds) - len(count.asked_by_hop)
+                if missing > 0:
+                    count.asked_by_hop += [0] * missing
+                    count.hits_by_hop += [0] * missing
+                begin = 0
+                for hop, end in enumerate(bounds):
+                    count.asked_by_hop[hop] += end - begin
+                    if served and hits is not None:
+                        count.hits_by_hop[hop] += hits[hop]
+                    begin = end
+        observer = self.observer
+        if observer is not None and observer.is_listening:
+            observer.read(key, tier, asked, served, row_bytes, cacheable, seconds)
+
+    def record_pending(self, read: PendingRead, seconds: float) -> None:
+        """Add one read as soon as it is done; waits for nothing.
+
+        Args:
+            read: What is known of it now.
+            seconds: How long it took the calling thread.
+        """
+        tell = None
+        if self.observer is not None and self.observer.is_listening:
+            tell = self.observer.read(read.key, read.tier, read.asked, None, read.row_bytes, read.cacheable, seconds)
+        self._pending.append((read, tell))
+        self._add_what_is_done()
+
+    def settle(self) -> None:
+        """Wait until all reads so far have been done, and add them."""
+        for read, _ in tuple(self._pending.copy()):
+            read.wait()
+        self._add_what_is_done()
+
+    def snapshot(self) -> CacheStats:
+        """The counts now, of all reads that are known to be done; waits for nothing."""
+        if self._pending:
+            self._add_what_is_done()
+        with self._lock:
+            return CacheStats({key: count.stats() for key, count in self._fields.items()})
+
+    def _add_what_is_done(self) -> None:
+        told: list[tuple[Callable[[int], object], int]] = []
+        with self._lock:
+            if self._counting:  # this very thread is: it was interrupted, and goes on
+                return
+            self._counting = True
+            try:
+                while self._pending and self._pending[0][0].is_done:
+                    read, tell = self._pending.popleft()
+                    stats = read.stats
+                    self._fields.setdefault(read.key, _Count()).add(stats)
+                    if tell is not None:
+                        told.append((tell, stats.hits))
+            finally:
+                self._counting = False
+        for tell, hits in told:
+            tell(hits)

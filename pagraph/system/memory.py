@@ -1,0 +1,132 @@
+"""Available memory of the host, and which addresses are mapped from files."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+__all__ = ["address_on_disk", "host_available", "may_write"]
+
+
+def host_available(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int:
+    """Bytes that this process could take without swapping, as the system and its control groups report."""
+    limits = _cgroup_room(proc, cgroups)
+    system = _meminfo_available(proc)
+    if system is None:
+        system = _sysconf_available()
+    return max(0, min([system, *limits]))
+
+
+def _meminfo_available(proc: Path) -> int | None:
+    text = _read(proc / "meminfo")
+    for line in text.splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return None
+
+
+def _sysconf_available() -> int:
+    """Half of the physical memory where the system does not report what is available."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    except (ValueError, OSError):
+        return 0
+
+
+def _cgroup_room(proc: Path, cgroups: Path) -> list[int]:
+    """Limit minus use of every control group above this process, for both versions of the interface."""
+    room: list[int] = []
+    for line in _read(proc / "self" / "cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            roots = [(cgroups, "memory.max", "memory.current", "inactive_file")]
+            roots.append((cgroups / "unified", *roots[0][1:]))
+        elif "memory" in controllers.split(","):
+            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+            roots = [(cgroups / "memory", *names)]
+        else:
+            continue
+        for root, limit, usage, reclaimable in roots:
+            # Inside a container the path may be that of the host: the mount itself is then the group.
+            folder = root / path.strip("/")
+            for group in [folder, *folder.parents]:
+                left = _group_room(group, limit, usage, reclaimable)
+                if left is not None:
+                    room.append(left)
+                if group == root:
+                    break
+    return room
+
+
+def _group_room(group: Path, limit: str, usage: str, reclaimable: str) -> int | None:
+    most, used = _read(group / limit).strip(), _read(group / usage).strip()
+    if not most.isdigit() or not used.isdigit():
+        return None
+    # Pages of files that were read once go before anything fails; the others may be in use.
+    cold = 0
+    for line in _read(group / "memory.stat").splitlines():
+        name, _, value = line.partition(" ")
+        if name == reclaimable:
+            cold = int(value)
+    return max(0, int(most) - (int(used) - cold))
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
+_MAPS = Path("/proc/self/maps")
+_MOUNTS = Path("/proc/self/mountinfo")
+_MEMORY_FILE_SYSTEMS = {"tmpfs", "ramfs", "devtmpfs", "hugetlbfs"}
+_MEMORY_PATHS = ("/memfd:", "/dev/shm/", "/dev/zero", "/SYSV", "/anon_hugepage")
+
+
+def may_write(begin: int, end: int) -> bool:
+    """Whether all pages between two addresses may be written; True where the system does not tell."""
+    try:
+        maps = _MAPS.read_text(errors="surrogateescape")
+    except OSError:
+        return True
+    for line in maps.splitlines():
+        span, rights = line.split(maxsplit=2)[:2]
+        first, last = (int(part, 16) for part in span.split("-"))
+        if first < end and begin < last and "w" not in rights:
+            return False
+    return True
+
+
+def address_on_disk(address: int) -> bool:
+    """Whether the page at ``address`` of this process is backed by a file on disk."""
+    try:
+        maps = _MAPS.read_text(errors="surrogateescape")
+    except OSError:
+        return False
+    for line in maps.splitlines():
+        fields = line.split(maxsplit=5)
+        low, high = (int(number, 16) for number in fields[0].split("-"))
+        if low <= address < high:
+            return len(fields) == 6 and _is_disk_file(fields[5], fields[3])
+    return False
+
+
+def _is_disk_file(path: str, device: str) -> bool:
+    if not path.startswith("/") or path.startswith(_MEMORY_PATHS):
+        return False
+    return _file_system(device) not in _MEMORY_FILE_SYSTEMS
+
+
+def _file_system(device: str) -> str | None:
+    """Type of the mounted file system with this device number ("fd:01" as in maps, hexadecimal)."""
+    major, minor = (int(number, 16) for number in device.split(":"))
+    try:
+        mounts = _MOUNTS.read_text(errors="surrogateescape")
+    except OSError:
+        return None
+    for line in mounts.splitlines():
+        left, _, right = line.partition(" - ")
+        if left.split()[2] == f"{major}:{minor}":
+            return right.split()[0]
+    return None

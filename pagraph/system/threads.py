@@ -1,0 +1,117 @@
+"""Locks, CPU affinity and start-up of worker threads and forked processes."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import weakref
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+THREAD_NAME = "pagraph"
+"""Name of the loader's threads, followed by their number."""
+
+__all__ = ["THREAD_NAME", "ForkLock", "lock_of", "near_cores", "run_worker_init", "starting_workers"]
+
+
+class ForkLock:
+    """A lock for ``with``; do not fork inside. For what samplers share, which PyG's and torch's workers call as well.
+
+    In a child it is free. So what it guards must be sound wherever a thread may be cut off: change one reference last.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        _alive.add(self)
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.release()
+
+
+_alive: weakref.WeakSet[ForkLock] = weakref.WeakSet()
+
+
+def _renew() -> None:
+    for lock in _alive:
+        lock._lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew)
+
+
+_locks: weakref.WeakKeyDictionary[Any, threading.RLock] = weakref.WeakKeyDictionary()
+_guard = threading.Lock()
+
+
+def lock_of(item: Any) -> threading.RLock:
+    """The lock of an object, the same for all loaders; a new one where it cannot be told apart."""
+    with _guard:
+        try:
+            return _locks.setdefault(item, threading.RLock())
+        except TypeError:  # not hashable, or no weak references
+            return threading.RLock()
+
+
+@contextmanager
+def starting_workers(loader: Any, start: Callable[[int], object]) -> Iterator[None]:
+    """Call ``start`` with the worker's number in each thread of passes that begin inside, before the user's function.
+
+    Args:
+        loader: Has a ``worker_init_fn``, None or a function; it is put back at the end.
+        start: Run in the thread.
+    """
+    before = loader.worker_init_fn
+
+    def both(worker: int) -> None:
+        start(worker)
+        if before is not None:
+            before(worker)
+
+    loader.worker_init_fn = both
+    try:
+        yield
+    finally:
+        loader.worker_init_fn = before
+
+
+def near_cores(
+    allowed: Collection[int], workers: int, nodes: Mapping[int, Sequence[tuple[int, Sequence[int]]]]
+) -> list[int]:
+    """One hardware thread of each core of the first NUMA node, in order; all allowed ones if those are few.
+
+    Args:
+        allowed: What this process may use.
+        workers: Threads that want one each.
+        nodes: NUMA node to its cores, each with its hardware threads, as DGL and PyG list them.
+    """
+    near = [next((cpu for cpu in cpus if cpu in allowed), None) for _, cpus in nodes.get(0, [])]
+    cores = [cpu for cpu in near if cpu is not None]
+    return cores if len(cores) > workers else sorted(allowed)
+
+
+_lock = threading.Lock()
+
+
+def run_worker_init(worker_init_fn: Callable[[int], object], worker: int) -> None:
+    """Run the user's function in a worker thread; its seeds are its own.
+
+    What is written for worker processes seeds Python's, NumPy's and torch's global generators, which here are the
+    training loop's: they are put back.
+    """
+    with _lock:
+        state = random.getstate(), np.random.get_state(), torch.get_rng_state()
+        try:
+            worker_init_fn(worker)
+        finally:
+            random.setstate(state[0])
+            np.random.set_state(state[1])
+            torch.set_rng_state(state[2])
