@@ -16,7 +16,7 @@ from .loader import DataLoader
 dgl = import_dgl()
 from dgl.dataloading import DataLoader as _DGLDataLoader  # noqa: E402
 
-__all__ = ["DGLFramework"]
+__all__ = ["framework"]
 
 
 class _DGLsLoader(_DGLDataLoader):
@@ -29,39 +29,34 @@ class _DGLsLoader(_DGLDataLoader):
             return iterator
 
 
-class DGLFramework:
+class _DGL:
     """Implements ``pagraph.train.models.Framework``; blocks are DGL's."""
 
     name = "dgl"
 
     def sage_conv(self, in_size: int, out_size: int) -> nn.Module:
-        """GraphSAGE's convolution with the mean of the neighbours."""
         conv: nn.Module = dgl.nn.pytorch.SAGEConv(in_size, out_size, "mean")
         return conv
 
     def gcn_conv(self, in_size: int, out_size: int) -> nn.Module:
-        """GCN's convolution, normalised by edge weights alone."""
         conv: nn.Module = dgl.nn.pytorch.GraphConv(in_size, out_size, norm="none", allow_zero_in_degree=True)
         return conv
 
     def weights(self, conv: Any) -> tuple[Tensor, Tensor | None, Tensor]:
-        """The matrix for neighbours, the one for the vertex itself, if any, both ``(out, in)``; and the bias."""
         if hasattr(conv, "fc_self"):
             return conv.fc_neigh.weight, conv.fc_self.weight, conv.fc_self.bias
         return conv.weight.T, None, conv.bias
 
     def convolve(self, conv: nn.Module, block: Any, x: Tensor, edge_weight: Tensor | None = None) -> Tensor:
-        """Run a convolution on the rows of a block's sources; a row for each destination."""
         rows: Tensor = conv(block, x, edge_weight=edge_weight)
         return rows
 
     def edges(self, block: Any) -> tuple[Tensor, Tensor]:
-        """Local sources and destinations of a block's edges, int64."""
         src, dst = block.edges()
         return src.long(), dst.long()
 
     def check_own_loader(self) -> None:
-        """DGL's own loader needs nothing but DGL."""
+        """DGL's needs nothing else."""
 
     def loader(
         self,
@@ -74,17 +69,17 @@ class DGLFramework:
         own: bool,
         **more: Any,
     ) -> Any:
-        """A shuffling loader: DGL's own, or ``pagraph.dgl.DataLoader``."""
         sampler = dgl.dataloading.NeighborSampler(
             list(fanout), prefetch_node_feats=list(fields), prefetch_labels=[label]
         )
         return (_DGLsLoader if own else DataLoader)(dgl_graph(graph), ids, sampler, shuffle=True, **more)
 
     def batch(self, item: Any, num_hops: int, label: str) -> tuple[Sequence[Any], Mapping[str, Tensor], Tensor]:
-        """The blocks of what a loader gave, the rows of the first one's sources by field, and the seeds' labels."""
         blocks = item[2]
         return blocks, blocks[0].srcdata, blocks[-1].dstdata[label]
 
     def seed(self, seed: int) -> None:
-        """Seed DGL's own random numbers."""
         dgl.seed(seed % 2**31)
+
+
+framework = _DGL()

@@ -24,7 +24,7 @@ from torch_geometric import typing as pyg_typing  # noqa: E402
 from torch_geometric.loader import NeighborLoader as _NeighborLoader  # noqa: E402
 from torch_geometric.nn import GCNConv, SAGEConv  # noqa: E402
 
-__all__ = ["PyGBlock", "PyGFramework"]
+__all__ = ["PyGBlock", "framework"]
 
 
 class PyGBlock(NamedTuple):
@@ -45,29 +45,25 @@ class _PyGsLoader(_NeighborLoader):
         return (batch.to(self._to) for batch in super().__iter__())
 
 
-class PyGFramework:
+class _PyG:
     """Implements ``pagraph.train.models.Framework``; blocks are :class:`PyGBlock`."""
 
     name = "pyg"
 
     def sage_conv(self, in_size: int, out_size: int) -> nn.Module:
-        """GraphSAGE's convolution with the mean of the neighbours."""
         conv: nn.Module = SAGEConv(in_size, out_size)
         return conv
 
     def gcn_conv(self, in_size: int, out_size: int) -> nn.Module:
-        """GCN's convolution, normalised by edge weights alone."""
         conv: nn.Module = GCNConv(in_size, out_size, normalize=False, add_self_loops=False)
         return conv
 
     def weights(self, conv: Any) -> tuple[Tensor, Tensor | None, Tensor]:
-        """The matrix for neighbours, the one for the vertex itself, if any, both ``(out, in)``; and the bias."""
         if isinstance(conv, SAGEConv):
             return conv.lin_l.weight, conv.lin_r.weight, conv.lin_l.bias
         return conv.lin.weight, None, conv.bias
 
     def convolve(self, conv: nn.Module, block: PyGBlock, x: Tensor, edge_weight: Tensor | None = None) -> Tensor:
-        """Run a convolution on the rows of a block's sources; a row for each destination."""
         if isinstance(conv, SAGEConv):
             rows: Tensor = conv((x, x[: block.num_dst]), block.edge_index)
             return rows
@@ -75,15 +71,9 @@ class PyGFramework:
         return rows[: block.num_dst]
 
     def edges(self, block: PyGBlock) -> tuple[Tensor, Tensor]:
-        """Local sources and destinations of a block's edges, int64."""
         return block.edge_index[0], block.edge_index[1]
 
     def check_own_loader(self) -> None:
-        """Check that PyG's own loader can run.
-
-        Raises:
-            MissingDependencyError: Neither pyg-lib nor torch-sparse is installed.
-        """
         if not (pyg_typing.WITH_PYG_LIB or pyg_typing.WITH_TORCH_SPARSE):
             version = torch.__version__.partition("+")[0]
             raise MissingDependencyError(
@@ -103,23 +93,24 @@ class PyGFramework:
         own: bool,
         **more: Any,
     ) -> Any:
-        """A shuffling loader: PyG's own, or ``pagraph.pyg.NeighborLoader``."""
+        if own:
+            self.check_own_loader()
         data = to_pyg(Graph(graph.csc))
         for name in (*fields, label):
             rows = graph.ndata[name]
             data[name] = rows if isinstance(rows, Tensor) else rows.materialize()
-        if own:
-            self.check_own_loader()
         return (_PyGsLoader if own else NeighborLoader)(data, list(fanout)[::-1], ids, shuffle=True, **more)
 
     def batch(self, item: Any, num_hops: int, label: str) -> tuple[Sequence[Any], Mapping[str, Tensor], Tensor]:
-        """The blocks of what a loader gave, the rows of the first one's sources by field, and the seeds' labels."""
         hops = list(pairwise(_hop_ends(item, num_hops)))
         blocks = [PyGBlock(item.edge_index[:, :edges], before) for (before, _), (_, edges) in reversed(hops)]
         return blocks, item, item[label][: item.batch_size]
 
     def seed(self, seed: int) -> None:
         """PyG's random numbers are torch's."""
+
+
+framework = _PyG()
 
 
 def _hop_ends(batch: Any, num_hops: int) -> list[tuple[int, int]]:

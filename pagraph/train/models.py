@@ -97,12 +97,12 @@ def framework_of(name: str) -> Framework:
         )
     try:
         if name == "dgl":
-            from ..dgl.training import DGLFramework
+            from ..dgl.training import framework as dgl
 
-            return DGLFramework()
-        from ..pyg.training import PyGFramework
+            return dgl
+        from ..pyg.training import framework as pyg
 
-        return PyGFramework()
+        return pyg
     except MissingDependencyError as error:
         other = next(each for each in FRAMEWORKS if each != name)
         raise MissingDependencyError(f"{error}; or take the layers of {other}") from error

@@ -234,7 +234,7 @@ def test_compare_with_pygs_loader(folder, tmp_path, monkeypatch):
                 super().__init__(data, num_neighbors, input_nodes, neighbor_sampler=sampler, **more)
 
         monkeypatch.setattr(training, "_PyGsLoader", Loader)
-        monkeypatch.setattr(training.PyGFramework, "check_own_loader", lambda self: None)
+        monkeypatch.setattr(training._PyG, "check_own_loader", lambda self: None)
     result = run(folder, *QUICK, "--compare", "pyg", "--json", tmp_path / "report.json")
     assert result.exit_code == 0, result.output
     assert "sage with pyg's layers and pyg's loader on cpu" in result.stdout

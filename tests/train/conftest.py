@@ -39,4 +39,4 @@ def pyg_without_extensions(monkeypatch):
             super().__init__(data, num_neighbors, input_nodes, neighbor_sampler=sampler, **more)
 
     monkeypatch.setattr(training, "_PyGsLoader", Loader)
-    monkeypatch.setattr(training.PyGFramework, "check_own_loader", lambda self: None)
+    monkeypatch.setattr(training._PyG, "check_own_loader", lambda self: None)
