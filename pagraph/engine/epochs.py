@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from ..seeds.order import BatchOrder, EpochPlan, Ticket
 from ..stats.stats import EpochRecorder, LoaderStats
 from ..stats.trace import Tracing
-from .stage import SerialStage, Stage
+from .stage import SerialStage, Stage, ThreadUse
 
 if TYPE_CHECKING:
     from ..accelerator import Event
@@ -120,6 +120,7 @@ class Epochs(Generic[T]):
         self.stats = stats
         self.tracing = Tracing()
         self.tracing.before_stop = _method(stats)
+        self.thread_use = ThreadUse()
         self._next_epoch = 0
         self._resume: tuple[EpochPlan, int] | None = None
         self._position: tuple[EpochPlan, int] | None = None
@@ -343,7 +344,7 @@ def _start(owner: Epochs[T], plan: EpochPlan, begin: int, recorder: EpochRecorde
         on_start=steps.on_start,
         on_change=recorder.trace.depth,
         # What a device computes with the reader's batches is not to wait; a user's functions stay in their threads.
-        reader_works=steps.mark is None and steps.draw is None and steps.on_start is None,
+        use=owner.thread_use if steps.mark is None and steps.draw is None and steps.on_start is None else None,
     )
 
 

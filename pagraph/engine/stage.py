@@ -17,12 +17,51 @@ from ..system.threads import THREAD_NAME
 S = TypeVar("S")
 T = TypeVar("T")
 
-__all__ = ["SerialStage", "Stage"]
+__all__ = ["SerialStage", "Stage", "ThreadUse"]
 
-# To hand a batch over takes two threads 0.1 to 0.3 ms, most of it waits for the interpreter's lock. Threads begin to
-# rest below the first number of seconds an item, and to work again above the second.
-_SMALL = (3e-4, 6e-4)
-_WEIGHT = 0.1  # of an item in the running mean
+_TRIED, _KEPT = 16, 512  # items that a choice is tried for, and kept for
+_WORTH_A_TRIAL = (5e-5, 5e-3)  # seconds that the reader waits for an item
+
+
+class ThreadUse:
+    """Chooses who works: threads, ahead of the reader, or the reader itself when it asks; whichever lets it wait less.
+
+    To hand an item over takes two threads 0.1 to 0.3 ms, most of it waits for the interpreter's lock, which is more
+    than a small batch takes. Both are tried in turn, and again after a while.
+
+    Attributes:
+        rests: The threads rest, the reader does everything.
+    """
+
+    def __init__(self) -> None:
+        self.rests = False
+        self._waits: list[float | None] = [None, None]  # mean seconds, of threads and of the reader
+        self._count, self._sum, self._length = 0, 0.0, _TRIED
+
+    def note(self, waited: float, skipped: int) -> bool:
+        """Take note of a wait; returns whether the choice has changed.
+
+        Args:
+            waited: Seconds that the reader waited for an item, or worked for it.
+            skipped: Items after a change that do not count: they were begun before.
+        """
+        self._count += 1
+        if self._count > skipped:
+            self._sum += waited
+        if self._count < skipped + self._length:
+            return False
+        mean, other = self._sum / self._length, self._waits[not self.rests]
+        self._waits[self.rests] = mean
+        kept = self._length == _KEPT
+        self._count, self._sum, self._length = 0, 0.0, _KEPT
+        if not self.rests and not _WORTH_A_TRIAL[0] < mean < _WORTH_A_TRIAL[1]:
+            return False
+        if kept or other is None:
+            self._length = _TRIED
+        elif mean <= other:
+            return False
+        self.rests = not self.rests
+        return True
 
 
 @dataclass(frozen=True)
@@ -73,8 +112,8 @@ class Stage(Generic[S, T]):
             made, so that what they do to global state and put back is never seen by the reader.
         on_change: Called with the number of results that wait and of items in work whenever they change; under a
             lock, so that it must be quick.
-        reader_works: Let a reader that would have to wait do an item itself. Where items take less than a thread costs
-            to hand them over, the threads rest, and the reader does each when it asks.
+        use: Lets a reader that would have to wait do an item itself, and decides when it does all of them. None: the
+            reader does none.
     """
 
     def __init__(
@@ -86,9 +125,9 @@ class Stage(Generic[S, T]):
         ahead: int,
         on_start: Callable[[int], object] | None = None,
         on_change: Callable[[int, int], object] | None = None,
-        reader_works: bool = False,
+        use: ThreadUse | None = None,
     ) -> None:
-        self._shared: _Shared[S, T] = _Shared(source, work, ahead, on_start, on_change, reader_works)
+        self._shared: _Shared[S, T] = _Shared(source, work, ahead, on_start, on_change, use)
         # The threads know the shared state, not the stage: a reader that just drops the stage ends them.
         weakref.finalize(self, _drop, self._shared).atexit = False
         _running.add(self._shared)
@@ -133,7 +172,7 @@ class _Shared(Generic[S, T]):
         ahead: int,
         on_start: Callable[[int], object] | None,
         on_change: Callable[[int, int], object] | None,
-        reader_works: bool = False,
+        use: ThreadUse | None = None,
     ) -> None:
         self.source = source
         self.work = work
@@ -143,27 +182,31 @@ class _Shared(Generic[S, T]):
         self.pid = os.getpid()
         self._ahead = ahead
         self._draw_lock = threading.Lock()
-        self._changed = threading.Condition()
+        lock = threading.RLock()
+        self._changed = threading.Condition(lock)  # results and the end: what the reader waits for
+        self._room = threading.Condition(lock)  # room for another item, and the end: what the threads wait for
         self._results: dict[int, Any] = {}
         self._threads_ready = 0
         self._started = 0
         self._delivered = 0
         self._ended = False  # nothing more will be drawn
         self._stopped = False  # nobody will read any more
-        self._reader_works = reader_works
-        self._seconds = _SMALL[1]  # of the processor that an item takes: a running mean
-        self._rests = False  # the threads do, and the reader does everything
+        self._use = use
 
     def draw(self) -> tuple[int, Any] | None:
         """The next item with its number, once there is room for it; None at the end."""
         while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._stopped or self._ended or (self._has_room and not self._rests))
+            with self._room:
+                self._room.wait_for(lambda: self._stopped or self._ended or (self._has_room and not self._rests))
             with self._draw_lock:
                 if self._stopped or self._ended:
                     return None
                 if self._has_room:
                     return self._drawn()
+
+    @property
+    def _rests(self) -> bool:
+        return self._use is not None and self._use.rests
 
     @property
     def _has_room(self) -> bool:
@@ -181,24 +224,14 @@ class _Shared(Generic[S, T]):
             return None
         return self._count(), item
 
-    def run(self, number: int, item: Any) -> None:
-        """Do the work of an item, and hand its result over."""
-        result: Any
-        begin = time.thread_time()
+    def result_of(self, item: Any) -> Any:
+        """The result of an item's work, or its failure."""
         try:
-            result = _run(self.work, item)
+            return _run(self.work, item)
         except BaseException as error:
-            result = _Failure(error)
             if not isinstance(error, Exception) and threading.current_thread() not in self.threads:
-                self.put(number, result)
                 raise  # Ctrl-C in the reader's own work is not to wait for the batches before
-        if self._reader_works:
-            self._seconds += _WEIGHT * (time.thread_time() - begin - self._seconds)
-            if self._rests != (self._seconds < _SMALL[self._rests]):
-                with self._changed:
-                    self._rests = not self._rests
-                    self._changed.notify_all()
-        self.put(number, result)
+            return _Failure(error)
 
     def ready(self) -> None:
         """A thread has run ``on_start``, or failed to."""
@@ -217,7 +250,9 @@ class _Shared(Generic[S, T]):
             if not self._stopped:
                 self._results[number] = result
                 self._tell()
-            self._ended = self._ended or isinstance(result, _Failure)
+            if isinstance(result, _Failure):
+                self._ended = True
+                self._room.notify_all()
             self._changed.notify_all()
 
     def fail(self, error: BaseException) -> None:
@@ -227,17 +262,14 @@ class _Shared(Generic[S, T]):
 
     def take(self) -> Any:
         """The next result in order; waits for it, or works towards it."""
+        begin = time.perf_counter()
         while True:
             with self._changed:
                 if self._delivered in self._results:
-                    result = self._results.pop(self._delivered)
-                    self._delivered += 1
-                    self._tell()
-                    self._changed.notify_all()
-                    return result
+                    return self._deliver(self._results.pop(self._delivered), begin)
                 if self._stopped or (self._ended and self._delivered >= self._started):
                     raise StopIteration
-                works = self._reader_works and self._has_room and not self._ended
+                works = self._use is not None and self._has_room and not self._ended
                 if not works or not self._draw_lock.acquire(blocking=False):
                     self._changed.wait()
                     continue
@@ -245,8 +277,23 @@ class _Shared(Generic[S, T]):
                 drawn = self._drawn() if self._has_room and not self._ended else None
             finally:
                 self._draw_lock.release()
-            if drawn is not None:
-                self.run(*drawn)
+            if drawn is None:
+                continue
+            number, item = drawn
+            result = self.result_of(item)
+            if number != self._delivered or isinstance(result, _Failure):
+                self.put(number, result)
+                continue
+            with self._changed:
+                return self._deliver(result, begin)
+
+    def _deliver(self, result: Any, asked: float) -> Any:
+        self._delivered += 1
+        self._tell()
+        changed = self._use is not None and self._use.note(time.perf_counter() - asked, self._ahead)
+        if not self._rests:
+            self._room.notify_all() if changed else self._room.notify()
+        return result
 
     def stop(self) -> None:
         """Tell the threads to end; waits for nothing, and does nothing in a forked child, which has none of them."""
@@ -255,6 +302,7 @@ class _Shared(Generic[S, T]):
                 self._stopped = True
                 self._results.clear()
                 self._changed.notify_all()
+                self._room.notify_all()
 
     def join(self, patience: float | None = None) -> None:
         """Wait until the threads have ended, at most ``patience`` seconds."""
@@ -278,6 +326,7 @@ class _Shared(Generic[S, T]):
         with self._changed:
             self._ended = True
             self._changed.notify_all()
+            self._room.notify_all()
 
 
 def _worker(shared: _Shared[Any, Any], index: int) -> None:
@@ -291,8 +340,9 @@ def _worker(shared: _Shared[Any, Any], index: int) -> None:
     finally:
         shared.ready()
     while (drawn := shared.draw()) is not None:
-        shared.run(*drawn)
-        del drawn  # a waiting thread must not keep a batch alive
+        number, item = drawn
+        shared.put(number, shared.result_of(item))
+        del drawn, item  # a waiting thread must not keep a batch alive
 
 
 def _run(work: Callable[[S], T], item: S) -> T:
