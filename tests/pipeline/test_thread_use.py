@@ -1,0 +1,135 @@
+"""A reader that works instead of waiting, and who works where batches are small."""
+
+import itertools
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+from pagraph.engine import Stage
+from pagraph.engine.stage import ThreadUse
+
+pytestmark = pytest.mark.usefixtures("no_threads_left")
+
+READER = threading.current_thread()
+
+
+def stage(source, work, workers=1, ahead=3):
+    return Stage(iter(source), work, workers=workers, ahead=ahead, use=ThreadUse())
+
+
+def waits(use, seconds, count, skipped=0):
+    """Whether the choice changed with the last of some waits, and with none before."""
+    changes = [use.note(seconds, skipped) for _ in range(count)]
+    assert not any(changes[:-1])
+    return changes[-1]
+
+
+class TestTheChoice:
+    def test_both_are_tried_and_the_one_with_less_waiting_is_kept(self):
+        for of_threads, of_reader in ((3e-4, 1e-4), (1e-4, 3e-4)):
+            use = ThreadUse()
+            assert waits(use, of_threads, 16) and use.rests
+            assert waits(use, of_reader, 16) == (of_reader > of_threads)
+            assert use.rests == (of_reader < of_threads)
+
+    def test_the_other_is_tried_again_after_a_while(self):
+        use = ThreadUse()
+        waits(use, 3e-4, 16), waits(use, 1e-4, 16)
+        assert use.rests and waits(use, 1e-4, 512) and not use.rests
+        assert waits(use, 5e-5 * 1.5, 16) is False  # threads are better by now
+
+    @pytest.mark.parametrize("seconds", [1e-6, 0.1])
+    def test_threads_that_are_ahead_or_whose_work_is_long_are_left_at_it(self, seconds):
+        use = ThreadUse()
+        for count in (16, 512, 512):
+            assert not waits(use, seconds, count) and not use.rests
+
+    def test_items_begun_before_a_change_do_not_count(self):
+        use = ThreadUse()
+        assert not waits(use, 1.0, 4, skipped=4)
+        assert waits(use, 3e-4, 16, skipped=4) and use.rests
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+@pytest.mark.parametrize("seconds", [0, 1e-4, 2e-3])
+def test_order_and_completeness_whoever_works(workers, seconds):
+    def work(x):
+        time.sleep(seconds * (x % 3))
+        return x * x
+
+    got = list(stage(range(150), work, workers, workers + 2))
+    assert got == [x * x for x in range(150)]
+
+
+def test_the_reader_works_rather_than_waits():
+    entered = threading.Event()
+    workers = []
+
+    def work(x):
+        workers.append(threading.current_thread())
+        if len(workers) == 1:
+            assert entered.wait(10)  # until somebody else works too
+        else:
+            entered.set()
+        return x
+
+    assert list(stage(range(2), work)) == [0, 1]
+    assert READER in workers and len(set(workers)) == 2
+
+
+@pytest.mark.parametrize("where", [0, 3, 40, 99])
+def test_an_exception_comes_at_its_place(where):
+    def work(x):
+        if x == where:
+            raise OSError(f"item {x}")
+        return x
+
+    reading, got = stage(range(100), work), []
+    with pytest.raises(OSError, match=f"item {where}"):
+        for x in reading:
+            got.append(x)
+    assert got == list(range(where))
+    assert list(reading) == []
+
+
+def test_an_exception_of_the_source_comes_at_its_place():
+    def source():
+        yield from range(30)
+        raise OSError("the source")
+
+    reading, got = stage(source(), lambda x: x), []
+    with pytest.raises(OSError, match="the source"):
+        for x in reading:
+            got.append(x)
+    assert got == list(range(30))
+
+
+def test_no_more_than_ahead_items_are_drawn():
+    drawn = []
+
+    def source():
+        for x in range(300):
+            drawn.append(x)
+            yield x
+
+    for delivered, x in enumerate(stage(source(), lambda x: x, workers=2, ahead=4)):
+        assert x == delivered and len(drawn) <= delivered + 1 + 4
+
+
+def test_ctrl_c_in_the_readers_own_work_comes_at_once():
+    def work(x):
+        if threading.current_thread() is READER:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(5)
+        time.sleep(0.2)
+        return x
+
+    reading = stage(itertools.count(), work)
+    begin = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        for _ in reading:
+            pass
+    assert time.monotonic() - begin < 4

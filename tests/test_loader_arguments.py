@@ -1,0 +1,84 @@
+"""The core loader's seeds in every form, copies of it, and samplers that are not for it."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+import torch
+
+from pagraph import Graph, Loader, NeighborSampler
+
+GRAPH = Graph.from_coo(
+    np.arange(40) % 13, (np.arange(40) * 7) % 20, 20, ndata={"feat": torch.rand(20, 3), "label": torch.arange(20)}
+)
+
+
+def loader(seeds, **options):
+    settings = {"fields": ["feat"], "labels": ["label"], "batch_size": 3, "seed": 0} | options
+    return Loader(GRAPH, seeds, settings.pop("sampler", NeighborSampler([2, 2])), **settings)
+
+
+def outputs(of):
+    return [batch.output_nodes.tolist() for batch in of]
+
+
+@pytest.mark.parametrize(
+    "seeds",
+    [
+        [4, 1, 7, 9],
+        (4, 1, 7, 9),
+        range(4, 8),
+        np.array([4, 1, 7, 9]),
+        np.array([4, 1, 7, 9], np.int32),
+        np.array([4, 1, 7, 9], np.uint8),
+        torch.tensor([4, 1, 7, 9]),
+        torch.tensor([4, 1, 7, 9], dtype=torch.int32),
+        torch.tensor([4, 1, 7, 9], dtype=torch.int16),
+    ],
+    ids=str,
+)
+def test_ids_in_every_form(seeds):
+    of = loader(seeds)
+    assert outputs(of) == [list(map(int, seeds[:3])), [int(seeds[3])]]
+    narrow = getattr(seeds, "dtype", None) in (torch.int32, np.dtype(np.int32))
+    assert next(iter(of)).output_nodes.dtype == (torch.int32 if narrow else torch.int64)
+
+
+@pytest.mark.parametrize("kind", [list, np.array, torch.tensor])
+def test_masks(kind):
+    mask = [v in (2, 3, 11) for v in range(20)]
+    assert outputs(loader(kind(mask))) == [[2, 3, 11]]
+
+
+@pytest.mark.parametrize(
+    ("seeds", "error", "text"),
+    [
+        ([0.5], TypeError, "seeds must hold integers, got float64"),
+        (torch.tensor([1.0]), TypeError, "seeds must hold integers, got torch.float32"),
+        (["a"], TypeError, "seeds must hold integers"),
+        ([[1, 2]], ValueError, r"seeds must be 1-D, got shape \(1, 2\)"),
+        (torch.ones(3, dtype=torch.bool), ValueError, r"seeds must have shape \(20,\) as a mask .*, got \(3,\)"),
+        ([20], IndexError, r"seeds must be in \[0, 20\), got 20"),
+        ([-1], IndexError, r"seeds must be in \[0, 20\), got -1"),
+    ],
+)
+def test_seeds_that_are_none(seeds, error, text):
+    with pytest.raises(error, match=text):
+        loader(seeds)
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, lambda of: pickle.loads(pickle.dumps(of))])
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_copies_go_on_at_the_same_place(duplicate, prefetch):
+    of, other = (loader(list(range(20)), shuffle=True, prefetch=prefetch) for _ in range(2))
+    batches = iter(of)
+    next(batches), next(batches)
+    again = duplicate(of)
+    rest = [(b.input_nodes.tolist(), b.features["feat"].tolist(), b.labels["label"].tolist()) for b in again]
+    assert rest == [
+        (b.input_nodes.tolist(), b.features["feat"].tolist(), b.labels["label"].tolist())
+        for i, b in enumerate(other)
+        if i >= 2
+    ]
+    assert outputs(again) == outputs(other)  # and the next epoch
