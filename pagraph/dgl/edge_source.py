@@ -64,6 +64,8 @@ class EdgeSource:
         inner: Samples the blocks.
     """
 
+    is_pure = False
+
     def __init__(self, graph: Any, edge_sampler: Any, inner: NodeSource) -> None:
         self._graph = graph
         self._sampler = edge_sampler

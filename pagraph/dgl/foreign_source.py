@@ -62,6 +62,8 @@ class ForeignSource:
         accelerator: That of ``device``, where it has one.
     """
 
+    is_pure = False
+
     def __init__(
         self,
         graph: Any,

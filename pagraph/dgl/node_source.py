@@ -97,6 +97,7 @@ class NodeSource:
     """
 
     draw = None
+    is_pure = True
 
     def __init__(
         self,
@@ -139,16 +140,18 @@ class NodeSource:
     ) -> SampledNodes:
         """The batch of ``seeds``: a tensor for graphs with one vertex type, or a mapping from type."""
         begin = time.perf_counter_ns()
-        batch = self._sampler.sample(
-            self.core,
-            seeds if isinstance(seeds, Mapping) else {self._ntype: seeds},
-            key,
-            dtype=self._idtype,
-            pools=self._pools,
-            field=self._edge_field,
-            exclude=exclude,
-        )
-        recorder.spent("sampling", begin)
+        try:
+            batch = self._sampler.sample(
+                self.core,
+                seeds if isinstance(seeds, Mapping) else {self._ntype: seeds},
+                key,
+                dtype=self._idtype,
+                pools=self._pools,
+                field=self._edge_field,
+                exclude=exclude,
+            )
+        finally:
+            recorder.spent("sampling", begin)
         begin = time.perf_counter_ns()
         structures = [self.builder.structure(block, place) for place, block in enumerate(batch.blocks)]
         recorder.spent("building", begin)

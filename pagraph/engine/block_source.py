@@ -64,6 +64,7 @@ class BlockSource:
     """
 
     draw = None
+    is_pure = True
 
     def __init__(
         self,
@@ -85,8 +86,10 @@ class BlockSource:
         """Sample, then read the fields."""
         if self._ring is None:
             begin = time.perf_counter_ns()
-            batch = self._sampler.sample(self._graph, ticket.seeds, ticket.key, pools=self._pools)
-            recorder.spent("sampling", begin)
+            try:
+                batch = self._sampler.sample(self._graph, ticket.seeds, ticket.key, pools=self._pools)
+            finally:
+                recorder.spent("sampling", begin)
             return self._read(batch, batch.input_nodes, None, recorder)
         return self._fields.with_room(partial(self._prepare_there, ticket, recorder, self._ring))
 

@@ -36,6 +36,10 @@ class BatchSource(Protocol[T_co]):
     def draw(self) -> Callable[[Ticket, EpochRecorder], Any] | None:
         """Does what must be done for one ticket at a time, in order; None: nothing, ``prepare`` takes the ticket."""
 
+    @property
+    def is_pure(self) -> bool:
+        """Whether preparing calls nothing that a user has written, so that the reader's thread may do it, too."""
+
     def prepare(self, drawn: Any, recorder: EpochRecorder) -> Any:
         """Sample and read ahead; a pure function, called by any thread."""
 
@@ -54,7 +58,7 @@ class Engine(Generic[T]):
         policy: Ranks what is cached.
         budget: What the cache may take; None: no cache.
         options: Threads and depth.
-        device: Where batches are delivered.
+        device: Where batches are delivered. None: where what they are made of is, on the CPU.
         accelerator: What they are delivered on. Default: that of ``device``, where it has one.
         cache_dtype: See ``FieldSet``.
         transfer: See ``FieldSet``.
@@ -73,16 +77,16 @@ class Engine(Generic[T]):
         policy: Policy,
         budget: Budget | None,
         options: PipelineOptions,
-        device: torch.device,
+        device: torch.device | None,
         accelerator: Accelerator | None = None,
         cache_dtype: torch.dtype | None = None,
         transfer: str = "auto",
     ) -> None:
-        self.accelerator = accelerator or accelerator_for(device)
+        self.accelerator = accelerator or (None if device is None else accelerator_for(device))
         self.pools = BufferPools(options.max_batches)
         self.fields = FieldSet(
             {},
-            device=device,
+            device=device or torch.device("cpu"),
             budget=budget,
             rank=partial(workload.rank, policy),
             pool_of=self.pools,
@@ -115,6 +119,7 @@ class Engine(Generic[T]):
             source.prepare,
             source.deliver,
             draw=source.draw,
+            is_pure=source.is_pure,
             on_start=None if worker_init_fn is None else partial(run_worker_init, worker_init_fn),
             before_first_batch=fields.prepare,
             after_first_step=fields.after_first_step,

@@ -77,6 +77,7 @@ class Steps(Generic[T]):
         prepare: Ticket to prepared batch; a pure function, run by any thread.
         deliver: Prepared batch to what the reader gets; run by the reader, in order.
         draw: Ticket to whatever ``prepare`` takes; run for one ticket at a time, in order (None: the ticket itself).
+        is_pure: ``prepare`` calls nothing that a user has written: the reader's thread may run it, too.
         on_start: Called with the worker's number in each thread.
         before_first_batch: Called when an epoch begins.
         after_first_step: Called once, when the second batch is asked for: the first has been computed with.
@@ -88,6 +89,7 @@ class Steps(Generic[T]):
     prepare: Callable[[Any, EpochRecorder], Any]
     deliver: Callable[[Any, EpochRecorder], T]
     draw: Callable[[Ticket, EpochRecorder], Any] | None = None
+    is_pure: bool = False
     on_start: Callable[[int], object] | None = None
     before_first_batch: Callable[[], object] | None = None
     after_first_step: Callable[[], object] | None = None
@@ -344,7 +346,7 @@ def _start(owner: Epochs[T], plan: EpochPlan, begin: int, recorder: EpochRecorde
         on_start=steps.on_start,
         on_change=recorder.trace.depth,
         # What a device computes with the reader's batches is not to wait; a user's functions stay in their threads.
-        use=owner.thread_use if steps.mark is None and steps.draw is None and steps.on_start is None else None,
+        use=owner.thread_use if steps.is_pure and steps.mark is None and steps.on_start is None else None,
     )
 
 

@@ -102,7 +102,7 @@ class Pipelined(LoaderControls, ThreadWorkers):
             policy=resolve_policy(options.cache_policy),
             budget=Budget.parse(options.cache),
             options=self._pipeline_options(),
-            device=self._device or torch.device("cpu"),
+            device=self._device,
             cache_dtype=parse_cache_dtype(options.cache_dtype),
         )
         accelerator = self._engine.accelerator

@@ -78,6 +78,11 @@ class SubgraphSource:
         self._lock: AbstractContextManager[object] = nullcontext() if self._is_ours else lock_of(view.sampler)
 
     @property
+    def is_pure(self) -> bool:
+        """See ``BatchSource``: stores are a user's own."""
+        return self._is_ours and not self._joiner.is_remote
+
+    @property
     def draw(self) -> Callable[[Ticket, EpochRecorder], Any] | None:
         """A user's own sampler draws one batch at a time, in order."""
         return None if self._is_ours else self._draw

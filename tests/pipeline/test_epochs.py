@@ -277,12 +277,11 @@ def test_bad_arguments(options, error, message):
         (torch.tensor([200]), IndexError),
         (torch.tensor([-1]), IndexError),
         (torch.tensor([0.5]), TypeError),
-        ([1, 2], TypeError),
         (torch.zeros(1, 1, dtype=torch.int64), ValueError),
     ],
 )
 def test_bad_seeds(seeds, error):
-    with pytest.raises(error, match="seeds must be"):
+    with pytest.raises(error, match="seeds must "):
         Loader(make_graph(), seeds, NeighborSampler([2]))
 
 

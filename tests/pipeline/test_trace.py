@@ -82,7 +82,7 @@ def test_spans_hold_what_the_statistics_count(tmp_path):
 
 
 def test_tracks(tmp_path):
-    """Work is in the workers' tracks, waiting and computing in the reader's, epochs in one of their own."""
+    """Work is in its thread's track, waiting and computing in the reader's, epochs in one of their own."""
     loader = make_loader(num_workers=2)
     with loader.trace(tmp_path / "t.json"):
         for _ in range(3):
@@ -95,7 +95,7 @@ def test_tracks(tmp_path):
     where = defaultdict(set)
     for span in spans(events):
         where[span["name"]].add(names[span["tid"]])
-    assert where["sampling"] <= {"pagraph-0", "pagraph-1"}
+    assert where["sampling"] & {"pagraph-0", "pagraph-1"}  # a reader that would wait works too
     assert where["computing"] == where["waiting"] == {threading.current_thread().name}
     assert where["epoch 0"] == where["epoch 2"] == {"epochs of loader"}
     assert names[threading.get_native_id()] == threading.current_thread().name

@@ -63,11 +63,9 @@ def reads_of(loader, epochs):
 
 def counted(workload, epochs):
     counts = count_accesses(
-        workload.graph,
-        workload.seeds,
-        workload.sampler,
+        *workload.sampled(),
         batch_size=BATCH,
-        seed=workload.seed,
+        seed=workload.order.seed,
         epochs=range(epochs),
         shuffle=True,
     )
@@ -102,7 +100,7 @@ def test_counted_reads_with_times(world, negatives, strategy):
 @pytest.mark.parametrize("negatives", [None, ("binary", 1.5), ("triplet", 2)], ids=str)
 def test_the_expectation_is_right_for_the_ends(world, negatives):
     workload = workload_of(make(world, [], negatives))
-    expected = expected_accesses(workload.graph, workload.seeds, workload.sampler, batch_size=BATCH)
+    expected = expected_accesses(*workload.sampled(), batch_size=BATCH)
     real = counted(workload, 60)
     for ntype, reads in real.items():
         mean = expected.reads(ntype)
@@ -113,7 +111,7 @@ def test_the_expectation_is_right_for_the_ends(world, negatives):
 @pytest.mark.parametrize("policy", ["auto", "vip", "presample", "degree"])
 def test_policies_rank_for_links(world, policy):
     workload = workload_of(make(world, [3], "binary"))
-    rankings = workload.rank(resolve_policy(policy), workload.graph.node_types)
+    rankings = workload.rank(resolve_policy(policy), workload.sampled().graph.node_types)
     real = counted(workload, 20)
     for ntype, ranking in rankings.items():
         reads = real[ntype].double()
@@ -128,12 +126,12 @@ def test_weights_of_negatives_are_ranked_for(world):
     weight = torch.zeros(count)
     weight[-5:] = 1.0  # nobody's neighbours, hardly
     workload = workload_of(make(world, [], dict(mode="triplet", **end_weight("dst", weight))))
-    rankings = workload.rank(resolve_policy("vip"), workload.graph.node_types)
+    rankings = workload.rank(resolve_policy("vip"), workload.sampled().graph.node_types)
     first = rankings["v" if isinstance(data, HeteroData) else "_N"].ids[:40].tolist()
     assert set(range(count - 5, count)) <= set(first)
 
 
-def test_representations_tell_workloads_apart(world):
+def test_cache_keys_tell_workloads_apart(world):
     weight = torch.rand(400 if isinstance(world[0], Data) else 300, generator=torch.Generator().manual_seed(0))
     other = weight.roll(1)
     given = [
@@ -142,6 +140,7 @@ def test_representations_tell_workloads_apart(world):
         ("binary", 2),
         *(dict(mode="triplet", **end_weight("dst", w)) for w in (None, weight, other)),
     ]
-    assert len({repr(workload_of(make(world, [3], each)).sampler) for each in given}) == len(given)
+    assert len({workload_of(make(world, [3], each)).sampler.cache_key for each in given}) == len(given)
     again = dict(mode="triplet", **end_weight("dst", weight.clone()))
-    assert repr(workload_of(make(world, [3], again)).sampler) == repr(workload_of(make(world, [3], given[4])).sampler)
+    same = [workload_of(make(world, [3], each)).sampler.cache_key for each in (again, given[4])]
+    assert same[0] == same[1]
