@@ -243,15 +243,15 @@ CASES = [
         "a host array that cannot be pinned",
         unpinnable,
         RuntimeWarning,
-        rf"{NUMBER} MiB of host memory could not be pinned \(out of memory\): its rows go through a staging buffer "
+        rf"{NUMBER} [MG]iB of host memory could not be pinned \(out of memory\): its rows go through a staging buffer "
         "instead",
     ),
     Case(
         'a file on disk larger than half of the memory, with `transfer="zero-copy"`',
         file_above_half_of_memory,
         RuntimeWarning,
-        rf"{NUMBER} MiB of host memory could not be pinned \(it is a file on disk of {NUMBER} MiB, more than half of "
-        rf"the {NUMBER} MiB of memory that are available\): its rows go through a staging buffer instead",
+        rf"{NUMBER} [MG]iB of host memory could not be pinned \(it is a file on disk of {NUMBER} [MG]iB, more than half of "
+        rf"the {NUMBER} [MG]iB of memory that are available\): its rows go through a staging buffer instead",
     ),
     Case(
         "a field on another GPU",
