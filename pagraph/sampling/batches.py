@@ -102,8 +102,23 @@ def expanded(found: Found, sampler: HopSampler, node_type: str, hop: int) -> Ten
     return found.frontier(node_type, hop)
 
 
+class _FromHops(MiniBatchSampler):
+    """Base of the samplers that find the vertices to begin with, and leave the hops to the sampler ``blocks``."""
+
+    blocks: Any
+
+    @property
+    def hops(self) -> HopSampler:
+        hops: HopSampler = self.blocks
+        return hops
+
+    @property
+    def num_hops(self) -> int:
+        return self.hops.num_hops
+
+
 @dataclass(frozen=True, eq=False)
-class EdgeBatches(MiniBatchSampler):
+class EdgeBatches(_FromHops):
     """Samples what an edge-wise batch reads: a sampler whose seeds are edges. Nothing is excluded.
 
     Excluding a batch's own edges takes one or two out of the many in-edges of some seeds: it hardly changes which
@@ -118,25 +133,11 @@ class EdgeBatches(MiniBatchSampler):
     blocks: BlockSampler
     ends: Graph
     negatives: NegativePairs | None = None
-
-    @property
-    def hops(self) -> BlockSampler:
-        """See :attr:`MiniBatchSampler.hops`."""
-        return self.blocks
-
-    @property
-    def num_hops(self) -> int:
-        """Blocks per mini-batch."""
-        return self.blocks.num_hops
-
-    @property
-    def seeds_are_vertices(self) -> bool:
-        """They are edges."""
-        return False
+    seeds_are_vertices = False
 
     @property
     def cache_key(self) -> Hashable:
-        """Of the same edges, the blocks and the negatives decide."""
+        """Blocks and negatives; the edges are those of the same graph."""
         return type(self), self.blocks.cache_key, self.negatives
 
     def sample(self, graph: Graph, seeds: Tensor | Mapping[EdgeType, Tensor], key: int = 0) -> HeteroMiniBatch:
@@ -284,7 +285,7 @@ def pair_seeds(
 
 
 @dataclass(frozen=True, eq=False)
-class PairBatches(MiniBatchSampler):
+class PairBatches(_FromHops):
     """Samples what a batch of pairs reads: a sampler whose seeds are rows of two ends, shape ``(n, 2)``.
 
     With times a row has a third number, the time of the pair.
@@ -300,21 +301,7 @@ class PairBatches(MiniBatchSampler):
     types: tuple[str, str]
     num_nodes: Mapping[str, int]
     negatives: PairNegatives | None = None
-
-    @property
-    def hops(self) -> SubgraphSampler:
-        """See :attr:`MiniBatchSampler.hops`."""
-        return self.blocks
-
-    @property
-    def num_hops(self) -> int:
-        """Hops from the ends."""
-        return self.blocks.num_hops
-
-    @property
-    def seeds_are_vertices(self) -> bool:
-        """They are pairs."""
-        return False
+    seeds_are_vertices = False
 
     @property
     def trees_per_seed(self) -> int:
@@ -361,7 +348,7 @@ class PairBatches(MiniBatchSampler):
 
 
 @dataclass(frozen=True)
-class TimedSeeds(MiniBatchSampler):
+class TimedSeeds(_FromHops):
     """A sampler whose seeds are rows of a vertex and its time, shape ``(n, 2)``; for cache policies.
 
     Args:
@@ -371,16 +358,6 @@ class TimedSeeds(MiniBatchSampler):
 
     blocks: SubgraphSampler
     node_type: str
-
-    @property
-    def hops(self) -> SubgraphSampler:
-        """See :attr:`MiniBatchSampler.hops`."""
-        return self.blocks
-
-    @property
-    def num_hops(self) -> int:
-        """Hops from the seeds."""
-        return self.blocks.num_hops
 
     def sample(self, graph: Graph, seeds: Tensor, key: int = 0) -> Subgraph:
         """The subgraph of one batch; safe from any thread.

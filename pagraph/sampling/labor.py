@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .block_sampler import BlockSampler
-from .neighbor import check_fanout
 from .pickers import NO_WEIGHTS, Rows, in_order
-from .sampler import EdgeField, check_per_hop, of_edge_type
+from .sampler import EdgeField, FanoutSampler
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -33,7 +32,7 @@ _MOST_PI = 1e100
 
 
 @dataclass(frozen=True)
-class LaborSampler(BlockSampler):
+class LaborSampler(FanoutSampler, BlockSampler):
     """LABOR (Balin and Catalyurek, NeurIPS 2023), equal in distribution to ``dgl.dataloading.LaborSampler``.
 
     Every source vertex ``u`` has one random number, which all frontier vertices and edge types of a hop share; vertex
@@ -76,38 +75,17 @@ class LaborSampler(BlockSampler):
     edge_dir: str = "in"
 
     def __post_init__(self) -> None:
-        fanouts = check_per_hop("fanouts", self.fanouts, lambda n, least: check_fanout(n, False, least=least))
-        self.check_edges()
-        times = self.importance_sampling
-        if not isinstance(times, int | np.integer):
-            raise TypeError(f"importance_sampling must be an integer, got {times!r}")
-        object.__setattr__(self, "fanouts", fanouts)
-
-    @property
-    def num_hops(self) -> int:
-        """Blocks per mini-batch."""
-        return len(self.fanouts)
-
-    def fanout(self, hop: int, edge_type: EdgeType) -> int:
-        """Neighbours drawn on average in hop number ``hop`` (0 serves the seeds).
-
-        Raises:
-            KeyError: The hop's fan-outs do not name the edge type.
-        """
-        return of_edge_type(self.fanouts[-1 - hop], edge_type)
+        self.check_fanouts()
+        if not isinstance(self.importance_sampling, int | np.integer):
+            raise TypeError(f"importance_sampling must be an integer, got {self.importance_sampling!r}")
 
     @property
     def weighs_edges(self) -> bool:
-        """See :meth:`BlockSampler.weighs_edges`."""
+        """See :attr:`HopSampler.weighs_edges`."""
         return self.prob is not None or self.importance_sampling != 0
 
     def picker(self, graph: Graph, hop: int, edge_type: EdgeType, field: EdgeField) -> Picker | None:
-        """See :meth:`BlockSampler.picker`.
-
-        Raises:
-            TypeError: The field ``prob`` holds something else than numbers.
-            ValueError: It does not hold one finite number per edge, or a negative one.
-        """
+        """See :meth:`HopSampler.picker`; raises as :meth:`weights` does."""
         fanout = self.fanout(hop, edge_type)
         if fanout == 0:
             return None

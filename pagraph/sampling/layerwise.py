@@ -146,16 +146,11 @@ class LayerSampler(BlockSampler):
 
     @property
     def weighs_edges(self) -> bool:
-        """See :meth:`BlockSampler.weighs_edges`."""
+        """See :attr:`HopSampler.weighs_edges`."""
         return True
 
     def picker(self, graph: Graph, hop: int, edge_type: EdgeType, field: EdgeField) -> Picker | None:
-        """See :meth:`BlockSampler.picker`.
-
-        Raises:
-            TypeError: The field ``prob`` holds something else than numbers.
-            ValueError: It does not hold one finite number per edge, or a negative one.
-        """
+        """See :meth:`HopSampler.picker`; raises as :meth:`weights` does."""
         size = self.size(hop, edge_type)
         if size == 0:
             return None

@@ -25,9 +25,7 @@ if TYPE_CHECKING:
     from ..graph.csc import CSC
     from ..graph.graph import EdgeType, Graph
     from ..system.buffers import BufferPools
-    from .neighbor import NeighborSampler
-    from .sampler import HopSampler
-    from .subgraph_sampler import SubgraphSampler
+    from .sampler import FanoutSampler, HopSampler
 
 __all__ = ["UniformHops", "small_blocks", "small_subgraph"]
 
@@ -63,7 +61,7 @@ class UniformHops:
     set_size: int
 
     @classmethod
-    def of(cls, sampler: NeighborSampler | SubgraphSampler, edge_type: EdgeType) -> UniformHops | None:
+    def of(cls, sampler: FanoutSampler, edge_type: EdgeType) -> UniformHops | None:
         """Those of a sampler that draws uniformly; None where it takes all neighbours or does not name the type."""
         try:
             fanouts = tuple(sampler.fanout(hop, edge_type) for hop in range(sampler.num_hops))

@@ -220,3 +220,15 @@ def place_of(v, nodes, table, mask, shift):  # type: ignore[no-untyped-def]
                 return place
         slot = (slot + 1) & mask
     return np.int64(-1)
+
+
+@kernel
+def first_above(values, x, low, high):  # type: ignore[no-untyped-def]
+    """The first index in ``[low, high)`` of ascending values whose value is above ``x``, or ``high``."""
+    while low < high:
+        middle = (low + high) >> 1
+        if values[middle] > x:
+            high = middle
+        else:
+            low = middle + 1
+    return low

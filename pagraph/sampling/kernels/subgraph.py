@@ -3,7 +3,7 @@
 import numpy as np
 
 from ..._jit import kernel, prefetch
-from .hop import _slot_of, place_of
+from .hop import _slot_of, first_above, place_of
 
 _SUBGRAPH_AHEAD = 64
 
@@ -13,13 +13,6 @@ def vertices_of(tree_ids, num_nodes, out):  # type: ignore[no-untyped-def]
     """``out[i] = tree_ids[i] % num_nodes``: the graph's id of a vertex in a tree."""
     for i in range(len(tree_ids)):
         out[i] = tree_ids[i] % num_nodes
-
-
-@kernel
-def trees_of(tree_ids, num_nodes, out):  # type: ignore[no-untyped-def]
-    """``out[i] = tree_ids[i] // num_nodes``: the tree of a vertex in a tree."""
-    for i in range(len(tree_ids)):
-        out[i] = tree_ids[i] // num_nodes
 
 
 @kernel
@@ -167,7 +160,7 @@ def _insert(start, end, times, order):  # type: ignore[no-untyped-def]
 def cut_rows(times, until, fanout, replace, latest, starts, degrees, out_indptr):  # type: ignore[no-untyped-def]
     """Cut sorted rows down to the times up to ``until``, or to the last ``fanout`` of these; count the draws.
 
-    ``starts`` and ``degrees`` of the whole rows are overwritten; ``out_indptr`` is as ``_cpu.measure`` makes it.
+    ``starts`` and ``degrees`` of the whole rows are overwritten; ``out_indptr`` is as ``hop.measure`` makes it.
     """
     n = len(until)
     total = np.int64(0)
@@ -175,13 +168,7 @@ def cut_rows(times, until, fanout, replace, latest, starts, degrees, out_indptr)
     for i in range(n):
         if i + _AHEAD < n:
             prefetch(times, starts[i + _AHEAD] + (degrees[i + _AHEAD] >> 1))
-        low, high = starts[i], starts[i] + degrees[i]
-        while low < high:
-            middle = (low + high) >> 1
-            if times[middle] <= until[i]:
-                low = middle + 1
-            else:
-                high = middle
+        low = first_above(times, until[i], starts[i], starts[i] + degrees[i])
         degree = low - starts[i]
         if latest and fanout >= 0 and degree > fanout:
             starts[i] = low - fanout
