@@ -50,15 +50,8 @@ class ExcludedEdges:
         if self._count == 0 or len(edges.positions) == 0:
             return edges
         weights = np.empty(0, dtype=np.float32) if edges.weights is None else edges.weights.numpy()
-        kept = _excluded.drop(
-            edges.indptr.numpy(),
-            edges.positions.numpy(),
-            weights,
-            self._table,
-            self._shifts[0],
-            self._marks,
-            self._shifts[1],
-        )
+        arrays = edges.indptr.numpy(), edges.positions.numpy(), weights
+        kept = _excluded.drop(*arrays, self._table, self._shifts[0], self._marks, self._shifts[1])
         return edges.head(int(kept))
 
 

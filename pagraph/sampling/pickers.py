@@ -66,7 +66,7 @@ class UniformPicker:
 
 
 def measure_rows(hop: Hop, fanout: int, replace: bool, *, offsets: str = "offsets") -> tuple[Array, Array, Array]:
-    """See :func:`measure_frontier`; ``offsets`` is the scratch's name for the ``indptr``."""
+    """See :func:`measure_frontier`."""
     return measure_frontier(hop.csc, hop.frontier, hop.scratch, fanout, replace, offsets=offsets)
 
 
