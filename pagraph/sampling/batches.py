@@ -144,12 +144,7 @@ class EdgeBatches(_FromHops):
         return type(self), self.blocks.cache_key, self.negatives
 
     def sample(self, graph: Graph, seeds: Tensor | Mapping[EdgeType, Tensor], key: int = 0) -> HeteroMiniBatch:
-        """The blocks of one batch of edges; safe from any thread.
-
-        Args:
-            graph: The graph that is sampled.
-            seeds: Edge ids, or a mapping from edge type.
-            key: Any 64-bit number.
+        """The blocks of one batch of edges, given as ids or as a mapping from edge type to ids.
 
         Raises:
             IndexError: An edge id is outside the graph.
@@ -310,16 +305,7 @@ class PairBatches(_FromHops):
         return 2 if negatives is None else 2 + math.ceil(negatives.amount) * (1 + (negatives.src is not None))
 
     def sample(self, graph: Graph, seeds: Tensor, key: int = 0) -> Subgraph:
-        """The subgraph of one batch of pairs; safe from any thread.
-
-        Args:
-            graph: The graph.
-            seeds: Shape ``(n, 2)`` or ``(n, 3)``, int64.
-            key: Any 64-bit number.
-
-        Raises:
-            IndexError: An end is outside the graph.
-        """
+        """The subgraph of one batch of pairs; IndexError where an end is outside the graph."""
         src, dst, *rest = seeds.unbind(1)
         times = rest[0] if rest else None
         disjoint = self.blocks.disjoint
@@ -357,10 +343,6 @@ class TimedSeeds(_FromHops):
     node_type: str
 
     def sample(self, graph: Graph, seeds: Tensor, key: int = 0) -> Subgraph:
-        """The subgraph of one batch; safe from any thread.
-
-        Raises:
-            IndexError: A seed is outside the graph.
-        """
+        """The subgraph of one batch; IndexError where a seed is outside the graph."""
         nodes, times = seeds.unbind(1)
         return self.blocks.sample(graph, {self.node_type: nodes}, key, seed_times={self.node_type: times})

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, TypedDict, overload
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..graph.minibatch import HeteroBlock, HeteroMiniBatch, MiniBatch, Relation
+from .hop import HopEdges
 from .sampler import BatchRun, EdgeField, FanoutSampler, HopSampler, id_dtype_of
 from .small_batch import UniformHops, small_blocks
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+    from typing_extensions import Unpack
 
     from ..graph.graph import EdgeType, Graph
     from ..system.buffers import BufferPools
-    from .hop import HopEdges
 
 __all__ = ["BlockSampler", "ExcludedEdges", "NeighborSampler"]
 
@@ -51,8 +52,18 @@ class ExcludedEdges:
             return edges
         weights = np.empty(0, dtype=np.float32) if edges.weights is None else edges.weights.numpy()
         arrays = edges.indptr.numpy(), edges.positions.numpy(), weights
-        kept = _excluded.drop(*arrays, self._table, self._shifts[0], self._marks, self._shifts[1])
-        return edges.head(int(kept))
+        kept = int(_excluded.drop(*arrays, self._table, self._shifts[0], self._marks, self._shifts[1]))
+        weights_left = None if edges.weights is None else edges.weights[:kept]
+        return HopEdges(edges.indptr, edges.indices[:kept], edges.positions[:kept], weights_left)
+
+
+class SampleOptions(TypedDict, total=False):
+    """Keyword arguments of :meth:`BlockSampler.sample`."""
+
+    dtype: torch.dtype | None
+    pools: BufferPools | None
+    field: EdgeField | None
+    exclude: Mapping[EdgeType, ExcludedEdges] | None
 
 
 class BlockSampler(HopSampler):
@@ -63,29 +74,11 @@ class BlockSampler(HopSampler):
     """
 
     @overload
-    def sample(
-        self,
-        graph: Graph,
-        seeds: Tensor,
-        key: int = 0,
-        *,
-        dtype: torch.dtype | None = None,
-        pools: BufferPools | None = None,
-        field: EdgeField | None = None,
-        exclude: Mapping[EdgeType, ExcludedEdges] | None = None,
-    ) -> MiniBatch: ...
+    def sample(self, graph: Graph, seeds: Tensor, key: int = 0, **options: Unpack[SampleOptions]) -> MiniBatch: ...
 
     @overload
     def sample(
-        self,
-        graph: Graph,
-        seeds: Mapping[str, Tensor],
-        key: int = 0,
-        *,
-        dtype: torch.dtype | None = None,
-        pools: BufferPools | None = None,
-        field: EdgeField | None = None,
-        exclude: Mapping[EdgeType, ExcludedEdges] | None = None,
+        self, graph: Graph, seeds: Mapping[str, Tensor], key: int = 0, **options: Unpack[SampleOptions]
     ) -> HeteroMiniBatch: ...
 
     def sample(

@@ -77,19 +77,9 @@ def _may_return(known: FieldVersion, now: FieldVersion) -> bool:
 
 
 def _check_column(name: str, values: Any, dtypes: tuple[torch.dtype, ...], kind: str, count: int, owner: str) -> None:
-    """Check a field's values.
+    """Raise TypeError or ValueError unless the values are ``count`` numbers of these dtypes on the CPU.
 
-    Args:
-        name: Name of the field, for errors.
-        values: Shape ``(count,)`` or ``(count, 1)``, on the CPU.
-        dtypes: The dtypes it may have.
-        kind: The same in words, for errors.
-        count: Length.
-        owner: What there is of each owner, for errors: "number per edge".
-
-    Raises:
-        TypeError: The values are no tensor of these dtypes, or not on the CPU.
-        ValueError: Their number is not ``count``.
+    ``kind`` and ``owner`` ("number per edge") say for errors which numbers, and how many.
     """
     if not isinstance(values, Tensor) or values.dtype not in dtypes:
         got = values.dtype if isinstance(values, Tensor) else type(values).__name__
@@ -135,7 +125,7 @@ class EdgeWeights:
         self.values = None if equal else weights if self.kept is None else weights.clone()
         self._indptr = (csc if self.kept is None else self.kept).indptr
         self._lock = ForkLock()
-        self._tables: tuple[Array, Array] | None = None
+        self._memo: dict[Any, Any] = {}
 
     @property
     def num_positive(self) -> int:
@@ -146,15 +136,20 @@ class EdgeWeights:
     def nbytes(self) -> int:
         """Bytes held now."""
         held = [self.values, *([] if self.kept is None else [self.kept.indptr, self.kept.indices])]
-        tables = sum(array.nbytes for array in self._tables or ())
+        tables: int = sum(array.nbytes for array in self._memo.get("tables", ()))
         return sum(tensor.nbytes for tensor in held if tensor is not None) + tables
 
     def tables(self) -> tuple[Array, Array]:
         """Running sums and guide of each row of ``values``, see ``kernels/weighted.py``; made once, thread-safe."""
+        tables: tuple[Array, Array] = self.memoized("tables", self._fill_tables)
+        return tables
+
+    def memoized(self, name: Any, make: Callable[[], Any]) -> Any:
+        """The value of ``make``, made once for a name and kept as long as the weights; thread-safe."""
         with self._lock:
-            if self._tables is None:
-                self._tables = self._fill_tables()
-            return self._tables
+            if name not in self._memo:
+                self._memo[name] = make()
+            return self._memo[name]
 
     def _fill_tables(self) -> tuple[Array, Array]:
         from .kernels import weighted
@@ -197,7 +192,7 @@ _made: MadeOfFields[EdgeWeights] = MadeOfFields()
 
 
 def edge_weights(csc: CSC, values: Tensor, *, name: str = "values") -> EdgeWeights:
-    """The weights of a CSC's edges, memoized as :class:`MadeOfFields` does as long as both CSC and field live.
+    """The weights of a CSC's edges, memoized as long as both CSC and field live; see :class:`MadeOfFields`.
 
     Args:
         csc: The edges.
@@ -282,15 +277,10 @@ _made_times: MadeOfFields[EdgeTimes] = MadeOfFields()
 
 
 def edge_times(csc: CSC, values: Tensor, *, name: str = "values") -> EdgeTimes:
-    """The times of a CSC's edges, memoized as :class:`MadeOfFields` does as long as both CSC and field live.
-
-    Args:
-        csc: The edges.
-        values: Shape ``(num_edges,)`` or ``(num_edges, 1)``, in the order of the edge ids, integers on the CPU.
-        name: Name of the values, for errors.
+    """The times of a CSC's edges, memoized; see :func:`edge_weights` for the arguments.
 
     Raises:
-        TypeError: The values have another dtype, or are not on the CPU.
+        TypeError: The values are no integers, or not on the CPU.
         ValueError: There is not one value per edge.
         FormatError: The CSC is damaged.
     """

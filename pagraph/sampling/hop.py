@@ -174,11 +174,6 @@ class HopEdges:
     positions: Tensor
     weights: Tensor | None = None
 
-    def head(self, count: int) -> HopEdges:
-        """The first ``count`` edges (``indptr`` is shared, and must be right for them)."""
-        weights = None if self.weights is None else self.weights[:count]
-        return HopEdges(self.indptr, self.indices[:count], self.positions[:count], weights)
-
 
 @dataclass(frozen=True, eq=False)
 class Hop:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -95,14 +93,7 @@ class LaborSampler(FanoutSampler, BlockSampler):
 
 @dataclass(frozen=True, eq=False)
 class LaborPicker:
-    """Draws ``fanout`` in-edges of each vertex on average; see :class:`LaborSampler`.
-
-    Args:
-        fanout: Edges per vertex; -1 takes all.
-        weights: The edges'; None stands for 1.
-        importance_sampling: See :class:`LaborSampler`.
-        layer_dependency: See :class:`LaborSampler`.
-    """
+    """Draws ``fanout`` in-edges of each vertex on average (-1: all); see :class:`LaborSampler`."""
 
     fanout: int
     weights: EdgeWeights | None
@@ -147,7 +138,8 @@ class LaborPicker:
         from .kernels import labor
 
         assert self.weights is not None
-        known = _known_scales(self.weights, self.fanout, rows.hop.csc.num_dst)
+        num_dst = rows.hop.csc.num_dst
+        known = self.weights.memoized(("LABOR scales", self.fanout), lambda: np.zeros(num_dst))  # 0: not known yet
         frontier, room = rows.hop.frontier, rows.hop.scratch.array("row", 2 * rows.largest, np.float64)
         weights = in_order(self.weights)
         labor.scales_by_weight(frontier, rows.starts, rows.offsets, weights, self.fanout, known, scales, room)
@@ -179,16 +171,3 @@ class LaborPicker:
                 break
             before, step = now, step + 1
         return local_ids, pi
-
-
-_lock = threading.Lock()
-_scales_by_fanout: weakref.WeakKeyDictionary[EdgeWeights, dict[int, Array]] = weakref.WeakKeyDictionary()
-
-
-def _known_scales(weights: EdgeWeights, fanout: int, num_vertices: int) -> Array:
-    """The scale of each vertex for these weights, 0 where it is not known yet; kept as long as the weights."""
-    with _lock:
-        by_fanout = _scales_by_fanout.setdefault(weights, {})
-        if fanout not in by_fanout:
-            by_fanout[fanout] = np.zeros(num_vertices)
-        return by_fanout[fanout]

@@ -49,11 +49,7 @@ class Importance:
 
 
 def importance_of(csc: CSC, weights: EdgeWeights | None) -> Importance:
-    """Sums of squares of the row-normalised weights by source; computed once and kept as long as the weights live.
-
-    Args:
-        csc: The edges.
-        weights: Theirs; None stands for weights of 1, and the result is kept as long as the CSC.
+    """Sums of squares of the row-normalised weights (None: 1) by source, memoized for the weights, or for the CSC.
 
     Raises:
         ValueError: The CSC is damaged.
@@ -173,9 +169,7 @@ def _check_size(size: Any, least: int) -> int:
 class LadiesPicker:
     """Draws ``size`` of the frontier's in-neighbours by importance; see :class:`LayerSampler`.
 
-    Args:
-        size: Vertices to draw.
-        weights: One per edge in CSC order; empty stands for 1.
+    ``weights`` are one per edge in CSC order; an empty array stands for 1.
     """
 
     size: int
@@ -201,13 +195,7 @@ class LadiesPicker:
 
 @dataclass(frozen=True, eq=False)
 class FastGCNPicker:
-    """Draws ``size`` vertices of the whole graph by importance; see :class:`LayerSampler`.
-
-    Args:
-        size: Draws.
-        weights: One per edge in CSC order; empty stands for 1.
-        whole: What is drawn from.
-    """
+    """Makes ``size`` draws of vertices of the ``whole`` graph by importance; otherwise like :class:`LadiesPicker`."""
 
     size: int
     weights: Array
@@ -256,7 +244,7 @@ class FastGCNPicker:
 
 
 def _scales(rows: Rows, weights: Array) -> Array:
-    """What makes each row's weights add up to 1."""
+    """The factor of each row that makes its weights add up to 1."""
     from .kernels import layerwise
 
     scales = rows.hop.scratch.array("scales", len(rows.starts), np.float64)

@@ -235,7 +235,7 @@ def _checked(weight: Any, num_nodes: int, name: str) -> Array:
     if not isinstance(weight, Tensor) or weight.is_complex():
         got = weight.dtype if isinstance(weight, Tensor) else type(weight).__name__
         raise TypeError(f"{name} must be a tensor of numbers, got {got}")
-    if weight.dim() != 1 or len(weight) != num_nodes:
+    if weight.shape != (num_nodes,):
         raise ValueError(f"{name} must have one number per vertex ({num_nodes}), got shape {tuple(weight.shape)}")
     weights: Array = weight.detach().cpu().to(torch.float64, copy=True).numpy()
     wrong = ~((weights >= 0) & np.isfinite(weights))

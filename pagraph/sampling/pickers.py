@@ -32,12 +32,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class UniformPicker:
-    """Draws ``fanout`` in-edges of each vertex.
-
-    Args:
-        fanout: Edges per vertex; -1 takes all.
-        replace: Draw with replacement.
-    """
+    """Draws ``fanout`` in-edges of each vertex (-1: all), or with ``replace`` as many with replacement."""
 
     fanout: int
     replace: bool = False
@@ -73,12 +68,9 @@ def measure_rows(hop: Hop, fanout: int, replace: bool, *, offsets: str = "offset
 def measure_frontier(
     csc: CSC, frontier: Array, scratch: Scratch, fanout: int, replace: bool, *, offsets: str = "offsets"
 ) -> tuple[Array, Array, Array]:
-    """Where the row of each frontier vertex begins, its length, and the ``indptr`` of the picks, int64, in scratch.
+    """The start and length of each frontier vertex's row, and the ``indptr`` of the picks, int64, in scratch.
 
-    ``offsets`` is the scratch's name for the last.
-
-    Raises:
-        FormatError: The graph's ``indptr`` is damaged.
+    The ``indptr`` has the name ``offsets`` there. Raises FormatError where the graph's is damaged.
     """
     from .kernels import hop as _cpu
 
@@ -244,11 +236,7 @@ class Rows:
 
     @classmethod
     def of(cls, hop: Hop) -> Rows:
-        """The rows of a hop's frontier.
-
-        Raises:
-            FormatError: The graph's ``indptr`` is damaged.
-        """
+        """The rows of a hop's frontier; FormatError where the graph's ``indptr`` is damaged."""
         starts, _, offsets = measure_rows(hop, -1, False, offsets="row offsets")  # pickers write "offsets" meanwhile
         return cls(hop, starts, offsets)
 

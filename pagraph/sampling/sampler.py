@@ -55,7 +55,7 @@ class MiniBatchSampler:
 
     @property
     def hops(self) -> HopSampler | None:
-        """The sampler that goes from vertices to their neighbours: this one, or the one inside; None: not known."""
+        """The sampler of the hops from vertices to their neighbours: this one or one inside; None: not known."""
         return None
 
     @property
@@ -75,7 +75,7 @@ class MiniBatchSampler:
         return type(self), *(_hashable(getattr(self, field.name)) for field in fields(settings))
 
     def seed_rates(self, seeds: Any, batch_size: int) -> dict[str, Tensor] | None:
-        """How likely each vertex is in the first frontier of a batch of ``batch_size`` of the seeds.
+        """Probability of each vertex to be in the first frontier of a batch of ``batch_size`` of the seeds.
 
         Returns:
             Vertex type to float64, shape ``(num_nodes,)``; None where seeds are the frontier.
@@ -206,7 +206,7 @@ class HopSampler(MiniBatchSampler):
 
     @cached_property
     def known_hops(self) -> dict[EdgeType, UniformHops | None]:
-        """What :meth:`uniform_hops` said of edge types: small batches ask every time."""
+        """Memoized :meth:`uniform_hops` by edge type: small batches ask every time."""
         return {}
 
     @property
@@ -215,11 +215,11 @@ class HopSampler(MiniBatchSampler):
         return False
 
     def picker(self, graph: Graph, hop: int, edge_type: EdgeType, field: EdgeField) -> Picker | None:
-        """What picks the edges of ``edge_type`` in hop number ``hop`` (0 serves the seeds); None: no edges."""
+        """The picker of hop number ``hop`` (0 serves the seeds) along ``edge_type``; None: no edges."""
         raise NotImplementedError
 
     def with_in_edges(self) -> Self:
-        """The same sampler for in-edges: for graphs that are turned round already."""
+        """The same sampler for in-edges: for graphs that are reversed already."""
         return replace(self, edge_dir="in")  # type: ignore[type-var]
 
     def pick(self, graph: Graph, hop: Hop, number: int, edge_type: EdgeType, field: EdgeField) -> HopEdges:

@@ -140,6 +140,7 @@ class SubgraphSampler(FanoutSampler):
 
         Raises:
             KeyError: A vertex type that the graph does not have, or times for one without seeds.
+            TypeError: Times are no integers on the CPU.
             ValueError: There is not one time per seed, or none and no vertex field; or the graph has no field of that
                 name, or has it both of vertices and of edges.
             IndexError: A seed is outside ``[0, num_nodes)`` of its type.
@@ -158,11 +159,7 @@ class SubgraphSampler(FanoutSampler):
 
 
 def _check_time_field(graph: Graph, name: str, field: EdgeField) -> None:
-    """Refuse a name that tells nothing, or that is both of vertices and of edges.
-
-    Raises:
-        ValueError: As said.
-    """
+    """Raise ValueError for a name that is of no field, or both of a field of vertices and one of edges."""
     nodes = [ntype for ntype in graph.node_types if name in graph.node_fields(ntype)]
     edges = [etype for etype in graph.edge_types if field(etype, name) is not None]
     if bool(nodes) == bool(edges):
@@ -175,17 +172,7 @@ def _limits_of_trees(
 ) -> Tensor:
     """The time of every seed, over all types in the graph's order, shape ``(num_seeds,)``, int64.
 
-    Args:
-        graph: What is sampled.
-        name: The field of times.
-        seeds: Vertex type to the seeds.
-        seed_times: Their times, as ``SubgraphSampler.sample`` takes them; seeds of other types have their own values of
-            the field.
-
-    Raises:
-        KeyError: There are times for a type without seeds.
-        TypeError: Times are no integers on the CPU.
-        ValueError: There is not one time per seed; or neither a time nor a field for the vertices of a type.
+    Raises as :meth:`SubgraphSampler.sample` does, where seeds have neither a time nor the vertex field ``name``.
     """
     if seed_times is not None and not isinstance(seed_times, Tensor | Mapping):
         got = type(seed_times).__name__
@@ -209,16 +196,8 @@ def _limits(graph: Graph, name: str, ntype: str, seeds: Tensor, times: Tensor | 
 
 
 @dataclass(frozen=True, eq=False)
-class _Drawn:
-    """The edges that one hop drew along one edge type, in scratch, and the first vertex of its frontier."""
-
-    first_dst: int
-    edges: HopEdges
-
-
-@dataclass(frozen=True, eq=False)
 class _Memory:
-    """Scratch as the memory of a hop's edges, which live until the batch is put together."""
+    """Scratch memory of a hop's edges, which live until the batch is put together."""
 
     scratch: Scratch
     name: Any
@@ -231,6 +210,7 @@ class _Memory:
         ]
 
 
+_Drawn = tuple[int, HopEdges]  # the first vertex of a hop's frontier, and the edges drawn, in scratch
 _NUMPY = {torch.int32: np.int32, torch.int64: np.int64, torch.float32: np.float32}
 
 
@@ -291,7 +271,7 @@ class _Run(BatchRun):
             )
             edges = self.sampler.pick(self.graph, hop, number, etype, self.field)
             self.tables[src_type].relabel(self._sources(hop, edges, etype), edges.indices.numpy())
-            drawn[etype] = _Drawn(begins[dst_type], edges)
+            drawn[etype] = begins[dst_type], edges
         return drawn
 
     def _vertices(self, known: Any, num_nodes: int) -> Any:
@@ -368,15 +348,14 @@ class _Run(BatchRun):
         from .kernels import subgraph as _subgraph
 
         ends = [0]
-        for drawn in hops:
-            ends.append(ends[-1] + len(drawn.edges.positions))
+        for _, edges in hops:
+            ends.append(ends[-1] + len(edges.positions))
         edge_index, ids = self._room(etype, ends[-1])
         src, dst = edge_index.numpy()
         edge_ids = _edge_ids(self.graph.adjacency(self.sampler.edge_dir, etype))
-        for drawn, at in zip(hops, ends, strict=False):
-            edges = drawn.edges
+        for (first_dst, edges), at in zip(hops, ends, strict=False):
             arrays = edges.indptr.numpy(), edges.indices.numpy(), edges.positions.numpy()
-            _subgraph.put_edges(*arrays, edge_ids, drawn.first_dst, at, src, dst, ids.numpy())
+            _subgraph.put_edges(*arrays, edge_ids, first_dst, at, src, dst, ids.numpy())
         return SampledEdges(edge_index, ids, ends)
 
 

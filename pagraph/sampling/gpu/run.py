@@ -23,7 +23,7 @@ __all__ = ["MOST_PICKS", "DeviceRun", "Fanouts", "Sizes", "Topology"]
 MOST_PICKS = 128  # of one vertex: they are a row of registers
 _MOST_PLACES = 2**31 - 1  # the table of vertices holds int32
 _SIZE_FIRST = 1 << 22  # edges: 80 to 130 MB; above, waiting some 20 us for the real size is the better deal
-_ROW, _DAMAGED = 4, 3  # the layout of the state, see _gpu.py
+_ROW, _DAMAGED = 4, 3  # the layout of the state, see kernels.py
 _BLOCK = 512  # vertices or edges of one program; twice as many spill registers on sm_80
 _TILE = 512  # picks of one program: 4 for each of its 128 threads
 _WASTE = 1 << 20  # bytes; what is less than half used, and wastes more than this, is copied
@@ -60,14 +60,14 @@ class Topology:
     def place(cls, csc: CSC, accelerator: Accelerator, budget: Budget | None) -> Topology:
         """Place as much on the device as the budget allows, and pin the rest; call where a stream is in use.
 
-        The table of vertices is on the device in any case, since kernels write it without order, and the rest is
-        placed in the order in which an edge drawn reads it: ``indptr``, then ``indices``.
+        The table of vertices is on the device in any case, since kernels write it without order; then comes what an
+        edge drawn reads first, ``indptr``, then ``indices``. Where memory runs out, more is pinned.
 
         Args:
             csc: The edges, with as many sources as destinations.
             accelerator: The device.
             budget: Bytes that the arrays and the table may take; a share means one of the arrays, the table on top;
-                "auto" half of what is free; None pins both arrays. Where memory runs out, more is pinned.
+                "auto" half of what is free; None pins both arrays.
 
         Raises:
             ValueError: The budget is above what is free, or host memory that does not fit cannot be pinned.
@@ -251,7 +251,11 @@ class DeviceRun:
             if sizes.damaged:
                 return False
             known, most = sizes.known(number), sizes.edges(number)
-            _check_places(known, most)
+            if known + most > _MOST_PLACES:
+                raise ValueError(
+                    f"a hop's vertices and edges must be below 2**31 on the device, got {known} and {most}: use "
+                    "smaller batches or sampling_device='cpu'"
+                )
             self._make_room(number + 1, known, min(known + most, self._limit))
         ids = self._topology.indices.dtype
         drawn = _Drawn(indptr, self._whole(most, self._dtype), self._whole(most, ids), self._whole(most, ids))
@@ -380,11 +384,3 @@ class DeviceRun:
 
 def _programs(count: int, block: int = _BLOCK) -> int:
     return -(-count // block)
-
-
-def _check_places(known: int, edges: int) -> None:
-    if known + edges > _MOST_PLACES:
-        raise ValueError(
-            f"a hop's vertices and edges must be below 2**31 on the device, got {known} and {edges}: use smaller "
-            "batches or sampling_device='cpu'"
-        )
