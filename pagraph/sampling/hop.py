@@ -127,12 +127,6 @@ class VertexTable:
             self._bits += 1
             self._fill()
 
-    def find(self, vertices: Array, local_ids: Array) -> None:
-        """Write the place of each vertex to ``local_ids``, or ``count`` where it has none."""
-        from .kernels import layerwise
-
-        layerwise.find(vertices, *self.lookup, local_ids)
-
     @property
     def lookup(self) -> tuple[Array, Array, np.uint64]:
         """Arguments of the look-up kernels: the ids, the hash table, and how far to shift a hash."""

@@ -104,23 +104,14 @@ class LaborPicker:
         """See :class:`~pagraph.sampling.hop.Picker`."""
         from .kernels import labor
 
-        rows = Rows.of(hop)
+        rows, indices = Rows.of(hop), hop.csc.indices.numpy()
         key = hop.batch_key if self.layer_dependency else hop.layer_key
         offsets = hop.scratch.array("offsets", len(rows.offsets), np.int64)
-        positions = rows.array("picked", hop.csc.indices.numpy().dtype)
+        positions = rows.array("picked", indices.dtype)
         if self.weights is None and self.importance_sampling == 0:
-            indices = hop.csc.indices.numpy()
             labor.pick_uniform(indices, rows.starts, rows.offsets, self.fanout, key, offsets, positions)
             return rows.edges(offsets, positions)
-        weights = rows.array("picked weights", np.float64)
-        self._pick_weighted(rows, key, offsets, positions, weights)
-        return rows.edges(offsets, positions, weights)
-
-    def _pick_weighted(self, rows: Rows, key: np.uint64, offsets: Array, positions: Array, out: Array) -> None:
-        """Probabilities, then edges."""
-        from .kernels import labor
-
-        scales = rows.hop.scratch.array("scales", len(rows.starts), np.float64)
+        scales = hop.scratch.array("scales", len(rows.starts), np.float64)
         local_ids, pi, weights = _NO_IDS, _NO_PI, in_order(self.weights)
         if self.fanout < 0:
             scales[:] = np.inf
@@ -128,10 +119,11 @@ class LaborPicker:
             self._scale_by_weight(rows, scales)
         else:
             local_ids, pi = self._optimise(rows, scales)
-        indices = rows.hop.csc.indices.numpy()
+        out = rows.array("picked weights", np.float64)
         labor.pick_weighted(
             indices, local_ids, rows.starts, rows.offsets, weights, pi, scales, key, offsets, positions, out
         )
+        return rows.edges(offsets, positions, out)
 
     def _scale_by_weight(self, rows: Rows, scales: Array) -> None:
         """The scales where weights stand for ``pi``."""

@@ -54,22 +54,18 @@ def importance_of(csc: CSC, weights: EdgeWeights | None) -> Importance:
     Raises:
         ValueError: The CSC is damaged.
     """
+    from .kernels import layerwise
+
     owner = csc if weights is None else weights
     with _lock:
         importance = _known.get(owner)
         if importance is None:
-            importance = _known[owner] = _measure(csc, in_order(weights))
+            csc.validate()
+            squares = np.zeros(csc.num_src, dtype=np.float64)
+            layerwise.column_squares(csc.indptr.numpy(), csc.indices.numpy(), in_order(weights), squares)
+            sums = np.cumsum(squares)
+            importance = _known[owner] = Importance(sums, int(np.count_nonzero(np.diff(sums, prepend=0.0))))
         return importance
-
-
-def _measure(csc: CSC, weights: Array) -> Importance:
-    from .kernels import layerwise
-
-    csc.validate()
-    squares = np.zeros(csc.num_src, dtype=np.float64)
-    layerwise.column_squares(csc.indptr.numpy(), csc.indices.numpy(), weights, squares)
-    sums = np.cumsum(squares)
-    return Importance(sums, int(np.count_nonzero(np.diff(sums, prepend=0.0))))
 
 
 METHODS = ("ladies", "fastgcn")
@@ -237,7 +233,7 @@ class FastGCNPicker:
         count = int(offsets[-1])
         sources, local_ids = scratch.array("sources", count, indices.dtype), scratch.array("found", count, np.int64)
         _cpu.read_neighbors(indices, positions[:count], sources)
-        table.find(sources, local_ids)
+        layerwise.find(sources, *table.lookup, local_ids)
         weights = rows.array("picked weights", np.float64)
         layerwise.take_marked(local_ids, positions, offsets, scales, self.weights, factors, weights)
         return rows.edges(offsets, positions, weights)

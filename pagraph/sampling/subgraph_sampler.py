@@ -222,7 +222,7 @@ class _Run(BatchRun):
 
     def subgraph(self) -> Subgraph:
         """Sample all hops, and put them together."""
-        graph, tables = self.graph, self.tables
+        graph, tables, induced = self.graph, self.tables, self.sampler.induced
         self._plant()
         begins, ends = dict.fromkeys(tables, 0), {ntype: [count] for ntype, count in self.counts().items()}
         hops: list[dict[EdgeType, _Drawn]] = []
@@ -235,7 +235,7 @@ class _Run(BatchRun):
         return Subgraph(
             dict(self.seeds),
             {ntype: self._nodes(ntype, table) for ntype, table in tables.items()},
-            {etype: self._edges(etype, [hop[etype] for hop in hops]) for etype in graph.edge_types},
+            {t: self._induced(t) if induced else self._assemble(t, [hop[t] for hop in hops]) for t in graph.edge_types},
             ends,
             trees,
         )
@@ -315,9 +315,6 @@ class _Run(BatchRun):
         trees = self.pools(("trees", ntype)).take((table.count,), torch.int64)
         np.floor_divide(table.nodes, max(self.graph.num_nodes_of(ntype), 1), out=trees.numpy())
         return trees
-
-    def _edges(self, etype: EdgeType, hops: Sequence[_Drawn]) -> SampledEdges:
-        return self._induced(etype) if self.sampler.induced else self._assemble(etype, hops)
 
     def _induced(self, etype: EdgeType) -> SampledEdges:
         """Every in-edge of the batch's vertices that comes from a known source, in the order of vertices and CSC.

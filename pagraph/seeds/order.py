@@ -191,14 +191,11 @@ class SeedOrder:
         return EpochPlan(epoch, key, permutation if self._ranks.size == 1 else permutation[self._rows(self.num_seeds)])
 
     def restore(self, permutation: Tensor | None, *, begun: bool) -> None:
-        """Go on from a saved ``permutation``: the next shuffle permutes it.
-
-        Args:
-            permutation: The saved one; None goes back to the start.
-            begun: An epoch has been planned before, so that an order that permutes its last one must have saved it.
+        """Go on from a saved ``permutation``, which the next shuffle permutes; None goes back to the start.
 
         Raises:
-            ValueError: It is not a permutation of the seeds, or it is there (or not there) against the rule.
+            ValueError: It is not a permutation of the seeds; it is there without need, or missing though an epoch has
+                ``begun``.
         """
         if permutation is None:
             if self._remembers and begun:

@@ -76,11 +76,11 @@ class SamplerOrder:
     """Cuts the items of a torch batch sampler into batches; see :class:`~pagraph.seeds.order.SeedOrder`.
 
     Everything is drawn when an epoch begins, in the reader's thread, in the order in which torch's loader draws it:
-    first the number that seeds the workers, which here is the key of the sampling, then the sampler's own. So a script
-    that calls ``torch.manual_seed`` sees the batches that torch's loader would give.
+    the number that seeds the workers (here the key of the sampling), then the sampler's own. So a script that calls
+    ``torch.manual_seed`` sees the batches that torch's loader would give.
 
-    A saved state holds the batches of the epoch, which only torch's own ``DistributedSampler`` can draw once more: for
-    it the epoch is saved, so that what one process saved gives each process its own batches.
+    A saved state holds the batches of the epoch. Only torch's ``DistributedSampler`` can draw them once more: for it
+    the epoch is saved, so that what one process saved gives each process its own batches.
 
     Args:
         batches: Gives lists of places; has a length, which an epoch need not keep to.
@@ -141,17 +141,15 @@ class SamplerOrder:
         batches = None if self._is_cut else iter(self._batches)  # torch calls this first, too
         drawn = random_key(self._generator)
         if batches is not None:
-            self._listed = _joined([places_of(batch, self._num_items) for batch in batches])
+            places = [places_of(batch, self._num_items) for batch in batches]
+            ends = torch.tensor([len(batch) for batch in places], dtype=torch.int64).cumsum(0)
+            self._listed = torch.cat(places) if places else torch.empty(0, dtype=torch.int64), ends
         elif not self._in_order:
             self._listed = self._cut(self._drawn_places())
         return self.replan(epoch, drawn)
 
     def replan(self, epoch: int, key: int | None = None) -> EpochPlan:
-        """The plan of ``epoch`` from its ``key``, with the batches of the newest epoch: draws nothing.
-
-        Raises:
-            ValueError: There is neither a key nor a seed.
-        """
+        """See :meth:`SeedOrder.replan`; the batches are those of the newest epoch."""
         key = epoch_key(self.seed, epoch, key)
         if self._listed is None:
             return _Listed(epoch, key, None)
@@ -159,11 +157,7 @@ class SamplerOrder:
         return _Listed(epoch, key, None, len(ends), places, ends)
 
     def restore(self, permutation: Tensor | None, *, begun: bool) -> None:
-        """Restore a saved :attr:`permutation`.
-
-        Raises:
-            ValueError: It cannot be that of such an epoch, or is there (or not there) against the rule.
-        """
+        """Restore a saved :attr:`permutation`; ValueError where it does not fit the sampler."""
         if self._in_order:
             if permutation is not None:
                 raise ValueError("the saved permutation must be None without shuffle")
@@ -219,12 +213,6 @@ class SamplerOrder:
         size = self._batches.batch_size
         stop = min((index + 1) * size, len(self._sampler))
         return Ticket(plan.epoch, index, key, torch.arange(index * size, stop))
-
-
-def _joined(batches: list[Tensor]) -> tuple[Tensor, Tensor]:
-    """All places, and where each batch ends."""
-    ends = torch.tensor([len(batch) for batch in batches], dtype=torch.int64).cumsum(0)
-    return torch.cat(batches) if batches else torch.empty(0, dtype=torch.int64), ends
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,6 @@ _B = np.uint64(0xD1342543DE82EF95)
 _M1 = np.uint64(0xBF58476D1CE4E5B9)
 _M2 = np.uint64(0x94D049BB133111EB)
 _S30, _S27, _S31, _S32 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(32)
-_ONE = np.uint64(1)
 _LOW = np.uint64(0xFFFFFFFF)
 
 _AHEAD = 128  # elements between asking for a cache line and using it; 24 and 64 took 12 % and 6 % longer
