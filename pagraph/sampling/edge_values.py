@@ -38,13 +38,9 @@ class MadeOfFields(Generic[T]):
         self._versions: weakref.WeakKeyDictionary[CSC, _Versions[T]] = weakref.WeakKeyDictionary()
 
     def get(self, csc: CSC, values: Tensor, make: Callable[[], T], *, kind: str = "") -> T:
-        """The value that ``make`` derives; threads that ask while it is being made wait for it.
+        """The value that ``make`` derives from the field; threads that ask meanwhile wait for it.
 
-        Args:
-            csc: The edges.
-            values: The field.
-            make: Derives the value, which must not keep the CSC alive.
-            kind: Tells several values derived from the same field apart.
+        ``make`` must not keep the CSC alive; ``kind`` tells several values derived from the same field apart.
         """
         with self._lock:
             versions = self._versions.setdefault(csc, _Versions())

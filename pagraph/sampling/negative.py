@@ -211,14 +211,10 @@ class NegativeEnds:
             return torch.full((self.num_nodes,), 1 / max(1, self.num_nodes), dtype=torch.float64)
         return torch.from_numpy(self._weights / self._weights.sum())
 
-    @property
-    def _identity(self) -> tuple[int, str]:
-        return self.num_nodes, self._digest
-
     @cached_property
-    def _digest(self) -> str:
+    def _identity(self) -> tuple[int, str]:
         parts = [hashlib.blake2b(b"" if a is None else a.data) for a in (self._weights, self._order, self._times)]
-        return "-".join(part.hexdigest()[:16] for part in parts)
+        return self.num_nodes, "-".join(part.hexdigest()[:16] for part in parts)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, NegativeEnds) and self._identity == other._identity
@@ -227,7 +223,7 @@ class NegativeEnds:
         return hash(self._identity)
 
     def __repr__(self) -> str:
-        return f"NegativeEnds({self.num_nodes}, {self._digest})"
+        return f"NegativeEnds({self.num_nodes}, {self._identity[1]})"
 
 
 def _checked(weight: Any, num_nodes: int, name: str) -> Array:

@@ -184,26 +184,21 @@ class TimedPicker:
             ValueError: The times are those of another graph.
         """
         from .kernels import hop as _cpu
+        from .kernels import subgraph
 
         times = self.times
         if times.num_edges != hop.csc.num_edges:
             raise ValueError(f"times must be of the graph's {hop.csc.num_edges} edges, got those of {times.num_edges}")
-        edges = UniformPicker(self.fanout, self.replace).pick_from(hop, self._valid_rows(hop))
-        if times.order is not None:
-            positions = edges.positions.numpy()
-            _cpu.read_neighbors(times.order.numpy(), positions, positions)
-        return edges
-
-    def _valid_rows(self, hop: Hop) -> tuple[Array, Array, Array]:
-        """As ``measure_rows``, of the edges that may be drawn."""
-        from .kernels import subgraph
-
         assert hop.until is not None
         starts, degrees, _ = measure_rows(hop, self.fanout, self.replace)
         offsets = hop.scratch.array("valid offsets", len(hop.frontier) + 1, np.int64)
         settings = self.fanout, self.replace, self.latest
-        subgraph.cut_rows(self.times.values.numpy(), hop.until, *settings, starts, degrees, offsets)
-        return starts, degrees, offsets
+        subgraph.cut_rows(times.values.numpy(), hop.until, *settings, starts, degrees, offsets)
+        edges = UniformPicker(self.fanout, self.replace).pick_from(hop, (starts, degrees, offsets))
+        if times.order is not None:
+            positions = edges.positions.numpy()
+            _cpu.read_neighbors(times.order.numpy(), positions, positions)
+        return edges
 
 
 NO_WEIGHTS: Array = np.empty(0, dtype=np.float32)

@@ -46,7 +46,7 @@ class Topology:
         first: Shape ``(num_nodes,)``, int32, on the device, zero but while a batch is sampled.
         placement: "device", "indptr on the device, indices pinned" or "pinned".
         nbytes: Bytes on the device.
-        pins: What keeps host memory pinned.
+        pins: The pins of host memory, released by :meth:`close`.
     """
 
     indptr: Tensor

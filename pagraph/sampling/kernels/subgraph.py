@@ -58,7 +58,7 @@ def put_edges(indptr, indices, positions, edge_ids, first_dst, at, src, dst, out
             out_ids[at + e] = edge_ids[positions[e]]
 
 
-_INDUCED_AHEAD = 32  # edges between asking for a cache line and using it
+_AHEAD = 32  # edges between asking for a cache line and using it
 _ROWS_AHEAD = 6
 
 
@@ -78,8 +78,8 @@ def count_known(indices, starts, degrees, num_src, nodes, table, shift, out_indp
             prefetch(indices, starts[i + _ROWS_AHEAD])
         end = starts[i] + degrees[i]
         for p in range(starts[i], end):
-            if p + _INDUCED_AHEAD < end:
-                prefetch(table, _slot_of(indices[p + _INDUCED_AHEAD], shift))
+            if p + _AHEAD < end:
+                prefetch(table, _slot_of(indices[p + _AHEAD], shift))
             v = np.int64(indices[p])
             if v < 0 or v >= num_src:
                 return p
@@ -104,8 +104,8 @@ def put_known(indices, starts, degrees, edge_ids, nodes, table, shift, indptr, s
             continue
         end = starts[i] + degrees[i]
         for p in range(starts[i], end):
-            if p + _INDUCED_AHEAD < end:
-                prefetch(table, _slot_of(indices[p + _INDUCED_AHEAD], shift))
+            if p + _AHEAD < end:
+                prefetch(table, _slot_of(indices[p + _AHEAD], shift))
             place = place_of(np.int64(indices[p]), nodes, table, mask, shift)
             if place >= 0:
                 src[at] = place
@@ -114,7 +114,6 @@ def put_known(indices, starts, degrees, edge_ids, nodes, table, shift, indptr, s
                 at += 1
 
 
-_AHEAD = 32
 _SHORT = 32  # rows up to here are sorted by insertion
 
 
