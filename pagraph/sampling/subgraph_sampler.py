@@ -293,7 +293,7 @@ class _Run(BatchRun):
         return limits
 
     def _sources(self, hop: Hop, edges: HopEdges, etype: EdgeType) -> Any:
-        """What the sources of drawn edges are called in the vertex tables."""
+        """The ids of the sources of drawn edges in the vertex tables."""
         from .kernels import subgraph as _subgraph
 
         sources = self.read_sources(hop, edges)
@@ -319,9 +319,8 @@ class _Run(BatchRun):
     def _induced(self, etype: EdgeType) -> SampledEdges:
         """Every in-edge of the batch's vertices that comes from a known source, in the order of vertices and CSC.
 
-        A vertex that is there twice has its edges twice; they lead to the first copy of their source. The edges are
-        looked up twice, which costs less memory than remembering the answers: most in-edges of a hub come from
-        elsewhere.
+        A vertex that is there twice has its edges twice; they lead to the first copy of their source. Edges are looked
+        up twice, which takes less memory than the answers: most in-edges of a hub come from elsewhere.
         """
         from .kernels import subgraph as _subgraph
 

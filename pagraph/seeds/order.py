@@ -169,7 +169,7 @@ class SeedOrder:
         if self.seed is not None:
             return self.replan(epoch)
         key = random_key(self._generator)
-        if self._remembers:
+        if self._permutes_last:
             permutation = self.permutation
             self._permutation = torch.arange(self.num_seeds) if permutation is None else permutation
             np.random.shuffle(self._permutation.numpy())
@@ -198,11 +198,11 @@ class SeedOrder:
                 ``begun``.
         """
         if permutation is None:
-            if self._remembers and begun:
+            if self._permutes_last and begun:
                 raise ValueError("the saved permutation must be there once an epoch without a seed has begun, got None")
             self._permutation = None
             return
-        if not self._remembers:
+        if not self._permutes_last:
             raise ValueError("the saved permutation must be None for an order with a seed or without shuffle")
         check_permutation(permutation, self.num_seeds)
         self._permutation = permutation.clone()
@@ -215,7 +215,7 @@ class SeedOrder:
         return Ticket(plan.epoch, index, batch_key(plan.key, index, self._ranks), self._gather(rows))
 
     @property
-    def _remembers(self) -> bool:
+    def _permutes_last(self) -> bool:
         """Each shuffle permutes the one before, as DGL's does."""
         return self.shuffle and self._shuffle_seed is None
 
@@ -275,9 +275,7 @@ class DatasetOrder:
         """Shuffle the dataset if asked, and draw the sampling key."""
         if self.shuffle:
             self.dataset.shuffle()
-        if self.seed is not None:
-            return self.replan(epoch)
-        return EpochPlan(epoch, random_key(), None)
+        return self.replan(epoch, random_key() if self.seed is None else None)
 
     def replan(self, epoch: int, key: int | None = None) -> EpochPlan:
         """See :meth:`SeedOrder.replan`; the dataset stays as it is."""

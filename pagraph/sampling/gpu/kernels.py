@@ -65,7 +65,7 @@ def _below(counter, bound):  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _entry(place):  # type: ignore[no-untyped-def]
-    """What the table of vertices holds for a place."""
+    """The entry of the table of vertices for a place."""
     return (-place + LAST).to(tl.int32)
 
 

@@ -96,7 +96,7 @@ def pick_distinct(frontier, starts, degrees, out_indptr, key, seen, positions): 
 
 @kernel
 def _pick_many(base, start, degree, begin, k, seen, positions):  # type: ignore[no-untyped-def]
-    """The same picks as the scan in ``pick_distinct``, remembered in a hash set instead."""
+    """The same picks as the scan in ``pick_distinct``, kept in a hash set instead."""
     mask = len(seen) - 1
     for j in range(k):
         top = degree - k + j

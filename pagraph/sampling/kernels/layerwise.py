@@ -60,7 +60,7 @@ def number_sources(indices, starts, offsets, places, local_ids):  # type: ignore
 
 @kernel
 def row_scales(weights, starts, offsets, out):  # type: ignore[no-untyped-def]
-    """What makes the weights of each row add up to 1; 0 for rows without any weight."""
+    """The factor that makes the weights of each row add up to 1; 0 for rows without any weight."""
     for i in range(len(starts)):
         total = np.float64(offsets[i + 1] - offsets[i])
         if len(weights) > 0:
