@@ -224,12 +224,13 @@ class _Run(BatchRun):
         """Sample all hops, and put them together."""
         graph, tables, induced = self.graph, self.tables, self.sampler.induced
         self._plant()
-        begins, ends = dict.fromkeys(tables, 0), {ntype: [count] for ntype, count in self.counts().items()}
+        begins, known = dict.fromkeys(tables, 0), self.counts()
+        ends = {ntype: [count] for ntype, count in known.items()}
         hops: list[dict[EdgeType, _Drawn]] = []
         for number in range(self.sampler.num_hops):
-            hops.append(self._hop(number, begins, self.counts()))
-            begins = {ntype: before[-1] for ntype, before in ends.items()}
-            for ntype, count in self.counts().items():
+            hops.append(self._hop(number, begins, known))
+            begins, known = known, self.counts()
+            for ntype, count in known.items():
                 ends[ntype].append(count)
         trees = {t: self._trees(t, table) for t, table in tables.items()} if self.sampler.disjoint else None
         return Subgraph(
