@@ -14,7 +14,8 @@ from ..graph.graph import Graph
 from ..ranking.policies import resolve_policy
 from ..ranking.policy import apply_policy
 from ..ranking.presample import count_accesses
-from ..sampling.neighbor import NeighborSampler, check_fanout
+from ..sampling import NeighborSampler
+from ..sampling.sampler import check_fanout
 from ..seeds.order import check_batch_size
 from ..system.budget import Budget, rows_that_fit
 from .limit import FANOUT

@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 
 from ..accelerator.cuda import resolve_device
-from ..seeds.keys import check_seed
+from ..seeds.keys import Ranks, check_seed
 from ..seeds.order import DatasetOrder, SeedOrder
-from ..seeds.ranks import Ranks
 from .graphbolt import import_dgl
 
 dgl = import_dgl()

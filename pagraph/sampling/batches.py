@@ -40,8 +40,11 @@ __all__ = [
 ]
 
 
+_NEGATIVES = -1  # the place of the negative pairs' key among those of the hops
+
+
 def chance_of_some(counts: Tensor, total: int, drawn: int) -> Tensor:
-    """How likely ``drawn`` of ``total`` different things hold at least one of ``counts`` of them, float64.
+    """Probability that ``drawn`` of ``total`` different things hold at least one of ``counts`` of them, float64.
 
     >>> chance_of_some(torch.tensor([0, 1, 2, 4]), 5, 2).tolist()
     [0.0, 0.4, 0.7, 1.0]
@@ -54,15 +57,8 @@ def chance_of_some(counts: Tensor, total: int, drawn: int) -> Tensor:
     return table[counts]
 
 
-_NEGATIVES = -1  # the place of the negative pairs' key among those of the hops
-
-
 def edge_ends(csc: Mapping[EdgeType, CSC], edges: Mapping[EdgeType, Tensor], dtype: torch.dtype) -> Pairs:
-    """Sources and destinations of edges, given their ids.
-
-    Raises:
-        IndexError: An id is outside the graph.
-    """
+    """Sources and destinations of edges, given their ids; IndexError where one is outside the graph."""
     ends = {}
     for etype, ids in edges.items():
         src, dst = csc[etype].ends_at(csc[etype].positions_of(ids))
@@ -92,60 +88,63 @@ class Found(Protocol):
         """Reads of each vertex by the hop that found it."""
 
     def frontier(self, node_type: str, hop: int) -> Tensor:
-        """In how many batches each vertex is known before a hop."""
+        """Number of batches in which each vertex is known before a hop."""
 
 
 def expanded(found: Found, sampler: HopSampler, node_type: str, hop: int) -> Tensor:
-    """How often hop number ``hop`` (0 serves the seeds) of a sampler expands each vertex, shape ``(num_nodes,)``."""
+    """Number of times that a sampler's hop ``hop`` (0 serves the seeds) expands each vertex, shape ``(num_nodes,)``."""
     if sampler.expands_once:
         return found.by_hop(node_type)[:, hop]
     return found.frontier(node_type, hop)
 
 
+def _count_ends(counts: dict[str, Tensor], types: tuple[str, str], src: Tensor, dst: Tensor) -> None:
+    """Add the number of pairs that each vertex is an end of; a pair of a vertex with itself is one."""
+    apart = dst if types[0] != types[1] else dst[src != dst]
+    for ntype, ids in zip(types, (src, apart), strict=True):
+        counts[ntype] += torch.bincount(ids, minlength=len(counts[ntype]))
+
+
+class _FromHops(MiniBatchSampler):
+    """Base of the samplers that find the vertices to begin with, and leave the hops to the sampler ``blocks``."""
+
+    blocks: Any
+
+    @property
+    def hops(self) -> HopSampler:
+        hops: HopSampler = self.blocks
+        return hops
+
+    @property
+    def num_hops(self) -> int:
+        return self.hops.num_hops
+
+
 @dataclass(frozen=True, eq=False)
-class EdgeBatches(MiniBatchSampler):
-    """Samples what an edge-wise batch reads: a sampler whose seeds are edges. Nothing is excluded.
+class EdgeBatches(_FromHops):
+    """Samples the blocks of edge-wise batches: a sampler whose seeds are edges. Nothing is excluded.
 
     Excluding a batch's own edges takes one or two out of the many in-edges of some seeds: it hardly changes which
-    vertices are read, and what a user's function excludes is not to be asked for.
+    vertices are read, and a user's function must not be called for it.
 
     Args:
         blocks: Samples the blocks of the vertices.
-        ends: The graph the edges belong to, as it is: the one that is sampled may be turned round.
+        ends: The graph the edges belong to; the one that is sampled may be its reverse.
         negatives: Draws negative pairs; None for no such pairs.
     """
 
     blocks: BlockSampler
     ends: Graph
     negatives: NegativePairs | None = None
-
-    @property
-    def hops(self) -> BlockSampler:
-        """See :attr:`MiniBatchSampler.hops`."""
-        return self.blocks
-
-    @property
-    def num_hops(self) -> int:
-        """Blocks per mini-batch."""
-        return self.blocks.num_hops
-
-    @property
-    def seeds_are_vertices(self) -> bool:
-        """They are edges."""
-        return False
+    seeds_are_vertices = False
 
     @property
     def cache_key(self) -> Hashable:
-        """Of the same edges, the blocks and the negatives decide."""
+        """Blocks and negatives; the edges are those of the same graph."""
         return type(self), self.blocks.cache_key, self.negatives
 
     def sample(self, graph: Graph, seeds: Tensor | Mapping[EdgeType, Tensor], key: int = 0) -> HeteroMiniBatch:
-        """The blocks of one batch of edges; safe from any thread.
-
-        Args:
-            graph: The graph that is sampled.
-            seeds: Edge ids, or a mapping from edge type.
-            key: Any 64-bit number.
+        """The blocks of one batch of edges, given as ids or as a mapping from edge type to ids.
 
         Raises:
             IndexError: An edge id is outside the graph.
@@ -160,10 +159,9 @@ class EdgeBatches(MiniBatchSampler):
         return self.blocks.sample(graph, nodes, key)
 
     def seed_rates(self, seeds: Tensor | Mapping[EdgeType, Tensor], batch_size: int) -> dict[str, Tensor]:
-        """How likely each vertex is an end of an edge or a negative pair in a batch of ``batch_size`` of the edges.
+        """Probability that a vertex is an end of an edge or a negative pair in a batch of ``batch_size`` of the edges.
 
-        Returns:
-            Vertex type to float64, shape ``(num_nodes,)``.
+        See :meth:`MiniBatchSampler.seed_rates`.
         """
         edges = self._by_type(seeds)
         total = sum(map(len, edges.values()))
@@ -172,9 +170,7 @@ class EdgeBatches(MiniBatchSampler):
         drawn = dict.fromkeys(sizes, 0.0)
         for etype, (src, dst) in edge_ends(self._csc, edges, torch.int64).items():
             src_type, _, dst_type = etype
-            apart = dst if src_type != dst_type else dst[src != dst]  # a self-loop is one edge of its vertex
-            counts[src_type] += torch.bincount(src, minlength=sizes[src_type])
-            counts[dst_type] += torch.bincount(apart, minlength=sizes[dst_type])
+            _count_ends(counts, (src_type, dst_type), src, dst)
             if self.negatives is not None and total:
                 pairs = self.negatives.k * batch_size * len(src) / total
                 for ntype in (dst_type,) if self.negatives.keeps_sources else (src_type, dst_type):
@@ -198,7 +194,7 @@ class EdgeBatches(MiniBatchSampler):
 
 @dataclass(frozen=True)
 class PairNegatives:
-    """Which negatives a batch of pairs gets; they may be edges of the graph.
+    """The negatives that a batch of pairs gets; they may be edges of the graph.
 
     Attributes:
         amount: Negatives for each pair; a batch of ``p`` pairs gets ``ceil(p * amount)``, of which number ``j`` belongs
@@ -214,7 +210,7 @@ class PairNegatives:
 
 @dataclass(frozen=True, eq=False)
 class PairSeeds:
-    """What a batch of ``p`` pairs and ``q`` negatives starts from.
+    """The seeds of a batch of ``p`` pairs and ``q`` negatives.
 
     Attributes:
         nodes: Vertex type to seeds: sources of pairs, of negatives, destinations of pairs, of negatives. Sorted and
@@ -249,10 +245,10 @@ def pair_seeds(
         types: Vertex types of sources and destinations.
         src: Sources, shape ``(p,)``, int64.
         dst: Destinations, the same.
-        key: Any 64-bit number; that of the batch, hops do not share random numbers with it.
+        key: That of the batch, any 64-bit number; hops do not share random numbers with it.
         negatives: What to draw.
         disjoint: Each seed gets a tree of its own.
-        times: Shape ``(p,)``, int64: of each pair, and so of its ends and its negatives. Only with ``disjoint``.
+        times: Time of each pair, and so of its ends and its negatives, shape ``(p,)``, int64. Only with ``disjoint``.
     """
     src_owners = dst_owners = torch.arange(len(src))
     if negatives is not None:
@@ -284,8 +280,8 @@ def pair_seeds(
 
 
 @dataclass(frozen=True, eq=False)
-class PairBatches(MiniBatchSampler):
-    """Samples what a batch of pairs reads: a sampler whose seeds are rows of two ends, shape ``(n, 2)``.
+class PairBatches(_FromHops):
+    """Samples the subgraphs of batches of pairs: a sampler whose seeds are rows of two ends, shape ``(n, 2)``.
 
     With times a row has a third number, the time of the pair.
 
@@ -300,57 +296,31 @@ class PairBatches(MiniBatchSampler):
     types: tuple[str, str]
     num_nodes: Mapping[str, int]
     negatives: PairNegatives | None = None
-
-    @property
-    def hops(self) -> SubgraphSampler:
-        """See :attr:`MiniBatchSampler.hops`."""
-        return self.blocks
-
-    @property
-    def num_hops(self) -> int:
-        """Hops from the ends."""
-        return self.blocks.num_hops
-
-    @property
-    def seeds_are_vertices(self) -> bool:
-        """They are pairs."""
-        return False
+    seeds_are_vertices = False
 
     @property
     def trees_per_seed(self) -> int:
-        """At most so many disjoint trees has a pair: two, and those of its negatives."""
+        """Most disjoint trees of a pair: two, and those of its negatives."""
         negatives = self.negatives
         return 2 if negatives is None else 2 + math.ceil(negatives.amount) * (1 + (negatives.src is not None))
 
     def sample(self, graph: Graph, seeds: Tensor, key: int = 0) -> Subgraph:
-        """The subgraph of one batch of pairs; safe from any thread.
-
-        Args:
-            graph: The graph.
-            seeds: Shape ``(n, 2)`` or ``(n, 3)``, int64.
-            key: Any 64-bit number.
-
-        Raises:
-            IndexError: An end is outside the graph.
-        """
+        """The subgraph of one batch of pairs; IndexError where an end is outside the graph."""
         src, dst, *rest = seeds.unbind(1)
         times = rest[0] if rest else None
-        settings: dict[str, Any] = {"negatives": self.negatives, "disjoint": self.blocks.disjoint, "times": times}
-        start = pair_seeds(self.types, src, dst, key, **settings)
+        disjoint = self.blocks.disjoint
+        start = pair_seeds(self.types, src, dst, key, negatives=self.negatives, disjoint=disjoint, times=times)
         return self.blocks.sample(graph, start.nodes, key, seed_times=start.times)
 
     def seed_rates(self, seeds: Tensor, batch_size: int) -> dict[str, Tensor]:
-        """How likely each vertex is an end of a pair or of a negative one in a batch of ``batch_size`` of the pairs.
+        """Probability that a vertex is an end of a pair or of a negative one in a batch of ``batch_size`` of the pairs.
 
-        Returns:
-            Vertex type to float64, shape ``(num_nodes,)``.
+        See :meth:`MiniBatchSampler.seed_rates`.
         """
         src_type, dst_type = self.types
         src, dst = seeds[:, :2].unbind(1)
-        apart = dst if src_type != dst_type else dst[src != dst]  # a pair of a vertex with itself is one of its pairs
         counts = {t: torch.zeros(n, dtype=torch.int64) for t, n in self.num_nodes.items()}
-        for ntype, ids in ((src_type, src), (dst_type, apart)):
-            counts[ntype] += torch.bincount(ids, minlength=self.num_nodes[ntype])
+        _count_ends(counts, self.types, src, dst)
         missed = {t: 1 - chance_of_some(of_type, len(seeds), batch_size) for t, of_type in counts.items()}
         if self.negatives is not None:
             drawn = math.ceil(batch_size * self.negatives.amount)
@@ -361,7 +331,7 @@ class PairBatches(MiniBatchSampler):
 
 
 @dataclass(frozen=True)
-class TimedSeeds(MiniBatchSampler):
+class TimedSeeds(_FromHops):
     """A sampler whose seeds are rows of a vertex and its time, shape ``(n, 2)``; for cache policies.
 
     Args:
@@ -372,21 +342,7 @@ class TimedSeeds(MiniBatchSampler):
     blocks: SubgraphSampler
     node_type: str
 
-    @property
-    def hops(self) -> SubgraphSampler:
-        """See :attr:`MiniBatchSampler.hops`."""
-        return self.blocks
-
-    @property
-    def num_hops(self) -> int:
-        """Hops from the seeds."""
-        return self.blocks.num_hops
-
     def sample(self, graph: Graph, seeds: Tensor, key: int = 0) -> Subgraph:
-        """The subgraph of one batch; safe from any thread.
-
-        Raises:
-            IndexError: A seed is outside the graph.
-        """
+        """The subgraph of one batch; IndexError where a seed is outside the graph."""
         nodes, times = seeds.unbind(1)
         return self.blocks.sample(graph, {self.node_type: nodes}, key, seed_times={self.node_type: times})

@@ -1,28 +1,28 @@
-"""BlockSampler: samples one block a hop, leaving excluded edges out."""
+"""BlockSampler: samples one block a hop, leaving excluded edges out; NeighborSampler, which picks by fan-out."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, TypedDict, overload
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..graph.minibatch import HeteroBlock, HeteroMiniBatch, MiniBatch, Relation
-from ..seeds.keys import derive_key
-from ..system.buffers import BufferPools
-from .hop import Hop, HopEdges, Scratch, VertexTable
-from .sampler import EdgeField, HopSampler, id_dtype_of, own_fields, read_sources, seeds_by_type
-from .small_batch import small_blocks
+from .hop import HopEdges
+from .sampler import BatchRun, EdgeField, FanoutSampler, HopSampler, id_dtype_of
+from .small_batch import UniformHops, small_blocks
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+    from typing_extensions import Unpack
 
     from ..graph.graph import EdgeType, Graph
+    from ..system.buffers import BufferPools
 
-__all__ = ["BlockSampler", "ExcludedEdges"]
+__all__ = ["BlockSampler", "ExcludedEdges", "NeighborSampler"]
 
 
 class ExcludedEdges:
@@ -51,16 +51,19 @@ class ExcludedEdges:
         if self._count == 0 or len(edges.positions) == 0:
             return edges
         weights = np.empty(0, dtype=np.float32) if edges.weights is None else edges.weights.numpy()
-        kept = _excluded.drop(
-            edges.indptr.numpy(),
-            edges.positions.numpy(),
-            weights,
-            self._table,
-            self._shifts[0],
-            self._marks,
-            self._shifts[1],
-        )
-        return edges.head(int(kept))
+        arrays = edges.indptr.numpy(), edges.positions.numpy(), weights
+        kept = int(_excluded.drop(*arrays, self._table, self._shifts[0], self._marks, self._shifts[1]))
+        weights_left = None if edges.weights is None else edges.weights[:kept]
+        return HopEdges(edges.indptr, edges.indices[:kept], edges.positions[:kept], weights_left)
+
+
+class SampleOptions(TypedDict, total=False):
+    """Keyword arguments of :meth:`BlockSampler.sample`."""
+
+    dtype: torch.dtype | None
+    pools: BufferPools | None
+    field: EdgeField | None
+    exclude: Mapping[EdgeType, ExcludedEdges] | None
 
 
 class BlockSampler(HopSampler):
@@ -71,29 +74,11 @@ class BlockSampler(HopSampler):
     """
 
     @overload
-    def sample(
-        self,
-        graph: Graph,
-        seeds: Tensor,
-        key: int = 0,
-        *,
-        dtype: torch.dtype | None = None,
-        pools: BufferPools | None = None,
-        field: EdgeField | None = None,
-        exclude: Mapping[EdgeType, ExcludedEdges] | None = None,
-    ) -> MiniBatch: ...
+    def sample(self, graph: Graph, seeds: Tensor, key: int = 0, **options: Unpack[SampleOptions]) -> MiniBatch: ...
 
     @overload
     def sample(
-        self,
-        graph: Graph,
-        seeds: Mapping[str, Tensor],
-        key: int = 0,
-        *,
-        dtype: torch.dtype | None = None,
-        pools: BufferPools | None = None,
-        field: EdgeField | None = None,
-        exclude: Mapping[EdgeType, ExcludedEdges] | None = None,
+        self, graph: Graph, seeds: Mapping[str, Tensor], key: int = 0, **options: Unpack[SampleOptions]
     ) -> HeteroMiniBatch: ...
 
     def sample(
@@ -127,47 +112,27 @@ class BlockSampler(HopSampler):
         small = None if exclude else small_blocks(self, graph, seeds, key, dtype, pools)
         if small is not None:
             return small
-        by_type = seeds_by_type(graph, seeds)
-        run = _Run(
-            sampler=self,
-            graph=graph,
-            key=key,
-            dtype=dtype or next((ids.dtype for ids in by_type.values()), torch.int64),
-            pools=pools if pools is not None else BufferPools(max_free=0),
-            field=field or own_fields(graph),
-            exclude=exclude or {},
-            scratch=Scratch.of_this_thread(),
-        )
-        batch = run.blocks(by_type)
+        batch = _Run(self, graph, seeds, key, dtype, pools, field).blocks(exclude or {})
         return batch if isinstance(seeds, Mapping) else batch.only()
 
 
-@dataclass(frozen=True, eq=False)
-class _Run:
-    """One batch on its way."""
+class _Run(BatchRun):
+    """One batch of blocks."""
 
-    sampler: BlockSampler
-    graph: Graph
-    key: int
-    dtype: torch.dtype
-    pools: BufferPools
-    field: EdgeField
-    exclude: Mapping[EdgeType, ExcludedEdges]
-    scratch: Scratch
-
-    def blocks(self, seeds: Mapping[str, Tensor]) -> HeteroMiniBatch:
-        """All hops, and the blocks they make."""
+    def blocks(self, exclude: Mapping[EdgeType, ExcludedEdges]) -> HeteroMiniBatch:
+        """Sample all hops, and make their blocks."""
         graph, id_dtype = self.graph, id_dtype_of(self.graph)
-        types = graph.node_types
-        tables = dict(zip(types, self.scratch.tables(len(types)), strict=True))
-        for ntype, table in tables.items():
-            table.reset(seeds.get(ntype), graph.num_nodes_of(ntype), id_dtype)
-        counts = [{ntype: table.count for ntype, table in tables.items()}]
+        for ntype, table in self.tables.items():
+            table.reset(self.seeds.get(ntype), graph.num_nodes_of(ntype), id_dtype)
+        counts = [self.counts()]
         hops: list[dict[EdgeType, HopEdges]] = []
         for number in range(self.sampler.num_hops):
-            hops.append(self._hop(number, tables, counts[-1]))
-            counts.append({ntype: table.count for ntype, table in tables.items()})
-        nodes = {ntype: self._output(ntype, table) for ntype, table in tables.items()}
+            hops.append(self._hop(number, counts[-1], exclude))
+            counts.append(self.counts())
+        nodes = {}
+        for ntype, table in self.tables.items():
+            nodes[ntype] = self.pools(("nodes", ntype)).take((table.count,), self.dtype)
+            nodes[ntype].numpy()[:] = table.nodes
         blocks = [
             HeteroBlock(
                 {etype: Relation(e.indptr, e.indices, e.positions, e.weights) for etype, e in hop.items()},
@@ -176,37 +141,58 @@ class _Run:
             )
             for hop, before, after in zip(hops, counts, counts[1:], strict=False)
         ]
-        return HeteroMiniBatch(dict(seeds), blocks[::-1], nodes)
+        return HeteroMiniBatch(dict(self.seeds), blocks[::-1], nodes)
 
     def _hop(
-        self, number: int, tables: Mapping[str, VertexTable], known: Mapping[str, int]
+        self, number: int, known: Mapping[str, int], exclude: Mapping[EdgeType, ExcludedEdges]
     ) -> dict[EdgeType, HopEdges]:
         """One hop: every edge type from the vertices known when it began."""
-        edges = {}
-        layer_key = derive_key(self.key, number)
+        drawn = {}
         for index, etype in enumerate(self.graph.edge_types):
-            csc = self.graph.adjacency(self.sampler.edge_dir, etype)
-            src_type, dst_type = etype[0], etype[2]
-            hop = Hop(
-                csc=csc,
-                frontier=tables[dst_type].nodes[: known[dst_type]],
-                key=np.uint64(derive_key(self.key, number, index) if index else layer_key),
-                layer_key=np.uint64(layer_key),
-                batch_key=np.uint64(self.key % 2**64),
-                scratch=self.scratch,
-                dtype=self.dtype,
-                pool=self.pools(("hop", number, index)),
-            )
-            edges[etype] = self._pick(hop, number, etype)
-            tables[src_type].relabel(read_sources(hop, edges[etype]), edges[etype].indices.numpy())
-        return edges
+            frontier = self.tables[etype[2]].nodes[: known[etype[2]]]
+            hop = self.hop(number, index, frontier, self.dtype, self.pools(("hop", number, index)))
+            edges = self.sampler.pick(self.graph, hop, number, etype, self.field)
+            excluded = exclude.get(etype)
+            if excluded is not None and len(frontier):
+                edges = excluded.drop_from(edges)
+            self.tables[etype[0]].relabel(self.read_sources(hop, edges), edges.indices.numpy())
+            drawn[etype] = edges
+        return drawn
 
-    def _pick(self, hop: Hop, number: int, etype: EdgeType) -> HopEdges:
-        picked = self.sampler.pick(self.graph, hop, number, etype, self.field)
-        excluded = self.exclude.get(etype)
-        return picked if excluded is None or not len(hop.frontier) else excluded.drop_from(picked)
 
-    def _output(self, ntype: str, table: VertexTable) -> Tensor:
-        out = self.pools(("nodes", ntype)).take((table.count,), self.dtype)
-        out.numpy()[:] = table.nodes
-        return out
+@dataclass(frozen=True)
+class NeighborSampler(FanoutSampler, BlockSampler):
+    """Draws neighbours hop by hop (GraphSAGE's sampling, as DGL's ``NeighborSampler`` does it), uniformly or by weight.
+
+    Args:
+        fanouts: Neighbours per vertex and edge type for each hop in DGL's order: the last entry serves the seeds. -1
+            takes all. An entry may be a mapping from edge type to a number, where 0 draws nothing.
+        replace: Draw with replacement.
+        edge_dir: "in" draws from in-edges; "out" from out-edges (the out-neighbours become the block's sources), for
+            graphs with one vertex type.
+        prob: Name of an edge field: neighbours are drawn in proportion to it, those of weight 0 (or False) never. See
+            ``edge_weights`` for what it may hold. An edge type without the field is drawn from uniformly, as in DGL.
+
+    Raises:
+        TypeError: A fan-out is not an integer, or ``prob`` not a string.
+        ValueError: No fan-out, one that is 0 or below -1, or an unknown direction.
+
+    Example:
+        >>> import torch
+        >>> from pagraph.graph import Graph
+        >>> batch = NeighborSampler([-1]).sample(Graph.from_coo([0, 1, 2], [1, 2, 2]), torch.tensor([2]))
+        >>> batch.input_nodes.tolist(), batch.blocks
+        ([2, 1], [Block(num_src=2, num_dst=1, num_edges=2)])
+    """
+
+    fanouts: Sequence[int | Mapping[EdgeType, int]]
+    replace: bool = False
+    edge_dir: str = "in"
+    prob: str | None = None
+
+    def __post_init__(self) -> None:
+        self.check_fanouts()
+
+    def uniform_hops(self, edge_type: EdgeType) -> UniformHops | None:
+        """See :meth:`HopSampler.uniform_hops`; a subclass may pick otherwise."""
+        return UniformHops.of(self, edge_type) if self.prob is None and type(self) is NeighborSampler else None

@@ -27,10 +27,10 @@ _MOST_VERSIONS = 4
 
 
 class MadeOfFields(Generic[T]):
-    """Remembers what was made of the last few fields of each CSC; safe from any number of threads.
+    """Memoizes values derived from (CSC, field) for the last few fields of each CSC; safe from any number of threads.
 
-    Values that were written in place or replaced are made something of anew; those of a tensor made in inference mode,
-    whose writes cannot be seen, at every call.
+    A field that was written in place or replaced gives a new value; a tensor made in inference mode, whose writes
+    cannot be seen, at every call.
     """
 
     def __init__(self) -> None:
@@ -38,13 +38,9 @@ class MadeOfFields(Generic[T]):
         self._versions: weakref.WeakKeyDictionary[CSC, _Versions[T]] = weakref.WeakKeyDictionary()
 
     def get(self, csc: CSC, values: Tensor, make: Callable[[], T], *, kind: str = "") -> T:
-        """What ``make`` makes of these values; whoever asks while it is being made waits for it.
+        """The value that ``make`` derives from the field; threads that ask meanwhile wait for it.
 
-        Args:
-            csc: The edges.
-            values: The field.
-            make: Makes it; must not keep the CSC alive in what it returns.
-            kind: What is made, where of the same values different things are.
+        ``make`` must not keep the CSC alive; ``kind`` tells several values derived from the same field apart.
         """
         with self._lock:
             versions = self._versions.setdefault(csc, _Versions())
@@ -52,7 +48,7 @@ class MadeOfFields(Generic[T]):
 
 
 class _Versions(Generic[T]):
-    """What was made for one CSC, the last one first."""
+    """Values derived for one CSC, the newest first."""
 
     def __init__(self) -> None:
         self._lock = ForkLock()
@@ -73,9 +69,21 @@ class _Versions(Generic[T]):
 
 def _may_return(known: FieldVersion, now: FieldVersion) -> bool:
     storage = known.storage()
-    if storage is None:
-        return False
-    return known == now or storage is not now.storage() or known.layout != now.layout
+    return storage is not None and (known == now or storage is not now.storage() or known.layout != now.layout)
+
+
+def _check_column(name: str, values: Any, dtypes: tuple[torch.dtype, ...], kind: str, count: int, owner: str) -> None:
+    """Raise TypeError or ValueError unless the values are ``count`` numbers of these dtypes on the CPU.
+
+    ``kind`` and ``owner`` ("number per edge") say for errors which numbers, and how many.
+    """
+    if not isinstance(values, Tensor) or values.dtype not in dtypes:
+        got = values.dtype if isinstance(values, Tensor) else type(values).__name__
+        raise TypeError(f"{name} must be a tensor of {kind}, got {got}")
+    if values.device.type != "cpu":
+        raise TypeError(f"{name} must be on the CPU, got {values.device}")
+    if values.shape not in ((count,), (count, 1)):
+        raise ValueError(f"{name} must have one {owner} ({count}), got shape {tuple(values.shape)}")
 
 
 _NARROW = (torch.float32, torch.float16, torch.bfloat16, torch.bool, torch.uint8, torch.int8, torch.int16)
@@ -85,7 +93,7 @@ _LEAST, _MOST = 1e-290, 1e290
 
 
 class EdgeWeights:
-    """The weights of a CSC's edges: a private copy, which later writes to the field do not reach.
+    """Weights of a CSC's edges: a private copy, which later writes to the field do not reach.
 
     Edges of weight 0 are set apart. Memory beyond the weights themselves: nothing where all positive weights are
     equal (as in a mask), else 0.75 bytes an edge for the tables that draws use, made when first asked for; and with
@@ -113,7 +121,7 @@ class EdgeWeights:
         self.values = None if equal else weights if self.kept is None else weights.clone()
         self._indptr = (csc if self.kept is None else self.kept).indptr
         self._lock = ForkLock()
-        self._tables: tuple[Array, Array] | None = None
+        self._memo: dict[Any, Any] = {}
 
     @property
     def num_positive(self) -> int:
@@ -124,15 +132,20 @@ class EdgeWeights:
     def nbytes(self) -> int:
         """Bytes held now."""
         held = [self.values, *([] if self.kept is None else [self.kept.indptr, self.kept.indices])]
-        tables = sum(array.nbytes for array in self._tables or ())
+        tables: int = sum(array.nbytes for array in self._memo.get("tables", ()))
         return sum(tensor.nbytes for tensor in held if tensor is not None) + tables
 
     def tables(self) -> tuple[Array, Array]:
-        """Running sums and guide of each row of ``values``, see ``_weights``; several threads may ask at once."""
+        """Running sums and guide of each row of ``values``, see ``kernels/weighted.py``; made once, thread-safe."""
+        tables: tuple[Array, Array] = self.memoized("tables", self._fill_tables)
+        return tables
+
+    def memoized(self, name: Any, make: Callable[[], Any]) -> Any:
+        """The value of ``make``, made once for a name and kept as long as the weights; thread-safe."""
         with self._lock:
-            if self._tables is None:
-                self._tables = self._fill_tables()
-            return self._tables
+            if name not in self._memo:
+                self._memo[name] = make()
+            return self._memo[name]
 
     def _fill_tables(self) -> tuple[Array, Array]:
         from .kernels import weighted
@@ -175,35 +188,23 @@ _made: MadeOfFields[EdgeWeights] = MadeOfFields()
 
 
 def edge_weights(csc: CSC, values: Tensor, *, name: str = "values") -> EdgeWeights:
-    """The weights of a CSC's edges, made once and kept as long as both the CSC and the field live.
-
-    Values that were written in place or replaced give new weights. Those of a tensor made in inference mode, whose
-    writes cannot be seen, are made anew at every call. Safe from any number of threads.
+    """The weights of a CSC's edges, memoized as long as both CSC and field live; see :class:`MadeOfFields`.
 
     Args:
         csc: The edges.
         values: Shape ``(num_edges,)`` or ``(num_edges, 1)``, in the order of the edge ids: finite and not negative, on
             the CPU; float16, bfloat16, float32, float64, bool, uint8 or a signed integer dtype. Float64 weights above
             0 are taken to lie in [1e-290, 1e290].
-        name: What errors call the values.
+        name: Name of the values, for errors.
 
     Raises:
         TypeError: The values have another dtype, or are not on the CPU.
         ValueError: There is not one value per edge, or one is negative, infinite or NaN.
         FormatError: The CSC's ``indptr`` is damaged.
     """
-    _check(csc, values, name)
+    kind = "floats, bools, uint8 or signed integers"
+    _check_column(name, values, (*_NARROW, *_WIDE), kind, csc.num_edges, "number per edge")
     return _made.get(csc, values, lambda: EdgeWeights(csc, _in_csc_order(csc, values, name)))
-
-
-def _check(csc: CSC, values: Any, name: str) -> None:
-    if not isinstance(values, Tensor) or values.dtype not in (*_NARROW, *_WIDE):
-        got = values.dtype if isinstance(values, Tensor) else type(values).__name__
-        raise TypeError(f"{name} must be a tensor of floats, bools, uint8 or signed integers, got {got}")
-    if values.device.type != "cpu":
-        raise TypeError(f"{name} must be on the CPU, got {values.device}")
-    if values.numel() != csc.num_edges or values.shape not in ((csc.num_edges,), (csc.num_edges, 1)):
-        raise ValueError(f"{name} must have one number per edge ({csc.num_edges}), got shape {tuple(values.shape)}")
 
 
 def _in_csc_order(csc: CSC, values: Tensor, name: str) -> Tensor:
@@ -219,23 +220,18 @@ def _in_csc_order(csc: CSC, values: Tensor, name: str) -> Tensor:
     weights = weights.to(torch.float32 if weights.dtype in _NARROW else torch.float64)
     low, high = (float(bound) for bound in torch.aminmax(weights))
     if not (low >= 0 and high < float("inf")):
-        raise ValueError(f"{name} must be finite and not negative, got {_wrong(weights)}")
+        wrong = weights[~((weights >= 0) & (weights < float("inf")))]
+        raise ValueError(f"{name} must be finite and not negative, got {float(wrong[0])}")
     if weights.dtype == torch.float64 and not (low >= _LEAST and high <= _MOST):
         weights = torch.where(weights > 0, weights.clamp(_LEAST, _MOST), weights)
     return weights.contiguous()
-
-
-def _wrong(weights: Tensor) -> float:
-    """The first weight that may not be."""
-    wrong = ~((weights >= 0) & (weights < float("inf")))
-    return float(weights[wrong][0])
 
 
 _DTYPES = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 class EdgeTimes:
-    """The times of a CSC's edges: a private copy, which later writes to the field do not reach.
+    """Times of a CSC's edges: a private copy, which later writes to the field do not reach.
 
     Memory: 8 bytes an edge, and 4 or 8 more unless all rows are in the order of time.
 
@@ -277,17 +273,10 @@ _made_times: MadeOfFields[EdgeTimes] = MadeOfFields()
 
 
 def edge_times(csc: CSC, values: Tensor, *, name: str = "values") -> EdgeTimes:
-    """The times of a CSC's edges, made once and kept as long as both the CSC and the field live.
-
-    Values that were written in place or replaced give new times. Safe from any number of threads.
-
-    Args:
-        csc: The edges.
-        values: Shape ``(num_edges,)`` or ``(num_edges, 1)``, in the order of the edge ids, integers on the CPU.
-        name: What errors call the values.
+    """The times of a CSC's edges, memoized; see :func:`edge_weights` for the arguments.
 
     Raises:
-        TypeError: The values have another dtype, or are not on the CPU.
+        TypeError: The values are no integers, or not on the CPU.
         ValueError: There is not one value per edge.
         FormatError: The CSC is damaged.
     """
@@ -296,32 +285,15 @@ def edge_times(csc: CSC, values: Tensor, *, name: str = "values") -> EdgeTimes:
 
 
 def source_times(csc: CSC, values: Tensor, *, name: str = "values") -> EdgeTimes:
-    """As :func:`edge_times`, where an edge has the time of its source vertex: ``values`` are of vertices."""
+    """The same, where an edge has the time of its source vertex: ``values`` has one for each vertex."""
     values = as_times(name, values, csc.num_src, "vertex")
     return _made_times.get(csc, values, lambda: EdgeTimes(csc, _by_source(csc, values)), kind="sources")
 
 
 def as_times(name: str, values: Any, count: int, owner: str) -> Tensor:
-    """Times as a 1-D tensor of their own dtype, not copied.
-
-    Args:
-        name: What errors call them.
-        values: Shape ``(count,)`` or ``(count, 1)``, integers on the CPU.
-        count: How many there must be.
-        owner: What each is of, for errors.
-
-    Raises:
-        TypeError: They are no integers, or not on the CPU.
-        ValueError: There is not one for each.
-    """
-    if not isinstance(values, Tensor) or values.dtype not in _DTYPES:
-        got = values.dtype if isinstance(values, Tensor) else type(values).__name__
-        raise TypeError(f"{name} must be a tensor of integers, got {got}")
-    if values.device.type != "cpu":
-        raise TypeError(f"{name} must be on the CPU, got {values.device}")
-    if values.shape not in ((count,), (count, 1)):
-        raise ValueError(f"{name} must have one time per {owner} ({count}), got shape {tuple(values.shape)}")
-    return values.detach().reshape(-1)
+    """Times as a 1-D tensor of their own dtype, not copied, one per ``owner``; raises as :func:`edge_times` does."""
+    _check_column(name, values, _DTYPES, "integers", count, f"time per {owner}")
+    return values.detach().reshape(-1)  # type: ignore[no-any-return]
 
 
 def _by_edge(csc: CSC, values: Tensor) -> Tensor:

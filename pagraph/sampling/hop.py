@@ -37,7 +37,7 @@ class Scratch:
 
     @staticmethod
     def of_this_thread() -> Scratch:
-        """The calling thread's own."""
+        """The calling thread's scratch."""
         scratch: Scratch | None = getattr(_local, "value", None)
         if scratch is None:
             scratch = _local.value = Scratch()
@@ -111,19 +111,14 @@ class VertexTable:
         """
         from .kernels import hop
 
-        self._make_room(len(neighbors))
+        if len(self._nodes) < self.count + len(neighbors):
+            grown = np.empty((self.count + len(neighbors)) * 9 // 8, dtype=self._nodes.dtype)
+            grown[: self.count] = self.nodes
+            self._nodes = grown
         at = 0
         while True:
-            at, count = hop.relabel(
-                neighbors,
-                at,
-                self._num_vertices,
-                self._nodes,
-                self.count,
-                self._table,
-                np.uint64(64 - self._bits),
-                local_ids,
-            )
+            table, shift = self._table, np.uint64(64 - self._bits)
+            at, count = hop.relabel(neighbors, at, self._num_vertices, self._nodes, self.count, table, shift, local_ids)
             self.count = int(count)
             if at < 0:
                 raise_bad_source(int(neighbors[-1 - at]), self._num_vertices)
@@ -132,22 +127,10 @@ class VertexTable:
             self._bits += 1
             self._fill()
 
-    def find(self, vertices: Array, local_ids: Array) -> None:
-        """Write the place of each vertex to ``local_ids``, or ``count`` where it has none."""
-        from .kernels import layerwise
-
-        layerwise.find(vertices, *self.lookup, local_ids)
-
     @property
     def lookup(self) -> tuple[Array, Array, np.uint64]:
-        """What kernels find a place with: the ids, the hash table, and how far to shift a hash."""
+        """Arguments of the look-up kernels: the ids, the hash table, and how far to shift a hash."""
         return self.nodes, self._table, np.uint64(64 - self._bits)
-
-    def _make_room(self, more: int) -> None:
-        if len(self._nodes) < self.count + more:
-            grown = np.empty((self.count + more) * 9 // 8, dtype=self._nodes.dtype)
-            grown[: self.count] = self.nodes
-            self._nodes = grown
 
     def _fill(self) -> None:
         from .kernels import hop
@@ -185,11 +168,6 @@ class HopEdges:
     positions: Tensor
     weights: Tensor | None = None
 
-    def head(self, count: int) -> HopEdges:
-        """The first ``count`` edges (``indptr`` is shared, and must be right for them)."""
-        weights = None if self.weights is None else self.weights[:count]
-        return HopEdges(self.indptr, self.indices[:count], self.positions[:count], weights)
-
 
 @dataclass(frozen=True, eq=False)
 class Hop:
@@ -202,8 +180,8 @@ class Hop:
         layer_key: Random key of this hop, the same for all edge types.
         batch_key: Random key of the batch.
         scratch: This thread's working memory.
-        dtype: Of local ids.
-        pool: Where the result's memory comes from.
+        dtype: Dtype of local ids.
+        pool: Memory of the result.
         drawn_as: The number that each frontier vertex's random numbers are drawn for, shape ``(n,)``. None: its id.
         until: The latest time that an edge of each frontier vertex may have, shape ``(n,)``; None: none is told.
     """
@@ -221,7 +199,7 @@ class Hop:
 
     @property
     def counters(self) -> npt.NDArray[Any]:
-        """What distinguishes the random numbers of the frontier's vertices, shape ``(n,)``."""
+        """Counters of the random numbers of the frontier's vertices, shape ``(n,)``."""
         return self.frontier if self.drawn_as is None else self.drawn_as
 
     def edges(self, offsets: npt.NDArray[Any], *, weighted: bool = False) -> HopEdges:
@@ -236,7 +214,7 @@ class Hop:
 
 
 class EdgeMemory(Protocol):
-    """Gives memory for drawn edges: a ``BufferPool``, or scratch for what does not outlive the batch."""
+    """Gives memory for drawn edges: a ``BufferPool``, or scratch for edges that do not outlive the batch."""
 
     def take_many(self, *specs: tuple[tuple[int, ...], torch.dtype]) -> list[Tensor]:
         """Uninitialised tensors of these shapes and dtypes."""

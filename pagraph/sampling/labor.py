@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .block_sampler import BlockSampler
-from .neighbor import check_fanout
 from .pickers import NO_WEIGHTS, Rows, in_order
-from .sampler import EdgeField, check_per_hop, of_edge_type
+from .sampler import EdgeField, FanoutSampler
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -33,7 +30,7 @@ _MOST_PI = 1e100
 
 
 @dataclass(frozen=True)
-class LaborSampler(BlockSampler):
+class LaborSampler(FanoutSampler, BlockSampler):
     """LABOR (Balin and Catalyurek, NeurIPS 2023), equal in distribution to ``dgl.dataloading.LaborSampler``.
 
     Every source vertex ``u`` has one random number, which all frontier vertices and edge types of a hop share; vertex
@@ -76,38 +73,17 @@ class LaborSampler(BlockSampler):
     edge_dir: str = "in"
 
     def __post_init__(self) -> None:
-        fanouts = check_per_hop("fanouts", self.fanouts, lambda n, least: check_fanout(n, False, least=least))
-        self.check_edges()
-        times = self.importance_sampling
-        if not isinstance(times, int | np.integer):
-            raise TypeError(f"importance_sampling must be an integer, got {times!r}")
-        object.__setattr__(self, "fanouts", fanouts)
-
-    @property
-    def num_hops(self) -> int:
-        """Blocks per mini-batch."""
-        return len(self.fanouts)
-
-    def fanout(self, hop: int, edge_type: EdgeType) -> int:
-        """Neighbours drawn on average in hop number ``hop`` (0 serves the seeds).
-
-        Raises:
-            KeyError: The hop's fan-outs do not name the edge type.
-        """
-        return of_edge_type(self.fanouts[-1 - hop], edge_type)
+        self.check_fanouts()
+        if not isinstance(self.importance_sampling, int | np.integer):
+            raise TypeError(f"importance_sampling must be an integer, got {self.importance_sampling!r}")
 
     @property
     def weighs_edges(self) -> bool:
-        """See :meth:`BlockSampler.weighs_edges`."""
+        """See :attr:`HopSampler.weighs_edges`."""
         return self.prob is not None or self.importance_sampling != 0
 
     def picker(self, graph: Graph, hop: int, edge_type: EdgeType, field: EdgeField) -> Picker | None:
-        """See :meth:`BlockSampler.picker`.
-
-        Raises:
-            TypeError: The field ``prob`` holds something else than numbers.
-            ValueError: It does not hold one finite number per edge, or a negative one.
-        """
+        """See :meth:`HopSampler.picker`; raises as :meth:`weights` does."""
         fanout = self.fanout(hop, edge_type)
         if fanout == 0:
             return None
@@ -117,14 +93,7 @@ class LaborSampler(BlockSampler):
 
 @dataclass(frozen=True, eq=False)
 class LaborPicker:
-    """Draws ``fanout`` in-edges of each vertex on average; see :class:`LaborSampler`.
-
-    Args:
-        fanout: Edges per vertex; -1 takes all.
-        weights: The edges'; None stands for 1.
-        importance_sampling: See :class:`LaborSampler`.
-        layer_dependency: See :class:`LaborSampler`.
-    """
+    """Draws ``fanout`` in-edges of each vertex on average (-1: all); see :class:`LaborSampler`."""
 
     fanout: int
     weights: EdgeWeights | None
@@ -135,23 +104,14 @@ class LaborPicker:
         """See :class:`~pagraph.sampling.hop.Picker`."""
         from .kernels import labor
 
-        rows = Rows.of(hop)
+        rows, indices = Rows.of(hop), hop.csc.indices.numpy()
         key = hop.batch_key if self.layer_dependency else hop.layer_key
         offsets = hop.scratch.array("offsets", len(rows.offsets), np.int64)
-        positions = rows.array("picked", hop.csc.indices.numpy().dtype)
+        positions = rows.array("picked", indices.dtype)
         if self.weights is None and self.importance_sampling == 0:
-            indices = hop.csc.indices.numpy()
             labor.pick_uniform(indices, rows.starts, rows.offsets, self.fanout, key, offsets, positions)
             return rows.edges(offsets, positions)
-        weights = rows.array("picked weights", np.float64)
-        self._pick_weighted(rows, key, offsets, positions, weights)
-        return rows.edges(offsets, positions, weights)
-
-    def _pick_weighted(self, rows: Rows, key: np.uint64, offsets: Array, positions: Array, out: Array) -> None:
-        """Probabilities, then edges."""
-        from .kernels import labor
-
-        scales = rows.hop.scratch.array("scales", len(rows.starts), np.float64)
+        scales = hop.scratch.array("scales", len(rows.starts), np.float64)
         local_ids, pi, weights = _NO_IDS, _NO_PI, in_order(self.weights)
         if self.fanout < 0:
             scales[:] = np.inf
@@ -159,17 +119,19 @@ class LaborPicker:
             self._scale_by_weight(rows, scales)
         else:
             local_ids, pi = self._optimise(rows, scales)
-        indices = rows.hop.csc.indices.numpy()
+        out = rows.array("picked weights", np.float64)
         labor.pick_weighted(
             indices, local_ids, rows.starts, rows.offsets, weights, pi, scales, key, offsets, positions, out
         )
+        return rows.edges(offsets, positions, out)
 
     def _scale_by_weight(self, rows: Rows, scales: Array) -> None:
         """The scales where weights stand for ``pi``."""
         from .kernels import labor
 
         assert self.weights is not None
-        known = _known_scales(self.weights, self.fanout, rows.hop.csc.num_dst)
+        num_dst = rows.hop.csc.num_dst
+        known = self.weights.memoized(("LABOR scales", self.fanout), lambda: np.zeros(num_dst))  # 0: not known yet
         frontier, room = rows.hop.frontier, rows.hop.scratch.array("row", 2 * rows.largest, np.float64)
         weights = in_order(self.weights)
         labor.scales_by_weight(frontier, rows.starts, rows.offsets, weights, self.fanout, known, scales, room)
@@ -201,16 +163,3 @@ class LaborPicker:
                 break
             before, step = now, step + 1
         return local_ids, pi
-
-
-_lock = threading.Lock()
-_scales_by_fanout: weakref.WeakKeyDictionary[EdgeWeights, dict[int, Array]] = weakref.WeakKeyDictionary()
-
-
-def _known_scales(weights: EdgeWeights, fanout: int, num_vertices: int) -> Array:
-    """The scale of each vertex for these weights, 0 where it is not known yet; kept as long as the weights."""
-    with _lock:
-        by_fanout = _scales_by_fanout.setdefault(weights, {})
-        if fanout not in by_fanout:
-            by_fanout[fanout] = np.zeros(num_vertices)
-        return by_fanout[fanout]

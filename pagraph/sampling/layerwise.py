@@ -49,31 +49,23 @@ class Importance:
 
 
 def importance_of(csc: CSC, weights: EdgeWeights | None) -> Importance:
-    """Sums of squares of the row-normalised weights by source; computed once and kept as long as the weights live.
-
-    Args:
-        csc: The edges.
-        weights: Theirs; None stands for weights of 1, and the result is kept as long as the CSC.
+    """Sums of squares of the row-normalised weights (None: 1) by source, memoized for the weights, or for the CSC.
 
     Raises:
         ValueError: The CSC is damaged.
     """
+    from .kernels import layerwise
+
     owner = csc if weights is None else weights
     with _lock:
         importance = _known.get(owner)
         if importance is None:
-            importance = _known[owner] = _measure(csc, in_order(weights))
+            csc.validate()
+            squares = np.zeros(csc.num_src, dtype=np.float64)
+            layerwise.column_squares(csc.indptr.numpy(), csc.indices.numpy(), in_order(weights), squares)
+            sums = np.cumsum(squares)
+            importance = _known[owner] = Importance(sums, int(np.count_nonzero(np.diff(sums, prepend=0.0))))
         return importance
-
-
-def _measure(csc: CSC, weights: Array) -> Importance:
-    from .kernels import layerwise
-
-    csc.validate()
-    squares = np.zeros(csc.num_src, dtype=np.float64)
-    layerwise.column_squares(csc.indptr.numpy(), csc.indices.numpy(), weights, squares)
-    sums = np.cumsum(squares)
-    return Importance(sums, int(np.count_nonzero(np.diff(sums, prepend=0.0))))
 
 
 METHODS = ("ladies", "fastgcn")
@@ -146,16 +138,11 @@ class LayerSampler(BlockSampler):
 
     @property
     def weighs_edges(self) -> bool:
-        """See :meth:`BlockSampler.weighs_edges`."""
+        """See :attr:`HopSampler.weighs_edges`."""
         return True
 
     def picker(self, graph: Graph, hop: int, edge_type: EdgeType, field: EdgeField) -> Picker | None:
-        """See :meth:`BlockSampler.picker`.
-
-        Raises:
-            TypeError: The field ``prob`` holds something else than numbers.
-            ValueError: It does not hold one finite number per edge, or a negative one.
-        """
+        """See :meth:`HopSampler.picker`; raises as :meth:`weights` does."""
         size = self.size(hop, edge_type)
         if size == 0:
             return None
@@ -178,9 +165,7 @@ def _check_size(size: Any, least: int) -> int:
 class LadiesPicker:
     """Draws ``size`` of the frontier's in-neighbours by importance; see :class:`LayerSampler`.
 
-    Args:
-        size: Vertices to draw.
-        weights: One per edge in CSC order; empty stands for 1.
+    ``weights`` are one per edge in CSC order; an empty array stands for 1.
     """
 
     size: int
@@ -206,13 +191,7 @@ class LadiesPicker:
 
 @dataclass(frozen=True, eq=False)
 class FastGCNPicker:
-    """Draws ``size`` vertices of the whole graph by importance; see :class:`LayerSampler`.
-
-    Args:
-        size: Draws.
-        weights: One per edge in CSC order; empty stands for 1.
-        whole: What is drawn from.
-    """
+    """Makes ``size`` draws of vertices of the ``whole`` graph by importance; otherwise like :class:`LadiesPicker`."""
 
     size: int
     weights: Array
@@ -254,14 +233,14 @@ class FastGCNPicker:
         count = int(offsets[-1])
         sources, local_ids = scratch.array("sources", count, indices.dtype), scratch.array("found", count, np.int64)
         _cpu.read_neighbors(indices, positions[:count], sources)
-        table.find(sources, local_ids)
+        layerwise.find(sources, *table.lookup, local_ids)
         weights = rows.array("picked weights", np.float64)
         layerwise.take_marked(local_ids, positions, offsets, scales, self.weights, factors, weights)
         return rows.edges(offsets, positions, weights)
 
 
 def _scales(rows: Rows, weights: Array) -> Array:
-    """What makes each row's weights add up to 1."""
+    """The factor of each row that makes its weights add up to 1."""
     from .kernels import layerwise
 
     scales = rows.hop.scratch.array("scales", len(rows.starts), np.float64)

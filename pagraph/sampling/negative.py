@@ -93,11 +93,7 @@ class UniformNegatives:
     """
 
     k: int
-
-    @property
-    def keeps_sources(self) -> bool:
-        """See :class:`NegativePairs`."""
-        return True
+    keeps_sources = True
 
     def draw(self, csc: CSC, src: Tensor, key: int, *, loops_possible: bool) -> tuple[Tensor, Tensor]:
         """See :class:`NegativePairs`."""
@@ -125,11 +121,7 @@ class GlobalUniformNegatives:
     k: int
     exclude_self_loops: bool = True
     replace: bool = False
-
-    @property
-    def keeps_sources(self) -> bool:
-        """See :class:`NegativePairs`."""
-        return False
+    keeps_sources = False
 
     def draw(self, csc: CSC, src: Tensor, key: int, *, loops_possible: bool) -> tuple[Tensor, Tensor]:
         """See :class:`NegativePairs`."""
@@ -155,14 +147,12 @@ class GlobalUniformNegatives:
 class NegativeEnds:
     """Draws vertices of one type, with replacement, as a pure function of a key; safe from any number of threads.
 
-    What it is made of is copied, and sorted and summed up once.
-
     Args:
         num_nodes: Vertices of the type.
         weight: Shape ``(num_nodes,)``, finite and not negative: vertices are drawn in proportion to it. Default: all
             are as likely.
         time: Shape ``(num_nodes,)``, int64: a vertex is no end of a pair that is older.
-        name: What errors call the weight.
+        name: Name of the weight, for errors.
 
     Raises:
         TypeError: The weight is no tensor of numbers.
@@ -178,21 +168,17 @@ class NegativeEnds:
     ) -> None:
         self.num_nodes = num_nodes
         self._weights = None if weight is None else _checked(weight, num_nodes, name)
-        self._order: Array | None = None
-        self._times: Array | None = None
-        if time is not None:
-            times = time.numpy()
-            self._order = np.argsort(times, kind="stable")
-            self._times = times[self._order]
+        self._order: Array | None = None if time is None else np.argsort(time.numpy(), kind="stable")
+        self._times: Array | None = None if time is None else time.numpy()[self._order]
         self._sums: Array | None = None
         if self._weights is not None:
             self._sums = np.cumsum(self._weights if self._order is None else self._weights[self._order])
 
     def draw(self, count: int, key: int, until: Tensor | None = None) -> Tensor:
-        """Some vertices.
+        """Draw ``count`` vertices.
 
         Args:
-            count: How many.
+            count: Number of draws.
             key: Any 64-bit number.
             until: Shape ``(count,)``, int64: the latest time each may have. Where no vertex (of any weight) is that
                 early, the earliest of all is taken, as in PyG. Needs ``time``.
@@ -220,19 +206,15 @@ class NegativeEnds:
 
     @property
     def chances(self) -> Tensor:
-        """How likely each vertex is to be drawn where time does not matter, shape ``(num_nodes,)``, float64."""
+        """Probability of each vertex to be drawn where time does not matter, shape ``(num_nodes,)``, float64."""
         if self._weights is None:
             return torch.full((self.num_nodes,), 1 / max(1, self.num_nodes), dtype=torch.float64)
         return torch.from_numpy(self._weights / self._weights.sum())
 
-    @property
-    def _identity(self) -> tuple[int, str]:
-        return self.num_nodes, self._digest
-
     @cached_property
-    def _digest(self) -> str:
+    def _identity(self) -> tuple[int, str]:
         parts = [hashlib.blake2b(b"" if a is None else a.data) for a in (self._weights, self._order, self._times)]
-        return "-".join(part.hexdigest()[:16] for part in parts)
+        return self.num_nodes, "-".join(part.hexdigest()[:16] for part in parts)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, NegativeEnds) and self._identity == other._identity
@@ -241,7 +223,7 @@ class NegativeEnds:
         return hash(self._identity)
 
     def __repr__(self) -> str:
-        return f"NegativeEnds({self.num_nodes}, {self._digest})"
+        return f"NegativeEnds({self.num_nodes}, {self._identity[1]})"
 
 
 def _checked(weight: Any, num_nodes: int, name: str) -> Array:
@@ -249,7 +231,7 @@ def _checked(weight: Any, num_nodes: int, name: str) -> Array:
     if not isinstance(weight, Tensor) or weight.is_complex():
         got = weight.dtype if isinstance(weight, Tensor) else type(weight).__name__
         raise TypeError(f"{name} must be a tensor of numbers, got {got}")
-    if weight.dim() != 1 or len(weight) != num_nodes:
+    if weight.shape != (num_nodes,):
         raise ValueError(f"{name} must have one number per vertex ({num_nodes}), got shape {tuple(weight.shape)}")
     weights: Array = weight.detach().cpu().to(torch.float64, copy=True).numpy()
     wrong = ~((weights >= 0) & np.isfinite(weights))

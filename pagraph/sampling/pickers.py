@@ -1,4 +1,4 @@
-"""Pickers: choose the edges of one hop uniformly or by weight; and the rows of a frontier."""
+"""Pickers: choose the edges of one hop uniformly, by weight or by time; and the rows of a frontier."""
 
 from __future__ import annotations
 
@@ -13,22 +13,26 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from ..graph.csc import CSC
-    from .edge_values import EdgeWeights
+    from .edge_values import EdgeTimes, EdgeWeights
     from .hop import Hop, HopEdges, Scratch
 
     Array = npt.NDArray[Any]
 
-__all__ = ["NO_WEIGHTS", "Rows", "UniformPicker", "WeightedPicker", "in_order", "measure_frontier", "measure_rows"]
+__all__ = [
+    "NO_WEIGHTS",
+    "Rows",
+    "TimedPicker",
+    "UniformPicker",
+    "WeightedPicker",
+    "in_order",
+    "measure_frontier",
+    "measure_rows",
+]
 
 
 @dataclass(frozen=True)
 class UniformPicker:
-    """Draws ``fanout`` in-edges of each vertex.
-
-    Args:
-        fanout: Edges per vertex; -1 takes all.
-        replace: Draw with replacement.
-    """
+    """Draws ``fanout`` in-edges of each vertex (-1: all), or with ``replace`` as many with replacement."""
 
     fanout: int
     replace: bool = False
@@ -57,19 +61,16 @@ class UniformPicker:
 
 
 def measure_rows(hop: Hop, fanout: int, replace: bool, *, offsets: str = "offsets") -> tuple[Array, Array, Array]:
-    """See :func:`measure_frontier`; ``offsets`` is the scratch's name for the ``indptr``."""
+    """See :func:`measure_frontier`."""
     return measure_frontier(hop.csc, hop.frontier, hop.scratch, fanout, replace, offsets=offsets)
 
 
 def measure_frontier(
     csc: CSC, frontier: Array, scratch: Scratch, fanout: int, replace: bool, *, offsets: str = "offsets"
 ) -> tuple[Array, Array, Array]:
-    """Where the row of each frontier vertex begins, its length, and the ``indptr`` of the picks, int64, in scratch.
+    """The start and length of each frontier vertex's row, and the ``indptr`` of the picks, int64, in scratch.
 
-    ``offsets`` is the scratch's name for the last.
-
-    Raises:
-        FormatError: The graph's ``indptr`` is damaged.
+    The ``indptr`` has the name ``offsets`` there. Raises FormatError where the graph's is damaged.
     """
     from .kernels import hop as _cpu
 
@@ -158,6 +159,48 @@ class WeightedPicker:
         return listed, slots, points
 
 
+@dataclass(frozen=True)
+class TimedPicker:
+    """Draws ``fanout`` in-edges of each vertex among those whose time is at most the vertex's limit (``Hop.until``).
+
+    A vertex with at most ``fanout`` such edges gives all of them, in the order of time (equal times in CSC order).
+
+    Args:
+        fanout: Edges per vertex; -1 takes all.
+        replace: Draw with replacement.
+        latest: Draw among the latest ``fanout`` of the edges only: without replacement these are the picks.
+        times: Times of the edges that the hop draws from.
+    """
+
+    fanout: int
+    replace: bool
+    latest: bool
+    times: EdgeTimes
+
+    def pick(self, hop: Hop) -> HopEdges:
+        """See :class:`~pagraph.sampling.hop.Picker`.
+
+        Raises:
+            ValueError: The times are those of another graph.
+        """
+        from .kernels import hop as _cpu
+        from .kernels import subgraph
+
+        times = self.times
+        if times.num_edges != hop.csc.num_edges:
+            raise ValueError(f"times must be of the graph's {hop.csc.num_edges} edges, got those of {times.num_edges}")
+        assert hop.until is not None
+        starts, degrees, _ = measure_rows(hop, self.fanout, self.replace)
+        offsets = hop.scratch.array("valid offsets", len(hop.frontier) + 1, np.int64)
+        settings = self.fanout, self.replace, self.latest
+        subgraph.cut_rows(times.values.numpy(), hop.until, *settings, starts, degrees, offsets)
+        edges = UniformPicker(self.fanout, self.replace).pick_from(hop, (starts, degrees, offsets))
+        if times.order is not None:
+            positions = edges.positions.numpy()
+            _cpu.read_neighbors(times.order.numpy(), positions, positions)
+        return edges
+
+
 NO_WEIGHTS: Array = np.empty(0, dtype=np.float32)
 """Stands for weights of 1 in kernels."""
 
@@ -188,11 +231,7 @@ class Rows:
 
     @classmethod
     def of(cls, hop: Hop) -> Rows:
-        """The rows of a hop's frontier.
-
-        Raises:
-            FormatError: The graph's ``indptr`` is damaged.
-        """
+        """The rows of a hop's frontier; FormatError where the graph's ``indptr`` is damaged."""
         starts, _, offsets = measure_rows(hop, -1, False, offsets="row offsets")  # pickers write "offsets" meanwhile
         return cls(hop, starts, offsets)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -12,37 +12,50 @@ import torch
 from torch import Tensor
 
 from ..graph.csc import check_range
+from ..seeds.keys import derive_key
+from ..system.buffers import BufferPools
 from .edge_values import EdgeWeights, edge_weights
+from .hop import EdgeMemory, Hop, HopEdges, Scratch
+from .pickers import UniformPicker, WeightedPicker
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
     from ..graph.graph import EdgeType, Graph
-    from .hop import Hop, HopEdges, Picker
+    from .hop import Picker
     from .small_batch import UniformHops
 
 __all__ = [
+    "BatchRun",
     "EdgeField",
+    "FanoutSampler",
     "HopSampler",
     "MiniBatchSampler",
+    "check_fanout",
     "check_per_hop",
     "id_dtype_of",
     "of_edge_type",
     "own_fields",
-    "read_sources",
     "seeds_by_type",
 ]
+
+_MOST = 2**31 - 1
 
 
 class MiniBatchSampler:
     """Base of all samplers: turns seeds into a mini-batch, as a pure function of graph, seeds and key.
 
     Subclasses are frozen dataclasses (see :attr:`cache_key`) and may be called from any number of threads.
+
+    Attributes:
+        seeds_are_vertices: Whether seeds are vertices (their rows are read as such), not edges or pairs of them.
     """
+
+    seeds_are_vertices: bool = True
 
     @property
     def hops(self) -> HopSampler | None:
-        """The sampler that goes from vertices to their neighbours: this one, or the one inside; None: not known."""
+        """The sampler of the hops from vertices to their neighbours: this one or one inside; None: not known."""
         return None
 
     @property
@@ -56,18 +69,13 @@ class MiniBatchSampler:
         return 1
 
     @property
-    def seeds_are_vertices(self) -> bool:
-        """Whether seeds are vertices (their rows are read as such), not edges or pairs of them."""
-        return True
-
-    @property
     def cache_key(self) -> Hashable:
         """Equal for samplers that sample the same from the same graph; caches are shared by it."""
         settings: Any = self
         return type(self), *(_hashable(getattr(self, field.name)) for field in fields(settings))
 
     def seed_rates(self, seeds: Any, batch_size: int) -> dict[str, Tensor] | None:
-        """How likely each vertex is in the first frontier of a batch of ``batch_size`` of the seeds.
+        """Probability of each vertex to be in the first frontier of a batch of ``batch_size`` of the seeds.
 
         Returns:
             Vertex type to float64, shape ``(num_nodes,)``; None where seeds are the frontier.
@@ -91,32 +99,47 @@ EdgeField = Callable[["EdgeType", str], "Tensor | None"]
 """Gives an edge field by edge type and name, in the order of the edge ids; None where there is none."""
 
 
-def check_per_hop(name: str, entries: Any, check: Callable[[Any, int], int]) -> tuple[Any, ...]:
-    """The entries of all hops, checked; only a mapping may say 0, for a type that draws nothing.
+def check_per_hop(
+    name: str, entries: Any, check: Callable[[Any, int], int], *, least: int = 1
+) -> tuple[int | dict[EdgeType, int], ...]:
+    """The checked entries of all hops; in a mapping 0 is allowed, for an edge type that draws nothing.
 
     Args:
-        name: What errors call them.
+        name: Name of the argument, for errors.
         entries: A number, or a mapping from edge type to numbers, for each hop.
-        check: Gives a number, and the least it may be, as an int, or raises.
+        check: Returns a number as an int, or raises, given the number and its lower bound.
+        least: Lower bound of a number outside of a mapping; with 0 there may be no entries at all.
 
     Raises:
         ValueError: There is no entry.
     """
     entries = tuple(entries)
-    if not entries:
+    if least and not entries:
         raise ValueError(f"{name} must have at least 1 entry, got none")
     return tuple(
-        {etype: check(number, 0) for etype, number in entry.items()} if isinstance(entry, Mapping) else check(entry, 1)
+        {t: check(number, 0) for t, number in entry.items()} if isinstance(entry, Mapping) else check(entry, least)
         for entry in entries
     )
 
 
-def of_edge_type(entry: int | Mapping[EdgeType, int], edge_type: EdgeType) -> int:
-    """What a hop's entry says of an edge type.
+def check_fanout(fanout: Any, replace: bool, *, least: int = 1) -> int:
+    """A fan-out as an int.
 
     Raises:
-        KeyError: It does not name the edge type.
+        TypeError: It is not an integer.
+        ValueError: It is neither -1 nor at least ``least``, or too large to draw with replacement.
     """
+    if isinstance(fanout, bool) or not isinstance(fanout, int | np.integer):
+        raise TypeError(f"fanouts must be integers, got {fanout!r}")
+    if fanout != -1 and fanout < least:
+        raise ValueError(f"fanouts must be positive or -1 (all neighbours), got {fanout}")
+    if replace and fanout > _MOST:
+        raise ValueError(f"fanouts must be below 2**31 with replacement, got {fanout}")
+    return min(int(fanout), _MOST)  # without replacement a huge fan-out is a way to say "all"
+
+
+def of_edge_type(entry: int | Mapping[EdgeType, int], edge_type: EdgeType) -> int:
+    """The number of a hop's entry for an edge type; KeyError where it does not name the type."""
     return entry[edge_type] if isinstance(entry, Mapping) else entry
 
 
@@ -130,6 +153,7 @@ class HopSampler(MiniBatchSampler):
         replace: Edges are drawn with replacement.
         disjoint: A tree for each seed: a vertex found from two seeds is there twice.
         layer_dependency: All hops share their random numbers (LABOR).
+        expands_once: A hop draws only from the vertices that the hop before found, not from all that are known.
     """
 
     edge_dir: str
@@ -138,13 +162,10 @@ class HopSampler(MiniBatchSampler):
     replace: bool = False
     disjoint: bool = False
     layer_dependency: bool = False
+    expands_once: bool = False
 
     def check_edges(self) -> None:
-        """Refuse an unknown direction, and a ``prob`` that names nothing.
-
-        Raises:
-            ValueError, TypeError: As said.
-        """
+        """Raise ValueError for an unknown direction and TypeError for a ``prob`` that is not a string."""
         if self.edge_dir not in ("in", "out"):
             raise ValueError(f"edge_dir must be 'in' or 'out', got {self.edge_dir!r}")
         if self.prob is not None and not isinstance(self.prob, str):
@@ -163,8 +184,7 @@ class HopSampler(MiniBatchSampler):
         return edge_weights(graph.adjacency(self.edge_dir, edge_type), values, name=f"edge field {self.prob!r}")
 
     @property
-    def hops(self) -> HopSampler:
-        """This sampler."""
+    def hops(self) -> HopSampler:  # noqa: D102
         return self
 
     @property
@@ -180,18 +200,13 @@ class HopSampler(MiniBatchSampler):
         """
         raise NotImplementedError
 
-    @property
-    def expands_once(self) -> bool:
-        """Whether a hop draws only from the vertices that the hop before found, not from all that are known."""
-        return False
-
     def uniform_hops(self, edge_type: EdgeType) -> UniformHops | None:
         """The hops along an edge type if all of them draw uniformly, whatever fields there are; None otherwise."""
         return None
 
     @cached_property
     def known_hops(self) -> dict[EdgeType, UniformHops | None]:
-        """What :meth:`uniform_hops` said of edge types: small batches ask every time."""
+        """Memoized :meth:`uniform_hops` by edge type: small batches ask every time."""
         return {}
 
     @property
@@ -200,11 +215,11 @@ class HopSampler(MiniBatchSampler):
         return False
 
     def picker(self, graph: Graph, hop: int, edge_type: EdgeType, field: EdgeField) -> Picker | None:
-        """What picks the edges of ``edge_type`` in hop number ``hop`` (0 serves the seeds); None: no edges."""
+        """The picker of hop number ``hop`` (0 serves the seeds) along ``edge_type``; None: no edges."""
         raise NotImplementedError
 
     def with_in_edges(self) -> Self:
-        """The same sampler for in-edges: for graphs that are turned round already."""
+        """The same sampler for in-edges: for graphs that are reversed already."""
         return replace(self, edge_dir="in")  # type: ignore[type-var]
 
     def pick(self, graph: Graph, hop: Hop, number: int, edge_type: EdgeType, field: EdgeField) -> HopEdges:
@@ -215,14 +230,97 @@ class HopSampler(MiniBatchSampler):
         return hop.edges(np.zeros(len(hop.frontier) + 1, dtype=np.int64), weighted=self.weighs_edges)
 
 
-def read_sources(hop: Hop, edges: HopEdges) -> Any:
-    """The ids of the source vertices of drawn edges, shape ``(num_edges,)``, in scratch."""
-    from .kernels import hop as _cpu
+class FanoutSampler(HopSampler):
+    """Base of the samplers that draw a number of neighbours of each vertex.
 
-    indices = hop.csc.indices.numpy()
-    neighbors = hop.scratch.array("neighbors", len(edges.positions), indices.dtype)
-    _cpu.read_neighbors(indices, edges.positions.numpy(), neighbors)
-    return neighbors
+    Attributes:
+        fanouts: Neighbours per vertex for each hop, or a mapping from edge type to such numbers; the last entry serves
+            the seeds, -1 takes all.
+    """
+
+    fanouts: Sequence[int | Mapping[EdgeType, int]]
+
+    def check_fanouts(self, *, least: int = 1) -> None:
+        """Check and normalise ``fanouts``, then :meth:`check_edges`; see :func:`check_per_hop` for ``least``."""
+        checked = check_per_hop(
+            "fanouts", self.fanouts, lambda n, least: check_fanout(n, self.replace, least=least), least=least
+        )
+        self.check_edges()
+        object.__setattr__(self, "fanouts", checked)
+
+    @property
+    def num_hops(self) -> int:
+        """Hops from the seeds."""
+        return len(self.fanouts)
+
+    def fanout(self, hop: int, edge_type: EdgeType) -> int:
+        """Neighbours drawn (with LABOR on average) in hop number ``hop`` (0 serves the seeds).
+
+        Raises:
+            KeyError: The hop's fan-outs do not name the edge type.
+        """
+        return of_edge_type(self.fanouts[-1 - hop], edge_type)
+
+    def picker(self, graph: Graph, hop: int, edge_type: EdgeType, field: EdgeField) -> Picker | None:
+        """See :meth:`HopSampler.picker`; raises as :meth:`weights` does."""
+        fanout = self.fanout(hop, edge_type)
+        if not fanout:
+            return None
+        weights = self.weights(graph, edge_type, field)
+        if weights is None:
+            return UniformPicker(fanout, self.replace)
+        return WeightedPicker(fanout, self.replace, weights)
+
+
+class BatchRun:
+    """One batch while it is sampled hop by hop: its arguments, checked and with defaults, and its vertex tables."""
+
+    def __init__(
+        self,
+        sampler: HopSampler,
+        graph: Graph,
+        seeds: Tensor | Mapping[str, Tensor],
+        key: int,
+        dtype: torch.dtype | None,
+        pools: BufferPools | None,
+        field: EdgeField | None,
+    ) -> None:
+        self.seeds = seeds_by_type(graph, seeds)
+        self.sampler, self.graph, self.key = sampler, graph, key
+        self.dtype = dtype or next((ids.dtype for ids in self.seeds.values()), torch.int64)
+        self.pools = pools if pools is not None else BufferPools(max_free=0)
+        self.field = field or own_fields(graph)
+        self.scratch = Scratch.of_this_thread()
+        types = graph.node_types
+        self.tables = dict(zip(types, self.scratch.tables(len(types)), strict=True))
+
+    def counts(self) -> dict[str, int]:
+        """Known vertices of each type."""
+        return {ntype: table.count for ntype, table in self.tables.items()}
+
+    def hop(self, number: int, index: int, frontier: Any, dtype: torch.dtype, pool: EdgeMemory, **more: Any) -> Hop:
+        """Hop number ``number`` along edge type number ``index``; see :class:`~pagraph.sampling.hop.Hop`."""
+        layer_key = derive_key(self.key, number)
+        return Hop(
+            csc=self.graph.adjacency(self.sampler.edge_dir, self.graph.edge_types[index]),
+            frontier=frontier,
+            key=np.uint64(derive_key(self.key, number, index) if index else layer_key),
+            layer_key=np.uint64(layer_key),
+            batch_key=np.uint64(self.key % 2**64),
+            scratch=self.scratch,
+            dtype=dtype,
+            pool=pool,
+            **more,
+        )
+
+    def read_sources(self, hop: Hop, edges: HopEdges) -> Any:
+        """The ids of the source vertices of drawn edges, shape ``(num_edges,)``, in scratch."""
+        from .kernels import hop as _cpu
+
+        indices = hop.csc.indices.numpy()
+        neighbors = self.scratch.array("neighbors", len(edges.positions), indices.dtype)
+        _cpu.read_neighbors(indices, edges.positions.numpy(), neighbors)
+        return neighbors
 
 
 def seeds_by_type(graph: Graph, seeds: Tensor | Mapping[str, Tensor]) -> Mapping[str, Tensor]:

@@ -25,9 +25,7 @@ if TYPE_CHECKING:
     from ..graph.csc import CSC
     from ..graph.graph import EdgeType, Graph
     from ..system.buffers import BufferPools
-    from .neighbor import NeighborSampler
-    from .sampler import HopSampler
-    from .subgraph_sampler import SubgraphSampler
+    from .sampler import FanoutSampler, HopSampler
 
 __all__ = ["UniformHops", "small_blocks", "small_subgraph"]
 
@@ -51,7 +49,7 @@ class UniformHops:
     """Hops along one edge type that draw uniformly.
 
     Attributes:
-        fanouts: Of each hop, 0 serves the seeds.
+        fanouts: Fan-out of each hop; the first serves the seeds.
         array: The same for the kernels.
         replace: Draw with replacement.
         set_size: Slots that a set of one vertex's picks needs.
@@ -63,8 +61,8 @@ class UniformHops:
     set_size: int
 
     @classmethod
-    def of(cls, sampler: NeighborSampler | SubgraphSampler, edge_type: EdgeType) -> UniformHops | None:
-        """Those of a sampler that draws uniformly; None where it takes all neighbours or does not name the type."""
+    def of(cls, sampler: FanoutSampler, edge_type: EdgeType) -> UniformHops | None:
+        """The hops of a sampler that draws uniformly; None where it takes all neighbours or does not name the type."""
         try:
             fanouts = tuple(sampler.fanout(hop, edge_type) for hop in range(sampler.num_hops))
         except KeyError:
@@ -84,7 +82,7 @@ def small_blocks(
     pools: BufferPools | None,
 ) -> MiniBatch | HeteroMiniBatch | None:
     """The blocks of a batch whose hops expand all known vertices, or None; see ``BlockSampler.sample``."""
-    drawn = _draw(sampler, graph, seeds, key, dtype, pools, once=False)
+    drawn = _draw(sampler, graph, seeds, key, dtype, pools)
     if drawn is None:
         return None
     (ntype, etype), seed_ids, csc, whole, report = drawn
@@ -114,7 +112,7 @@ def small_subgraph(
     pools: BufferPools | None,
 ) -> Subgraph | None:
     """The subgraph of a batch whose hops expand what the hop before found, or None; see ``SubgraphSampler.sample``."""
-    drawn = _draw(sampler, graph, seeds, key, dtype, pools, once=True)
+    drawn = _draw(sampler, graph, seeds, key, dtype, pools)
     if drawn is None:
         return None
     (ntype, etype), seed_ids, _, whole, report = drawn
@@ -137,10 +135,8 @@ def _draw(
     key: int,
     dtype: torch.dtype | None,
     pools: BufferPools | None,
-    *,
-    once: bool,
 ) -> tuple[tuple[str, EdgeType], Tensor, CSC, Tensor, list[int]] | None:
-    """What the kernel draws: the types, the seeds in the result's dtype, the edges, the result's buffer, the report.
+    """Run the kernel; returns the types, the seeds in the result's dtype, the edges, the result's buffer, the report.
 
     Few calls of other functions, for each of them costs a small batch about as much as one of the kernel's passes.
     """
@@ -163,6 +159,7 @@ def _draw(
     if dtype not in _ID_DTYPES or (csc.num_src > _MOST_INT32 and dtype == torch.int32):
         return None
     widths = dtype.itemsize, csc.indices.dtype.itemsize
+    once = sampler.expands_once
     most_edges, room, words, nbytes = _sizes(hops, ids.shape[0], csc.num_src, widths, once)
     if most_edges > MOST_EDGES:
         return None
@@ -195,14 +192,7 @@ def _draw(
 def _sizes(
     hops: UniformHops, num_seeds: int, num_nodes: int, widths: tuple[int, int], once: bool
 ) -> tuple[int, tuple[int, ...], int, int]:
-    """The most room that a batch may take.
-
-    Args:
-        hops: The fan-outs.
-        num_seeds: Seeds of the batch.
-        num_nodes: Vertices of the graph.
-        widths: Bytes of an id in the result, and in the graph.
-        once: Whether hops expand only what the hop before found.
+    """Room for the largest batch there can be; ``widths`` are the bytes of an id in the result and in the graph.
 
     Returns:
         The most edges there can be, the lengths that the kernel cuts its arrays by (nodes; in scratch rows,

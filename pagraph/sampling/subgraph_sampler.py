@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,24 +11,23 @@ import torch
 from torch import Tensor
 
 from ..graph.subgraph import SampledEdges, Subgraph
-from ..seeds.keys import derive_key
-from ..system.buffers import BufferPools
-from .edge_values import EdgeTimes, edge_times, source_times
+from .edge_values import EdgeTimes, as_times, edge_times, source_times
 from .hop import Hop, HopEdges, Scratch, VertexTable, raise_bad_source
-from .neighbor import check_fanout, neighbor_picker
-from .sampler import EdgeField, HopSampler, id_dtype_of, of_edge_type, own_fields, read_sources, seeds_by_type
+from .pickers import TimedPicker, measure_frontier
+from .sampler import BatchRun, EdgeField, FanoutSampler, id_dtype_of
 from .small_batch import UniformHops, small_subgraph
-from .subgraph_hops import TimedPicker, check_time_field, induced_edges, limits_of_trees
 
 if TYPE_CHECKING:
+    from ..graph.csc import CSC
     from ..graph.graph import EdgeType, Graph
+    from ..system.buffers import BufferPools
     from .hop import Picker
 
 __all__ = ["SubgraphSampler"]
 
 
 @dataclass(frozen=True)
-class SubgraphSampler(HopSampler):
+class SubgraphSampler(FanoutSampler):
     """Draws neighbours hop by hop and makes one subgraph of them, as PyG's ``NeighborSampler`` does.
 
     A vertex is expanded once, in the hop after the one that found it; ``NeighborSampler`` expands every known vertex
@@ -76,52 +74,25 @@ class SubgraphSampler(HopSampler):
     time: str | None = None
     latest: bool = False
     edge_dir: str = "in"
+    expands_once = True
 
     def __post_init__(self) -> None:
-        fanouts = tuple(
-            {etype: check_fanout(n, self.replace, least=0) for etype, n in entry.items()}
-            if isinstance(entry, Mapping)
-            else check_fanout(entry, self.replace, least=0)
-            for entry in self.fanouts
-        )
-        self.check_edges()
-        self._check_time()
-        object.__setattr__(self, "disjoint", self.disjoint or self.time is not None)
-        if self.disjoint and self.induced:
-            raise ValueError("disjoint must be False for an induced subgraph, got True")
-        object.__setattr__(self, "fanouts", fanouts)
-
-    def _check_time(self) -> None:
+        self.check_fanouts(least=0)
         if self.time is not None and not isinstance(self.time, str):
             raise TypeError(f"time must be the name of a field, got {self.time!r}")
         if self.time is not None and self.prob is not None:
             raise ValueError(f"prob must be None where time is given, got {self.prob!r}")
-
-    @property
-    def num_hops(self) -> int:
-        """Hops from the seeds."""
-        return len(self.fanouts)
-
-    @property
-    def expands_once(self) -> bool:
-        """See :attr:`HopSampler.expands_once`."""
-        return True
-
-    def fanout(self, hop: int, edge_type: EdgeType) -> int:
-        """Neighbours drawn in hop number ``hop`` (0 serves the seeds).
-
-        Raises:
-            KeyError: The hop's fan-outs do not name the edge type.
-        """
-        return of_edge_type(self.fanouts[-1 - hop], edge_type)
+        object.__setattr__(self, "disjoint", self.disjoint or self.time is not None)
+        if self.disjoint and self.induced:
+            raise ValueError("disjoint must be False for an induced subgraph, got True")
 
     def picker(self, graph: Graph, hop: int, edge_type: EdgeType, field: EdgeField) -> Picker | None:
-        """See :meth:`HopSampler.picker`."""
+        """See :meth:`HopSampler.picker`; raises as :meth:`weights` and :meth:`times` do."""
         fanout = self.fanout(hop, edge_type)
         times = self.times(graph, edge_type, field) if fanout else None
         if times is not None:
             return TimedPicker(fanout, self.replace, self.latest, times)
-        return neighbor_picker(self, graph, hop, edge_type, field)
+        return super().picker(graph, hop, edge_type, field)
 
     def uniform_hops(self, edge_type: EdgeType) -> UniformHops | None:
         """See :meth:`HopSampler.uniform_hops`; a subclass may pick otherwise."""
@@ -169,6 +140,7 @@ class SubgraphSampler(HopSampler):
 
         Raises:
             KeyError: A vertex type that the graph does not have, or times for one without seeds.
+            TypeError: Times are no integers on the CPU.
             ValueError: There is not one time per seed, or none and no vertex field; or the graph has no field of that
                 name, or has it both of vertices and of edges.
             IndexError: A seed is outside ``[0, num_nodes)`` of its type.
@@ -177,38 +149,55 @@ class SubgraphSampler(HopSampler):
         small = small_subgraph(self, graph, seeds, key, dtype, pools) if seed_times is None else None
         if small is not None:
             return small
-        by_type, field = seeds_by_type(graph, seeds), field or own_fields(graph)
-        until = None
+        run = _Run(self, graph, seeds, key, dtype, pools, field)
         if self.time is None and seed_times is not None:
             raise ValueError("seed_times must be None for a sampler without time, got some")
         if self.time is not None:
-            check_time_field(graph, self.time, field)
-            until = limits_of_trees(graph, self.time, by_type, seed_times).numpy()
-        run = _Run(
-            sampler=self,
-            graph=graph,
-            seeds=by_type,
-            key=key,
-            dtype=dtype or next((ids.dtype for ids in by_type.values()), torch.int64),
-            pools=pools if pools is not None else BufferPools(max_free=0),
-            field=field,
-            scratch=Scratch.of_this_thread(),
-            until=until,
-        )
+            _check_time_field(graph, self.time, run.field)
+            run.until = _limits_of_trees(graph, self.time, run.seeds, seed_times).numpy()
         return run.subgraph()
 
 
-@dataclass(frozen=True, eq=False)
-class _Drawn:
-    """The edges that one hop drew along one edge type, in scratch, and the first vertex of its frontier."""
+def _check_time_field(graph: Graph, name: str, field: EdgeField) -> None:
+    """Raise ValueError for a name that is of no field, or both of a field of vertices and one of edges."""
+    nodes = [ntype for ntype in graph.node_types if name in graph.node_fields(ntype)]
+    edges = [etype for etype in graph.edge_types if field(etype, name) is not None]
+    if bool(nodes) == bool(edges):
+        got = f"of vertices {nodes} and of edges {edges}" if nodes else "neither"
+        raise ValueError(f"time must name a field of vertices or a field of edges, got {name!r}: {got}")
 
-    first_dst: int
-    edges: HopEdges
+
+def _limits_of_trees(
+    graph: Graph, name: str, seeds: Mapping[str, Tensor], seed_times: Tensor | Mapping[str, Tensor] | None
+) -> Tensor:
+    """The time of every seed, over all types in the graph's order, shape ``(num_seeds,)``, int64.
+
+    Raises as :meth:`SubgraphSampler.sample` does, where seeds have neither a time nor the vertex field ``name``.
+    """
+    if seed_times is not None and not isinstance(seed_times, Tensor | Mapping):
+        got = type(seed_times).__name__
+        raise TypeError(f"seed_times must be a tensor or a mapping from vertex type, got {got}")
+    given = {graph.only_node_type: seed_times} if isinstance(seed_times, Tensor) else seed_times or {}
+    for ntype in given:
+        if ntype not in seeds:
+            raise KeyError(f"seed_times must be of the seeds' types {list(seeds)}, got {ntype!r}")
+    limits = [_limits(graph, name, t, seeds[t], given.get(t)) for t in graph.node_types if t in seeds]
+    return torch.cat(limits) if limits else torch.empty(0, dtype=torch.int64)
+
+
+def _limits(graph: Graph, name: str, ntype: str, seeds: Tensor, times: Tensor | None) -> Tensor:
+    if times is not None:
+        return as_times(f"seed_times[{ntype!r}]", times, len(seeds), "seed").long()
+    values = graph.node_fields(ntype).get(name)
+    if values is None:
+        raise ValueError(f"seed_times must be given for seeds of type {ntype!r}, which has no vertex field {name!r}")
+    values = as_times(f"vertex field {name!r}", values, graph.num_nodes_of(ntype), "vertex")
+    return values.index_select(0, seeds).long()
 
 
 @dataclass(frozen=True, eq=False)
 class _Memory:
-    """Scratch as the memory of a hop's edges, which live until the batch is put together."""
+    """Scratch memory of a hop's edges, which live until the batch is put together."""
 
     scratch: Scratch
     name: Any
@@ -221,53 +210,41 @@ class _Memory:
         ]
 
 
+_Drawn = tuple[int, HopEdges]  # the first vertex of a hop's frontier, and the edges drawn, in scratch
 _NUMPY = {torch.int32: np.int32, torch.int64: np.int64, torch.float32: np.float32}
 
 
-@dataclass(frozen=True, eq=False)
-class _Run:
-    """One batch on its way."""
+class _Run(BatchRun):
+    """One batch of a subgraph; of disjoint trees, vertex ``v`` in tree ``t`` has the id ``t * num_nodes + v``."""
 
     sampler: SubgraphSampler
-    graph: Graph
-    seeds: Mapping[str, Tensor]
-    key: int
-    dtype: torch.dtype
-    pools: BufferPools
-    field: EdgeField
-    scratch: Scratch
     until: Any = None  # the latest time in each tree
 
-    @cached_property
-    def num_trees(self) -> int:
-        """Seeds, over all types."""
-        return sum(map(len, self.seeds.values()))
-
     def subgraph(self) -> Subgraph:
-        """All hops, put together."""
-        types, graph = self.graph.node_types, self.graph
-        tables = dict(zip(types, self.scratch.tables(len(types)), strict=True))
-        self._plant(tables)
-        begins, ends = dict.fromkeys(types, 0), {ntype: [table.count] for ntype, table in tables.items()}
+        """Sample all hops, and put them together."""
+        graph, tables, induced = self.graph, self.tables, self.sampler.induced
+        self._plant()
+        begins, known = dict.fromkeys(tables, 0), self.counts()
+        ends = {ntype: [count] for ntype, count in known.items()}
         hops: list[dict[EdgeType, _Drawn]] = []
         for number in range(self.sampler.num_hops):
-            hops.append(self._hop(number, tables, begins, {ntype: ends[ntype][-1] for ntype in types}))
-            for ntype, table in tables.items():
-                begins[ntype] = ends[ntype][-1]
-                ends[ntype].append(table.count)
+            hops.append(self._hop(number, begins, known))
+            begins, known = known, self.counts()
+            for ntype, count in known.items():
+                ends[ntype].append(count)
         trees = {t: self._trees(t, table) for t, table in tables.items()} if self.sampler.disjoint else None
         return Subgraph(
             dict(self.seeds),
             {ntype: self._nodes(ntype, table) for ntype, table in tables.items()},
-            {etype: self._edges(etype, tables, [hop[etype] for hop in hops]) for etype in graph.edge_types},
+            {t: self._induced(t) if induced else self._assemble(t, [hop[t] for hop in hops]) for t in graph.edge_types},
             ends,
             trees,
         )
 
-    def _plant(self, tables: Mapping[str, VertexTable]) -> None:
-        """Enter the seeds; of disjoint trees, vertex ``v`` in tree ``t`` has the id ``t * num_nodes + v``."""
-        planted = 0
-        for ntype, table in tables.items():
+    def _plant(self) -> None:
+        """Enter the seeds into the vertex tables."""
+        planted, num_trees = 0, sum(map(len, self.seeds.values()))
+        for ntype, table in self.tables.items():
             ids, num_nodes = self.seeds.get(ntype), self.graph.num_nodes_of(ntype)
             if not self.sampler.disjoint:
                 table.reset(ids, num_nodes, id_dtype_of(self.graph))
@@ -275,32 +252,27 @@ class _Run:
             if ids is not None:
                 ids = ids.long() + num_nodes * torch.arange(planted, planted + len(ids))
                 planted += len(ids)
-            table.reset(ids, num_nodes * self.num_trees, np.int64)
+            table.reset(ids, num_nodes * num_trees, np.int64)
 
-    def _hop(
-        self, number: int, tables: Mapping[str, VertexTable], begins: Mapping[str, int], ends: Mapping[str, int]
-    ) -> dict[EdgeType, _Drawn]:
+    def _hop(self, number: int, begins: Mapping[str, int], ends: Mapping[str, int]) -> dict[EdgeType, _Drawn]:
         """One hop: every edge type from the vertices that the hop before found."""
         drawn = {}
-        layer_key = derive_key(self.key, number)
         for index, etype in enumerate(self.graph.edge_types):
             src_type, _, dst_type = etype
-            known = tables[dst_type].nodes[begins[dst_type] : ends[dst_type]]
-            hop = Hop(
-                csc=self.graph.adjacency(self.sampler.edge_dir, etype),
-                frontier=self._vertices(known, self.graph.num_nodes_of(dst_type)),
-                key=np.uint64(derive_key(self.key, number, index) if index else layer_key),
-                layer_key=np.uint64(layer_key),
-                batch_key=np.uint64(self.key % 2**64),
-                scratch=self.scratch,
-                dtype=torch.int32,  # local ids of a batch
-                pool=_Memory(self.scratch, ("hop", number, index)),
+            known, num_nodes = self.tables[dst_type].nodes, self.graph.num_nodes_of(dst_type)
+            known = known[begins[dst_type] : ends[dst_type]]
+            hop = self.hop(
+                number,
+                index,
+                self._vertices(known, num_nodes),
+                torch.int32,  # local ids of a batch
+                _Memory(self.scratch, ("hop", number, index)),
                 drawn_as=known if self.sampler.disjoint else None,
-                until=None if self.until is None else self._limits(known, self.graph.num_nodes_of(dst_type)),
+                until=None if self.until is None else self._limits(known, num_nodes),
             )
             edges = self.sampler.pick(self.graph, hop, number, etype, self.field)
-            tables[src_type].relabel(self._sources(hop, edges, etype), edges.indices.numpy())
-            drawn[etype] = _Drawn(begins[dst_type], edges)
+            self.tables[src_type].relabel(self._sources(hop, edges, etype), edges.indices.numpy())
+            drawn[etype] = begins[dst_type], edges
         return drawn
 
     def _vertices(self, known: Any, num_nodes: int) -> Any:
@@ -322,10 +294,10 @@ class _Run:
         return limits
 
     def _sources(self, hop: Hop, edges: HopEdges, etype: EdgeType) -> Any:
-        """What the sources of drawn edges are called in the vertex tables."""
+        """The ids of the sources of drawn edges in the vertex tables."""
         from .kernels import subgraph as _subgraph
 
-        sources = read_sources(hop, edges)
+        sources = self.read_sources(hop, edges)
         if hop.drawn_as is None:
             return sources
         num_src, num_dst = self.graph.num_nodes_of(etype[0]), self.graph.num_nodes_of(etype[2])
@@ -341,33 +313,49 @@ class _Run:
         return out
 
     def _trees(self, ntype: str, table: VertexTable) -> Tensor:
-        from .kernels import subgraph as _subgraph
-
         trees = self.pools(("trees", ntype)).take((table.count,), torch.int64)
-        _subgraph.trees_of(table.nodes, max(self.graph.num_nodes_of(ntype), 1), trees.numpy())
+        np.floor_divide(table.nodes, max(self.graph.num_nodes_of(ntype), 1), out=trees.numpy())
         return trees
 
-    def _edges(self, etype: EdgeType, tables: Mapping[str, VertexTable], hops: Sequence[_Drawn]) -> SampledEdges:
-        if not self.sampler.induced:
-            return self._assemble(etype, hops)
-        csc, pool = self.graph.adjacency(self.sampler.edge_dir, etype), self.pools(("edges", etype))
-        return induced_edges(csc, tables[etype[2]].nodes, tables[etype[0]], self.scratch, pool, self.dtype)
+    def _induced(self, etype: EdgeType) -> SampledEdges:
+        """Every in-edge of the batch's vertices that comes from a known source, in the order of vertices and CSC.
+
+        A vertex that is there twice has its edges twice; they lead to the first copy of their source. Edges are looked
+        up twice, which takes less memory than the answers: most in-edges of a hub come from elsewhere.
+        """
+        from .kernels import subgraph as _subgraph
+
+        csc, known = self.graph.adjacency(self.sampler.edge_dir, etype), self.tables[etype[0]].lookup
+        indices = csc.indices.numpy()
+        starts, degrees, indptr = measure_frontier(csc, self.tables[etype[2]].nodes, self.scratch, -1, False)
+        bad = _subgraph.count_known(indices, starts, degrees, csc.num_src, *known, indptr)
+        if bad >= 0:
+            raise_bad_source(int(indices[bad]), csc.num_src)
+        edge_index, ids = self._room(etype, int(indptr[-1]))
+        src, dst = edge_index.numpy()
+        _subgraph.put_known(indices, starts, degrees, _edge_ids(csc), *known, indptr, src, dst, ids.numpy())
+        return SampledEdges(edge_index, ids, [0])
+
+    def _room(self, etype: EdgeType, total: int) -> list[Tensor]:
+        """Recycled memory for both ends and the ids of some edges."""
+        return self.pools(("edges", etype)).take_many(((2, total), self.dtype), ((total,), torch.int64))
 
     def _assemble(self, etype: EdgeType, hops: Sequence[_Drawn]) -> SampledEdges:
         """The edges of all hops behind each other."""
         from .kernels import subgraph as _subgraph
 
         ends = [0]
-        for drawn in hops:
-            ends.append(ends[-1] + len(drawn.edges.positions))
-        edge_index, ids = self.pools(("edges", etype)).take_many(
-            ((2, ends[-1]), self.dtype), ((ends[-1],), torch.int64)
-        )
+        for _, edges in hops:
+            ends.append(ends[-1] + len(edges.positions))
+        edge_index, ids = self._room(etype, ends[-1])
         src, dst = edge_index.numpy()
-        csc = self.graph.adjacency(self.sampler.edge_dir, etype)
-        edge_ids = np.empty(0, np.int64) if csc.edge_ids is None else csc.edge_ids.numpy()
-        for drawn, at in zip(hops, ends, strict=False):
-            edges = drawn.edges
+        edge_ids = _edge_ids(self.graph.adjacency(self.sampler.edge_dir, etype))
+        for (first_dst, edges), at in zip(hops, ends, strict=False):
             arrays = edges.indptr.numpy(), edges.indices.numpy(), edges.positions.numpy()
-            _subgraph.put_edges(*arrays, edge_ids, drawn.first_dst, at, src, dst, ids.numpy())
+            _subgraph.put_edges(*arrays, edge_ids, first_dst, at, src, dst, ids.numpy())
         return SampledEdges(edge_index, ids, ends)
+
+
+def _edge_ids(csc: CSC) -> Any:
+    """The edge ids for kernels: empty where they are the positions."""
+    return np.empty(0, np.int64) if csc.edge_ids is None else csc.edge_ids.numpy()

@@ -1,14 +1,13 @@
-"""Keys of the counter-based random numbers: one 64-bit number for every (seed, epoch, batch, hop)."""
+"""Keys of the counter-based random numbers, one 64-bit number for every (seed, epoch, batch, hop); and ranks."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
-
-if TYPE_CHECKING:
-    from .ranks import Ranks
+from torch import Tensor
 
 _MASK = 2**64 - 1
 _GOLDEN = 0x9E3779B97F4A7C15
@@ -43,7 +42,7 @@ def random_key(generator: torch.Generator | None = None) -> int:
 
 
 def epoch_key(seed: int | None, epoch: int, drawn: int | None = None) -> int:
-    """The key of an epoch: of its ``seed``, or without one the number ``drawn`` when it began.
+    """The key of an epoch: derived from ``seed``, or without one the number ``drawn`` when it began.
 
     Raises:
         ValueError: There is neither.
@@ -74,3 +73,43 @@ def check_seed(name: str, seed: Any) -> int | None:
     if not 0 <= seed < 2**64:
         raise ValueError(f"{name} must be in [0, 2**64), got {seed}")
     return int(seed)
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """This process's rank among those that share the seeds of an epoch; each works out its own part alone.
+
+    Args:
+        rank: This process, in ``[0, size)``.
+        size: Number of processes.
+        seed: Seed of the order that all of them shuffle alike, for orders without a seed of their own.
+
+    Raises:
+        ValueError: ``rank`` or ``size`` is out of range.
+    """
+
+    rank: int
+    size: int
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise ValueError(f"size must be at least 1, got {self.size}")
+        if not 0 <= self.rank < self.size:
+            raise ValueError(f"rank must be in [0, {self.size}), got {self.rank}")
+
+    def share(self, total: int, drop_last: bool) -> int:
+        """Seeds of ``total`` that each rank gets: the same number on all, so that no rank waits for another.
+
+        With ``drop_last`` up to ``size - 1`` seeds are left out; otherwise as many come twice.
+        """
+        return total // self.size if drop_last else -(-total // self.size)
+
+    def rows(self, begin: int, stop: int, *, share: int, total: int) -> Tensor:
+        """Positions in the order of all seeds of this rank's seeds ``begin`` to ``stop``, int64.
+
+        Ranks have contiguous slices. What the last ones lack is taken from the front of the whole order, round and
+        round: with fewer seeds than ranks a slice's own ids (as DGL takes them) would not be enough, or not exist.
+        """
+        first = self.rank * share
+        return torch.arange(first + begin, first + stop) % max(total, 1)

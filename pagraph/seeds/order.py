@@ -10,10 +10,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .keys import batch_key, check_seed, derive_key, epoch_key, random_key
-from .ranks import Ranks
+from .keys import Ranks, batch_key, check_seed, derive_key, epoch_key, random_key
 
-__all__ = ["BatchOrder", "DatasetOrder", "EpochPlan", "SeedOrder", "Ticket", "check_permutation", "num_seeds"]
+__all__ = [
+    "BatchOrder",
+    "DatasetOrder",
+    "EpochPlan",
+    "SeedOrder",
+    "Ticket",
+    "check_batch_size",
+    "check_permutation",
+    "num_seeds",
+]
 
 Seeds = Tensor | dict[str, Tensor]
 
@@ -30,11 +38,10 @@ class Ticket:
 
 @dataclass(frozen=True, eq=False)
 class EpochPlan:
-    """All that decides an epoch: its number, its random key, and the order of (a rank's) seeds (None: as given).
+    """An epoch's number, its random key, and the order of (a rank's) seeds (None: as given).
 
-    The key knows no rank: a plan saved by one rank gives each its own batches.
-
-    ``num_batches`` is given where an epoch may have another number of batches than the order says.
+    The key knows no rank: a plan saved by one rank gives each its own batches. ``num_batches`` is given where an epoch
+    may have another number of batches than the order says.
     """
 
     epoch: int
@@ -44,18 +51,21 @@ class EpochPlan:
 
 
 class BatchOrder(Protocol):
-    """Which batches make an epoch; see ``SeedOrder`` for what each member means."""
+    """Protocol of the orders that say which batches make an epoch; see :class:`SeedOrder` for the members.
+
+    Attributes:
+        has_length: Whether the number of batches is known.
+        batch_size: Seeds a batch; None where batches are a user's own.
+    """
 
     seed: int | None
     shuffle: bool
     has_length: bool
-    """Whether the number of batches is known."""
 
     def __len__(self) -> int: ...
 
     @property
-    def batch_size(self) -> int | None:
-        """Seeds a batch; None where batches are a user's own."""
+    def batch_size(self) -> int | None: ...  # noqa: D102
 
     @property
     def identity(self) -> dict[str, Any]: ...  # noqa: D102
@@ -139,7 +149,7 @@ class SeedOrder:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What two orders must have in common for a place in one to mean the same in the other; of no rank."""
+        """The settings that two orders must share for a place in one to mean the same in the other; knows no rank."""
         return {
             "seed": self.seed,
             "shuffle": self.shuffle,
@@ -151,7 +161,7 @@ class SeedOrder:
 
     @property
     def permutation(self) -> Tensor | None:
-        """A copy of what the next shuffle permutes; None at the start, and for orders that need no memory."""
+        """A copy of the permutation that the next shuffle permutes; None at the start and where none is kept."""
         return None if self._permutation is None else self._permutation.clone()
 
     def plan(self, epoch: int) -> EpochPlan:
@@ -159,7 +169,7 @@ class SeedOrder:
         if self.seed is not None:
             return self.replan(epoch)
         key = random_key(self._generator)
-        if self._remembers:
+        if self._permutes_last:
             permutation = self.permutation
             self._permutation = torch.arange(self.num_seeds) if permutation is None else permutation
             np.random.shuffle(self._permutation.numpy())
@@ -181,21 +191,18 @@ class SeedOrder:
         return EpochPlan(epoch, key, permutation if self._ranks.size == 1 else permutation[self._rows(self.num_seeds)])
 
     def restore(self, permutation: Tensor | None, *, begun: bool) -> None:
-        """Go on from a saved ``permutation``: the next shuffle permutes it.
-
-        Args:
-            permutation: What was saved; None goes back to the start.
-            begun: An epoch has been planned before, so that an order that remembers must have something saved.
+        """Go on from a saved ``permutation``, which the next shuffle permutes; None goes back to the start.
 
         Raises:
-            ValueError: It is not a permutation of the seeds, or it is there (or not there) against the rule.
+            ValueError: It is not a permutation of the seeds; it is there without need, or missing though an epoch has
+                ``begun``.
         """
         if permutation is None:
-            if self._remembers and begun:
+            if self._permutes_last and begun:
                 raise ValueError("the saved permutation must be there once an epoch without a seed has begun, got None")
             self._permutation = None
             return
-        if not self._remembers:
+        if not self._permutes_last:
             raise ValueError("the saved permutation must be None for an order with a seed or without shuffle")
         check_permutation(permutation, self.num_seeds)
         self._permutation = permutation.clone()
@@ -208,7 +215,7 @@ class SeedOrder:
         return Ticket(plan.epoch, index, batch_key(plan.key, index, self._ranks), self._gather(rows))
 
     @property
-    def _remembers(self) -> bool:
+    def _permutes_last(self) -> bool:
         """Each shuffle permutes the one before, as DGL's does."""
         return self.shuffle and self._shuffle_seed is None
 
@@ -232,11 +239,12 @@ class DatasetOrder:
     Args:
         dataset: Map-style (``len`` and ``[i]``) or iterable.
         shuffle: Call the dataset's ``shuffle()`` before each epoch.
-        seed: As in ``SeedOrder``, for the sampling key only.
-        ranks: Keep the sampling keys of several processes apart. Which batches are whose is the dataset's business.
+        seed: Makes the sampling key reproducible.
+        ranks: Keeps the sampling keys of several processes apart; the dataset decides which batches are whose.
     """
 
     batch_size = None
+    permutation = None  # the dataset keeps its own order
     has_length = True
 
     def __init__(
@@ -251,19 +259,14 @@ class DatasetOrder:
 
     @property
     def ids(self) -> Tensor:
-        """Nothing: what the items hold is not known before they are drawn."""
+        """Empty: what the items hold is not known before they are drawn."""
         return torch.empty(0, dtype=torch.int64)
 
     @property
     def identity(self) -> dict[str, Any]:
-        """As in ``SeedOrder``; the dataset alone knows its seeds."""
+        """See :attr:`SeedOrder.identity`; the dataset alone knows its seeds."""
         ours = {"seed": self.seed, "shuffle": self.shuffle, "world_size": self._ranks.size}
         return ours | {"num_seeds": None, "batch_size": None, "shuffle_seed": None}
-
-    @property
-    def permutation(self) -> None:
-        """None: the dataset keeps its own order."""
-        return None
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -272,24 +275,14 @@ class DatasetOrder:
         """Shuffle the dataset if asked, and draw the sampling key."""
         if self.shuffle:
             self.dataset.shuffle()
-        if self.seed is not None:
-            return self.replan(epoch)
-        return EpochPlan(epoch, random_key(), None)
+        return self.replan(epoch, random_key() if self.seed is None else None)
 
     def replan(self, epoch: int, key: int | None = None) -> EpochPlan:
-        """The plan of ``epoch`` from its ``key``, or from the ``seed`` where there is one; the dataset stays as it is.
-
-        Raises:
-            ValueError: There is neither.
-        """
+        """See :meth:`SeedOrder.replan`; the dataset stays as it is."""
         return EpochPlan(epoch, epoch_key(self.seed, epoch, key), None)
 
     def restore(self, permutation: Tensor | None, *, begun: bool) -> None:
-        """Nothing to restore: the dataset keeps its own order.
-
-        Raises:
-            ValueError: There is a permutation.
-        """
+        """Raise ValueError for a permutation: the dataset keeps its own order."""
         if permutation is not None:
             raise ValueError("the saved permutation must be None for a dataset, which keeps its own order")
 
@@ -304,25 +297,22 @@ def num_seeds(seeds: Tensor | Mapping[Any, Tensor]) -> int:
 
 
 def check_batch_size(batch_size: Any) -> int:
-    """``batch_size`` as an int.
-
-    Raises:
-        ValueError: It is not an integer of at least 1 (None included).
-    """
+    """``batch_size`` as an int; ValueError unless it is an integer of at least 1 (None included)."""
     if isinstance(batch_size, bool) or not isinstance(batch_size, int | np.integer) or batch_size < 1:
         raise ValueError(f"batch_size must be an integer of at least 1, got {batch_size!r}")
     return int(batch_size)
 
 
-def check_permutation(permutation: Any, length: int) -> None:
-    """Refuse a saved order that is not one.
-
-    Raises:
-        ValueError: It is not a 1-D int64 tensor with each number in ``[0, length)`` once.
-    """
-    if not isinstance(permutation, Tensor) or permutation.dtype != torch.int64 or permutation.dim() != 1:
-        got = tuple(permutation.shape) if isinstance(permutation, Tensor) else type(permutation).__name__
+def check_saved(saved: Any, *, empty: bool = True) -> None:
+    """Raise ValueError unless it is a 1-D int64 tensor, and not ``empty`` where that must not be."""
+    if not isinstance(saved, Tensor) or saved.dtype != torch.int64 or saved.dim() != 1 or not (empty or len(saved)):
+        got = tuple(saved.shape) if isinstance(saved, Tensor) else type(saved).__name__
         raise ValueError(f"the saved permutation must be a 1-D int64 tensor, got {got}")
+
+
+def check_permutation(permutation: Any, length: int) -> None:
+    """Raise ValueError unless it is a 1-D int64 tensor with each number in ``[0, length)`` once."""
+    check_saved(permutation)
     if len(permutation) != length:
         raise ValueError(f"the saved permutation must have one entry per seed ({length}), got {len(permutation)}")
     if not torch.equal(permutation.sort().values, torch.arange(length)):
@@ -331,10 +321,10 @@ def check_permutation(permutation: Any, length: int) -> None:
 
 def _concatenate(seeds: Tensor | Mapping[str, Tensor]) -> tuple[Tensor, Tensor | None]:
     """All ids behind each other, and the number of each one's type (None when there are no types)."""
-    parts = dict(seeds) if isinstance(seeds, Mapping) else {"": seeds}
+    parts = dict(seeds) if isinstance(seeds, Mapping) else {None: seeds}
     for name, ids in parts.items():
         if ids.dim() == 0:
-            where = f"seeds[{name!r}]" if isinstance(seeds, Mapping) else "seeds"
+            where = "seeds" if name is None else f"seeds[{name!r}]"
             raise ValueError(f"{where} must have at least one dimension, got shape ()")
     if not isinstance(seeds, Mapping):
         return seeds, None

@@ -11,31 +11,19 @@ import torch
 from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, RandomSampler, SequentialSampler
 
-from .keys import batch_key, check_seed, epoch_key, random_key
-from .order import BatchOrder, EpochPlan, SeedOrder, Ticket, check_permutation
-from .ranks import Ranks
+from .keys import Ranks, batch_key, check_seed, epoch_key, random_key
+from .order import BatchOrder, EpochPlan, SeedOrder, Ticket, check_permutation, check_saved
 
-__all__ = [
-    "SamplerOrder",
-    "StreamOrder",
-    "has_length",
-    "is_permutation",
-    "is_sequence",
-    "order_of",
-    "places_of",
-    "ranks_of",
-    "takes_all",
-    "tell_epoch",
-]
+__all__ = ["SamplerOrder", "StreamOrder", "order_of", "takes_all", "tell_epoch"]
 
 
 def is_sequence(sampler: Any) -> bool:
-    """Whether it is torch's own that gives all items as they are."""
+    """Whether it is torch's own sampler that gives all items in order."""
     return type(sampler) is SequentialSampler
 
 
 def is_permutation(sampler: Any) -> bool:
-    """Whether it is torch's own, and gives each of its items once."""
+    """Whether it is torch's own random sampler, and gives each of its items once."""
     return (
         type(sampler) is RandomSampler and not sampler.replacement and sampler.num_samples == len(sampler.data_source)
     )
@@ -58,11 +46,7 @@ def ranks_of(sampler: Any) -> Ranks:
 
 
 def places_of(items: Any, count: int) -> Tensor:
-    """What a sampler gave, as torch's loader would look it up in ``range(count)``.
-
-    Raises:
-        IndexError: An item is not in it.
-    """
+    """A sampler's items as torch's loader would look them up in ``range(count)``; IndexError where one is outside."""
     places = torch.as_tensor(items, dtype=torch.int64).reshape(-1)
     if len(places) == 0:
         return places
@@ -89,20 +73,20 @@ class _Listed(EpochPlan):
 
 
 class SamplerOrder:
-    """What ``pagraph.seeds.order.SeedOrder`` is to seeds, for the batches of a torch batch sampler.
+    """Cuts the items of a torch batch sampler into batches; see :class:`~pagraph.seeds.order.SeedOrder`.
 
     Everything is drawn when an epoch begins, in the reader's thread, in the order in which torch's loader draws it:
-    first the number that seeds the workers, which here is the key of the sampling, then the sampler's own. So a script
-    that calls ``torch.manual_seed`` sees the batches that torch's loader would give.
+    the number that seeds the workers (here the key of the sampling), then the sampler's own. So a script that calls
+    ``torch.manual_seed`` sees the batches that torch's loader would give.
 
-    A saved state holds the batches of the epoch, which only torch's own ``DistributedSampler`` can draw once more: of
-    it the epoch is saved, so that what one process saved gives each process its own batches.
+    A saved state holds the batches of the epoch. Only torch's ``DistributedSampler`` can draw them once more: for it
+    the epoch is saved, so that what one process saved gives each process its own batches.
 
     Args:
         batches: Gives lists of places; has a length, which an epoch need not keep to.
         num_items: How many places there are.
-        seed: Of the sampling. Default: torch's generator.
-        generator: Of the sampling's seed. Default: the global one.
+        seed: Seed of the sampling. Default: torch's generator.
+        generator: Draws the sampling's seed. Default: the global one.
     """
 
     has_length = True
@@ -144,7 +128,7 @@ class SamplerOrder:
 
     @property
     def permutation(self) -> Tensor | None:
-        """What is to be saved of the newest epoch, int64; None before the first, and where there is nothing to save."""
+        """The state of the newest epoch to save, int64; None before the first, and where there is nothing to save."""
         if self._listed is None:
             return None
         if self._distributed:
@@ -157,17 +141,15 @@ class SamplerOrder:
         batches = None if self._is_cut else iter(self._batches)  # torch calls this first, too
         drawn = random_key(self._generator)
         if batches is not None:
-            self._listed = _joined([places_of(batch, self._num_items) for batch in batches])
+            places = [places_of(batch, self._num_items) for batch in batches]
+            ends = torch.tensor([len(batch) for batch in places], dtype=torch.int64).cumsum(0)
+            self._listed = torch.cat(places) if places else torch.empty(0, dtype=torch.int64), ends
         elif not self._in_order:
             self._listed = self._cut(self._drawn_places())
         return self.replan(epoch, drawn)
 
     def replan(self, epoch: int, key: int | None = None) -> EpochPlan:
-        """The plan of ``epoch`` from its ``key``, with the batches of the newest epoch: draws nothing.
-
-        Raises:
-            ValueError: There is neither a key nor a seed.
-        """
+        """See :meth:`SeedOrder.replan`; the batches are those of the newest epoch."""
         key = epoch_key(self.seed, epoch, key)
         if self._listed is None:
             return _Listed(epoch, key, None)
@@ -175,11 +157,7 @@ class SamplerOrder:
         return _Listed(epoch, key, None, len(ends), places, ends)
 
     def restore(self, permutation: Tensor | None, *, begun: bool) -> None:
-        """Take up what was saved.
-
-        Raises:
-            ValueError: It cannot be that of such an epoch, or is there (or not there) against the rule.
-        """
+        """Restore a saved :attr:`permutation`; ValueError where it does not fit the sampler."""
         if self._in_order:
             if permutation is not None:
                 raise ValueError("the saved permutation must be None without shuffle")
@@ -193,9 +171,8 @@ class SamplerOrder:
     def _restored(self, saved: Tensor) -> tuple[Tensor, Tensor]:
         if is_permutation(self._sampler) and self._is_cut:
             check_permutation(saved, len(self._sampler))
-        elif not isinstance(saved, Tensor) or saved.dtype != torch.int64 or saved.dim() != 1 or not len(saved):
-            got = tuple(saved.shape) if isinstance(saved, Tensor) else type(saved).__name__
-            raise ValueError(f"the saved permutation must be a 1-D int64 tensor, got {got}")
+        else:
+            check_saved(saved, empty=False)
         if self._distributed:
             self._sampler.set_epoch(int(saved[0]))
             return self._cut(places_of(list(self._sampler), self._num_items))
@@ -233,16 +210,9 @@ class SamplerOrder:
             begin, end = 0 if index == 0 else int(plan.ends[index - 1]), int(plan.ends[index])
             # A copy: as ``input_id`` it is the user's to write to, and the epoch's places may be saved yet.
             return Ticket(plan.epoch, index, key, plan.places[begin:end].clone())
-        begin = index * self._batches.batch_size
-        return Ticket(
-            plan.epoch, index, key, torch.arange(begin, min(begin + self._batches.batch_size, len(self._sampler)))
-        )
-
-
-def _joined(batches: list[Tensor]) -> tuple[Tensor, Tensor]:
-    """All places, and where each batch ends."""
-    ends = torch.tensor([len(batch) for batch in batches], dtype=torch.int64).cumsum(0)
-    return torch.cat(batches) if batches else torch.empty(0, dtype=torch.int64), ends
+        size = self._batches.batch_size
+        stop = min((index + 1) * size, len(self._sampler))
+        return Ticket(plan.epoch, index, key, torch.arange(index * size, stop))
 
 
 @dataclass(frozen=True, eq=False)
@@ -253,7 +223,7 @@ class _Streamed(EpochPlan):
 
 
 class StreamOrder:
-    """As ``SamplerOrder`` for samplers that do not know how many batches they have; perhaps they never end.
+    """Order of the batches of a torch batch sampler without a length; perhaps it never ends.
 
     Batches are drawn one by one, ahead as the pipeline asks for them; there is no place to go on from.
     """
@@ -283,11 +253,11 @@ class StreamOrder:
         return _Streamed(epoch, epoch_key(self.seed, epoch, drawn), None, sys.maxsize, batches)
 
     def replan(self, epoch: int, key: int | None = None) -> EpochPlan:
-        """Refused: what a sampler has given it does not give again."""
+        """Refused: a sampler does not give its items again."""
         raise TypeError("a loader whose sampler has no length has no place to go on from")
 
     def restore(self, permutation: Tensor | None, *, begun: bool) -> None:
-        """Refused, as ``replan``."""
+        """Refused like :meth:`replan`."""
         self.replan(0)
 
     def ticket(self, plan: EpochPlan, index: int) -> Ticket | None:

@@ -6,9 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pagraph.seeds.keys import epoch_key
+from pagraph.seeds.keys import Ranks, epoch_key
 from pagraph.seeds.order import DatasetOrder, SeedOrder
-from pagraph.seeds.ranks import Ranks
 
 
 def make_orders(seeds, world, batch_size=2, **options):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pagraph import CSC, FormatError
 from pagraph.sampling.edge_values import edge_times, source_times
 from pagraph.sampling.hop import Hop, Scratch
-from pagraph.sampling.subgraph_hops import TimedPicker
+from pagraph.sampling.pickers import TimedPicker
 from pagraph.system.buffers import BufferPool
 
 DTYPES = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8]

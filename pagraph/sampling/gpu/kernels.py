@@ -51,7 +51,7 @@ _M2 = tl.constexpr(0x94D049BB133111EB)
 
 @triton.jit
 def _mix(x):  # type: ignore[no-untyped-def]
-    """See ``_cpu.mix``; uint64."""
+    """See ``mix`` of the CPU; uint64."""
     x = (x ^ (x >> 30)) * _M1
     x = (x ^ (x >> 27)) * _M2
     return x ^ (x >> 31)
@@ -59,13 +59,13 @@ def _mix(x):  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _below(counter, bound):  # type: ignore[no-untyped-def]
-    """See ``_cpu.draw_below``; ``counter`` is ``base + j * B``, uint64, ``bound`` int64."""
+    """See ``draw_below`` of the CPU; ``counter`` is ``base + j * B``, uint64, ``bound`` int64."""
     return (((_mix(counter) >> 32) * bound.to(tl.uint64)) >> 32).to(tl.int64)
 
 
 @triton.jit
 def _entry(place):  # type: ignore[no-untyped-def]
-    """What the table of vertices holds for a place."""
+    """The entry of the table of vertices for a place."""
     return (-place + LAST).to(tl.int32)
 
 

@@ -1,4 +1,4 @@
-"""DeviceRun: one batch on its way through a device's kernels, with room for the largest sizes it can have."""
+"""Topology, the graph as a device draws from it; DeviceRun, one batch on its way through a device's kernels."""
 
 from __future__ import annotations
 
@@ -9,22 +9,129 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from ...accelerator import OutOfMemory, StagingRing
 from ...accelerator.triton_kernels import launch
 from ...graph.minibatch import Block, MiniBatch
 
 if TYPE_CHECKING:
-    from ...accelerator import Accelerator, Event, StagingRing
-    from .topology import Topology
+    from ...accelerator import Accelerator, Event, Pin
+    from ...graph.csc import CSC
+    from ...system.budget import Budget
 
-__all__ = ["MOST_PICKS", "DeviceRun", "Fanouts", "Sizes"]
+__all__ = ["MOST_PICKS", "DeviceRun", "Fanouts", "Sizes", "Topology"]
 
 MOST_PICKS = 128  # of one vertex: they are a row of registers
 _MOST_PLACES = 2**31 - 1  # the table of vertices holds int32
 _SIZE_FIRST = 1 << 22  # edges: 80 to 130 MB; above, waiting some 20 us for the real size is the better deal
-_ROW, _DAMAGED = 4, 3  # the layout of the state, see _gpu.py
+_ROW, _DAMAGED = 4, 3  # the layout of the state, see kernels.py
 _BLOCK = 512  # vertices or edges of one program; twice as many spill registers on sm_80
 _TILE = 512  # picks of one program: 4 for each of its 128 threads
 _WASTE = 1 << 20  # bytes; what is less than half used, and wastes more than this, is copied
+
+
+_PLACEMENTS = {
+    "device": ("indptr", "indices"),
+    "indptr on the device, indices pinned": ("indptr",),
+    "pinned": (),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Topology:
+    """A graph's edges for the kernels of one device, and its table of vertices; made by :meth:`place`.
+
+    Attributes:
+        indptr: Shape ``(num_nodes + 1,)``, on the device or pinned.
+        indices: Shape ``(num_edges,)``, on the device or pinned, the same dtype.
+        first: Shape ``(num_nodes,)``, int32, on the device, zero but while a batch is sampled.
+        placement: "device", "indptr on the device, indices pinned" or "pinned".
+        nbytes: Bytes on the device.
+        pins: The pins of host memory, released by :meth:`close`.
+    """
+
+    indptr: Tensor
+    indices: Tensor
+    first: Tensor
+    placement: str
+    nbytes: int
+    pins: tuple[Pin, ...]
+
+    @classmethod
+    def place(cls, csc: CSC, accelerator: Accelerator, budget: Budget | None) -> Topology:
+        """Place as much on the device as the budget allows, and pin the rest; call where a stream is in use.
+
+        The table of vertices is on the device in any case, since kernels write it without order; then comes what an
+        edge drawn reads first, ``indptr``, then ``indices``. Where memory runs out, more is pinned.
+
+        Args:
+            csc: The edges, with as many sources as destinations.
+            accelerator: The device.
+            budget: Bytes that the arrays and the table may take; a share means one of the arrays, the table on top;
+                "auto" half of what is free; None pins both arrays.
+
+        Raises:
+            ValueError: The budget is above what is free, or host memory that does not fit cannot be pinned.
+            OutOfMemory: Not even the table fits.
+        """
+        arrays = {"indptr": csc.indptr.contiguous(), "indices": csc.indices.contiguous()}
+        limit = _limit(arrays, csc.num_src, accelerator, budget)
+        first = accelerator.empty((csc.num_src,), torch.int32).zero_()
+        ring = StagingRing(accelerator)
+        for placement, names in _PLACEMENTS.items():
+            wanted = [arrays[name] for name in names]
+            nbytes = first.nbytes + sum(array.nbytes for array in wanted)
+            if names and nbytes > limit:
+                continue
+            try:
+                placed = dict(zip(names, ring.upload(wanted), strict=True)) if names else {}
+            except OutOfMemory:
+                accelerator.release_memory()
+                continue
+            pins = _pinned(arrays, placed, first, accelerator, budget)
+            return cls(**{**arrays, **placed}, first=first, placement=placement, nbytes=nbytes, pins=pins)
+        raise AssertionError("the last placement needs no memory")
+
+    def close(self) -> None:
+        """Unpin the host's memory; kernels must not be launched any more."""
+        for pin in self.pins:
+            pin.release()
+
+
+def _limit(arrays: dict[str, Tensor], num_nodes: int, accelerator: Accelerator, budget: Budget | None) -> int:
+    """Bytes that the arrays and the table may take."""
+    if budget is None:
+        return 0
+    free, total = accelerator.free_bytes()
+    table = num_nodes * torch.int32.itemsize
+    limit = budget.nbytes([(1, sum(array.nbytes for array in arrays.values()))], free=lambda: free // 2)
+    if not budget.pays_tables:
+        limit += table
+    if budget.limit is not None and limit > free:
+        raise ValueError(
+            f"sampling_budget must be at most the {free} bytes that are free on {accelerator.device} "
+            f"(of {total}), got {limit}"
+        )
+    return limit
+
+
+def _pinned(
+    arrays: dict[str, Tensor], placed: dict[str, Tensor], first: Tensor, accelerator: Accelerator, budget: Budget | None
+) -> tuple[Pin, ...]:
+    """Pins of the arrays that are not placed on the device."""
+    pins = {name: accelerator.pin(array) for name, array in arrays.items() if name not in placed}
+    refused = [name for name, pin in pins.items() if pin is None]
+    if refused:
+        for pin in pins.values():
+            if pin is not None:
+                pin.release()
+        # What lies before a refused array is placed on the device with it.
+        needed = first.nbytes + arrays["indptr"].nbytes + ("indices" in refused) * arrays["indices"].nbytes
+        raise ValueError(
+            f"sampling_budget must be at least {needed} bytes, because the host memory of the graph's "
+            f"{' and '.join(refused)} cannot be pinned on {accelerator.device}, got {budget}; sampling_device='cpu' "
+            "needs none"
+        )
+    return tuple(pin for pin in pins.values() if pin is not None)
 
 
 @dataclass(frozen=True)
@@ -50,7 +157,7 @@ class Fanouts:
 
 
 class Sizes:
-    """What a batch knows of its sizes, on its way to the host; wait before asking.
+    """Sizes of a batch on their way to the host; :meth:`wait` before asking.
 
     Args:
         words: The state without the seeds, in memory that the device writes to.
@@ -58,12 +165,11 @@ class Sizes:
     """
 
     def __init__(self, words: Tensor, event: Event) -> None:
-        self._words = words
-        self._event = event
+        self._words, self._event = words, event
         self._values: list[int] = []
 
     def wait(self) -> None:
-        """Wait for them in the calling thread."""
+        """Block the calling thread until they are there."""
         self._event.wait()
         self._values = self._words.tolist()
 
@@ -92,7 +198,7 @@ class _Drawn:
 
 
 class DeviceRun:
-    """Enqueues the work of one batch. Every call is made where the sampling stream is in use.
+    """Enqueues the work of one batch, with room for the largest sizes it can have, in the stream that is in use.
 
     What is launched for hops whose size is not read depends on the number of seeds alone.
 
@@ -100,21 +206,19 @@ class DeviceRun:
         accelerator: The device.
         topology: What is drawn from.
         fanouts: How many are drawn.
-        dtype: Of the batch's ids.
+        dtype: Dtype of the batch's ids.
     """
 
     def __init__(self, accelerator: Accelerator, topology: Topology, fanouts: Fanouts, dtype: torch.dtype) -> None:
-        self._accelerator = accelerator
-        self._topology = topology
-        self._fanouts = fanouts
-        self._dtype = dtype
+        from . import kernels
+
+        self._accelerator, self._topology, self._fanouts, self._dtype = accelerator, topology, fanouts, dtype
+        self._kernels = kernels
         self._head = (len(fanouts.picks) + 1) * _ROW  # words of the state before the seeds
         self._drawn: list[_Drawn] = []
 
     def begin(self, ring: StagingRing, seeds: Tensor, keys: Sequence[int]) -> None:
         """Send seeds and the key of each hop, in one copy."""
-        from . import kernels
-
         head = [0] * self._head
         head[0] = len(seeds)
         for hop, key in enumerate(keys):
@@ -125,7 +229,8 @@ class DeviceRun:
         self._limit = len(seeds) + len(first)  # each seed has a place, and each other vertex
         id_dtype = self._dtype if len(first) <= _MOST_PLACES else torch.int64
         self._nodes = self._whole(self._fanouts.most_nodes(0, self._known, self._limit), id_dtype)
-        launch(kernels.enter_seeds, _programs(len(seeds)), self._state, self._head, self._nodes, first, BLOCK=_BLOCK)
+        seeds_to = (self._state, self._head, self._nodes, first)
+        launch(self._kernels.enter_seeds, _programs(len(seeds)), *seeds_to, BLOCK=_BLOCK)
 
     def hop(self, number: int) -> bool:
         """Draw the edges of a hop and relabel them.
@@ -146,7 +251,11 @@ class DeviceRun:
             if sizes.damaged:
                 return False
             known, most = sizes.known(number), sizes.edges(number)
-            _check_places(known, most)
+            if known + most > _MOST_PLACES:
+                raise ValueError(
+                    f"a hop's vertices and edges must be below 2**31 on the device, got {known} and {most}: use "
+                    "smaller batches or sampling_device='cpu'"
+                )
             self._make_room(number + 1, known, min(known + most, self._limit))
         ids = self._topology.indices.dtype
         drawn = _Drawn(indptr, self._whole(most, self._dtype), self._whole(most, ids), self._whole(most, ids))
@@ -182,14 +291,12 @@ class DeviceRun:
 
     def _measure(self, number: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Draws of each vertex, their ``indptr``, and begin and length of its row."""
-        from . import kernels
-
         most, topology = self._known, self._topology
         counts = self._whole(most, self._dtype)
         indptr = self._empty(len(counts) + 1, self._dtype)
         starts, degrees = (self._whole(most, topology.indptr.dtype) for _ in range(2))
         launch(
-            kernels.measure,
+            self._kernels.measure,
             len(counts) // _BLOCK,  # one at least, which begins indptr
             *(topology.indptr, len(topology.indices), self._nodes, self._state, number),
             *(starts, degrees, counts, indptr),
@@ -202,14 +309,12 @@ class DeviceRun:
 
     def _pick(self, number: int, known: int, drawn: _Drawn, starts: Tensor, degrees: Tensor) -> None:
         """Choose edges, read their sources, and offer them places."""
-        from . import kernels
-
         topology, picks = self._topology, self._fanouts.picks[number]
         graph = (topology.indices, len(topology.first))
         out = (drawn.positions, drawn.neighbors, topology.first)
         if picks == -1:
             launch(
-                kernels.pick_all,
+                self._kernels.pick_all,
                 _programs(len(drawn.indices)),
                 *(*graph, starts, drawn.indptr, self._state, number, *out),
                 STEPS=known.bit_length() // 8 * 8 + 8,  # the kernel is compiled 4 times at most, not 32 times
@@ -219,7 +324,7 @@ class DeviceRun:
             width = 1 << (picks - 1).bit_length()
             block = _TILE // width
             launch(
-                kernels.pick_repeated if self._fanouts.replace else kernels.pick_distinct,
+                self._kernels.pick_repeated if self._fanouts.replace else self._kernels.pick_distinct,
                 _programs(known, block),
                 *(*graph, self._nodes, starts, degrees, drawn.indptr, self._state, number, *out),
                 FANOUT=picks,
@@ -229,27 +334,25 @@ class DeviceRun:
 
     def _relabel(self, number: int, drawn: _Drawn) -> None:
         """Local ids of the sources, in the order of first occurrence, and the new vertices."""
-        from . import kernels
-
         most, first = len(drawn.indices), self._topology.first
         flags, ranks = self._empty(most, torch.int32), self._empty(most, torch.int32)
         hop = (drawn.indptr, self._state, number)
         launch(
-            kernels.find_places,
+            self._kernels.find_places,
             _programs(most),
             *(drawn.neighbors, len(first), *hop, first, drawn.indices, flags),
             BLOCK=_BLOCK,
         )
         torch.cumsum(flags, 0, dtype=torch.int32, out=ranks)
         launch(
-            kernels.relabel,
+            self._kernels.relabel,
             _programs(most),
             *(drawn.neighbors, *hop, ranks, drawn.indices, self._nodes),
             BLOCK=_BLOCK,
         )
         last = number + 1 == len(self._fanouts.picks)
         launch(
-            kernels.settle,
+            self._kernels.settle,
             max(1, _programs(self._known if last else min(most, len(first)))),  # one writes the sizes
             *(self._nodes, drawn.indptr, ranks, most, self._state, number, first),
             CLEAR=last,
@@ -281,11 +384,3 @@ class DeviceRun:
 
 def _programs(count: int, block: int = _BLOCK) -> int:
     return -(-count // block)
-
-
-def _check_places(known: int, edges: int) -> None:
-    if known + edges > _MOST_PLACES:
-        raise ValueError(
-            f"a hop's vertices and edges must be below 2**31 on the device, got {known} and {edges}: use smaller "
-            "batches or sampling_device='cpu'"
-        )

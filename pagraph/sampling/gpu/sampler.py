@@ -11,10 +11,9 @@ from torch import Tensor
 from ...accelerator import StagingRing
 from ...errors import FormatError, MissingDependencyError, PipelineError
 from ...seeds.keys import derive_key
-from ..neighbor import NeighborSampler
+from ..block_sampler import NeighborSampler
 from ..sampler import seeds_by_type
-from .run import MOST_PICKS, DeviceRun, Fanouts, Sizes
-from .topology import Topology
+from .run import MOST_PICKS, DeviceRun, Fanouts, Sizes, Topology
 
 if TYPE_CHECKING:
     from ...accelerator import Accelerator, Event

@@ -216,17 +216,8 @@ def _put(seeds, fanouts, work, positions, indptrs, sources, out, num_edges, edge
     for hop in range(len(fanouts)):
         rows = indptrs[row : row + end - first + 1]
         total = rows[-1]
-        put_edges(
-            rows,
-            sources[edge : edge + total],
-            positions[edge : edge + total],
-            edge_ids,
-            first,
-            edge,
-            sources,
-            destinations,
-            out_ids,
-        )
+        drawn = rows, sources[edge : edge + total], positions[edge : edge + total]
+        put_edges(*drawn, edge_ids, first, edge, sources, destinations, out_ids)
         row += len(rows)
         first, end, edge = end, work[REPORT + PER_HOP * hop], edge + total
     return at

@@ -17,7 +17,6 @@ _B = np.uint64(0xD1342543DE82EF95)
 _M1 = np.uint64(0xBF58476D1CE4E5B9)
 _M2 = np.uint64(0x94D049BB133111EB)
 _S30, _S27, _S31, _S32 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(32)
-_ONE = np.uint64(1)
 _LOW = np.uint64(0xFFFFFFFF)
 
 _AHEAD = 128  # elements between asking for a cache line and using it; 24 and 64 took 12 % and 6 % longer
@@ -97,7 +96,7 @@ def pick_distinct(frontier, starts, degrees, out_indptr, key, seen, positions): 
 
 @kernel
 def _pick_many(base, start, degree, begin, k, seen, positions):  # type: ignore[no-untyped-def]
-    """The same picks as the scan in ``pick_distinct``, remembered in a hash set instead."""
+    """The same picks as the scan in ``pick_distinct``, kept in a hash set instead."""
     mask = len(seen) - 1
     for j in range(k):
         top = degree - k + j
@@ -220,3 +219,15 @@ def place_of(v, nodes, table, mask, shift):  # type: ignore[no-untyped-def]
                 return place
         slot = (slot + 1) & mask
     return np.int64(-1)
+
+
+@kernel
+def first_above(values, x, low, high):  # type: ignore[no-untyped-def]
+    """The first index in ``[low, high)`` of ascending values whose value is above ``x``, or ``high``."""
+    while low < high:
+        middle = (low + high) >> 1
+        if values[middle] > x:
+            high = middle
+        else:
+            low = middle + 1
+    return low

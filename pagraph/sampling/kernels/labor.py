@@ -19,12 +19,6 @@ _MOST_STEPS = 1000
 
 
 @kernel
-def shared_number(key, vertex):  # type: ignore[no-untyped-def]
-    """The number in [0, 1) of a source vertex."""
-    return unit(mix(key + np.uint64(vertex) * _A))
-
-
-@kernel
 def pick_uniform(indices, starts, offsets, fanout, key, out_offsets, positions):  # type: ignore[no-untyped-def]
     """LABOR-0 without weights: an in-edge of a vertex of degree d is taken if its source's number is below fanout / d.
 
@@ -195,7 +189,7 @@ def pick_weighted(indices, local_ids, starts, offsets, weights, pi, scales, key,
             chance = min(1.0, scales[i] * (pi[local_ids[e]] if len(pi) > 0 else w))
             positions[total] = e + shift
             out[total] = chance
-            total += (shared_number(key, indices[e + shift]) < chance) & (w > 0.0)
+            total += (unit(mix(key + np.uint64(indices[e + shift]) * _A)) < chance) & (w > 0.0)
         for t in range(first, total):
             out[t] = (np.float64(weights[positions[t]]) if weighted else 1.0) / out[t]
             norm += out[t]

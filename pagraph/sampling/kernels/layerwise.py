@@ -7,7 +7,7 @@ edges have weights they are an array in CSC order; an empty one stands for weigh
 import numpy as np
 
 from ..._jit import kernel, prefetch
-from .hop import _B, _slot_of, mix, place_of
+from .hop import _B, _slot_of, first_above, mix, place_of
 
 _AHEAD = 24  # elements between asking for a cache line and using it
 _ROWS_AHEAD = 6  # the same for rows: their first lines only, the processor sees the rest coming
@@ -60,7 +60,7 @@ def number_sources(indices, starts, offsets, places, local_ids):  # type: ignore
 
 @kernel
 def row_scales(weights, starts, offsets, out):  # type: ignore[no-untyped-def]
-    """What makes the weights of each row add up to 1; 0 for rows without any weight."""
+    """The factor that makes the weights of each row add up to 1; 0 for rows without any weight."""
     for i in range(len(starts)):
         total = np.float64(offsets[i + 1] - offsets[i])
         if len(weights) > 0:
@@ -174,14 +174,7 @@ def draw_repeated(sums, size, key, out):  # type: ignore[no-untyped-def]
         last -= 1
     for j in range(size):
         x = unit(mix(key + np.uint64(j) * _B)) * sums[last]
-        low, high = 0, last
-        while low < high:
-            middle = (low + high) >> 1
-            if sums[middle] > x:
-                high = middle
-            else:
-                low = middle + 1
-        out[j] = low
+        out[j] = first_above(sums, x, 0, last)
 
 
 @kernel

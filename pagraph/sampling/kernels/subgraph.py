@@ -3,7 +3,7 @@
 import numpy as np
 
 from ..._jit import kernel, prefetch
-from .hop import _slot_of, place_of
+from .hop import _slot_of, first_above, place_of
 
 _SUBGRAPH_AHEAD = 64
 
@@ -13,13 +13,6 @@ def vertices_of(tree_ids, num_nodes, out):  # type: ignore[no-untyped-def]
     """``out[i] = tree_ids[i] % num_nodes``: the graph's id of a vertex in a tree."""
     for i in range(len(tree_ids)):
         out[i] = tree_ids[i] % num_nodes
-
-
-@kernel
-def trees_of(tree_ids, num_nodes, out):  # type: ignore[no-untyped-def]
-    """``out[i] = tree_ids[i] // num_nodes``: the tree of a vertex in a tree."""
-    for i in range(len(tree_ids)):
-        out[i] = tree_ids[i] // num_nodes
 
 
 @kernel
@@ -65,7 +58,7 @@ def put_edges(indptr, indices, positions, edge_ids, first_dst, at, src, dst, out
             out_ids[at + e] = edge_ids[positions[e]]
 
 
-_INDUCED_AHEAD = 32  # edges between asking for a cache line and using it
+_AHEAD = 32  # edges between asking for a cache line and using it
 _ROWS_AHEAD = 6
 
 
@@ -85,8 +78,8 @@ def count_known(indices, starts, degrees, num_src, nodes, table, shift, out_indp
             prefetch(indices, starts[i + _ROWS_AHEAD])
         end = starts[i] + degrees[i]
         for p in range(starts[i], end):
-            if p + _INDUCED_AHEAD < end:
-                prefetch(table, _slot_of(indices[p + _INDUCED_AHEAD], shift))
+            if p + _AHEAD < end:
+                prefetch(table, _slot_of(indices[p + _AHEAD], shift))
             v = np.int64(indices[p])
             if v < 0 or v >= num_src:
                 return p
@@ -111,8 +104,8 @@ def put_known(indices, starts, degrees, edge_ids, nodes, table, shift, indptr, s
             continue
         end = starts[i] + degrees[i]
         for p in range(starts[i], end):
-            if p + _INDUCED_AHEAD < end:
-                prefetch(table, _slot_of(indices[p + _INDUCED_AHEAD], shift))
+            if p + _AHEAD < end:
+                prefetch(table, _slot_of(indices[p + _AHEAD], shift))
             place = place_of(np.int64(indices[p]), nodes, table, mask, shift)
             if place >= 0:
                 src[at] = place
@@ -121,7 +114,6 @@ def put_known(indices, starts, degrees, edge_ids, nodes, table, shift, indptr, s
                 at += 1
 
 
-_AHEAD = 32
 _SHORT = 32  # rows up to here are sorted by insertion
 
 
@@ -167,7 +159,7 @@ def _insert(start, end, times, order):  # type: ignore[no-untyped-def]
 def cut_rows(times, until, fanout, replace, latest, starts, degrees, out_indptr):  # type: ignore[no-untyped-def]
     """Cut sorted rows down to the times up to ``until``, or to the last ``fanout`` of these; count the draws.
 
-    ``starts`` and ``degrees`` of the whole rows are overwritten; ``out_indptr`` is as ``_cpu.measure`` makes it.
+    ``starts`` and ``degrees`` of the whole rows are overwritten; ``out_indptr`` is as ``hop.measure`` makes it.
     """
     n = len(until)
     total = np.int64(0)
@@ -175,13 +167,7 @@ def cut_rows(times, until, fanout, replace, latest, starts, degrees, out_indptr)
     for i in range(n):
         if i + _AHEAD < n:
             prefetch(times, starts[i + _AHEAD] + (degrees[i + _AHEAD] >> 1))
-        low, high = starts[i], starts[i] + degrees[i]
-        while low < high:
-            middle = (low + high) >> 1
-            if times[middle] <= until[i]:
-                low = middle + 1
-            else:
-                high = middle
+        low = first_above(times, until[i], starts[i], starts[i] + degrees[i])
         degree = low - starts[i]
         if latest and fanout >= 0 and degree > fanout:
             starts[i] = low - fanout

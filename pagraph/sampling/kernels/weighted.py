@@ -12,11 +12,11 @@ counted. What comes next depends on the set picked so far and on nothing else, s
 keys of the other edges choose the rest: where a few heavy edges take nearly all draws, the work is bounded by that of
 the one pass.
 
-A draw looks its group up in the tables (see ``_weights``), goes on by one step on average, and scans the group. The
+A draw looks its group up in the tables (see ``EdgeWeights``), goes on by one step on average, and scans the group. The
 first draws of all vertices go through these steps together, so that cache misses overlap.
 
-All weights are positive. Random numbers are as in ``_cpu``; keys count from ``KEYS`` on, where draws never come. A draw
-is right within 2**-52 of the row's total, the grain of its random number.
+All weights are positive. Random numbers are as in ``hop.py``; keys count from ``KEYS`` on, where draws never come. A
+draw is right within 2**-52 of the row's total, the grain of its random number.
 """
 
 import math
@@ -24,7 +24,7 @@ import math
 import numpy as np
 
 from ..._jit import kernel, prefetch
-from .hop import _A, _AHEAD, _B, SCAN_LIMIT, mix
+from .hop import _A, _AHEAD, _B, SCAN_LIMIT, first_above, mix
 
 SHIFT = 4
 CHUNK = 1 << SHIFT
@@ -333,11 +333,5 @@ def weighted_places(key, limits, sums, out):  # type: ignore[no-untyped-def]
         if limit == 0 or sums[limit - 1] <= 0.0:
             continue
         point = draw_unit(key, i) * sums[limit - 1]
-        low, high = np.int64(0), np.int64(limit - 1)
-        while low < high:  # the first place whose running sum is above the point: never one without weight
-            middle = (low + high) >> 1
-            if sums[middle] > point:
-                high = middle
-            else:
-                low = middle + 1
-        out[i] = low
+        # The first place whose running sum is above the point: never one without weight.
+        out[i] = first_above(sums, point, np.int64(0), np.int64(limit - 1))
