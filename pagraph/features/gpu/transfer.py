@@ -42,7 +42,7 @@ def send(
         places: The row of ``out`` where each goes, int64; None: row ``i``.
         out: On the device, contiguous; its values may be wider than the source's.
         accelerator: The device.
-        ring: What the rows go through.
+        ring: Pinned buffers for the rows.
 
     Raises:
         IndexError: An id is out of range.
@@ -73,14 +73,9 @@ def send(
 
 
 def place_hits(cache: FeatureCache, slots: Array, places: Array, out: Tensor, ring: StagingRing) -> None:
-    """Copy cached rows to their places by torch's operations, where no kernel can; on the current stream.
+    """Copy cached rows by torch's operations, where no kernel runs; on the current stream.
 
-    Args:
-        cache: With its rows on the device.
-        slots: The rows of it, int64.
-        places: The row of ``out`` where each goes, int64.
-        out: On the device, contiguous.
-        ring: What the two lists go through.
+    ``slots`` (int64) are the rows of the cache, ``places`` (int64) those of ``out``.
     """
     there = ring.upload([torch.from_numpy(slots), torch.from_numpy(places)])
     word = word_bytes(cache.rows[:1].numel() * cache.rows.element_size(), cache.rows)
@@ -100,7 +95,7 @@ def _put(rows: Tensor, places: Tensor, out: Tensor) -> None:
 def _send_large(
     source: HostFeature | NarrowFeature, ids: Array, places: Array | None, out: Tensor, ring: StagingRing
 ) -> None:
-    """As :func:`send`, of rows that no buffer of the ring can hold: one by one, each in several pieces."""
+    """:func:`send` for rows that no buffer of the ring can hold: one by one, each in several pieces."""
     for i in range(len(ids)):
         (row,) = ring.upload([source.read(torch.from_numpy(ids[i : i + 1]))])
         out[i if places is None else int(places[i])].copy_(row[0])
@@ -115,7 +110,7 @@ _RUNS = 3
 
 
 class Transfer:
-    """How the missed rows of one field reach an accelerator. Safe from any thread.
+    """Transfer path of the missed rows of one field to an accelerator. Safe from any thread.
 
     "zero-copy": the device reads them itself from host memory, which is pinned in place. "staging": the CPU gathers
     them into pinned buffers, which are copied. "auto" measures both when rows are missed for the first time, and keeps
@@ -132,7 +127,6 @@ class Transfer:
         mode: "auto", "zero-copy" or "staging".
 
     Attributes:
-        mode: As given.
         chosen: "zero-copy" or "staging"; None before rows were missed.
         reason: Why, in one sentence.
 
@@ -153,12 +147,9 @@ class Transfer:
     def reach(self, source: HostFeature | NarrowFeature, ring: StagingRing) -> ReachableRows | None:
         """The rows as the device's kernels can read them; None: to be staged.
 
-        Decides at the first call, on the current stream; threads that call meanwhile stage. Who has the result keeps
-        the memory pinned: it is to be dropped when the reading has been given to a stream.
-
-        Args:
-            source: The field's rows. When they are in other memory than before, that is pinned instead.
-            ring: For measuring the staging.
+        Decides at the first call, on the current stream; threads that call meanwhile stage. The result keeps the memory
+        pinned: drop it when the reading has been given to a stream. A source in other memory than before is pinned
+        instead of that.
 
         Raises:
             OutOfMemory: There is not enough memory on the device to measure; nothing is decided then.
@@ -176,7 +167,7 @@ class Transfer:
             self._deciding.release()
 
     def close(self) -> None:
-        """Unpin; rows are staged from now on. What reads them now goes on, and then they are unpinned."""
+        """Unpin; rows are staged from now on. Reads that have begun go on, and then the rows are unpinned."""
         with self._deciding:
             self._closed = True
             self._reached = None
@@ -207,7 +198,7 @@ class Transfer:
         return rows
 
     def _obstacle(self, source: HostFeature | NarrowFeature) -> str | None:
-        """Why zero-copy is out of the question, in words; None: it is not."""
+        """Reason why zero-copy is impossible; None: it is not."""
         if isinstance(source, NarrowFeature):
             obstacle = "the CPU rounds its rows"
         elif not self._accelerator.runs_kernels:
@@ -270,17 +261,13 @@ class Transfer:
 
 
 def check_mode(mode: str) -> None:
-    """Refuse what is no way for rows to take, also where there is no accelerator that they could go to.
-
-    Raises:
-        ValueError: It is not one of the three.
-    """
+    """Raise ValueError for an unknown transfer mode, also where there is no accelerator."""
     if mode not in _MODES:
         raise ValueError(f"transfer must be one of {', '.join(map(repr, _MODES))}, got {mode!r}")
 
 
 def _memory_of(source: HostFeature | NarrowFeature) -> tuple[int, ...]:
-    """What tells a field's memory and its layout from others', as long as it is held."""
+    """Addresses and layout that tell a field's memory from others', as long as it is held."""
     if isinstance(source, NarrowFeature) or source.rows is None:
         return ()
     table = () if source.table is None else (source.table.ctypes.data, len(source.table), source.table.itemsize)
