@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import torch
 
 from ..accelerator import Accelerator, accelerator_for
-from ..system.budget import SLOT_BYTES, Budget, budget_text, in_units
+from ..system.budget import SLOT_BYTES, Budget, budget_text
 from ..system.memory import host_available
+from ..system.units import bytes_text
 
 __all__ = [
     "HOST_SHARE",
@@ -26,7 +27,6 @@ __all__ = [
     "device_reserve",
     "host_bytes",
     "room_for",
-    "size_text",
     "wait_until_gone",
     "warn_of_memory",
 ]
@@ -68,7 +68,7 @@ class FieldPlan:
         return None if self.expected_hits is None else self.expected_hits * self.row_bytes
 
     def __repr__(self) -> str:
-        return f"{self.key!r}: {self.rows} rows, {size_text(self.nbytes)}, others on {self.tier}"
+        return f"{self.key!r}: {self.rows} rows, {bytes_text(self.nbytes)}, others on {self.tier}"
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class CachePlan:
             what = f"{'-'.join(self.node_type)!r} edges"
         return (
             f"CachePlan({self.rows} of {self.num_nodes} {what} on {self.device}, "
-            f"{size_text(self.nbytes)} of {size_text(self.budget_bytes)}; {parts})"
+            f"{bytes_text(self.nbytes)} of {bytes_text(self.budget_bytes)}; {parts})"
         )
 
     def __str__(self) -> str:
@@ -146,15 +146,15 @@ def _table(plans: Sequence[CachePlan]) -> str:
         return "cache: no field"
     budget, device = plans[0].budget_bytes, plans[0].device
     used = sum(plan.nbytes for plan in plans)
-    title = f"cache on {device}: {size_text(used)} of {size_text(budget)}"
+    title = f"cache on {device}: {bytes_text(used)} of {bytes_text(budget)}"
     if not any(plan.fields for plan in plans):
         return f"{title}; no field"
     lines = [_HEAD, *(_line(part, plan.num_nodes) for plan in plans for part in plan)]
-    lines.append(("tables", "", "", size_text(sum(plan.table_bytes for plan in plans)), "", "", ""))
+    lines.append(("tables", "", "", bytes_text(sum(plan.table_bytes for plan in plans)), "", "", ""))
     parts = [part for plan in plans for part in plan]
     rate = _rate(_sum(part.expected_hits for part in parts), _sum(part.expected_reads for part in parts))
     saved = _sum(part.expected_bytes_saved for part in parts)
-    lines.append(("total", "", "", size_text(used), _percent(rate), _known(saved), ""))
+    lines.append(("total", "", "", bytes_text(used), _percent(rate), _known(saved), ""))
     widths = [max(len(line[i]) for line in lines) for i in range(len(_HEAD))]
     text = ["  ".join(_aligned(line, widths)).rstrip() for line in lines]
     note = "" if rate is None and saved is None else "; hit rates and bytes saved are expectations"
@@ -166,7 +166,7 @@ def _line(part: FieldPlan, num_nodes: int) -> tuple[str, ...]:
         str(part.key),
         str(part.rows),
         _percent(part.rows / num_nodes if num_nodes else None),
-        size_text(part.nbytes),
+        bytes_text(part.nbytes),
         _percent(part.expected_hit_rate),
         _known(part.expected_bytes_saved),
         part.tier,
@@ -201,17 +201,7 @@ def _percent(value: float | None) -> str:
 
 
 def _known(nbytes: float | None) -> str:
-    return "?" if nbytes is None else size_text(nbytes)
-
-
-def size_text(nbytes: float) -> str:
-    """Bytes for people.
-
-    >>> size_text(3 << 19)
-    '1.5 MiB'
-    """
-    size, unit = in_units(nbytes)
-    return f"{size:.4g} {unit}"
+    return "?" if nbytes is None else bytes_text(nbytes)
 
 
 HOST_SHARE = 0.5
@@ -297,7 +287,7 @@ def check_budget(budget: Budget, accelerator: Accelerator) -> None:
     total = accelerator.free_bytes()[1]
     if budget.limit is not None and budget.limit > total:
         raise ValueError(
-            f"cache must be at most {total} bytes ({size_text(total)}) on {accelerator.device}, got {budget.limit}"
+            f"cache must be at most {total} bytes ({bytes_text(total)}) on {accelerator.device}, got {budget.limit}"
         )
 
 
@@ -320,7 +310,7 @@ def room_for(budget: Budget, wanted: Sequence[tuple[int, int]], accelerator: Acc
         return room
     less = max(0, free - device_reserve(total))
     warnings.warn(
-        f"the cache was to take {size_text(taken)} on {accelerator.device}, where {size_text(free)} are free: "
+        f"the cache was to take {bytes_text(taken)} on {accelerator.device}, where {bytes_text(free)} are free: "
         f"{_advice(less)}",
         RuntimeWarning,
         stacklevel=2,
@@ -345,4 +335,4 @@ def wait_until_gone(memory: Sequence[weakref.ref[torch.UntypedStorage]]) -> None
 def _advice(nbytes: int) -> str:
     if not nbytes:
         return 'nothing is cached; set cache="0"'
-    return f'it takes {size_text(nbytes)}; set cache="{budget_text(nbytes)}" or less'
+    return f'it takes {bytes_text(nbytes)}; set cache="{budget_text(nbytes)}" or less'

@@ -21,9 +21,10 @@ from ..graph.indexed_rows import FieldValue
 from ..ranking.policy import Rank, RowType
 from ..ranking.sharing import Share
 from ..system.budget import Budget, rows_that_fit
+from ..system.units import bytes_text
 from .choice import Candidate, Choice, Outputs, Remembered, Role, choose
 from .holding import Entry, Holding
-from .plan import CachePlans, auto_budget, check_budget, room_for, size_text, wait_until_gone, warn_of_memory
+from .plan import CachePlans, auto_budget, check_budget, room_for, wait_until_gone, warn_of_memory
 
 __all__ = ["StaticCache"]
 
@@ -372,6 +373,6 @@ class StaticCache:
         if filled:
             seconds = sum(filling.seconds() for filling in self._holding.fillings)
             self._holding.fillings.clear()
-            remark += f", {size_text(filled)} in {seconds:.3g} s, {filled / max(seconds, 1e-9) * 1e-9:.3g} GB/s"
+            remark += f", {bytes_text(filled)} in {seconds:.3g} s, {filled / max(seconds, 1e-9) * 1e-9:.3g} GB/s"
         for plan in self.plans:
             _log.info("%r%s", plan, remark)

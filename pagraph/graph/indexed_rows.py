@@ -15,9 +15,9 @@ __all__ = ["FieldValue", "IndexedRows"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class IndexedRows:
-    """Row ``i`` is ``source[ids[i]]``; nothing is copied before it is read.
+    """Rows by reference: row ``i`` is ``source[ids[i]]``; nothing is copied before it is read.
 
-    The part of a partitioned graph has its wide fields so: every process maps the one file they lie in, and each
+    A part of a partitioned graph has its wide fields so: every process maps the one file they lie in, and each
     reads through its own ids. A graph, a ``FieldSet`` and the loaders take it where they take a tensor.
 
     Attributes:
@@ -49,7 +49,7 @@ class IndexedRows:
 
     @property
     def shape(self) -> torch.Size:
-        """That of the rows together, ``(len(ids), ...)``."""
+        """Shape of the rows together, ``(len(ids), ...)``."""
         return torch.Size([len(self.ids), *self.source.shape[1:]])
 
     @property

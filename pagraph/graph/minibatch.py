@@ -37,7 +37,7 @@ def edge_pairs(indptr: Tensor, indices: Tensor) -> Tensor:
 
 
 def compressed(edge_index: Tensor, num_src: int, num_dst: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The reverse: ``indptr`` and ``indices`` in the dtype of ``edge_index``, and which edge each is, int64.
+    """CSC of an ``edge_index``: ``indptr``, ``indices``, both of its dtype, and which edge each is, int64.
 
     Raises:
         TypeError: ``edge_index`` is not a tensor of int32 or int64.
@@ -76,7 +76,7 @@ class Block:
         src_nodes: Shape ``(num_src,)``, the graph's id of each source vertex.
         positions: Shape ``(num_edges,)``, each edge's position in the graph's CSC.
         num_dst: Number of destination vertices.
-        weights: Shape ``(num_edges,)``, float32: what the sampler weighs each edge with, if it does.
+        weights: Shape ``(num_edges,)``, float32: the sampler's edge weights, if it weighs edges.
     """
 
     indptr: Tensor
@@ -207,7 +207,7 @@ class MiniBatch:
 
     @property
     def hop_ends(self) -> list[int]:
-        """How many of ``input_nodes`` are known after each hop; the seeds are hop 0.
+        """Number of ``input_nodes`` that are known after each hop; the seeds are hop 0.
 
         Vertices come in the order in which they are found: those of hop ``h`` are
         ``input_nodes[hop_ends[h - 1]:hop_ends[h]]``.
@@ -236,7 +236,7 @@ class Relation:
         indptr: Shape ``(num_dst + 1,)``.
         indices: Shape ``(num_edges,)``, local source ids.
         positions: Shape ``(num_edges,)``, each edge's position in the graph's CSC of this type.
-        weights: Shape ``(num_edges,)``, float32: what the sampler weighs each edge with, if it does.
+        weights: Shape ``(num_edges,)``, float32: the sampler's edge weights, if it weighs edges.
     """
 
     indptr: Tensor
@@ -286,11 +286,8 @@ class HeteroBlock:
 
     def only(self) -> Block:
         """The block of a graph with one vertex type and one edge type."""
-        ((relation,), (src_nodes,), (num_dst,)) = (
-            self.relations.values(),
-            self.src_nodes.values(),
-            self.num_dst.values(),
-        )
+        (relation,) = self.relations.values()
+        (src_nodes,), (num_dst,) = self.src_nodes.values(), self.num_dst.values()
         return Block(relation.indptr, relation.indices, src_nodes, relation.positions, num_dst, relation.weights)
 
     def __repr__(self) -> str:

@@ -21,8 +21,7 @@ class SampledEdges:
         edge_index: Shape ``(2, num_edges)``: local ids of the source and of the destination of each edge, contiguous.
             Destinations never decrease.
         edge_ids: Shape ``(num_edges,)``, int64: the graph's id of each edge.
-        hop_ends: How many edges there are after each hop; 0 first, for the seeds. Induced edges belong to no hop:
-            then there is nothing but the 0.
+        hop_ends: Number of edges after each hop; 0 first, for the seeds. Induced edges belong to no hop: only the 0.
     """
 
     edge_index: Tensor

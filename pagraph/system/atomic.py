@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import glob
 import json
 import math
 import os
@@ -24,7 +25,7 @@ def check_absent(folder: str | os.PathLike[str], *, name: str = "folder") -> Pat
 
     Args:
         folder: Where it would be.
-        name: What the caller's user calls it.
+        name: Name of the argument, for errors.
 
     Raises:
         FileExistsError: There is something at that path already, an empty folder included.
@@ -67,7 +68,11 @@ def new_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
     part = _part_of(target)
     part.mkdir()
     try:
-        with _locked(part):
+        with _opened(part) as descriptor:
+            # The lock says to other processes that the writer is alive. Where a file system has no locks, leftovers
+            # stay until they are removed by hand.
+            with contextlib.suppress(OSError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield part
             _sync_tree(part)
             check_absent(target)
@@ -123,13 +128,13 @@ def check_writable(name: str, path: str | os.PathLike[str]) -> Path:
     Creates and removes a hidden file beside it: what may be written, only the system knows.
 
     Args:
-        name: What the caller calls the path.
-        path: Of a file, which may exist.
+        name: Name of the argument, for errors.
+        path: The file, which may exist.
 
     Raises:
         IsADirectoryError: There is a folder at that path.
         FileNotFoundError: Its folder does not exist.
-        NotADirectoryError: What should be its folder is none.
+        NotADirectoryError: Its parent is not a folder.
         PermissionError: Nothing may be written there.
         OSError: Nothing can be written there, as in a read-only file system.
     """
@@ -166,36 +171,22 @@ def _without_nan(value: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock, which says to other processes that its writer is alive."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def _opened(path: Path) -> Iterator[int]:
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        with contextlib.suppress(OSError):  # file systems without locks: leftovers stay until removed by hand
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
+        yield descriptor
     finally:
         os.close(descriptor)
 
 
 def _remove_leftovers(target: Path) -> None:
     """Remove what killed writers of ``target`` left; what a living one holds is locked, or empty."""
-    for part in target.parent.glob(f".{_glob_escape(target.name)}.*.partial"):
+    for part in target.parent.glob(f".{glob.escape(target.name)}.*.partial"):
         with contextlib.suppress(OSError):  # another's folder, or one that is gone meanwhile
             if is_unfinished(part) and any(part.iterdir()):
-                _remove_unless_locked(part)
-
-
-def _remove_unless_locked(part: Path) -> None:
-    descriptor = os.open(part, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        shutil.rmtree(part, ignore_errors=True)
-    finally:
-        os.close(descriptor)
-
-
-def _glob_escape(name: str) -> str:
-    return re.sub(r"([*?\[])", r"[\1]", name)
+                with _opened(part) as descriptor:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(part, ignore_errors=True)
 
 
 def _sync_tree(folder: Path) -> None:
@@ -206,8 +197,5 @@ def _sync_tree(folder: Path) -> None:
 
 
 def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
+    with _opened(path) as descriptor:
         os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

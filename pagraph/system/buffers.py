@@ -47,7 +47,7 @@ class BufferPool:
             try:
                 array = self._free.pop()
             except IndexError:
-                array = np.empty(int(nbytes * _HEADROOM) + 64, dtype=np.uint8)
+                array = np.empty(int(nbytes * _HEADROOM) + _ALIGN, dtype=np.uint8)
             if array.nbytes >= nbytes:  # smaller ones met on the way are released
                 break
         view = array[:nbytes]
@@ -70,11 +70,7 @@ class BufferPool:
 
 
 class BufferPools:
-    """A pool for each kind of tensor, since those of one kind are of about one size; made when first asked for.
-
-    Args:
-        max_free: Of each pool, see :class:`BufferPool`.
-    """
+    """Buffer pools by kind of tensor, since those of one kind are of about one size; made when first asked for."""
 
     def __init__(self, max_free: int) -> None:
         self._max_free = max_free
