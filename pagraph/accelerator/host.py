@@ -1,4 +1,4 @@
-"""HostAccelerator: the CPU in the part of an accelerator, for running the device's code where there is none."""
+"""CPU-backed accelerator for tests."""
 
 from __future__ import annotations
 
@@ -54,14 +54,13 @@ class _HostStream(Stream):
 
 
 class HostAccelerator(Accelerator):
-    """Runs the code of a GPU on the CPU: kernels by Triton's interpreter, streams at once, in order.
+    """CPU-backed accelerator for tests: kernels run by Triton's interpreter, streams at once, in order.
 
-    For tests, and for looking at what the engine does; it is thousands of times slower than a GPU. Kernels need
-    ``TRITON_INTERPRET=1`` in the environment before they are first imported; without it the ways that need none are
-    taken, as on a GPU without Triton.
+    It is thousands of times slower than a GPU. Kernels need ``TRITON_INTERPRET=1`` in the environment before they are
+    first imported; without it none is run, as on a GPU without Triton.
 
     Args:
-        memory: Bytes that it pretends to have; more raises ``OutOfMemory``.
+        memory: Bytes of its simulated memory; more raises ``OutOfMemory``.
     """
 
     def __init__(self, memory: int = 1 << 40) -> None:

@@ -1,4 +1,4 @@
-"""Kernels of the concave envelope: what the rows of an order save when its best rows do not come first."""
+"""Kernel of the concave envelope of an order's savings, for orders whose best rows do not come first."""
 
 from .._jit import kernel
 
@@ -13,7 +13,7 @@ def pool(values, means, sizes):  # type: ignore[no-untyped-def]
         sizes: Shape ``(n,)``, int64: filled with the values in each block.
 
     Returns:
-        How many blocks there are.
+        The number of blocks.
     """
     blocks = 0
     for i in range(len(values)):

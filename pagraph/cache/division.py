@@ -24,13 +24,13 @@ __all__ = ["Demand", "divide", "divide_each"]
 
 @dataclass(frozen=True, eq=False)
 class Demand:
-    """What some fields, of which the same rows are cached, ask of a budget.
+    """Request of fields of which the same rows are cached, for a part of a budget.
 
     Attributes:
         num_nodes: Number of rows there are.
         row_bytes: Bytes that one row of all these fields takes in the cache, at least 1.
-        table_bytes: What is paid once if any rows of this order are cached.
-        ranking: The rows that are worth caching, and the order in which they are.
+        table_bytes: Paid once if any rows of this order are cached.
+        ranking: The rows that are worth caching, in their order.
         order: Demands with equal ``order`` have one table; they have the same ids. None: a table of its own.
         reads: Shape ``(len(ids),)``: the reads that caching each row saves, along the ids. Need not decrease. Default:
             the ranking's scores.
@@ -47,7 +47,7 @@ class Demand:
 
 
 def divide(nbytes: int, demands: Sequence[Demand]) -> list[int]:
-    """How many of each demand's first rows to cache, so that the most bytes need not be moved.
+    """Number of each demand's first rows to cache, so that the most bytes need not be moved.
 
     A cached row of ``w`` bytes that is read ``r`` times saves ``r * w`` bytes: per byte of cache, ``r``, whatever the
     width. Of the orders that are let in, rows are taken by reads as long as one fits; ties go to the demand that comes
@@ -78,7 +78,7 @@ def divide(nbytes: int, demands: Sequence[Demand]) -> list[int]:
 
 
 def divide_each(budgets: Sequence[int], demands: Sequence[Demand]) -> list[list[int]]:
-    """What :func:`divide` says for each of several budgets; what all have in common is computed once."""
+    """:func:`divide` for each of several budgets; their common part is computed once."""
     if len(demands) == 1:
         (only,) = demands
         count, table = len(only.ranking.ids), only.table_bytes
@@ -119,7 +119,7 @@ class _Choice:
 
 @dataclass(frozen=True, eq=False)
 class _Offer:
-    """What a demand's rows save: its slopes, which do not increase, and sums.
+    """Savings of a demand's rows: slopes, which do not increase, and sums.
 
     Attributes:
         order: Whose table it needs.
@@ -159,11 +159,11 @@ class _Offer:
         return max(begin, int(self.ends[place - 1])) if place else begin
 
     def above(self, density: float) -> int:
-        """How many rows save more than ``density`` per byte."""
+        """Number of rows that save more than ``density`` per byte."""
         return int(np.searchsorted(self.slopes, -density, side="left"))
 
     def at_least(self, density: float) -> int:
-        """How many rows save at least ``density`` per byte."""
+        """Number of rows that save at least ``density`` per byte."""
         return int(np.searchsorted(self.slopes, -density, side="right"))
 
 

@@ -34,17 +34,17 @@ __all__ = [
 
 @dataclass(frozen=True)
 class FieldPlan:
-    """The part of one field.
+    """The cached rows of one field.
 
     Attributes:
         key: The field.
-        rows: Vertices (or edges) whose rows are cached.
+        rows: Number of vertices (or edges) whose rows are cached.
         nbytes: Bytes of these rows in the cache.
         tier: Where its other rows are read from.
         row_bytes: Bytes that a read of one row moves.
         expected_reads: Rows that are expected to be read in an epoch, by all processes that share the seeds. None
             where that is not known: the policy's scores are not reads an epoch.
-        expected_hits: How many of these are cached ones.
+        expected_hits: Those of them that are cached.
         complete: Whether all rows are cached.
     """
 
@@ -73,12 +73,12 @@ class FieldPlan:
 
 @dataclass(frozen=True)
 class CachePlan:
-    """What a cache holds of the vertices, or edges, of one type. ``str()`` is a table with one line a field.
+    """The cached rows of the vertices, or edges, of one type. ``str()`` is a table with one line a field.
 
     Attributes:
         device: Where the rows are.
         num_nodes: Number of vertices (or edges).
-        budget_bytes: What it could take, together with those of the other types.
+        budget_bytes: Bytes that the rows of all types may take.
         table_bytes: Bytes of the table from vertex to place.
         fields: One part per cached field.
         node_type: The vertex type; None where there is only one. An edge type for rows of edges.
@@ -131,7 +131,7 @@ class CachePlan:
 
 
 class CachePlans(list[CachePlan]):
-    """What a cache holds of each type; ``str()`` is one table with all fields, and what they take together."""
+    """The cached rows of each type; ``str()`` is one table with all fields and their total."""
 
     def __str__(self) -> str:
         return _table(self)
@@ -205,20 +205,17 @@ def _known(nbytes: float | None) -> str:
 
 
 HOST_SHARE = 0.5
-"""The part of the available system memory that "auto" takes on a CPU."""
+"""Share of the available system memory that "auto" takes on a CPU."""
 
 _GIB = 1 << 30
 
 
 def auto_budget(device: torch.device, *, reserve: int | None = None) -> int:
-    """Bytes that a cache on ``device`` may take now; ask after a full training step.
+    """Bytes that a cache on ``device`` may take now; 0 where torch cannot tell. Call after a full training step.
 
     Args:
-        device: Where the cache will live.
+        device: Where the cache will be.
         reserve: Bytes to leave on a CUDA device. Default: :func:`device_reserve`.
-
-    Returns:
-        At least 0. Devices whose memory torch cannot tell get 0.
     """
     if device.type == "cpu":
         return host_bytes(host_available())
@@ -227,18 +224,12 @@ def auto_budget(device: torch.device, *, reserve: int | None = None) -> int:
 
 
 def accelerator_budget(accelerator: Accelerator, *, reserve: int | None = None) -> int:
-    """Bytes that a cache on an accelerator may take now; ask after a full training step.
+    """Bytes, at least 0, that a cache on an accelerator may take now; call after a full training step.
 
-    What that step needed at its largest stays free, whether it is in use now or not: the model, its gradients and the
-    optimiser's state, activations, and the batches that were in flight. ``reserve`` comes on top, for what nobody has
-    seen yet: larger batches, batches in flight that were not there during the first step, fragments between tensors.
-
-    Args:
-        accelerator: Where the cache will live.
-        reserve: Bytes to leave besides. Default: :func:`device_reserve`.
-
-    Returns:
-        At least 0.
+    The peak memory of that step stays free, whether it is in use now or not: the model, its gradients and the
+    optimiser's state, activations, and the batches that were in flight. ``reserve`` (default: :func:`device_reserve`)
+    stays free on top, for larger batches, batches in flight that were not there during the first step, and fragments
+    between tensors.
     """
     free, total = accelerator.free_bytes()
     allocated = peak = 0  # other devices than CUDA's do not tell
@@ -250,15 +241,15 @@ def accelerator_budget(accelerator: Accelerator, *, reserve: int | None = None) 
 
 
 def device_reserve(total: int) -> int:
-    """What stays free on a device of ``total`` bytes: 5 %, at least 1 GiB, but no more than a quarter of it."""
+    """Bytes to leave free on a device of ``total`` bytes: 5 %, at least 1 GiB, but no more than a quarter of it."""
     return max(min(_GIB, total // 4), total // 20)
 
 
 def device_bytes(*, free: int, allocated: int, peak: int, reserve: int) -> int:
-    """What is left on a device after the largest step so far.
+    """Bytes left on a device after the largest step so far.
 
     Args:
-        free: Bytes that could be allocated now, those included that torch's allocator keeps for reuse.
+        free: Bytes that could be allocated now, including those that torch's allocator keeps for reuse.
         allocated: Bytes in use by tensors now.
         peak: The most bytes in use by tensors at any time.
         reserve: Bytes to leave.
@@ -279,11 +270,7 @@ _PATIENCE_SECONDS = 1.0
 
 
 def check_budget(budget: Budget, accelerator: Accelerator) -> None:
-    """Refuse a number of bytes that an accelerator cannot have.
-
-    Raises:
-        ValueError: It has less.
-    """
+    """Raise ValueError for a budget of more bytes than an accelerator has."""
     total = accelerator.free_bytes()[1]
     if budget.limit is not None and budget.limit > total:
         raise ValueError(
@@ -292,12 +279,10 @@ def check_budget(budget: Budget, accelerator: Accelerator) -> None:
 
 
 def room_for(budget: Budget, wanted: Sequence[tuple[int, int]], accelerator: Accelerator) -> int:
-    """The bytes that rows are chosen under; warns if they are fewer than the budget says.
+    """The budget in bytes, with the tables if it pays for them; less, with a warning, where they are not free.
 
-    Args:
-        budget: Its tables are included where it pays for them, else they come on top.
-        wanted: For each type the bytes of one vertex's rows of all fields, and the number of vertices.
-        accelerator: Where the rows will be. Of memory that is too small the share stays free that "auto" leaves.
+    Then the reserve of "auto" stays free. ``wanted`` has the bytes of one vertex's rows of all fields, and the number
+    of vertices, for each type.
     """
     room = budget.nbytes(wanted, free=lambda: accelerator_budget(accelerator))
     if budget.is_auto:
@@ -319,14 +304,14 @@ def room_for(budget: Budget, wanted: Sequence[tuple[int, int]], accelerator: Acc
 
 
 def warn_of_memory(device: torch.device, nbytes: int) -> None:
-    """Say that a cache is smaller than it was to be, because memory ran out while it was filled."""
+    """Warn that a cache is smaller than planned, because memory ran out while it was filled."""
     warnings.warn(
         f"{device} ran out of memory while the cache was filled: {_advice(nbytes)}", RuntimeWarning, stacklevel=2
     )
 
 
 def wait_until_gone(memory: Sequence[weakref.ref[torch.UntypedStorage]]) -> None:
-    """Wait until nobody holds this memory; not for ever: who holds it may be waiting too."""
+    """Wait until nothing holds this memory, or some time has passed: its holder may be waiting too."""
     end = time.monotonic() + _PATIENCE_SECONDS
     while any(ref() is not None for ref in memory) and time.monotonic() < end:
         time.sleep(0.001)
