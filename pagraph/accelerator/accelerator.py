@@ -222,7 +222,7 @@ class StagingRing:
             raise ValueError(f"slots and slot_bytes must be at least 1, got {slots} and {slot_bytes}")
         self.slot_bytes = slot_bytes
         self.accelerator = accelerator
-        # Those that are not made yet stand first: nobody waits for a copy while a buffer has not been used.
+        # None: not made yet. They stand first: nothing waits for a copy while a buffer has not been used.
         self._free: queue.SimpleQueue[tuple[Tensor | None, Event | None]] = queue.SimpleQueue()
         for _ in range(slots):
             self._free.put((None, None))

@@ -7,7 +7,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import cast
 
 import torch
@@ -40,8 +40,13 @@ class _HostStream(Stream):
         self._owner = owner
         self.name = name
 
-    def use(self) -> AbstractContextManager[object]:
-        return self._owner._using(self)
+    @contextmanager
+    def use(self) -> Iterator[None]:
+        before, self._owner._current.stream = self._owner.current_stream, self
+        try:
+            yield
+        finally:
+            self._owner._current.stream = before
 
     def record(self) -> Event:
         return _HostEvent()
@@ -117,15 +122,6 @@ class HostAccelerator(Accelerator):
 
     def synchronize(self) -> None:
         """See :class:`Accelerator`."""
-
-    @contextmanager
-    def _using(self, stream: _HostStream) -> Iterator[None]:
-        before = self.current_stream
-        self._current.stream = stream
-        try:
-            yield
-        finally:
-            self._current.stream = before
 
     def _give_back(self, nbytes: int) -> None:
         with self._lock:

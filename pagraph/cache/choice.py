@@ -117,12 +117,7 @@ class Index:
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """The rows to cache.
-
-    Attributes:
-        indices: The vertices of each type of which any are cached.
-        rows: Field key to a number of rows, at least 1.
-    """
+    """The rows to cache: the vertices of each type of which any are, and the number of rows, at least 1, by field."""
 
     indices: Mapping[RowType, Index] = field(default_factory=dict)
     rows: Mapping[Hashable, int] = field(default_factory=dict)
@@ -179,10 +174,10 @@ def choose(
         nbytes: Bytes to spend.
         found: The fields, by key.
         num_rows: Type to its number of rows.
-        rank: Only asked for types of which a row fits.
+        rank: Only called for types of which a row fits.
         outputs: Reads of the seeds.
         pays_tables: Whether tables are paid from ``nbytes``.
-        ranks_all: Rankings of vertices leave none out: with room for all of them there is nothing to ask.
+        ranks_all: Rankings of vertices leave none out: with room for all of them ``rank`` is not called.
     """
     widths: dict[RowType, list[int]] = {}
     for candidate in found.values():

@@ -50,28 +50,26 @@ def divide(nbytes: int, demands: Sequence[Demand]) -> list[int]:
     """Number of each demand's first rows to cache, so that the most bytes need not be moved.
 
     A cached row of ``w`` bytes that is read ``r`` times saves ``r * w`` bytes: per byte of cache, ``r``, whatever the
-    width. Of the orders that are let in, rows are taken by reads as long as one fits; ties go to the demand that comes
-    first. An order's best rows need not be its first (labels along the order of the features): there the slopes of the
-    concave envelope of what its first rows save take the place of reads. Without tables and envelopes, all orders are
-    let in. Else the table of a large type can cost more than its rows are worth, or a block of an envelope may fit only
-    without another order's rows: the orders to let in are the best of all together and each alone, changed by one at a
-    time as long as that saves more.
+    width. Of the orders that are let in, rows are taken by reads as long as one fits; ties go to the first demand. An
+    order's best rows need not be its first (labels along the order of the features): there the slopes of the concave
+    envelope of its first rows' savings replace reads. Without tables and envelopes, all orders are let in. Else the
+    table of a large type can cost more than its rows are worth, or a block of an envelope may fit only without another
+    order's rows: the orders let in are the best of all together and each alone, changed by one while that saves more.
 
     No choice of the same orders saves more than the envelopes say for that many bytes. Of that, less than one row is
     missing where reads decrease along all orders; elsewhere at most one block of an envelope, the first that does not
     fit whole (the better of taking a part of it and of leaving it out is taken). Which orders to let in is a local
     optimum, at least as good as any alone.
 
-    Reads of different demands must mean the same. If one has none, row ``i`` of ``n`` counts as ``1 - i / n`` in all,
-    and all are let in if their tables leave room: each gets the same share of its rows, that is bytes in proportion to
-    the bytes of all its rows.
+    Reads of different demands must be comparable. If one has none, row ``i`` of ``n`` counts as ``1 - i / n`` in all,
+    and all are let in if their tables leave room: each gets the same share of its rows.
 
     Args:
-        nbytes: Bytes to spend.
+        nbytes: Bytes to spend on rows and tables.
         demands: Any number; ``row_bytes`` of at least 1 each.
 
     Returns:
-        For each demand a number of rows; with their tables they take at most ``nbytes``.
+        A number of rows for each demand.
     """
     (rows,) = divide_each([nbytes], demands)
     return rows

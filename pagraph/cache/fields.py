@@ -6,6 +6,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -37,6 +38,7 @@ __all__ = ["FieldRows", "FieldSet"]
 T = TypeVar("T")
 
 
+@dataclass(eq=False, slots=True)
 class FieldRows:
     """Rows of a field, as :meth:`FieldSet.read` returns them.
 
@@ -50,19 +52,12 @@ class FieldRows:
         accelerator: The tensor's.
     """
 
-    __slots__ = ("accelerator", "begun", "generation", "ready", "tensor", "version")
-
-    def __init__(
-        self,
-        tensor: Tensor,
-        version: FieldVersion,
-        generation: int,
-        begun: Event | None = None,
-        ready: Event | None = None,
-        accelerator: Accelerator | None = None,
-    ) -> None:
-        self.tensor, self.version, self.generation = tensor, version, generation
-        self.begun, self.ready, self.accelerator = begun, ready, accelerator
+    tensor: Tensor
+    version: FieldVersion
+    generation: int
+    begun: Event | None = None
+    ready: Event | None = None
+    accelerator: Accelerator | None = None
 
     def arrive(self) -> Tensor:
         """The tensor, for the current stream of the calling thread, which waits for the values; the thread does not."""
@@ -84,8 +79,8 @@ class FieldSet:
             go.
         device: Where rows are delivered, and cached.
         budget: Size of the cache. None: no cache.
-        rank: Gives the rows of some types, most valuable first, as checked rankings; called when the cache is filled.
-        pool_of: Gives the memory for a field's rows that are delivered on the CPU.
+        rank: Checked rankings of the rows of some types; called when the cache is filled.
+        pool_of: Memory for a field's rows that are delivered on the CPU.
         num_nodes: Number of vertices; for several types, a mapping from vertex and edge types to numbers of rows.
         outputs: Reads an epoch of each row of a type as a seed, shape ``(num_rows,)``; None where they are not known.
             Default: of no type.
@@ -189,7 +184,7 @@ class FieldSet:
             key: The field.
             ids: 1-D int32 or int64 tensor, on the CPU or on the accelerator; there they are not checked.
             bounds: Ends of the hops in the ids (``MiniBatch.hop_ends``), to count reads by hop.
-            after: When ids on the accelerator are there. None: they are.
+            after: The event that ids on the accelerator wait for, if any.
 
         Raises:
             KeyError: There is no such field now.

@@ -59,12 +59,7 @@ class Feature(Protocol):
 
 
 def id_array(ids: Tensor) -> Array:
-    """Ids as a contiguous NumPy array that shares the tensor's memory where it can.
-
-    Raises:
-        TypeError: ``ids`` is not an int32 or int64 tensor.
-        ValueError: ``ids`` is not 1-D.
-    """
+    """Ids as a contiguous NumPy array, without a copy where it can; TypeError, ValueError unless 1-D int32 or int64."""
     if not isinstance(ids, Tensor) or ids.dtype not in (torch.int32, torch.int64):
         got = ids.dtype if isinstance(ids, Tensor) else type(ids).__name__
         raise TypeError(f"ids must be an int32 or int64 tensor, got {got}")
@@ -90,7 +85,7 @@ def check_ids(index: Array, num_rows: int) -> None:
 
 
 def output_for(feature: Feature, count: int, out: Tensor | BufferPool | None) -> Tensor:
-    """``out`` when it fits, or a new tensor on the feature's device, on the CPU out of the pool.
+    """A tensor for ``count`` rows: a new one on the feature's device, on the CPU from the pool, or ``out``.
 
     Raises:
         ValueError: ``out`` has another shape, dtype or device, or is not contiguous.

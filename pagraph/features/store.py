@@ -43,14 +43,13 @@ def slots_for(ids: Tensor, num_nodes: int) -> Tensor:
 
 
 class FeatureCache:
-    """Some rows of a feature, on a device. Never changes: a cache of newer values is another object.
+    """Immutable cache of some rows of a feature, on a device.
 
     Args:
         rows: Shape ``(num_cached, ...)``, contiguous, on the device that reads them.
-        slots: Shape ``(num_nodes,)``, int32 on the CPU: the row of each vertex in ``rows``. Negative and
-            ``num_cached`` or more mean that it is not there, so that features of one vertex type can share
-            the table even if they cache different numbers of its vertices.
-        device_slots: The same table where the rows are, for an accelerator that looks places up itself.
+        slots: Shape ``(num_nodes,)``, int32 on the CPU: the row of each vertex in ``rows``. Negative and ``num_cached``
+            or more: not cached, so that features can share the table with different numbers of rows.
+        device_slots: The same table where the rows are, for kernels.
     """
 
     def __init__(self, rows: Tensor, slots: Tensor, device_slots: Tensor | None = None) -> None:
@@ -90,7 +89,7 @@ _WORDS = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.uint8}
 
 
 def word_bytes(row_bytes: int, *tensors: Tensor) -> int:
-    """The widest word of which rows consist and at whose multiples the tensors' memory begins: 8, 4, 2 or 1 bytes.
+    """The widest word, 8, 4, 2 or 1 bytes, that divides rows and the tensors' first addresses.
 
     >>> word_bytes(400), word_bytes(12), word_bytes(7), word_bytes(8, torch.zeros(4, dtype=torch.int16)[1:])
     (8, 4, 1, 2)
@@ -282,7 +281,7 @@ _LINE = 64
 def fill_cache(
     source: Feature, ids: Tensor, *, device: torch.device, num_nodes: int, slots: Tensor | None = None
 ) -> FeatureCache:
-    """Read the rows of ``ids`` from a CPU feature into a new cache; row ``i`` is that of ``ids[i]``.
+    """Read the rows of ``ids`` into a new cache; row ``i`` is that of ``ids[i]``.
 
     Args:
         source: Delivers on the CPU.
@@ -317,10 +316,7 @@ def _chunks(source: Feature, ids: Tensor, device: torch.device) -> Iterator[tupl
 
 
 def _empty_rows(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Memory for rows; on the CPU NumPy's, in huge pages (100 000 rows of 1 KiB: 8.2 ms, torch's 10.9).
-
-    It begins with a cache line, so that rows of 64 or 128 bytes lie in one or two of them.
-    """
+    """Memory for rows; on the CPU NumPy's, in huge pages (100 000 rows of 1 KiB: 8.2 ms, torch's 10.9), by the line."""
     nbytes = math.prod(shape) * dtype.itemsize
     if device.type != "cpu" or nbytes == 0:
         return torch.empty(shape, dtype=dtype, device=device)

@@ -124,7 +124,7 @@ class CSC:
 
     @cached_property
     def _is_valid(self) -> bool:
-        """Computed once: kernels that index by id would otherwise write anywhere for a corrupt mapped file."""
+        # Once: kernels that index by id would otherwise write anywhere for a corrupt mapped file.
         from . import _csc
 
         if not _csc.is_sorted(self.indptr.numpy()):
@@ -142,7 +142,7 @@ class CSC:
         return out
 
     def transpose(self) -> CSC:
-        """The out-edges as a CSC: the "in-neighbours" of ``v`` in it are the out-neighbours of ``v`` here."""
+        """The out-edges as a CSC: the graph reversed."""
         flipped = _compress(self.destinations(), self.indices, self.num_dst, self.num_src)
         if self.edge_ids is None:
             return flipped

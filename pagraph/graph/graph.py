@@ -145,9 +145,9 @@ class Graph:
     def from_pyg(cls, data: Any) -> Graph:
         """Build from PyG's ``Data`` or ``HeteroData``, or a dataset that holds one; needs PyG.
 
-        Fields are shared, ids are narrowed to int32 where they fit. Attributes of vertices and of edges that are dense
-        tensors or arrays become fields of their names, the latter by edge id, which is the place in ``edge_index``.
-        Structure is converted once for each ``edge_index``: graphs and loaders of one share it.
+        Fields are shared, ids are narrowed to int32 where they fit. Dense tensors and arrays of vertices and edges
+        become fields; an edge's id is its place in ``edge_index``. Structure is converted once for each ``edge_index``:
+        graphs and loaders of one share it.
 
         Raises:
             MissingDependencyError: PyG is not installed.

@@ -119,8 +119,8 @@ class Block:
         order of ``weights`` and ``positions``.
 
         It is a plain tensor, as the ``edge_index`` of PyG's own batches: in PyG 2.6 to 2.8 the backward pass of layers
-        such as ``GraphConv`` fails for an ``EdgeIndex`` between different numbers of vertices. Should you need one, it
-        is ``EdgeIndex(block.to_pyg(), sparse_size=(block.num_src, block.num_dst), sort_order="col")``.
+        such as ``GraphConv`` fails for an ``EdgeIndex`` between different numbers of vertices. To make one, call
+        ``EdgeIndex(block.to_pyg(), sparse_size=(block.num_src, block.num_dst), sort_order="col")``.
 
         Returns:
             Shape ``(2, num_edges)``, int64: local sources, and local destinations, which do not decrease.
@@ -207,11 +207,7 @@ class MiniBatch:
 
     @property
     def hop_ends(self) -> list[int]:
-        """Number of ``input_nodes`` that are known after each hop; the seeds are hop 0.
-
-        Vertices come in the order in which they are found: those of hop ``h`` are
-        ``input_nodes[hop_ends[h - 1]:hop_ends[h]]``.
-        """
+        """Ends of the hops, hop 0 being the seeds: hop ``h`` is ``input_nodes[hop_ends[h - 1]:hop_ends[h]]``."""
         return [len(self.output_nodes), *(block.num_src for block in reversed(self.blocks))]
 
     def to(self, device: torch.device | str) -> MiniBatch:

@@ -45,10 +45,9 @@ def is_unfinished(folder: str | os.PathLike[str]) -> bool:
 def new_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
     """Create ``folder`` with all its files in one step.
 
-    Yields a hidden sibling to write into. When the block ends, its files are flushed to the disk and it is
-    renamed to ``folder``; when the block raises, it is removed. A killed process leaves the hidden sibling,
-    which no reader of this package opens and which the next writer of ``folder`` removes. Folders above it
-    are created.
+    Yields a hidden sibling to write into. When the block ends, its files are flushed to the disk and it is renamed to
+    ``folder``; when the block raises, it is removed. A killed process leaves the hidden sibling, which no reader of
+    this package opens and which the next writer of ``folder`` removes. Folders above it are created.
 
     Raises:
         FileExistsError: There is something at that path already.

@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .checks import as_integer
+
 _HEADROOM = 1.125  # batches differ a little in size; a buffer that just misses would be allocated anew
 _ALIGN = 64  # one cache line
 
@@ -33,10 +35,8 @@ class BufferPool:
     """
 
     def __init__(self, max_free: int) -> None:
-        if max_free < 0:
-            raise ValueError(f"max_free must be at least 0, got {max_free}")
         self._free: deque[Any] = deque()
-        self._max_free = max_free
+        self._max_free = as_integer("max_free", max_free, least=0)
 
     def take(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         """An uninitialised contiguous CPU tensor of ``shape`` and ``dtype``; safe from any thread."""

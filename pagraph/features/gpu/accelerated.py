@@ -281,11 +281,10 @@ class Link:
         return transfer
 
     def wait_for_writes(self, key: Hashable, version: FieldVersion, caller: Stream) -> None:
-        """Make reads of a new version of a field on the device wait for what wrote it.
+        """Make the first read of a version of a field on the device wait for its writes on the stream ``caller``.
 
-        That was given to ``caller``, the calling thread's stream: the user's, or in a thread of the loader the default
-        one, on which users compute as long as they choose no other. Values that were read before are not waited for
-        again, or reading would follow all computation.
+        The caller's stream is the user's, or in a thread of the loader the default one, on which users compute as long
+        as they choose no other. Later reads do not wait, or reading would follow all computation.
         """
         with self._lock:
             if self._written.get(key) != version:

@@ -119,8 +119,8 @@ class Transfer:
     half the bytes go over the bus), and, unless zero-copy is asked for, for rows on disk, which pinning would read into
     memory altogether.
 
-    Zero-copy reads a field when the device comes to it, shortly after the read was asked for. Rows that are written in
-    place in between are delivered as they are then; the loaders read batches anew whose fields were written since.
+    Zero-copy delivers rows as they are when the device reads them, shortly after the call; the loaders read batches
+    anew whose fields were written since.
 
     Args:
         accelerator: Where the rows go.
