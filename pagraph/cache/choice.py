@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from ..accelerator import StagingRing
-from ..features.feature import DeviceFeature, HostFeature
+from ..features.feature import PlainFeature
 from ..features.field import Field, Snapshot
-from ..features.narrow import NarrowFeature
+from ..features.narrow import StoredFeature
 from ..features.store import FeatureCache, slots_for
 from ..ranking.policy import Rank, Ranking, RowType
 from ..system.budget import SLOT_BYTES, rows_that_fit
@@ -48,8 +48,8 @@ class Candidate:
     type: RowType
     role: Role
     seen: Snapshot
-    base: HostFeature | DeviceFeature
-    stored: HostFeature | DeviceFeature | NarrowFeature
+    base: PlainFeature
+    stored: StoredFeature
 
     @property
     def cached_bytes(self) -> int:

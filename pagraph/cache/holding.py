@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..features.feature import DeviceFeature, HostFeature
+from ..features.feature import DeviceFeature, PlainFeature
 from ..features.field import Field, Snapshot, can_cache, host_feature
 from ..features.gpu.accelerated import Link
 from ..features.gpu.filling import Filling, fill_rows, holds_on_device
@@ -79,11 +79,11 @@ class Holding:
                 found[key] = self.candidate(key, seen, base)
         return found
 
-    def can_cache(self, row_type: RowType, base: HostFeature | DeviceFeature) -> bool:
+    def can_cache(self, row_type: RowType, base: PlainFeature) -> bool:
         """Whether a cache of a type's field would save anything."""
         return can_cache(base, self._accelerator, self._num_rows[row_type])
 
-    def candidate(self, key: Hashable, seen: Snapshot, base: HostFeature | DeviceFeature) -> Candidate:
+    def candidate(self, key: Hashable, seen: Snapshot, base: PlainFeature) -> Candidate:
         """A field that is worth caching."""
         entry = self.entries[key]
         stored = stored_as(base, self._cache_dtype, key)

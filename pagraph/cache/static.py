@@ -12,7 +12,7 @@ from functools import partial
 import torch
 
 from ..accelerator import OutOfMemory
-from ..features.feature import DeviceFeature, HostFeature
+from ..features.feature import PlainFeature
 from ..features.field import Field, ReadPath, Snapshot, host_feature
 from ..features.gpu.accelerated import Link
 from ..features.store import FeatureCache
@@ -182,7 +182,7 @@ class StaticCache:
         with self._live_lock:
             return [other for other in self._live if other is not self]
 
-    def can_serve(self, field: Field, base: HostFeature | DeviceFeature) -> bool:
+    def can_serve(self, field: Field, base: PlainFeature) -> bool:
         """Whether a cache would save anything of a field's present values."""
         entry = next((entry for entry in self._holding.entries.values() if entry.field is field), None)
         return entry is not None and self._holding.can_cache(entry.type, base)

@@ -15,6 +15,7 @@ __all__ = [
     "DeviceFeature",
     "Feature",
     "HostFeature",
+    "PlainFeature",
     "byte_tensor",
     "byte_view",
     "check_ids",
@@ -241,3 +242,7 @@ class DeviceFeature:
         if not isinstance(out, Tensor):
             return picked.to(self.device, non_blocking=self.device.type != "cpu")
         return output_for(self, len(index), out).copy_(picked, non_blocking=self.device.type != "cpu")
+
+
+PlainFeature = HostFeature | DeviceFeature
+"""Rows of a field where they are."""

@@ -17,8 +17,8 @@ from ..accelerator import Accelerator
 from ..graph.field_version import FieldVersion
 from ..graph.indexed_rows import FieldValue, IndexedRows
 from .disk import DiskFeature, on_disk
-from .feature import DeviceFeature, Feature, HostFeature
-from .narrow import NarrowFeature, RoundedFeature
+from .feature import DeviceFeature, Feature, HostFeature, PlainFeature
+from .narrow import NarrowFeature, RoundedFeature, StoredFeature
 from .store import CachedFeature, FeatureCache
 
 __all__ = ["Field", "ReadPath", "Snapshot", "can_cache", "host_feature"]
@@ -75,8 +75,8 @@ class ReadPath:
     def __init__(
         self,
         seen: Snapshot,
-        base: HostFeature | DeviceFeature,
-        stored: HostFeature | DeviceFeature | NarrowFeature,
+        base: PlainFeature,
+        stored: StoredFeature,
         cache: FeatureCache | None,
         cacheable: bool,
     ) -> None:
@@ -130,7 +130,7 @@ def _borrowed(values: FieldValue) -> FieldValue:
     )
 
 
-def host_feature(tensor: FieldValue, device: torch.device, *, owned: bool = True) -> HostFeature | DeviceFeature:
+def host_feature(tensor: FieldValue, device: torch.device, *, owned: bool = True) -> PlainFeature:
     """The rows of a field where they are: on disk, in host memory or on a device.
 
     Args:
@@ -147,7 +147,7 @@ def host_feature(tensor: FieldValue, device: torch.device, *, owned: bool = True
     return kind(tensor if owned or not plain else _borrowed(tensor))
 
 
-def can_cache(feature: HostFeature | DeviceFeature, accelerator: Accelerator | None, num_nodes: int) -> bool:
+def can_cache(feature: PlainFeature, accelerator: Accelerator | None, num_nodes: int) -> bool:
     """Whether a cache saves anything: for host rows on an accelerator, for disk rows in memory where there is none."""
     if isinstance(feature, DeviceFeature) or feature.row_bytes == 0 or feature.num_rows != num_nodes:
         return False

@@ -12,9 +12,18 @@ import torch
 from torch import Tensor
 
 from ..system.buffers import BufferPool
-from .feature import Array, DeviceFeature, Feature, HostFeature, byte_view, id_array, output_for
+from .feature import Array, Feature, HostFeature, PlainFeature, byte_view, id_array, output_for
 
-__all__ = ["NarrowFeature", "RoundedFeature", "WideFeature", "cached_dtype", "parse_cache_dtype", "stored_as"]
+__all__ = [
+    "HostRows",
+    "NarrowFeature",
+    "RoundedFeature",
+    "StoredFeature",
+    "WideFeature",
+    "cached_dtype",
+    "parse_cache_dtype",
+    "stored_as",
+]
 
 _NAMES = {
     "float16": torch.float16,
@@ -70,9 +79,7 @@ _NO_ROWS: Array = np.empty(0, dtype=np.uint16)
 _TOO_LARGE = {torch.float16: 0x477FF000, torch.bfloat16: 0x7F7F8000}
 
 
-def stored_as(
-    feature: HostFeature | DeviceFeature, cache_dtype: torch.dtype | None, name: Hashable
-) -> HostFeature | DeviceFeature | NarrowFeature:
+def stored_as(feature: PlainFeature, cache_dtype: torch.dtype | None, name: Hashable) -> StoredFeature:
     """The rows of a field as a cache keeps them: narrow ones where ``cache_dtype`` says so, else its own."""
     dtype = cached_dtype(feature.dtype, cache_dtype)
     if dtype == feature.dtype or not isinstance(feature, HostFeature):
@@ -217,6 +224,11 @@ class NarrowFeature:
             f"cache_dtype must hold the values of field {self._name!r}, got {value:g}, the largest of "
             f"{str(self.dtype).removeprefix('torch.')} is {largest:g}{advice}"
         )
+
+
+HostRows = HostFeature | NarrowFeature
+StoredFeature = PlainFeature | NarrowFeature
+"""Rows of a field as a cache keeps them; ``HostRows`` if they are not on a device."""
 
 
 class WideFeature:

@@ -15,7 +15,7 @@ from ...graph.field_version import FieldVersion
 from ...system.buffers import BufferPool
 from ..feature import Array, DeviceFeature, HostFeature, check_ids, id_array, output_for
 from ..field import ReadPath
-from ..narrow import NarrowFeature, WideFeature
+from ..narrow import HostRows, StoredFeature, WideFeature
 from ..store import FeatureCache, Hits, check_rows, part_ends, split_ids
 from .reachable import ReachableRows, gather
 from .transfer import Transfer, check_mode, place_hits, send
@@ -43,7 +43,7 @@ class AcceleratedFeature(WideFeature):
 
     def __init__(
         self,
-        source: HostFeature | DeviceFeature | NarrowFeature,
+        source: StoredFeature,
         cache: FeatureCache | None,
         accelerator: Accelerator,
         ring: StagingRing,
@@ -124,14 +124,7 @@ class AcceleratedFeature(WideFeature):
         else:
             gather(self._accelerator, there, out, num_rows=self.num_rows, rows=rows, cache=None)
 
-    def _read_far(
-        self,
-        source: HostFeature | NarrowFeature,
-        index: Array | None,
-        there: Tensor | None,
-        ends: Array,
-        out: Tensor,
-    ) -> Hits:
+    def _read_far(self, source: HostRows, index: Array | None, there: Tensor | None, ends: Array, out: Tensor) -> Hits:
         """Read host and cached rows; one of ``index`` and ``there``, the ids on the device, is given."""
         complete = self._cache is not None and len(self._cache) == self.num_rows
         rows = None if complete else self.transfer.reach(source, self._ring)
@@ -154,14 +147,7 @@ class AcceleratedFeature(WideFeature):
             return Hits.known([0] * len(ends))
         return Hits(*self._fetch(counting[1]))
 
-    def _stage(
-        self,
-        source: HostFeature | NarrowFeature,
-        index: Array | None,
-        there: Tensor | None,
-        ends: Array,
-        out: Tensor,
-    ) -> Hits:
+    def _stage(self, source: HostRows, index: Array | None, there: Tensor | None, ends: Array, out: Tensor) -> Hits:
         """Copy the hits on the device, and send the misses meanwhile; the CPU counts the hits."""
         cache, kernels = self._cache, self._accelerator.runs_kernels
         fetched = None if there is None else self._fetch(there)
@@ -174,7 +160,7 @@ class AcceleratedFeature(WideFeature):
         assert index is not None and isinstance(self._whole, HostFeature)
         if cache is None:
             self._whole.announce(index)
-            send(source, index, None, out, self._accelerator, self._ring)
+            send(source, index, None, out, self._ring)
             return Hits.known([0] * len(ends))
         self._whole.announce(index, cache.slots.numpy(), len(cache))
         slots, places, missed, missed_places = split_ids(cache, index, self.num_rows)
@@ -182,7 +168,7 @@ class AcceleratedFeature(WideFeature):
             place_hits(cache, slots, places, out, self._ring)
         if len(missed):
             where = missed_places if len(slots) else None
-            send(source, missed, where, out, self._accelerator, self._ring)
+            send(source, missed, where, out, self._ring)
         return Hits.known(np.diff(np.searchsorted(places, ends), prepend=0).tolist())
 
     def _sent(self, index: Array | None) -> Tensor:
@@ -196,9 +182,7 @@ class AcceleratedFeature(WideFeature):
         return memory, self._accelerator.current_stream.record()
 
 
-def _check_cache(
-    cache: FeatureCache, source: HostFeature | DeviceFeature | NarrowFeature, accelerator: Accelerator
-) -> None:
+def _check_cache(cache: FeatureCache, source: StoredFeature, accelerator: Accelerator) -> None:
     check_rows(cache, source)
     slots = cache.device_slots
     if slots is None or slots.device != accelerator.device or cache.rows.device != accelerator.device:

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from ...accelerator import Event
 from ..disk import DiskFeature
-from ..feature import Array, HostFeature
-from ..narrow import NarrowFeature
+from ..feature import Array
+from ..narrow import HostRows, NarrowFeature
 from ..store import FeatureCache, as_words, word_view
 from .accelerated import Link
 from .reachable import ReachableRows, gather
@@ -44,9 +44,7 @@ class Filling:
         return self.ready.seconds_since(self.begun)
 
 
-def fill_rows(
-    source: HostFeature | NarrowFeature, ids: Tensor, link: Link, transfer: Transfer
-) -> tuple[Tensor, Filling]:
+def fill_rows(source: HostRows, ids: Tensor, link: Link, transfer: Transfer) -> tuple[Tensor, Filling]:
     """The rows of ``ids`` on the accelerator, in that order; waits for nothing on the device.
 
     Where the device reads host memory itself, a kernel puts each row in place; if all rows are wanted in their own
@@ -65,9 +63,7 @@ def fill_rows(
         return rows, Filling(rows.numel() * rows.element_size(), begun, link.stream.record())
 
 
-def holds_on_device(
-    cache: FeatureCache, source: HostFeature | NarrowFeature, ids: Tensor, link: Link, transfer: Transfer
-) -> bool:
+def holds_on_device(cache: FeatureCache, source: HostRows, ids: Tensor, link: Link, transfer: Transfer) -> bool:
     """Whether a cache of ``ids`` has the very bits that the source has now; reads all of these rows."""
     with link.stream.use():
         reached = transfer.reach(source, link.ring)
@@ -80,16 +76,14 @@ def holds_on_device(
         return bool(torch.stack(same).all()) if same else True
 
 
-def _read_into(
-    rows: Tensor, source: HostFeature | NarrowFeature, ids: Tensor, link: Link, reached: ReachableRows | None
-) -> None:
+def _read_into(rows: Tensor, source: HostRows, ids: Tensor, link: Link, reached: ReachableRows | None) -> None:
     if reached is None:
         chosen: Array = ids.numpy()
         base, order = source.source if isinstance(source, NarrowFeature) else source, None
         if isinstance(base, DiskFeature):  # read in its own order
             order = np.argsort(chosen)
             chosen = chosen[order]
-        send(source, chosen, order, rows, link.accelerator, link.ring)
+        send(source, chosen, order, rows, link.ring)
     elif _is_all(source, ids, reached):
         as_words(rows, 1).copy_(reached.memory, non_blocking=True)
     else:
@@ -98,7 +92,7 @@ def _read_into(
             gather(link.accelerator, there, rows[begin:end], num_rows=source.num_rows, rows=reached, cache=None)
 
 
-def _is_all(source: HostFeature | NarrowFeature, ids: Tensor, reached: ReachableRows) -> bool:
+def _is_all(source: HostRows, ids: Tensor, reached: ReachableRows) -> bool:
     """Whether the ids are all rows, one after the other as they lie in memory."""
     if len(ids) != source.num_rows or reached.table is not None or reached.stride_bytes != source.row_bytes:
         return False

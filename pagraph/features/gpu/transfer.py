@@ -14,7 +14,7 @@ from torch import Tensor
 from ...accelerator import Accelerator, StagingRing
 from ..disk import DiskFeature
 from ..feature import Array, HostFeature
-from ..narrow import NarrowFeature
+from ..narrow import HostRows, NarrowFeature
 from ..store import FeatureCache, as_words, word_bytes
 from .reachable import ReachableRows, gather
 
@@ -24,14 +24,7 @@ _ALIGN = 256
 _PLACE_BYTES = 8
 
 
-def send(
-    source: HostFeature | NarrowFeature,
-    ids: Array,
-    places: Array | None,
-    out: Tensor,
-    accelerator: Accelerator,
-    ring: StagingRing,
-) -> None:
+def send(source: HostRows, ids: Array, places: Array | None, out: Tensor, ring: StagingRing) -> None:
     """Read rows on the CPU and write them on the device, on the current stream.
 
     While one piece is copied the next is gathered; the device may still be at it when this returns.
@@ -41,8 +34,7 @@ def send(
         ids: Those to read.
         places: The row of ``out`` where each goes, int64; None: row ``i``.
         out: On the device, contiguous; its values may be wider than the source's.
-        accelerator: The device.
-        ring: Pinned buffers for the rows.
+        ring: Pinned buffers for the rows, of the device.
 
     Raises:
         IndexError: An id is out of range.
@@ -66,7 +58,7 @@ def send(
             used = start + count * _PLACE_BYTES
             into = np.arange(begin, begin + count) if places is None else places[begin : begin + count]
             memory[start:used].view(torch.int64).copy_(torch.from_numpy(into))
-            arrived = accelerator.empty((used,), torch.uint8)
+            arrived = ring.accelerator.empty((used,), torch.uint8)
             arrived.copy_(memory[:used], non_blocking=True)
         rows = arrived[:nbytes].view(source.dtype).view(count, *source.row_shape)
         _put(rows, arrived[start:].view(torch.int64), out)
@@ -92,9 +84,7 @@ def _put(rows: Tensor, places: Tensor, out: Tensor) -> None:
     as_words(out, word).view(len(out), -1).index_copy_(0, places, as_words(rows, word).view(len(rows), -1))
 
 
-def _send_large(
-    source: HostFeature | NarrowFeature, ids: Array, places: Array | None, out: Tensor, ring: StagingRing
-) -> None:
+def _send_large(source: HostRows, ids: Array, places: Array | None, out: Tensor, ring: StagingRing) -> None:
     """:func:`send` for rows that no buffer of the ring can hold: one by one, each in several pieces."""
     for i in range(len(ids)):
         (row,) = ring.upload([source.read(torch.from_numpy(ids[i : i + 1]))])
@@ -144,7 +134,7 @@ class Transfer:
         self._reached: tuple[tuple[int, ...], ReachableRows] | None = None
         self._closed = False
 
-    def reach(self, source: HostFeature | NarrowFeature, ring: StagingRing) -> ReachableRows | None:
+    def reach(self, source: HostRows, ring: StagingRing) -> ReachableRows | None:
         """The rows as the device's kernels can read them; None: to be staged.
 
         Decides at the first call, on the current stream; threads that call meanwhile stage. The result keeps the memory
@@ -172,7 +162,7 @@ class Transfer:
             self._closed = True
             self._reached = None
 
-    def _decide(self, source: HostFeature | NarrowFeature, ring: StagingRing) -> ReachableRows | None:
+    def _decide(self, source: HostRows, ring: StagingRing) -> ReachableRows | None:
         if self._closed or self.chosen == STAGING:
             return None
         known = self._reached
@@ -197,7 +187,7 @@ class Transfer:
             self._reached = _memory_of(source), rows
         return rows
 
-    def _obstacle(self, source: HostFeature | NarrowFeature) -> str | None:
+    def _obstacle(self, source: HostRows) -> str | None:
         """Reason why zero-copy is impossible; None: it is not."""
         if isinstance(source, NarrowFeature):
             obstacle = "the CPU rounds its rows"
@@ -230,7 +220,7 @@ class Transfer:
             gather(accelerator, there, out, num_rows=source.num_rows, rows=rows, cache=None)
 
         def staging(ids: Tensor, out: Tensor) -> None:
-            send(source, ids.numpy(), None, out, accelerator, ring)
+            send(source, ids.numpy(), None, out, ring)
 
         def run(count: int) -> list[float]:
             ids = torch.from_numpy(generator.integers(source.num_rows, size=count))
@@ -266,7 +256,7 @@ def check_mode(mode: str) -> None:
         raise ValueError(f"transfer must be one of {', '.join(map(repr, _MODES))}, got {mode!r}")
 
 
-def _memory_of(source: HostFeature | NarrowFeature) -> tuple[int, ...]:
+def _memory_of(source: HostRows) -> tuple[int, ...]:
     """Addresses and layout that tell a field's memory from others', as long as it is held."""
     if isinstance(source, NarrowFeature) or source.rows is None:
         return ()
