@@ -124,9 +124,9 @@ class Accelerator(ABC):
         """Wait for all streams; for measurements and endings, never in the pipeline."""
 
     def hand_over(self, tensors: Iterable[Tensor], ready: Event) -> None:
-        """Make tensors of another stream the current stream's: it waits for ``ready``, and owns their memory.
+        """Make the current stream wait for ``ready`` and own tensors of another; the thread does not wait.
 
-        Call in the thread that will use them; it does not wait. Tensors of other devices are passed over.
+        Tensors of other devices are ignored.
         """
         stream = self.current_stream
         stream.wait_for(ready)
@@ -176,13 +176,9 @@ def with_room(
 
 @dataclass(frozen=True, eq=False)
 class Handover:
-    """Tensors with the event after which another stream may use them.
+    """Tensors with the event ``ready``, after which another stream may use them; ``begun`` is for statistics.
 
-    Attributes:
-        tensors: On any device; those that are not the accelerator's are ready.
-        accelerator: Where they are; None: everything is on the CPU.
-        ready: When they are made.
-        begun: When that began, for statistics.
+    Those that are not the accelerator's are ready; without one all are on the CPU.
     """
 
     tensors: Sequence[Tensor]

@@ -27,12 +27,12 @@ def interprets() -> bool:
 
 
 def launch(kernel: Any, programs: int, *arguments: Any, **constants: Any) -> None:
-    """Run ``programs`` instances of a kernel on the current stream; call where a stream is in use.
+    """Launch a kernel made by ``triton.jit`` on the current stream; call where a stream is in use.
 
     Safe from any thread, one at a time: launching is quick but for the first, which compiles.
 
     Args:
-        kernel: Made by ``triton.jit``.
+        kernel: The kernel.
         programs: The size of the grid, which has one dimension; 0 launches nothing.
         arguments: Tensors on the device, host tensors that are pinned, and numbers.
         constants: Compile-time constants.

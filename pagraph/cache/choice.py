@@ -33,16 +33,7 @@ class Role(enum.Flag):
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A field that is worth caching, as it is now.
-
-    Attributes:
-        field: The field.
-        type: Its vertex or edge type.
-        role: Which of its rows are read.
-        seen: The values.
-        base: The rows.
-        stored: The rows as the cache keeps them.
-    """
+    """A field that is worth caching, with its present values ``seen`` and rows; ``stored``: as the cache keeps them."""
 
     field: Field
     type: RowType

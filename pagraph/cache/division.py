@@ -117,15 +117,13 @@ class _Choice:
 
 @dataclass(frozen=True, eq=False)
 class _Offer:
-    """Savings of a demand's rows: slopes, which do not increase, and sums.
+    """Savings of a demand's rows.
 
     Attributes:
-        order: Whose table it needs.
+        order: The order whose table it needs.
         slopes: Shape ``(n,)``, negated bytes saved per byte, non-decreasing.
         saved: Shape ``(n + 1,)``: bytes that the first rows save.
-        row_bytes: Bytes of one row.
-        table_bytes: Bytes of the table.
-        ends: Where the blocks end whose rows share a slope; None if each row has its own.
+        ends: Ends of the blocks whose rows share a slope; None if each row has its own.
     """
 
     order: Hashable

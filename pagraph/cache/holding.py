@@ -25,7 +25,7 @@ __all__ = ["Entry", "Holding"]
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """A field that is considered."""
+    """A field that may be cached."""
 
     field: Field
     type: RowType
@@ -118,7 +118,7 @@ class Holding:
         )
 
     def install(self, choice: Choice, found: Mapping[Hashable, Candidate]) -> None:
-        """Make a choice the present one: give up what it leaves out, keep the rows that stay, fill the others."""
+        """Apply a choice: give up the rows that it leaves out, keep those that stay, fill the others."""
         kept, old = self._kept(choice, found), self._parts
         # On a device there may be no room beside the old rows.
         self._leaving = self.release(old.keys() - (choice.rows.keys() if self._link is None else kept.keys()))

@@ -8,7 +8,7 @@ from typing import Any, NoReturn, Protocol
 import torch
 from torch import Tensor
 
-from ..graph.indexed_rows import FieldValue, IndexedRows
+from ..graph.indexed_rows import FieldValue, IndexedRows, check_dense
 from ..system.buffers import BufferPool
 
 __all__ = [
@@ -159,9 +159,7 @@ class HostFeature:
         self.table: Array | None = None
         if isinstance(tensor, IndexedRows):
             self.table, tensor = id_array(tensor.ids), tensor.source
-        if not isinstance(tensor, Tensor) or tensor.layout != torch.strided or tensor.device.type != "cpu":
-            got = f"{tensor.layout} on {tensor.device}" if isinstance(tensor, Tensor) else type(tensor).__name__
-            raise TypeError(f"tensor must be a dense CPU tensor, got {got}")
+        check_dense("tensor", tensor)
         if tensor.dim() == 0:
             raise ValueError("tensor must have at least 1 dimension, got a scalar")
         self._tensor = tensor.detach()

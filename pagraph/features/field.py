@@ -133,10 +133,8 @@ def _borrowed(values: FieldValue) -> FieldValue:
 def host_feature(tensor: FieldValue, device: torch.device, *, owned: bool = True) -> PlainFeature:
     """The rows of a field where they are: on disk, in host memory or on a device.
 
-    Args:
-        tensor: The values.
-        device: Where rows on a device are delivered.
-        owned: Keep CPU memory alive. Without, only who holds the values may read.
+    ``device`` is where rows on a device are delivered; without ``owned``, CPU memory is only valid while the caller
+    holds the values.
     """
     if isinstance(tensor, Tensor) and tensor.device.type != "cpu":
         return DeviceFeature(tensor, device)
@@ -157,10 +155,9 @@ def can_cache(feature: PlainFeature, accelerator: Accelerator | None, num_nodes:
 class Field:
     """A field whose source is asked for the values at every read, and its cache while they stay the same.
 
-    A cache serves only the version it was filled from. When another version is read, the cache is dropped;
-    it is due to be filled again once one version was read ``patience`` times in a row. Patience doubles
-    when a cache was dropped before it had paid for itself, so that a field that is written at every step is
-    not cached again at every step, and halves when it had.
+    A cache serves only the version it was filled from. When another version is read, the cache is dropped; it is due to
+    be filled again once one version was read ``patience`` times in a row. Patience doubles when a cache was dropped
+    before it had paid for itself (so a field that is written at every step is not cached at every step), else halves.
 
     Args:
         key: The field's name, for errors.
@@ -188,10 +185,7 @@ class Field:
         return Snapshot(values, FieldVersion.of(values), generation)
 
     def path(self, resolve: Callable[[Field, Snapshot], ReadPath]) -> tuple[FieldValue, ReadPath]:
-        """The values now, to be held while they are read, and how; counts a read.
-
-        Args:
-            resolve: Makes the path where the values are not those of the last read.
+        """The values now, to be held while they are read, and their path, resolved anew if they changed; counts a read.
 
         Raises:
             KeyError: The field is gone.

@@ -88,10 +88,7 @@ def stored_as(feature: PlainFeature, cache_dtype: torch.dtype | None, name: Hash
 
 
 class NarrowFeature:
-    """Rows of a float32 or float64 field in 16 bits.
-
-    All rows of such a field are rounded alike, whether a cache has them or not: what is delivered must not depend on
-    what happens to be cached.
+    """Rows of a float32 or float64 field in 16 bits; all are rounded alike, cached or not.
 
     Args:
         source: The field's rows.
@@ -165,15 +162,9 @@ class NarrowFeature:
     def gather(
         self, index: Array, ends: Array, out: Tensor, cached: Array = _NO_ROWS, slots: Array = _NO_SLOTS, count: int = 0
     ) -> Array:
-        """Write rounded rows, in the source's dtype; returns the hits of each part of the ids.
+        """Write rounded rows to ``out``, in the source's dtype; returns the hits of each part of the ids.
 
-        Args:
-            index: The ids.
-            ends: Ends of the parts.
-            out: On the CPU.
-            cached: The cached rows' bits, flat.
-            slots: Their places.
-            count: Their number.
+        ``cached`` are the bits of ``count`` cached rows, flat; ``slots`` their places.
         """
         from . import _precision
 

@@ -143,7 +143,7 @@ class Graph:
 
     @classmethod
     def from_pyg(cls, data: Any) -> Graph:
-        """Build from PyG's ``Data`` or ``HeteroData``, or a dataset that holds one; needs PyG.
+        """Build from PyG's ``Data`` or ``HeteroData``, or a dataset with one graph; needs PyG.
 
         Fields are shared, ids are narrowed to int32 where they fit. Dense tensors and arrays of vertices and edges
         become fields; an edge's id is its place in ``edge_index``. Structure is converted once for each ``edge_index``:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .csc import check_range
 
-__all__ = ["FieldValue", "IndexedRows"]
+__all__ = ["FieldValue", "IndexedRows", "check_dense"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -38,8 +38,8 @@ class IndexedRows:
     ids: Tensor
 
     def __post_init__(self) -> None:
-        _check_dense("source", self.source)
-        _check_dense("ids", self.ids)
+        check_dense("source", self.source)
+        check_dense("ids", self.ids)
         if self.ids.dtype not in (torch.int32, torch.int64):
             raise TypeError(f"ids must be int32 or int64, got {self.ids.dtype}")
         if self.ids.dim() != 1 or self.source.dim() == 0:
@@ -114,7 +114,8 @@ FieldValue = Tensor | IndexedRows
 """What a field may be."""
 
 
-def _check_dense(name: str, value: Any) -> None:
+def check_dense(name: str, value: Any) -> None:
+    """Raise TypeError unless ``value`` is a dense CPU tensor."""
     if not isinstance(value, Tensor) or value.layout != torch.strided or value.device.type != "cpu":
         got = f"{value.layout} on {value.device}" if isinstance(value, Tensor) else type(value).__name__
         raise TypeError(f"{name} must be a dense CPU tensor, got {got}")

@@ -58,7 +58,7 @@ def compressed(edge_index: Tensor, num_src: int, num_dst: int) -> tuple[Tensor, 
 
 
 def plain_tensor(edge_index: Tensor) -> Tensor:
-    """The memory of an ``edge_index``, also of PyG's ``EdgeIndex``, which from 2.6 on has none that torch knows of."""
+    """An ``edge_index`` as a plain tensor, also PyG's ``EdgeIndex``, which from 2.6 on has no memory known to torch."""
     plain: Tensor = edge_index.as_tensor() if hasattr(edge_index, "as_tensor") else edge_index.as_subclass(Tensor)
     return plain
 

@@ -38,9 +38,8 @@ class SampledEdges:
 class Subgraph:
     """A sampled mini-batch over any number of vertex and edge types.
 
-    A vertex has one local id throughout the batch, or one for each tree of disjoint sampling. The vertices of a type
-    come in the order in which they are found, its seeds first; repeated seeds keep their own places, and edges lead to
-    the first one.
+    A vertex has one local id in the batch, or one in each tree of disjoint sampling. The vertices of a type are in the
+    order of their discovery, the seeds first; repeated seeds keep their own places, and edges lead to the first one.
 
     Attributes:
         output_nodes: Vertex type to the seeds, in order; only the types that have any.

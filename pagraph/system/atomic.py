@@ -85,11 +85,7 @@ def new_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def write_json(path: str | os.PathLike[str], value: Any) -> None:
-    """Write ``value`` as JSON to ``path``; a reader sees the old file or the new one, never half of it.
-
-    Numbers that JSON does not have (NaN and the infinities) become ``null``. A path that is no regular file,
-    such as ``/dev/stdout``, is written directly.
-    """
+    """Write ``value`` as JSON to ``path`` by :func:`new_file`; NaN and the infinities become ``null``."""
     text = json.dumps(_without_nan(value), indent=2, allow_nan=False) + "\n"
     with new_file(path) as file:
         file.write(text.encode())
@@ -99,9 +95,8 @@ def write_json(path: str | os.PathLike[str], value: Any) -> None:
 def new_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """Write a file; a reader sees the old one or the new one, never half of it.
 
-    Yields a hidden sibling, open for writing. When the block ends, it is flushed to the disk and takes the place of
-    ``path``; when the block raises, it is removed. A path that is no regular file, such as ``/dev/stdout``, is written
-    directly.
+    Yields a hidden sibling, open for writing. When the block ends, it is flushed to the disk and replaces ``path``;
+    when the block raises, it is removed. A path that is no regular file, such as ``/dev/stdout``, is written directly.
     """
     target = Path(os.path.realpath(path))
     if target.exists() and not target.is_file():

@@ -13,7 +13,7 @@ from .units import in_units
 __all__ = ["SLOT_BYTES", "Budget", "budget_text", "rows_that_fit"]
 
 SLOT_BYTES = 4
-"""Bytes per vertex of the table from vertex to place in the cache; the fields of a vertex type share it."""
+"""Bytes per vertex of the table from vertex to place in the cache, which the fields of a vertex type share."""
 
 _UNITS = {"B": 1} | {
     f"{prefix}{suffix}": base**power

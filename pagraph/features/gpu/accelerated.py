@@ -33,8 +33,8 @@ class AcceleratedFeature(WideFeature):
         source: All the rows, as the cache keeps them. A field on the device itself needs no cache.
         cache: Filled from ``source``, with ``device_slots``. None: nothing is cached.
         accelerator: Where rows are delivered.
-        ring: For what goes to the device through pinned memory.
-        transfer: How missed rows do.
+        ring: Pinned buffers.
+        transfer: Transfer path of missed rows.
 
     Raises:
         ValueError: ``cache`` holds other rows than ``source`` or is not on the device, or ``source`` is on another

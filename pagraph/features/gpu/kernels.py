@@ -1,4 +1,4 @@
-"""The Triton kernel that reads a batch's rows: hits from the device's memory, misses from where the device can reach.
+"""The Triton kernel that gathers a batch's rows: hits from the device's memory, misses from reachable memory.
 
 What a row costs, for rows of 512 bytes that begin with a line of 128 bytes:
 
