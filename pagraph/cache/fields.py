@@ -46,7 +46,7 @@ class FieldRows:
         tensor: Shape ``(len(ids), ...)``, on the set's device; memory that nothing else uses. On an accelerator its
             values may still be on their way: see :meth:`arrive`.
         version: The version of the field that was read.
-        generation: How often the field had been invalidated then.
+        generation: The field's count of invalidations at that time.
         begun: When an accelerator began to read. None: there is none, the values are there.
         ready: When the values are there.
         accelerator: The tensor's.
@@ -91,7 +91,7 @@ class FieldSet:
         cache_dtype: float16 or bfloat16, the dtype of cached rows of float32 and float64 fields. All rows of fields
             that the cache may serve are rounded alike, cached or not. None: as they are.
         accelerator: Delivers on ``device``. None: that of the device, if it is a CUDA device.
-        transfer: How missed rows reach an accelerator: "auto", "zero-copy" or "staging", see ``Transfer``.
+        transfer: Path of missed rows to an accelerator: "auto", "zero-copy" or "staging", see ``Transfer``.
 
     Raises:
         ValueError: A budget above what the accelerator has; ``transfer`` is none of the three.

@@ -106,7 +106,7 @@ class CachePlan:
 
     @property
     def expected_hit_rate(self) -> float | None:
-        """Of all rows of the cached fields that are expected to be read, the cached ones; None: not known."""
+        """Expected reads of cached rows / expected reads of all rows of the cached fields; None: not known."""
         if self.fields and all(f.complete for f in self.fields):
             return 1.0
         return _rate(_sum(f.expected_hits for f in self.fields), _sum(f.expected_reads for f in self.fields))
@@ -141,7 +141,7 @@ _HEAD = ("field", "rows", "of all", "bytes", "hit rate", "saved an epoch", "othe
 
 
 def _table(plans: Sequence[CachePlan]) -> str:
-    """Fields, their rows and what they save; under them the tables and the total. Expected numbers are called so."""
+    """One line a field, then the tables and the total; expected numbers are named so."""
     if not plans:
         return "cache: no field"
     budget, device = plans[0].budget_bytes, plans[0].device
@@ -155,8 +155,11 @@ def _table(plans: Sequence[CachePlan]) -> str:
     rate = _rate(_sum(part.expected_hits for part in parts), _sum(part.expected_reads for part in parts))
     saved = _sum(part.expected_bytes_saved for part in parts)
     lines.append(("total", "", "", bytes_text(used), _percent(rate), _known(saved), ""))
-    widths = [max(len(line[i]) for line in lines) for i in range(len(_HEAD))]
-    text = ["  ".join(_aligned(line, widths)).rstrip() for line in lines]
+    columns = []  # names to the left, numbers to the right
+    for i, column in enumerate(zip(*lines, strict=True)):
+        width = max(map(len, column))
+        columns.append([text.ljust(width) if i in (0, len(_HEAD) - 1) else text.rjust(width) for text in column])
+    text = ["  ".join(line).rstrip() for line in zip(*columns, strict=True)]
     note = "" if rate is None and saved is None else "; hit rates and bytes saved are expectations"
     return "\n".join([title + note, *text])
 
@@ -171,13 +174,6 @@ def _line(part: FieldPlan, num_nodes: int) -> tuple[str, ...]:
         _known(part.expected_bytes_saved),
         part.tier,
     )
-
-
-def _aligned(line: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
-    """Names to the left, numbers to the right."""
-    last = len(line) - 1
-    for i, (text, width) in enumerate(zip(line, widths, strict=True)):
-        yield text.ljust(width) if i in (0, last) else text.rjust(width)
 
 
 def _sum(values: Iterable[float | None]) -> float | None:

@@ -239,7 +239,7 @@ class StaticCache:
         """Choose under the room that there is, and fill; with less where a device has not so much."""
         wanted, rank = self._room, memoized(self._rank)
         while True:
-            choice = self._choose(self._room, found, pays_tables=self._budget.pays_tables, rank=rank)
+            choice = self._choose(self._room, found, rank, pays_tables=self._budget.pays_tables)
             self._nbytes = self._room + (0 if self._budget.pays_tables else choice.table_bytes)
             self._decided = True
             if self._try_to(partial(self._holding.install, choice, found)):
@@ -262,14 +262,12 @@ class StaticCache:
             return False
         return True
 
-    def _choose(
-        self, nbytes: int, found: Mapping[Hashable, Candidate], *, pays_tables: bool, rank: Rank | None = None
-    ) -> Choice:
+    def _choose(self, nbytes: int, found: Mapping[Hashable, Candidate], rank: Rank, *, pays_tables: bool) -> Choice:
         return choose(
             nbytes,
             found,
             num_rows=self._num_rows,
-            rank=rank or self._rank,
+            rank=rank,
             outputs=self._outputs,
             pays_tables=pays_tables,
             ranks_all=self._ranks_all,
@@ -283,7 +281,7 @@ class StaticCache:
         left = self._nbytes - holding.used_without(key)
         index = holding.choice.indices.get(row_type)
         if index is None:
-            more = self._choose(left, {key: candidate}, pays_tables=True)
+            more = self._choose(left, {key: candidate}, self._rank, pays_tables=True)
             holding.add_type(row_type, more)
             count = more.rows.get(key, 0)
         else:

@@ -185,7 +185,7 @@ class CachedFeature(WideFeature):
     def read_counted(
         self, ids: Tensor, out: Tensor | BufferPool | None = None, bounds: Sequence[int] | None = None
     ) -> tuple[Tensor, tuple[int, ...]]:
-        """As :meth:`read`, with the number of rows that the cache served, of each part of the ids.
+        """:meth:`read`, with the cache hits of each part of the ids.
 
         ``bounds`` are the ends of the parts, such as ``MiniBatch.hop_ends``; see :func:`part_ends`.
         """
@@ -262,7 +262,7 @@ def split_ids(cache: FeatureCache, index: Array, num_rows: int) -> tuple[Array, 
 
 
 def part_ends(bounds: Sequence[int] | None, count: int) -> Array:
-    """Where the parts of ``count`` ids end, shape ``(parts,)``, int64; one part where ``bounds`` is None.
+    """Ends of the parts of ``count`` ids, shape ``(parts,)``, int64; one part where ``bounds`` is None.
 
     Raises:
         ValueError: ``bounds`` do not ascend from 0 or more to ``count``.

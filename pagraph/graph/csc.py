@@ -151,7 +151,7 @@ class CSC:
         return CSC(flipped.indptr, flipped.indices, flipped.num_src, ids)
 
     def positions_of(self, edge_ids: Tensor) -> Tensor:
-        """Where edges are, given their ids: positions in ``indices``, shape ``(n,)``, the dtype of ``indices``.
+        """Positions of edges in ``indices``, given their ids: shape ``(n,)``, the dtype of ``indices``.
 
         The first call of a CSC with ``edge_ids`` inverts them (once; 4 or 8 bytes an edge are kept).
 
@@ -179,13 +179,13 @@ class CSC:
 
     @cached_property
     def source_counts(self) -> Tensor:
-        """How often each vertex occurs as a source (its out-degree), shape ``(num_src,)``, int64."""
+        """Out-degree of each source vertex, shape ``(num_src,)``, int64."""
         self.validate()
         return _count(self.indices, self.num_src)
 
     @cached_property
     def loop_counts(self) -> Tensor:
-        """How many self-loops each vertex has, shape ``(num_dst,)``, int32."""
+        """Number of self-loops of each vertex, shape ``(num_dst,)``, int32."""
         from . import _csc
 
         self.validate()

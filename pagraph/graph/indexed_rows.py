@@ -111,7 +111,7 @@ class IndexedRows:
 
 
 FieldValue = Tensor | IndexedRows
-"""What a field may be."""
+"""Values of a field."""
 
 
 def check_dense(name: str, value: Any) -> None:

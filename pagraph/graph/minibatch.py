@@ -172,7 +172,7 @@ class Block:
         ``"edge_weights"``, if it weighs edges.
 
         Args:
-            graph: What was sampled; ``edata[dgl.EID]`` then holds its edge ids.
+            graph: The sampled graph; ``edata[dgl.EID]`` then holds its edge ids.
 
         Raises:
             MissingDependencyError: DGL is not installed.

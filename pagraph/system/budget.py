@@ -1,4 +1,4 @@
-"""How many bytes a cache may take, and how many rows that is."""
+"""Budget of a cache in bytes, and the number of rows that fit."""
 
 from __future__ import annotations
 

@@ -244,12 +244,12 @@ class Link:
 
     @property
     def transfers(self) -> dict[Hashable, Transfer]:
-        """How the missed rows of each field arrive, of those that have been read."""
+        """Transfer path of each field that has been read."""
         with self._lock:
             return {key: way.transfer for key, way in self._ways.items()}
 
     def transfer(self, key: Hashable, version: FieldVersion) -> Transfer:
-        """How the missed rows of this version of a field arrive: the same while its values are in the same memory."""
+        """Transfer path of a version of a field: the same while the values are in the same memory."""
         with self._lock:
             way = self._ways.get(key)
             if way is None:

@@ -32,7 +32,7 @@ class ReachableRows:
     Attributes:
         memory: From the first to the last row, uint8, 1-D.
         stride_bytes: From one row to the next.
-        count: How many there are.
+        count: Number of rows.
         table: Which of them each row of the feature is, int32 or int64; None: row ``i`` is row ``i``.
         pins: Keep host memory pinned while somebody has this.
     """
@@ -84,7 +84,7 @@ def gather(
         ids: On the device, contiguous, int32 or int64.
         out: On the device, shape ``(len(ids), ...)``, contiguous, of at least one byte a row.
         num_rows: Ids are below it.
-        rows: What the cache has not; None: only the cache is read.
+        rows: The uncached rows; None: only the cache is read.
         cache: With ``device_slots``; None: no cache. Where ``rows`` is None it may have narrower floats than ``out``.
         counting: Where the parts of the ids end, and where to add the hits of each, both int64 on the device.
         leave: Leave rows that are not found as they are in ``out``; else they become zeros.
