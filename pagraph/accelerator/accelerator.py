@@ -146,7 +146,7 @@ def with_room(
     what: str = "a batch",
     smaller: str = "batch_size, fan-outs or sampling_budget must be smaller, or prefetch=0",
 ) -> T:
-    """Do a piece of work that can be repeated; where the device's memory is short, again with a smaller cache.
+    """Do work that can be repeated; where the device's memory is short, again with a smaller cache.
 
     Args:
         work: Makes a batch, or a part of one; leaves nothing behind that a repetition would count twice.

@@ -65,10 +65,10 @@ class _Refused(Exception):
 class PinnedMemory:
     """Registered host memory of a process, by address: each stretch once, for all devices and claims.
 
-    cudaHostRegister refuses memory of which a page is registered already, so what lies inside a registered stretch
-    joins it, and what touches one is refused. A tensor that takes up half of its storage or more is registered with all
-    of it: so other views of the storage join, and no copy of it is refused for being registered in part. Files on disk
-    are read into memory by that, so they are refused if they are larger than half of the available memory.
+    cudaHostRegister refuses memory of which a page is registered already: memory inside a registered stretch joins it,
+    and memory that touches one is refused. A tensor of half of its storage or more is registered with all of it, so
+    that other views of the storage join, and no copy of it is refused for being registered in part. That reads files on
+    disk into memory: they are refused if they are larger than half of the available memory.
 
     Safe from any thread; claims may end in the garbage collector. In a forked child there is neither CUDA nor pinned
     memory: claims that end there remain the parent's.

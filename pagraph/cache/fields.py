@@ -69,10 +69,9 @@ class FieldRows:
 class FieldSet:
     """Rows of named fields, from a static cache where it holds them; always the present values.
 
-    On the CPU, fields of memory-mapped files are cached in memory; for another device, fields in host
-    memory or in files are cached on it. One budget serves all fields of all vertex and edge types, and goes where it
-    saves most bytes; within a type rows are cached in one order. When a field is replaced or written, it is read from
-    its source until it has settled, then cached again.
+    On the CPU, fields of memory-mapped files are cached in memory; for another device, fields in host memory or in
+    files are cached on it. One budget serves all fields of all types, where it saves most bytes; within a type rows are
+    cached in one order. A field that is replaced or written is read from its source until it has settled.
 
     Args:
         sources: Field key to a function that gives the field's present values. Called at every read; keys may come and
@@ -262,7 +261,7 @@ class FieldSet:
         return self._fields[key].is_current(rows.version, rows.generation)
 
     def prepare(self) -> None:
-        """Fill the cache if its size and its fields are known; call before the first batch of an epoch."""
+        """Fill the cache if its size and fields are known; call before the first batch of an epoch."""
         if self._static is None:
             return
         rank = None if self._first_epoch is None else self._first_epoch.ranking()

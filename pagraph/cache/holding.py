@@ -177,11 +177,7 @@ class Holding:
         return [(key, theirs[id(cache.rows)]) for key, cache in self.held.items() if id(cache.rows) in theirs]
 
     def release(self, keys: Collection[Hashable] | None = None) -> list[weakref.ref[torch.UntypedStorage]]:
-        """Give up the rows of some fields, or of all; the tables stay.
-
-        Returns:
-            Their memory: reads that have begun still hold it.
-        """
+        """Give up the rows of some fields, or of all; returns their memory, which reads that have begun still hold."""
         keys = list(self._parts) if keys is None else keys
         caches = [cache for cache in map(self.held.get, keys) if cache is not None]
         for key in keys:

@@ -92,10 +92,7 @@ class StaticCache:
         self._holding.entries[key] = Entry(field, row_type, role if known is None else known.role | role)
 
     def prepare(self) -> None:
-        """Fill the cache if its size and its fields are known; call before the first batch of an epoch.
-
-        A cache that another loader has filled already is taken over here, whatever the budget.
-        """
+        """Fill the cache if its size and fields are known, or take over another loader's; call before an epoch."""
         if not self._take_over() and (self._stepped or not self._budget.is_auto):
             self._decide()
 

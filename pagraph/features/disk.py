@@ -52,10 +52,10 @@ _NO_SLOTS: Array = np.empty(0, dtype=np.int32)
 
 
 class DiskFeature(HostFeature):
-    """Rows of a mapped file: all pages of a read are asked for at once, so that the disk works in parallel.
+    """Rows of a mapped file: all pages of a read are requested at once, so that the disk works in parallel.
 
-    Left alone, a gather waits for one page at a time, or for the megabytes around it that the system
-    guesses at. When a sample of the rows is in memory already, nothing is asked for.
+    Otherwise a gather waits for one page at a time, or for the megabytes around it that the system guesses at. When a
+    sample of the rows is in memory already, nothing is requested.
     """
 
     tier = "disk"

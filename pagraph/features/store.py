@@ -281,14 +281,9 @@ _LINE = 64
 def fill_cache(
     source: Feature, ids: Tensor, *, device: torch.device, num_nodes: int, slots: Tensor | None = None
 ) -> FeatureCache:
-    """Read the rows of ``ids`` into a new cache; row ``i`` is that of ``ids[i]``.
+    """Read the rows of ``ids`` (most valuable first, no repeats) from a CPU source into a cache on ``device``.
 
-    Args:
-        source: Delivers on the CPU.
-        ids: The vertices to keep, most valuable first, without repeats.
-        device: Where the rows are kept.
-        num_nodes: Number of vertices.
-        slots: ``slots_for`` of ``ids``, or of a longer list that starts with them, to be shared.
+    ``slots`` is ``slots_for`` of ``ids``, or of a longer list that starts with them, to be shared.
     """
     rows = _empty_rows((len(ids), *source.row_shape), source.dtype, device)
     target = word_view(rows)

@@ -99,8 +99,7 @@ class Graph:
     def from_scipy(cls, matrix: Any, *, ndata: Mapping[str, Any] | None = None) -> Graph:
         """Build from a square scipy sparse matrix, ``matrix[src, dst] != 0`` meaning an edge.
 
-        Every stored entry is one edge, explicit zeros and duplicates of a COO matrix included; edge ids follow
-        the entries' order in ``matrix.tocoo()``.
+        Every stored entry is one edge, explicit zeros and duplicates included; ids follow ``matrix.tocoo()``.
 
         Raises:
             ValueError: The matrix is not square.
@@ -161,8 +160,7 @@ class Graph:
     def csc_from_dgl(graph: Any, etype: EdgeType, layout: str) -> CSC:
         """One edge type of a DGL graph: layout "csc" gives its in-edges, "csr" its out-edges as a CSC.
 
-        A copy: DGL sorts rows in place when a graph is asked for pairs that are no edges
-        (``global_uniform_negative_sampling``), and what it hands out is its own memory.
+        A copy: DGL hands out its own memory, and sorts rows in place in ``global_uniform_negative_sampling``.
         """
         from . import _csc
 

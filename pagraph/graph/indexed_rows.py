@@ -17,8 +17,8 @@ __all__ = ["FieldValue", "IndexedRows", "check_dense"]
 class IndexedRows:
     """Rows by reference: row ``i`` is ``source[ids[i]]``; nothing is copied before it is read.
 
-    A part of a partitioned graph has its wide fields so: every process maps the one file they lie in, and each
-    reads through its own ids. A graph, a ``FieldSet`` and the loaders take it where they take a tensor.
+    The wide fields of a part of a partitioned graph: every process maps their one file, and reads through its own ids.
+    A graph, a ``FieldSet`` and the loaders take it where they take a tensor.
 
     Attributes:
         source: Shape ``(num_source_rows, ...)``, on the CPU, dense; often a mapped file.

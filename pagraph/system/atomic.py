@@ -24,7 +24,7 @@ def check_absent(folder: str | os.PathLike[str], *, name: str = "folder") -> Pat
     """The path of a folder that may be created; long work calls this before it starts.
 
     Args:
-        folder: Where it would be.
+        folder: The path.
         name: Name of the argument, for errors.
 
     Raises:

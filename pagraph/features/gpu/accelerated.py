@@ -81,7 +81,7 @@ class AcceleratedFeature(WideFeature):
         Raises:
             IndexError: An id is outside ``[0, num_rows)``.
             TypeError: ``ids`` is not an int32 or int64 tensor.
-            ValueError: ``ids``, ``out`` or ``bounds`` are not such, or a value is too large for the cache's dtype.
+            ValueError: ``ids``, ``out`` or ``bounds`` do not fit, or a value is too large for the cache's dtype.
             OutOfMemory: There is not enough memory on the device.
         """
         index: Array | None = None

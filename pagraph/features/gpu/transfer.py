@@ -102,12 +102,11 @@ _RUNS = 3
 class Transfer:
     """Transfer path of the missed rows of one field to an accelerator. Safe from any thread.
 
-    "zero-copy": the device reads them itself from host memory, which is pinned in place. "staging": the CPU gathers
-    them into pinned buffers, which are copied. "auto" measures both when rows are missed for the first time, and keeps
-    the faster. Where host memory cannot be pinned, or no kernel can run, it is staging; so it is for rows that the CPU
-    rounds on their way (``cache_dtype``), because a value that is too large must be refused before it is delivered (and
-    half the bytes go over the bus), and, unless zero-copy is asked for, for rows on disk, which pinning would read into
-    memory altogether.
+    "zero-copy": the device reads host memory, which is pinned in place. "staging": the CPU gathers rows into pinned
+    buffers, which are copied. "auto" measures both when rows are first missed, and keeps the faster. Staging is taken
+    where host memory cannot be pinned or no kernel can run; for rows that the CPU rounds (``cache_dtype``), because a
+    value that is too large must be refused before it is delivered (and half the bytes go over the bus); and, unless
+    zero-copy is asked for, for rows on disk, which pinning would read into memory altogether.
 
     Zero-copy delivers rows as they are when the device reads them, shortly after the call; the loaders read batches
     anew whose fields were written since.
