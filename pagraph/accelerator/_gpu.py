@@ -1,4 +1,4 @@
-"""The kernel that shows whether kernels run."""
+"""The Triton kernel that tests whether kernels run."""
 
 import triton
 import triton.language as tl

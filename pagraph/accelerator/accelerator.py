@@ -18,14 +18,13 @@ from .pinning import Pin
 __all__ = ["Accelerator", "Event", "Handover", "OutOfMemory", "StagingRing", "Stream", "empty_in_any_mode", "with_room"]
 
 OutOfMemory: type[Exception] = getattr(torch, "OutOfMemoryError", torch.cuda.OutOfMemoryError)
-"""What torch raises where a device has not enough memory; its name was another before torch 2.5."""
+"""Raised by torch where a device has not enough memory; its name was another before torch 2.5."""
 
 
 def empty_in_any_mode(shape: int | tuple[int, ...], **options: Any) -> Tensor:
-    """``torch.empty``, of a tensor that may be written wherever it gets to.
+    """``torch.empty``, of a tensor that may be written outside of ``torch.inference_mode`` too.
 
-    One that is made in ``torch.inference_mode`` must not be written outside of it; but a reader who evaluates in it may
-    be who first asks for buffers and caches that threads and later passes use too.
+    An evaluation in that mode may be the first to need buffers and caches that threads and later passes use.
     """
     if not torch.is_inference_mode_enabled():
         return torch.empty(shape, **options)
@@ -34,12 +33,12 @@ def empty_in_any_mode(shape: int | tuple[int, ...], **options: Any) -> Tensor:
 
 
 class Event(ABC):
-    """A place in a stream; it has happened when everything before it has been done."""
+    """A point in a stream; it has happened when everything before it has been done."""
 
     @property
     @abstractmethod
     def has_happened(self) -> bool:
-        """Whether it has; waits for nothing."""
+        """Whether the work before it is done; does not wait."""
 
     @abstractmethod
     def wait(self) -> None:
@@ -55,7 +54,7 @@ class Stream(ABC):
 
     @abstractmethod
     def use(self) -> AbstractContextManager[object]:
-        """In the ``with`` body the calling thread's operations, kernels and new tensors are the stream's."""
+        """Make the calling thread's operations, kernels and new tensors in the ``with`` body the stream's."""
 
     @abstractmethod
     def record(self) -> Event:
@@ -71,10 +70,7 @@ class Stream(ABC):
 
 
 class Accelerator(ABC):
-    """A device with its own memory and streams. Safe from any thread.
-
-    Everything that the loading engine does on a device goes through this, so that the same code runs on a CUDA device
-    and, for tests, on the CPU.
+    """A device with its own memory and streams: a CUDA device or, for tests, the CPU. Safe from any thread.
 
     Attributes:
         device: Where its tensors are.
@@ -106,16 +102,13 @@ class Accelerator(ABC):
 
     @abstractmethod
     def host_memory(self, nbytes: int) -> Tensor:
-        """Uninitialised host memory that the device copies from and to at full speed, uint8, shape ``(nbytes,)``.
-
-        It is not recycled behind the caller's back: who reuses it waits for the copies.
-        """
+        """Uninitialised pinned host memory, uint8, shape ``(nbytes,)``; to reuse it, wait for the copies."""
 
     @abstractmethod
     def pin(self, tensor: Tensor) -> Pin | None:
-        """Let the device read a host tensor's memory in place; None (and one warning) where that is refused.
+        """Pin a host tensor's memory in place until the ``Pin`` is released; None (and one warning) where refused.
 
-        The memory stays pinned until the ``Pin`` is released; pins of one memory are counted.
+        Pins of one memory are counted.
         """
 
     @abstractmethod
@@ -131,9 +124,9 @@ class Accelerator(ABC):
         """Wait for all streams; for measurements and endings, never in the pipeline."""
 
     def hand_over(self, tensors: Iterable[Tensor], ready: Event) -> None:
-        """Make tensors of another stream the current stream's: it waits for ``ready``, and owns their memory.
+        """Make the current stream wait for ``ready`` and own tensors of another; the thread does not wait.
 
-        Call in the thread that will use them; it does not wait. Tensors of other devices are passed over.
+        Tensors of other devices are ignored.
         """
         stream = self.current_stream
         stream.wait_for(ready)
@@ -153,14 +146,14 @@ def with_room(
     what: str = "a batch",
     smaller: str = "batch_size, fan-outs or sampling_budget must be smaller, or prefetch=0",
 ) -> T:
-    """Do a piece of work that can be repeated; where the device's memory is short, again with a smaller cache.
+    """Do work that can be repeated; where the device's memory is short, again with a smaller cache.
 
     Args:
         work: Makes a batch, or a part of one; leaves nothing behind that a repetition would count twice.
-        accelerator: Where it does; None: on the CPU, once.
-        shrink: Makes the cache give up about half of what it holds; whether it had anything.
-        what: What the error calls the work.
-        smaller: What the error asks for.
+        accelerator: The device; None: the CPU, where the work is done once.
+        shrink: Makes the cache give up about half of its rows; whether it had any.
+        what: Name of the work in the error.
+        smaller: Advice in the error.
 
     Raises:
         OutOfMemory: The work does not fit, and nothing is cached any more.
@@ -183,13 +176,9 @@ def with_room(
 
 @dataclass(frozen=True, eq=False)
 class Handover:
-    """Tensors on their way from the stream that made them to the one that will use them.
+    """Tensors with the event ``ready``, after which another stream may use them; ``begun`` is for statistics.
 
-    Attributes:
-        tensors: On any device; those that are not the accelerator's are simply there.
-        accelerator: Theirs; None: everything is on the CPU.
-        ready: When they are made.
-        begun: When that began, if somebody wants to know.
+    Those that are not the accelerator's are ready; without one all are on the CPU.
     """
 
     tensors: Sequence[Tensor]
@@ -199,7 +188,7 @@ class Handover:
 
     @classmethod
     def here(cls, tensors: Sequence[Tensor], accelerator: Accelerator | None) -> Handover:
-        """Of tensors that the calling thread has just made on its current stream."""
+        """A hand-over of tensors that the calling thread has just made on its current stream."""
         return cls(tensors, accelerator, None if accelerator is None else accelerator.current_stream.record())
 
     def arrive(self) -> Sequence[Tensor]:
@@ -214,10 +203,9 @@ _ALIGN = 256
 
 
 class StagingRing:
-    """Pinned buffers that are handed out in turn. Safe from any thread.
+    """Ring of pinned buffers: a fixed amount of pinned memory for batches of any size. Safe from any thread.
 
-    A buffer is given out again only when the copies from it have been done: whoever takes it waits for the event that
-    the one before recorded. So a batch needs a fixed amount of pinned memory, whatever its size.
+    A buffer is reused only when the copies from it have been done.
 
     Args:
         accelerator: Where the copies go.
@@ -230,7 +218,7 @@ class StagingRing:
             raise ValueError(f"slots and slot_bytes must be at least 1, got {slots} and {slot_bytes}")
         self.slot_bytes = slot_bytes
         self.accelerator = accelerator
-        # Those that are not made yet stand first: nobody waits for a copy while a buffer has not been used.
+        # None: not made yet. They stand first: nothing waits for a copy while a buffer has not been used.
         self._free: queue.SimpleQueue[tuple[Tensor | None, Event | None]] = queue.SimpleQueue()
         for _ in range(slots):
             self._free.put((None, None))
@@ -257,10 +245,7 @@ class StagingRing:
                 self._free.put((memory, sent))
 
     def upload(self, tensors: Iterable[Tensor]) -> list[Tensor]:
-        """Copies of host tensors on the device, on the current stream; the calling thread does not wait for them.
-
-        They are cut from one allocation. Contiguous tensors only.
-        """
+        """Copy contiguous host tensors to the device, into one allocation, on the current stream; does not wait."""
         sources = list(tensors)
         starts, total = [], 0
         for tensor in sources:

@@ -89,9 +89,7 @@ class CudaAccelerator(Accelerator):
 
     @property
     def runs_kernels(self) -> bool:
-        """See :class:`Accelerator`. The first time a small one is run, which tells: Triton may be there without its
-        compiler, or not know the device.
-        """
+        """See :class:`Accelerator`. Tried once: Triton may be there without its compiler, or not know the device."""
         with self._trying:
             if self._runs_kernels is None:
                 self._runs_kernels = has_triton() and not interprets() and self._answers()

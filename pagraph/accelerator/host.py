@@ -1,4 +1,4 @@
-"""HostAccelerator: the CPU in the part of an accelerator, for running the device's code where there is none."""
+"""CPU-backed accelerator for tests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import cast
 
 import torch
@@ -40,8 +40,13 @@ class _HostStream(Stream):
         self._owner = owner
         self.name = name
 
-    def use(self) -> AbstractContextManager[object]:
-        return self._owner._using(self)
+    @contextmanager
+    def use(self) -> Iterator[None]:
+        before, self._owner._current.stream = self._owner.current_stream, self
+        try:
+            yield
+        finally:
+            self._owner._current.stream = before
 
     def record(self) -> Event:
         return _HostEvent()
@@ -54,14 +59,13 @@ class _HostStream(Stream):
 
 
 class HostAccelerator(Accelerator):
-    """Runs the code of a GPU on the CPU: kernels by Triton's interpreter, streams at once, in order.
+    """CPU-backed accelerator for tests: kernels run by Triton's interpreter, streams at once, in order.
 
-    For tests, and for looking at what the engine does; it is thousands of times slower than a GPU. Kernels need
-    ``TRITON_INTERPRET=1`` in the environment before they are first imported; without it the ways that need none are
-    taken, as on a GPU without Triton.
+    It is thousands of times slower than a GPU. Kernels need ``TRITON_INTERPRET=1`` in the environment before they are
+    first imported; without it none is run, as on a GPU without Triton.
 
     Args:
-        memory: Bytes that it pretends to have; more raises ``OutOfMemory``.
+        memory: Bytes of its simulated memory; more raises ``OutOfMemory``.
     """
 
     def __init__(self, memory: int = 1 << 40) -> None:
@@ -118,15 +122,6 @@ class HostAccelerator(Accelerator):
 
     def synchronize(self) -> None:
         """See :class:`Accelerator`."""
-
-    @contextmanager
-    def _using(self, stream: _HostStream) -> Iterator[None]:
-        before = self.current_stream
-        self._current.stream = stream
-        try:
-            yield
-        finally:
-            self._current.stream = before
 
     def _give_back(self, nbytes: int) -> None:
         with self._lock:

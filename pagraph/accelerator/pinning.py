@@ -1,4 +1,4 @@
-"""Pinning: host memory that is there already, made readable for devices in place."""
+"""Pinning of host memory in place, for devices to read."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _log = logging.getLogger(__name__)
 
 
 class Pin:
-    """A claim that a tensor's memory stays pinned; released when it is told to, or when nobody has it any more.
+    """A claim that a tensor's memory stays pinned, until it is released or collected.
 
     Args:
-        tensor: The memory; held, because memory that goes away must be unpinned first.
-        release: What ends the claim; None: somebody else's pin.
+        tensor: The memory; held, because memory must be unpinned before it is freed.
+        release: Called at the end of the claim; None: the memory was pinned by another.
     """
 
     def __init__(self, tensor: Tensor, release: Callable[[], object] | None = None) -> None:
@@ -49,7 +49,7 @@ class Pin:
 
 @dataclass(eq=False)
 class _Region:
-    """A registered stretch of memory, and who reads it."""
+    """A registered stretch of memory, and the devices that read it."""
 
     begin: int
     end: int
@@ -63,15 +63,15 @@ class _Refused(Exception):
 
 
 class PinnedMemory:
-    """What a process has pinned, by address: each stretch once, for all devices, however many claim it.
+    """Registered host memory of a process, by address: each stretch once, for all devices and claims.
 
-    cudaHostRegister refuses memory of which a page is registered already, so what lies inside a registered stretch
-    joins it, and what touches one is refused. A tensor that takes up half of its storage or more is registered with all
-    of it: so other views of the storage join, and nobody's copy of it is refused for being registered in part. Files
-    on disk are read into memory by that, so they are refused if they are larger than half of what is available.
+    cudaHostRegister refuses memory of which a page is registered already: memory inside a registered stretch joins it,
+    and memory that touches one is refused. A tensor of half of its storage or more is registered with all of it, so
+    that other views of the storage join, and no copy of it is refused for being registered in part. That reads files on
+    disk into memory: they are refused if they are larger than half of the available memory.
 
-    Claims may end in any thread at any time, in the garbage collector too. Safe from any thread. In a forked child
-    there is neither CUDA nor anything that was pinned: claims that end there are the parent's still.
+    Safe from any thread; claims may end in the garbage collector. In a forked child there is neither CUDA nor pinned
+    memory: claims that end there remain the parent's.
     """
 
     def __init__(self) -> None:
@@ -190,7 +190,7 @@ class PinnedMemory:
 
 
 def _clear_error(cudart: object, device: torch.device) -> None:
-    """The runtime remembers a thread's last error, and torch would report it after its next kernel."""
+    """Clear the thread's last error, which torch would report after its next kernel."""
     get_last_error = getattr(cudart, "cudaGetLastError", None)
     if get_last_error is not None:
         get_last_error()

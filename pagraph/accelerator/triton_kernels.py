@@ -1,4 +1,4 @@
-"""Whether Triton's kernels can run here, and how they are launched."""
+"""Availability and launches of Triton kernels."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def interprets() -> bool:
 
 
 def launch(kernel: Any, programs: int, *arguments: Any, **constants: Any) -> None:
-    """Run ``programs`` instances of a kernel on the current stream; call where a stream is in use.
+    """Launch a kernel made by ``triton.jit`` on the current stream; call where a stream is in use.
 
-    Safe from any thread, one at a time: giving out work is quick but for the first, which compiles.
+    Safe from any thread, one at a time: launching is quick but for the first, which compiles.
 
     Args:
-        kernel: Made by ``triton.jit``.
+        kernel: The kernel.
         programs: The size of the grid, which has one dimension; 0 launches nothing.
         arguments: Tensors on the device, host tensors that are pinned, and numbers.
-        constants: What the kernel is compiled for.
+        constants: Compile-time constants.
     """
     if programs <= 0:
         return

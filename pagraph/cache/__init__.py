@@ -1,4 +1,4 @@
-"""The static cache: which rows are kept, how many of each field, and when that is decided."""
+"""The static cache: which rows are cached, how many of each field, and when that is decided."""
 
 from .division import Demand, divide
 from .fields import FieldRows, FieldSet

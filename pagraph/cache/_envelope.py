@@ -1,4 +1,4 @@
-"""Kernels of the concave envelope: what the rows of an order save when its best rows do not come first."""
+"""Kernel of the concave envelope of an order's savings, for orders whose best rows do not come first."""
 
 from .._jit import kernel
 
@@ -7,13 +7,8 @@ from .._jit import kernel
 def pool(values, means, sizes):  # type: ignore[no-untyped-def]
     """Merge neighbours until the means do not increase ("pool adjacent violators"); one pass, at most n merges.
 
-    Args:
-        values: Shape ``(n,)``, float64.
-        means: Shape ``(n,)``, float64: filled with the mean of each block.
-        sizes: Shape ``(n,)``, int64: filled with the values in each block.
-
-    Returns:
-        How many blocks there are.
+    Fills ``means`` (float64) and ``sizes`` (int64), each of shape ``(n,)`` as ``values``, with the mean and the number
+    of values of each block; returns the number of blocks.
     """
     blocks = 0
     for i in range(len(values)):

@@ -10,19 +10,19 @@ import torch
 from torch import Tensor
 
 from ..accelerator import StagingRing
-from ..features.feature import DeviceFeature, HostFeature
+from ..features.feature import PlainFeature
 from ..features.field import Field, Snapshot
-from ..features.narrow import NarrowFeature
+from ..features.narrow import StoredFeature
 from ..features.store import FeatureCache, slots_for
 from ..ranking.policy import Rank, Ranking, RowType
 from ..system.budget import SLOT_BYTES, rows_that_fit
 from .division import Demand, divide
 
-__all__ = ["Candidate", "Choice", "Index", "Outputs", "Remembered", "Role", "choose"]
+__all__ = ["Candidate", "Choice", "Index", "Outputs", "Role", "choose", "memoized"]
 
 
 class Role(enum.Flag):
-    """Which rows of a batch are read: a field may be both.
+    """The rows of a batch that are read of a field, which may have both roles.
 
     INPUT: rows of the input nodes, or of the edges of all blocks. OUTPUT: rows of the seeds.
     """
@@ -33,44 +33,35 @@ class Role(enum.Flag):
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A field that is worth caching, as it is now.
-
-    Attributes:
-        field: The field.
-        type: Whose rows it has.
-        role: Which of them are read.
-        seen: The values.
-        base: The rows.
-        stored: The rows as the cache keeps them.
-    """
+    """A field that is worth caching, with its present values ``seen`` and rows; ``stored``: as the cache keeps them."""
 
     field: Field
     type: RowType
     role: Role
     seen: Snapshot
-    base: HostFeature | DeviceFeature
-    stored: HostFeature | DeviceFeature | NarrowFeature
+    base: PlainFeature
+    stored: StoredFeature
 
     @property
     def cached_bytes(self) -> int:
-        """Bytes that one row takes in the cache: the only place that says so."""
+        """Bytes that one row takes in the cache."""
         return self.stored.row_bytes
 
 
 Outputs = Callable[[RowType], Tensor | None]
-"""How often an epoch reads each row of a type as a seed, shape ``(num_rows,)``; None where that is not known."""
+"""Reads an epoch of each row of a type as a seed, shape ``(num_rows,)``; None where they are not known."""
 
 
 @dataclass(frozen=True, eq=False)
 class Index:
-    """The vertices (or edges) of one type that are cached: the same order for all fields.
+    """The cached vertices (or edges) of one type, in the same order for all fields.
 
     Attributes:
         ids: Shape ``(n,)``, int64, most valuable first.
         slots: The table from id to place.
         scores: Shape ``(n,)``, float32: reads an epoch expected of each as an input. None: not known.
         total: The sum over all vertices of the type. None: the ranking leaves some out.
-        device_slots: The table on the accelerator where the rows are cached; None: not there yet, or there is none.
+        device_slots: The table on the accelerator where the rows are cached; None: not there.
     """
 
     ids: Tensor
@@ -94,20 +85,12 @@ class Index:
         """Bytes of the table where the rows are."""
         return self.slots.numel() * self.slots.element_size()
 
-    def sent(self, ring: StagingRing) -> Index:
-        """With its table on an accelerator too, sent on the current stream.
-
-        Raises:
-            OutOfMemory: It has no room there.
-        """
-        return replace(self, device_slots=ring.upload([self.slots])[0])
-
     def cache(self, rows: Tensor) -> FeatureCache:
         """A cache of the first rows of this order."""
         return FeatureCache(rows, self.slots, self.device_slots)
 
     def expected(self, role: Role, count: int, seeds: Tensor | None) -> tuple[float | None, float | None]:
-        """Reads an epoch of a field of this role, and those of its first ``count`` rows; None where not known."""
+        """Expected reads an epoch of a field of this role, and of its first ``count`` rows; None where not known."""
         reads: float | None = 0.0
         hits = 0.0
         if Role.INPUT in role:
@@ -125,12 +108,7 @@ class Index:
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """What is cached: the vertices of each type that gets any, and how many rows of each field.
-
-    Attributes:
-        indices: Type to its vertices.
-        rows: Field key to a number of rows, at least 1.
-    """
+    """The rows to cache: the vertices of each type of which any are, and the number of rows, at least 1, by field."""
 
     indices: Mapping[RowType, Index] = field(default_factory=dict)
     rows: Mapping[Hashable, int] = field(default_factory=dict)
@@ -141,7 +119,7 @@ class Choice:
         return sum(index.table_bytes for index in self.indices.values())
 
     def sent(self, ring: StagingRing, known: Choice) -> Choice:
-        """With all tables on an accelerator too; those that a ``known`` choice has there are used again.
+        """With all tables on an accelerator too, sent on the current stream unless a ``known`` choice has them there.
 
         Raises:
             OutOfMemory: They have no room there.
@@ -149,33 +127,23 @@ class Choice:
         indices = {}
         for row_type, index in self.indices.items():
             old = known.indices.get(row_type)
-            if old is not None and torch.equal(old.slots, index.slots):
-                indices[row_type] = replace(index, device_slots=old.device_slots)
-            else:
-                indices[row_type] = index.sent(ring)
+            same = old is not None and torch.equal(old.slots, index.slots)
+            table = old.device_slots if old is not None and same else ring.upload([index.slots])[0]
+            indices[row_type] = replace(index, device_slots=table)
         return Choice(indices, self.rows)
 
-    def with_type(self, row_type: RowType, more: Choice) -> Choice:
-        """This choice, and a type that was chosen later; what got no row changes nothing."""
-        if row_type not in more.indices:
-            return self
-        return Choice({**self.indices, row_type: more.indices[row_type]}, {**self.rows, **more.rows})
 
+def memoized(rank: Rank) -> Rank:
+    """``rank``, called once for each type: to rank may take seconds, and several sizes may be tried."""
+    known: dict[RowType, Ranking | None] = {}
 
-class Remembered:
-    """A ranking that is asked for again while the room is being found; to rank may take seconds."""
-
-    def __init__(self, rank: Rank) -> None:
-        self._rank = rank
-        self._known: dict[RowType, Ranking | None] = {}
-
-    def __call__(self, types: Collection[RowType]) -> Mapping[RowType, Ranking]:
-        """As the ranking itself."""
-        new = [t for t in types if t not in self._known]
+    def ranked(types: Collection[RowType]) -> Mapping[RowType, Ranking]:
+        new = [t for t in types if t not in known]
         if new:
-            self._known |= dict.fromkeys(new) | dict(self._rank(new))
-        rankings = {t: self._known[t] for t in types}
-        return {t: ranking for t, ranking in rankings.items() if ranking is not None}
+            known.update(dict.fromkeys(new) | dict(rank(new)))
+        return {t: ranking for t in types if (ranking := known[t]) is not None}
+
+    return ranked
 
 
 def choose(
@@ -197,10 +165,10 @@ def choose(
         nbytes: Bytes to spend.
         found: The fields, by key.
         num_rows: Type to its number of rows.
-        rank: Only asked for types of which a row fits.
-        outputs: How often seeds are read.
+        rank: Only called for types of which a row fits.
+        outputs: Reads of the seeds.
         pays_tables: Whether tables are paid from ``nbytes``.
-        ranks_all: Rankings of vertices leave none out: with room for all of them there is nothing to ask.
+        ranks_all: Rankings of vertices leave none out: with room for all of them ``rank`` is not called.
     """
     widths: dict[RowType, list[int]] = {}
     for candidate in found.values():
@@ -237,14 +205,12 @@ def _rankings(
     rank: Rank,
     seeds: Mapping[RowType, Tensor | None],
 ) -> dict[RowType, Ranking]:
-    """The order of each type, scores comparable.
-
-    Of edges that are only read as seeds the order is known; nobody is asked to rank all edges for it.
-    """
+    """The order of each type, scores comparable; of edges that are only read as seeds it is known without ``rank``."""
     known: dict[RowType, Ranking] = {}
+    inputs = {candidate.type for candidate in wanted.values() if Role.INPUT in candidate.role}
     for t in types:
         reads = seeds.get(t)
-        if isinstance(t, tuple) and reads is not None and not _is_input(t, wanted):
+        if isinstance(t, tuple) and reads is not None and t not in inputs:
             known[t] = Ranking.of_reads(reads.double())
     asked = [t for t in types if t not in known]
     ranked = rank(asked) if asked else {}
@@ -252,10 +218,6 @@ def _rankings(
     if len({ranking.per_epoch for ranking in rankings.values()}) > 1:  # reads and what is only in proportion to them
         return {t: replace(ranking, scores=None, per_epoch=False) for t, ranking in rankings.items()}
     return rankings
-
-
-def _is_input(row_type: RowType, candidates: Mapping[Hashable, Candidate]) -> bool:
-    return any(c.type == row_type and Role.INPUT in c.role for c in candidates.values())
 
 
 def _groups(

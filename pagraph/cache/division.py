@@ -24,13 +24,13 @@ __all__ = ["Demand", "divide", "divide_each"]
 
 @dataclass(frozen=True, eq=False)
 class Demand:
-    """What some fields, of which the same rows are cached, ask of a budget.
+    """Request of fields of which the same rows are cached, for a part of a budget.
 
     Attributes:
         num_nodes: Number of rows there are.
         row_bytes: Bytes that one row of all these fields takes in the cache, at least 1.
-        table_bytes: What is paid once if any rows of this order are cached.
-        ranking: The rows that are worth caching, and the order in which they are.
+        table_bytes: Paid once if any rows of this order are cached.
+        ranking: The rows that are worth caching, in their order.
         order: Demands with equal ``order`` have one table; they have the same ids. None: a table of its own.
         reads: Shape ``(len(ids),)``: the reads that caching each row saves, along the ids. Need not decrease. Default:
             the ranking's scores.
@@ -47,38 +47,36 @@ class Demand:
 
 
 def divide(nbytes: int, demands: Sequence[Demand]) -> list[int]:
-    """How many of each demand's first rows to cache, so that the most bytes need not be moved.
+    """Number of each demand's first rows to cache, so that the most bytes need not be moved.
 
     A cached row of ``w`` bytes that is read ``r`` times saves ``r * w`` bytes: per byte of cache, ``r``, whatever the
-    width. Of the orders that are let in, rows are taken by reads as long as one fits; ties go to the demand that comes
-    first. An order's best rows need not be its first (labels along the order of the features): there the slopes of the
-    concave envelope of what its first rows save take the place of reads. Without tables and envelopes, all orders are
-    let in. Else the table of a large type can cost more than its rows are worth, or a block of an envelope may fit only
-    without another order's rows: the orders to let in are the best of all together and each alone, changed by one at a
-    time as long as that saves more.
+    width. Of the orders that are let in, rows are taken by reads as long as one fits; ties go to the first demand. An
+    order's best rows need not be its first (labels along the order of the features): there the slopes of the concave
+    envelope of its first rows' savings replace reads. Without tables and envelopes, all orders are let in. Else the
+    table of a large type can cost more than its rows are worth, or a block of an envelope may fit only without another
+    order's rows: the orders let in are the best of all together and each alone, changed by one while that saves more.
 
     No choice of the same orders saves more than the envelopes say for that many bytes. Of that, less than one row is
     missing where reads decrease along all orders; elsewhere at most one block of an envelope, the first that does not
     fit whole (the better of taking a part of it and of leaving it out is taken). Which orders to let in is a local
     optimum, at least as good as any alone.
 
-    Reads of different demands must mean the same. If one has none, row ``i`` of ``n`` counts as ``1 - i / n`` in all,
-    and all are let in if their tables leave room: each gets the same share of its rows, that is bytes in proportion to
-    the bytes of all its rows.
+    Reads of different demands must be comparable. If one has none, row ``i`` of ``n`` counts as ``1 - i / n`` in all,
+    and all are let in if their tables leave room: each gets the same share of its rows.
 
     Args:
-        nbytes: Bytes to spend.
+        nbytes: Bytes to spend on rows and tables.
         demands: Any number; ``row_bytes`` of at least 1 each.
 
     Returns:
-        For each demand a number of rows; with their tables they take at most ``nbytes``.
+        A number of rows for each demand.
     """
     (rows,) = divide_each([nbytes], demands)
     return rows
 
 
 def divide_each(budgets: Sequence[int], demands: Sequence[Demand]) -> list[list[int]]:
-    """What :func:`divide` says for each of several budgets; what all have in common is computed once."""
+    """:func:`divide` for each of several budgets; their common part is computed once."""
     if len(demands) == 1:
         (only,) = demands
         count, table = len(only.ranking.ids), only.table_bytes
@@ -119,15 +117,13 @@ class _Choice:
 
 @dataclass(frozen=True, eq=False)
 class _Offer:
-    """What a demand's rows save: its slopes, which do not increase, and sums.
+    """Savings of a demand's rows.
 
     Attributes:
-        order: Whose table it needs.
+        order: The order whose table it needs.
         slopes: Shape ``(n,)``, negated bytes saved per byte, non-decreasing.
         saved: Shape ``(n + 1,)``: bytes that the first rows save.
-        row_bytes: Bytes of one row.
-        table_bytes: Bytes of the table.
-        ends: Where the blocks end whose rows share a slope; None if each row has its own.
+        ends: Ends of the blocks whose rows share a slope; None if each row has its own.
     """
 
     order: Hashable
@@ -159,11 +155,11 @@ class _Offer:
         return max(begin, int(self.ends[place - 1])) if place else begin
 
     def above(self, density: float) -> int:
-        """How many rows save more than ``density`` per byte."""
+        """Number of rows that save more than ``density`` per byte."""
         return int(np.searchsorted(self.slopes, -density, side="left"))
 
     def at_least(self, density: float) -> int:
-        """How many rows save at least ``density`` per byte."""
+        """Number of rows that save at least ``density`` per byte."""
         return int(np.searchsorted(self.slopes, -density, side="right"))
 
 

@@ -6,6 +6,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -37,32 +38,26 @@ __all__ = ["FieldRows", "FieldSet"]
 T = TypeVar("T")
 
 
+@dataclass(eq=False, slots=True)
 class FieldRows:
-    """Rows of a field.
+    """Rows of a field, as :meth:`FieldSet.read` returns them.
 
     Attributes:
         tensor: Shape ``(len(ids), ...)``, on the set's device; memory that nothing else uses. On an accelerator its
             values may still be on their way: see :meth:`arrive`.
         version: The version of the field that was read.
-        generation: How often the field had been invalidated then.
+        generation: The field's count of invalidations at that time.
         begun: When an accelerator began to read. None: there is none, the values are there.
         ready: When the values are there.
-        accelerator: Where the tensor is.
+        accelerator: The tensor's.
     """
 
-    __slots__ = ("accelerator", "begun", "generation", "ready", "tensor", "version")
-
-    def __init__(
-        self,
-        tensor: Tensor,
-        version: FieldVersion,
-        generation: int,
-        begun: Event | None = None,
-        ready: Event | None = None,
-        accelerator: Accelerator | None = None,
-    ) -> None:
-        self.tensor, self.version, self.generation = tensor, version, generation
-        self.begun, self.ready, self.accelerator = begun, ready, accelerator
+    tensor: Tensor
+    version: FieldVersion
+    generation: int
+    begun: Event | None = None
+    ready: Event | None = None
+    accelerator: Accelerator | None = None
 
     def arrive(self) -> Tensor:
         """The tensor, for the current stream of the calling thread, which waits for the values; the thread does not."""
@@ -72,31 +67,30 @@ class FieldRows:
 
 
 class FieldSet:
-    """Reads rows of named fields, from a static cache where it holds them; always the present values.
+    """Rows of named fields, from a static cache where it holds them; always the present values.
 
-    On the CPU, fields of memory-mapped files are cached in memory; for another device, fields in host
-    memory or in files are cached on it. One budget serves all fields of all vertex and edge types, and goes where it
-    saves most bytes; within a type rows are cached in one order. When a field is replaced or written, it is read from
-    its source until it has settled, then cached again.
+    On the CPU, fields of memory-mapped files are cached in memory; for another device, fields in host memory or in
+    files are cached on it. One budget serves all fields of all types, where it saves most bytes; within a type rows are
+    cached in one order. A field that is replaced or written is read from its source until it has settled.
 
     Args:
-        sources: Field key to a function that gives the field's present values. Asked anew at every read;
-            keys may come and go.
+        sources: Field key to a function that gives the field's present values. Called at every read; keys may come and
+            go.
         device: Where rows are delivered, and cached.
-        budget: What the cache may take. None: no cache.
-        rank: Gives the rows of some types, most valuable first, as checked rankings; called when the cache is filled.
-        pool_of: Gives the memory for a field's rows that are delivered on the CPU.
+        budget: Size of the cache. None: no cache.
+        rank: Checked rankings of the rows of some types; called when the cache is filled.
+        pool_of: Memory for a field's rows that are delivered on the CPU.
         num_nodes: Number of vertices; for several types, a mapping from vertex and edge types to numbers of rows.
-        outputs: How often an epoch reads each row of a type as a seed, shape ``(num_rows,)``; None where that is not
-            known. Default: of no type.
+        outputs: Reads an epoch of each row of a type as a seed, shape ``(num_rows,)``; None where they are not known.
+            Default: of no type.
         ranks_all: ``rank`` leaves no vertex out: it is not called where all of them have room.
-        first_epoch: Counts what is read until it has a ranking, by which the cache is then filled again.
+        first_epoch: Counts reads until it has a ranking, by which the cache is then filled again.
         share: Sets whose ``share`` allows it, with equal budget and device, that read the same tensors use one cache:
             the train and the validation loader of a graph, say. None: no sharing.
-        cache_dtype: float16 or bfloat16: what rows of float32 and float64 fields are cached in. All rows of fields that
-            the cache may serve are rounded alike, cached or not. None: as they are.
+        cache_dtype: float16 or bfloat16, the dtype of cached rows of float32 and float64 fields. All rows of fields
+            that the cache may serve are rounded alike, cached or not. None: as they are.
         accelerator: Delivers on ``device``. None: that of the device, if it is a CUDA device.
-        transfer: How missed rows reach an accelerator: "auto", "zero-copy" or "staging", see ``Transfer``.
+        transfer: Path of missed rows to an accelerator: "auto", "zero-copy" or "staging", see ``Transfer``.
 
     Raises:
         ValueError: A budget above what the accelerator has; ``transfer`` is none of the three.
@@ -165,10 +159,10 @@ class FieldSet:
         Args:
             key: The field.
             source: Gives its present tensor or rows by reference, or raises KeyError.
-            row_type: Whose rows it has: a vertex or an edge type. Fields of None, and of types that ``num_nodes`` does
-                not name, are never cached.
+            row_type: Its vertex or edge type. Fields of None, and of types that ``num_nodes`` does not name, are never
+                cached.
             role: Which rows of a batch are read; another one is added to those that are known.
-            label: What statistics and plans call it; fields may share one. Default: the key.
+            label: Its name in statistics and plans; fields may share one. Default: the key.
         """
         with self._lock:
             field = self._fields.get(key)
@@ -188,8 +182,8 @@ class FieldSet:
         Args:
             key: The field.
             ids: 1-D int32 or int64 tensor, on the CPU or on the accelerator; there they are not checked.
-            bounds: Where the ids of each hop end (``MiniBatch.hop_ends``), to count them by hop.
-            after: When ids on the accelerator are there. None: they are.
+            bounds: Ends of the hops in the ids (``MiniBatch.hop_ends``), to count reads by hop.
+            after: The event that ids on the accelerator wait for, if any.
 
         Raises:
             KeyError: There is no such field now.
@@ -220,7 +214,7 @@ class FieldSet:
         return FieldRows(tensor, path.version, path.generation)
 
     def _resolve(self, field: Field, seen: Snapshot) -> ReadPath:
-        """How a field's values are read from now on."""
+        """The read path of a new version of a field."""
         base = host_feature(seen.tensor, self._device, owned=self._link is not None)
         cacheable = self._static is not None and self._static.can_serve(field, base)
         cache = field.begin(seen, cacheable=cacheable)
@@ -267,7 +261,7 @@ class FieldSet:
         return self._fields[key].is_current(rows.version, rows.generation)
 
     def prepare(self) -> None:
-        """Fill the cache if its size and its fields are known; call before the first batch of an epoch."""
+        """Fill the cache if its size and fields are known; call before the first batch of an epoch."""
         if self._static is None:
             return
         rank = None if self._first_epoch is None else self._first_epoch.ranking()
@@ -282,18 +276,14 @@ class FieldSet:
             self._static.after_first_step()
 
     def refill(self, rank: Rank) -> None:
-        """Choose what is cached anew by another ranking, under the same number of bytes; reads may go on.
-
-        Before the cache is filled for the first time, that ranking is taken then. See ``StaticCache.refill``.
-        """
+        """Choose anew by another ranking, under the same number of bytes, or fill by it later; see ``StaticCache``."""
         if self._static is not None:
             self._static.refill(rank)
 
     def invalidate(self, key: Hashable | None = None) -> None:
-        """Forget what is cached of one field, or of all: for writes that torch cannot see.
+        """Forget the cached rows of one field, or of all, here and in sets that share the cache.
 
-        Needed after writes through a NumPy view or ``tensor.data``, and by other processes. Sets that share a cache
-        with this one forget it too.
+        Needed after writes that torch cannot see: through a NumPy view, ``tensor.data``, or by other processes.
         """
         for field in [self._fields[key]] if key is not None else list(self._fields.values()):
             version = field.invalidate()
@@ -301,9 +291,9 @@ class FieldSet:
                 self._static.invalidate_shared(version)
 
     def shrink(self) -> bool:
-        """Give up about half of what is cached on an accelerator, now, because its memory is needed; reads may go on.
+        """Give up about half of the rows cached on an accelerator, those read least; reads may go on.
 
-        What is left is what is read most. Later fillings stay under that size.
+        Later fillings stay under that size.
 
         Returns:
             Whether anything was given up; False where nothing was cached, and on the CPU.
@@ -325,12 +315,12 @@ class FieldSet:
 
     @property
     def accelerator(self) -> Accelerator | None:
-        """What delivers on the device; None on the CPU."""
+        """The accelerator that delivers rows; None on the CPU."""
         return None if self._link is None else self._link.accelerator
 
     @property
     def transfers(self) -> dict[Hashable, Transfer]:
-        """How the missed rows of each field that was read reach the accelerator; nothing on the CPU."""
+        """Transfer path of each field that was read on an accelerator."""
         return {} if self._link is None else self._link.transfers
 
     def observe(self, observer: ReadObserver) -> None:
@@ -339,10 +329,7 @@ class FieldSet:
 
     @property
     def counters(self) -> CacheStats:
-        """What was read so far; subtract an earlier value for what was read since.
-
-        Reads that an accelerator has not done yet are not counted yet: see :meth:`settle`.
-        """
+        """Statistics of all reads that are done (see :meth:`settle`); subtract an earlier value for those since."""
         return self._counters.snapshot()
 
     def settle(self) -> None:
@@ -351,7 +338,7 @@ class FieldSet:
 
     @property
     def plans(self) -> CachePlans:
-        """What the cache holds of each type; no field before that is decided, and without a budget."""
+        """The cached rows of each type; none before they are chosen, and without a budget."""
         if self._static is not None:
             return self._static.plans
         vertices = {t: n for t, n in self._num_rows.items() if isinstance(t, str)}
@@ -359,7 +346,7 @@ class FieldSet:
 
     @property
     def plan(self) -> CachePlan:
-        """What the cache holds, of a set with one vertex type."""
+        """The cached rows, for a set with one vertex type."""
         return self.plans[0]
 
     def _count_first(self, key: Hashable, ids: Tensor, bounds: Sequence[int] | None) -> None:

@@ -1,4 +1,4 @@
-"""Holding: the cached rows of a loader's fields as they are now, by one choice of vertices and edges."""
+"""Holding: the cached rows of a loader's fields, by one choice of vertices and edges."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..features.feature import DeviceFeature, HostFeature
+from ..features.feature import DeviceFeature, PlainFeature
 from ..features.field import Field, Snapshot, can_cache, host_feature
 from ..features.gpu.accelerated import Link
 from ..features.gpu.filling import Filling, fill_rows, holds_on_device
@@ -25,7 +25,7 @@ __all__ = ["Entry", "Holding"]
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """A field that is considered."""
+    """A field that may be cached."""
 
     field: Field
     type: RowType
@@ -33,19 +33,14 @@ class Entry:
 
 
 class Holding:
-    """The fields that may be cached, and what is cached of them. Who changes it holds a lock; anyone may look.
+    """The fields that may be cached, and their cached rows. Mutations require the fill lock; reads need none.
 
-    Args:
-        device: Where rows are cached.
-        num_rows: Vertex and edge types to their numbers of rows.
-        outputs: Gives how often an epoch reads each row of a type as a seed.
-        cache_dtype: What float32 and float64 rows are cached in; None: as they are.
-        link: The way to the accelerator on which rows are cached; None: they are cached in memory.
+    Args: see ``StaticCache``.
 
     Attributes:
         entries: The fields.
         choice: Which rows of each type are cached.
-        fillings: What was filled on an accelerator, until somebody clears it.
+        fillings: The fillings on an accelerator so far, until they are cleared.
     """
 
     def __init__(
@@ -84,20 +79,15 @@ class Holding:
                 found[key] = self.candidate(key, seen, base)
         return found
 
-    def can_cache(self, row_type: RowType, base: HostFeature | DeviceFeature) -> bool:
+    def can_cache(self, row_type: RowType, base: PlainFeature) -> bool:
         """Whether a cache of a type's field would save anything."""
         return can_cache(base, self._accelerator, self._num_rows[row_type])
 
-    def candidate(self, key: Hashable, seen: Snapshot, base: HostFeature | DeviceFeature) -> Candidate:
+    def candidate(self, key: Hashable, seen: Snapshot, base: PlainFeature) -> Candidate:
         """A field that is worth caching."""
         entry = self.entries[key]
         stored = stored_as(base, self._cache_dtype, key)
         return Candidate(entry.field, entry.type, entry.role, seen, base, stored)
-
-    def cached(self, row_type: RowType, version: FieldVersion) -> FeatureCache | None:
-        """The cache of whichever field of a type has these values."""
-        caches = (entry.field.cached(version) for entry in list(self.entries.values()) if entry.type == row_type)
-        return next((cache for cache in caches if cache is not None), None)
 
     def has_declined(self, candidate: Candidate) -> bool:
         """Whether these values were considered and not worth a row."""
@@ -108,7 +98,7 @@ class Holding:
         return self.choice.table_bytes + sum(part.nbytes for other, part in self._parts.items() if other != key)
 
     def plans(self, budget_bytes: int) -> CachePlans:
-        """What is cached of each vertex type, and of each edge type of which anything is."""
+        """A plan for each vertex type, and for each edge type of which anything is cached."""
         now, entries = self._parts, list(self.entries.items())
         parts = [(entry.type, now[key]) for key, entry in entries if key in now and entry.field.is_cached]
         by_type = {t: tuple(part for of, part in parts if of == t) for t in self._num_rows}
@@ -128,7 +118,7 @@ class Holding:
         )
 
     def install(self, choice: Choice, found: Mapping[Hashable, Candidate]) -> None:
-        """Make a choice the present one: give up what it leaves out, keep the rows that stay, fill the others."""
+        """Apply a choice: give up the rows that it leaves out, keep those that stay, fill the others."""
         kept, old = self._kept(choice, found), self._parts
         # On a device there may be no room beside the old rows.
         self._leaving = self.release(old.keys() - (choice.rows.keys() if self._link is None else kept.keys()))
@@ -170,9 +160,10 @@ class Holding:
             return choice.sent(self._link.ring, self.choice)
 
     def add_type(self, row_type: RowType, more: Choice) -> None:
-        """Cache rows of a type that was chosen later too."""
+        """Add the rows of a type that was chosen later, if it got any."""
         if row_type in more.indices:
-            self.choice = self.choice.with_type(row_type, self._with_tables(more))
+            index = self._with_tables(more).indices[row_type]
+            self.choice = Choice({**self.choice.indices, row_type: index}, {**self.choice.rows, **more.rows})
 
     @property
     def held(self) -> dict[Hashable, FeatureCache]:
@@ -185,21 +176,18 @@ class Holding:
         theirs = {id(cache.rows): key for key, cache in other.held.items()}
         return [(key, theirs[id(cache.rows)]) for key, cache in self.held.items() if id(cache.rows) in theirs]
 
-    def release(self, keys: Collection[Hashable]) -> list[weakref.ref[torch.UntypedStorage]]:
-        """Give the rows of some fields up; the tables stay. Returns the memory: reads that have begun still hold it."""
+    def release(self, keys: Collection[Hashable] | None = None) -> list[weakref.ref[torch.UntypedStorage]]:
+        """Give up the rows of some fields, or of all; returns their memory, which reads that have begun still hold."""
+        keys = list(self._parts) if keys is None else keys
         caches = [cache for cache in map(self.held.get, keys) if cache is not None]
         for key in keys:
             self.entries[key].field.release()
         self._parts = {key: part for key, part in self._parts.items() if key not in keys}
         return [weakref.ref(cache.rows.untyped_storage()) for cache in caches]
 
-    def release_all(self) -> list[weakref.ref[torch.UntypedStorage]]:
-        """As :meth:`release`, of all fields, and of what is kept for those that were written."""
-        return self.release(list(self._parts))
-
     def clear(self) -> list[weakref.ref[torch.UntypedStorage]]:
-        """Give everything up, the tables too; see :meth:`release`. Names what :meth:`install` gave up last as well."""
-        leaving = [*self._leaving, *self.release_all()]
+        """Give up all rows and tables; returns as :meth:`release`, with what :meth:`install` gave up last."""
+        leaving = [*self._leaving, *self.release()]
         self.choice = Choice()
         self.fillings.clear()
         return leaving
@@ -245,21 +233,25 @@ class Holding:
         return index.cache(rows)
 
     def caches_of(self, found: Mapping[Hashable, Candidate], link: Link | None) -> dict[Hashable, FeatureCache] | None:
-        """The rows of another's fields, by the other's keys; None if this was not made for all of them.
-
-        Args:
-            found: The other's fields.
-            link: The other's.
-        """
+        """The rows of another's fields ``found``, by its keys; None if this was not made for all of them."""
         caches = {}
+        entries = list(self.entries.values())
         for key, candidate in found.items():
-            cache = self.cached(candidate.type, candidate.seen.version)
+            stored, version = candidate.stored, candidate.seen.version
+            same = (entry.field.cached(version) for entry in entries if entry.type == candidate.type)
+            cache = next((cache for cache in same if cache is not None), None)
             if cache is None:
                 if not self.has_declined(candidate):
                     return None
                 continue  # of a field that is not worth caching the rows are missing rightly
             # A new loader promises the values of now, those written behind torch's back too: compare them.
-            if not _has_values_of(cache, self.choice.indices[candidate.type].ids, key, candidate, link):
+            ids = self.choice.indices[candidate.type].ids
+            if link is None:
+                equal = holds(cache, stored, ids)
+            else:
+                assert not isinstance(stored, DeviceFeature)
+                equal = holds_on_device(cache, stored, ids, link, link.transfer(key, version))
+            if not equal:
                 return None
             caches[key] = cache
         return caches
@@ -272,7 +264,7 @@ class Holding:
         *,
         same_workload: bool,
     ) -> None:
-        """Take what another holds of these fields as this one's; other seeds read other rows than it expects."""
+        """Take over another's cached rows of these fields; with another workload its expected reads do not hold."""
         types = {found[key].type for key in caches}
         indices = {t: index for t, index in other.choice.indices.items() if t in types}
         self.choice = Choice(indices, {key: len(cache) for key, cache in caches.items()})
@@ -287,23 +279,12 @@ class Holding:
         self._describe(key, candidate, cache)
 
     def _describe(self, key: Hashable, candidate: Candidate, cache: FeatureCache) -> None:
-        """Note what is cached of a field, and what that is expected to save."""
+        """Note how many rows of a field are cached, and what that is expected to save."""
         seeds = self._outputs(candidate.type) if Role.OUTPUT in candidate.role else None
         expected: tuple[float | None, float | None] = (None, None)
         if self._ranked_here or Role.INPUT not in candidate.role:
             expected = self.choice.indices[candidate.type].expected(candidate.role, len(cache), seeds)
-        base = candidate.base
+        base, label = candidate.base, candidate.field.label
         complete = len(cache) == base.num_rows
-        part = FieldPlan(
-            candidate.field.label, len(cache), cache.row_nbytes, base.tier, base.row_bytes, *expected, complete
-        )
+        part = FieldPlan(label, len(cache), cache.row_nbytes, base.tier, base.row_bytes, *expected, complete)
         self._parts = {**self._parts, key: part}
-
-
-def _has_values_of(cache: FeatureCache, ids: Tensor, key: Hashable, candidate: Candidate, link: Link | None) -> bool:
-    """Whether a cache of ``ids`` has the values of a field as they are now."""
-    stored = candidate.stored
-    if link is None:
-        return holds(cache, stored, ids)
-    assert not isinstance(stored, DeviceFeature)
-    return holds_on_device(cache, stored, ids, link, link.transfer(key, candidate.seen.version))

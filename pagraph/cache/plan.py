@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import torch
 
 from ..accelerator import Accelerator, accelerator_for
-from ..system.budget import SLOT_BYTES, Budget, budget_text, in_units
+from ..system.budget import SLOT_BYTES, Budget, budget_text
 from ..system.memory import host_available
+from ..system.units import bytes_text
 
 __all__ = [
     "HOST_SHARE",
@@ -26,7 +27,6 @@ __all__ = [
     "device_reserve",
     "host_bytes",
     "room_for",
-    "size_text",
     "wait_until_gone",
     "warn_of_memory",
 ]
@@ -34,17 +34,17 @@ __all__ = [
 
 @dataclass(frozen=True)
 class FieldPlan:
-    """The part of one field.
+    """The cached rows of one field.
 
     Attributes:
         key: The field.
-        rows: Vertices (or edges) whose rows are cached.
+        rows: Number of vertices (or edges) whose rows are cached.
         nbytes: Bytes of these rows in the cache.
         tier: Where its other rows are read from.
         row_bytes: Bytes that a read of one row moves.
         expected_reads: Rows that are expected to be read in an epoch, by all processes that share the seeds. None
             where that is not known: the policy's scores are not reads an epoch.
-        expected_hits: How many of these are cached ones.
+        expected_hits: Those of them that are cached.
         complete: Whether all rows are cached.
     """
 
@@ -68,17 +68,17 @@ class FieldPlan:
         return None if self.expected_hits is None else self.expected_hits * self.row_bytes
 
     def __repr__(self) -> str:
-        return f"{self.key!r}: {self.rows} rows, {size_text(self.nbytes)}, others on {self.tier}"
+        return f"{self.key!r}: {self.rows} rows, {bytes_text(self.nbytes)}, others on {self.tier}"
 
 
 @dataclass(frozen=True)
 class CachePlan:
-    """What a cache holds of the vertices, or edges, of one type. ``str()`` is a table with one line a field.
+    """The cached rows of the vertices, or edges, of one type. ``str()`` is a table with one line a field.
 
     Attributes:
         device: Where the rows are.
         num_nodes: Number of vertices (or edges).
-        budget_bytes: What it could take, together with those of the other types.
+        budget_bytes: Bytes that the rows of all types may take.
         table_bytes: Bytes of the table from vertex to place.
         fields: One part per cached field.
         node_type: The vertex type; None where there is only one. An edge type for rows of edges.
@@ -106,7 +106,7 @@ class CachePlan:
 
     @property
     def expected_hit_rate(self) -> float | None:
-        """Of all rows of the cached fields that are expected to be read, the cached ones; None: not known."""
+        """Expected reads of cached rows / expected reads of all rows of the cached fields; None: not known."""
         if self.fields and all(f.complete for f in self.fields):
             return 1.0
         return _rate(_sum(f.expected_hits for f in self.fields), _sum(f.expected_reads for f in self.fields))
@@ -123,7 +123,7 @@ class CachePlan:
             what = f"{'-'.join(self.node_type)!r} edges"
         return (
             f"CachePlan({self.rows} of {self.num_nodes} {what} on {self.device}, "
-            f"{size_text(self.nbytes)} of {size_text(self.budget_bytes)}; {parts})"
+            f"{bytes_text(self.nbytes)} of {bytes_text(self.budget_bytes)}; {parts})"
         )
 
     def __str__(self) -> str:
@@ -131,7 +131,7 @@ class CachePlan:
 
 
 class CachePlans(list[CachePlan]):
-    """What a cache holds of each type; ``str()`` is one table with all fields, and what they take together."""
+    """The cached rows of each type; ``str()`` is one table with all fields and their total."""
 
     def __str__(self) -> str:
         return _table(self)
@@ -141,22 +141,25 @@ _HEAD = ("field", "rows", "of all", "bytes", "hit rate", "saved an epoch", "othe
 
 
 def _table(plans: Sequence[CachePlan]) -> str:
-    """Fields, their rows and what they save; under them the tables and the total. Expected numbers are called so."""
+    """One line a field, then the tables and the total; expected numbers are named so."""
     if not plans:
         return "cache: no field"
     budget, device = plans[0].budget_bytes, plans[0].device
     used = sum(plan.nbytes for plan in plans)
-    title = f"cache on {device}: {size_text(used)} of {size_text(budget)}"
+    title = f"cache on {device}: {bytes_text(used)} of {bytes_text(budget)}"
     if not any(plan.fields for plan in plans):
         return f"{title}; no field"
     lines = [_HEAD, *(_line(part, plan.num_nodes) for plan in plans for part in plan)]
-    lines.append(("tables", "", "", size_text(sum(plan.table_bytes for plan in plans)), "", "", ""))
+    lines.append(("tables", "", "", bytes_text(sum(plan.table_bytes for plan in plans)), "", "", ""))
     parts = [part for plan in plans for part in plan]
     rate = _rate(_sum(part.expected_hits for part in parts), _sum(part.expected_reads for part in parts))
     saved = _sum(part.expected_bytes_saved for part in parts)
-    lines.append(("total", "", "", size_text(used), _percent(rate), _known(saved), ""))
-    widths = [max(len(line[i]) for line in lines) for i in range(len(_HEAD))]
-    text = ["  ".join(_aligned(line, widths)).rstrip() for line in lines]
+    lines.append(("total", "", "", bytes_text(used), _percent(rate), _known(saved), ""))
+    columns = []  # names to the left, numbers to the right
+    for i, column in enumerate(zip(*lines, strict=True)):
+        width = max(map(len, column))
+        columns.append([text.ljust(width) if i in (0, len(_HEAD) - 1) else text.rjust(width) for text in column])
+    text = ["  ".join(line).rstrip() for line in zip(*columns, strict=True)]
     note = "" if rate is None and saved is None else "; hit rates and bytes saved are expectations"
     return "\n".join([title + note, *text])
 
@@ -166,18 +169,11 @@ def _line(part: FieldPlan, num_nodes: int) -> tuple[str, ...]:
         str(part.key),
         str(part.rows),
         _percent(part.rows / num_nodes if num_nodes else None),
-        size_text(part.nbytes),
+        bytes_text(part.nbytes),
         _percent(part.expected_hit_rate),
         _known(part.expected_bytes_saved),
         part.tier,
     )
-
-
-def _aligned(line: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
-    """Names to the left, numbers to the right."""
-    last = len(line) - 1
-    for i, (text, width) in enumerate(zip(line, widths, strict=True)):
-        yield text.ljust(width) if i in (0, last) else text.rjust(width)
 
 
 def _sum(values: Iterable[float | None]) -> float | None:
@@ -201,34 +197,21 @@ def _percent(value: float | None) -> str:
 
 
 def _known(nbytes: float | None) -> str:
-    return "?" if nbytes is None else size_text(nbytes)
-
-
-def size_text(nbytes: float) -> str:
-    """Bytes for people.
-
-    >>> size_text(3 << 19)
-    '1.5 MiB'
-    """
-    size, unit = in_units(nbytes)
-    return f"{size:.4g} {unit}"
+    return "?" if nbytes is None else bytes_text(nbytes)
 
 
 HOST_SHARE = 0.5
-"""The part of the available system memory that "auto" takes on a CPU."""
+"""Share of the available system memory that "auto" takes on a CPU."""
 
 _GIB = 1 << 30
 
 
 def auto_budget(device: torch.device, *, reserve: int | None = None) -> int:
-    """Bytes that a cache on ``device`` may take now; ask after a full training step.
+    """Bytes that a cache on ``device`` may take now; 0 where torch cannot tell. Call after a full training step.
 
     Args:
-        device: Where the cache will live.
+        device: Where the cache will be.
         reserve: Bytes to leave on a CUDA device. Default: :func:`device_reserve`.
-
-    Returns:
-        At least 0. Devices whose memory torch cannot tell get 0.
     """
     if device.type == "cpu":
         return host_bytes(host_available())
@@ -237,18 +220,12 @@ def auto_budget(device: torch.device, *, reserve: int | None = None) -> int:
 
 
 def accelerator_budget(accelerator: Accelerator, *, reserve: int | None = None) -> int:
-    """Bytes that a cache on an accelerator may take now; ask after a full training step.
+    """Bytes, at least 0, that a cache on an accelerator may take now; call after a full training step.
 
-    What that step needed at its largest stays free, whether it is in use now or not: the model, its gradients and the
-    optimiser's state, activations, and the batches that were in flight. ``reserve`` comes on top, for what nobody has
-    seen yet: larger batches, batches in flight that were not there during the first step, fragments between tensors.
-
-    Args:
-        accelerator: Where the cache will live.
-        reserve: Bytes to leave besides. Default: :func:`device_reserve`.
-
-    Returns:
-        At least 0.
+    The peak memory of that step stays free, whether it is in use now or not: the model, its gradients and the
+    optimiser's state, activations, and the batches that were in flight. ``reserve`` (default: :func:`device_reserve`)
+    stays free on top, for larger batches, batches in flight that were not there during the first step, and fragments
+    between tensors.
     """
     free, total = accelerator.free_bytes()
     allocated = peak = 0  # other devices than CUDA's do not tell
@@ -260,15 +237,15 @@ def accelerator_budget(accelerator: Accelerator, *, reserve: int | None = None) 
 
 
 def device_reserve(total: int) -> int:
-    """What stays free on a device of ``total`` bytes: 5 %, at least 1 GiB, but no more than a quarter of it."""
+    """Bytes to leave free on a device of ``total`` bytes: 5 %, at least 1 GiB, but no more than a quarter of it."""
     return max(min(_GIB, total // 4), total // 20)
 
 
 def device_bytes(*, free: int, allocated: int, peak: int, reserve: int) -> int:
-    """What is left on a device after the largest step so far.
+    """Bytes left on a device after the largest step so far.
 
     Args:
-        free: Bytes that could be allocated now, those included that torch's allocator keeps for reuse.
+        free: Bytes that could be allocated now, including those that torch's allocator keeps for reuse.
         allocated: Bytes in use by tensors now.
         peak: The most bytes in use by tensors at any time.
         reserve: Bytes to leave.
@@ -289,25 +266,19 @@ _PATIENCE_SECONDS = 1.0
 
 
 def check_budget(budget: Budget, accelerator: Accelerator) -> None:
-    """Refuse a number of bytes that an accelerator cannot have.
-
-    Raises:
-        ValueError: It has less.
-    """
+    """Raise ValueError for a budget of more bytes than an accelerator has."""
     total = accelerator.free_bytes()[1]
     if budget.limit is not None and budget.limit > total:
         raise ValueError(
-            f"cache must be at most {total} bytes ({size_text(total)}) on {accelerator.device}, got {budget.limit}"
+            f"cache must be at most {total} bytes ({bytes_text(total)}) on {accelerator.device}, got {budget.limit}"
         )
 
 
 def room_for(budget: Budget, wanted: Sequence[tuple[int, int]], accelerator: Accelerator) -> int:
-    """The bytes that rows are chosen under; warns if they are fewer than the budget says.
+    """The budget in bytes, with the tables if it pays for them; less, with a warning, where they are not free.
 
-    Args:
-        budget: Its tables are included where it pays for them, else they come on top.
-        wanted: For each type the bytes of one vertex's rows of all fields, and the number of vertices.
-        accelerator: Where the rows will be. Of memory that is too small the share stays free that "auto" leaves.
+    Then the reserve of "auto" stays free. ``wanted`` has the bytes of one vertex's rows of all fields, and the number
+    of vertices, for each type.
     """
     room = budget.nbytes(wanted, free=lambda: accelerator_budget(accelerator))
     if budget.is_auto:
@@ -320,7 +291,7 @@ def room_for(budget: Budget, wanted: Sequence[tuple[int, int]], accelerator: Acc
         return room
     less = max(0, free - device_reserve(total))
     warnings.warn(
-        f"the cache was to take {size_text(taken)} on {accelerator.device}, where {size_text(free)} are free: "
+        f"the cache was to take {bytes_text(taken)} on {accelerator.device}, where {bytes_text(free)} are free: "
         f"{_advice(less)}",
         RuntimeWarning,
         stacklevel=2,
@@ -329,14 +300,14 @@ def room_for(budget: Budget, wanted: Sequence[tuple[int, int]], accelerator: Acc
 
 
 def warn_of_memory(device: torch.device, nbytes: int) -> None:
-    """Say that a cache is smaller than it was to be, because memory ran out while it was filled."""
+    """Warn that a cache is smaller than planned, because memory ran out while it was filled."""
     warnings.warn(
         f"{device} ran out of memory while the cache was filled: {_advice(nbytes)}", RuntimeWarning, stacklevel=2
     )
 
 
 def wait_until_gone(memory: Sequence[weakref.ref[torch.UntypedStorage]]) -> None:
-    """Wait until nobody holds this memory; not for ever: who holds it may be waiting too."""
+    """Wait until nothing holds this memory, or some time has passed: its holder may be waiting too."""
     end = time.monotonic() + _PATIENCE_SECONDS
     while any(ref() is not None for ref in memory) and time.monotonic() < end:
         time.sleep(0.001)
@@ -345,4 +316,4 @@ def wait_until_gone(memory: Sequence[weakref.ref[torch.UntypedStorage]]) -> None
 def _advice(nbytes: int) -> str:
     if not nbytes:
         return 'nothing is cached; set cache="0"'
-    return f'it takes {size_text(nbytes)}; set cache="{budget_text(nbytes)}" or less'
+    return f'it takes {bytes_text(nbytes)}; set cache="{budget_text(nbytes)}" or less'

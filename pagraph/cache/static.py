@@ -1,4 +1,4 @@
-"""StaticCache: the rows of a loader's fields that are kept, under one budget for all vertex and edge types."""
+"""StaticCache: when the rows of a loader's fields are chosen and cached, under one budget for all types."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from functools import partial
 import torch
 
 from ..accelerator import OutOfMemory
-from ..features.feature import DeviceFeature, HostFeature
+from ..features.feature import PlainFeature
 from ..features.field import Field, ReadPath, Snapshot, host_feature
 from ..features.gpu.accelerated import Link
 from ..features.store import FeatureCache
@@ -21,9 +21,10 @@ from ..graph.indexed_rows import FieldValue
 from ..ranking.policy import Rank, RowType
 from ..ranking.sharing import Share
 from ..system.budget import Budget, rows_that_fit
-from .choice import Candidate, Choice, Outputs, Remembered, Role, choose
+from ..system.units import bytes_text
+from .choice import Candidate, Choice, Outputs, Role, choose, memoized
 from .holding import Entry, Holding
-from .plan import CachePlans, auto_budget, check_budget, room_for, size_text, wait_until_gone, warn_of_memory
+from .plan import CachePlans, auto_budget, check_budget, room_for, wait_until_gone, warn_of_memory
 
 __all__ = ["StaticCache"]
 
@@ -31,22 +32,18 @@ _log = logging.getLogger(__name__)
 
 
 class StaticCache:
-    """Decides which rows are cached, and keeps them of every field that a cache can serve.
-
-    Of one vertex or edge type all fields are cached in one order, each as many rows as saves most bytes. Safe from any
-    thread.
+    """Decides which rows are cached, and keeps them of every field that a cache can serve. Safe from any thread.
 
     Args:
         device: Where rows are cached.
-        budget: What all rows and tables may take together.
-        rank: Gives the rows of some types, most valuable first; called when rows of a type are first cached.
+        budget: Bytes that all rows and tables may take together.
+        rank: See ``FieldSet``, as for the others.
         num_rows: Vertex and edge types to their numbers of rows.
-        outputs: Gives how often an epoch reads each row of a type as a seed.
-        ranks_all: ``rank`` leaves no vertex out: it is not called where all of them have room.
-        share: Caches whose ``share`` allows it, with equal budget, device and ``num_rows``, of the same tensors become
-            one. None: no sharing.
-        cache_dtype: What float32 and float64 rows are cached in; None: as they are.
-        link: The way to the accelerator on which rows are cached; None: they are cached in memory.
+        outputs: Reads an epoch of each row of a type as a seed.
+        ranks_all: ``rank`` leaves no vertex out.
+        share: Which other caches may become one with this. None: no sharing.
+        cache_dtype: The dtype of cached float32 and float64 rows; None: as they are.
+        link: Transfer paths to the accelerator on which rows are cached; None: they are cached in memory.
 
     Raises:
         ValueError: The budget is more than the accelerator has.
@@ -90,25 +87,19 @@ class StaticCache:
                 self._live.add(self)
 
     def add(self, key: Hashable, field: Field, row_type: RowType, role: Role) -> None:
-        """Consider a field; one that comes after the decision gets the bytes that are left.
-
-        Of a field that is known the roles are put together; that does not change what is cached already.
-        """
+        """Consider a field, or a further role of one; one that comes after the decision gets the bytes left."""
         known = self._holding.entries.get(key)
         self._holding.entries[key] = Entry(field, row_type, role if known is None else known.role | role)
 
     def prepare(self) -> None:
-        """Fill the cache if its size and its fields are known; call before the first batch of an epoch.
-
-        A cache that another loader has filled already is taken over here, whatever the budget.
-        """
+        """Fill the cache if its size and fields are known, or take over another loader's; call before an epoch."""
         if not self._take_over() and (self._stepped or not self._budget.is_auto):
             self._decide()
 
     def after_first_step(self) -> None:
-        """Fill the cache if :meth:`prepare` could not; call when a first training step is done.
+        """Fill the cache if :meth:`prepare` could not; call after a first training step.
 
-        Only then is known what memory a step needs ("auto"), and which fields are read if none were given.
+        Only then are the memory of a step ("auto") known, and the fields that are read if none were given.
         """
         self._stepped = True
         self.prepare()
@@ -118,9 +109,8 @@ class StaticCache:
 
         A read sees a field's old rows or its new ones, or none. In memory, fields are filled one after another, those
         that shrink first, each beside its old rows: at most one field (and the tables) more than the budget. On other
-        devices all old rows that are not kept go first. What does not change is not filled again.
-
-        Sets that took over this one's rows go on with them; from now on this set shares with no other.
+        devices all old rows that are not kept go first. Unchanged rows are not filled again. Sets that took over this
+        one's rows go on with them; from now on this set shares with no other.
         """
         with self._fill_lock:
             self._rank, self._refilled = rank, True
@@ -132,10 +122,8 @@ class StaticCache:
         """Give up about half of what an accelerator holds, the rows that are read least; whether there was any.
 
         The old rows go before the ones that stay are filled again: no moment needs more memory than before. Sets that
-        share the rows keep the same ones. What is filled later stays under the new size.
-
-        When several threads ask at once, who comes while a cache gives way waits for that, and is told to look again:
-        batches that are made at the same time are short of memory at the same time.
+        share the rows keep the same ones. Later fillings stay under the new size. A thread that asks while a cache
+        gives way waits for that, and gets True: batches made at the same time are short of memory at the same time.
         """
         if self._link is None:
             return False
@@ -154,7 +142,7 @@ class StaticCache:
         if not taken:
             return False
         common = [(p, theirs, key) for p in peers for theirs, key in p._holding.same_rows(self._holding)]
-        leaving = self._holding.release_all()
+        leaving = self._holding.release()
         for peer, theirs, _ in common:
             peer._holding.release([theirs])
             peer._room, peer._nbytes = min(self._room, peer._room), min(self._nbytes, peer._nbytes)
@@ -163,7 +151,7 @@ class StaticCache:
         found = self._holding.candidates()
         counts = {key: count for key, count in counts.items() if key in found}
         while counts and not self._try_to(partial(self._holding.fill_first, counts, found)):
-            wait_until_gone(self._holding.release_all())  # reads may have found some of it already
+            wait_until_gone(self._holding.release())  # reads may have found some of it already
             self._holding.fillings.clear()
             link.accelerator.release_memory()
             counts = {key: count // 2 for key, count in counts.items() if count > 1}
@@ -191,9 +179,9 @@ class StaticCache:
         with self._live_lock:
             return [other for other in self._live if other is not self]
 
-    def can_serve(self, field: Field, base: HostFeature | DeviceFeature) -> bool:
+    def can_serve(self, field: Field, base: PlainFeature) -> bool:
         """Whether a cache would save anything of a field's present values."""
-        entry = self._entry(field)
+        entry = next((entry for entry in self._holding.entries.values() if entry.field is field), None)
         return entry is not None and self._holding.can_cache(entry.type, base)
 
     def fill_late(self, key: Hashable, path: ReadPath, values: FieldValue) -> None:
@@ -209,11 +197,8 @@ class StaticCache:
         finally:
             self._fill_lock.release()
 
-    def _entry(self, field: Field) -> Entry | None:
-        return next((entry for entry in self._holding.entries.values() if entry.field is field), None)
-
     def input_type(self, key: Hashable) -> RowType | None:
-        """Whose rows a field has that is read for input nodes; None for others."""
+        """The type of a field that is read for input nodes; None for others."""
         entry = self._holding.entries.get(key)
         return entry.type if entry is not None and entry.role & Role.INPUT else None
 
@@ -228,7 +213,7 @@ class StaticCache:
 
     @property
     def plans(self) -> CachePlans:
-        """What is cached of each vertex type, and of each edge type of which anything is."""
+        """A plan for each vertex type, and for each edge type of which anything is cached."""
         return self._holding.plans(self._nbytes)
 
     # -- deciding; the caller of what follows holds the fill lock -----------------------------------------
@@ -249,14 +234,17 @@ class StaticCache:
 
     def _install(self, found: Mapping[Hashable, Candidate], remark: str = "") -> None:
         """Choose under the room that there is, and fill; with less where a device has not so much."""
-        wanted, rank = self._room, Remembered(self._rank)
+        wanted, rank = self._room, memoized(self._rank)
         while True:
-            choice = self._choose(self._room, found, pays_tables=self._budget.pays_tables, rank=rank)
+            choice = self._choose(self._room, found, rank, pays_tables=self._budget.pays_tables)
             self._nbytes = self._room + (0 if self._budget.pays_tables else choice.table_bytes)
             self._decided = True
             if self._try_to(partial(self._holding.install, choice, found)):
                 break
-            self._room = min(self._room // 2, self._give_everything_up())
+            assert self._link is not None
+            wait_until_gone(self._holding.clear())
+            self._link.accelerator.release_memory()
+            self._room = min(self._room // 2, self._link.accelerator.free_bytes()[0])
         if self._room < wanted:
             if not choice.rows:
                 self._room = self._nbytes = 0
@@ -271,21 +259,12 @@ class StaticCache:
             return False
         return True
 
-    def _give_everything_up(self) -> int:
-        """What a device has free without the cached rows."""
-        assert self._link is not None
-        wait_until_gone(self._holding.clear())
-        self._link.accelerator.release_memory()
-        return self._link.accelerator.free_bytes()[0]
-
-    def _choose(
-        self, nbytes: int, found: Mapping[Hashable, Candidate], *, pays_tables: bool, rank: Rank | None = None
-    ) -> Choice:
+    def _choose(self, nbytes: int, found: Mapping[Hashable, Candidate], rank: Rank, *, pays_tables: bool) -> Choice:
         return choose(
             nbytes,
             found,
             num_rows=self._num_rows,
-            rank=rank or self._rank,
+            rank=rank,
             outputs=self._outputs,
             pays_tables=pays_tables,
             ranks_all=self._ranks_all,
@@ -299,7 +278,7 @@ class StaticCache:
         left = self._nbytes - holding.used_without(key)
         index = holding.choice.indices.get(row_type)
         if index is None:
-            more = self._choose(left, {key: candidate}, pays_tables=True)
+            more = self._choose(left, {key: candidate}, self._rank, pays_tables=True)
             holding.add_type(row_type, more)
             count = more.rows.get(key, 0)
         else:
@@ -311,7 +290,7 @@ class StaticCache:
         return holding.fill(key, candidate, count)
 
     def _try_to_fill_late(self, key: Hashable, candidate: Candidate) -> FeatureCache | None:
-        """As :meth:`_fill_late`; in half of the bytes, and so on, where a device has not so many."""
+        """:meth:`_fill_late`, with half of the bytes, and so on, where a device has not so many."""
         if self._link is None:
             return self._fill_late(key, candidate)
         before = self._nbytes
@@ -346,7 +325,7 @@ class StaticCache:
 
     @property
     def _kind(self) -> tuple[object, ...]:
-        """What caches have in common that may be one."""
+        """Equal for caches that may become one."""
         return self._budget, self._device, self._accelerator, self._num_rows, self._cache_dtype
 
     def _take_over_from(self, other: StaticCache, found: Mapping[Hashable, Candidate]) -> bool:
@@ -372,6 +351,6 @@ class StaticCache:
         if filled:
             seconds = sum(filling.seconds() for filling in self._holding.fillings)
             self._holding.fillings.clear()
-            remark += f", {size_text(filled)} in {seconds:.3g} s, {filled / max(seconds, 1e-9) * 1e-9:.3g} GB/s"
+            remark += f", {bytes_text(filled)} in {seconds:.3g} s, {filled / max(seconds, 1e-9) * 1e-9:.3g} GB/s"
         for plan in self.plans:
             _log.info("%r%s", plan, remark)

@@ -81,7 +81,7 @@ def prefetch_run(array, start, count, line):  # type: ignore[no-untyped-def]
 
 @kernel
 def located(table, limit, row):  # type: ignore[no-untyped-def]
-    """Where the ``limit`` rows of the source have a row, which may be any number; -1 if they do not."""
+    """Place of a row, which may be any number, among the ``limit`` rows of the source; -1 if it has none."""
     if table is None:
         place = np.int64(row)
     else:
@@ -93,13 +93,13 @@ def located(table, limit, row):  # type: ignore[no-untyped-def]
 
 @kernel
 def count_rows(table, limit):  # type: ignore[no-untyped-def]
-    """How many rows there are, of ``limit`` in the source."""
+    """Number of rows: that of the table, or without one the source's ``limit``."""
     return limit if table is None else len(table)
 
 
 @kernel
 def aimed(table, row):  # type: ignore[no-untyped-def]
-    """Where a row is, to prefetch it: of a wrong row, any place."""
+    """Place of a row, to prefetch it; any place for a wrong row."""
     if table is None:
         return np.int64(row)
     if row < 0 or row >= len(table):
@@ -177,7 +177,7 @@ def gather_part(cached, num_cached, slots, rows, stride, row_bytes, limit, table
 
 @kernel
 def gather_cached(cached, num_cached, slots, rows, stride, row_bytes, limit, table, ids, ends, out, hits):  # type: ignore[no-untyped-def]
-    """As :func:`gather`, but from ``cached`` where it can; ``hits[k]`` counts from ``ends[k - 1]`` to ``ends[k]``."""
+    """:func:`gather`, from ``cached`` where possible; ``hits[k]`` counts from ``ends[k - 1]`` to ``ends[k]``."""
     # A call for each part, whose loop begins at 0, costs nothing (100 000 rows of 4 bytes: 0.83 ms, as without parts).
     # Loops from one end to the next, or one that looks for the next end, took 0.95; for rows of 512 bytes all take 2.3.
     begin = 0
@@ -249,7 +249,7 @@ _WILL_NEED = 3  # MADV_WILLNEED, the same number on every system that has it
 
 @kernel
 def count_cold(base, stride, limit, table, page, slots, num_cached, ids, samples, state):  # type: ignore[no-untyped-def]
-    """How many of ``samples`` evenly spaced ``ids`` are neither in the cache nor on a page in memory."""
+    """Number of ``samples`` evenly spaced ``ids`` that are neither in the cache nor on a page in memory."""
     cold = 0
     step = max(1, len(ids) // samples)
     for i in range(0, len(ids), step):
@@ -267,8 +267,7 @@ def count_cold(base, stride, limit, table, page, slots, num_cached, ids, samples
 def announce(base, stride, row_bytes, limit, page, gap, most, ids):  # type: ignore[no-untyped-def]
     """Start reading the pages of the rows ``ids`` (sorted), without waiting; returns the number of requests.
 
-    Rows whose pages are at most ``gap`` pages apart share a request, and no request is longer than ``most``
-    pages.
+    Rows whose pages are at most ``gap`` pages apart share a request of at most ``most`` pages.
     """
     requests = 0
     first = np.int64(-1)

@@ -135,7 +135,7 @@ def narrow_run(source, start, out, to, count, brain):  # type: ignore[no-untyped
 
 @kernel
 def gather_narrow(rows, stride, limit, table, ids, brain, out, width, worst):  # type: ignore[no-untyped-def]
-    """As ``gather``, of float32 bits, written half as wide; ``stride``, ``width``, ``worst``: see gather_rounded."""
+    """``gather`` of float32 bits, written half as wide; ``stride``, ``width``, ``worst``: see gather_rounded."""
     count = len(ids)
     ahead = 32 if 4 * width <= _NARROW else 16
     for i in range(count):
@@ -186,7 +186,7 @@ def gather_rounded_part(cached, num_cached, slots, rows, stride, limit, table, i
 
 @kernel
 def gather_rounded(cached, num_cached, slots, rows, stride, limit, table, ids, ends, brain, out, width, hits, worst):  # type: ignore[no-untyped-def]
-    """As ``gather_cached``, of float32 bits, rounded; those in the cache are half as wide.
+    """``gather_cached`` of float32 bits, rounded; those in the cache are half as wide.
 
     ``stride`` and ``width`` count values. ``worst[0]`` becomes the largest finite magnitude that was rounded, as bits.
     """

@@ -21,9 +21,7 @@ _lock = threading.Lock()
 
 
 def on_disk(values: FieldValue) -> bool:
-    """Whether the memory of a CPU tensor is a mapped file (``numpy.memmap``, ``torch.from_file``).
-
-    Of rows by reference their source's counts.
+    """Whether the memory of a CPU tensor, or of the source of ``IndexedRows``, is a mapped file (``numpy.memmap``).
 
     Files in memory (``/dev/shm``, any tmpfs, memfd) do not count. False where the system does not tell.
     """
@@ -54,13 +52,10 @@ _NO_SLOTS: Array = np.empty(0, dtype=np.int32)
 
 
 class DiskFeature(HostFeature):
-    """Rows of a mapped file: all pages of a read are asked for at once, so that the disk works in parallel.
+    """Rows of a mapped file: all pages of a read are requested at once, so that the disk works in parallel.
 
-    Left alone, a gather waits for one page at a time, or for the megabytes around it that the system
-    guesses at. When a sample of the rows is in memory already, nothing is asked for.
-
-    Args:
-        tensor: As for :class:`HostFeature`.
+    Otherwise a gather waits for one page at a time, or for the megabytes around it that the system guesses at. When a
+    sample of the rows is in memory already, nothing is requested.
     """
 
     tier = "disk"
@@ -69,20 +64,17 @@ class DiskFeature(HostFeature):
         """Ask the system to read the pages of ``ids`` that a cache does not hold."""
         from ..graph import _csc
         from . import _gather
-        from . import _gather as _disk
 
-        if self._rows is None or len(ids) == 0 or self.num_rows == 0:
+        if self.rows is None or len(ids) == 0 or self.num_rows == 0:
             return
-        if slots is None:
-            slots = _NO_SLOTS
         state = np.zeros(1, dtype=np.uint8)
-        asked = (slots, num_cached, ids)
-        base, stride, limit = self._rows.ctypes.data, self.stride_bytes, self.source_rows
-        if not _disk.count_cold(base, stride, limit, self.table, mmap.PAGESIZE, *asked, _SAMPLES, state):
+        asked = (_NO_SLOTS if slots is None else slots, num_cached, ids)
+        base, stride, limit = self.rows.ctypes.data, self.stride_bytes, self.source_rows
+        if not _gather.count_cold(base, stride, limit, self.table, mmap.PAGESIZE, *asked, _SAMPLES, state):
             return
         gap = _GAP_IN_ORDER if _csc.is_sorted(ids) else _GAP
         misses = np.empty(len(ids), dtype=ids.dtype)
         misses = misses[: _gather.find_misses(*asked, misses)]
         if self.table is not None:
             misses = self.table[misses[(misses >= 0) & (misses < self.num_rows)]]
-        _disk.announce(base, stride, self.row_bytes, limit, mmap.PAGESIZE, gap, _MOST, np.sort(misses))
+        _gather.announce(base, stride, self.row_bytes, limit, mmap.PAGESIZE, gap, _MOST, np.sort(misses))

@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 from typing import Any, NoReturn, Protocol
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from ..graph.indexed_rows import FieldValue, IndexedRows
+from ..graph.indexed_rows import FieldValue, IndexedRows, check_dense
 from ..system.buffers import BufferPool
 
 __all__ = [
     "DeviceFeature",
     "Feature",
     "HostFeature",
+    "PlainFeature",
+    "byte_tensor",
     "byte_view",
     "check_ids",
     "id_array",
@@ -27,31 +28,23 @@ Array = Any  # a NumPy array; its element type is a matter of the kernels
 
 
 class Feature(Protocol):
-    """Rows that can be read by id, from any thread, without holding the interpreter's lock while copying."""
+    """Rows that can be read by id, from any thread, without holding the interpreter's lock while copying.
 
-    @property
-    def num_rows(self) -> int:
-        """Number of rows; ids are below it."""
+    Attributes:
+        num_rows: Number of rows; ids are below it.
+        row_shape: Shape of one row.
+        dtype: Element type.
+        row_bytes: Bytes of one row.
+        device: Where :meth:`read` delivers.
+        tier: Where the rows come from: "host", "disk" or "device".
+    """
 
-    @property
-    def row_shape(self) -> tuple[int, ...]:
-        """Shape of one row."""
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Element type."""
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of one row."""
-
-    @property
-    def device(self) -> torch.device:
-        """Where :meth:`read` delivers."""
-
-    @property
-    def tier(self) -> str:
-        """Where the rows come from: "host", "disk" or "device"."""
+    num_rows: int
+    row_shape: tuple[int, ...]
+    dtype: torch.dtype
+    row_bytes: int
+    device: torch.device
+    tier: str
 
     def read(self, ids: Tensor, out: Tensor | BufferPool | None = None) -> Tensor:
         """The rows of ``ids``, shape ``(len(ids), *row_shape)``.
@@ -66,18 +59,8 @@ class Feature(Protocol):
         """
 
 
-def row_bytes(row_shape: tuple[int, ...], dtype: torch.dtype) -> int:
-    """Bytes of one row."""
-    return math.prod(row_shape) * dtype.itemsize
-
-
 def id_array(ids: Tensor) -> Array:
-    """Ids as a contiguous NumPy array that shares the tensor's memory where it can.
-
-    Raises:
-        TypeError: ``ids`` is not an int32 or int64 tensor.
-        ValueError: ``ids`` is not 1-D.
-    """
+    """Ids as a contiguous NumPy array, without a copy where it can; TypeError, ValueError unless 1-D int32 or int64."""
     if not isinstance(ids, Tensor) or ids.dtype not in (torch.int32, torch.int64):
         got = ids.dtype if isinstance(ids, Tensor) else type(ids).__name__
         raise TypeError(f"ids must be an int32 or int64 tensor, got {got}")
@@ -94,11 +77,7 @@ def raise_bad_id(index: Array, position: int, num_rows: int) -> NoReturn:
 
 
 def check_ids(index: Array, num_rows: int) -> None:
-    """Check every id.
-
-    Raises:
-        IndexError: An id is outside ``[0, num_rows)``.
-    """
+    """Raise IndexError unless every id is in ``[0, num_rows)``."""
     from . import _gather
 
     bad = _gather.first_bad(index, num_rows)
@@ -107,7 +86,7 @@ def check_ids(index: Array, num_rows: int) -> None:
 
 
 def output_for(feature: Feature, count: int, out: Tensor | BufferPool | None) -> Tensor:
-    """``out`` when it fits, or a new tensor on the feature's device, on the CPU out of the pool.
+    """A tensor for ``count`` rows: a new one on the feature's device, on the CPU from the pool, or ``out``.
 
     Raises:
         ValueError: ``out`` has another shape, dtype or device, or is not contiguous.
@@ -134,19 +113,22 @@ def rows_are_contiguous(tensor: Tensor) -> bool:
     return not tensor.is_conj() and not tensor.is_neg() and bool(tensor[:1].is_contiguous())
 
 
-def byte_view(tensor: Tensor) -> Array:
-    """The memory from the first to the last row of a CPU tensor as a 1-D uint8 array that keeps it alive.
+def byte_tensor(tensor: Tensor) -> Tensor:
+    """The memory from the first to the last row of a tensor as a 1-D uint8 tensor that shares it.
 
-    Works for every dtype (NumPy has no bfloat16), for column slices and for misaligned memory. The rows
-    must be contiguous, see :func:`rows_are_contiguous`.
+    Works for every dtype, for column slices and for misaligned memory. The rows must be contiguous, see
+    :func:`rows_are_contiguous`.
     """
     size = tensor.element_size()
     num_rows, width = tensor.shape[0], math.prod(tensor.shape[1:]) * size
     span = (num_rows - 1) * tensor.stride(0) * size + width if num_rows and width else 0
-    flat = torch.empty(0, dtype=torch.uint8)
-    flat.set_(tensor.untyped_storage(), tensor.storage_offset() * size, (span,), (1,))
-    array: np.ndarray[Any, np.dtype[np.uint8]] = flat.numpy()
-    return array
+    flat = torch.empty(0, dtype=torch.uint8, device=tensor.device)
+    return flat.set_(tensor.untyped_storage(), tensor.storage_offset() * size, (span,), (1,))
+
+
+def byte_view(tensor: Tensor) -> Array:
+    """:func:`byte_tensor` of a CPU tensor as a NumPy array, which keeps the memory alive."""
+    return byte_tensor(tensor).numpy()
 
 
 class HostFeature:
@@ -157,10 +139,10 @@ class HostFeature:
             is and copies it. Gradients are not followed.
 
     Attributes:
-        num_rows: Ids are below it.
         source_rows: Rows of the tensor that they are read from.
         table: Which of those each row is, int32 or int64; None where row ``i`` is row ``i``.
         stride_bytes: From one row of that tensor to the next.
+        rows: The tensor's rows as bytes, row ``i`` at ``i * stride_bytes``; None where a row is not one run of bytes.
 
     Raises:
         TypeError: ``tensor`` is not a dense CPU tensor.
@@ -177,9 +159,7 @@ class HostFeature:
         self.table: Array | None = None
         if isinstance(tensor, IndexedRows):
             self.table, tensor = id_array(tensor.ids), tensor.source
-        if not isinstance(tensor, Tensor) or tensor.layout != torch.strided or tensor.device.type != "cpu":
-            got = f"{tensor.layout} on {tensor.device}" if isinstance(tensor, Tensor) else type(tensor).__name__
-            raise TypeError(f"tensor must be a dense CPU tensor, got {got}")
+        check_dense("tensor", tensor)
         if tensor.dim() == 0:
             raise ValueError("tensor must have at least 1 dimension, got a scalar")
         self._tensor = tensor.detach()
@@ -187,18 +167,13 @@ class HostFeature:
         self.num_rows = self.source_rows if self.table is None else len(self.table)
         self.row_shape = tuple(tensor.shape[1:])
         self.dtype = tensor.dtype
-        self.row_bytes = row_bytes(self.row_shape, self.dtype)
+        self.row_bytes = math.prod(self.row_shape) * self.dtype.itemsize
         self.device = torch.device("cpu")
         self.stride_bytes = tensor.stride(0) * tensor.element_size()
-        self._rows = byte_view(tensor) if rows_are_contiguous(tensor) else None
-
-    @property
-    def rows(self) -> Array | None:
-        """The tensor's rows as bytes, row ``i`` at ``i * stride_bytes``; None where a row is not one run of bytes."""
-        return self._rows
+        self.rows: Array | None = byte_view(tensor) if rows_are_contiguous(tensor) else None
 
     def announce(self, ids: Array, slots: Array | None = None, num_cached: int = 0) -> None:
-        """Called before ``ids`` are read, but not those that a cache holds; rows in memory need nothing."""
+        """Prefetch hook, called before ``ids`` are read that a cache does not hold; rows in memory need nothing."""
 
     def read(self, ids: Tensor, out: Tensor | BufferPool | None = None) -> Tensor:
         """The rows of ``ids``; see :class:`~pagraph.features.feature.Feature`."""
@@ -206,7 +181,7 @@ class HostFeature:
 
         index = id_array(ids)
         out = output_for(self, len(index), out)
-        if self._rows is None or self.row_bytes == 0:
+        if self.rows is None or self.row_bytes == 0:
             check_ids(index, self.num_rows)
             if math.prod(out.shape):
                 where = index if self.table is None else self.table[index]
@@ -214,7 +189,7 @@ class HostFeature:
             return out
         self.announce(index)
         bad = _gather.gather(
-            self._rows,
+            self.rows,
             self.stride_bytes,
             self.row_bytes,
             self.source_rows,
@@ -243,9 +218,6 @@ class DeviceFeature:
     Args:
         tensor: Shape ``(num_rows, ...)``. Gradients are not followed.
         device: Where rows are delivered. Default: where the tensor is.
-
-    Attributes:
-        tensor: As given, detached.
     """
 
     tier = "device"
@@ -257,7 +229,7 @@ class DeviceFeature:
         self.num_rows = int(tensor.shape[0])
         self.row_shape = tuple(tensor.shape[1:])
         self.dtype = tensor.dtype
-        self.row_bytes = row_bytes(self.row_shape, self.dtype)
+        self.row_bytes = math.prod(self.row_shape) * self.dtype.itemsize
         self.device = device if device is not None else tensor.device
 
     def read(self, ids: Tensor, out: Tensor | BufferPool | None = None) -> Tensor:
@@ -268,3 +240,7 @@ class DeviceFeature:
         if not isinstance(out, Tensor):
             return picked.to(self.device, non_blocking=self.device.type != "cpu")
         return output_for(self, len(index), out).copy_(picked, non_blocking=self.device.type != "cpu")
+
+
+PlainFeature = HostFeature | DeviceFeature
+"""Rows of a field where they are."""

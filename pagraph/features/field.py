@@ -17,8 +17,8 @@ from ..accelerator import Accelerator
 from ..graph.field_version import FieldVersion
 from ..graph.indexed_rows import FieldValue, IndexedRows
 from .disk import DiskFeature, on_disk
-from .feature import DeviceFeature, Feature, HostFeature
-from .narrow import NarrowFeature, RoundedFeature
+from .feature import DeviceFeature, Feature, HostFeature, PlainFeature
+from .narrow import NarrowFeature, RoundedFeature, StoredFeature
 from .store import CachedFeature, FeatureCache
 
 __all__ = ["Field", "ReadPath", "Snapshot", "can_cache", "host_feature"]
@@ -30,13 +30,7 @@ _WORTH = 8  # a cache that served this many times its patience has paid for itse
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """A field's values at one moment.
-
-    Attributes:
-        tensor: The values.
-        version: Which tensor, and how often written.
-        generation: How often the field had been invalidated.
-    """
+    """A field's values at one moment, with their version; ``generation`` counts its invalidations."""
 
     tensor: FieldValue
     version: FieldVersion
@@ -44,7 +38,7 @@ class Snapshot:
 
 
 class ReadPath:
-    """How the rows of one version of a field are read: resolved once, recognised by one comparison on each read.
+    """Resolved read path of one version of a field, recognised by one comparison on each read.
 
     Refers to the values' memory without owning it, so that values which were replaced are freed: a reader holds the
     values themselves while it reads.
@@ -57,8 +51,8 @@ class ReadPath:
         cacheable: Whether a cache may serve the field.
 
     Attributes:
-        feature: What is read on the CPU.
-        accelerated: What is read on an accelerator; None until it was.
+        feature: The rows as they are read on the CPU.
+        accelerated: The rows as they are read on an accelerator; None until they were.
         declined: The choice under which these values were considered for caching and not worth a row.
     """
 
@@ -81,8 +75,8 @@ class ReadPath:
     def __init__(
         self,
         seen: Snapshot,
-        base: HostFeature | DeviceFeature,
-        stored: HostFeature | DeviceFeature | NarrowFeature,
+        base: PlainFeature,
+        stored: StoredFeature,
         cache: FeatureCache | None,
         cacheable: bool,
     ) -> None:
@@ -112,7 +106,7 @@ class ReadPath:
 
 
 def _mark(values: FieldValue) -> tuple[object, ...]:
-    """What tells whether the same tensor object was written, or laid out anew (through ``.data``, uncounted)."""
+    """Changes when the same tensor object is written, or laid out anew (through ``.data``, uncounted)."""
     if isinstance(values, IndexedRows):
         return *_mark(values.source), *_mark(values.ids)
     return values._version, values.data_ptr(), values.shape, values.stride(), values.dtype
@@ -136,13 +130,11 @@ def _borrowed(values: FieldValue) -> FieldValue:
     )
 
 
-def host_feature(tensor: FieldValue, device: torch.device, *, owned: bool = True) -> HostFeature | DeviceFeature:
+def host_feature(tensor: FieldValue, device: torch.device, *, owned: bool = True) -> PlainFeature:
     """The rows of a field where they are: on disk, in host memory or on a device.
 
-    Args:
-        tensor: The values.
-        device: Where rows on a device are delivered.
-        owned: Keep CPU memory alive. Without, only who holds the values may read.
+    ``device`` is where rows on a device are delivered; without ``owned``, CPU memory is only valid while the caller
+    holds the values.
     """
     if isinstance(tensor, Tensor) and tensor.device.type != "cpu":
         return DeviceFeature(tensor, device)
@@ -153,25 +145,24 @@ def host_feature(tensor: FieldValue, device: torch.device, *, owned: bool = True
     return kind(tensor if owned or not plain else _borrowed(tensor))
 
 
-def can_cache(feature: HostFeature | DeviceFeature, accelerator: Accelerator | None, num_nodes: int) -> bool:
-    """Whether a cache saves anything: host rows on an accelerator, disk rows in memory where there is none."""
+def can_cache(feature: PlainFeature, accelerator: Accelerator | None, num_nodes: int) -> bool:
+    """Whether a cache saves anything: for host rows on an accelerator, for disk rows in memory where there is none."""
     if isinstance(feature, DeviceFeature) or feature.row_bytes == 0 or feature.num_rows != num_nodes:
         return False
     return accelerator is not None or (isinstance(feature, DiskFeature) and feature.rows is not None)
 
 
 class Field:
-    """One field: asks its source for the values at every read, and notices when the values have changed.
+    """A field whose source is asked for the values at every read, and its cache while they stay the same.
 
-    A cache serves only the version it was filled from. When another version is read, the cache is dropped;
-    it is due to be filled again once one version was read ``patience`` times in a row. Patience doubles
-    when a cache was dropped before it had paid for itself, so that a field that is written at every step is
-    not cached again at every step, and halves when it had.
+    A cache serves only the version it was filled from. When another version is read, the cache is dropped; it is due to
+    be filled again once one version was read ``patience`` times in a row. Patience doubles when a cache was dropped
+    before it had paid for itself (so a field that is written at every step is not cached at every step), else halves.
 
     Args:
         key: The field's name, for errors.
         source: Gives the present tensor or rows by reference, or raises KeyError.
-        label: What statistics call it. Default: the key.
+        label: Its name in statistics. Default: the key.
     """
 
     def __init__(self, key: Hashable, source: Callable[[], FieldValue], label: Hashable = None) -> None:
@@ -194,10 +185,7 @@ class Field:
         return Snapshot(values, FieldVersion.of(values), generation)
 
     def path(self, resolve: Callable[[Field, Snapshot], ReadPath]) -> tuple[FieldValue, ReadPath]:
-        """The values now, to be held while they are read, and how; counts a read.
-
-        Args:
-            resolve: Makes the path where the values are not those of the last read.
+        """The values now, to be held while they are read, and their path, resolved anew if they changed; counts a read.
 
         Raises:
             KeyError: The field is gone.
@@ -229,12 +217,7 @@ class Field:
         return FieldVersion.of(values) == version
 
     def begin(self, seen: Snapshot, *, cacheable: bool) -> FeatureCache | None:
-        """Take note of the values that are read; returns the cache if it has them. A cache of other values is dropped.
-
-        Args:
-            seen: The values.
-            cacheable: Whether a cache may serve them.
-        """
+        """Note which values are read, and whether a cache may serve them; drops a cache of others, else returns it."""
         with self._lock:
             if seen.generation != self._generation:
                 return None
@@ -257,8 +240,7 @@ class Field:
         try:
             cache = build()
             with self._lock:
-                # A write that began before this line raises the count when it ends, so it is seen at the
-                # next read.
+                # A write that began before this line raises the count when it ends: the next read sees it.
                 if seen.generation != self._generation or FieldVersion.of(seen.tensor) != seen.version:
                     return None
                 self._hold(cache, seen.version)
@@ -320,8 +302,7 @@ class Field:
     def _drop(self) -> None:
         if self._cache is not None:
             paid = self._reads >= _WORTH * self._patience
-            self._patience = (
-                max(_FIRST_PATIENCE, self._patience // 2) if paid else min(_LAST_PATIENCE, self._patience * 2)
-            )
+            patience = self._patience // 2 if paid else self._patience * 2
+            self._patience = min(max(_FIRST_PATIENCE, patience), _LAST_PATIENCE)
         self._cache = self._version = self._path = None
         self._reads = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Hashable
 from typing import Any
@@ -11,9 +12,18 @@ import torch
 from torch import Tensor
 
 from ..system.buffers import BufferPool
-from .feature import Array, DeviceFeature, HostFeature, byte_view, id_array, output_for, row_bytes
+from .feature import Array, Feature, HostFeature, PlainFeature, byte_view, id_array, output_for
 
-__all__ = ["NarrowFeature", "RoundedFeature", "cached_dtype", "parse_cache_dtype", "stored_as"]
+__all__ = [
+    "HostRows",
+    "NarrowFeature",
+    "RoundedFeature",
+    "StoredFeature",
+    "WideFeature",
+    "cached_dtype",
+    "parse_cache_dtype",
+    "stored_as",
+]
 
 _NAMES = {
     "float16": torch.float16,
@@ -55,7 +65,7 @@ def parse_cache_dtype(cache_dtype: Any) -> torch.dtype | None:
 
 
 def cached_dtype(dtype: torch.dtype, cache_dtype: torch.dtype | None) -> torch.dtype:
-    """What rows of a field of ``dtype`` are cached in: its own, but for float32 and float64.
+    """The dtype in which rows of a field of ``dtype`` are cached: its own, but for float32 and float64.
 
     >>> cached_dtype(torch.float64, torch.float16), cached_dtype(torch.int64, torch.float16)
     (torch.float16, torch.int64)
@@ -69,9 +79,7 @@ _NO_ROWS: Array = np.empty(0, dtype=np.uint16)
 _TOO_LARGE = {torch.float16: 0x477FF000, torch.bfloat16: 0x7F7F8000}
 
 
-def stored_as(
-    feature: HostFeature | DeviceFeature, cache_dtype: torch.dtype | None, name: Hashable
-) -> HostFeature | DeviceFeature | NarrowFeature:
+def stored_as(feature: PlainFeature, cache_dtype: torch.dtype | None, name: Hashable) -> StoredFeature:
     """The rows of a field as a cache keeps them: narrow ones where ``cache_dtype`` says so, else its own."""
     dtype = cached_dtype(feature.dtype, cache_dtype)
     if dtype == feature.dtype or not isinstance(feature, HostFeature):
@@ -80,10 +88,7 @@ def stored_as(
 
 
 class NarrowFeature:
-    """Rows of a float32 or float64 field in 16 bits.
-
-    All rows of such a field are rounded alike, whether a cache has them or not: what is delivered must not depend on
-    what happens to be cached.
+    """Rows of a float32 or float64 field in 16 bits; all are rounded alike, cached or not.
 
     Args:
         source: The field's rows.
@@ -96,7 +101,7 @@ class NarrowFeature:
         self.dtype = dtype
         self.num_rows = source.num_rows
         self.row_shape = source.row_shape
-        self.row_bytes = row_bytes(self.row_shape, dtype)
+        self.row_bytes = math.prod(self.row_shape) * dtype.itemsize
         self.device = source.device
         self.tier = source.tier
         self._name = name
@@ -157,15 +162,9 @@ class NarrowFeature:
     def gather(
         self, index: Array, ends: Array, out: Tensor, cached: Array = _NO_ROWS, slots: Array = _NO_SLOTS, count: int = 0
     ) -> Array:
-        """Write rounded rows, in the source's dtype; returns how many came from a cache, up to each of ``ends``.
+        """Write rounded rows to ``out``, in the source's dtype; returns the hits of each part of the ids.
 
-        Args:
-            index: The ids.
-            ends: Where the parts end that are counted.
-            out: Where to write, on the CPU.
-            cached: The cached rows' bits, flat.
-            slots: Their places.
-            count: How many there are.
+        ``cached`` are the bits of ``count`` cached rows, flat; ``slots`` their places.
         """
         from . import _precision
 
@@ -218,7 +217,30 @@ class NarrowFeature:
         )
 
 
-class RoundedFeature:
+HostRows = HostFeature | NarrowFeature
+StoredFeature = PlainFeature | NarrowFeature
+"""Rows of a field as a cache keeps them; ``HostRows`` if they are not on a device."""
+
+
+class WideFeature:
+    """Base of features that deliver rows in the field's own dtype, in whichever they are cached.
+
+    Args:
+        stored: The rows as a cache keeps them.
+        device: Where they are delivered.
+    """
+
+    def __init__(self, stored: Feature, device: torch.device) -> None:
+        self._whole = stored.source if isinstance(stored, NarrowFeature) else stored
+        self.device = device
+        self.num_rows = stored.num_rows
+        self.row_shape = stored.row_shape
+        self.dtype = self._whole.dtype
+        self.row_bytes = self._whole.row_bytes
+        self.tier = stored.tier
+
+
+class RoundedFeature(WideFeature):
     """Rows of a field as its cache would give them, where nothing is cached yet; on the CPU.
 
     Args:
@@ -226,13 +248,8 @@ class RoundedFeature:
     """
 
     def __init__(self, narrow: NarrowFeature) -> None:
+        super().__init__(narrow, narrow.device)
         self._narrow = narrow
-        self.device = narrow.device
-        self.num_rows = narrow.num_rows
-        self.row_shape = narrow.row_shape
-        self.dtype = narrow.source.dtype
-        self.row_bytes = narrow.source.row_bytes
-        self.tier = narrow.tier
 
     def read(self, ids: Tensor, out: Tensor | BufferPool | None = None) -> Tensor:
         """The rows of ``ids``; see :class:`~pagraph.features.feature.Feature`.

@@ -13,17 +13,19 @@ from torch import Tensor
 from ..accelerator import Event
 from ..system.buffers import BufferPool
 from .feature import Array, Feature, HostFeature, byte_view, id_array, output_for, raise_bad_id
-from .narrow import NarrowFeature
+from .narrow import NarrowFeature, WideFeature
 
 __all__ = [
     "CachedFeature",
     "FeatureCache",
     "Hits",
     "as_words",
+    "check_rows",
     "fill_cache",
     "holds",
     "part_ends",
     "slots_for",
+    "split_ids",
     "word_bytes",
     "word_view",
 ]
@@ -41,14 +43,13 @@ def slots_for(ids: Tensor, num_nodes: int) -> Tensor:
 
 
 class FeatureCache:
-    """Some rows of a feature, on a device. Never changes: a cache of newer values is another object.
+    """Immutable cache of some rows of a feature, on a device.
 
     Args:
         rows: Shape ``(num_cached, ...)``, contiguous, on the device that reads them.
-        slots: Shape ``(num_nodes,)``, int32 on the CPU: the row of each vertex in ``rows``. Negative and
-            ``num_cached`` or more mean that it is not there, so that features of one vertex type can share
-            the table even if they cache different numbers of its vertices.
-        device_slots: The same table where the rows are, for an accelerator that looks places up itself.
+        slots: Shape ``(num_nodes,)``, int32 on the CPU: the row of each vertex in ``rows``. Negative and ``num_cached``
+            or more: not cached, so that features can share the table with different numbers of rows.
+        device_slots: The same table where the rows are, for kernels.
     """
 
     def __init__(self, rows: Tensor, slots: Tensor, device_slots: Tensor | None = None) -> None:
@@ -88,7 +89,7 @@ _WORDS = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.uint8}
 
 
 def word_bytes(row_bytes: int, *tensors: Tensor) -> int:
-    """The widest word of which rows consist and at whose multiples the tensors' memory begins: 8, 4, 2 or 1 bytes.
+    """The widest word, 8, 4, 2 or 1 bytes, that divides rows and the tensors' first addresses.
 
     >>> word_bytes(400), word_bytes(12), word_bytes(7), word_bytes(8, torch.zeros(4, dtype=torch.int16)[1:])
     (8, 4, 1, 2)
@@ -116,7 +117,7 @@ def word_view(tensor: Tensor) -> Tensor:
 
 
 class Hits:
-    """How many rows the cache served, of each part of a read.
+    """Cache hits of each part of a read, which a device may still be counting.
 
     Args:
         counts: On the CPU, int64, shape ``(parts,)``.
@@ -153,11 +154,11 @@ class Hits:
         return f"Hits({'not known yet' if counts is None else ', '.join(map(str, counts))})"
 
 
-class CachedFeature:
-    """Reads rows on the CPU: from a cache where it has them, and from the feature behind it where it has not.
+class CachedFeature(WideFeature):
+    """Rows on the CPU: from a cache where it has them, and from the feature behind it where it has not.
 
-    One kernel copies from both sides; rows that it cannot reach are read apart. Narrow rows become as wide as the
-    field's when they are delivered, the missing ones too. (On an accelerator: ``AcceleratedFeature``.)
+    One kernel copies from both sides; rows that it cannot reach are read apart. (On an accelerator:
+    ``AcceleratedFeature``.)
 
     Args:
         fallback: Delivers on the CPU; has all the rows, as the cache keeps them.
@@ -168,23 +169,13 @@ class CachedFeature:
     """
 
     def __init__(self, fallback: Feature, cache: FeatureCache) -> None:
-        if tuple(cache.rows.shape[1:]) != fallback.row_shape or cache.rows.dtype != fallback.dtype:
-            raise ValueError(
-                f"cache must hold rows of shape {fallback.row_shape} and dtype {fallback.dtype}, "
-                f"got {tuple(cache.rows.shape[1:])} and {cache.rows.dtype}"
-            )
+        check_rows(cache, fallback)
         if cache.rows.device.type != "cpu":
             raise ValueError(f"cache must be on the CPU, got {cache.rows.device}")
+        super().__init__(fallback, cache.rows.device)
         self._fallback = fallback
         self._cache = cache
         self._slots: Array = cache.slots.numpy()
-        self.device = cache.rows.device
-        self.num_rows = fallback.num_rows
-        self.row_shape = fallback.row_shape
-        whole = fallback.source if isinstance(fallback, NarrowFeature) else fallback
-        self.dtype = whole.dtype
-        self.row_bytes = whole.row_bytes
-        self.tier = fallback.tier
         self._near = byte_view(cache.rows)
 
     def read(self, ids: Tensor, out: Tensor | BufferPool | None = None) -> Tensor:
@@ -194,16 +185,9 @@ class CachedFeature:
     def read_counted(
         self, ids: Tensor, out: Tensor | BufferPool | None = None, bounds: Sequence[int] | None = None
     ) -> tuple[Tensor, tuple[int, ...]]:
-        """As :meth:`read`, with the number of rows that the cache served, of each part of the ids.
+        """:meth:`read`, with the cache hits of each part of the ids.
 
-        Args:
-            ids: As for :meth:`read`.
-            out: As for :meth:`read`.
-            bounds: Where the parts end, such as ``MiniBatch.hop_ends``: ascending, the last is ``len(ids)``. None: all
-                ids are one part.
-
-        Raises:
-            ValueError: ``bounds`` are not such.
+        ``bounds`` are the ends of the parts, such as ``MiniBatch.hop_ends``; see :func:`part_ends`.
         """
         index = id_array(ids)
         ends = part_ends(bounds, len(index))
@@ -241,30 +225,44 @@ class CachedFeature:
         return hits
 
     def _read_split(self, index: Array, ends: Array, out: Tensor) -> Array:
-        from . import _gather
-
-        count = len(index)
-        slots, places, missed, missed_places = np.empty((4, count), dtype=np.int64)
-        hits = _gather.split(self._slots, len(self._cache), self.num_rows, index, slots, places, missed, missed_places)
-        if hits < 0:
-            raise_bad_id(index, -1 - hits, self.num_rows)
-        by_part: Array = np.diff(np.searchsorted(places[:hits], ends), prepend=0)
+        slots, places, missed, missed_places = split_ids(self._cache, index, self.num_rows)
         if out.numel():
-            words = word_view if self._fallback.dtype == self.dtype else _same
-            target, misses = words(out), count - hits
-            found = words(self._cache.rows).index_select(0, torch.from_numpy(slots[:hits]))
-            target.index_copy_(0, torch.from_numpy(places[:hits]), found.to(target.dtype))
-            read = words(self._fallback.read(torch.from_numpy(missed[:misses])))
-            target.index_copy_(0, torch.from_numpy(missed_places[:misses]), read.to(target.dtype))
-        return by_part
+            words = word_view if self._fallback.dtype == self.dtype else (lambda tensor: tensor)
+            target = words(out)
+            found = words(self._cache.rows).index_select(0, torch.from_numpy(slots))
+            target.index_copy_(0, torch.from_numpy(places), found.to(target.dtype))
+            read = words(self._fallback.read(torch.from_numpy(missed)))
+            target.index_copy_(0, torch.from_numpy(missed_places), read.to(target.dtype))
+        return np.diff(np.searchsorted(places, ends), prepend=0)
 
 
-def _same(tensor: Tensor) -> Tensor:
-    return tensor
+def check_rows(cache: FeatureCache, source: Feature) -> None:
+    """Raise ValueError unless a cache holds rows of the source's shape and dtype."""
+    if tuple(cache.rows.shape[1:]) != source.row_shape or cache.rows.dtype != source.dtype:
+        raise ValueError(
+            f"cache must hold rows of shape {source.row_shape} and dtype {source.dtype}, "
+            f"got {tuple(cache.rows.shape[1:])} and {cache.rows.dtype}"
+        )
+
+
+def split_ids(cache: FeatureCache, index: Array, num_rows: int) -> tuple[Array, Array, Array, Array]:
+    """Slots and places of the hits, ids and places of the misses, all int64.
+
+    Raises:
+        IndexError: An id is outside ``[0, num_rows)``.
+    """
+    from . import _gather
+
+    count = len(index)
+    slots, places, missed, missed_places = np.empty((4, count), dtype=np.int64)
+    hits = _gather.split(cache.slots.numpy(), len(cache), num_rows, index, slots, places, missed, missed_places)
+    if hits < 0:
+        raise_bad_id(index, -1 - hits, num_rows)
+    return slots[:hits], places[:hits], missed[: count - hits], missed_places[: count - hits]
 
 
 def part_ends(bounds: Sequence[int] | None, count: int) -> Array:
-    """Where the parts of ``count`` ids end, shape ``(parts,)``, int64; one part where ``bounds`` is None.
+    """Ends of the parts of ``count`` ids, shape ``(parts,)``, int64; one part where ``bounds`` is None.
 
     Raises:
         ValueError: ``bounds`` do not ascend from 0 or more to ``count``.
@@ -283,14 +281,9 @@ _LINE = 64
 def fill_cache(
     source: Feature, ids: Tensor, *, device: torch.device, num_nodes: int, slots: Tensor | None = None
 ) -> FeatureCache:
-    """Read the rows of ``ids`` into a new cache; row ``i`` is that of ``ids[i]``.
+    """Read the rows of ``ids`` (most valuable first, no repeats) from a CPU source into a cache on ``device``.
 
-    Args:
-        source: Delivers on the CPU.
-        ids: The vertices to keep, most valuable first, without repeats.
-        device: Where the rows are kept.
-        num_nodes: Number of vertices.
-        slots: ``slots_for`` of ``ids``, or of a longer list that starts with them, to be shared.
+    ``slots`` is ``slots_for`` of ``ids``, or of a longer list that starts with them, to be shared.
     """
     rows = _empty_rows((len(ids), *source.row_shape), source.dtype, device)
     target = word_view(rows)
@@ -318,10 +311,7 @@ def _chunks(source: Feature, ids: Tensor, device: torch.device) -> Iterator[tupl
 
 
 def _empty_rows(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Memory for rows; on the CPU NumPy's, in huge pages (100 000 rows of 1 KiB: 8.2 ms, torch's 10.9).
-
-    It begins with a cache line, so that rows of 64 or 128 bytes lie in one or two of them.
-    """
+    """Memory for rows; on the CPU NumPy's, in huge pages (100 000 rows of 1 KiB: 8.2 ms, torch's 10.9), by the line."""
     nbytes = math.prod(shape) * dtype.itemsize
     if device.type != "cpu" or nbytes == 0:
         return torch.empty(shape, dtype=dtype, device=device)

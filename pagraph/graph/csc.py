@@ -55,11 +55,10 @@ class CSC:
     edge_ids: Tensor | None = None
 
     def __post_init__(self) -> None:
-        for name in ("indptr", "indices", "edge_ids"):
-            value = getattr(self, name)
-            if name == "edge_ids" and value is None:
-                continue
-            _check_ids(name, value)
+        _check_ids("indptr", self.indptr)
+        _check_ids("indices", self.indices)
+        if self.edge_ids is not None:
+            _check_ids("edge_ids", self.edge_ids)
         if self.indices.dtype != self.indptr.dtype:
             raise TypeError(f"indices must have indptr's dtype {self.indptr.dtype}, got {self.indices.dtype}")
         if len(self.indptr) == 0:
@@ -83,8 +82,8 @@ class CSC:
     ) -> CSC:
         """Compress the two ends of every edge; see ``Graph.from_coo``.
 
-        ``num_nodes`` may be the numbers of sources and of destinations, for ends of different types. ``names`` are what
-        errors call the ends.
+        ``num_nodes`` may be the numbers of sources and of destinations, for ends of different types. ``names`` are the
+        names of the ends in errors.
         """
         src, dst = as_ids(names[0], src), as_ids(names[1], dst)
         if len(src) != len(dst):
@@ -109,7 +108,7 @@ class CSC:
         return len(self.indices)
 
     def validate(self) -> None:
-        """Read every id, the first time only; what counts or moves all edges does this before.
+        """Check every id, the first time only; called before all edges are counted or moved.
 
         Raises:
             ValueError: ``indptr`` decreases somewhere, or a source id is outside ``[0, num_src)``.
@@ -117,11 +116,7 @@ class CSC:
         _ = self._is_valid
 
     def check_rows(self) -> None:
-        """Read ``indptr``, every time, for what goes through the rows of a graph that may be a damaged file.
-
-        Raises:
-            FormatError: It decreases somewhere.
-        """
+        """Raise FormatError if ``indptr`` decreases: read every time, for passes over a file that may be damaged."""
         from . import _csc
 
         if not _csc.is_sorted(self.indptr.numpy()):
@@ -129,7 +124,7 @@ class CSC:
 
     @cached_property
     def _is_valid(self) -> bool:
-        """Computed once: kernels that index by id would otherwise write anywhere for a corrupt mapped file."""
+        # Once: kernels that index by id would otherwise write anywhere for a corrupt mapped file.
         from . import _csc
 
         if not _csc.is_sorted(self.indptr.numpy()):
@@ -147,7 +142,7 @@ class CSC:
         return out
 
     def transpose(self) -> CSC:
-        """The out-edges as a CSC: the "in-neighbours" of ``v`` in it are the out-neighbours of ``v`` here."""
+        """The out-edges as a CSC: the graph reversed."""
         flipped = _compress(self.destinations(), self.indices, self.num_dst, self.num_src)
         if self.edge_ids is None:
             return flipped
@@ -156,7 +151,7 @@ class CSC:
         return CSC(flipped.indptr, flipped.indices, flipped.num_src, ids)
 
     def positions_of(self, edge_ids: Tensor) -> Tensor:
-        """Where edges are, given their ids: positions in ``indices``, shape ``(n,)``, the dtype of ``indices``.
+        """Positions of edges in ``indices``, given their ids: shape ``(n,)``, the dtype of ``indices``.
 
         The first call of a CSC with ``edge_ids`` inverts them (once; 4 or 8 bytes an edge are kept).
 
@@ -184,13 +179,13 @@ class CSC:
 
     @cached_property
     def source_counts(self) -> Tensor:
-        """How often each vertex occurs as a source (its out-degree), shape ``(num_src,)``, int64."""
+        """Out-degree of each source vertex, shape ``(num_src,)``, int64."""
         self.validate()
         return _count(self.indices, self.num_src)
 
     @cached_property
     def loop_counts(self) -> Tensor:
-        """How many self-loops each vertex has, shape ``(num_dst,)``, int32."""
+        """Number of self-loops of each vertex, shape ``(num_dst,)``, int32."""
         from . import _csc
 
         self.validate()

@@ -21,7 +21,7 @@ class FieldVersion:
     a NumPy view, ``tensor.data``, or by another process). The memory is known by a weak reference, so a
     version neither keeps a replaced tensor alive nor takes a new tensor at the same address for the old
     one. Tensors made in inference mode count no writes: their versions equal nothing, not even themselves.
-    Of rows by reference both the source and the ids count, ``ids`` being None for a tensor.
+    ``ids`` is the version of the ids of ``IndexedRows``, None for a tensor.
     """
 
     storage: weakref.ref[torch.UntypedStorage]

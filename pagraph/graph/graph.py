@@ -61,15 +61,12 @@ class Graph:
         self._lock = threading.Lock()
         self._num_nodes = self._node_counts(num_nodes)
         self._check_counts()
-        single_node, single_edge = len(self._num_nodes) == 1, len(self._csc) == 1
         self._ndata: dict[str, dict[str, Any]] = {t: {} for t in self._num_nodes}
         self._edata: dict[EdgeType, dict[str, Any]] = {t: {} for t in self._csc}
-        for ntype, fields in ({self.node_types[0]: ndata} if single_node else ndata or {}).items():
-            for name, value in (fields or {}).items():
-                self.set_field(name, value, node_type=ntype)
-        for etype, fields in ({self.edge_types[0]: edata} if single_edge else edata or {}).items():
-            for name, value in (fields or {}).items():
-                self.set_field(name, value, edge_type=etype)
+        self._set_fields(
+            {self.node_types[0]: ndata} if len(self._num_nodes) == 1 else ndata or {},
+            {self.edge_types[0]: edata} if len(self._csc) == 1 else edata or {},
+        )
 
     # -- construction -------------------------------------------------------------------------------------
 
@@ -102,8 +99,7 @@ class Graph:
     def from_scipy(cls, matrix: Any, *, ndata: Mapping[str, Any] | None = None) -> Graph:
         """Build from a square scipy sparse matrix, ``matrix[src, dst] != 0`` meaning an edge.
 
-        Every stored entry is one edge, explicit zeros and duplicates of a COO matrix included; edge ids follow
-        the entries' order in ``matrix.tocoo()``.
+        Every stored entry is one edge, explicit zeros and duplicates included; ids follow ``matrix.tocoo()``.
 
         Raises:
             ValueError: The matrix is not square.
@@ -138,24 +134,19 @@ class Graph:
         if graph.is_block:
             raise ValueError("graph must be a whole graph, got a block")
         csc = {etype: cls.csc_from_dgl(graph, etype, "csc") for etype in graph.canonical_etypes}
-        counts = {ntype: int(graph.num_nodes(ntype)) for ntype in graph.ntypes}
-        ndata = {t: dict(graph.nodes[t].data) for t in graph.ntypes}
-        edata = {t: dict(graph.edges[t].data) for t in graph.canonical_etypes}
-        one_node, one_edge = len(counts) == 1, len(csc) == 1
-        return cls(
-            csc,
-            counts,
-            ndata=ndata[graph.ntypes[0]] if one_node else ndata,
-            edata=edata[graph.canonical_etypes[0]] if one_edge else edata,
+        converted = cls(csc, {ntype: int(graph.num_nodes(ntype)) for ntype in graph.ntypes})
+        converted._set_fields(
+            {t: graph.nodes[t].data for t in graph.ntypes}, {t: graph.edges[t].data for t in graph.canonical_etypes}
         )
+        return converted
 
     @classmethod
     def from_pyg(cls, data: Any) -> Graph:
-        """Build from PyG's ``Data`` or ``HeteroData``, or a dataset that holds one; needs PyG.
+        """Build from PyG's ``Data`` or ``HeteroData``, or a dataset with one graph; needs PyG.
 
-        Fields are shared, ids are narrowed to int32 where they fit. Attributes of vertices and of edges that are dense
-        tensors or arrays become fields of their names, the latter by edge id, which is the place in ``edge_index``.
-        Structure is converted once for each ``edge_index``: graphs and loaders of one share it.
+        Fields are shared, ids are narrowed to int32 where they fit. Dense tensors and arrays of vertices and edges
+        become fields; an edge's id is its place in ``edge_index``. Structure is converted once for each ``edge_index``:
+        graphs and loaders of one share it.
 
         Raises:
             MissingDependencyError: PyG is not installed.
@@ -169,8 +160,7 @@ class Graph:
     def csc_from_dgl(graph: Any, etype: EdgeType, layout: str) -> CSC:
         """One edge type of a DGL graph: layout "csc" gives its in-edges, "csr" its out-edges as a CSC.
 
-        A copy: DGL sorts rows in place when a graph is asked for pairs that are no edges
-        (``global_uniform_negative_sampling``), and what it hands out is its own memory.
+        A copy: DGL hands out its own memory, and sorts rows in place in ``global_uniform_negative_sampling``.
         """
         from . import _csc
 
@@ -253,9 +243,7 @@ class Graph:
         return str(self._only("vertex", self.node_types))
 
     def adjacency(self, edge_dir: str, edge_type: EdgeType | None = None) -> CSC:
-        """What "neighbours" means in a direction: the in-edges, or for "out" the out-edges turned round.
-
-        The out-edges are built when they are first asked for, and kept.
+        """The in-edges, or for "out" the out-edges reversed, which are built when first asked for, and kept.
 
         Raises:
             ValueError: "out" along an edge type whose two ends are of different types, or no ``edge_type`` where there
@@ -280,16 +268,10 @@ class Graph:
         return self.csc.source_counts
 
     def reverse(self) -> Graph:
-        """The graph with every edge turned round (edge ids and fields kept), for sampling out-neighbours."""
-        turned = {(d, r, s): csc.transpose() for (s, r, d), csc in self._csc.items()}
-        edata = {(d, r, s): self._edata[s, r, d] for s, r, d in self._csc}
-        one_node, one_edge = len(self._num_nodes) == 1, len(self._csc) == 1
-        return Graph(
-            turned,
-            self._num_nodes,
-            ndata=self._ndata[self.node_types[0]] if one_node else self._ndata,
-            edata=next(iter(edata.values())) if one_edge else edata,
-        )
+        """The graph with every edge reversed (edge ids and fields kept), for sampling out-neighbours."""
+        reversed_ = Graph({(d, r, s): csc.transpose() for (s, r, d), csc in self._csc.items()}, self._num_nodes)
+        reversed_._set_fields(self._ndata, {(d, r, s): self._edata[s, r, d] for s, r, d in self._csc})
+        return reversed_
 
     # -- fields -------------------------------------------------------------------------------------------
 
@@ -312,12 +294,7 @@ class Graph:
         return self._edata[edge_type]
 
     def set_field(
-        self,
-        name: str,
-        value: Any,
-        *,
-        node_type: str | None = None,
-        edge_type: EdgeType | None = None,
+        self, name: str, value: Any, *, node_type: str | None = None, edge_type: EdgeType | None = None
     ) -> None:
         """Attach a field: one row per vertex, or per edge if ``edge_type`` is given; a tensor or ``IndexedRows``.
 
@@ -337,6 +314,17 @@ class Graph:
         target[name] = tensor
 
     # -- helpers ------------------------------------------------------------------------------------------
+
+    def _set_fields(
+        self, ndata: Mapping[str, Mapping[str, Any] | None], edata: Mapping[EdgeType, Mapping[str, Any] | None]
+    ) -> None:
+        """Attach the fields of each vertex and edge type."""
+        for ntype, fields in ndata.items():
+            for name, value in (fields or {}).items():
+                self.set_field(name, value, node_type=ntype)
+        for etype, fields in edata.items():
+            for name, value in (fields or {}).items():
+                self.set_field(name, value, edge_type=etype)
 
     def _node_counts(self, num_nodes: int | Mapping[str, int] | None) -> dict[str, int]:
         if isinstance(num_nodes, Mapping):
@@ -365,7 +353,7 @@ class Graph:
         return names[0]
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is pickled: not the lock, nor what can be made again."""
+        """State to pickle: not the lock, nor what can be made again."""
         return {name: value for name, value in vars(self).items() if name not in ("_lock", "_out_csc")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -10,15 +10,15 @@ from torch import Tensor
 
 from .csc import check_range
 
-__all__ = ["FieldValue", "IndexedRows"]
+__all__ = ["FieldValue", "IndexedRows", "check_dense"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class IndexedRows:
-    """Row ``i`` is ``source[ids[i]]``; nothing is copied before it is read.
+    """Rows by reference: row ``i`` is ``source[ids[i]]``; nothing is copied before it is read.
 
-    The part of a partitioned graph has its wide fields so: every process maps the one file they lie in, and each
-    reads through its own ids. A graph, a ``FieldSet`` and the loaders take it where they take a tensor.
+    The wide fields of a part of a partitioned graph: every process maps their one file, and reads through its own ids.
+    A graph, a ``FieldSet`` and the loaders take it where they take a tensor.
 
     Attributes:
         source: Shape ``(num_source_rows, ...)``, on the CPU, dense; often a mapped file.
@@ -38,8 +38,8 @@ class IndexedRows:
     ids: Tensor
 
     def __post_init__(self) -> None:
-        _check_dense("source", self.source)
-        _check_dense("ids", self.ids)
+        check_dense("source", self.source)
+        check_dense("ids", self.ids)
         if self.ids.dtype not in (torch.int32, torch.int64):
             raise TypeError(f"ids must be int32 or int64, got {self.ids.dtype}")
         if self.ids.dim() != 1 or self.source.dim() == 0:
@@ -49,7 +49,7 @@ class IndexedRows:
 
     @property
     def shape(self) -> torch.Size:
-        """That of the rows together, ``(len(ids), ...)``."""
+        """Shape of the rows together, ``(len(ids), ...)``."""
         return torch.Size([len(self.ids), *self.source.shape[1:]])
 
     @property
@@ -111,10 +111,11 @@ class IndexedRows:
 
 
 FieldValue = Tensor | IndexedRows
-"""What a field may be."""
+"""Values of a field."""
 
 
-def _check_dense(name: str, value: Any) -> None:
+def check_dense(name: str, value: Any) -> None:
+    """Raise TypeError unless ``value`` is a dense CPU tensor."""
     if not isinstance(value, Tensor) or value.layout != torch.strided or value.device.type != "cpu":
         got = f"{value.layout} on {value.device}" if isinstance(value, Tensor) else type(value).__name__
         raise TypeError(f"{name} must be a dense CPU tensor, got {got}")

@@ -28,7 +28,7 @@ _RANDOM_FROM_BYTES = 64 * 2**20
 
 @dataclass(frozen=True)
 class NpyHeader:
-    """What the first bytes of a ``.npy`` file say about its array."""
+    """Header of a ``.npy`` file."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]

@@ -37,7 +37,7 @@ def edge_pairs(indptr: Tensor, indices: Tensor) -> Tensor:
 
 
 def compressed(edge_index: Tensor, num_src: int, num_dst: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The reverse: ``indptr`` and ``indices`` in the dtype of ``edge_index``, and which edge each is, int64.
+    """CSC of an ``edge_index``: ``indptr``, ``indices``, both of its dtype, and which edge each is, int64.
 
     Raises:
         TypeError: ``edge_index`` is not a tensor of int32 or int64.
@@ -58,7 +58,7 @@ def compressed(edge_index: Tensor, num_src: int, num_dst: int) -> tuple[Tensor, 
 
 
 def plain_tensor(edge_index: Tensor) -> Tensor:
-    """The memory of an ``edge_index``, also of PyG's ``EdgeIndex``, which from 2.6 on has none that torch knows of."""
+    """An ``edge_index`` as a plain tensor, also PyG's ``EdgeIndex``, which from 2.6 on has no memory known to torch."""
     plain: Tensor = edge_index.as_tensor() if hasattr(edge_index, "as_tensor") else edge_index.as_subclass(Tensor)
     return plain
 
@@ -76,7 +76,7 @@ class Block:
         src_nodes: Shape ``(num_src,)``, the graph's id of each source vertex.
         positions: Shape ``(num_edges,)``, each edge's position in the graph's CSC.
         num_dst: Number of destination vertices.
-        weights: Shape ``(num_edges,)``, float32: what the sampler weighs each edge with, if it does.
+        weights: Shape ``(num_edges,)``, float32: the sampler's edge weights, if it weighs edges.
     """
 
     indptr: Tensor
@@ -119,8 +119,8 @@ class Block:
         order of ``weights`` and ``positions``.
 
         It is a plain tensor, as the ``edge_index`` of PyG's own batches: in PyG 2.6 to 2.8 the backward pass of layers
-        such as ``GraphConv`` fails for an ``EdgeIndex`` between different numbers of vertices. Should you need one, it
-        is ``EdgeIndex(block.to_pyg(), sparse_size=(block.num_src, block.num_dst), sort_order="col")``.
+        such as ``GraphConv`` fails for an ``EdgeIndex`` between different numbers of vertices. To make one, call
+        ``EdgeIndex(block.to_pyg(), sparse_size=(block.num_src, block.num_dst), sort_order="col")``.
 
         Returns:
             Shape ``(2, num_edges)``, int64: local sources, and local destinations, which do not decrease.
@@ -172,7 +172,7 @@ class Block:
         ``"edge_weights"``, if it weighs edges.
 
         Args:
-            graph: What was sampled; ``edata[dgl.EID]`` then holds its edge ids.
+            graph: The sampled graph; ``edata[dgl.EID]`` then holds its edge ids.
 
         Raises:
             MissingDependencyError: DGL is not installed.
@@ -207,11 +207,7 @@ class MiniBatch:
 
     @property
     def hop_ends(self) -> list[int]:
-        """How many of ``input_nodes`` are known after each hop; the seeds are hop 0.
-
-        Vertices come in the order in which they are found: those of hop ``h`` are
-        ``input_nodes[hop_ends[h - 1]:hop_ends[h]]``.
-        """
+        """Ends of the hops, hop 0 being the seeds: hop ``h`` is ``input_nodes[hop_ends[h - 1]:hop_ends[h]]``."""
         return [len(self.output_nodes), *(block.num_src for block in reversed(self.blocks))]
 
     def to(self, device: torch.device | str) -> MiniBatch:
@@ -236,7 +232,7 @@ class Relation:
         indptr: Shape ``(num_dst + 1,)``.
         indices: Shape ``(num_edges,)``, local source ids.
         positions: Shape ``(num_edges,)``, each edge's position in the graph's CSC of this type.
-        weights: Shape ``(num_edges,)``, float32: what the sampler weighs each edge with, if it does.
+        weights: Shape ``(num_edges,)``, float32: the sampler's edge weights, if it weighs edges.
     """
 
     indptr: Tensor
@@ -286,11 +282,8 @@ class HeteroBlock:
 
     def only(self) -> Block:
         """The block of a graph with one vertex type and one edge type."""
-        ((relation,), (src_nodes,), (num_dst,)) = (
-            self.relations.values(),
-            self.src_nodes.values(),
-            self.num_dst.values(),
-        )
+        (relation,) = self.relations.values()
+        (src_nodes,), (num_dst,) = self.src_nodes.values(), self.num_dst.values()
         return Block(relation.indptr, relation.indices, src_nodes, relation.positions, num_dst, relation.weights)
 
     def __repr__(self) -> str:

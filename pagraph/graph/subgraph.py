@@ -21,8 +21,7 @@ class SampledEdges:
         edge_index: Shape ``(2, num_edges)``: local ids of the source and of the destination of each edge, contiguous.
             Destinations never decrease.
         edge_ids: Shape ``(num_edges,)``, int64: the graph's id of each edge.
-        hop_ends: How many edges there are after each hop; 0 first, for the seeds. Induced edges belong to no hop:
-            then there is nothing but the 0.
+        hop_ends: Number of edges after each hop; 0 first, for the seeds. Induced edges belong to no hop: only the 0.
     """
 
     edge_index: Tensor
@@ -39,9 +38,8 @@ class SampledEdges:
 class Subgraph:
     """A sampled mini-batch over any number of vertex and edge types.
 
-    A vertex has one local id throughout the batch, or one for each tree of disjoint sampling. The vertices of a type
-    come in the order in which they are found, its seeds first; repeated seeds keep their own places, and edges lead to
-    the first one.
+    A vertex has one local id in the batch, or one in each tree of disjoint sampling. The vertices of a type are in the
+    order of their discovery, the seeds first; repeated seeds keep their own places, and edges lead to the first one.
 
     Attributes:
         output_nodes: Vertex type to the seeds, in order; only the types that have any.

@@ -1,4 +1,4 @@
-"""Rooms above this one, for methods such as ``Graph.from_pyg``: found by name when a user calls them."""
+"""Late import of modules above this one, for methods such as ``Graph.from_pyg``."""
 
 from importlib import import_module
 from typing import Any

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import glob
 import json
 import math
 import os
@@ -23,8 +24,8 @@ def check_absent(folder: str | os.PathLike[str], *, name: str = "folder") -> Pat
     """The path of a folder that may be created; long work calls this before it starts.
 
     Args:
-        folder: Where it would be.
-        name: What the caller's user calls it.
+        folder: The path.
+        name: Name of the argument, for errors.
 
     Raises:
         FileExistsError: There is something at that path already, an empty folder included.
@@ -44,10 +45,9 @@ def is_unfinished(folder: str | os.PathLike[str]) -> bool:
 def new_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
     """Create ``folder`` with all its files in one step.
 
-    Yields a hidden sibling to write into. When the block ends, its files are flushed to the disk and it is
-    renamed to ``folder``; when the block raises, it is removed. A killed process leaves the hidden sibling,
-    which no reader of this package opens and which the next writer of ``folder`` removes. Folders above it
-    are created.
+    Yields a hidden sibling to write into. When the block ends, its files are flushed to the disk and it is renamed to
+    ``folder``; when the block raises, it is removed. A killed process leaves the hidden sibling, which no reader of
+    this package opens and which the next writer of ``folder`` removes. Folders above it are created.
 
     Raises:
         FileExistsError: There is something at that path already.
@@ -67,7 +67,11 @@ def new_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
     part = _part_of(target)
     part.mkdir()
     try:
-        with _locked(part):
+        with _opened(part) as descriptor:
+            # The lock says to other processes that the writer is alive. Where a file system has no locks, leftovers
+            # stay until they are removed by hand.
+            with contextlib.suppress(OSError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield part
             _sync_tree(part)
             check_absent(target)
@@ -81,11 +85,7 @@ def new_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def write_json(path: str | os.PathLike[str], value: Any) -> None:
-    """Write ``value`` as JSON to ``path``; a reader sees the old file or the new one, never half of it.
-
-    Numbers that JSON does not have (NaN and the infinities) become ``null``. A path that is no regular file,
-    such as ``/dev/stdout``, is written directly.
-    """
+    """Write ``value`` as JSON to ``path`` by :func:`new_file`; NaN and the infinities become ``null``."""
     text = json.dumps(_without_nan(value), indent=2, allow_nan=False) + "\n"
     with new_file(path) as file:
         file.write(text.encode())
@@ -95,9 +95,8 @@ def write_json(path: str | os.PathLike[str], value: Any) -> None:
 def new_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """Write a file; a reader sees the old one or the new one, never half of it.
 
-    Yields a hidden sibling, open for writing. When the block ends, it is flushed to the disk and takes the place of
-    ``path``; when the block raises, it is removed. A path that is no regular file, such as ``/dev/stdout``, is written
-    directly.
+    Yields a hidden sibling, open for writing. When the block ends, it is flushed to the disk and replaces ``path``;
+    when the block raises, it is removed. A path that is no regular file, such as ``/dev/stdout``, is written directly.
     """
     target = Path(os.path.realpath(path))
     if target.exists() and not target.is_file():
@@ -123,13 +122,13 @@ def check_writable(name: str, path: str | os.PathLike[str]) -> Path:
     Creates and removes a hidden file beside it: what may be written, only the system knows.
 
     Args:
-        name: What the caller calls the path.
-        path: Of a file, which may exist.
+        name: Name of the argument, for errors.
+        path: The file, which may exist.
 
     Raises:
         IsADirectoryError: There is a folder at that path.
         FileNotFoundError: Its folder does not exist.
-        NotADirectoryError: What should be its folder is none.
+        NotADirectoryError: Its parent is not a folder.
         PermissionError: Nothing may be written there.
         OSError: Nothing can be written there, as in a read-only file system.
     """
@@ -166,36 +165,22 @@ def _without_nan(value: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock, which says to other processes that its writer is alive."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def _opened(path: Path) -> Iterator[int]:
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        with contextlib.suppress(OSError):  # file systems without locks: leftovers stay until removed by hand
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
+        yield descriptor
     finally:
         os.close(descriptor)
 
 
 def _remove_leftovers(target: Path) -> None:
     """Remove what killed writers of ``target`` left; what a living one holds is locked, or empty."""
-    for part in target.parent.glob(f".{_glob_escape(target.name)}.*.partial"):
+    for part in target.parent.glob(f".{glob.escape(target.name)}.*.partial"):
         with contextlib.suppress(OSError):  # another's folder, or one that is gone meanwhile
             if is_unfinished(part) and any(part.iterdir()):
-                _remove_unless_locked(part)
-
-
-def _remove_unless_locked(part: Path) -> None:
-    descriptor = os.open(part, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        shutil.rmtree(part, ignore_errors=True)
-    finally:
-        os.close(descriptor)
-
-
-def _glob_escape(name: str) -> str:
-    return re.sub(r"([*?\[])", r"[\1]", name)
+                with _opened(part) as descriptor:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(part, ignore_errors=True)
 
 
 def _sync_tree(folder: Path) -> None:
@@ -206,8 +191,5 @@ def _sync_tree(folder: Path) -> None:
 
 
 def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
+    with _opened(path) as descriptor:
         os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -1,4 +1,4 @@
-"""How many bytes a cache may take, and how many rows that is."""
+"""Budget of a cache in bytes, and the number of rows that fit."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral, Real
 
-__all__ = ["SLOT_BYTES", "Budget", "budget_text", "in_units", "rows_that_fit"]
+from .units import in_units
+
+__all__ = ["SLOT_BYTES", "Budget", "budget_text", "rows_that_fit"]
 
 SLOT_BYTES = 4
-"""Bytes per vertex of the table from vertex to place in the cache; the fields of a vertex type share it."""
+"""Bytes per vertex of the table from vertex to place in the cache, which the fields of a vertex type share."""
 
 _UNITS = {"B": 1} | {
     f"{prefix}{suffix}": base**power
@@ -24,12 +26,12 @@ _RULE = '"auto", a number of bytes (1048576, "500MB", "2GiB") or a share of the 
 
 @dataclass(frozen=True)
 class Budget:
-    """What a cache may take: bytes, a share of all rows, or what turns out to be free ("auto").
+    """Size limit of a cache: bytes, a share of all rows, or what turns out to be free ("auto").
 
     Attributes:
         limit: Bytes, with the index tables; None unless given in bytes.
-        share: Of the bytes of all rows, the index tables on top; None unless given as a share.
-        name: What errors call it.
+        share: Share of the bytes of all rows, the index tables on top; None unless given as a share.
+        name: Name of the argument, for errors.
 
     Example:
         >>> Budget.parse("2GiB")
@@ -59,7 +61,7 @@ class Budget:
         Args:
             value: ``"auto"``, bytes as an int or a string with or without a unit (``"500MB"``, ``"2GiB"``),
                 or a share of the rows' bytes as a float in (0, 1] or a percentage.
-            name: What errors call it.
+            name: Name of the argument, for errors.
 
         Raises:
             ValueError: A negative or too large number, NaN, or text that is none of these.
@@ -124,20 +126,6 @@ class Budget:
         return f"Budget({self.limit} bytes)" if self.share is None else f"Budget({self.share:.4g} of the rows)"
 
 
-def in_units(nbytes: float) -> tuple[float, str]:
-    """Bytes as a number, below 1024 if it can be, of a unit.
-
-    >>> in_units(3 << 19)
-    (1.5, 'MiB')
-    """
-    size, unit = float(nbytes), "B"
-    for larger in ("KiB", "MiB", "GiB", "TiB"):
-        if size < 1024:
-            break
-        size, unit = size / 1024, larger
-    return size, unit
-
-
 def budget_text(nbytes: int) -> str:
     """Bytes as :meth:`Budget.parse` takes them, rounded down to two figures or three.
 
@@ -149,16 +137,13 @@ def budget_text(nbytes: int) -> str:
 
 
 def rows_that_fit(nbytes: int, row_bytes: Sequence[int], num_nodes: int, *, table: bool = True) -> int:
-    """How many vertices' rows of all fields fit into ``nbytes``: the only place where bytes become rows.
+    """Number of vertices, at most ``num_nodes``, whose rows of all fields fit into ``nbytes``.
 
     Args:
         nbytes: Bytes to spend.
         row_bytes: Bytes of one row of each field.
         num_nodes: Number of vertices.
         table: Whether the index table has to be paid as well.
-
-    Returns:
-        A number in ``[0, num_nodes]``.
 
     Example:
         >>> rows_that_fit(1000, [100, 8], 20)

@@ -13,7 +13,7 @@ def as_integer(name: str, value: Any, *, least: int | None = None) -> int:
 
     Args:
         name: Name of the argument, for errors.
-        value: What was given.
+        value: The argument.
         least: Lower bound. None: none.
 
     Raises:

@@ -10,23 +10,14 @@ __all__ = ["address_on_disk", "host_available", "may_write"]
 
 def host_available(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int:
     """Bytes that this process could take without swapping, as the system and its control groups report."""
-    limits = _cgroup_room(proc, cgroups)
-    system = _meminfo_available(proc)
-    if system is None:
-        system = _sysconf_available()
-    return max(0, min([system, *limits]))
+    return max(0, min([_system_available(proc), *_cgroup_room(proc, cgroups)]))
 
 
-def _meminfo_available(proc: Path) -> int | None:
-    text = _read(proc / "meminfo")
-    for line in text.splitlines():
+def _system_available(proc: Path) -> int:
+    """Available memory; half of the physical memory where the system does not report it."""
+    for line in _read(proc / "meminfo").splitlines():
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) * 1024
-    return None
-
-
-def _sysconf_available() -> int:
-    """Half of the physical memory where the system does not report what is available."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
     except (ValueError, OSError):
@@ -73,7 +64,7 @@ def _group_room(group: Path, limit: str, usage: str, reclaimable: str) -> int | 
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text()
+        return path.read_text(errors="surrogateescape")
     except OSError:
         return ""
 
@@ -86,11 +77,7 @@ _MEMORY_PATHS = ("/memfd:", "/dev/shm/", "/dev/zero", "/SYSV", "/anon_hugepage")
 
 def may_write(begin: int, end: int) -> bool:
     """Whether all pages between two addresses may be written; True where the system does not tell."""
-    try:
-        maps = _MAPS.read_text(errors="surrogateescape")
-    except OSError:
-        return True
-    for line in maps.splitlines():
+    for line in _read(_MAPS).splitlines():
         span, rights = line.split(maxsplit=2)[:2]
         first, last = (int(part, 16) for part in span.split("-"))
         if first < end and begin < last and "w" not in rights:
@@ -100,11 +87,7 @@ def may_write(begin: int, end: int) -> bool:
 
 def address_on_disk(address: int) -> bool:
     """Whether the page at ``address`` of this process is backed by a file on disk."""
-    try:
-        maps = _MAPS.read_text(errors="surrogateescape")
-    except OSError:
-        return False
-    for line in maps.splitlines():
+    for line in _read(_MAPS).splitlines():
         fields = line.split(maxsplit=5)
         low, high = (int(number, 16) for number in fields[0].split("-"))
         if low <= address < high:
@@ -121,11 +104,7 @@ def _is_disk_file(path: str, device: str) -> bool:
 def _file_system(device: str) -> str | None:
     """Type of the mounted file system with this device number ("fd:01" as in maps, hexadecimal)."""
     major, minor = (int(number, 16) for number in device.split(":"))
-    try:
-        mounts = _MOUNTS.read_text(errors="surrogateescape")
-    except OSError:
-        return None
-    for line in mounts.splitlines():
+    for line in _read(_MOUNTS).splitlines():
         left, _, right = line.partition(" - ")
         if left.split()[2] == f"{major}:{minor}":
             return right.split()[0]

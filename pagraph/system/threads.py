@@ -20,9 +20,9 @@ __all__ = ["THREAD_NAME", "ForkLock", "lock_of", "near_cores", "run_worker_init"
 
 
 class ForkLock:
-    """A lock for ``with``; do not fork inside. For what samplers share, which PyG's and torch's workers call as well.
+    """A lock for ``with`` that is free in a forked child; for what samplers share, which forked workers call as well.
 
-    In a child it is free. So what it guards must be sound wherever a thread may be cut off: change one reference last.
+    Do not fork inside. What it guards must be sound wherever a thread may be cut off: change one reference last.
     """
 
     def __init__(self) -> None:
@@ -65,9 +65,7 @@ def lock_of(item: Any) -> threading.RLock:
 def starting_workers(loader: Any, start: Callable[[int], object]) -> Iterator[None]:
     """Call ``start`` with the worker's number in each thread of passes that begin inside, before the user's function.
 
-    Args:
-        loader: Has a ``worker_init_fn``, None or a function; it is put back at the end.
-        start: Run in the thread.
+    It stands before the loader's ``worker_init_fn`` for that time.
     """
     before = loader.worker_init_fn
 
@@ -86,12 +84,9 @@ def starting_workers(loader: Any, start: Callable[[int], object]) -> Iterator[No
 def near_cores(
     allowed: Collection[int], workers: int, nodes: Mapping[int, Sequence[tuple[int, Sequence[int]]]]
 ) -> list[int]:
-    """One hardware thread of each core of the first NUMA node, in order; all allowed ones if those are few.
+    """One of the ``allowed`` hardware threads of each core of the first NUMA node; all allowed ones if those are few.
 
-    Args:
-        allowed: What this process may use.
-        workers: Threads that want one each.
-        nodes: NUMA node to its cores, each with its hardware threads, as DGL and PyG list them.
+    ``nodes`` maps a NUMA node to its cores, each with its hardware threads, as DGL and PyG list them.
     """
     near = [next((cpu for cpu in cpus if cpu in allowed), None) for _, cpus in nodes.get(0, [])]
     cores = [cpu for cpu in near if cpu is not None]
@@ -102,10 +97,9 @@ _lock = threading.Lock()
 
 
 def run_worker_init(worker_init_fn: Callable[[int], object], worker: int) -> None:
-    """Run the user's function in a worker thread; its seeds are its own.
+    """Run the user's function in a worker thread, and restore Python's, NumPy's and torch's global generators.
 
-    What is written for worker processes seeds Python's, NumPy's and torch's global generators, which here are the
-    training loop's: they are put back.
+    Functions written for worker processes seed them, and here they are the training loop's.
     """
     with _lock:
         state = random.getstate(), np.random.get_state(), torch.get_rng_state()

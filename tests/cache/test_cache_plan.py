@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from pagraph.cache import CachePlan, FieldPlan
-from pagraph.cache.plan import CachePlans, size_text
+from pagraph.cache.plan import CachePlans
+from pagraph.system.units import bytes_text
 
 CPU = torch.device("cpu")
 
@@ -87,4 +88,4 @@ def test_a_plan_prints_as_a_table():
     [(0, "0 B"), (1023, "1023 B"), (1024, "1 KiB"), (3 << 29, "1.5 GiB"), (5 << 40, "5 TiB"), (2**60, "1.049e+06 TiB")],
 )
 def test_sizes_for_people(nbytes, text):
-    assert size_text(nbytes) == text
+    assert bytes_text(nbytes) == text

@@ -13,29 +13,28 @@ from torch import Tensor
 from ...accelerator import Accelerator, Event, StagingRing, Stream
 from ...graph.field_version import FieldVersion
 from ...system.buffers import BufferPool
-from ..feature import Array, DeviceFeature, HostFeature, check_ids, id_array, output_for, raise_bad_id
+from ..feature import Array, DeviceFeature, HostFeature, check_ids, id_array, output_for
 from ..field import ReadPath
-from ..narrow import NarrowFeature
-from ..store import FeatureCache, Hits, part_ends
+from ..narrow import HostRows, StoredFeature, WideFeature
+from ..store import FeatureCache, Hits, check_rows, part_ends, split_ids
 from .reachable import ReachableRows, gather
-from .transfer import Transfer, place_hits, send
+from .transfer import Transfer, check_mode, place_hits, send
 
 __all__ = ["AcceleratedFeature", "Link"]
 
 
-class AcceleratedFeature:
-    """Reads rows on an accelerator: hits from the cache, misses from the host, on the stream that is in use.
+class AcceleratedFeature(WideFeature):
+    """Rows on an accelerator: hits from the cache, misses from the host, on the stream that is in use.
 
-    What is returned is there when the stream's work has been done; nothing waits for that. Where rows are reached by
-    zero-copy one kernel reads all of them; else the hits are copied on the device while the CPU sends the misses. Rows
-    that are narrower in the cache are delivered as wide as the field's, the missing ones rounded alike.
+    Nothing waits for the stream's work. Where rows are reached by zero-copy one kernel reads all of them; else the hits
+    are copied on the device while the CPU sends the misses.
 
     Args:
         source: All the rows, as the cache keeps them. A field on the device itself needs no cache.
         cache: Filled from ``source``, with ``device_slots``. None: nothing is cached.
         accelerator: Where rows are delivered.
-        ring: For what goes to the device through pinned memory.
-        transfer: How missed rows do.
+        ring: Pinned buffers.
+        transfer: Transfer path of missed rows.
 
     Raises:
         ValueError: ``cache`` holds other rows than ``source`` or is not on the device, or ``source`` is on another
@@ -44,7 +43,7 @@ class AcceleratedFeature:
 
     def __init__(
         self,
-        source: HostFeature | DeviceFeature | NarrowFeature,
+        source: StoredFeature,
         cache: FeatureCache | None,
         accelerator: Accelerator,
         ring: StagingRing,
@@ -57,13 +56,7 @@ class AcceleratedFeature:
                 f"a field must be on the CPU or where the loader delivers, {accelerator.device}, "
                 f"got one on {source.tensor.device}"
             )
-        whole = source.source if isinstance(source, NarrowFeature) else source
-        self.device = accelerator.device
-        self.num_rows = source.num_rows
-        self.row_shape = source.row_shape
-        self.dtype = whole.dtype
-        self.row_bytes = whole.row_bytes
-        self.tier = source.tier
+        super().__init__(source, accelerator.device)
         self._source = source
         self._cache = cache
         self._accelerator = accelerator
@@ -83,13 +76,12 @@ class AcceleratedFeature:
             ids: 1-D int32 or int64, on the CPU, or on the device. Ids on the device are not checked before their rows
                 are read: those out of range become zeros, or raise IndexError where rows are staged.
             out: A contiguous tensor on the device to write to and return.
-            bounds: Where the parts end, such as ``MiniBatch.hop_ends``: ascending, the last is ``len(ids)``. None: all
-                ids are one part.
+            bounds: The ends of the parts, such as ``MiniBatch.hop_ends``; see ``part_ends``.
 
         Raises:
             IndexError: An id is outside ``[0, num_rows)``.
             TypeError: ``ids`` is not an int32 or int64 tensor.
-            ValueError: ``ids``, ``out`` or ``bounds`` are not such, or a value is too large for the cache's dtype.
+            ValueError: ``ids``, ``out`` or ``bounds`` do not fit, or a value is too large for the cache's dtype.
             OutOfMemory: There is not enough memory on the device.
         """
         index: Array | None = None
@@ -132,15 +124,8 @@ class AcceleratedFeature:
         else:
             gather(self._accelerator, there, out, num_rows=self.num_rows, rows=rows, cache=None)
 
-    def _read_far(
-        self,
-        source: HostFeature | NarrowFeature,
-        index: Array | None,
-        there: Tensor | None,
-        ends: Array,
-        out: Tensor,
-    ) -> Hits:
-        """Read rows of the host, and of the cache; one of ``index`` and ``there``, the ids on the device, is given."""
+    def _read_far(self, source: HostRows, index: Array | None, there: Tensor | None, ends: Array, out: Tensor) -> Hits:
+        """Read host and cached rows; one of ``index`` and ``there``, the ids on the device, is given."""
         complete = self._cache is not None and len(self._cache) == self.num_rows
         rows = None if complete else self.transfer.reach(source, self._ring)
         if rows is not None or (complete and self._accelerator.runs_kernels):
@@ -162,14 +147,7 @@ class AcceleratedFeature:
             return Hits.known([0] * len(ends))
         return Hits(*self._fetch(counting[1]))
 
-    def _stage(
-        self,
-        source: HostFeature | NarrowFeature,
-        index: Array | None,
-        there: Tensor | None,
-        ends: Array,
-        out: Tensor,
-    ) -> Hits:
+    def _stage(self, source: HostRows, index: Array | None, there: Tensor | None, ends: Array, out: Tensor) -> Hits:
         """Copy the hits on the device, and send the misses meanwhile; the CPU counts the hits."""
         cache, kernels = self._cache, self._accelerator.runs_kernels
         fetched = None if there is None else self._fetch(there)
@@ -179,19 +157,18 @@ class AcceleratedFeature:
         if fetched is not None:
             fetched[1].wait()
             index = fetched[0].numpy()
-        assert index is not None
-        whole = source.source if isinstance(source, NarrowFeature) else source
+        assert index is not None and isinstance(self._whole, HostFeature)
         if cache is None:
-            whole.announce(index)
-            send(source, index, None, out, self._accelerator, self._ring)
+            self._whole.announce(index)
+            send(source, index, None, out, self._ring)
             return Hits.known([0] * len(ends))
-        whole.announce(index, cache.slots.numpy(), len(cache))
-        slots, places, missed, missed_places = _split(cache, index, self.num_rows)
+        self._whole.announce(index, cache.slots.numpy(), len(cache))
+        slots, places, missed, missed_places = split_ids(cache, index, self.num_rows)
         if len(slots) and not kernels:
             place_hits(cache, slots, places, out, self._ring)
         if len(missed):
             where = missed_places if len(slots) else None
-            send(source, missed, where, out, self._accelerator, self._ring)
+            send(source, missed, where, out, self._ring)
         return Hits.known(np.diff(np.searchsorted(places, ends), prepend=0).tolist())
 
     def _sent(self, index: Array | None) -> Tensor:
@@ -205,26 +182,8 @@ class AcceleratedFeature:
         return memory, self._accelerator.current_stream.record()
 
 
-def _split(cache: FeatureCache, index: Array, num_rows: int) -> tuple[Array, Array, Array, Array]:
-    """Ids as slots and places of the hits, ids and places of the misses, all int64."""
-    from .. import _gather
-
-    count = len(index)
-    slots, places, missed, missed_places = np.empty((4, count), dtype=np.int64)
-    hits = _gather.split(cache.slots.numpy(), len(cache), num_rows, index, slots, places, missed, missed_places)
-    if hits < 0:
-        raise_bad_id(index, -1 - hits, num_rows)
-    return slots[:hits], places[:hits], missed[: count - hits], missed_places[: count - hits]
-
-
-def _check_cache(
-    cache: FeatureCache, source: HostFeature | DeviceFeature | NarrowFeature, accelerator: Accelerator
-) -> None:
-    if tuple(cache.rows.shape[1:]) != source.row_shape or cache.rows.dtype != source.dtype:
-        raise ValueError(
-            f"cache must hold rows of shape {source.row_shape} and dtype {source.dtype}, "
-            f"got {tuple(cache.rows.shape[1:])} and {cache.rows.dtype}"
-        )
+def _check_cache(cache: FeatureCache, source: StoredFeature, accelerator: Accelerator) -> None:
+    check_rows(cache, source)
     slots = cache.device_slots
     if slots is None or slots.device != accelerator.device or cache.rows.device != accelerator.device:
         where = None if slots is None else slots.device
@@ -236,13 +195,13 @@ def _check_cache(
 
 
 _PATIENCE = 8
-"""How often new values are read before their memory is pinned, which takes longer than to read them: those of a field
-that is replaced at every step never are. The first values of a field are, at once."""
+"""Reads of new values before their memory is pinned, which takes longer than to read them: those of a field that is
+replaced at every step never are. The first values of a field are, at once."""
 
 
 @dataclass(eq=False)
 class _Way:
-    """One field's."""
+    """One field's transfer."""
 
     transfer: Transfer
     version: FieldVersion
@@ -250,7 +209,7 @@ class _Way:
 
 
 class Link:
-    """The way of all fields of a set to an accelerator. Safe from any thread.
+    """Transfer paths of all fields of a set to one accelerator. Safe from any thread.
 
     Args:
         accelerator: Where rows are delivered, and cached.
@@ -262,9 +221,9 @@ class Link:
 
     def __init__(self, accelerator: Accelerator, mode: str = "auto") -> None:
         self.accelerator = accelerator
+        check_mode(mode)
         self._mode = mode
-        self._new(mode)  # says what is wrong with it
-        self._passing = self._new("staging")
+        self._passing = Transfer(accelerator, "staging")
         self._lock = threading.RLock()  # a finaliser may run in the middle of anything
         self._ring: StagingRing | None = None
         self._ways: dict[Hashable, _Way] = {}
@@ -277,7 +236,7 @@ class Link:
 
     @property
     def ring(self) -> StagingRing:
-        """What goes to the accelerator through pinned memory goes through this."""
+        """The pinned buffers of everything that is copied to the accelerator."""
         with self._lock:
             if self._ring is None:
                 self._ring = StagingRing(self.accelerator)
@@ -285,24 +244,20 @@ class Link:
 
     @property
     def transfers(self) -> dict[Hashable, Transfer]:
-        """How the missed rows of each field arrive, of those that have been read."""
+        """Transfer path of each field that has been read."""
         with self._lock:
             return {key: way.transfer for key, way in self._ways.items()}
 
     def transfer(self, key: Hashable, version: FieldVersion) -> Transfer:
-        """How the missed rows of a field arrive: the same as long as its values are in the same memory.
-
-        Args:
-            key: The field.
-            version: Of the values that will be read.
-        """
+        """Transfer path of a version of a field: the same while the values are in the same memory."""
         with self._lock:
             way = self._ways.get(key)
             if way is None:
-                way = self._ways[key] = _Way(self._new(self._mode), version)
+                way = self._ways[key] = _Way(Transfer(self.accelerator, self._mode), version)
             old = None
             if not _same_memory(way.version, version):
-                old, way.transfer, way.version, way.reads = way.transfer, self._new(self._mode), version, 0
+                old = way.transfer
+                way.transfer, way.version, way.reads = Transfer(self.accelerator, self._mode), version, 0
             way.reads += 1
             transfer = way.transfer if way.reads > _PATIENCE else self._passing
         if old is not None:
@@ -310,16 +265,10 @@ class Link:
         return transfer
 
     def wait_for_writes(self, key: Hashable, version: FieldVersion, caller: Stream) -> None:
-        """Read new values of a field on the device after what wrote them.
+        """Make the first read of a version of a field on the device wait for its writes on the stream ``caller``.
 
-        That was given to the calling thread's stream: the user's, or in a thread of the loader the default one, on
-        which users compute as long as they choose no other. Values that were read before are not waited for again, or
-        reading would follow all computation.
-
-        Args:
-            key: The field.
-            version: Of the values that will be read.
-            caller: The calling thread's stream.
+        The caller's stream is the user's, or in a thread of the loader the default one, on which users compute as long
+        as they choose no other. Later reads do not wait, or reading would follow all computation.
         """
         with self._lock:
             if self._written.get(key) != version:
@@ -336,7 +285,7 @@ class Link:
         return known
 
     def forget(self, key: Hashable) -> None:
-        """There is no such field any more: unpin its memory."""
+        """Unpin the memory of a field that is gone."""
         with self._lock:
             way = self._ways.pop(key, None)
         if way is not None:
@@ -344,14 +293,8 @@ class Link:
 
     def close(self) -> None:
         """Unpin everything; what is read later is pinned anew."""
-        with self._lock:
-            ways = list(self._ways.values())
-            self._ways.clear()
-        for way in ways:
-            way.transfer.close()
-
-    def _new(self, mode: str) -> Transfer:
-        return Transfer(self.accelerator, mode)
+        for key in list(self._ways):
+            self.forget(key)
 
 
 def _same_memory(one: FieldVersion, other: FieldVersion) -> bool:

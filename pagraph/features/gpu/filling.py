@@ -11,8 +11,8 @@ from torch import Tensor
 
 from ...accelerator import Event
 from ..disk import DiskFeature
-from ..feature import Array, HostFeature
-from ..narrow import NarrowFeature
+from ..feature import Array
+from ..narrow import HostRows, NarrowFeature
 from ..store import FeatureCache, as_words, word_view
 from .accelerated import Link
 from .reachable import ReachableRows, gather
@@ -26,12 +26,12 @@ _COMPARED_BYTES = 8 << 20
 
 @dataclass(frozen=True, eq=False)
 class Filling:
-    """Rows that are on their way to a cache; holds none of them.
+    """Size and times of a filling that may still be under way; holds no rows.
 
     Attributes:
-        nbytes: How much it is.
-        begun: When it began, after it was decided how they go.
-        ready: When they are there.
+        nbytes: Bytes of the rows.
+        begun: When it began, after the transfer path was chosen.
+        ready: When the rows are there.
     """
 
     nbytes: int
@@ -39,24 +39,17 @@ class Filling:
     ready: Event
 
     def seconds(self) -> float:
-        """How long it took; waits for the rows."""
+        """Duration; waits for the rows."""
         self.ready.wait()
         return self.ready.seconds_since(self.begun)
 
 
-def fill_rows(
-    source: HostFeature | NarrowFeature, ids: Tensor, link: Link, transfer: Transfer
-) -> tuple[Tensor, Filling]:
+def fill_rows(source: HostRows, ids: Tensor, link: Link, transfer: Transfer) -> tuple[Tensor, Filling]:
     """The rows of ``ids`` on the accelerator, in that order; waits for nothing on the device.
 
     Where the device reads host memory itself, a kernel puts each row in place; if all rows are wanted in their own
     order, that is one plain copy. Else the CPU gathers them into pinned buffers, one while another is copied.
-
-    Args:
-        source: The rows as the cache keeps them.
-        ids: int64, on the CPU, without repeats.
-        link: Where they go.
-        transfer: How the field's rows do.
+    ``ids`` are int64, on the CPU, without repeats.
 
     Raises:
         OutOfMemory: The accelerator has no room for them.
@@ -70,55 +63,36 @@ def fill_rows(
         return rows, Filling(rows.numel() * rows.element_size(), begun, link.stream.record())
 
 
-def holds_on_device(
-    cache: FeatureCache, source: HostFeature | NarrowFeature, ids: Tensor, link: Link, transfer: Transfer
-) -> bool:
+def holds_on_device(cache: FeatureCache, source: HostRows, ids: Tensor, link: Link, transfer: Transfer) -> bool:
     """Whether a cache of ``ids`` has the very bits that the source has now; reads all of these rows."""
     with link.stream.use():
         reached = transfer.reach(source, link.ring)
-        same = [
-            _same_words(cache.rows[begin:end], source, ids[begin:end], link, reached)
-            for begin, end in _spans(len(cache), source.row_bytes, _COMPARED_BYTES)
-        ]
+        same = []  # tensors on the device: nothing waits before the end
+        for begin, end in _spans(len(cache), source.row_bytes, _COMPARED_BYTES):
+            rows = cache.rows[begin:end]
+            now = link.accelerator.empty(tuple(rows.shape), rows.dtype)
+            _read_into(now, source, ids[begin:end], link, reached)
+            same.append((word_view(rows) == word_view(now)).all())
         return bool(torch.stack(same).all()) if same else True
 
 
-def _same_words(
-    rows: Tensor,
-    source: HostFeature | NarrowFeature,
-    ids: Tensor,
-    link: Link,
-    reached: ReachableRows | None,
-) -> Tensor:
-    """Whether rows have the bits that the source has, as a tensor: nothing waits for it."""
-    now = link.accelerator.empty(tuple(rows.shape), rows.dtype)
-    _read_into(now, source, ids, link, reached)
-    return (word_view(rows) == word_view(now)).all()
-
-
-def _read_into(
-    rows: Tensor, source: HostFeature | NarrowFeature, ids: Tensor, link: Link, reached: ReachableRows | None
-) -> None:
-    accelerator = link.accelerator
+def _read_into(rows: Tensor, source: HostRows, ids: Tensor, link: Link, reached: ReachableRows | None) -> None:
     if reached is None:
-        order = _disk_order(source, ids)
-        chosen: Array = ids.numpy() if order is None else ids.numpy()[order]
-        send(source, chosen, order, rows, accelerator, link.ring)
+        chosen: Array = ids.numpy()
+        base, order = source.source if isinstance(source, NarrowFeature) else source, None
+        if isinstance(base, DiskFeature):  # read in its own order
+            order = np.argsort(chosen)
+            chosen = chosen[order]
+        send(source, chosen, order, rows, link.ring)
     elif _is_all(source, ids, reached):
         as_words(rows, 1).copy_(reached.memory, non_blocking=True)
     else:
         for begin, end in _spans(len(ids), source.row_bytes, _CHUNK_BYTES):
             (there,) = link.ring.upload([ids[begin:end]])
-            gather(accelerator, there, rows[begin:end], num_rows=source.num_rows, rows=reached, cache=None)
+            gather(link.accelerator, there, rows[begin:end], num_rows=source.num_rows, rows=reached, cache=None)
 
 
-def _disk_order(source: HostFeature | NarrowFeature, ids: Tensor) -> Array | None:
-    """In which order to read: a disk is read in its own; None: as the ids come."""
-    base = source.source if isinstance(source, NarrowFeature) else source
-    return np.argsort(ids.numpy()) if isinstance(base, DiskFeature) else None
-
-
-def _is_all(source: HostFeature | NarrowFeature, ids: Tensor, reached: ReachableRows) -> bool:
+def _is_all(source: HostRows, ids: Tensor, reached: ReachableRows) -> bool:
     """Whether the ids are all rows, one after the other as they lie in memory."""
     if len(ids) != source.num_rows or reached.table is not None or reached.stride_bytes != source.row_bytes:
         return False

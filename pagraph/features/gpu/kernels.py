@@ -1,4 +1,4 @@
-"""The Triton kernel that reads a batch's rows: hits from the device's memory, misses from where the device can reach.
+"""The Triton kernel that gathers a batch's rows: hits from the device's memory, misses from reachable memory.
 
 What a row costs, for rows of 512 bytes that begin with a line of 128 bytes:
 
@@ -62,11 +62,11 @@ def gather_rows(  # type: ignore[no-untyped-def]
         cached: Words of the cached rows, row by row; or float16, or the bits of bfloat16 as int16, for wider floats.
         rows: Words of the rows that are not cached.
         table: int32 or int64, shape ``(num_rows,)``: which of ``rows`` each is.
-        limit: How many ``rows`` there are.
+        limit: Number of ``rows``.
         out: Words, row by row.
         ends: int64, shape ``(PARTS,)``: where the parts of the ids end.
         hits: int64, shape ``(PARTS,)``: the hits of each part are added.
-        PARTS: How many; 0: not counted.
+        PARTS: Number of parts; 0: not counted.
         WIDTH: Words of a row.
         STRIDE: Words from one of ``rows`` to the next.
         LINE: Words of a memory line to which reads of ``rows`` are turned; 1: not turned.

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ...accelerator import Accelerator, Pin
 from ...accelerator.triton_kernels import launch
-from ..feature import HostFeature, rows_are_contiguous
+from ..feature import HostFeature, byte_tensor, rows_are_contiguous
 from ..store import FeatureCache, as_words, word_bytes
 
 __all__ = ["ReachableRows", "gather"]
@@ -18,7 +18,7 @@ __all__ = ["ReachableRows", "gather"]
 _LINE = 128  # bytes that a device asks the host for at once
 _TILE = 1024  # words of a program, see _gpu
 _ON_THE_BUS = 128
-"""Programs that read host memory at once. Their 1 MiB of reads in flight is several times what a bus has on its way
+"""Programs that read host memory at once: their 1 MiB of reads in flight is several times what a bus has on its way
 (64 GB/s times 2 us); more of them would only keep the user's kernels out of the processors while they wait. GraphBolt
 limits such reads to 6144 threads; these are 16 384. To be measured on a GPU."""
 _MOST_ROWS = 256  # of a program: 100 000 labels are 400 programs, enough for all processors of a device
@@ -32,7 +32,7 @@ class ReachableRows:
     Attributes:
         memory: From the first to the last row, uint8, 1-D.
         stride_bytes: From one row to the next.
-        count: How many there are.
+        count: Number of rows.
         table: Which of them each row of the feature is, int32 or int64; None: row ``i`` is row ``i``.
         pins: Keep host memory pinned while somebody has this.
     """
@@ -63,12 +63,7 @@ class ReachableRows:
         """Rows of a tensor on the device; None where a row is not one run of bytes."""
         if not rows_are_contiguous(tensor):
             return None
-        size = tensor.element_size()
-        stride = tensor.stride(0) * size
-        span = (len(tensor) - 1) * stride + math.prod(tensor.shape[1:]) * size if len(tensor) else 0
-        memory = torch.empty(0, dtype=torch.uint8, device=tensor.device)
-        memory.set_(tensor.untyped_storage(), tensor.storage_offset() * size, (span,), (1,))
-        return cls(memory, stride, len(tensor))
+        return cls(byte_tensor(tensor), tensor.stride(0) * tensor.element_size(), len(tensor))
 
 
 def gather(
@@ -82,17 +77,17 @@ def gather(
     counting: tuple[Tensor, Tensor] | None = None,
     leave: bool = False,
 ) -> None:
-    """Read rows by one kernel on the current stream.
+    """Gather rows by one kernel on the current stream.
 
     Args:
         accelerator: One that runs kernels.
         ids: On the device, contiguous, int32 or int64.
         out: On the device, shape ``(len(ids), ...)``, contiguous, of at least one byte a row.
         num_rows: Ids are below it.
-        rows: What the cache has not; None: only the cache is read.
+        rows: The uncached rows; None: only the cache is read.
         cache: With ``device_slots``; None: no cache. Where ``rows`` is None it may have narrower floats than ``out``.
         counting: Where the parts of the ids end, and where to add the hits of each, both int64 on the device.
-        leave: Rows that are not found are left as they are in ``out``; else they become zeros.
+        leave: Leave rows that are not found as they are in ``out``; else they become zeros.
     """
     from . import kernels
 

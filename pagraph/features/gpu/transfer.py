@@ -14,7 +14,7 @@ from torch import Tensor
 from ...accelerator import Accelerator, StagingRing
 from ..disk import DiskFeature
 from ..feature import Array, HostFeature
-from ..narrow import NarrowFeature
+from ..narrow import HostRows, NarrowFeature
 from ..store import FeatureCache, as_words, word_bytes
 from .reachable import ReachableRows, gather
 
@@ -24,14 +24,7 @@ _ALIGN = 256
 _PLACE_BYTES = 8
 
 
-def send(
-    source: HostFeature | NarrowFeature,
-    ids: Array,
-    places: Array | None,
-    out: Tensor,
-    accelerator: Accelerator,
-    ring: StagingRing,
-) -> None:
+def send(source: HostRows, ids: Array, places: Array | None, out: Tensor, ring: StagingRing) -> None:
     """Read rows on the CPU and write them on the device, on the current stream.
 
     While one piece is copied the next is gathered; the device may still be at it when this returns.
@@ -41,8 +34,7 @@ def send(
         ids: Those to read.
         places: The row of ``out`` where each goes, int64; None: row ``i``.
         out: On the device, contiguous; its values may be wider than the source's.
-        accelerator: The device.
-        ring: What the rows go through.
+        ring: Pinned buffers for the rows, of the device.
 
     Raises:
         IndexError: An id is out of range.
@@ -66,21 +58,16 @@ def send(
             used = start + count * _PLACE_BYTES
             into = np.arange(begin, begin + count) if places is None else places[begin : begin + count]
             memory[start:used].view(torch.int64).copy_(torch.from_numpy(into))
-            arrived = accelerator.empty((used,), torch.uint8)
+            arrived = ring.accelerator.empty((used,), torch.uint8)
             arrived.copy_(memory[:used], non_blocking=True)
         rows = arrived[:nbytes].view(source.dtype).view(count, *source.row_shape)
         _put(rows, arrived[start:].view(torch.int64), out)
 
 
 def place_hits(cache: FeatureCache, slots: Array, places: Array, out: Tensor, ring: StagingRing) -> None:
-    """Copy cached rows to their places by torch's operations, where no kernel can; on the current stream.
+    """Copy cached rows by torch's operations, where no kernel runs; on the current stream.
 
-    Args:
-        cache: With its rows on the device.
-        slots: The rows of it, int64.
-        places: The row of ``out`` where each goes, int64.
-        out: On the device, contiguous.
-        ring: What the two lists go through.
+    ``slots`` (int64) are the rows of the cache, ``places`` (int64) those of ``out``.
     """
     there = ring.upload([torch.from_numpy(slots), torch.from_numpy(places)])
     word = word_bytes(cache.rows[:1].numel() * cache.rows.element_size(), cache.rows)
@@ -97,10 +84,8 @@ def _put(rows: Tensor, places: Tensor, out: Tensor) -> None:
     as_words(out, word).view(len(out), -1).index_copy_(0, places, as_words(rows, word).view(len(rows), -1))
 
 
-def _send_large(
-    source: HostFeature | NarrowFeature, ids: Array, places: Array | None, out: Tensor, ring: StagingRing
-) -> None:
-    """As :func:`send`, of rows that no buffer of the ring can hold: one by one, each in several pieces."""
+def _send_large(source: HostRows, ids: Array, places: Array | None, out: Tensor, ring: StagingRing) -> None:
+    """:func:`send` for rows that no buffer of the ring can hold: one by one, each in several pieces."""
     for i in range(len(ids)):
         (row,) = ring.upload([source.read(torch.from_numpy(ids[i : i + 1]))])
         out[i if places is None else int(places[i])].copy_(row[0])
@@ -115,24 +100,22 @@ _RUNS = 3
 
 
 class Transfer:
-    """How the missed rows of one field reach an accelerator. Safe from any thread.
+    """Transfer path of the missed rows of one field to an accelerator. Safe from any thread.
 
-    "zero-copy": the device reads them itself from host memory, which is pinned in place. "staging": the CPU gathers
-    them into pinned buffers, which are copied. "auto" measures both when rows are missed for the first time, and keeps
-    the faster. Where host memory cannot be pinned, or no kernel can run, it is staging; so it is for rows that the CPU
-    rounds on their way (``cache_dtype``), because a value that is too large must be refused before it is delivered (and
-    half the bytes go over the bus), and, unless zero-copy is asked for, for rows on disk, which pinning would read into
-    memory altogether.
+    "zero-copy": the device reads host memory, which is pinned in place. "staging": the CPU gathers rows into pinned
+    buffers, which are copied. "auto" measures both when rows are first missed, and keeps the faster. Staging is taken
+    where host memory cannot be pinned or no kernel can run; for rows that the CPU rounds (``cache_dtype``), because a
+    value that is too large must be refused before it is delivered (and half the bytes go over the bus); and, unless
+    zero-copy is asked for, for rows on disk, which pinning would read into memory altogether.
 
-    Zero-copy reads a field when the device comes to it, shortly after the read was asked for. Rows that are written in
-    place in between are delivered as they are then; the loaders read batches anew whose fields were written since.
+    Zero-copy delivers rows as they are when the device reads them, shortly after the call; the loaders read batches
+    anew whose fields were written since.
 
     Args:
         accelerator: Where the rows go.
         mode: "auto", "zero-copy" or "staging".
 
     Attributes:
-        mode: As given.
         chosen: "zero-copy" or "staging"; None before rows were missed.
         reason: Why, in one sentence.
 
@@ -150,15 +133,12 @@ class Transfer:
         self._reached: tuple[tuple[int, ...], ReachableRows] | None = None
         self._closed = False
 
-    def reach(self, source: HostFeature | NarrowFeature, ring: StagingRing) -> ReachableRows | None:
+    def reach(self, source: HostRows, ring: StagingRing) -> ReachableRows | None:
         """The rows as the device's kernels can read them; None: to be staged.
 
-        Decides at the first call, on the current stream; threads that call meanwhile stage. Who has the result keeps
-        the memory pinned: it is to be dropped when the reading has been given to a stream.
-
-        Args:
-            source: The field's rows. When they are in other memory than before, that is pinned instead.
-            ring: For measuring the staging.
+        Decides at the first call, on the current stream; threads that call meanwhile stage. The result keeps the memory
+        pinned: drop it when the reading has been given to a stream. A source in other memory than before is pinned
+        instead of that.
 
         Raises:
             OutOfMemory: There is not enough memory on the device to measure; nothing is decided then.
@@ -176,12 +156,12 @@ class Transfer:
             self._deciding.release()
 
     def close(self) -> None:
-        """Unpin; rows are staged from now on. What reads them now goes on, and then they are unpinned."""
+        """Unpin; rows are staged from now on. Reads that have begun go on, and then the rows are unpinned."""
         with self._deciding:
             self._closed = True
             self._reached = None
 
-    def _decide(self, source: HostFeature | NarrowFeature, ring: StagingRing) -> ReachableRows | None:
+    def _decide(self, source: HostRows, ring: StagingRing) -> ReachableRows | None:
         if self._closed or self.chosen == STAGING:
             return None
         known = self._reached
@@ -206,8 +186,8 @@ class Transfer:
             self._reached = _memory_of(source), rows
         return rows
 
-    def _obstacle(self, source: HostFeature | NarrowFeature) -> str | None:
-        """Why zero-copy is out of the question, in words; None: it is not."""
+    def _obstacle(self, source: HostRows) -> str | None:
+        """Reason why zero-copy is impossible; None: it is not."""
         if isinstance(source, NarrowFeature):
             obstacle = "the CPU rounds its rows"
         elif not self._accelerator.runs_kernels:
@@ -239,7 +219,7 @@ class Transfer:
             gather(accelerator, there, out, num_rows=source.num_rows, rows=rows, cache=None)
 
         def staging(ids: Tensor, out: Tensor) -> None:
-            send(source, ids.numpy(), None, out, accelerator, ring)
+            send(source, ids.numpy(), None, out, ring)
 
         def run(count: int) -> list[float]:
             ids = torch.from_numpy(generator.integers(source.num_rows, size=count))
@@ -270,17 +250,13 @@ class Transfer:
 
 
 def check_mode(mode: str) -> None:
-    """Refuse what is no way for rows to take, also where there is no accelerator that they could go to.
-
-    Raises:
-        ValueError: It is not one of the three.
-    """
+    """Raise ValueError for an unknown transfer mode, also where there is no accelerator."""
     if mode not in _MODES:
         raise ValueError(f"transfer must be one of {', '.join(map(repr, _MODES))}, got {mode!r}")
 
 
-def _memory_of(source: HostFeature | NarrowFeature) -> tuple[int, ...]:
-    """What tells a field's memory and its layout from others', as long as it is held."""
+def _memory_of(source: HostRows) -> tuple[int, ...]:
+    """Addresses and layout that tell a field's memory from others', as long as it is held."""
     if isinstance(source, NarrowFeature) or source.rows is None:
         return ()
     table = () if source.table is None else (source.table.ctypes.data, len(source.table), source.table.itemsize)
