@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
-
 from ..sampling.batches import expanded
 from ..seeds.order import num_seeds
 from .degree import degree
@@ -17,7 +15,7 @@ from .presample import AccessCounts, count_accesses, presampling_seed
 
 if TYPE_CHECKING:
     from ..graph.graph import Graph
-    from ..sampling.sampler import HopSampler, MiniBatchSampler
+    from ..sampling.sampler import MiniBatchSampler
     from .policy import Policy
 
 __all__ = ["Learned", "adaptive", "auto", "counted_epochs", "refills"]
@@ -29,7 +27,7 @@ _PER_BATCH, _PER_ROW, _PER_EDGE = 4e-4, 2e-8, 5e-9
 
 
 def auto(graph: Graph, seeds: Any, sampler: Any, seed: int, *, batch_size: int = 1000, shuffle: bool = True) -> Any:
-    """Ranks by expected reads: those of sampled epochs and the analytic expectation, weighed against each other.
+    """Rank by expected reads: those of sampled epochs and the analytic expectation, weighed against each other.
 
     Samples one epoch, and where epochs are short as many more as take about half a second, at most 8; how many depends
     on the work of the first, not on the clock, so that the ranking is a function of the arguments. See
@@ -43,28 +41,24 @@ def auto(graph: Graph, seeds: Any, sampler: Any, seed: int, *, batch_size: int =
 
 
 def adaptive(graph: Graph, seeds: Any, sampler: Any, seed: int, *, batch_size: int = 1000) -> Any:
-    """Ranks by degree at first; a loader with this policy refills its cache once, after its first epoch.
+    """Rank by degree at first; a loader with this policy refills its cache once, after its first epoch.
 
-    The reads of that epoch are counted as they happen, so nothing is sampled for the sake of the ranking; what
-    ``auto`` does with sampled epochs is done with it.
+    The reads of that epoch, counted as they happen, take the place of the epochs that ``auto`` samples.
     """
     return degree(graph, seeds, sampler, seed)
 
 
 def refills(policy: Policy, sampler: Any) -> bool:
-    """Whether a loader with this policy refills its cache after its first epoch.
-
-    So does one with ``auto`` where only a user's own code samples, which nobody else may call.
-    """
+    """Whether a loader refills its cache after its first epoch; with ``auto`` where only a user's own code samples."""
     return policy is adaptive or (policy is auto and sampler is None)
 
 
 @dataclass(frozen=True, eq=False)
 class Learned:
-    """The ranking after the reads of a real epoch, as a policy.
+    """Policy that ranks by the counted reads of a real epoch.
 
     Args:
-        counts: What was read.
+        counts: Reads of the epoch.
         batches: Batches of an epoch, where the seeds do not tell.
     """
 
@@ -97,24 +91,17 @@ def counted_epochs(
     more = min(_MOST_EPOCHS, int(_SECONDS / max(_seconds(graph, sampler, first), 1e-9))) - 1
     if more < 1 or not first.batches:
         return [Counted(first, 1)]
-    return [
-        Counted(first, 1),
-        Counted(count_accesses(graph, seeds, sampler, epochs=range(1, more + 1), **settings), more),
-    ]
+    others = count_accesses(graph, seeds, sampler, epochs=range(1, more + 1), **settings)
+    return [Counted(first, 1), Counted(others, more)]
 
 
 def _seconds(graph: Graph, sampler: MiniBatchSampler, counts: AccessCounts) -> float:
-    """About how long an epoch takes to sample, from what it drew."""
-    edges = 0.0
-    blocks = sampler.hops
+    """Estimate how long an epoch takes to sample, from what it drew."""
+    edges, blocks = 0.0, sampler.hops
     if blocks is not None and blocks.has_fanouts:
-        for hop in range(blocks.num_hops):
-            for etype in graph.edge_types:
-                edges += _drawn(graph, blocks, etype, hop, expanded(counts, blocks, etype[2], hop))
+        for etype in graph.edge_types:
+            degrees = graph.adjacency(blocks.edge_dir, etype).indptr.diff().double()
+            for hop in range(blocks.num_hops):
+                fanout, frontier = blocks.fanout(hop, etype), expanded(counts, blocks, etype[2], hop)
+                edges += float((frontier * (degrees if fanout < 0 else degrees.clamp(max=fanout))).sum())
     return counts.batches * _PER_BATCH + counts.total * _PER_ROW + edges * _PER_EDGE
-
-
-def _drawn(graph: Graph, sampler: HopSampler, etype: Any, hop: int, frontier: Tensor) -> float:
-    degrees = graph.adjacency(sampler.edge_dir, etype).indptr.diff().double()
-    fanout = sampler.fanout(hop, etype)
-    return float((frontier * (degrees if fanout < 0 else degrees.clamp(max=fanout))).sum())

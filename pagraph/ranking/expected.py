@@ -1,4 +1,4 @@
-"""What an epoch is expected to read: counted epochs and the analytic expectation, each as far as it can be trusted."""
+"""Expected reads of an epoch: counted epochs and the analytic expectation, combined by empirical Bayes."""
 
 from __future__ import annotations
 
@@ -36,12 +36,7 @@ _ASSUMED_WORTH = 0.1  # of the measured noise: what the assumed one counts for b
 
 @dataclass(frozen=True, eq=False)
 class Counted:
-    """Reads that were counted.
-
-    Attributes:
-        counts: By vertex and hop.
-        epochs: How many epochs that is; the last may be a part of one.
-    """
+    """Counted reads by vertex and hop, and of how many epochs; the last may be a part of one."""
 
     counts: AccessCounts
     epochs: float
@@ -50,7 +45,7 @@ class Counted:
 def expected_reads(
     graph: Graph, seeds: Any, sampler: MiniBatchSampler | None, counted: Sequence[Counted], *, batch_size: int
 ) -> dict[str, Tensor]:
-    """The reads of every vertex that an epoch is expected to make, from one or a few epochs that were counted.
+    """Expected reads of every vertex in an epoch, from one or a few epochs that were counted.
 
     Counts (PreSC, GNNLab) are unbiased but noisy: a vertex that is read every other epoch was counted once or not at
     all. The analytic expectation (VIP, SALIENT++) has no noise, but takes draws of one batch to be independent: on web
@@ -72,7 +67,7 @@ def expected_reads(
 
     Args:
         graph: The graph.
-        seeds: What the loader has: as the sampler takes them.
+        seeds: The loader's, as the sampler takes them.
         sampler: As for ``expected_accesses``. None, or one without fan-outs: the prior knows the out-degree alone.
         counted: One or two countings, at least half a batch altogether.
         batch_size: Seeds a batch.
@@ -110,25 +105,16 @@ class _Evidence:
         """Batches of an epoch, or its disjoint trees: each reads a vertex at most once."""
         if not self.disjoint:
             return max(1.0, sum(c.counts.batches for c in self.counted) / self.epochs)
-        return max(1.0, sum(float(part.sum()) for t in self.node_types for part in self._seeded(t)) / self.epochs)
-
-    @property
-    def node_types(self) -> list[str]:
-        """The vertex types."""
-        return self.counted[0].counts.node_types
-
-    @property
-    def first_hop(self) -> int:
-        """The first hop whose reads are a matter of chance."""
-        return 1 if self.seeds_are_known else 0
+        node_types = self.counted[0].counts.node_types
+        return max(1.0, sum(float(part.sum()) for t in node_types for part in self._seeded(t)) / self.epochs)
 
     def drawn(self, ntype: str) -> list[Array]:
-        """What hops of chance read, one array for each counting."""
+        """Reads of the hops that are a matter of chance, one array for each counting."""
         reads = [_array(c.counts.reads(ntype)) for c in self.counted]
         return [r - s for r, s in zip(reads, self._seeded(ntype), strict=True)] if self.seeds_are_known else reads
 
     def seeded(self, ntype: str) -> Array:
-        """How often an epoch read vertices as seeds."""
+        """Mean reads as seeds in an epoch."""
         mean: Array = np.add.reduce(self._seeded(ntype)) / self.epochs
         return mean
 
@@ -138,12 +124,7 @@ class _Evidence:
 
 @dataclass(frozen=True, eq=False)
 class _Prior:
-    """What is expected of the vertices of a type before anything is counted.
-
-    Attributes:
-        known: Reads as seeds, if these are vertices.
-        reads: The other reads.
-    """
+    """Expected reads of a type's vertices before anything is counted: as seeds (``known``), and all others."""
 
     known: Array
     reads: Array
@@ -163,7 +144,7 @@ def _priors(
     priors = {}
     for ntype in graph.node_types:
         by_hop = analytic.by_hop(ntype)
-        reads = _array(by_hop[:, evidence.first_hop :].sum(1))
+        reads = _array(by_hop[:, int(evidence.seeds_are_known) :].sum(1))
         if by_seed is not None:
             reads = np.minimum(reads, _array(by_seed))
         priors[ntype] = _Prior(_array(by_hop[:, 0]), np.minimum(reads, evidence.draws))
@@ -187,8 +168,7 @@ def _reads(ntype: str, evidence: _Evidence, prior: _Prior | None, degrees: Array
     measured = _measured(drawn, [c.epochs for c in evidence.counted])
     if blind and measured is None:
         # Degrees say too little to tell noise from what vertices differ by: they only break ties, more or less.
-        epochs = evidence.epochs + _BLIND_EPOCHS
-        reads: Array = (mean * evidence.epochs + fitted * _BLIND_EPOCHS) / epochs
+        reads: Array = (mean * evidence.epochs + fitted * _BLIND_EPOCHS) / (evidence.epochs + _BLIND_EPOCHS)
     else:
         reads = _shrunk(fitted, mean, noise, measured, evidence.epochs, _Strata.by(fitted, most))
     return reads + prior.known if evidence.seeds_are_known else reads

@@ -1,4 +1,4 @@
-"""What a policy is: it ranks the vertices of a graph by how much caching them saves, and does nothing else."""
+"""The contract of cache policies: they rank the vertices of a graph by how much caching them saves."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """Vertices of one type, most valuable first, and how valuable.
+    """Vertices of one type, most valuable first, with scores where they are known.
 
     Attributes:
         ids: Shape ``(n,)``, int32 or int64, without repeats.
@@ -84,33 +84,28 @@ otherwise the bytes are divided in proportion to the bytes of all rows of each t
 """
 
 
-def _wanted(policy: Policy, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the settings that a policy has keywords for."""
-    try:
-        parameters = inspect.signature(policy).parameters
-    except (TypeError, ValueError):  # a callable that does not say
-        return {}
-    return {name: value for name, value in settings.items() if name in parameters}
-
-
 def apply_policy(
     policy: Policy, graph: Graph, seeds: Any, sampler: Any, seed: int, *, batch_size: int, shuffle: bool = True
 ) -> dict[str, Ranking]:
-    """What a policy says, as one checked ranking for every vertex type.
+    """Call a policy with the settings that it has keywords for; one checked ranking for every vertex type.
 
     Raises:
         TypeError, ValueError: As :func:`check_rankings`, and whatever the policy raises.
     """
-    settings = _wanted(policy, {"batch_size": batch_size, "shuffle": shuffle})
-    ranked = policy(graph, seeds, sampler, seed, **settings)
-    return check_rankings(ranked, graph.num_nodes_by_type)
+    settings = {"batch_size": batch_size, "shuffle": shuffle}
+    try:
+        parameters = inspect.signature(policy).parameters
+        settings = {name: value for name, value in settings.items() if name in parameters}
+    except (TypeError, ValueError):  # a callable that does not say
+        settings = {}
+    return check_rankings(policy(graph, seeds, sampler, seed, **settings), graph.num_nodes_by_type)
 
 
 def check_rankings(ranked: Ranked, num_nodes: Mapping[str, int]) -> dict[str, Ranking]:
-    """What a policy returned as one checked ranking for every vertex type; those it left out have no ids.
+    """Check what a policy returned: one ranking for every vertex type; those it left out have no ids.
 
     Args:
-        ranked: What the policy returned; a mapping, unless there is one type.
+        ranked: Result of the policy; a mapping, unless there is one type.
         num_nodes: Vertex type to its number of vertices.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Share: which loaders of one graph can use one cache."""
+"""Share: decides which loaders of one graph can use one cache."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ __all__ = ["Share", "share_of"]
 
 @dataclass(frozen=True)
 class Share:
-    """What a loader's cache offers to others, and what it takes from them; equal if rankings and their reads are.
+    """Key by which loaders share a cache; equal if rankings and their reads are.
 
     Attributes:
-        kind: How vertices are ranked.
-        workload: What the ranking depends on besides the graph; None: on nothing.
+        kind: The kind of ranking.
+        workload: All that the ranking depends on besides the graph; None: nothing.
         takes_any: The cache of another workload will do.
     """
 
@@ -40,7 +40,7 @@ class Share:
 
 
 class _Seeds:
-    """The seeds of an order, as a value; they are read when two are compared, which few loaders ever are."""
+    """The seeds of an order, compared by value; they are read only when two are compared."""
 
     def __init__(self, order: SeedOrder) -> None:
         self._order = order
@@ -53,7 +53,7 @@ class _Seeds:
 
     @cached_property
     def digest(self) -> str:
-        """Of types, dtypes and ids (0.06 s for ten million)."""
+        """Hash of types, dtypes and ids (0.06 s for ten million)."""
         digest, seeds = hashlib.blake2b(digest_size=16), self._order.ids
         for name, ids in seeds.items() if isinstance(seeds, Mapping) else [("", seeds)]:
             digest.update(f"{name}:{ids.dtype}:{len(ids)};".encode())
@@ -62,7 +62,7 @@ class _Seeds:
 
 
 def _identity(graph: object, sampler: MiniBatchSampler) -> Hashable:
-    """What is sampled, as a value: graphs of the same arrays are the same if what the sampler reads of them is."""
+    """Key of the sampled graph: graphs of the same arrays are equal if the fields that the sampler reads are."""
     if not isinstance(graph, Graph):
         return id(graph)
     blocks = sampler.hops
@@ -75,7 +75,7 @@ def _identity(graph: object, sampler: MiniBatchSampler) -> Hashable:
 def share_of(
     policy: Policy, *, graph: object, edge_dir: str, sampler: MiniBatchSampler | None, order: SeedOrder | None
 ) -> Share | None:
-    """What a loader shares; None for policies that may depend on anything.
+    """A loader's share; None for policies that may depend on anything.
 
     The degree ranking does not look at the seeds: the train and the validation loader have one cache. ``auto`` ranks
     for its batches: a loader that shuffles takes only a cache that was made for the same graph, seeds, batch size and

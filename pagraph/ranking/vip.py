@@ -13,6 +13,7 @@ from torch import Tensor
 from ..graph.csc import check_range
 from ..sampling.batches import chance_of_some
 from ..seeds.order import num_seeds
+from ..system.checks import as_integer
 from .policy import Ranking
 
 if TYPE_CHECKING:
@@ -35,19 +36,18 @@ _LOOKED_AT = 1000
 
 @dataclass(frozen=True, eq=False)
 class Draws:
-    """How the hops draw from the edges of one type.
+    """Draws of all hops from the edges of one type.
 
     Attributes:
         edge_type: The type.
-        indptr: Rows of the edges that may be drawn.
-        indices: Sources of these edges.
+        indptr, indices: The edges that may be drawn, by destination.
         num_src: Number of source vertices.
         fanouts: By hop, the one that serves the seeds first.
         replace: Draws are with replacement.
-        later: What a vertex draws in the hops after its first, see ``_vip``.
+        later: Draws of a vertex in the hops after its first, see ``_vip``.
         values: Weights of the edges; None where all are as likely.
         totals: Sums of the rows' weights.
-        rates: Shape ``(num_dst, num_hops)``, see ``_vip_weighted.push_weighted``; empty without weights.
+        rates: Shape ``(num_dst, num_hops)``, see ``_vip.push_weighted``; empty without weights.
     """
 
     edge_type: EdgeType
@@ -70,8 +70,11 @@ class Draws:
         """
         csc = graph.adjacency(sampler.edge_dir, edge_type)
         csc.validate()
+        from . import _vip
+
         fanouts = np.array([sampler.fanout(hop, edge_type) for hop in range(sampler.num_hops)], np.int64)
-        replace, later = sampler.replace, _later(sampler)
+        later = _vip.ONCE if sampler.expands_once else _vip.SAME if sampler.layer_dependency else _vip.ANEW
+        replace = sampler.replace
         weights = sampler.weights(graph, edge_type, lambda etype, name: graph.edge_fields(etype).get(name))
         indptr, indices = csc.indptr, csc.indices
         if weights is not None and weights.kept is not None:
@@ -86,12 +89,11 @@ class Draws:
 
         Args:
             unknown: Vertex type to the chances to be unknown after each hop, shape ``(num_nodes, num_hops + 1)``.
-            hops: As said.
+            hops: Number of hops.
             back: The edges back.
             out: Shape ``(num_src,)``.
         """
         from . import _vip
-        from . import _vip as _vip_weighted
 
         src_type, _, dst_type = self.edge_type
         flags = np.empty(0, np.bool_) if back is None else back.flags
@@ -110,56 +112,43 @@ class Draws:
             _vip.push_uniform(self.indptr, self.indices, unknown[dst_type], self.fanouts[:hops], *rest)
         else:
             rows = self.indptr, self.indices, self.values, self.totals, self.rates
-            _vip_weighted.push_weighted(*rows, unknown[dst_type], *rest)
+            _vip.push_weighted(*rows, unknown[dst_type], *rest)
 
     def turned(self) -> tuple[Array, Array]:
         """The edges by source: an ``indptr``, and their destinations."""
         from ..graph import _csc
-        from . import _vip as _mutual
+        from . import _vip
 
         indptr = np.zeros(self.num_src + 1, np.int64)
         _csc.count_degrees(self.indices, indptr[1:])
         np.cumsum(indptr, out=indptr)
         out = np.empty_like(self.indices)
-        _mutual.turn_rows(self.indices, indptr[:-1].copy(), self.indptr, out)
+        _vip.turn_rows(self.indices, indptr[:-1].copy(), self.indptr, out)
         return indptr, out
-
-
-def _later(sampler: HopSampler) -> int:
-    from . import _vip
-
-    if sampler.expands_once:
-        return _vip.ONCE
-    return _vip.SAME if sampler.layer_dependency else _vip.ANEW
 
 
 def _weigh(
     indptr: Array, weights: EdgeWeights | None, fanouts: Array, replace: bool
 ) -> tuple[Array | None, Array, Array]:
     """Weights, sums of rows, and rates of all hops."""
-    from . import _vip as _vip_weighted
+    from . import _vip
 
     if weights is None or weights.values is None:
         return None, np.empty(0), np.empty((0, 0))
     values, totals = weights.values.numpy(), np.zeros(len(indptr) - 1)
-    _vip_weighted.row_totals(indptr, values, totals)
+    _vip.row_totals(indptr, values, totals)
     rates = np.empty((len(totals), len(fanouts)))
     for fanout in set(fanouts.tolist()):
         solved = np.full(len(totals), np.inf if fanout < 0 else float(fanout))
         if not replace:
-            _vip_weighted.solve_rates(indptr, values, totals, fanout, solved)
+            _vip.solve_rates(indptr, values, totals, fanout, solved)
         rates[:, fanouts == fanout] = solved[:, None]
     return values, totals, rates
 
 
 @dataclass(frozen=True, eq=False)
 class Mutual:
-    """Which edges have an edge back.
-
-    Attributes:
-        flags: Shape ``(num_edges,)``, bool.
-        draws: The draws of the edges back.
-    """
+    """Flags of the edges that have an edge back, shape ``(num_edges,)``, bool, and the draws of the edges back."""
 
     flags: Array
     draws: Draws
@@ -193,10 +182,10 @@ def _most_mutual(
 
 
 def _mark(draws: Draws, turned: tuple[Array, Array], step: int, flags: Array) -> int:
-    from . import _vip as _mutual
+    from . import _vip
 
     stamps = np.full(draws.num_src, -1, draws.indices.dtype)
-    return int(_mutual.mark_mutual(draws.indptr, draws.indices, *turned, _LARGEST, step, stamps, flags))
+    return int(_vip.mark_mutual(draws.indptr, draws.indices, *turned, _LARGEST, step, stamps, flags))
 
 
 _FEW_BATCHES = 16
@@ -236,7 +225,7 @@ class ExpectedAccesses:
         return self.found[node_type].sum(1)
 
     def frontier(self, node_type: str, hop: int) -> Tensor:
-        """In how many batches each vertex is known before hop ``hop`` (0 serves the seeds), shape ``(num_nodes,)``."""
+        """Batches in which each vertex is known before hop ``hop`` (0 serves the seeds), shape ``(num_nodes,)``."""
         return self.found[node_type][:, : hop + 1].sum(1)
 
     @property
@@ -246,7 +235,7 @@ class ExpectedAccesses:
 
 
 def vip(graph: Graph, seeds: Any, sampler: Any, seed: int, *, batch_size: int = 1000) -> dict[str, Ranking]:
-    """Ranks by the expected number of reads an epoch, the seeds' own included; see :func:`expected_accesses`.
+    """Rank by the expected number of reads an epoch, the seeds' own included; see :func:`expected_accesses`.
 
     Raises:
         ValueError: The sampler has no fan-outs.
@@ -258,9 +247,11 @@ def vip(graph: Graph, seeds: Any, sampler: Any, seed: int, *, batch_size: int = 
                 "cache_policy 'vip' needs seeds and a sampler with fan-outs that it can see into, got your own; "
                 "'degree' and 'random' need neither"
             )
+        blocks = sampler.hops
+        got = f"{'disjoint ' * (blocks is not None and blocks.disjoint)}{type(blocks or sampler).__name__}"
         raise ValueError(
             f"cache_policy 'vip' needs a sampler with fan-outs (neighbour or LABOR sampling) and batches that are not "
-            f"disjoint, got {_described(sampler)}; 'presample', 'degree' and 'random' need neither"
+            f"disjoint, got {got}; 'presample', 'degree' and 'random' need neither"
         )
     return {ntype: Ranking.of_reads(expected.reads(ntype)) for ntype in expected.node_types}
 
@@ -268,7 +259,7 @@ def vip(graph: Graph, seeds: Any, sampler: Any, seed: int, *, batch_size: int = 
 def expected_accesses(
     graph: Graph, seeds: Any, sampler: MiniBatchSampler | None, *, batch_size: int
 ) -> ExpectedAccesses | None:
-    """How often each vertex is read in an epoch of shuffled batches, from the chances of the draws alone.
+    """Expected reads of each vertex in an epoch of shuffled batches, from the chances of the draws alone.
 
     After VIP of SALIENT++ (Kaler et al., MLSys 2023), for directed graphs of any types, with the seeds' own reads. As
     the samplers do, each hop draws from every vertex known so far, or, of a sampler that ``expands_once``, from those
@@ -290,17 +281,18 @@ def expected_accesses(
         IndexError: A seed is outside the graph.
         ValueError: ``batch_size`` is below 1; a damaged graph.
     """
-    if batch_size < 1:
-        raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+    as_integer("batch_size", batch_size, least=1)
     blocks = None if sampler is None else sampler.hops
     if sampler is None or blocks is None or not blocks.has_fanouts or blocks.disjoint:
         return None
     starts = _Seeds(graph, seeds) if sampler.seeds_are_vertices else None
-    total, steps = num_seeds(seeds), _steps(graph, blocks)
+    total, draws = num_seeds(seeds), [Draws.of(graph, blocks, etype) for etype in graph.edge_types]
+    # With one hop, no vertex owes anything to another.
+    backs = find_mutual(draws) if blocks.num_hops > 1 else [None] * len(draws)
     found = {t: torch.zeros(graph.num_nodes_of(t), blocks.num_hops + 1, dtype=torch.float64) for t in graph.node_types}
     for size, times in _batches(total, batch_size):
         first = (sampler.seed_rates(seeds, size) or {}) if starts is None else starts.rates(size)
-        for ntype, unknown in _expand(first, steps, blocks.num_hops).items():
+        for ntype, unknown in _expand(first, draws, backs, blocks.num_hops).items():
             found[ntype] += times * torch.from_numpy(-np.diff(unknown, axis=1, prepend=1.0))
     if starts is not None:
         for ntype, counts in starts.counts.items():
@@ -308,21 +300,8 @@ def expected_accesses(
     return ExpectedAccesses(found, -(-total // batch_size))
 
 
-def _described(sampler: MiniBatchSampler) -> str:
-    blocks = sampler.hops
-    return f"{'disjoint ' * (blocks is not None and blocks.disjoint)}{type(blocks or sampler).__name__}"
-
-
-def _steps(graph: Graph, sampler: HopSampler) -> list[_Step]:
-    """The draws along each edge type."""
-    draws = [Draws.of(graph, sampler, etype) for etype in graph.edge_types]
-    # With one hop, no vertex owes anything to another.
-    backs = find_mutual(draws) if sampler.num_hops > 1 else [None] * len(draws)
-    return [_Step(each, back) for each, back in zip(draws, backs, strict=True)]
-
-
 def _batches(total: int, batch_size: int) -> Iterator[tuple[int, float]]:
-    """Sizes of batches, and how many there are."""
+    """Sizes of batches and their numbers."""
     size = min(batch_size, total)
     whole, rest = divmod(total, size) if size else (0, 0)
     if whole:
@@ -332,7 +311,7 @@ def _batches(total: int, batch_size: int) -> Iterator[tuple[int, float]]:
 
 
 class _Seeds:
-    """How often each vertex is among the seeds."""
+    """Counts of each vertex among the seeds."""
 
     def __init__(self, graph: Graph, seeds: Any) -> None:
         by_type = seeds if isinstance(seeds, Mapping) else {graph.only_node_type: seeds}
@@ -344,11 +323,13 @@ class _Seeds:
         self.total = num_seeds(by_type)
 
     def rates(self, batch_size: int) -> dict[str, Tensor]:
-        """How likely each vertex is in a batch."""
+        """The chance of each vertex to be in a batch."""
         return {t: chance_of_some(counts, self.total, batch_size) for t, counts in self.counts.items()}
 
 
-def _expand(first: Mapping[str, Tensor], steps: list[_Step], num_hops: int) -> dict[str, Array]:
+def _expand(
+    first: Mapping[str, Tensor], draws: Sequence[Draws], backs: Sequence[Mutual | None], num_hops: int
+) -> dict[str, Array]:
     """The chance that a vertex is not known after each hop of a batch, shape ``(num_nodes, num_hops + 1)`` by type."""
     unknown = {t: np.ones((len(rates), num_hops + 1)) for t, rates in first.items()}
     for ntype, rates in first.items():
@@ -357,16 +338,8 @@ def _expand(first: Mapping[str, Tensor], steps: list[_Step], num_hops: int) -> d
         unseeded = {t: np.log(part[:, 0]) for t, part in unknown.items()}
     for hop in range(1, num_hops + 1):
         logs = {t: part.copy() for t, part in unseeded.items()}
-        for step in steps:
-            step.draws.push(unknown, hop, step.back, logs[step.draws.edge_type[0]])
+        for each, back in zip(draws, backs, strict=True):
+            each.push(unknown, hop, back, logs[each.edge_type[0]])
         for t, log in logs.items():
             np.minimum(np.exp(log), unknown[t][:, hop - 1], out=unknown[t][:, hop])
     return unknown
-
-
-@dataclass(frozen=True, eq=False)
-class _Step:
-    """One edge type in every hop."""
-
-    draws: Draws
-    back: Mutual | None

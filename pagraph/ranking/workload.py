@@ -1,4 +1,4 @@
-"""Workload: what a loader samples and reads; counts of its first epoch."""
+"""Workload: description of a loader's sampling and reads; counters of its first epoch."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MOST_EPOCHS = 2
 
 
 class FirstEpoch:
-    """Counts the input rows that are read, and says once, between two epochs, how to rank by them.
+    """Counts the input rows that are read, and ranks by them once, between two epochs.
 
     Of the fields of a vertex type the first that is read stands for all. Safe from any thread.
 
@@ -41,7 +41,7 @@ class FirstEpoch:
         num_nodes: Vertex type to its number of vertices.
         num_hops: Hops of a mini-batch; 0 where reads do not say which hop found what.
         batches: Batches of an epoch.
-        repeats: How often a batch may read one vertex. None: nobody knows.
+        repeats: Most reads of one vertex in a batch. None: not known.
         rank: Makes a ranking of the counts.
     """
 
@@ -55,9 +55,8 @@ class FirstEpoch:
         rank: Callable[[AccessCounts], Rank],
     ) -> None:
         self._most = max(1, _MOST_EPOCHS * batches)
-        self._counts = AccessCounts(
-            num_nodes, num_hops, most=2**32 - 1 if repeats is None else self._most * max(1, repeats)
-        )
+        most = 2**32 - 1 if repeats is None else self._most * max(1, repeats)
+        self._counts = AccessCounts(num_nodes, num_hops, most=most)
         self._batches = batches
         self._rank = rank
         self._lock = threading.Lock()
@@ -90,7 +89,7 @@ class FirstEpoch:
 
 
 class Sampled(NamedTuple):
-    """What a loader samples from, at the moment.
+    """The graph, seeds and sampler of a loader at the moment.
 
     Attributes:
         graph: The graph, turned so that in-edges are drawn, with the fields that the sampler weighs edges by.
@@ -170,5 +169,5 @@ class Workload:
         )
 
     def share(self, policy: Policy) -> Share | None:
-        """Which loaders may use this one's cache; None: no other."""
+        """The key of the loaders that may use this one's cache; None: no other."""
         return share_of(policy, graph=self.source, edge_dir=self.edge_dir, sampler=self.sampler, order=self.seeds)
