@@ -1,4 +1,4 @@
-"""ReadAhead: rows of a field that are read before their batch is delivered, and again if they have changed by then."""
+"""ReadAhead: reads a field's rows before their batch is delivered, and again if they have changed by then."""
 
 from __future__ import annotations
 
@@ -21,15 +21,12 @@ __all__ = ["ReadAhead"]
 class ReadAhead:
     """Reads rows now, in any thread, for a batch that is delivered later.
 
-    A field that cannot be read may have been deleted only to be set again: whether that is an error is seen when the
-    rows are needed.
+    A field that cannot be read may have been deleted only to be set again: that is an error only when the rows are
+    needed.
 
     Args:
-        fields: Reads.
-        key: The field.
-        ids: As for ``FieldSet.read``.
-        bounds: As for ``FieldSet.read``.
-        after: As for ``FieldSet.read``.
+        fields: The fields.
+        key, ids, bounds, after: As for ``FieldSet.read``.
 
     Raises:
         IndexError: An id is out of range.

@@ -24,7 +24,7 @@ _WORTH_A_TRIAL = (5e-5, 5e-3)  # seconds that the reader waits for an item
 
 
 class ThreadUse:
-    """Chooses who works: threads, ahead of the reader, or the reader itself when it asks; whichever lets it wait less.
+    """Chooses between threads, ahead of the reader, and the reader itself when it asks; whichever lets it wait less.
 
     To hand an item over takes two threads 0.1 to 0.3 ms, most of it waits for the interpreter's lock, which is more
     than a small batch takes. Both are tried in turn, and again after a while.
@@ -163,7 +163,7 @@ class Stage(Generic[S, T]):
 
 
 class _Shared(Generic[S, T]):
-    """What the threads of a stage and its reader share."""
+    """State shared by the threads of a stage and its reader."""
 
     def __init__(
         self,

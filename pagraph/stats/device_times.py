@@ -1,4 +1,4 @@
-"""DeviceTimes: how long a device worked for the stages of an epoch, from events in its streams."""
+"""DeviceTimes: a device's seconds by stage of an epoch, from events in its streams."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class _Covered:
         self._ends: list[float] = []
 
     def add(self, begin: float, end: float) -> list[tuple[float, float]]:
-        """Add a stretch; what of it was not covered yet."""
+        """Add a stretch; returns the parts of it that were not covered yet."""
         new, first = [], bisect.bisect_left(self._ends, begin)
         last, at, low, high = first, begin, begin, end
         while last < len(self._ends) and self._begins[last] <= end:
@@ -48,14 +48,14 @@ class _Covered:
 
 
 class DeviceTimes:
-    """Adds up what lies between pairs of events, once they have happened; nothing waits for a device to know it.
+    """Adds up the time between pairs of events, once they have happened, without waiting for the device.
 
-    Threads give work to one stream at the same time, so that what lies between the events of one encloses work of
-    another: time that several pairs of a stage enclose counts once.
+    Threads share streams, so that one's pair may enclose work of another: time that several pairs of a stage enclose
+    counts once.
 
     Args:
-        accelerator: Whose events they are.
-        trace: Told of every span that is known, on a track of the device.
+        accelerator: The device.
+        trace: Gets every span that is known, on a track of the device.
     """
 
     def __init__(self, accelerator: Accelerator, trace: EpochTrace) -> None:
@@ -84,7 +84,7 @@ class DeviceTimes:
             self._fold()
 
     def seconds(self) -> dict[str, float]:
-        """Seconds by stage, of what is known now."""
+        """Seconds by stage, as far as they are known now."""
         # No lock: the garbage collector may ask for statistics anywhere. Copying a dict is atomic.
         return dict(self._seconds)
 

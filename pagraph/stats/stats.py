@@ -1,4 +1,4 @@
-"""What a loader did and how long it took: by epoch, stage, tier and field. Reading never resets."""
+"""Statistics of a loader by epoch, stage, tier and field. Reading never resets."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class EpochStats:
         seconds: Seconds by stage (see ``STAGES``).
         counts: Delivered "seeds", "edges" (sampled) and "input_nodes".
         reads: Rows and bytes by tier and seconds, for every field.
-        device_seconds: Seconds that a device worked, from events in its streams: for "sampling", for "reading" rows and
-            "copying" blocks. "waiting" is how long the reader's stream had nothing to do, from when it was done with
-            all that it had been given before a batch was asked for until the batch was there. Empty on the CPU.
+        device_seconds: Seconds that a device worked, from events in its streams: for "sampling", "reading" rows and
+            "copying" blocks. "waiting" is how long the reader's stream was idle, from the end of the work given before
+            a batch was asked for until the batch was there. Empty on the CPU.
     """
 
     epoch: int
@@ -63,7 +63,7 @@ class EpochStats:
 
     @property
     def loading_seconds(self) -> float:
-        """How long the reader waited for batches."""
+        """Seconds that the reader waited for batches."""
         return self.seconds.get("waiting", 0.0)
 
 
@@ -103,7 +103,7 @@ class EpochRecorder:
             tracer.add(stage, begin, end)
 
     def waited(self, begin: int, *, delivered: bool) -> None:
-        """The reader asked for a batch at ``begin``, and has got it now, or there was none."""
+        """Record that the reader, who asked at ``begin``, has got its batch now, or there was none."""
         end = time.perf_counter_ns()
         with self._lock:
             self._seconds["waiting"] = self._seconds.get("waiting", 0.0) + (end - begin) * 1e-9
@@ -162,7 +162,7 @@ class LoaderStats:
         self._recorders: list[EpochRecorder] = []
 
     def begin(self, epoch: int, tracing: Tracing | None = None) -> EpochRecorder:
-        """Open the books of an epoch; its iterator closes them."""
+        """Begin recording an epoch; its iterator ends that."""
         trace = EpochTrace(tracing or Tracing(), epoch)
         self._recorders.append(EpochRecorder(epoch, self._reads, trace, self._accelerator))
         return self._recorders[-1]
@@ -181,13 +181,8 @@ class LoaderStats:
     def total(self) -> EpochStats:
         """All epochs added up."""
         epochs = self.epochs
-        seconds: dict[str, float] = {}
-        counts: dict[str, int] = {}
-        on_device: dict[str, float] = {}
-        for e in epochs:
-            _add(seconds, e.seconds)
-            _add(counts, e.counts)
-            _add(on_device, e.device_seconds)
+        seconds, on_device = _sum(e.seconds for e in epochs), _sum(e.device_seconds for e in epochs)
+        counts = _sum(e.counts for e in epochs)
         return EpochStats(-1, sum(e.batches for e in epochs), seconds, counts, self._reads(), on_device)
 
     def __str__(self) -> str:
@@ -243,7 +238,7 @@ def _row(name: str, e: EpochStats) -> list[str]:
 
 
 def _hit_rate(fields: Iterable[FieldStats]) -> str:
-    """Of the fields that a cache may serve; "-" where there is none: no cache is wanted there, so none is missing."""
+    """Format the hit rate of the fields that a cache may serve; "-" where there is none."""
     cacheable = CacheStats({i: f for i, f in enumerate(fields) if f.cacheable})
     return f"{cacheable.hit_rate:.1%}" if cacheable.fields else "-"
 
@@ -253,6 +248,9 @@ def _table(rows: list[list[str]]) -> str:
     return "\n".join("  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True)) for row in rows)
 
 
-def _add(into: dict[str, Any], values: Mapping[str, Any]) -> None:
-    for name, value in values.items():
-        into[name] = into.get(name, 0) + value
+def _sum(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    total: dict[str, Any] = {}
+    for part in parts:
+        for name, value in part.items():
+            total[name] = total.get(name, 0) + value
+    return total
