@@ -24,6 +24,7 @@ from ..graph.graph import Graph
 from ..sampling import NeighborSampler
 from ..sampling.gpu.sampler import DeviceSampler
 from ..system.budget import Budget
+from ..system.checks import as_integer
 from .ceilings import (
     DEVICE_COPY,
     PINNED_COPY,
@@ -59,7 +60,7 @@ _EDGES_A_VERTEX = 8  # drawn; each is stored in both directions
 
 @dataclass(frozen=True)
 class RooflineSizes:
-    """Sizes of what is moved.
+    """Sizes of a roofline's tables, copies and batches.
 
     Args:
         rows: Rows of the table in host memory.
@@ -86,8 +87,7 @@ class RooflineSizes:
 
     def __post_init__(self) -> None:
         for name in ("rows", "row_bytes", "reads", "copy_bytes", "scale", "batch_size", "repeats"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+            as_integer(name, getattr(self, name), least=1)
         if self.rows < 2 or self.rows * self.row_bytes < _LEAST_TABLE:
             raise ValueError(
                 f"rows must be at least 2 and of {_LEAST_TABLE} bytes in all, got {self.rows} of {self.row_bytes}"
@@ -100,7 +100,7 @@ class Roofline:
 
     Attributes:
         device: Its name.
-        settings: Sizes of what was moved.
+        settings: The sizes.
         rates: Ceilings first; a rate's ``ceiling`` is the name of another one here.
         left_out: Rates that could not be measured, to the reason.
     """
@@ -139,7 +139,7 @@ def measure_roofline(accelerator: Accelerator, sizes: RooflineSizes | None = Non
 
     Args:
         accelerator: The device.
-        sizes: Sizes of what is moved. Default: 4 M rows of 512 bytes.
+        sizes: Sizes of tables, copies and batches. Default: 4 M rows of 512 bytes.
 
     Raises:
         OutOfMemory: The device has not so much.
@@ -209,13 +209,7 @@ def filling(mode: str) -> str:
 
 
 class _GatherPaths:
-    """Times the engine's own gather paths; each is compared with plain indexing first.
-
-    Args:
-        timer: Timer of the device.
-        table: Host memory, uint8, shape ``(rows, row_bytes)``, contiguous.
-        ids: Rows to read, int64, on the CPU.
-    """
+    """Times the engine's own gather paths, each compared with plain indexing first; see :func:`random_ceilings`."""
 
     def __init__(self, timer: DeviceTimer, table: Tensor, ids: Tensor) -> None:
         self._timer = timer
@@ -253,12 +247,7 @@ class _GatherPaths:
         yield Rate(LOOKUP, len(self._ids) * SECTOR, looking, random_rows("device", SECTOR), note)
 
     def far(self, mode: str, left_out: dict[str, str]) -> Iterator[Rate]:
-        """Measure reads from the host: misses alone, misses among hits, a cache being filled.
-
-        Args:
-            mode: One of ``MODES``.
-            left_out: Takes the reason if the rows cannot come that way.
-        """
+        """Measure misses alone, misses among hits, a cache being filled; or leave them out, with the reason."""
         with closing(Transfer(self._accelerator, mode)) as transfer, closing(Link(self._accelerator, mode)) as link:
             alone = self._missed(transfer, left_out, misses(mode))
             if alone is None:
@@ -326,14 +315,8 @@ def _sampling_paths(
 ) -> Iterator[Rate]:
     """Measure the sampling of batches of an RMAT graph, each compared with the CPU's in its edges.
 
-    A sampled neighbour is counted as the sector that reading its id costs.
-
-    Args:
-        timer: Timer of the stream "sampling" of an accelerator that runs kernels.
-        scale: Base-2 logarithm of the number of vertices.
-        batch_size: Seeds a batch.
-        fanouts: In DGL's order.
-        left_out: Takes the reason if the graph cannot be placed.
+    A sampled neighbour is counted as the sector that reading its id costs. ``timer`` is that of the stream "sampling";
+    ``left_out`` takes the reason if the graph cannot be placed.
     """
     graph = rmat(scale, edge_factor=_EDGES_A_VERTEX, undirected=True, seed=0)
     sampler = NeighborSampler(fanouts)
