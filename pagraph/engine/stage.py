@@ -100,20 +100,18 @@ class Stage(Generic[S, T]):
 
     Items are drawn from the source one at a time, in order, under a lock; ``work`` runs concurrently. An exception of
     the source or of ``work`` is raised by ``next()`` at its own position, with its own traceback, after everything
-    before it has been delivered. Threads end when the source does, on an exception, on :meth:`close`, and at
-    interpreter exit; when the stage is only dropped they end after the item they are at.
+    before it. Threads end when the source does, on an exception, on :meth:`close`, and at interpreter exit; when the
+    stage is only dropped they end after the item they are at.
 
     Args:
         source: Drawn from by the worker threads.
         work: A pure function.
         workers: Number of threads, at least 1.
         ahead: Items that may be in work or waiting to be read, at least ``workers``.
-        on_start: Called with the worker's number in each thread before it starts; all are done before the stage is
-            made, so that what they do to global state and put back is never seen by the reader.
-        on_change: Called with the number of results that wait and of items in work whenever they change; under a
-            lock, so that it must be quick.
-        use: Lets a reader that would have to wait do an item itself, and decides when it does all of them. None: the
-            reader does none.
+        on_start: Called with the worker's number in each thread; all are done before the stage is made, so that the
+            reader never sees what they do to global state and put back.
+        on_change: Called with the numbers of results that wait and of items in work when they change; under a lock.
+        use: Lets a reader that would have to wait do an item itself, and decides when it does all of them.
     """
 
     def __init__(

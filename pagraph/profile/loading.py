@@ -204,15 +204,11 @@ def _now(device: torch.device) -> float:
 class SageStep:
     """GraphSAGE training step on the batches of ``pagraph.Loader``: forward, backward, Adam; every label is class 0.
 
-    Attributes:
-        description: The step in words.
-
     Args:
         fields: Names of the input fields; their rows are flattened and put side by side.
         width: Values in these rows.
         hops: Layers.
-        hidden: Width of the hidden layers.
-        classes: Width of the last.
+        hidden, classes: Widths of the hidden layers and of the last.
         device: Where the batches are.
     """
 

@@ -35,8 +35,7 @@ class Tally:
     """Adds up hits by policy, epoch, vertex type, budget and hop.
 
     Attributes:
-        sizes: The fields.
-        budgets: The caches' budgets.
+        sizes, budgets: Fields, and budgets of the caches.
         threads: Threads that add up.
         expected: Vertex type to the reads expected of each vertex, shape ``(num_nodes, 1)``; None: not known.
     """

@@ -36,11 +36,10 @@ _PER_BATCH, _PER_ROW, _PER_EDGE = 4e-4, 2e-8, 5e-9
 
 
 def auto(graph: Graph, seeds: Any, sampler: Any, seed: int, *, batch_size: int = 1000, shuffle: bool = True) -> Any:
-    """Rank by expected reads: those of sampled epochs and the analytic expectation, weighed against each other.
+    """Rank by expected reads (see :func:`expected_reads`); by degree where only a user's own code samples.
 
-    Samples one epoch, and where epochs are short as many more as take about half a second, at most 8; how many depends
-    on the work of the first, not on the clock, so that the ranking is a function of the arguments. See
-    :func:`expected_reads`. Where only a user's own code samples, ranks by degree.
+    Samples one epoch, and where epochs are short as many more as take about half a second, at most 8. How many depends
+    on the work of the first, not on the clock, so that the ranking is a function of the arguments.
     """
     if sampler is None:
         return degree(graph, seeds, sampler, seed)
@@ -138,23 +137,21 @@ def expected_reads(
 ) -> dict[str, Tensor]:
     """Expected reads of every vertex in an epoch, from one or a few epochs that were counted.
 
-    Counts (PreSC, GNNLab) are unbiased but noisy: a vertex that is read every other epoch was counted once or not at
-    all. The analytic expectation (VIP, SALIENT++) has no noise, but takes draws of one batch to be independent: on web
-    graphs, where the neighbours of a vertex share their neighbours, it is up to three times too high, and not by the
-    same factor everywhere. That of :func:`~pagraph.ranking.reach.reads_by_seed` is better and costs more; the lower of
-    the two is taken. So (empirical Bayes; Efron and Morris, JASA 1975):
+    Counts (PreSC, GNNLab) are unbiased but noisy. The analytic expectation (VIP, SALIENT++) has no noise, but takes
+    draws of one batch to be independent: on web graphs, where the neighbours of a vertex share their neighbours, it is
+    up to three times too high, and not by the same factor everywhere. That of
+    :func:`~pagraph.ranking.reach.reads_by_seed` is better and costs more; the lower of the two is taken. So (empirical
+    Bayes; Efron and Morris, JASA 1975):
 
     1. The analytic expectation is fitted to the counts: one factor for each stratum of vertices with about the same
        expectation, of about the same out-degree, and of as many seeds, by iterative proportional fitting.
     2. Where the counts lie further from that prior than their noise explains, stratum by stratum, the rest is how much
-       vertices really differ; each vertex's count is taken as far as this is larger than the noise. That is taken to
-       be the noise of independent batches, and with two countings it is measured. (It is less: every seed is in exactly
-       one batch. A model of that, propagated through the hops, was right within 30 % and gained nothing over the better
-       prior.)
+       vertices really differ; each vertex's count is taken as far as this is larger than the noise. That is taken to be
+       the noise of independent batches, and with two countings it is measured. (It is less, as every seed is in exactly
+       one batch; a model of that was right within 30 % and gained nothing over the better prior.)
 
-    A vertex is read at most once in a batch, or of disjoint trees once in each tree: those are what reads are taken to
-    be drawn from. How often a seed is read as such is known, and left out of all this. So expected hit rates are not
-    too high, as those of raw counts are: a vertex that ranks high for being counted often by chance is pulled back.
+    A vertex is read at most once in a batch, or of disjoint trees once in each tree. How often a seed is read as such
+    is known, and left out of all this. So expected hit rates are not too high, as those of raw counts are.
 
     Args:
         graph: The graph.

@@ -25,14 +25,11 @@ def edge_draws(expected: Found, graph: Graph, sampler: MiniBatchSampler, edge_ty
     Args:
         expected: Expected expansions of the vertices.
         graph: The graph, turned so that in-edges are drawn.
-        sampler: One that knows its fan-outs.
+        sampler: One that knows its fan-outs; ValueError for others.
         edge_type: The type of the edges.
 
     Returns:
         Shape ``(num_dst,)``, float64.
-
-    Raises:
-        ValueError: The sampler has no fan-outs.
     """
     blocks = sampler.hops
     if blocks is None or not blocks.has_fanouts:

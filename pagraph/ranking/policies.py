@@ -36,15 +36,14 @@ def random_order(graph: Graph, seeds: Any, sampler: object, seed: int) -> dict[s
 
 @dataclass(frozen=True)
 class Hindsight:
-    """Rank by the mean reads of epochs that a loader with this seed will make.
+    """Rank by the mean reads of epochs that a loader with this seed will make; for analysis.
 
     Epoch 0 alone is the *oracle* for a loader's first epoch: no ranking has a higher hit rate in it, noise included.
-    Thirty later epochs are the *ideal*: about the best that a ranking can be without having seen the noise. For
-    analysis: both sample what they rank by.
+    Thirty later epochs are the *ideal*: about the best that a ranking can be without having seen the noise.
 
     Args:
         begin: The first epoch.
-        epochs: How many.
+        epochs: Number of epochs.
     """
 
     begin: int = 0

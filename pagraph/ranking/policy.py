@@ -36,7 +36,6 @@ class Ranking:
     Attributes:
         ids: Shape ``(n,)``, int32 or int64, without repeats.
         scores: Shape ``(n,)``, non-increasing: the reads that caching each saves, up to a factor that all types share.
-            None: unknown.
         per_epoch: The factor is 1: scores are the rows expected to be read in an epoch.
     """
 

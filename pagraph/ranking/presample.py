@@ -42,11 +42,10 @@ __all__ = [
 
 
 class AccessCounts:
-    """Counters of each vertex as an input node, by the hop that found it (0: the seeds).
+    """Counters of each vertex as an input node, by the hop that found it (0: the seeds); safe from any thread.
 
-    A vertex counts once in each batch that reads its row, however many edges lead to it (GNNLab, EuroSys'22, section
-    5.3), of disjoint trees once in each tree, so that the counts of an epoch are the rows a loader reads. Safe from
-    any thread.
+    A vertex counts once in each batch that reads its row (GNNLab, EuroSys'22, section 5.3), of disjoint trees once in
+    each tree, so that the counts of an epoch are the rows a loader reads.
 
     Args:
         num_nodes: Vertex type to its number of vertices.
@@ -230,8 +229,8 @@ def presampling_seed(seed: int) -> int:
 class Presample:
     """Rank by the mean number of reads in ``epochs`` sampled epochs (Yang et al., GNNLab, EuroSys 2022, section 5.3).
 
-    Vertices that were read equally often go by out-degree, then by id. The epochs are sampled with the loader's seeds,
-    sampler and batch size, and are others than those it trains on; no global generator is touched.
+    Ties go by out-degree, then by id. The epochs have the loader's seeds, sampler and batch size, and are others than
+    those it trains on; no global generator is touched.
 
     Args:
         epochs: Epochs to sample (the K of PreSC#K).

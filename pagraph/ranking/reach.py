@@ -25,15 +25,15 @@ def reads_by_seed(graph: Graph, seeds: Any, sampler: MiniBatchSampler, *, batch_
     """Expected reads of each vertex in an epoch other than as a seed, shape ``(num_nodes,)``, float64.
 
     The analytic expectation (``vip.expected_accesses``) multiplies over the edges of a vertex as if their other ends
-    came into a batch independently. They do not: those around one seed come together, because of it. What is
-    independent are the seeds. So the same recursion is run for every seed alone; it gives the chance ``r`` that a batch
-    with this seed reads the vertex, and in a batch that holds a share ``b`` of the seeds the vertex is missed with the
-    chance ``prod_seeds (1 - b r)``. Both are too high where they are wrong: this one where several seeds of a batch
-    meet in a vertex, which then draws once for all of them. The lower of the two ranked, without any sampling, at 0.993
-    of the ideal or better on 88 workloads of 11 graphs with 1 and 10 % of the vertices as seeds (VIP: 0.77).
+    came into a batch independently; but those around one seed come together. What is independent are the seeds. So the
+    same recursion is run for every seed alone; it gives the chance ``r`` that a batch with this seed reads the vertex,
+    and in a batch that holds a share ``b`` of the seeds the vertex is missed with the chance ``prod_seeds (1 - b r)``.
+    That is too high where several seeds of a batch meet in a vertex, which then draws once for all of them. The lower
+    of the two expectations ranked, without any sampling, at 0.993 of the ideal or better on 88 workloads of 11 graphs
+    with 1 and 10 % of the vertices as seeds (VIP: 0.77). Of disjoint trees it is the sum of the chances ``r``, whatever
+    the batches.
 
-    Of disjoint trees it is the sum of the chances ``r``, whatever the batches. Each seed's neighbourhood is looked at,
-    which takes 1 to 10 ns an edge.
+    Each seed's neighbourhood is looked at, which takes 1 to 10 ns an edge.
 
     Args:
         graph: The graph.

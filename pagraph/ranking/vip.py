@@ -85,13 +85,13 @@ class Draws:
         )
 
     def push(self, unknown: Mapping[str, Array], hops: int, back: Mutual | None, out: Array) -> None:
-        """Add the logarithm of the chance that none of a source's edges has been drawn after ``hops`` hops.
+        """Add the logarithm of the chance that ``hops`` hops draw none of a source's edges.
 
         Args:
             unknown: Vertex type to the chances to be unknown after each hop, shape ``(num_nodes, num_hops + 1)``.
             hops: Number of hops.
             back: The edges back.
-            out: Shape ``(num_src,)``.
+            out: Shape ``(num_src,)``; added to.
         """
         from . import _vip
 
@@ -261,21 +261,20 @@ def expected_accesses(
 ) -> ExpectedAccesses | None:
     """Expected reads of each vertex in an epoch of shuffled batches, from the chances of the draws alone.
 
-    After VIP of SALIENT++ (Kaler et al., MLSys 2023), for directed graphs of any types, with the seeds' own reads. As
-    the samplers do, each hop draws from every vertex known so far, or, of a sampler that ``expands_once``, from those
-    that the hop before found; so the chance that an edge has been drawn depends on when its destination was found, and
-    if there is an edge back, on how much the one end owes to the other. Apart from that, edges are taken to be drawn
-    independently of each other: what the random numbers have in common that LABOR's vertices share is left aside, and
-    cycles of more than two edges count twice. One pass over the edges for each hop.
+    After VIP of SALIENT++ (Kaler et al., MLSys 2023), for directed graphs of any types, with the seeds' own reads. Each
+    hop draws from every vertex known so far, or, of a sampler that ``expands_once``, from those that the hop before
+    found; so the chance of an edge depends on when its destination was found, and if there is an edge back, on how much
+    the one end owes to the other. Otherwise edges are taken to be drawn independently: random numbers shared by LABOR's
+    vertices are left aside, and cycles of more than two edges count twice. One pass over the edges for each hop.
 
     Args:
         graph: The graph.
         seeds: As the sampler takes them.
-        sampler: Any; None, or one that does not know its fan-outs, gives None.
+        sampler: Draws the mini-batches.
         batch_size: Seeds a batch.
 
     Returns:
-        The expectations, or None for samplers without fan-outs and those of disjoint trees.
+        The expectations; None without a sampler, for samplers without fan-outs and those of disjoint trees.
 
     Raises:
         IndexError: A seed is outside the graph.

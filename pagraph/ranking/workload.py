@@ -91,12 +91,9 @@ class FirstEpoch:
 
 
 class Sampled(NamedTuple):
-    """The graph, seeds and sampler of a loader at the moment.
+    """The graph (turned so that in-edges are drawn), seeds and sampler of a loader at the moment.
 
-    Attributes:
-        graph: The graph, turned so that in-edges are drawn, with the fields that the sampler weighs edges by.
-        seeds: As ``sampler`` takes them.
-        sampler: Samples as the loader does; None where only a user's own code can.
+    The sampler is None where only a user's own code can sample.
     """
 
     graph: Graph
@@ -232,10 +229,9 @@ def share_of(
 ) -> Share | None:
     """A loader's share; None for policies that may depend on anything.
 
-    The degree ranking does not look at the seeds: the train and the validation loader have one cache. ``auto`` ranks
-    for its batches: a loader that shuffles takes only a cache that was made for the same graph, seeds, batch size and
-    sampler, and shuffled. One that does not shuffle evaluates: rather than sample epochs for a ranking of its own it
-    takes the cache of the loader that trains.
+    The degree ranking does not look at the seeds: the train and the validation loader have one cache. ``auto`` takes
+    only a cache for the same graph, seeds, batch size, sampler and shuffling. A loader that does not shuffle evaluates:
+    rather than sample epochs for a ranking of its own it takes the cache of the loader that trains.
     """
     if policy is degree:
         return Share(("degree", edge_dir))

@@ -36,14 +36,11 @@ def html_page(
     Args:
         curve: Hit rates.
         title: Name of the graph.
-        recommendation: Default: that of :func:`pagraph.profile.recommend`.
+        recommendation: Default: that of :func:`pagraph.profile.recommend`, which raises ValueError if there is none.
         loading: Times of real epochs.
         spans: Spans of a trace of such epochs, see :func:`pagraph.report.times.read_spans`.
-        command: Shell command that trains with the recommended cache.
         facts: More about the run, shown under "how this was measured".
-
-    Raises:
-        ValueError: The curve has no policy that training can use.
+        command: Shell command that trains with the recommended cache.
     """
     recommendation = recommendation or recommend(curve)
     sections = [

@@ -259,10 +259,6 @@ class LoaderStats:
     """A loader's figures: ``epochs``, one entry each, and their ``total``; ``str()`` gives a table.
 
     Field counters belong to the loader: of two epochs that run at the same time, each counts the reads of both.
-
-    Args:
-        reads: Gives the field counters.
-        accelerator: Where batches are made, if not on the CPU.
     """
 
     def __init__(self, reads: Callable[[], CacheStats], accelerator: Accelerator | None = None) -> None:

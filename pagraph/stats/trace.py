@@ -164,13 +164,13 @@ _serials = itertools.count()
 class Tracer:
     """Collects what loaders do and writes it as one Chrome trace, which Perfetto opens.
 
-    Every thread appends to a list of its own; no lock is taken while batches are made. The file is written by
-    :meth:`stop`, at the end of the ``with`` block; if neither comes, when the tracer and the loaders that it traces are
-    gone, or at the interpreter's exit. Until then nothing is at ``path``, or what was there before.
+    Every thread appends to a list of its own, without locks. The file is written by :meth:`stop`, at the end of the
+    ``with`` block; if neither comes, when the tracer and its loaders are gone, or at the interpreter's exit. Until then
+    nothing is at ``path``, or what was there before.
 
     Args:
         path: The file; a name that ends in ``.gz`` is compressed.
-        max_events: Events to keep, about 200 bytes each; a batch takes about 15. What comes later is counted
+        max_events: Events to keep, about 200 bytes each; a batch takes about 15. Later ones are counted
             (``droppedEvents`` in the file), not kept.
 
     Raises:

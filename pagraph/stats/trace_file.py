@@ -66,10 +66,7 @@ class Record:
         path: The file to write.
         max_events: Events to keep; later ones are counted.
         epoch_ns: Add to ``perf_counter_ns`` for nanoseconds since 1970.
-        begin: When the trace began.
-        pid: Number of the process.
-        logs: The threads' tracks; guarded by ``lock`` while they are made.
-        streams: Other tracks by name.
+        logs, streams: Tracks of threads, made under ``lock``, and others by name.
         passes: Epochs, by number.
         events: Spans and depths so far, those left out included.
     """
