@@ -230,16 +230,12 @@ def _workload(graph: Graph, sampler: BlockSampler, order: SeedOrder) -> Workload
         order,
         {graph.only_node_type: graph.num_nodes},
         sampler,
-        partial(_sampled, graph, sampler, order),
+        lambda: Sampled(turned(graph, sampler.edge_dir), order.ids, sampler.with_in_edges()),
         source=graph,
         edge_dir=sampler.edge_dir,
         seeds=order,
         seed_reads=partial(_seed_reads, graph, order),
     )
-
-
-def _sampled(graph: Graph, sampler: BlockSampler, order: SeedOrder) -> Sampled:
-    return Sampled(turned(graph, sampler.edge_dir), order.ids, sampler.with_in_edges())
 
 
 def _seed_reads(graph: Graph, order: SeedOrder, row_type: RowType) -> Tensor:

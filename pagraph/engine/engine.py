@@ -57,18 +57,11 @@ class Engine(Generic[T]):
 
     Args:
         workload: The loader's sampling and reads.
-        policy: Ranks what is cached.
-        budget: Bound of the cache; None: no cache.
+        policy, budget: Rank and bound the cache; without a budget there is none.
         options: Threads and depth.
         device: Where batches are delivered. None: where what they are made of is, on the CPU.
         accelerator: Delivers them. Default: that of ``device``, where it has one.
         cache_dtype, transfer: See ``FieldSet``.
-
-    Attributes:
-        fields: The fields that batches have; a face adds theirs.
-        pools: Recycled memory for batches.
-        stats: The loader's statistics.
-        epochs: Runs the batches.
     """
 
     def __init__(
@@ -178,8 +171,7 @@ class LoaderControls:
             A context manager; its ``stop()``, or the end of the ``with`` block, writes the file.
 
         Raises:
-            OSError: The path cannot be written.
-            PipelineError: The loader is being traced already.
+            OSError, PipelineError: The path cannot be written; the loader is being traced already.
         """
         return self._engine.epochs.tracing.start(path, label)
 

@@ -68,10 +68,7 @@ class Steps(Generic[T]):
     """Callbacks that make each batch.
 
     Args:
-        prepare: Ticket to prepared batch; a pure function, run by any thread.
-        deliver: Prepared batch to what the reader gets; run by the reader, in order.
-        draw: Ticket to whatever ``prepare`` takes; run for one ticket at a time, in order (None: the ticket itself).
-        is_pure: ``prepare`` calls nothing that a user has written: the reader's thread may run it, too.
+        prepare, deliver, draw, is_pure: See ``pagraph.engine.engine.BatchSource``.
         on_start: Called with the worker's number in each thread.
         before_first_batch: Called when an epoch begins.
         after_first_step: Called once, when the second batch is asked for: the first has been computed with.
@@ -212,17 +209,6 @@ class Epochs(Generic[T]):
         if current is not None:
             current.close()
 
-    def first_step(self) -> None:
-        """Tell the steps that the first batch has been computed with."""
-        if self.steps.after_first_step is not None:
-            self.steps.after_first_step()
-        self.first_step_done = True
-
-    def moved(self, iterator: EpochIterator[T], plan: EpochPlan, batch: int) -> None:
-        """Take note of a batch handed out; the newest iterator's place is the loader's."""
-        if self._current is not None and self._current() is iterator:
-            self._position = (plan, batch)
-
 
 class EpochIterator(Generic[T]):
     """One pass over the batches. Dropping it ends its threads."""
@@ -234,7 +220,11 @@ class EpochIterator(Generic[T]):
         self._asked = False
         self._recorder = owner.stats.begin(plan.epoch, owner.tracing)
         weakref.finalize(self, self._recorder.close).atexit = False
-        self._prepare_caches()
+        before = owner.steps.before_first_batch
+        if before is not None and begin < owner.end_of(plan):  # fills what has a fixed size; the reader waits for it
+            self._recorder.trace.at(-1)
+            with self._recorder.time("waiting"), self._recorder.time("filling"):
+                before()
         self._stage = _start(owner, plan, begin, self._recorder)
 
     def __iter__(self) -> EpochIterator[T]:
@@ -253,7 +243,9 @@ class EpochIterator(Generic[T]):
         try:
             if self._asked and not self._owner.first_step_done:
                 with recorder.time("filling"):
-                    self._owner.first_step()
+                    if steps.after_first_step is not None:
+                        steps.after_first_step()
+                    self._owner.first_step_done = True
             prepared = next(self._stage)
             self._asked = True
             if recorder.trace.tracing.tracer is not None:
@@ -271,16 +263,10 @@ class EpochIterator(Generic[T]):
         finally:
             recorder.waited(begin, delivered=delivered)
         self._batch += 1
-        self._owner.moved(self, self._plan, self._batch)
+        current = self._owner._current
+        if current is not None and current() is self:  # the newest iterator's place is the loader's
+            self._owner._position = (self._plan, self._batch)
         return result
-
-    def _prepare_caches(self) -> None:
-        """Fill what has a fixed size before the first batch; the reader waits for it."""
-        before = self._owner.steps.before_first_batch
-        if before is not None and self._batch < self._owner.end_of(self._plan):
-            self._recorder.trace.at(-1)
-            with self._recorder.time("waiting"), self._recorder.time("filling"):
-                before()
 
     def close(self) -> None:
         """End this pass and its threads."""

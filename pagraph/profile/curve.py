@@ -246,18 +246,14 @@ def _best(curve: HitRateCurve) -> str:
     saved = {policy: [curve.saved_share(record) for record in _known(curve, policy)] for policy in usable}
     best = max(usable, key=lambda policy: fmean(saved[policy]))
     close = [p for p in usable if all(a >= b - _TIE for a, b in zip(saved[p], saved[best], strict=True))]
-    return min(close, key=_cost)
+    cost = {policy: place for place, policy in enumerate(_CHEAPEST_FIRST)}
+    return min(close, key=lambda policy: cost.get(policy.partition(":")[0], len(cost)))
 
 
 def _known(curve: HitRateCurve, policy: str) -> list[CurveRecord]:
     """The grid's records, or those asked for where there is no grid, in the order of their budgets."""
     found = [record for record in curve.grid if record.policy == policy] or curve.of(policy)
     return sorted(found, key=lambda record: (record.budget_rows, record.hit_rate))
-
-
-def _cost(policy: str) -> int:
-    name = policy.partition(":")[0]
-    return _CHEAPEST_FIRST.index(name) if name in _CHEAPEST_FIRST else len(_CHEAPEST_FIRST)
 
 
 def _knee(curve: HitRateCurve, records: Sequence[CurveRecord]) -> tuple[CurveRecord, float]:

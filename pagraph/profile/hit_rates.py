@@ -201,25 +201,17 @@ def _name_policies(policies: Sequence[str | Policy] | None) -> dict[str, Policy 
             raise ValueError(f"policies must have names of their own if they are functions, got {name!r}")
         if name in named:
             raise ValueError(f"policies must have different names, got {name!r} twice")
-        named[name] = _resolve(policy)
+        base = policy.partition(":")[0] if isinstance(policy, str) else None
+        if base is None and not callable(policy):
+            raise TypeError(f"policies must be names or functions, got {type(policy).__name__}")
+        if base is not None and base not in POLICIES:
+            raise ValueError(f"policies must be among {sorted({*POLICIES, *_ANALYSIS})} or functions, got {policy!r}")
+        if base == "ideal":
+            _ideal_epochs(name)
+        named[name] = None if policy == ORACLE or base == "ideal" else resolve_policy(policy)
     if not named:
         raise ValueError("policies must hold at least 1 policy, got none")
     return named
-
-
-def _resolve(policy: str | Policy) -> Policy | None:
-    if isinstance(policy, str):
-        base = policy.partition(":")[0]
-        if policy == "oracle":
-            return None
-        if base == "ideal":
-            _ideal_epochs(policy)
-            return None
-        if base not in POLICIES:
-            raise ValueError(f"policies must be among {sorted({*POLICIES, *_ANALYSIS})} or functions, got {policy!r}")
-    elif not callable(policy):
-        raise TypeError(f"policies must be names or functions, got {type(policy).__name__}")
-    return resolve_policy(policy)
 
 
 def _ideal_epochs(name: str) -> int:

@@ -149,13 +149,8 @@ def measure_roofline(accelerator: Accelerator, sizes: RooflineSizes | None = Non
     left_out: dict[str, str] = {}
     rates = [*copy_ceilings(timer, sizes.copy_bytes), *_rows(timer, sizes, left_out)]
     if accelerator.runs_kernels:
-        rates += _sampling_paths(
-            DeviceTimer(accelerator, stream="sampling", repeats=sizes.repeats, lead_bytes=sizes.copy_bytes),
-            scale=sizes.scale,
-            batch_size=sizes.batch_size,
-            fanouts=sizes.fanouts,
-            left_out=left_out,
-        )
+        timer = DeviceTimer(accelerator, stream="sampling", repeats=sizes.repeats, lead_bytes=sizes.copy_bytes)
+        rates += _sampling_paths(timer, sizes, left_out)
     else:
         left_out |= dict.fromkeys(("random rows", "zero-copy", "sampling"), "Triton is not installed")
     name = torch.cuda.get_device_name(accelerator.device) if accelerator.device.type == "cuda" else repr(accelerator)
@@ -310,18 +305,16 @@ def sampling(where: str) -> str:
     return f"sampling, graph: {where}"
 
 
-def _sampling_paths(
-    timer: DeviceTimer, *, scale: int, batch_size: int, fanouts: tuple[int, ...], left_out: dict[str, str]
-) -> Iterator[Rate]:
+def _sampling_paths(timer: DeviceTimer, sizes: RooflineSizes, left_out: dict[str, str]) -> Iterator[Rate]:
     """Measure the sampling of batches of an RMAT graph, each compared with the CPU's in its edges.
 
     A sampled neighbour is counted as the sector that reading its id costs. ``timer`` is that of the stream "sampling";
     ``left_out`` takes the reason if the graph cannot be placed.
     """
-    graph = rmat(scale, edge_factor=_EDGES_A_VERTEX, undirected=True, seed=0)
-    sampler = NeighborSampler(fanouts)
+    graph = rmat(sizes.scale, edge_factor=_EDGES_A_VERTEX, undirected=True, seed=0)
+    sampler = NeighborSampler(sizes.fanouts)
     generator = torch.Generator().manual_seed(3)
-    batches = [torch.randperm(graph.num_nodes, generator=generator)[:batch_size] for _ in range(timer.repeats)]
+    batches = [torch.randperm(graph.num_nodes, generator=generator)[: sizes.batch_size] for _ in range(timer.repeats)]
     for where, budget in PLACES.items():
         try:
             on_device = DeviceSampler(graph, sampler, timer.accelerator, budget)
@@ -330,14 +323,19 @@ def _sampling_paths(
             continue
         with closing(on_device):
             edges = sum(_compared(on_device, sampler, graph, seeds, key) for key, seeds in enumerate(batches))
-            seconds = tuple(_device_seconds(timer, on_device, seeds, key) for key, seeds in enumerate(batches))
+            runs = []
+            for key, seeds in enumerate(batches):
+                timer.occupy()  # so that all kernels of a batch have been launched when they run
+                sampled = on_device.sample(seeds, key)
+                sampled.ready.wait()
+                runs.append(sampled.ready.seconds_since(sampled.begun))
             begin = time.perf_counter()
             for key, seeds in enumerate(batches):
                 on_device.sample(seeds, key).ready.wait()
             alone = (time.perf_counter() - begin) / len(batches)
-            rate = edges / len(batches) / statistics.median(seconds)
+            rate = edges / len(batches) / statistics.median(runs)
         note = f"{rate / 1e6:,.0f} M edges/s; {alone * 1e3:,.2f} ms a batch with its launches; {on_device.placement}"
-        yield Rate(sampling(where), edges * SECTOR // len(batches), seconds, random_rows(where, SECTOR), note)
+        yield Rate(sampling(where), edges * SECTOR // len(batches), tuple(runs), random_rows(where, SECTOR), note)
 
 
 def _compared(on_device: DeviceSampler, sampler: NeighborSampler, graph: Graph, seeds: Tensor, key: int) -> int:
@@ -348,11 +346,3 @@ def _compared(on_device: DeviceSampler, sampler: NeighborSampler, graph: Graph, 
         if not torch.equal(block.indices.cpu(), on_cpu.indices):
             raise RuntimeError(f"sampled other neighbours than the CPU, with the graph's arrays {on_device.placement}")
     return sum(block.num_edges for block in expected.blocks)
-
-
-def _device_seconds(timer: DeviceTimer, on_device: DeviceSampler, seeds: Tensor, key: int) -> float:
-    """Device time of a batch whose kernels have all been launched."""
-    timer.occupy()
-    sampled = on_device.sample(seeds, key)
-    sampled.ready.wait()
-    return sampled.ready.seconds_since(sampled.begun)

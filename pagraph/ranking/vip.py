@@ -98,21 +98,14 @@ class Draws:
         src_type, _, dst_type = self.edge_type
         flags = np.empty(0, np.bool_) if back is None else back.flags
         other = self if back is None else back.draws
-        rest = (
-            self.replace,
-            self.later,
-            src_type == dst_type,
-            flags,
-            other.indptr,
-            unknown[src_type],
-            other.fanouts[:hops],
-            out,
-        )
+        draws = self.replace, self.later, src_type == dst_type
+        backwards = flags, other.indptr, unknown[src_type], other.fanouts[:hops]
         if self.values is None:
-            _vip.push_uniform(self.indptr, self.indices, unknown[dst_type], self.fanouts[:hops], *rest)
+            rows = self.indptr, self.indices, unknown[dst_type], self.fanouts[:hops]
+            _vip.push_uniform(*rows, *draws, *backwards, out)
         else:
-            rows = self.indptr, self.indices, self.values, self.totals, self.rates
-            _vip.push_weighted(*rows, unknown[dst_type], *rest)
+            weighted = self.indptr, self.indices, self.values, self.totals, self.rates, unknown[dst_type]
+            _vip.push_weighted(*weighted, *draws, *backwards, out)
 
     def turned(self) -> tuple[Array, Array]:
         """The edges by source: an ``indptr``, and their destinations."""
