@@ -45,7 +45,7 @@ class Loader(LoaderControls):
     Args:
         graph: A homogeneous graph.
         seeds: Vertex ids, shape ``(n,)``: a list, an array or a tensor of integers, or a mask of all vertices. Batches
-            have their dtype: int32, or int64 for any other.
+            have their dtype, int32 or int64.
         sampler: Draws the blocks; one of ``pagraph.sampling``.
         fields: Vertex fields to read for the input nodes (``batch.features``).
         labels: Vertex fields to read for the output nodes (``batch.labels``).
@@ -61,18 +61,15 @@ class Loader(LoaderControls):
         transfer: How rows that are not cached reach a CUDA device: ``"zero-copy"`` (a kernel reads pinned host memory),
             ``"staging"`` (the CPU gathers them into pinned buffers), or ``"auto"``: the faster one, as measured.
         cache: What the static feature cache may take: ``"2GiB"``, bytes, a fraction, ``"auto"``, or 0 for none.
-        cache_policy: Ranks the vertices: ``"auto"``, or see ``pagraph.ranking.policies``; or a callable, see
-            ``pagraph.ranking.policy``.
-        cache_dtype: ``"float16"`` or ``"bfloat16"``: float32 and float64 rows are cached so, twice as many. All rows of
-            fields that a cache may serve are delivered rounded, in the field's dtype; see
-            ``pagraph.features.narrow`` for the error. Default: as they are.
+        cache_policy: Ranks the vertices: a name of ``pagraph.ranking.POLICIES`` or a ``pagraph.ranking.Policy``.
+        cache_dtype: ``"float16"`` or ``"bfloat16"``: floating-point rows are cached so, twice as many. All rows of
+            fields that a cache may serve are delivered rounded (see ``pagraph.features.narrow``), in the field's dtype.
         num_workers: Threads; 0 lets the loader choose.
         prefetch: Finished batches that may wait; 0 prepares each when it is asked for, without threads.
         seed: Makes order and sampling reproducible. Default: the global generators of NumPy and torch.
 
     Raises:
-        KeyError: A field that the graph does not have.
-        IndexError: A seed outside the graph.
+        KeyError, IndexError: A field that the graph does not have; a seed outside it.
         TypeError: Seeds that are no integers; a sampler of another kind, such as one of DGL's.
         TypeError, ValueError: See ``SeedOrder``, ``PipelineOptions``, ``Budget`` and ``DeviceSampler``; a device that
             this machine does not have.

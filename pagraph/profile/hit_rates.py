@@ -62,18 +62,14 @@ def hit_rate_curve(
     epoch is sampled once for all policies and budgets, and no field is read.
 
     Args:
-        graph: The graph.
+        graph, sampler, batch_size, seed, drop_last: As for a loader.
         seeds: Ids of the training vertices, shape ``(n,)``, int32 or int64; a mapping from type for several types.
-        sampler: Draws the mini-batches.
-        batch_size: Seeds a batch.
         epochs: Epochs to measure.
         policies: Names or functions, see ``pagraph.cache``; besides them ``"oracle"``, which ranks by the reads of each
             measured epoch itself, and ``"ideal"`` (``"ideal:N"``), which ranks by the mean of 30 (N) other epochs. Of
             ``"adaptive"`` the epochs after the first, which it learns from, are measured.
             Default: auto, degree, presample, vip, random and the oracle, but for those that this sampler does not suit.
         budgets: Rows as an int, shares of the vertices (0.1, "10%"), or bytes ("2GiB", tables included).
-        seed: Seed of order and sampling.
-        drop_last: Leave out an incomplete last batch.
         threads: Threads that sample. Default: one for each processor, at most 8.
         fields: Fields that are read for the input nodes, for their widths. For several vertex types a mapping from type
             to names. Default: none; then all vertices count the same, and bytes are not known.

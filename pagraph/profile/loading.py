@@ -111,14 +111,9 @@ def measure_loading(
     Args:
         graph: A homogeneous graph.
         seeds: Vertex ids to train on, shape ``(n,)``.
-        sampler: Draws the blocks.
-        fields: Fields to read for the input nodes.
-        labels: Fields to read for the seeds.
-        batch_size: Seeds a batch.
-        drop_last: Leave out an incomplete last batch.
-        cache, policy, device, num_workers, prefetch: As for the loader (``policy`` is its ``cache_policy``).
+        sampler, fields, labels, batch_size, drop_last, cache, device, num_workers, prefetch, seed: As for the loader.
+        policy: The loader's ``cache_policy``.
         epochs: Epochs to run; of several the first is a warm-up that ``LoadingTimes.medians`` leaves out.
-        seed: Seed of order and sampling.
         compute: Training step, called with every batch. Default: none. The page shows its ``description``, if any.
         trace: File for a timeline of the run (see ``Loader.trace``).
         progress: Called with the batches done and all batches.

@@ -56,8 +56,13 @@ class Tally:
 
     def add(self, counts: AccessCounts, cuts: Mapping[str, Cut]) -> None:
         """Add an epoch: its reads, and by policy what caches hold in it."""
+        from . import _hits
+
         by_type = {ntype: counts.counters(ntype) for ntype in self.sizes.rows.cached_types}
-        self._reads.append(np.stack([_column_sums(values) for values in by_type.values()]))
+        sums = [np.zeros(values.shape[1], np.int64) for values in by_type.values()]
+        for values, out in zip(by_type.values(), sums, strict=True):
+            _hits.add_columns(values, out)
+        self._reads.append(np.stack(sums))
         with ThreadPoolExecutor(self.threads, thread_name_prefix="pagraph-tally") as pool:
             for policy, hits in zip(cuts, pool.map(lambda cut: cut.hits(by_type), cuts.values()), strict=True):
                 self._hits.setdefault(policy, []).append(hits)
@@ -169,15 +174,6 @@ class Cut:
             _hits.add_segments(self.ids[ntype].numpy(), ends, of_type, sums)
             hits.append(sums.cumsum(0)[places.reshape(-1)])
         return np.stack(hits)
-
-
-def _column_sums(counts: Array) -> npt.NDArray[np.int64]:
-    """Sums of the columns of integers, shape ``(columns,)``."""
-    from . import _hits
-
-    sums = np.zeros(counts.shape[1], np.int64)
-    _hits.add_columns(counts, sums)
-    return sums
 
 
 def _narrow(ids: Tensor) -> Tensor:

@@ -210,22 +210,14 @@ class _Evidence:
         return [_array(c.counts.frontier(ntype, 0)) for c in self.counted]
 
 
-@dataclass(frozen=True, eq=False)
-class _Prior:
-    """Expected reads of a type's vertices before anything is counted: as seeds (``known``), and all others."""
-
-    known: Array
-    reads: Array
-
-
 def _priors(
     graph: Graph, seeds: Any, sampler: MiniBatchSampler, evidence: _Evidence, batch_size: int
-) -> dict[str, _Prior]:
-    """By vertex type; empty for samplers without fan-outs."""
+) -> dict[str, tuple[Array, Array]]:
+    """By vertex type, reads as seeds and all others before any are counted; empty for samplers without fan-outs."""
     by_seed = reads_by_seed(graph, seeds, sampler, batch_size=batch_size)
     if evidence.disjoint and by_seed is not None:
         (only,) = graph.node_types
-        return {only: _Prior(evidence.seeded(only), _array(by_seed))}
+        return {only: (evidence.seeded(only), _array(by_seed))}
     analytic = expected_accesses(graph, seeds, sampler, batch_size=batch_size)
     if analytic is None:
         return {}
@@ -235,31 +227,32 @@ def _priors(
         reads = _array(by_hop[:, int(evidence.seeds_are_known) :].sum(1))
         if by_seed is not None:
             reads = np.minimum(reads, _array(by_seed))
-        priors[ntype] = _Prior(_array(by_hop[:, 0]), np.minimum(reads, evidence.draws))
+        priors[ntype] = _array(by_hop[:, 0]), np.minimum(reads, evidence.draws)
     return priors
 
 
-def _reads(ntype: str, evidence: _Evidence, prior: _Prior | None, degrees: Array) -> Array:
+def _reads(ntype: str, evidence: _Evidence, prior: tuple[Array, Array] | None, degrees: Array) -> Array:
     """The expected reads of the vertices of one type."""
     seeded, drawn = evidence.seeded(ntype), evidence.drawn(ntype)
     mean = np.add.reduce(drawn) / evidence.epochs
     draws = max(evidence.draws, float(mean.max(initial=0.0)))  # nobody knows of the trees of a user's own sampler
     traits = [degrees, np.round(seeded)] if evidence.seeds_are_known else [degrees]
-    blind = prior is None
-    if prior is None:
-        prior = _Prior(seeded, np.ones(len(mean)))
-    else:
-        traits = [prior.reads, *traits]
+    known, expected = prior or (seeded, np.ones(len(mean)))
+    if prior is not None:
+        traits = [expected, *traits]
     most = max(1, min(_STRATA, int(mean.sum() * evidence.epochs / _LEAST_READS)))
-    fitted = np.minimum(_fitted(prior.reads, mean, [_Strata.by(trait, most) for trait in traits]), draws)
+    fitted = np.minimum(_fitted(expected, mean, [_Strata.by(trait, most) for trait in traits]), draws)
     noise = fitted * (1 - fitted / draws)
-    measured = _measured(drawn, [c.epochs for c in evidence.counted])
-    if blind and measured is None:
+    measured = None
+    if len(drawn) > 1:  # the variance of one epoch's reads
+        first, second = (c.epochs for c in evidence.counted[:2])
+        measured = (drawn[0] / first - drawn[1] / second) ** 2 / (1 / first + 1 / second)
+    if prior is None and measured is None:
         # Degrees say too little to tell noise from what vertices differ by: they only break ties, more or less.
         reads: Array = (mean * evidence.epochs + fitted * _BLIND_EPOCHS) / (evidence.epochs + _BLIND_EPOCHS)
     else:
         reads = _shrunk(fitted, mean, noise, measured, evidence.epochs, _Strata.by(fitted, most))
-    return reads + prior.known if evidence.seeds_are_known else reads
+    return reads + known if evidence.seeds_are_known else reads
 
 
 def _array(values: Tensor) -> Array:
@@ -306,14 +299,6 @@ def _fitted(prior: Array, mean: Array, traits: Sequence[_Strata]) -> Array:
         for strata in traits:
             fitted = fitted * strata.ratio(mean, fitted)
     return fitted
-
-
-def _measured(drawn: Sequence[Array], epochs: Sequence[float]) -> Array | None:
-    """For each vertex the variance of one epoch's reads, from two countings; None where there is one."""
-    if len(drawn) < 2:
-        return None
-    squared: Array = (drawn[0] / epochs[0] - drawn[1] / epochs[1]) ** 2 / (1 / epochs[0] + 1 / epochs[1])
-    return squared
 
 
 def _shrunk(prior: Array, mean: Array, noise: Array, measured: Array | None, epochs: float, strata: _Strata) -> Array:

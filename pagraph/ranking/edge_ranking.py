@@ -51,8 +51,7 @@ def rank_edges(graph: Graph, edge_type: EdgeType, draws: Tensor) -> Ranking:
     """Rank all edges of a type by expected draws; the in-edges of a vertex are as likely as each other.
 
     Args:
-        graph: The graph, turned so that in-edges are drawn.
-        edge_type: The type of the edges.
+        graph, edge_type: As for :func:`edge_draws`.
         draws: Shape ``(num_dst,)``: draws an epoch of each in-edge of a vertex, see :func:`edge_draws`.
 
     Returns:

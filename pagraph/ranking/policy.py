@@ -130,12 +130,9 @@ def _check(ranking: Tensor | Ranking, num_nodes: int) -> Ranking:
     if not isinstance(ranking, Ranking):
         return Ranking(check_ranking(ranking, num_nodes))
     ids = check_ranking(ranking.ids, num_nodes)
-    if ranking.scores is None:
+    scores, count = ranking.scores, len(ids)
+    if scores is None:
         return Ranking(ids)
-    return Ranking(ids, _check_scores(ranking.scores, len(ids)), ranking.per_epoch)
-
-
-def _check_scores(scores: Tensor, count: int) -> Tensor:
     if not isinstance(scores, Tensor) or scores.is_complex():
         got = scores.dtype if isinstance(scores, Tensor) else type(scores).__name__
         raise TypeError(f"scores of a ranking must be a tensor of real numbers, got {got}")
@@ -146,7 +143,7 @@ def _check_scores(scores: Tensor, count: int) -> Tensor:
         raise ValueError(f"scores of a ranking must be finite and at least 0, got {float(scores.min())}")
     if bool((scores[1:] > scores[:-1]).any()):
         raise ValueError("scores of a ranking must not increase, got an increase")
-    return scores
+    return Ranking(ids, scores, ranking.per_epoch)
 
 
 def check_ranking(ranking: Tensor, num_nodes: int) -> Tensor:

@@ -145,14 +145,9 @@ def count_accesses(
     The batches are those of a loader with this ``seed`` and ``shuffle`` in these epochs.
 
     Args:
-        graph: The graph.
-        seeds: As for ``SeedOrder``.
-        sampler: Draws the mini-batches.
-        batch_size: Seeds a batch.
-        seed: Seed of order and sampling.
+        graph, sampler: The graph, and what draws the mini-batches.
+        seeds, batch_size, seed, shuffle, drop_last: As for ``SeedOrder``.
         epochs: Numbers of the epochs.
-        shuffle: New order every epoch; else the seeds as they are, of which neighbours may be in one batch.
-        drop_last: Leave out an incomplete last batch.
         threads: Threads that sample. Default: one for each processor, at most 8.
         seconds: Begin no further epoch after this time; the first is always whole. Makes the result depend on the
             machine's speed.

@@ -277,17 +277,20 @@ def expected_accesses(
     blocks = None if sampler is None else sampler.hops
     if sampler is None or blocks is None or not blocks.has_fanouts or blocks.disjoint:
         return None
-    starts = _Seeds(graph, seeds) if sampler.seeds_are_vertices else None
+    starts = _seed_counts(graph, seeds) if sampler.seeds_are_vertices else None
     total, draws = num_seeds(seeds), [Draws.of(graph, blocks, etype) for etype in graph.edge_types]
     # With one hop, no vertex owes anything to another.
     backs = find_mutual(draws) if blocks.num_hops > 1 else [None] * len(draws)
     found = {t: torch.zeros(graph.num_nodes_of(t), blocks.num_hops + 1, dtype=torch.float64) for t in graph.node_types}
     for size, times in _batches(total, batch_size):
-        first = (sampler.seed_rates(seeds, size) or {}) if starts is None else starts.rates(size)
+        if starts is None:
+            first = sampler.seed_rates(seeds, size) or {}
+        else:
+            first = {ntype: chance_of_some(counts, total, size) for ntype, counts in starts.items()}
         for ntype, unknown in _expand(first, draws, backs, blocks.num_hops).items():
             found[ntype] += times * torch.from_numpy(-np.diff(unknown, axis=1, prepend=1.0))
     if starts is not None:
-        for ntype, counts in starts.counts.items():
+        for ntype, counts in starts.items():
             found[ntype][:, 0] = counts  # a seed that is there several times is read as often
     return ExpectedAccesses(found, -(-total // batch_size))
 
@@ -302,21 +305,15 @@ def _batches(total: int, batch_size: int) -> Iterator[tuple[int, float]]:
         yield rest, 1
 
 
-class _Seeds:
-    """Counts of each vertex among the seeds."""
-
-    def __init__(self, graph: Graph, seeds: Any) -> None:
-        by_type = seeds if isinstance(seeds, Mapping) else {graph.only_node_type: seeds}
-        self.counts = {t: torch.zeros(graph.num_nodes_of(t), dtype=torch.int64) for t in graph.node_types}
-        for ntype, ids in by_type.items():
-            name = f"seeds[{ntype!r}]" if isinstance(seeds, Mapping) else "seeds"
-            check_range(name, ids, graph.num_nodes_of(ntype), IndexError)
-            self.counts[ntype] = torch.bincount(ids.cpu().long(), minlength=graph.num_nodes_of(ntype))
-        self.total = num_seeds(by_type)
-
-    def rates(self, batch_size: int) -> dict[str, Tensor]:
-        """The chance of each vertex to be in a batch."""
-        return {t: chance_of_some(counts, self.total, batch_size) for t, counts in self.counts.items()}
+def _seed_counts(graph: Graph, seeds: Any) -> dict[str, Tensor]:
+    """Counts of each vertex among the seeds, by vertex type."""
+    by_type = seeds if isinstance(seeds, Mapping) else {graph.only_node_type: seeds}
+    counts = {t: torch.zeros(graph.num_nodes_of(t), dtype=torch.int64) for t in graph.node_types}
+    for ntype, ids in by_type.items():
+        name = f"seeds[{ntype!r}]" if isinstance(seeds, Mapping) else "seeds"
+        check_range(name, ids, graph.num_nodes_of(ntype), IndexError)
+        counts[ntype] = torch.bincount(ids.cpu().long(), minlength=graph.num_nodes_of(ntype))
+    return counts
 
 
 def _expand(
