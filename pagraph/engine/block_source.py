@@ -47,11 +47,8 @@ class BlockSource:
     is made again.
 
     Args:
-        graph: The graph.
-        sampler: Draws the blocks.
-        fields: Reads rows.
-        features: Fields of the input nodes.
-        labels: Fields of the seeds.
+        graph, sampler: The graph and what draws its blocks.
+        fields, features, labels: Reads rows; the fields of the input nodes and of the seeds.
         pools: Recycled memory.
         device_sampler: Samples on the device; None: the CPU samples.
     """

@@ -192,12 +192,10 @@ class LoaderControls:
 
         Like ``DistributedSampler.set_epoch``, but passes are counted anyway: needed to go on where another run stopped,
         to repeat an epoch, or where processes made different numbers of passes. With a ``seed``, order and sampling are
-        exactly those of that epoch. A place in the middle of this very epoch that ``load_state_dict`` has set stays;
-        any other is given up.
+        exactly those of that epoch. A place in the middle of this very epoch that ``load_state_dict`` has set stays.
 
         Raises:
-            TypeError: ``epoch`` is not an integer.
-            ValueError: ``epoch`` is negative.
+            TypeError, ValueError: ``epoch`` is not an integer; it is negative.
         """
         self._engine.epochs.set_epoch(epoch)
 

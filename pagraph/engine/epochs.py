@@ -41,8 +41,7 @@ class PipelineOptions:
             reader's thread, and starts no thread.
 
     Raises:
-        ValueError: A value is negative.
-        TypeError: A value is not an integer.
+        TypeError, ValueError: A value is not an integer; it is negative.
     """
 
     workers: int = 0
@@ -90,14 +89,7 @@ class Steps(Generic[T]):
 
 
 class Epochs(Generic[T]):
-    """Every ``iter()`` is one epoch over the order; two of them may be alive at once.
-
-    Args:
-        order: Seeds of each batch.
-        steps: Make each batch; may be set later.
-        options: Threads and depth.
-        stats: Records each epoch.
-    """
+    """Every ``iter()`` is one epoch over the order, recorded in ``stats``; two of them may be alive at once."""
 
     def __init__(
         self,
@@ -189,11 +181,7 @@ class Epochs(Generic[T]):
         """The next ``iter()`` is epoch number ``epoch``, from its beginning; those after it count on from there.
 
         Only a place inside this very epoch that ``load_state_dict`` has set stays: the loop that resumes may name its
-        epoch first.
-
-        Raises:
-            TypeError: ``epoch`` is not an integer.
-            ValueError: ``epoch`` is negative.
+        epoch first. TypeError unless it is an integer, ValueError below 0.
         """
         epoch = as_integer("epoch", epoch, least=0)
         if self._resume is None or self._resume[0].epoch != epoch:

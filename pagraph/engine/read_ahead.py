@@ -19,14 +19,10 @@ __all__ = ["ReadAhead"]
 
 
 class ReadAhead:
-    """Reads rows now, in any thread, for a batch that is delivered later.
+    """Reads rows now, in any thread, for a batch that is delivered later; arguments as for ``FieldSet.read``.
 
     A field that cannot be read may have been deleted only to be set again: that is an error only when the rows are
     needed.
-
-    Args:
-        fields: The fields.
-        key, ids, bounds, after: As for ``FieldSet.read``.
 
     Raises:
         IndexError: An id is out of range.

@@ -215,7 +215,10 @@ class _Shared(Generic[S, T]):
         try:
             item = next(self.source)
         except StopIteration:
-            self._end()
+            with self._changed:
+                self._ended = True
+                self._changed.notify_all()
+                self._room.notify_all()
             return None
         except BaseException as error:
             self.put(self._count(), _Failure(error))
@@ -319,12 +322,6 @@ class _Shared(Generic[S, T]):
     def _tell(self) -> None:
         if self._on_change is not None:
             self._on_change(len(self._results), self._started - self._delivered - len(self._results))
-
-    def _end(self) -> None:
-        with self._changed:
-            self._ended = True
-            self._changed.notify_all()
-            self._room.notify_all()
 
 
 def _worker(shared: _Shared[Any, Any], index: int) -> None:

@@ -164,8 +164,7 @@ class FieldSizes:
     """The fields that are read, by vertex type.
 
     Attributes:
-        inputs: Vertex type to the bytes of a row of each field that is read for the input nodes.
-        labels: The same of those that are read for the seeds.
+        inputs, labels: Vertex type to the bytes of a row of each field read for the input nodes, and for the seeds.
         rows: Bytes of a vertex in a cache.
     """
 

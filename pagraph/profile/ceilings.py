@@ -180,8 +180,7 @@ def random_ceilings(timer: DeviceTimer, table: Tensor, ids: Tensor, left_out: di
 
     Args:
         timer: With an accelerator that runs kernels.
-        table: Host memory, uint8, shape ``(rows, row_bytes)``, contiguous.
-        ids: Rows to read, int64, on the CPU.
+        table, ids: Host memory, uint8, shape ``(rows, row_bytes)``, contiguous; rows to read, int64, on the CPU.
         left_out: Takes the reason if host memory cannot be read in place.
     """
     accelerator = timer.accelerator

@@ -154,8 +154,7 @@ def _measure(
 
 def _by_reads(counts: AccessCounts) -> dict[str, Ranking]:
     """Rank the vertices of every type by their reads; sums over several epochs give the order of their means."""
-    rankings = {ntype: Ranking.of_reads(counts.reads(ntype)) for ntype in counts.node_types}
-    return {ntype: replace(ranking, per_epoch=False) for ntype, ranking in rankings.items()}
+    return {ntype: replace(Ranking.of_reads(counts.reads(ntype)), per_epoch=False) for ntype in counts.node_types}
 
 
 def _counter(progress: Callable[[int, int], object] | None, total: int) -> Callable[[], object] | None:

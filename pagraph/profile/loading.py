@@ -44,8 +44,7 @@ class EpochTimes:
     """Times of one epoch.
 
     Attributes:
-        epoch: Its number.
-        batches: Batches read.
+        epoch, batches: Its number, and the batches read.
         seconds: Wall time.
         stages: Seconds by stage, see ``LOADING_STAGES``.
         hit_rate: Rows served by the cache / rows asked for, of the fields that a cache may serve.
@@ -62,12 +61,9 @@ class EpochTimes:
 
 @dataclass(frozen=True)
 class LoadingTimes:
-    """Times of several epochs of a loader, by stage.
+    """Times of several epochs of a loader, by stage; the first one also compiles kernels and fills the cache.
 
-    Attributes:
-        epochs: One entry each; the first one also compiles kernels and fills the cache.
-        settings: Arguments of the run.
-        cache: The cache plan in words.
+    ``settings`` are the arguments of the run, ``cache`` the cache plan in words.
     """
 
     epochs: list[EpochTimes]

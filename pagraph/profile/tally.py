@@ -32,12 +32,9 @@ ADAPTIVE = "adaptive"
 
 @dataclass(eq=False)
 class Tally:
-    """Adds up hits by policy, epoch, vertex type, budget and hop.
+    """Adds up hits by policy, epoch, vertex type, budget and hop, with so many threads.
 
-    Attributes:
-        sizes, budgets: Fields, and budgets of the caches.
-        threads: Threads that add up.
-        expected: Vertex type to the reads expected of each vertex, shape ``(num_nodes, 1)``; None: not known.
+    ``expected`` are the reads expected of each vertex, shape ``(num_nodes, 1)`` by type; None: not known.
     """
 
     sizes: FieldSizes
@@ -145,12 +142,7 @@ def _ratio(hits: Any, reads: Any) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Cut:
-    """The best vertices of a ranking that each of several budgets buys.
-
-    Attributes:
-        ids: Vertex type to the vertices that the largest budget buys, best first.
-        rows: Vertex type to how many of them each budget buys, shape ``(num_budgets,)``.
-    """
+    """The best vertices of a ranking, by type, and how many of them each of several budgets buys (``rows``)."""
 
     ids: dict[str, Tensor]
     rows: dict[str, npt.NDArray[np.int64]]

@@ -68,7 +68,7 @@ def reach(  # type: ignore[no-untyped-def]
 
     Args:
         indptr, indices: In-edges, shapes ``(num_nodes + 1,)`` and ``(num_edges,)``.
-        seeds: Shape ``(n,)``.
+        seeds, out: Shapes ``(n,)`` and ``(num_nodes,)``.
         fanouts: Shape ``(num_hops,)``, the one that serves the seeds first.
         replace: Draws are with replacement.
         once: A vertex draws in the hop after the one that found it, not in all later ones.
@@ -77,7 +77,6 @@ def reach(  # type: ignore[no-untyped-def]
         ids, known, missed: Shape ``(room,)``: as many vertices as a seed may reach.
         found: Shape ``(room, num_hops + 1)``.
         limit: Edges after which to give up.
-        out: Shape ``(num_nodes,)``.
 
     Returns:
         Edges that were looked at, or -1 if a seed reaches more vertices than there is room for, or at the limit.

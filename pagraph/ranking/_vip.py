@@ -21,10 +21,7 @@ _AHEAD = 24
 
 @kernel
 def keep_chances(degree, fanouts, replace, later, keep, again):  # type: ignore[no-untyped-def]
-    """The chance that a hop leaves an edge out of ``degree`` alone, and that it does so if all hops before it did.
-
-    (With ``ONCE`` it is sure to, since a vertex that has drawn does not draw again.)
-    """
+    """Fill ``keep``, the chance that a hop leaves an edge out of ``degree`` alone, and ``again``, if all before it did."""
     least = 1.0
     for t in range(len(fanouts)):
         fanout = fanouts[t]
@@ -276,8 +273,7 @@ def mark_mutual(indptr, indices, turned_indptr, turned, largest, step, stamps, o
     Args:
         indptr, indices: Edges by destination, shapes ``(num_dst + 1,)`` and ``(num_edges,)``.
         turned_indptr, turned: The ends ``v`` of edges ``u -> v`` by their source.
-        largest: Rows longer than this are left out.
-        step: Look at every so many rows only.
+        largest, step: Leave longer rows out; look at every so many rows only.
         stamps: Shape ``(num_src,)``, filled with -1.
         out: Shape ``(num_edges,)``, or empty: only count.
     """

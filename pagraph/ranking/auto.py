@@ -63,12 +63,7 @@ def refills(policy: Policy, sampler: Any) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Learned:
-    """Policy that ranks by the counted reads of a real epoch.
-
-    Args:
-        counts: Reads of the epoch.
-        batches: Batches of an epoch, where the seeds do not tell.
-    """
+    """Policy that ranks by the counted reads of a real epoch, of ``batches`` where the seeds do not tell."""
 
     counts: AccessCounts
     batches: int

@@ -36,14 +36,10 @@ def random_order(graph: Graph, seeds: Any, sampler: object, seed: int) -> dict[s
 
 @dataclass(frozen=True)
 class Hindsight:
-    """Rank by the mean reads of epochs that a loader with this seed will make; for analysis.
+    """Rank by the mean reads of epochs ``begin`` to ``begin + epochs`` of a loader with this seed; for analysis.
 
     Epoch 0 alone is the *oracle* for a loader's first epoch: no ranking has a higher hit rate in it, noise included.
     Thirty later epochs are the *ideal*: about the best that a ranking can be without having seen the noise.
-
-    Args:
-        begin: The first epoch.
-        epochs: Number of epochs.
     """
 
     begin: int = 0
@@ -77,11 +73,7 @@ _PRESAMPLE = "presample:"
 
 
 def resolve_policy(policy: str | Policy) -> Policy:
-    """The policy of that name, or ``policy`` itself if it is a function.
-
-    Raises:
-        ValueError: No policy has this name.
-        TypeError: ``policy`` is neither a name nor a function.
+    """The policy of that name (ValueError for an unknown one), or a function itself (TypeError for anything else).
 
     >>> resolve_policy("presample:3")
     Presample(epochs=3)

@@ -108,9 +108,8 @@ def check_rankings(ranked: Ranked, num_nodes: Mapping[str, int]) -> dict[str, Ra
         num_nodes: Vertex type to its number of vertices.
 
     Raises:
-        TypeError: A ranking is not a tensor of integers, or scores are not a tensor of real numbers.
-        ValueError: As :func:`check_ranking`; types the graph does not have, or no types where there are several;
-            scores that are not as many as ids, not finite, negative or increasing.
+        TypeError, ValueError: As :func:`check_ranking`; types the graph does not have, or no types where there are
+            several; scores that are not real numbers, as many as ids, finite, at least 0 and non-increasing.
     """
     if not isinstance(ranked, Mapping):
         if len(num_nodes) != 1:
@@ -150,8 +149,7 @@ def check_ranking(ranking: Tensor, num_nodes: int) -> Tensor:
     """The ids as an int64 CPU tensor.
 
     Raises:
-        TypeError: ``ranking`` is not a tensor of integers.
-        ValueError: It is not 1-D, has an id outside ``[0, num_nodes)``, or has one twice.
+        TypeError, ValueError: No 1-D tensor of integers, an id outside ``[0, num_nodes)`` or twice.
     """
     if not isinstance(ranking, Tensor) or ranking.dtype not in (torch.int32, torch.int64):
         got = ranking.dtype if isinstance(ranking, Tensor) else type(ranking).__name__

@@ -45,15 +45,12 @@ class AccessCounts:
     """Counters of each vertex as an input node, by the hop that found it (0: the seeds); safe from any thread.
 
     A vertex counts once in each batch that reads its row (GNNLab, EuroSys'22, section 5.3), of disjoint trees once in
-    each tree, so that the counts of an epoch are the rows a loader reads.
+    each tree, so that the counts of an epoch are the rows a loader reads. ``batches`` have been added.
 
     Args:
         num_nodes: Vertex type to its number of vertices.
         num_hops: Hops of a mini-batch.
         most: An upper bound of any count: up to 255 takes 1 byte a vertex and hop, up to 65,535 takes 2, more takes 4.
-
-    Attributes:
-        batches: Batches added.
     """
 
     def __init__(self, num_nodes: Mapping[str, int], num_hops: int, *, most: int) -> None:

@@ -36,14 +36,10 @@ _LOOKED_AT = 1000
 
 @dataclass(frozen=True, eq=False)
 class Draws:
-    """Draws of all hops from the edges of one type.
+    """Draws of all hops from the edges of one type; ``indptr`` and ``indices`` are those that may be drawn.
 
     Attributes:
-        edge_type: The type.
-        indptr, indices: The edges that may be drawn, by destination.
-        num_src: Number of source vertices.
         fanouts: By hop, the one that serves the seeds first.
-        replace: Draws are with replacement.
         later: Draws of a vertex in the hops after its first, see ``_vip``.
         values: Weights of the edges; None where all are as likely.
         totals: Sums of the rows' weights.
@@ -85,13 +81,9 @@ class Draws:
         )
 
     def push(self, unknown: Mapping[str, Array], hops: int, back: Mutual | None, out: Array) -> None:
-        """Add the logarithm of the chance that ``hops`` hops draw none of a source's edges.
+        """Add to ``out`` the logarithm of the chance that ``hops`` hops draw none of a source's edges.
 
-        Args:
-            unknown: Vertex type to the chances to be unknown after each hop, shape ``(num_nodes, num_hops + 1)``.
-            hops: Number of hops.
-            back: The edges back.
-            out: Shape ``(num_src,)``; added to.
+        ``unknown`` are the chances to be unknown after each hop, shape ``(num_nodes, num_hops + 1)`` by vertex type.
         """
         from . import _vip
 

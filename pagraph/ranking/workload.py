@@ -40,9 +40,8 @@ class FirstEpoch:
     Of the fields of a vertex type the first that is read stands for all. Safe from any thread.
 
     Args:
-        num_nodes: Vertex type to its number of vertices.
+        num_nodes, batches: Vertices by type; batches of an epoch.
         num_hops: Hops of a mini-batch; 0 where reads do not say which hop found what.
-        batches: Batches of an epoch.
         repeats: Most reads of one vertex in a batch. None: not known.
         rank: Makes a ranking of the counts.
     """

@@ -60,8 +60,7 @@ def save_plot(
         title: Name of the graph.
 
     Raises:
-        ValueError: Another ending; a curve without a policy that training can use.
-        MissingDependencyError: matplotlib is not installed.
+        ValueError, MissingDependencyError: As :func:`check_plot`; a curve without a policy that training can use.
         OSError: The file cannot be written.
     """
     check_plot(path)

@@ -124,8 +124,7 @@ def read_spans(path: str | Path, *, copies: bool = False) -> list[Span]:
         copies: Whether batches went to another device: then delivering them is "copying", else "other".
 
     Raises:
-        OSError: The file cannot be read.
-        FormatError: It is no trace.
+        OSError, FormatError: The file cannot be read, or is no trace.
     """
     events = read_trace(path)["traceEvents"]
     names = {(e.get("pid"), e.get("tid")): e["args"]["name"] for e in events if e.get("name") == "thread_name"}

@@ -105,11 +105,7 @@ class DeviceTimes:
     """Adds up the time between pairs of events, once they have happened, without waiting for the device.
 
     Threads share streams, so that one's pair may enclose work of another: time that several pairs of a stage enclose
-    counts once.
-
-    Args:
-        accelerator: The device.
-        trace: Gets every span that is known, on a track of the device.
+    counts once. ``trace`` gets every span that is known, on a track of the device.
     """
 
     def __init__(self, accelerator: Accelerator, trace: EpochTrace) -> None:

@@ -216,12 +216,9 @@ class Tracer:
             self._finish()
 
     def add_to_stream(self, stream: str, name: str, begin: int, end: int) -> None:
-        """Add a span to a track of its own, as for a stream of a device.
+        """Add a span, in nanoseconds of ``time.perf_counter_ns``, to a track of its own, as for a stream of a device.
 
-        Args:
-            stream: The track's name.
-            name: The span's name.
-            begin, end: Nanoseconds of ``time.perf_counter_ns``; a stream's spans lie behind or inside each other.
+        The spans of a stream lie behind or inside each other.
         """
         record = self._record
         with record.lock:

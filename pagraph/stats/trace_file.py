@@ -156,8 +156,7 @@ def merge_traces(*paths: str | os.PathLike[str], out: str | os.PathLike[str]) ->
         out: The new file; a name that ends in ``.gz`` is compressed.
 
     Raises:
-        ValueError: No paths are given.
-        FormatError: A file is no trace.
+        ValueError, FormatError: No paths are given; a file is no trace.
         OSError: ``out`` cannot be written, or a file not read.
     """
     if not paths:
