@@ -35,11 +35,10 @@ class Rate:
     """Measured throughput.
 
     Attributes:
-        name: Name of the measurement.
+        name, note: Name of the measurement, and details for readers.
         nbytes: Bytes a run moves, as ``ceiling`` counts them.
         seconds: Seconds of each run.
         ceiling: Name of the rate that it cannot exceed; "" where it is one itself.
-        note: Details for readers.
     """
 
     name: str

@@ -99,8 +99,7 @@ class Roofline:
     """Rates of one device.
 
     Attributes:
-        device: Its name.
-        settings: The sizes.
+        device, settings: Its name, and the sizes.
         rates: Ceilings first; a rate's ``ceiling`` is the name of another one here.
         left_out: Rates that could not be measured, to the reason.
     """

@@ -21,7 +21,7 @@ _AHEAD = 24
 
 @kernel
 def keep_chances(degree, fanouts, replace, later, keep, again):  # type: ignore[no-untyped-def]
-    """Fill ``keep``, the chance that a hop leaves an edge out of ``degree`` alone, and ``again``, if all before it did."""
+    """Fill ``keep``, the chance that a hop leaves an edge out of ``degree`` alone; ``again``: if all before it did."""
     least = 1.0
     for t in range(len(fanouts)):
         fanout = fanouts[t]

@@ -218,11 +218,7 @@ class _Count:
 
 
 class ReadCounters:
-    """Counts reads from any number of threads.
-
-    Attributes:
-        observer: Told of every read while it is listening.
-    """
+    """Counts reads from any number of threads; tells ``observer`` of each while it is listening."""
 
     def __init__(self) -> None:
         # The garbage collector may end an epoch, and so ask for what follows, in a thread that is in the middle of it.
