@@ -11,7 +11,7 @@ _LEAST = 1e-4  # a vertex that is less likely to draw an edge is not followed
 
 @kernel
 def _drawn(degree, found, place, hop, fanouts, replace, once):  # type: ignore[no-untyped-def]
-    """How likely an edge into the vertex at ``place`` has been drawn by the first ``hop`` hops."""
+    """The chance that an edge into the vertex at ``place`` has been drawn by the first ``hop`` hops."""
     drawn, kept = 0.0, 1.0
     for t in range(hop - 1, -1, -1):
         fanout = fanouts[t]

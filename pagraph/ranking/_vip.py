@@ -147,7 +147,7 @@ def row_totals(indptr, values, out):  # type: ignore[no-untyped-def]
 
 @kernel
 def _expected(values, begin, end, rate):  # type: ignore[no-untyped-def]
-    """How many exponential clocks of a row have rung at time ``rate``, on average, and how many ring in a unit then."""
+    """Expected number of a row's exponential clocks that have rung at time ``rate``, and its slope."""
     count, slope = 0.0, 0.0
     for e in range(begin, end):
         w = np.float64(values[e])

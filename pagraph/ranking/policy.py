@@ -67,7 +67,7 @@ def descending(values: Tensor) -> Tensor:
 
 
 Ranked = Tensor | Ranking | Mapping[str, Tensor | Ranking]
-"""What policies return: ids, most valuable first, with or without scores; for several vertex types, by type."""
+"""Result of a policy: ids, most valuable first, with or without scores; for several vertex types, by type."""
 
 Policy = Callable[..., Ranked]
 """``(graph, seeds, sampler, seed)`` to vertex ids, most valuable first, without repeats.

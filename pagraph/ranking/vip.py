@@ -179,7 +179,7 @@ _FEW_BATCHES = 16
 
 @dataclass(frozen=True, eq=False)
 class ExpectedAccesses:
-    """How often each vertex is expected to be an input node in an epoch, by the hop that finds it (0: the seeds).
+    """Expected reads of each vertex as an input node in an epoch, by the hop that finds it (0: the seeds).
 
     To be used as :class:`~pagraph.ranking.presample.AccessCounts`, for one epoch.
 
