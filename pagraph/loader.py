@@ -14,8 +14,7 @@ from .accelerator.cuda import resolve_accelerator, samples_on_device
 from .cache.choice import Role
 from .engine import PipelineOptions
 from .engine.block_source import BlockSource
-from .engine.controls import LoaderControls
-from .engine.engine import Engine
+from .engine.engine import Engine, LoaderControls
 from .features.narrow import parse_cache_dtype
 from .graph.csc import as_ids, check_range
 from .graph.graph import Graph
@@ -46,8 +45,8 @@ class Loader(LoaderControls):
     Args:
         graph: A homogeneous graph.
         seeds: Vertex ids, shape ``(n,)``: a list, an array or a tensor of integers, or a mask of all vertices. Batches
-            have their dtype: int32, or int64 for any other.
-        sampler: Draws the blocks: one of ``pagraph.sampling`` that makes blocks.
+            have their dtype, int32 or int64.
+        sampler: Draws the blocks; one of ``pagraph.sampling``.
         fields: Vertex fields to read for the input nodes (``batch.features``).
         labels: Vertex fields to read for the output nodes (``batch.labels``).
         batch_size: Seeds a batch.
@@ -62,18 +61,15 @@ class Loader(LoaderControls):
         transfer: How rows that are not cached reach a CUDA device: ``"zero-copy"`` (a kernel reads pinned host memory),
             ``"staging"`` (the CPU gathers them into pinned buffers), or ``"auto"``: the faster one, as measured.
         cache: What the static feature cache may take: ``"2GiB"``, bytes, a fraction, ``"auto"``, or 0 for none.
-        cache_policy: Ranks the vertices: ``"auto"``, or see ``pagraph.ranking.policies``; or a callable, see
-            ``pagraph.ranking.policy``.
-        cache_dtype: ``"float16"`` or ``"bfloat16"``: float32 and float64 rows are cached so, twice as many. All rows of
-            fields that a cache may serve are delivered rounded, in the field's dtype; see
-            ``pagraph.features.narrow`` for how much that changes. Default: as they are.
+        cache_policy: Ranks the vertices: a name of ``pagraph.ranking.POLICIES`` or a ``pagraph.ranking.Policy``.
+        cache_dtype: ``"float16"`` or ``"bfloat16"``: floating-point rows are cached so, twice as many. All rows of
+            fields that a cache may serve are delivered rounded (see ``pagraph.features.narrow``), in the field's dtype.
         num_workers: Threads; 0 lets the loader choose.
         prefetch: Finished batches that may wait; 0 prepares each when it is asked for, without threads.
         seed: Makes order and sampling reproducible. Default: the global generators of NumPy and torch.
 
     Raises:
-        KeyError: A field that the graph does not have.
-        IndexError: A seed outside the graph.
+        KeyError, IndexError: A field that the graph does not have; a seed outside it.
         TypeError: Seeds that are no integers; a sampler of another kind, such as one of DGL's.
         TypeError, ValueError: See ``SeedOrder``, ``PipelineOptions``, ``Budget`` and ``DeviceSampler``; a device that
             this machine does not have.
@@ -142,7 +138,9 @@ class Loader(LoaderControls):
                 of.add_source(name, partial(graph.ndata.__getitem__, name), role=role)
         self._device_sampler: DeviceSampler | None = None
         if accelerator is not None and samples_there:
-            self._device_sampler = _device_sampler(graph, sampler, accelerator, room)
+            from .sampling.gpu.sampler import DeviceSampler  # a module that nobody needs on the CPU
+
+            self._device_sampler = DeviceSampler(graph, sampler, accelerator, room)  # type: ignore[arg-type]
         self._engine.use(BlockSource(graph, sampler, of, fields, labels, self._engine.pools, self._device_sampler))
 
     def __len__(self) -> int:
@@ -156,17 +154,17 @@ class Loader(LoaderControls):
 
     @property
     def cache_plan(self) -> CachePlan:  # type: ignore[override]  # graphs with one vertex type have one plan
-        """What the static cache holds: rows, bytes and what they should save, by field; prints as a table."""
+        """The static cache's rows, bytes and what they should save, by field; prints as a table."""
         return self._engine.fields.plan
 
     @property
     def sampling_placement(self) -> str:
-        """Where the graph is that is sampled, such as "host" or "device"."""
+        """Place of the graph that is sampled, such as "host" or "device"."""
         return "host" if self._device_sampler is None else self._device_sampler.placement
 
     @property
     def transfers(self) -> dict[str, str]:
-        """How the rows of each field that are not cached reach the device, and why; empty on the CPU."""
+        """Path of each field's uncached rows to the device, and why; empty on the CPU."""
         return {str(key): str(transfer) for key, transfer in self._engine.fields.transfers.items()}
 
     def close(self) -> None:
@@ -209,11 +207,7 @@ def seed_ids(seeds: Any, num_nodes: int) -> Tensor:
 
 
 def check_sampler(sampler: Any) -> None:
-    """Refuse what does not make blocks, and name the loader that takes it.
-
-    Raises:
-        TypeError: As said.
-    """
+    """Raise TypeError for what does not make blocks, and name the loader that takes it."""
     if isinstance(sampler, BlockSampler):
         return
     whose = type(sampler).__module__.partition(".")[0]
@@ -233,7 +227,7 @@ def _workload(graph: Graph, sampler: BlockSampler, order: SeedOrder) -> Workload
         order,
         {graph.only_node_type: graph.num_nodes},
         sampler,
-        partial(_sampled, graph, sampler, order),
+        lambda: Sampled(turned(graph, sampler.edge_dir), order.ids, sampler.with_in_edges()),
         source=graph,
         edge_dir=sampler.edge_dir,
         seeds=order,
@@ -241,18 +235,8 @@ def _workload(graph: Graph, sampler: BlockSampler, order: SeedOrder) -> Workload
     )
 
 
-def _sampled(graph: Graph, sampler: BlockSampler, order: SeedOrder) -> Sampled:
-    return Sampled(turned(graph, sampler.edge_dir), order.ids, sampler.with_in_edges())
-
-
 def _seed_reads(graph: Graph, order: SeedOrder, row_type: RowType) -> Tensor:
-    """How often each vertex is a seed in an epoch."""
+    """Counts of each vertex as a seed in an epoch."""
     ids = order.ids
     assert isinstance(ids, Tensor)
     return torch.bincount(ids.long().cpu(), minlength=graph.num_nodes)
-
-
-def _device_sampler(graph: Graph, sampler: Any, accelerator: Accelerator, budget: Budget | None) -> DeviceSampler:
-    from .sampling.gpu.sampler import DeviceSampler  # a module that nobody needs on the CPU
-
-    return DeviceSampler(graph, sampler, accelerator, budget)

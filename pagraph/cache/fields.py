@@ -24,8 +24,7 @@ from ..graph.field_version import FieldVersion
 from ..graph.graph import NODE_TYPE
 from ..graph.indexed_rows import FieldValue
 from ..ranking.policy import Rank, RowType
-from ..ranking.sharing import Share
-from ..ranking.workload import FirstEpoch
+from ..ranking.workload import FirstEpoch, Share
 from ..stats.reads import CacheStats, PendingRead, ReadCounters, ReadObserver
 from ..system.budget import Budget
 from ..system.buffers import BufferPool

@@ -19,7 +19,7 @@ from ..features.store import FeatureCache
 from ..graph.field_version import FieldVersion
 from ..graph.indexed_rows import FieldValue
 from ..ranking.policy import Rank, RowType
-from ..ranking.sharing import Share
+from ..ranking.workload import Share
 from ..system.budget import Budget, rows_that_fit
 from ..system.units import bytes_text
 from .choice import Candidate, Choice, Outputs, Role, choose, memoized

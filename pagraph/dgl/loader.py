@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..engine import PipelineOptions
-from ..engine.controls import LoaderControls
-from ..engine.engine import BatchSource, Engine
+from ..engine.engine import BatchSource, Engine, LoaderControls
 from ..features.narrow import parse_cache_dtype
 from ..graph.graph import Graph
 from ..ranking.policies import resolve_policy

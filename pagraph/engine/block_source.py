@@ -30,14 +30,7 @@ _BLOCK_SLOT_BYTES = 2 << 20
 
 @dataclass(frozen=True, eq=False)
 class _Prepared:
-    """A sampled batch and its rows.
-
-    Attributes:
-        batch: Without fields, where it is delivered.
-        features: Rows of the input nodes.
-        labels: Rows of the seeds.
-        ready: When the batch is on the accelerator; None on the CPU.
-    """
+    """A sampled batch without fields, rows of its input nodes and seeds, and when it is on the accelerator, if any."""
 
     batch: MiniBatch
     features: dict[str, ReadAhead]
@@ -49,16 +42,13 @@ class BlockSource:
     """Samples blocks and reads the fields of their vertices.
 
     With an accelerator, preparing gives work to the streams "sampling", "copying" (blocks that the CPU has sampled) and
-    "reading" (rows) and waits for none of it but for the sizes of a batch that the device samples; delivering makes the
-    reader's stream wait for them. Where the device's memory is too small for a batch, the cache gives up half of its
-    rows and the batch is made again.
+    "reading" (rows) and waits only for the sizes of a batch that the device samples; delivering makes the reader's
+    stream wait. Where the device's memory is too small for a batch, the cache gives up half of its rows and the batch
+    is made again.
 
     Args:
-        graph: What is sampled.
-        sampler: Draws the blocks.
-        fields: Reads rows.
-        features: Fields of the input nodes.
-        labels: Fields of the seeds.
+        graph, sampler: The graph and what draws its blocks.
+        fields, features, labels: Reads rows; the fields of the input nodes and of the seeds.
         pools: Recycled memory.
         device_sampler: Samples on the device; None: the CPU samples.
     """

@@ -1,17 +1,20 @@
-"""Engine: what runs behind every loader, and what a face gives it."""
+"""Engine: runs the batches behind every loader; LoaderControls: what every loader lets its user do."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import torch
 
-from ..accelerator import Accelerator, Event, accelerator_for
+from ..accelerator import Accelerator, accelerator_for
 from ..cache.fields import FieldSet
+from ..cache.plan import CachePlans
 from ..ranking.policies import ranks_all
 from ..stats.stats import EpochRecorder, LoaderStats
+from ..stats.trace import Tracer
 from ..system.buffers import BufferPools
 from ..system.threads import run_worker_init
 from .epochs import Epochs, PipelineOptions, Steps
@@ -20,10 +23,9 @@ if TYPE_CHECKING:
     from ..ranking.policy import Policy
     from ..ranking.workload import Workload
     from ..seeds.order import Ticket
-    from ..stats.reads import CacheStats
     from ..system.budget import Budget
 
-__all__ = ["BatchSource", "Engine"]
+__all__ = ["BatchSource", "Engine", "LoaderControls"]
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -34,7 +36,7 @@ class BatchSource(Protocol[T_co]):
 
     @property
     def draw(self) -> Callable[[Ticket, EpochRecorder], Any] | None:
-        """Does what must be done for one ticket at a time, in order; None: nothing, ``prepare`` takes the ticket."""
+        """Work done for one ticket at a time, in order; None: nothing, ``prepare`` takes the ticket."""
 
     @property
     def is_pure(self) -> bool:
@@ -54,20 +56,12 @@ class Engine(Generic[T]):
     garbage collector runs.
 
     Args:
-        workload: What the loader samples and reads.
-        policy: Ranks what is cached.
-        budget: What the cache may take; None: no cache.
+        workload: The loader's sampling and reads.
+        policy, budget: Rank and bound the cache; without a budget there is none.
         options: Threads and depth.
         device: Where batches are delivered. None: where what they are made of is, on the CPU.
-        accelerator: What they are delivered on. Default: that of ``device``, where it has one.
-        cache_dtype: See ``FieldSet``.
-        transfer: See ``FieldSet``.
-
-    Attributes:
-        fields: The fields that batches have; a face adds theirs.
-        pools: Recycled memory for batches.
-        stats: What the loader did and how long it took.
-        epochs: Runs the batches.
+        accelerator: Delivers them. Default: that of ``device``, where it has one.
+        cache_dtype, transfer: See ``FieldSet``.
     """
 
     def __init__(
@@ -99,7 +93,8 @@ class Engine(Generic[T]):
             accelerator=self.accelerator,
             transfer=transfer,
         )
-        self.stats = LoaderStats(partial(_counters, self.fields), self.accelerator)
+        fields = self.fields
+        self.stats = LoaderStats(lambda: fields.counters, self.accelerator)
         self.epochs: Epochs[T] = Epochs(workload.order, options=options, stats=self.stats)
         self.fields.observe(self.epochs.tracing)
 
@@ -123,7 +118,7 @@ class Engine(Generic[T]):
             on_start=None if worker_init_fn is None else partial(run_worker_init, worker_init_fn),
             before_first_batch=fields.prepare,
             after_first_step=fields.after_first_step,
-            mark=None if accelerator is None else partial(_mark, accelerator),
+            mark=None if accelerator is None else lambda: accelerator.current_stream.record(),
             settle=None if accelerator is None else fields.settle,
             shrink=None if accelerator is None else fields.shrink,
         )
@@ -139,9 +134,75 @@ class Engine(Generic[T]):
         self.fields.close()
 
 
-def _mark(accelerator: Accelerator) -> Event:
-    return accelerator.current_stream.record()
+class LoaderControls:
+    """Base of the loaders: statistics, the cache, a timeline, and a place to go on from. Subclasses set ``_engine``."""
 
+    _engine: Engine[Any]
 
-def _counters(fields: FieldSet) -> CacheStats:
-    return fields.counters
+    @property
+    def stats(self) -> LoaderStats:
+        """Rows, bytes, hits and seconds by stage, tier and field, for each epoch and in total; prints as a table."""
+        return self._engine.stats
+
+    @property
+    def cache_plan(self) -> CachePlans:
+        """The static cache's rows and bytes of each type and what they should save; prints as a table."""
+        return self._engine.fields.plans
+
+    def invalidate_cache(self) -> None:
+        """Forget cached rows: for changes nobody can see (writes through NumPy views, by other processes)."""
+        self._engine.fields.invalidate()
+
+    def close(self) -> None:
+        """End the newest pass, if it is not over, and unpin host memory; also done when nobody has the loader any more.
+
+        A pass that begins after it pins it anew.
+        """
+        self._engine.close()
+
+    def trace(self, path: str | os.PathLike[str] | Tracer, *, label: str = "loader") -> Tracer:
+        """Write a timeline of the loader from now on: a Chrome trace, which Perfetto opens.
+
+        Args:
+            path: A new file (``.gz``: compressed), or the tracer of another loader: both are in its file then.
+            label: Name of this loader there.
+
+        Returns:
+            A context manager; its ``stop()``, or the end of the ``with`` block, writes the file.
+
+        Raises:
+            OSError, PipelineError: The path cannot be written; the loader is being traced already.
+        """
+        return self._engine.epochs.tracing.start(path, label)
+
+    def shrink_cache(self) -> bool:
+        """Give up half of what is cached on a GPU, for a training step that ran out of memory; then repeat the step.
+
+        Loaders do so by themselves where a batch of their own does not fit. The cache stays smaller; ``cache_plan``
+        says what to give as ``cache`` next time.
+
+        Returns:
+            Whether there was anything to give up; on the CPU there never is.
+        """
+        shrink = self._engine.epochs.steps.shrink
+        return shrink is not None and shrink()
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make the next pass epoch number ``epoch`` (from 0); the passes after it count on from there.
+
+        Like ``DistributedSampler.set_epoch``, but passes are counted anyway: needed to go on where another run stopped,
+        to repeat an epoch, or where processes made different numbers of passes. With a ``seed``, order and sampling are
+        exactly those of that epoch. A place in the middle of this very epoch that ``load_state_dict`` has set stays.
+
+        Raises:
+            TypeError, ValueError: ``epoch`` is not an integer; it is negative.
+        """
+        self._engine.epochs.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The loader's position; ``load_state_dict`` goes on from it with the batch after the last one."""
+        return self._engine.epochs.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from ``state_dict()``, of this loader or of one made with the same arguments."""
+        self._engine.epochs.load_state_dict(state)

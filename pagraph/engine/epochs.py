@@ -7,12 +7,12 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from numbers import Integral
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..seeds.order import BatchOrder, EpochPlan, Ticket
 from ..stats.stats import EpochRecorder, LoaderStats
 from ..stats.trace import Tracing
+from ..system.checks import as_integer
 from .stage import SerialStage, Stage, ThreadUse
 
 if TYPE_CHECKING:
@@ -24,8 +24,6 @@ __all__ = ["Epochs", "PipelineOptions", "Steps"]
 
 _STATE_VERSION = 1
 
-_AnyStage = Stage[Any, Any] | SerialStage[Any, Any]
-
 
 def default_workers() -> int:
     """Threads to prepare batches with: half the processors, 1 to 4, so that the model keeps the rest."""
@@ -35,7 +33,7 @@ def default_workers() -> int:
 
 @dataclass(frozen=True)
 class PipelineOptions:
-    """How batches are prepared ahead.
+    """Options of preparing batches ahead.
 
     Args:
         workers: Threads that prepare batches. 0 takes ``default_workers()``.
@@ -43,8 +41,7 @@ class PipelineOptions:
             reader's thread, and starts no thread.
 
     Raises:
-        ValueError: A value is negative.
-        TypeError: A value is not an integer.
+        TypeError, ValueError: A value is not an integer; it is negative.
     """
 
     workers: int = 0
@@ -52,11 +49,7 @@ class PipelineOptions:
 
     def __post_init__(self) -> None:
         for name in ("workers", "prefetch"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise TypeError(f"{name} must be an integer, got {value!r}")
-            if value < 0:
-                raise ValueError(f"{name} must be at least 0, got {value}")
+            as_integer(name, getattr(self, name), least=0)
 
     @property
     def threads(self) -> int:
@@ -71,19 +64,16 @@ class PipelineOptions:
 
 @dataclass(frozen=True)
 class Steps(Generic[T]):
-    """What is done to each batch.
+    """Callbacks that make each batch.
 
     Args:
-        prepare: Ticket to prepared batch; a pure function, run by any thread.
-        deliver: Prepared batch to what the reader gets; run by the reader, in order.
-        draw: Ticket to whatever ``prepare`` takes; run for one ticket at a time, in order (None: the ticket itself).
-        is_pure: ``prepare`` calls nothing that a user has written: the reader's thread may run it, too.
+        prepare, deliver, draw, is_pure: See ``pagraph.engine.engine.BatchSource``.
         on_start: Called with the worker's number in each thread.
         before_first_batch: Called when an epoch begins.
         after_first_step: Called once, when the second batch is asked for: the first has been computed with.
-        mark: An event in the reader's stream; taken before and after each batch, to tell how long a device waited.
-        settle: Called when a pass ends: what a device still has to do is waited for and counted.
-        shrink: Gives up half of what is cached on a device; whether there was anything.
+        mark: Records an event in the reader's stream, before and after each batch, to tell how long a device waited.
+        settle: Called when a pass ends, to wait for a device's work and count it.
+        shrink: Gives up half of what is cached on a device; returns whether there was anything.
     """
 
     prepare: Callable[[Any, EpochRecorder], Any]
@@ -99,14 +89,7 @@ class Steps(Generic[T]):
 
 
 class Epochs(Generic[T]):
-    """Every ``iter()`` is one epoch over the order; two of them may be alive at once.
-
-    Args:
-        order: Which seeds make which batch.
-        steps: What is done to each batch; may be set later.
-        options: Threads and depth.
-        stats: Where each epoch is recorded.
-    """
+    """Every ``iter()`` is one epoch over the order, recorded in ``stats``; two of them may be alive at once."""
 
     def __init__(
         self,
@@ -146,7 +129,7 @@ class Epochs(Generic[T]):
         return iterator
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the loader stands: after the last batch that the newest iterator handed out.
+        """The loader's position: after the last batch that the newest iterator handed out.
 
         The result holds numbers and at most one tensor (the epoch's order, if it came from a global generator);
         ``torch.save`` and ``torch.load(weights_only=True)`` take it.
@@ -182,8 +165,7 @@ class Epochs(Generic[T]):
                 raise ValueError(f"state[{name!r}] must be {expected[name]} for this loader, got {state[name]}")
         epoch, batch, key = state["epoch"], state["batch"], state["key"]
         for name, value in {"epoch": epoch, "batch": batch, "key": 0 if key is None else key}.items():
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise TypeError(f"state[{name!r}] must be an integer, got {value!r}")
+            as_integer(f"state[{name!r}]", value)
         if epoch < 0 or not 0 <= batch <= len(self):
             raise ValueError(f"state must be at a batch in [0, {len(self)}], got batch {batch} of epoch {epoch}")
         if self.order.seed is None and batch and key is None:
@@ -199,21 +181,14 @@ class Epochs(Generic[T]):
         """The next ``iter()`` is epoch number ``epoch``, from its beginning; those after it count on from there.
 
         Only a place inside this very epoch that ``load_state_dict`` has set stays: the loop that resumes may name its
-        epoch first.
-
-        Raises:
-            TypeError: ``epoch`` is not an integer.
-            ValueError: ``epoch`` is negative.
+        epoch first. TypeError unless it is an integer, ValueError below 0.
         """
-        if isinstance(epoch, bool) or not isinstance(epoch, Integral):
-            raise TypeError(f"epoch must be an integer, got {epoch!r}")
-        if epoch < 0:
-            raise ValueError(f"epoch must be at least 0, got {epoch}")
+        epoch = as_integer("epoch", epoch, least=0)
         if self._resume is None or self._resume[0].epoch != epoch:
-            self._next_epoch, self._position, self._resume, self._current = int(epoch), None, None, None
+            self._next_epoch, self._position, self._resume, self._current = epoch, None, None, None
 
     def end_of(self, plan: EpochPlan) -> int:
-        """How many batches an epoch has."""
+        """Number of batches of an epoch."""
         return len(self) if plan.num_batches is None else plan.num_batches
 
     def close(self) -> None:
@@ -221,17 +196,6 @@ class Epochs(Generic[T]):
         current = None if self._current is None else self._current()
         if current is not None:
             current.close()
-
-    def first_step(self) -> None:
-        """Tell the steps that the first batch has been computed with."""
-        if self.steps.after_first_step is not None:
-            self.steps.after_first_step()
-        self.first_step_done = True
-
-    def moved(self, iterator: EpochIterator[T], plan: EpochPlan, batch: int) -> None:
-        """An iterator handed out a batch; the newest one's place is the loader's."""
-        if self._current is not None and self._current() is iterator:
-            self._position = (plan, batch)
 
 
 class EpochIterator(Generic[T]):
@@ -244,7 +208,11 @@ class EpochIterator(Generic[T]):
         self._asked = False
         self._recorder = owner.stats.begin(plan.epoch, owner.tracing)
         weakref.finalize(self, self._recorder.close).atexit = False
-        self._prepare_caches()
+        before = owner.steps.before_first_batch
+        if before is not None and begin < owner.end_of(plan):  # fills what has a fixed size; the reader waits for it
+            self._recorder.trace.at(-1)
+            with self._recorder.time("waiting"), self._recorder.time("filling"):
+                before()
         self._stage = _start(owner, plan, begin, self._recorder)
 
     def __iter__(self) -> EpochIterator[T]:
@@ -263,7 +231,9 @@ class EpochIterator(Generic[T]):
         try:
             if self._asked and not self._owner.first_step_done:
                 with recorder.time("filling"):
-                    self._owner.first_step()
+                    if steps.after_first_step is not None:
+                        steps.after_first_step()
+                    self._owner.first_step_done = True
             prepared = next(self._stage)
             self._asked = True
             if recorder.trace.tracing.tracer is not None:
@@ -281,16 +251,10 @@ class EpochIterator(Generic[T]):
         finally:
             recorder.waited(begin, delivered=delivered)
         self._batch += 1
-        self._owner.moved(self, self._plan, self._batch)
+        current = self._owner._current
+        if current is not None and current() is self:  # the newest iterator's place is the loader's
+            self._owner._position = (self._plan, self._batch)
         return result
-
-    def _prepare_caches(self) -> None:
-        """Fill what has a fixed size before the first batch; the reader waits for it."""
-        before = self._owner.steps.before_first_batch
-        if before is not None and self._batch < self._owner.end_of(self._plan):
-            self._recorder.trace.at(-1)
-            with self._recorder.time("waiting"), self._recorder.time("filling"):
-                before()
 
     def close(self) -> None:
         """End this pass and its threads."""
@@ -303,7 +267,7 @@ class EpochIterator(Generic[T]):
 
 
 def _method(stats: LoaderStats) -> Callable[[], object]:
-    """What settles the statistics; it does not keep them, which know the trace."""
+    """A callback that settles the statistics, which it does not keep alive: they know the trace."""
     held = weakref.WeakMethod(stats.settle)
 
     def settle() -> None:
@@ -318,11 +282,11 @@ def _nothing(*_: Any) -> Any:
     raise AssertionError("an engine must be given a source of batches first")
 
 
-def _start(owner: Epochs[T], plan: EpochPlan, begin: int, recorder: EpochRecorder) -> _AnyStage:
+def _start(
+    owner: Epochs[T], plan: EpochPlan, begin: int, recorder: EpochRecorder
+) -> Stage[Any, Any] | SerialStage[Any, Any]:
     """The stages of one epoch. Nothing here refers to the iterator, whose end must end them."""
-    steps, options = owner.steps, owner.options
-
-    tracing = recorder.trace.tracing
+    steps, options, tracing = owner.steps, owner.options, recorder.trace.tracing
 
     def work(item: tuple[int, Any]) -> Any:
         index, drawn = item
@@ -334,15 +298,14 @@ def _start(owner: Epochs[T], plan: EpochPlan, begin: int, recorder: EpochRecorde
         finally:
             recorder.trace.end("preparing", begin)
 
-    source = _tickets(owner.order, plan, begin, owner.end_of(plan), steps, recorder)
-    workers, ahead = options.threads, options.threads + options.prefetch
-    if not workers:
+    source = _tickets(owner.order, plan, range(begin, owner.end_of(plan)), steps, recorder)
+    if not options.threads:
         return SerialStage(source, work)
     return Stage(
         source,
         work,
-        workers=workers,
-        ahead=ahead,
+        workers=options.threads,
+        ahead=options.threads + options.prefetch,
         on_start=steps.on_start,
         on_change=recorder.trace.depth,
         # What a device computes with the reader's batches is not to wait; a user's functions stay in their threads.
@@ -351,16 +314,11 @@ def _start(owner: Epochs[T], plan: EpochPlan, begin: int, recorder: EpochRecorde
 
 
 def _tickets(
-    order: BatchOrder,
-    plan: EpochPlan,
-    begin: int,
-    end: int,
-    steps: Steps[Any],
-    recorder: EpochRecorder,
+    order: BatchOrder, plan: EpochPlan, indices: range, steps: Steps[Any], recorder: EpochRecorder
 ) -> Iterator[tuple[int, Any]]:
     """The first stage: tickets in order with their number, with ``draw`` done where steps have one."""
     tracing = recorder.trace.tracing
-    for index in range(begin, end):
+    for index in indices:
         begun = 0 if tracing.tracer is None else recorder.trace.begin(index)
         ticket = order.ticket(plan, index)
         if ticket is None:

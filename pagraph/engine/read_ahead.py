@@ -1,4 +1,4 @@
-"""ReadAhead: rows of a field that are read before their batch is delivered, and again if they have changed by then."""
+"""ReadAhead: reads a field's rows before their batch is delivered, and again if they have changed by then."""
 
 from __future__ import annotations
 
@@ -19,17 +19,10 @@ __all__ = ["ReadAhead"]
 
 
 class ReadAhead:
-    """Reads rows now, in any thread, for a batch that is delivered later.
+    """Reads rows now, in any thread, for a batch that is delivered later; arguments as for ``FieldSet.read``.
 
-    A field that cannot be read may have been deleted only to be set again: whether that is an error is seen when the
-    rows are needed.
-
-    Args:
-        fields: Reads.
-        key: The field.
-        ids: As for ``FieldSet.read``.
-        bounds: As for ``FieldSet.read``.
-        after: As for ``FieldSet.read``.
+    A field that cannot be read may have been deleted only to be set again: that is an error only when the rows are
+    needed.
 
     Raises:
         IndexError: An id is out of range.

@@ -24,7 +24,7 @@ _WORTH_A_TRIAL = (5e-5, 5e-3)  # seconds that the reader waits for an item
 
 
 class ThreadUse:
-    """Chooses who works: threads, ahead of the reader, or the reader itself when it asks; whichever lets it wait less.
+    """Chooses between threads, ahead of the reader, and the reader itself when it asks; whichever lets it wait less.
 
     To hand an item over takes two threads 0.1 to 0.3 ms, most of it waits for the interpreter's lock, which is more
     than a small batch takes. Both are tried in turn, and again after a while.
@@ -100,20 +100,18 @@ class Stage(Generic[S, T]):
 
     Items are drawn from the source one at a time, in order, under a lock; ``work`` runs concurrently. An exception of
     the source or of ``work`` is raised by ``next()`` at its own position, with its own traceback, after everything
-    before it has been delivered. Threads end when the source does, on an exception, on :meth:`close`, and at
-    interpreter exit; when the stage is only dropped they end after the item they are at.
+    before it. Threads end when the source does, on an exception, on :meth:`close`, and at interpreter exit; when the
+    stage is only dropped they end after the item they are at.
 
     Args:
         source: Drawn from by the worker threads.
         work: A pure function.
         workers: Number of threads, at least 1.
         ahead: Items that may be in work or waiting to be read, at least ``workers``.
-        on_start: Called with the worker's number in each thread before it starts; all are done before the stage is
-            made, so that what they do to global state and put back is never seen by the reader.
-        on_change: Called with the number of results that wait and of items in work whenever they change; under a
-            lock, so that it must be quick.
-        use: Lets a reader that would have to wait do an item itself, and decides when it does all of them. None: the
-            reader does none.
+        on_start: Called with the worker's number in each thread; all are done before the stage is made, so that the
+            reader never sees what they do to global state and put back.
+        on_change: Called with the numbers of results that wait and of items in work when they change; under a lock.
+        use: Lets a reader that would have to wait do an item itself, and decides when it does all of them.
     """
 
     def __init__(
@@ -163,7 +161,7 @@ class Stage(Generic[S, T]):
 
 
 class _Shared(Generic[S, T]):
-    """What the threads of a stage and its reader share."""
+    """State shared by the threads of a stage and its reader."""
 
     def __init__(
         self,
@@ -217,7 +215,10 @@ class _Shared(Generic[S, T]):
         try:
             item = next(self.source)
         except StopIteration:
-            self._end()
+            with self._changed:
+                self._ended = True
+                self._changed.notify_all()
+                self._room.notify_all()
             return None
         except BaseException as error:
             self.put(self._count(), _Failure(error))
@@ -321,12 +322,6 @@ class _Shared(Generic[S, T]):
     def _tell(self) -> None:
         if self._on_change is not None:
             self._on_change(len(self._results), self._started - self._delivered - len(self._results))
-
-    def _end(self) -> None:
-        with self._changed:
-            self._ended = True
-            self._changed.notify_all()
-            self._room.notify_all()
 
 
 def _worker(shared: _Shared[Any, Any], index: int) -> None:

@@ -7,14 +7,7 @@ _BLOCK = 64  # vertices added up in a register while the next ones are fetched: 
 
 @kernel
 def add_segments(ids, ends, counts, out):  # type: ignore[no-untyped-def]
-    """Add up the counts of each segment of a ranking.
-
-    Args:
-        ids: Shape ``(n,)``, vertices in the order of the ranking.
-        ends: Shape ``(num_segments,)``, ascending, at most ``n``: where each segment ends.
-        counts: Shape ``(num_nodes, columns)``.
-        out: Shape ``(num_segments, columns)``; added to.
-    """
+    """Add to ``out[segment]`` the ``counts`` of the vertices of each segment of a ranking ``ids``; ``ends`` ascend."""
     begin = 0
     for segment in range(len(ends)):
         for first in range(begin, ends[segment], _BLOCK):

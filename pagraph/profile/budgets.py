@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from ..graph.graph import Graph
-    from ..graph.indexed_rows import FieldValue
     from ..ranking.policy import Ranking
 
 __all__ = ["DEFAULT_BUDGETS", "GRID", "FieldNames", "FieldSizes", "RowSizes", "Spending", "check_fields"]
@@ -33,12 +32,7 @@ GRID: tuple[float, ...] = tuple(percent / 100 for percent in range(1, 101))
 
 @dataclass(frozen=True)
 class Spending:
-    """A budget of a curve in bytes.
-
-    Attributes:
-        nbytes: Bytes for rows, and for the tables from vertex to place if ``pays_tables``.
-        pays_tables: Whether the tables are paid from it.
-    """
+    """A budget of a curve in bytes: for rows, and if ``pays_tables`` for the tables from vertex to place as well."""
 
     nbytes: int
     pays_tables: bool = False
@@ -50,8 +44,8 @@ class RowSizes:
 
     Attributes:
         num_nodes: Vertex type to its number of vertices.
-        row_bytes: Vertex type to the bytes of a vertex's rows of all fields; types without fields are not in it.
-            None: no field is named; then all vertices take the same.
+        row_bytes: Vertex type to the bytes of a vertex's rows of all fields, for types with fields. None: no field is
+            named, and all vertices take the same.
     """
 
     num_nodes: Mapping[str, int]
@@ -76,8 +70,8 @@ class RowSizes:
         """Parse a budget.
 
         Args:
-            value: Rows as an int, a share of the vertices (0.1, "10%"), or bytes with a unit ("2GiB"), tables included.
-                A string of digits is rows.
+            value: Rows as an int or a string of digits, a share of the vertices (0.1, "10%"), or bytes with a unit
+                ("2GiB"), tables included.
 
         Raises:
             ValueError: It is negative, NaN, more than all vertices, no number at all, or in bytes without any field.
@@ -96,11 +90,7 @@ class RowSizes:
         return Spending(number * self.all_bytes // max(1, self.vertices))
 
     def spendings(self, values: Iterable[Any]) -> list[Spending]:
-        """Parse several budgets.
-
-        Raises:
-            ValueError, TypeError: As :meth:`spending`; or there is none, or all of it is one string.
-        """
+        """Parse several budgets; raises as :meth:`spending`, and if there is none or all of it is one string."""
         if isinstance(values, str):
             raise TypeError(f"budgets must be a list, got {values!r}")
         result = [self.spending(value) for value in values]
@@ -174,8 +164,7 @@ class FieldSizes:
     """The fields that are read, by vertex type.
 
     Attributes:
-        inputs: Vertex type to the bytes of a row of each field that is read for the input nodes.
-        labels: The same of those that are read for the seeds.
+        inputs, labels: Vertex type to the bytes of a row of each field read for the input nodes, and for the seeds.
         rows: Bytes of a vertex in a cache.
     """
 
@@ -188,7 +177,7 @@ class FieldSizes:
         """Look the fields up.
 
         Raises:
-            ValueError: The graph, or the type, does not have one; names without a type where there are several types.
+            ValueError: A field that the graph does not have; names without a type where there are several types.
             TypeError: Names are one string.
         """
         inputs, outputs = _widths(graph, fields or (), "fields"), _widths(graph, labels, "labels")
@@ -232,8 +221,9 @@ def _widths(graph: Graph, names: FieldNames, argument: str) -> dict[str, dict[st
         if ntype not in graph.node_types:
             raise ValueError(f"{argument} must be of vertex types among {graph.node_types}, got {ntype!r}")
         check_fields(graph, of_type, ntype if len(graph.node_types) > 1 else None, argument=argument)
-    return {t: {name: _row_bytes(graph.node_fields(t)[name]) for name in of_type} for t, of_type in names.items()}
-
-
-def _row_bytes(values: FieldValue) -> int:
-    return math.prod(values.shape[1:]) * values.element_size()
+    widths: dict[str, dict[str, int]] = {ntype: {} for ntype in names}
+    for ntype, of_type in names.items():
+        for name in of_type:
+            values = graph.node_fields(ntype)[name]
+            widths[ntype][name] = math.prod(values.shape[1:]) * values.element_size()
+    return widths

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..accelerator import Accelerator
 from ..accelerator.triton_kernels import launch
+from ..system.checks import as_integer
 
 __all__ = [
     "DEVICE_COPY",
@@ -34,11 +35,10 @@ class Rate:
     """Measured throughput.
 
     Attributes:
-        name: Name of what was measured.
+        name, note: Name of the measurement, and details for readers.
         nbytes: Bytes a run moves, as ``ceiling`` counts them.
         seconds: Seconds of each run.
         ceiling: Name of the rate that it cannot exceed; "" where it is one itself.
-        note: How it was done, or what was counted.
     """
 
     name: str
@@ -66,14 +66,14 @@ class Rate:
 class DeviceTimer:
     """Times work on a device's stream between two events.
 
-    A kernel that takes less time than the CPU needs to launch it would be timed with the gaps before it. So every run
-    begins behind a few large copies on the same stream, which are not timed.
+    Every run begins behind a few large copies on the same stream, which are not timed: a kernel that takes less time
+    than the CPU needs to launch it would be timed with the gaps before it.
 
     Args:
         accelerator: The device.
         stream: Name of the stream that the work is given to.
         repeats: Timed runs, after some that are not.
-        lead_bytes: Bytes of each copy that goes before.
+        lead_bytes: Bytes of each of these copies.
 
     Raises:
         ValueError: ``repeats`` is below 1.
@@ -82,10 +82,8 @@ class DeviceTimer:
     def __init__(
         self, accelerator: Accelerator, *, stream: str = "reading", repeats: int = 7, lead_bytes: int = 1 << 28
     ) -> None:
-        if repeats < 1:
-            raise ValueError(f"repeats must be at least 1, got {repeats}")
         self.accelerator = accelerator
-        self.repeats = repeats
+        self.repeats = as_integer("repeats", repeats, least=1)
         self._stream = accelerator.stream(stream)
         with self._stream.use():
             self._lead = [accelerator.empty((lead_bytes,), torch.uint8) for _ in range(2)]
@@ -95,7 +93,7 @@ class DeviceTimer:
 
         Args:
             work: Gives work to the stream in use; called in the calling thread.
-            times: How often a run calls it, one after the other: several for what takes microseconds.
+            times: Calls in a run: several for what takes microseconds.
         """
         runs = []
         with self._stream.use():
@@ -145,7 +143,7 @@ _WORDS = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.uint8}
 
 
 def random_rows(where: str, row_bytes: int) -> str:
-    """The name of the ceiling of random rows that lie in ``where``, "device" or "pinned host"."""
+    """Name of the ceiling of random rows that lie in ``where``, "device" or "pinned host"."""
     return f"random {row_bytes}-byte rows, {where}"
 
 
@@ -164,8 +162,11 @@ def copy_ceilings(timer: DeviceTimer, nbytes: int) -> Iterator[Rate]:
         target, source = (accelerator.empty((nbytes,), torch.uint8) for _ in range(2))
     pinned = accelerator.host_memory(nbytes)
     pageable = torch.empty(nbytes, dtype=torch.uint8)
+    # Other bytes than zeros, which some memory systems move faster than what people have.
+    pattern = torch.randint(0, 256, (min(nbytes, 1 << 20),), dtype=torch.uint8)
     for memory in (pinned, pageable):
-        _fill(memory)
+        for begin in range(0, nbytes, len(pattern)):
+            memory[begin : begin + len(pattern)] = pattern[: nbytes - begin]
     with accelerator.stream("reading").use():
         source.copy_(pageable)
     yield Rate(DEVICE_COPY, nbytes, timer(lambda: target.copy_(source), times=SHORT), note="each byte read and written")
@@ -174,14 +175,11 @@ def copy_ceilings(timer: DeviceTimer, nbytes: int) -> Iterator[Rate]:
 
 
 def random_ceilings(timer: DeviceTimer, table: Tensor, ids: Tensor, left_out: dict[str, str]) -> Iterator[Rate]:
-    """Measure a kernel that only reads random rows: from the device, and from pinned host memory in place.
-
-    Rows are those of ``table``, and sectors of it, which is what single ids cost.
+    """Measure a kernel that only reads random rows, or sectors: on the device, and in pinned host memory in place.
 
     Args:
         timer: With an accelerator that runs kernels.
-        table: Host memory, uint8, shape ``(rows, row_bytes)``, contiguous.
-        ids: Rows to read, int64, on the CPU.
+        table, ids: Host memory, uint8, shape ``(rows, row_bytes)``, contiguous; rows to read, int64, on the CPU.
         left_out: Takes the reason if host memory cannot be read in place.
     """
     accelerator = timer.accelerator
@@ -215,14 +213,7 @@ def _random_rate(timer: DeviceTimer, table: Tensor, ids: Tensor, row_bytes: int,
 
 
 def read_rows(accelerator: Accelerator, rows: Tensor, ids: Tensor, out: Tensor) -> None:
-    """Copy rows by id with the measuring kernel.
-
-    Args:
-        accelerator: Runs kernels.
-        rows: Integers, shape ``(num_rows, width)``, on the device or pinned.
-        ids: In range, on the device.
-        out: Shape ``(len(ids), width)``, on the device.
-    """
+    """Copy rows by id with the measuring kernel; ``rows`` is on the device or pinned, ``ids`` and ``out`` there."""
     from ._gpu import TILE_WORDS
     from ._gpu import read_rows as kernel
 
@@ -230,11 +221,3 @@ def read_rows(accelerator: Accelerator, rows: Tensor, ids: Tensor, out: Tensor) 
     columns = min(TILE_WORDS, 1 << (width - 1).bit_length())
     block = TILE_WORDS // columns
     launch(kernel, -(-len(ids) // block), ids, rows, out, len(ids), width=width, block=block, columns=columns)
-
-
-def _fill(memory: Tensor) -> None:
-    """Other bytes than zeros, which some memory systems move faster than what people have."""
-    pattern = torch.randint(0, 256, (min(len(memory), 1 << 20),), dtype=torch.uint8)
-    for begin in range(0, len(memory), len(pattern)):
-        part = memory[begin : begin + len(pattern)]
-        part.copy_(pattern[: len(part)])

@@ -20,17 +20,17 @@ class CurveRecord:
         policy: Name of the policy.
         budget_fraction: Vertices that the cache may hold / all vertices.
         budget_rows: Vertices that the cache may hold.
-        budget_bytes: Bytes of these vertices' rows of all fields and of the tables from vertex to place: what to give a
-            loader as ``cache``. None where no field is named.
+        budget_bytes: Bytes of these vertices' rows and of the tables from vertex to place, to give a loader as
+            ``cache``. None where no field is named.
         hit_rate: Hit rate of the input nodes, over all measured epochs.
         hit_rate_by_epoch: The same by measured epoch.
-        hit_rate_by_hop: Hit rate of the input nodes that each hop found; hop 0 are the seeds.
+        hit_rate_by_hop: The same by the hop that found them; hop 0 are the seeds.
         hit_rate_by_field: Hit rate of each field: input fields are read for all input nodes, labels for the seeds.
-        bytes_moved: Bytes an epoch that the cache does not serve, all fields together; None where no field is named.
-        predicted_hit_rate: Hit rate by an expectation of reads that has not seen the measured epochs. None: not known,
-            as always for the oracle.
-        oracle_hit_rate: Hit rate of a cache of this budget, chosen anew for every epoch by what that very epoch reads:
-            no static cache does better. (Rows of several widths are chosen by the bytes they save.)
+        bytes_moved: Bytes an epoch that the cache does not serve; None where no field is named.
+        predicted_hit_rate: Hit rate expected without having seen the measured epochs. None: not known, as always for
+            the oracle.
+        oracle_hit_rate: Hit rate of a cache of this budget, chosen anew for every epoch by its own reads (rows of
+            several widths by the bytes they save): no static cache does better.
         share_of_oracle: ``hit_rate / oracle_hit_rate``.
     """
 
@@ -54,19 +54,17 @@ class HitRateCurve:
 
     Attributes:
         records: One for every policy and budget: policies in the order asked for, each with its budgets in that order.
-        grid: The same for 1, 2, ... 100 % of the vertices, whatever was asked for: where curves bend, and what is
-            drawn, must not depend on that.
+        grid: The same for 1, 2, ... 100 % of the vertices, so that knees and charts do not depend on ``records``.
         num_nodes: Vertices of the graph, of all types.
         batches: Mini-batches an epoch.
         reads: Rows of input nodes an epoch asks for (the mean of the measured epochs).
         rows_by_hop: The same by the hop that found them; hop 0 are the seeds.
         row_bytes: Field to the bytes of one row.
-        bytes_read: Bytes an epoch asks for, all fields together: what is moved without a cache. None where no field is
-            named.
-        settings: What was measured: sampler, batch size, seeds, epochs, seed.
+        bytes_read: Bytes an epoch asks for, moved without a cache. None where no field is named.
+        settings: Sampler, batch size, seeds, epochs, seed.
         seconds: Wall time of "ranking" (all policies), "counting" (sampling the measured epochs) and "summing" (all
             policies and budgets).
-        ranking_seconds: Policy to the wall time of its ranking; policies that rank by sampled epochs sample in it.
+        ranking_seconds: Policy to the wall time of its ranking, with the epochs that it samples.
     """
 
     records: list[CurveRecord]
@@ -103,32 +101,20 @@ class HitRateCurve:
         return any("/" in key for key in self.row_bytes)
 
     def of(self, policy: str) -> list[CurveRecord]:
-        """The records of one policy, in the order of the budgets.
-
-        Raises:
-            ValueError: It was not measured.
-        """
+        """The records of one policy, in the order of the budgets; ValueError if it was not measured."""
         found = [record for record in self.records if record.policy == policy]
         if not found:
             raise ValueError(f"policy must be one of {self.policies}, got {policy!r}")
         return found
 
     def whole(self, policy: str) -> list[CurveRecord]:
-        """The records of one policy with all known budgets, the grid's included, in ascending order of rows.
-
-        Raises:
-            ValueError: It was not measured.
-        """
+        """The records of one policy with all known budgets, the grid's included, by rows; raises as :meth:`of`."""
         known = [*(record for record in self.grid if record.policy == policy), *self.of(policy)]
         by_rows = {record.budget_rows: record for record in known}  # what was asked for replaces the grid's
         return [by_rows[rows] for rows in sorted(by_rows)]
 
     def at(self, policy: str, budget_rows: int) -> CurveRecord:
-        """The record of one policy with a cache of so many rows.
-
-        Raises:
-            ValueError: The policy, or a budget of so many rows, was not measured.
-        """
+        """The record of one policy with a cache of so many rows; ValueError if that was not measured."""
         for record in self.whole(policy):
             if record.budget_rows == budget_rows:
                 return record
@@ -143,18 +129,15 @@ class HitRateCurve:
         return rows
 
     def saved_share(self, record: CurveRecord) -> float:
-        """The share of the bytes that the cache serves, of the rows where bytes are not known.
-
-        Policies spend a budget for bytes: where rows are of different widths, one that hits less may move less.
-        """
+        """The share of the bytes that the cache serves; of the rows where bytes are not known."""
         if record.bytes_moved is None or not self.bytes_read:
             return record.hit_rate
         return 1 - record.bytes_moved / self.bytes_read
 
     def to_dict(self) -> dict[str, list[Any]]:
-        """The records as columns of one length: ``pandas.DataFrame(curve.to_dict())`` takes them.
+        """The records as columns of one length, for ``pandas.DataFrame``.
 
-        What a record holds by epoch, hop and field becomes one column each: ``hit_rate_epoch_0``, ``hit_rate_hop_0``,
+        Rates by epoch, hop and field have a column each: ``hit_rate_epoch_0``, ``hit_rate_hop_0``,
         ``hit_rate_field_feat``.
         """
         rows = []
@@ -203,16 +186,12 @@ class Recommendation:
 
     Attributes:
         policy: The policy to use.
-        budget_rows: Vertices the cache should hold: those of the knee.
-        budget_fraction: The same as a share of all vertices.
-        budget_bytes: The same in bytes, tables included; None where no field is named.
-        hit_rate: What the policy reaches with it.
+        budget_rows, budget_fraction, budget_bytes, hit_rate: The cache it should have, as in ``CurveRecord``: the knee.
         knee: Where the policy's curve bends: the budget at which it is furthest above the straight line from no cache
-            to the largest budget; rows beyond it save less than the average row. The same budget as above.
-        bend: How far that is, in [0, 1]: near 0 every row saves as much as any other, and the knee says little.
-        smallest_for: Share of the best possible (0.90, 0.95, 0.99) to the smallest budget that saves it; None where
-            none does. The best possible is what the oracle saves with the largest budget: as that is all vertices,
-            0.90 means that nine reads of ten are served (nine bytes of ten, where rows have several widths).
+            to the largest budget; rows beyond it save less than the average row.
+        bend: Its distance from that line, in [0, 1]: near 0 every row saves as much as any other.
+        smallest_for: Share (0.90, 0.95, 0.99) of what the oracle saves with the largest budget, in reads, or in bytes
+            where rows have several widths, to the smallest budget that saves it; None where none does.
         reason: The same in words.
     """
 
@@ -241,10 +220,9 @@ class Recommendation:
 def recommend(curve: HitRateCurve) -> Recommendation:
     """Choose the policy that saves most on average over the budgets, and the budget at the knee of its curve.
 
-    What counts is the share of the bytes that the cache serves: the hit rate, where all rows have one width. The
-    curve's grid decides, whatever budgets were asked for. A cheaper policy replaces the best one if it saves at most a
-    fifth of a point less with every budget. The knee is that of kneedle (Satopaa et al., ICDCS workshops 2011) without
-    smoothing.
+    Measured by the share of the bytes that the cache serves, on the curve's grid. A cheaper policy replaces the best
+    one if it saves at most a fifth of a point less with every budget. The knee is that of kneedle (Satopaa et al.,
+    ICDCS workshops 2011) without smoothing.
 
     Raises:
         ValueError: The curve has no policy that training can use.
@@ -268,18 +246,14 @@ def _best(curve: HitRateCurve) -> str:
     saved = {policy: [curve.saved_share(record) for record in _known(curve, policy)] for policy in usable}
     best = max(usable, key=lambda policy: fmean(saved[policy]))
     close = [p for p in usable if all(a >= b - _TIE for a, b in zip(saved[p], saved[best], strict=True))]
-    return min(close, key=_cost)
+    cost = {policy: place for place, policy in enumerate(_CHEAPEST_FIRST)}
+    return min(close, key=lambda policy: cost.get(policy.partition(":")[0], len(cost)))
 
 
 def _known(curve: HitRateCurve, policy: str) -> list[CurveRecord]:
     """The grid's records, or those asked for where there is no grid, in the order of their budgets."""
     found = [record for record in curve.grid if record.policy == policy] or curve.of(policy)
     return sorted(found, key=lambda record: (record.budget_rows, record.hit_rate))
-
-
-def _cost(policy: str) -> int:
-    name = policy.partition(":")[0]
-    return _CHEAPEST_FIRST.index(name) if name in _CHEAPEST_FIRST else len(_CHEAPEST_FIRST)
 
 
 def _knee(curve: HitRateCurve, records: Sequence[CurveRecord]) -> tuple[CurveRecord, float]:

@@ -20,9 +20,10 @@ from ..ranking.policy import Policy, Ranking, apply_policy
 from ..ranking.presample import AccessCounts, count_accesses, default_threads
 from ..sampling.sampler import MiniBatchSampler
 from ..seeds.order import SeedOrder
+from ..system.checks import as_integer
 from .budgets import DEFAULT_BUDGETS, GRID, FieldNames, FieldSizes
 from .curve import HitRateCurve
-from .seeds import check_epochs, check_seeds
+from .seeds import check_seeds
 from .tally import ADAPTIVE, ORACLE, Cut, Tally
 
 if TYPE_CHECKING:
@@ -57,28 +58,23 @@ def hit_rate_curve(
 ) -> HitRateCurve:
     """Sample real epochs and compute the hit rate that every policy would have reached with every budget.
 
-    The measured epochs are those of a loader with this ``seed`` and ``shuffle=True``: its hit rates are the curve's. No
-    field is read. An epoch is sampled once for all policies and budgets; policies that rank by sampled epochs sample
-    others.
+    The measured epochs are those of a loader with this ``seed`` and ``shuffle=True``: its hit rates are the curve's. An
+    epoch is sampled once for all policies and budgets, and no field is read.
 
     Args:
-        graph: The graph.
+        graph, sampler, batch_size, seed, drop_last: As for a loader.
         seeds: Ids of the training vertices, shape ``(n,)``, int32 or int64; a mapping from type for several types.
-        sampler: Draws the mini-batches.
-        batch_size: Seeds a batch.
         epochs: Epochs to measure.
         policies: Names or functions, see ``pagraph.cache``; besides them ``"oracle"``, which ranks by the reads of each
             measured epoch itself, and ``"ideal"`` (``"ideal:N"``), which ranks by the mean of 30 (N) other epochs. Of
-            ``"adaptive"`` the epochs after the first are measured: in that it still is degree.
+            ``"adaptive"`` the epochs after the first, which it learns from, are measured.
             Default: auto, degree, presample, vip, random and the oracle, but for those that this sampler does not suit.
         budgets: Rows as an int, shares of the vertices (0.1, "10%"), or bytes ("2GiB", tables included).
-        seed: Seed of order and sampling.
-        drop_last: Leave out an incomplete last batch.
         threads: Threads that sample. Default: one for each processor, at most 8.
-        fields: Fields that are read for the input nodes: their widths turn rows into bytes. For several vertex types a
-            mapping from type to names. Default: none; then all vertices count the same, and bytes are not known.
-        labels: Fields that are read for the seeds, in the same way. All fields of a vertex are cached together here; a
-            loader that expects the reads of both may cache more rows of one than of the other.
+        fields: Fields that are read for the input nodes, for their widths. For several vertex types a mapping from type
+            to names. Default: none; then all vertices count the same, and bytes are not known.
+        labels: The same for the seeds. All fields of a vertex are cached together here; a loader that expects the reads
+            of both may cache more rows of one than of the other.
         progress: Called with the batches done and all batches, by the threads that sample.
 
     Raises:
@@ -86,7 +82,7 @@ def hit_rate_curve(
             all vertices, no seeds, fewer than 1 epoch.
         TypeError, IndexError: An argument of a wrong type, a seed outside the graph.
     """
-    check_epochs(epochs)
+    as_integer("epochs", epochs, least=1)
     num_seeds = check_seeds(graph, seeds)
     named = _name_policies(policies)
     if ADAPTIVE in named and epochs < 2:
@@ -153,13 +149,12 @@ def _measure(
             tally.add(counts, {**cuts, ORACLE: tally.cut(_by_reads(counts))})
         if epoch == 0 and ADAPTIVE in cuts:
             with clock("ranking"):
-                cuts[ADAPTIVE] = tally.cut(ranks.refilled(counts))
+                cuts[ADAPTIVE] = tally.cut(ranks.apply(Learned(counts, counts.batches)))
 
 
 def _by_reads(counts: AccessCounts) -> dict[str, Ranking]:
     """Rank the vertices of every type by their reads; sums over several epochs give the order of their means."""
-    rankings = {ntype: Ranking.of_reads(counts.reads(ntype)) for ntype in counts.node_types}
-    return {ntype: replace(ranking, per_epoch=False) for ntype, ranking in rankings.items()}
+    return {ntype: replace(Ranking.of_reads(counts.reads(ntype)), per_epoch=False) for ntype in counts.node_types}
 
 
 def _counter(progress: Callable[[int, int], object] | None, total: int) -> Callable[[], object] | None:
@@ -201,25 +196,17 @@ def _name_policies(policies: Sequence[str | Policy] | None) -> dict[str, Policy 
             raise ValueError(f"policies must have names of their own if they are functions, got {name!r}")
         if name in named:
             raise ValueError(f"policies must have different names, got {name!r} twice")
-        named[name] = _resolve(policy)
+        base = policy.partition(":")[0] if isinstance(policy, str) else None
+        if base is None and not callable(policy):
+            raise TypeError(f"policies must be names or functions, got {type(policy).__name__}")
+        if base is not None and base not in POLICIES:
+            raise ValueError(f"policies must be among {sorted({*POLICIES, *_ANALYSIS})} or functions, got {policy!r}")
+        if base == "ideal":
+            _ideal_epochs(name)
+        named[name] = None if policy == ORACLE or base == "ideal" else resolve_policy(policy)
     if not named:
         raise ValueError("policies must hold at least 1 policy, got none")
     return named
-
-
-def _resolve(policy: str | Policy) -> Policy | None:
-    if isinstance(policy, str):
-        base = policy.partition(":")[0]
-        if policy == "oracle":
-            return None
-        if base == "ideal":
-            _ideal_epochs(policy)
-            return None
-        if base not in POLICIES:
-            raise ValueError(f"policies must be among {sorted({*POLICIES, *_ANALYSIS})} or functions, got {policy!r}")
-    elif not callable(policy):
-        raise TypeError(f"policies must be names or functions, got {type(policy).__name__}")
-    return resolve_policy(policy)
 
 
 def _ideal_epochs(name: str) -> int:
@@ -251,11 +238,7 @@ class _Rankings:
     def each(
         self, named: Mapping[str, Policy | None], *, required: bool = True
     ) -> Iterator[tuple[str, dict[str, Ranking]]]:
-        """Rank by each policy that is not None; unless ``required``, policies that refuse are left out.
-
-        Raises:
-            TypeError, ValueError: As :func:`apply_policy`.
-        """
+        """Rank by each policy that is not None; unless ``required``, policies that raise ValueError are left out."""
         for name, policy in named.items():
             try:
                 if policy is not None:
@@ -264,15 +247,8 @@ class _Rankings:
                 if required:
                     raise
 
-    def refilled(self, counts: AccessCounts) -> dict[str, Ranking]:
-        """Rankings of the policy adaptive once an epoch was counted."""
-        return self._apply(Learned(counts, counts.batches))
-
     def expectation(self) -> dict[str, npt.NDArray[np.float64]] | None:
-        """Expected reads an epoch of each vertex without having seen a measured one, shape ``(num_nodes, 1)`` by type.
-
-        They are those of the first of auto, vip and presample that expects any; None where none does.
-        """
+        """Reads an epoch by the first of auto, vip and presample that expects any, shape ``(num_nodes, 1)`` by type."""
         for name in _PREDICTORS:
             if name not in self._expected:
                 for _ in self.each({name: POLICIES[name]}, required=False):
@@ -281,20 +257,18 @@ class _Rankings:
                 return self._expected[name]
         return None
 
-    def _apply(self, policy: Policy) -> dict[str, Ranking]:
+    def apply(self, policy: Policy) -> dict[str, Ranking]:
+        """Rank by a policy."""
         return apply_policy(policy, self.graph, self.seeds, self.sampler, self.seed, batch_size=self.batch_size)
 
     def _of(self, name: str, policy: Policy) -> dict[str, Ranking]:
         begin = time.perf_counter()
-        rankings = self._apply(policy)
+        rankings = self.apply(policy)
         self.seconds[name] = time.perf_counter() - begin
-        if name in _PREDICTORS and all(r.per_epoch and r.scores is not None for r in rankings.values()):
-            self._expected[name] = {ntype: self._scatter(ntype, ranking) for ntype, ranking in rankings.items()}
+        scores = {ntype: r.scores for ntype, r in rankings.items() if r.per_epoch and r.scores is not None}
+        if name in _PREDICTORS and len(scores) == len(rankings):
+            reads = {t: torch.zeros(self.graph.num_nodes_of(t), 1, dtype=torch.float64) for t in scores}
+            for ntype, values in scores.items():
+                reads[ntype][rankings[ntype].ids, 0] = values
+            self._expected[name] = {ntype: values.numpy() for ntype, values in reads.items()}
         return rankings
-
-    def _scatter(self, ntype: str, ranking: Ranking) -> npt.NDArray[np.float64]:
-        values = torch.zeros(self.graph.num_nodes_of(ntype), 1, dtype=torch.float64)
-        if ranking.scores is not None:
-            values[ranking.ids, 0] = ranking.scores
-        result: npt.NDArray[np.float64] = values.numpy()
-        return result

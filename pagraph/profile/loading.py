@@ -15,8 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from ..loader import Loader
+from ..system.checks import as_integer
 from .budgets import check_fields
-from .seeds import check_epochs, check_seeds
+from .seeds import check_seeds
 
 if TYPE_CHECKING:
     from ..graph.graph import Graph
@@ -35,8 +36,7 @@ LOADING_STAGES = {
     "copying": "the reader hands batches to the device",
     "computing": "the reader computes with the batch",
 }
-"""Stage to a description. Those of workers are summed over threads and run while the reader computes; those of the
-reader follow one another and make up the epoch."""
+"""Stage to a description. Those of workers are summed over threads; those of the reader make up the epoch."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,7 @@ class EpochTimes:
     """Times of one epoch.
 
     Attributes:
-        epoch: Its number.
-        batches: Batches read.
+        epoch, batches: Its number, and the batches read.
         seconds: Wall time.
         stages: Seconds by stage, see ``LOADING_STAGES``.
         hit_rate: Rows served by the cache / rows asked for, of the fields that a cache may serve.
@@ -62,12 +61,9 @@ class EpochTimes:
 
 @dataclass(frozen=True)
 class LoadingTimes:
-    """Times of several epochs of a loader, by stage.
+    """Times of several epochs of a loader, by stage; the first one also compiles kernels and fills the cache.
 
-    Attributes:
-        epochs: One entry each; the first one also compiles kernels and fills the cache.
-        settings: What was run.
-        cache: What the cache held, in words.
+    ``settings`` are the arguments of the run, ``cache`` the cache plan in words.
     """
 
     epochs: list[EpochTimes]
@@ -111,17 +107,11 @@ def measure_loading(
     Args:
         graph: A homogeneous graph.
         seeds: Vertex ids to train on, shape ``(n,)``.
-        sampler: Draws the blocks.
-        fields: Fields to read for the input nodes.
-        labels: Fields to read for the seeds.
-        batch_size: Seeds a batch.
-        drop_last: Leave out an incomplete last batch.
-        cache, policy, device, num_workers, prefetch: As for the loader (``policy`` is its ``cache_policy``).
+        sampler, fields, labels, batch_size, drop_last, cache, device, num_workers, prefetch, seed: As for the loader.
+        policy: The loader's ``cache_policy``.
         epochs: Epochs to run; of several the first is a warm-up that ``LoadingTimes.medians`` leaves out.
-        seed: Seed of order and sampling.
-        compute: Called with every batch: the training step. Default: nothing is computed. If it has an attribute
-            ``description``, the page shows that.
-        trace: Where to write a timeline of the run (see ``Loader.trace``).
+        compute: Training step, called with every batch. Default: none. The page shows its ``description``, if any.
+        trace: File for a timeline of the run (see ``Loader.trace``).
         progress: Called with the batches done and all batches.
 
     Raises:
@@ -129,7 +119,7 @@ def measure_loading(
         TypeError, IndexError: As the loader.
         OSError: ``trace`` cannot be written.
     """
-    check_epochs(epochs)
+    as_integer("epochs", epochs, least=1)
     check_seeds(graph, seeds)
     if not graph.is_homogeneous:
         raise ValueError(f"graph must have one vertex type and one edge type to measure loading, got {graph}")
@@ -155,20 +145,16 @@ def measure_loading(
     settings |= {"epochs": epochs, "seed": seed, "sampler": repr(sampler), "computes": compute is not None}
     settings["step"] = getattr(compute, "description", None)
     with nullcontext() if trace is None else loader.trace(trace):
-        times = [_epoch(loader, number, compute, _from(progress, number, epochs)) for number in range(epochs)]
+        times = [_epoch(loader, number, epochs, compute, progress) for number in range(epochs)]
     return LoadingTimes(times, settings, repr(loader.cache_plan))
-
-
-def _from(progress: Callable[[int, int], object] | None, epoch: int, epochs: int) -> Callable[[int, int], object]:
-    """Progress of all epochs, given that of one."""
-    return lambda done, batches: progress is None or progress(epoch * batches + done, epochs * batches)
 
 
 def _epoch(
     loader: Loader,
     number: int,
+    epochs: int,
     compute: Callable[[MiniBatch], object] | None,
-    progress: Callable[[int, int], object],
+    progress: Callable[[int, int], object] | None,
 ) -> EpochTimes:
     computing = 0.0
     begin = _now(loader.device)
@@ -177,7 +163,8 @@ def _epoch(
             ready = _now(loader.device)
             compute(batch)
             computing += _now(loader.device) - ready
-        progress(done, len(loader))
+        if progress is not None:
+            progress(number * len(loader) + done, epochs * len(loader))
     seconds = _now(loader.device) - begin
     stats = loader.stats.epochs[-1]
     stages = _stages(stats, on_cpu=loader.device.type == "cpu") | {"computing": computing}
@@ -208,15 +195,11 @@ def _now(device: torch.device) -> float:
 class SageStep:
     """GraphSAGE training step on the batches of ``pagraph.Loader``: forward, backward, Adam; every label is class 0.
 
-    Attributes:
-        description: What is computed, in words.
-
     Args:
         fields: Names of the input fields; their rows are flattened and put side by side.
         width: Values in these rows.
         hops: Layers.
-        hidden: Width of the hidden layers.
-        classes: Width of the last.
+        hidden, classes: Widths of the hidden layers and of the last.
         device: Where the batches are.
     """
 

@@ -24,6 +24,7 @@ from ..graph.graph import Graph
 from ..sampling import NeighborSampler
 from ..sampling.gpu.sampler import DeviceSampler
 from ..system.budget import Budget
+from ..system.checks import as_integer
 from .ceilings import (
     DEVICE_COPY,
     PINNED_COPY,
@@ -59,7 +60,7 @@ _EDGES_A_VERTEX = 8  # drawn; each is stored in both directions
 
 @dataclass(frozen=True)
 class RooflineSizes:
-    """Sizes of what is moved.
+    """Sizes of a roofline's tables, copies and batches.
 
     Args:
         rows: Rows of the table in host memory.
@@ -86,8 +87,7 @@ class RooflineSizes:
 
     def __post_init__(self) -> None:
         for name in ("rows", "row_bytes", "reads", "copy_bytes", "scale", "batch_size", "repeats"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+            as_integer(name, getattr(self, name), least=1)
         if self.rows < 2 or self.rows * self.row_bytes < _LEAST_TABLE:
             raise ValueError(
                 f"rows must be at least 2 and of {_LEAST_TABLE} bytes in all, got {self.rows} of {self.row_bytes}"
@@ -99,8 +99,7 @@ class Roofline:
     """Rates of one device.
 
     Attributes:
-        device: Its name.
-        settings: Sizes of what was moved.
+        device, settings: Its name, and the sizes.
         rates: Ceilings first; a rate's ``ceiling`` is the name of another one here.
         left_out: Rates that could not be measured, to the reason.
     """
@@ -139,7 +138,7 @@ def measure_roofline(accelerator: Accelerator, sizes: RooflineSizes | None = Non
 
     Args:
         accelerator: The device.
-        sizes: Sizes of what is moved. Default: 4 M rows of 512 bytes.
+        sizes: Sizes of tables, copies and batches. Default: 4 M rows of 512 bytes.
 
     Raises:
         OutOfMemory: The device has not so much.
@@ -149,13 +148,8 @@ def measure_roofline(accelerator: Accelerator, sizes: RooflineSizes | None = Non
     left_out: dict[str, str] = {}
     rates = [*copy_ceilings(timer, sizes.copy_bytes), *_rows(timer, sizes, left_out)]
     if accelerator.runs_kernels:
-        rates += _sampling_paths(
-            DeviceTimer(accelerator, stream="sampling", repeats=sizes.repeats, lead_bytes=sizes.copy_bytes),
-            scale=sizes.scale,
-            batch_size=sizes.batch_size,
-            fanouts=sizes.fanouts,
-            left_out=left_out,
-        )
+        timer = DeviceTimer(accelerator, stream="sampling", repeats=sizes.repeats, lead_bytes=sizes.copy_bytes)
+        rates += _sampling_paths(timer, sizes, left_out)
     else:
         left_out |= dict.fromkeys(("random rows", "zero-copy", "sampling"), "Triton is not installed")
     name = torch.cuda.get_device_name(accelerator.device) if accelerator.device.type == "cuda" else repr(accelerator)
@@ -209,13 +203,7 @@ def filling(mode: str) -> str:
 
 
 class _GatherPaths:
-    """Times the engine's own gather paths; each is compared with plain indexing first.
-
-    Args:
-        timer: Timer of the device.
-        table: Host memory, uint8, shape ``(rows, row_bytes)``, contiguous.
-        ids: Rows to read, int64, on the CPU.
-    """
+    """Times the engine's own gather paths, each compared with plain indexing first; see :func:`random_ceilings`."""
 
     def __init__(self, timer: DeviceTimer, table: Tensor, ids: Tensor) -> None:
         self._timer = timer
@@ -253,12 +241,7 @@ class _GatherPaths:
         yield Rate(LOOKUP, len(self._ids) * SECTOR, looking, random_rows("device", SECTOR), note)
 
     def far(self, mode: str, left_out: dict[str, str]) -> Iterator[Rate]:
-        """Measure reads from the host: misses alone, misses among hits, a cache being filled.
-
-        Args:
-            mode: One of ``MODES``.
-            left_out: Takes the reason if the rows cannot come that way.
-        """
+        """Measure misses alone, misses among hits, a cache being filled; or leave them out, with the reason."""
         with closing(Transfer(self._accelerator, mode)) as transfer, closing(Link(self._accelerator, mode)) as link:
             alone = self._missed(transfer, left_out, misses(mode))
             if alone is None:
@@ -321,24 +304,16 @@ def sampling(where: str) -> str:
     return f"sampling, graph: {where}"
 
 
-def _sampling_paths(
-    timer: DeviceTimer, *, scale: int, batch_size: int, fanouts: tuple[int, ...], left_out: dict[str, str]
-) -> Iterator[Rate]:
+def _sampling_paths(timer: DeviceTimer, sizes: RooflineSizes, left_out: dict[str, str]) -> Iterator[Rate]:
     """Measure the sampling of batches of an RMAT graph, each compared with the CPU's in its edges.
 
-    A sampled neighbour is counted as the sector that reading its id costs.
-
-    Args:
-        timer: Timer of the stream "sampling" of an accelerator that runs kernels.
-        scale: Base-2 logarithm of the number of vertices.
-        batch_size: Seeds a batch.
-        fanouts: In DGL's order.
-        left_out: Takes the reason if the graph cannot be placed.
+    A sampled neighbour is counted as the sector that reading its id costs. ``timer`` is that of the stream "sampling";
+    ``left_out`` takes the reason if the graph cannot be placed.
     """
-    graph = rmat(scale, edge_factor=_EDGES_A_VERTEX, undirected=True, seed=0)
-    sampler = NeighborSampler(fanouts)
+    graph = rmat(sizes.scale, edge_factor=_EDGES_A_VERTEX, undirected=True, seed=0)
+    sampler = NeighborSampler(sizes.fanouts)
     generator = torch.Generator().manual_seed(3)
-    batches = [torch.randperm(graph.num_nodes, generator=generator)[:batch_size] for _ in range(timer.repeats)]
+    batches = [torch.randperm(graph.num_nodes, generator=generator)[: sizes.batch_size] for _ in range(timer.repeats)]
     for where, budget in PLACES.items():
         try:
             on_device = DeviceSampler(graph, sampler, timer.accelerator, budget)
@@ -347,14 +322,19 @@ def _sampling_paths(
             continue
         with closing(on_device):
             edges = sum(_compared(on_device, sampler, graph, seeds, key) for key, seeds in enumerate(batches))
-            seconds = tuple(_device_seconds(timer, on_device, seeds, key) for key, seeds in enumerate(batches))
+            runs = []
+            for key, seeds in enumerate(batches):
+                timer.occupy()  # so that all kernels of a batch have been launched when they run
+                sampled = on_device.sample(seeds, key)
+                sampled.ready.wait()
+                runs.append(sampled.ready.seconds_since(sampled.begun))
             begin = time.perf_counter()
             for key, seeds in enumerate(batches):
                 on_device.sample(seeds, key).ready.wait()
             alone = (time.perf_counter() - begin) / len(batches)
-            rate = edges / len(batches) / statistics.median(seconds)
+            rate = edges / len(batches) / statistics.median(runs)
         note = f"{rate / 1e6:,.0f} M edges/s; {alone * 1e3:,.2f} ms a batch with its launches; {on_device.placement}"
-        yield Rate(sampling(where), edges * SECTOR // len(batches), seconds, random_rows(where, SECTOR), note)
+        yield Rate(sampling(where), edges * SECTOR // len(batches), tuple(runs), random_rows(where, SECTOR), note)
 
 
 def _compared(on_device: DeviceSampler, sampler: NeighborSampler, graph: Graph, seeds: Tensor, key: int) -> int:
@@ -365,11 +345,3 @@ def _compared(on_device: DeviceSampler, sampler: NeighborSampler, graph: Graph, 
         if not torch.equal(block.indices.cpu(), on_cpu.indices):
             raise RuntimeError(f"sampled other neighbours than the CPU, with the graph's arrays {on_device.placement}")
     return sum(block.num_edges for block in expected.blocks)
-
-
-def _device_seconds(timer: DeviceTimer, on_device: DeviceSampler, seeds: Tensor, key: int) -> float:
-    """Device time of a batch whose kernels have all been launched."""
-    timer.occupy()
-    sampled = on_device.sample(seeds, key)
-    sampled.ready.wait()
-    return sampled.ready.seconds_since(sampled.begun)

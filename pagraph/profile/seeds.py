@@ -1,10 +1,10 @@
-"""Training vertices of a profile, and checks of the seeds and epochs to measure."""
+"""Training vertices of a profile, and checks of the seeds to measure."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from ..seeds.keys import derive_key
 if TYPE_CHECKING:
     from ..graph.graph import Graph
 
-__all__ = ["check_epochs", "check_seeds", "training_seeds"]
+__all__ = ["check_seeds", "training_seeds"]
 
 
 def training_seeds(
@@ -27,7 +27,7 @@ def training_seeds(
     Args:
         graph: The graph.
         node_type: Type of the vertices. Default: the only one.
-        split: What the mask's name begins with: ``"pub_"`` takes ``pub_train_mask``.
+        split: Prefix of the mask's name: ``"pub_"`` takes ``pub_train_mask``.
         fraction: Share of all vertices to draw, in (0, 1]; at least one is drawn. Default: the mask decides.
         seed: Seed of the drawing.
 
@@ -35,8 +35,8 @@ def training_seeds(
         Ids in ascending order, shape ``(n,)``, int64.
 
     Raises:
-        ValueError: There is neither a mask nor a fraction, the mask selects nothing or is not a mask, the fraction is
-            out of range, or the graph has no such vertices, or several types of them and none is named.
+        ValueError: There is neither a mask nor a fraction, one of them is wrong or selects nothing, or the graph has
+            several types of vertices and none is named.
     """
     node_type = graph.only_node_type if node_type is None else node_type
     num_nodes = graph.num_nodes_of(node_type)
@@ -58,14 +58,6 @@ def training_seeds(
     if not len(ids):
         raise ValueError(f"{name} must select at least 1 vertex, got 0")
     return ids
-
-
-def check_epochs(epochs: Any) -> None:
-    """Refuse anything but an integer (TypeError) of at least 1 (ValueError)."""
-    if isinstance(epochs, bool) or not isinstance(epochs, int):
-        raise TypeError(f"epochs must be an integer, got {epochs!r}")
-    if epochs < 1:
-        raise ValueError(f"epochs must be at least 1, got {epochs}")
 
 
 def check_seeds(graph: Graph, seeds: Tensor | Mapping[str, Tensor]) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,13 +32,9 @@ ADAPTIVE = "adaptive"
 
 @dataclass(eq=False)
 class Tally:
-    """Adds up hits by policy, epoch, vertex type, budget and hop.
+    """Adds up hits by policy, epoch, vertex type, budget and hop, with so many threads.
 
-    Attributes:
-        sizes: The fields.
-        budgets: What caches may take.
-        threads: Threads that add up.
-        expected: Vertex type to the reads expected of each vertex, shape ``(num_nodes, 1)``; None: not known.
+    ``expected`` are the reads expected of each vertex, shape ``(num_nodes, 1)`` by type; None: not known.
     """
 
     sizes: FieldSizes
@@ -57,29 +52,25 @@ class Tally:
         return Cut(ids, rows)
 
     def add(self, counts: AccessCounts, cuts: Mapping[str, Cut]) -> None:
-        """Add an epoch.
+        """Add an epoch: its reads, and by policy what caches hold in it."""
+        from . import _hits
 
-        Args:
-            counts: What it read.
-            cuts: Policy to what caches hold in it.
-        """
         by_type = {ntype: counts.counters(ntype) for ntype in self.sizes.rows.cached_types}
-        self._reads.append(np.stack([_column_sums(values) for values in by_type.values()]))
+        sums = [np.zeros(values.shape[1], np.int64) for values in by_type.values()]
+        for values, out in zip(by_type.values(), sums, strict=True):
+            _hits.add_columns(values, out)
+        self._reads.append(np.stack(sums))
         with ThreadPoolExecutor(self.threads, thread_name_prefix="pagraph-tally") as pool:
             for policy, hits in zip(cuts, pool.map(lambda cut: cut.hits(by_type), cuts.values()), strict=True):
                 self._hits.setdefault(policy, []).append(hits)
-            if self.expected is None:
+            expected = self.expected
+            if expected is None:
                 return
             unknown = [policy for policy in cuts if policy == ADAPTIVE or policy not in (ORACLE, *self._predicted)]
-            predicted = pool.map(partial(self._predict, self.expected), map(cuts.__getitem__, unknown))
-            for policy, rates in zip(unknown, predicted, strict=True):
-                self._predicted.setdefault(policy, []).append(rates)
-
-    def _predict(self, expected: Mapping[str, Array], cut: Cut) -> Array:
-        """Expected hit rates of a cut's budgets."""
-        reads = sum(float(expected[ntype].sum()) for ntype in self.sizes.rows.cached_types)
-        rates: Array = _ratio(cut.hits(expected).sum((0, 2)), np.float64(reads))
-        return rates
+            reads = np.float64(sum(float(expected[ntype].sum()) for ntype in by_type))
+            predicted = pool.map(lambda policy: cuts[policy].hits(expected), unknown)
+            for policy, hits in zip(unknown, predicted, strict=True):
+                self._predicted.setdefault(policy, []).append(_ratio(hits.sum((0, 2)), reads))
 
     @property
     def reads_by_hop(self) -> list[float]:
@@ -151,12 +142,7 @@ def _ratio(hits: Any, reads: Any) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Cut:
-    """The best vertices of a ranking that each of several budgets buys.
-
-    Attributes:
-        ids: Vertex type to the vertices that the largest budget buys, best first.
-        rows: Vertex type to how many of them each budget buys, shape ``(num_budgets,)``.
-    """
+    """The best vertices of a ranking, by type, and how many of them each of several budgets buys (``rows``)."""
 
     ids: dict[str, Tensor]
     rows: dict[str, npt.NDArray[np.int64]]
@@ -170,25 +156,16 @@ class Cut:
         Returns:
             Shape ``(num_types, num_budgets, columns)``, int64, or float64 for floating-point counts.
         """
-        return np.stack([self._hits_of(ntype, counts[ntype]) for ntype in self.rows])
-
-    def _hits_of(self, ntype: str, counts: Array) -> Array:
         from . import _hits
 
-        ends, places = np.unique(self.rows[ntype], return_inverse=True)
-        sums = np.zeros((len(ends), counts.shape[1]), np.float64 if counts.dtype.kind == "f" else np.int64)
-        _hits.add_segments(self.ids[ntype].numpy(), ends, counts, sums)
-        result: Array = sums.cumsum(0)[places.reshape(-1)]
-        return result
-
-
-def _column_sums(counts: Array) -> npt.NDArray[np.int64]:
-    """Sums of the columns of integers, shape ``(columns,)``."""
-    from . import _hits
-
-    sums = np.zeros(counts.shape[1], np.int64)
-    _hits.add_columns(counts, sums)
-    return sums
+        hits = []
+        for ntype, rows in self.rows.items():
+            ends, places = np.unique(rows, return_inverse=True)
+            of_type = counts[ntype]
+            sums = np.zeros((len(ends), of_type.shape[1]), np.float64 if of_type.dtype.kind == "f" else np.int64)
+            _hits.add_segments(self.ids[ntype].numpy(), ends, of_type, sums)
+            hits.append(sums.cumsum(0)[places.reshape(-1)])
+        return np.stack(hits)
 
 
 def _narrow(ids: Tensor) -> Tensor:

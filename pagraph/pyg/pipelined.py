@@ -11,8 +11,7 @@ import torch
 
 from ..accelerator.cuda import resolve_device
 from ..engine import PipelineOptions
-from ..engine.controls import LoaderControls
-from ..engine.engine import Engine
+from ..engine.engine import Engine, LoaderControls
 from ..features.narrow import parse_cache_dtype
 from ..ranking.policies import resolve_policy
 from ..ranking.policy import Policy

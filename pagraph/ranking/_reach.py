@@ -11,7 +11,7 @@ _LEAST = 1e-4  # a vertex that is less likely to draw an edge is not followed
 
 @kernel
 def _drawn(degree, found, place, hop, fanouts, replace, once):  # type: ignore[no-untyped-def]
-    """How likely an edge into the vertex at ``place`` has been drawn by the first ``hop`` hops."""
+    """The chance that an edge into the vertex at ``place`` has been drawn by the first ``hop`` hops."""
     drawn, kept = 0.0, 1.0
     for t in range(hop - 1, -1, -1):
         fanout = fanouts[t]
@@ -67,20 +67,16 @@ def reach(  # type: ignore[no-untyped-def]
     Without a ``rate`` a batch is a tree for each seed, and what is added is the chance that the seed's holds ``v``.
 
     Args:
-        indptr: Shape ``(num_nodes + 1,)``.
-        indices: Shape ``(num_edges,)``.
-        seeds: Shape ``(n,)``.
+        indptr, indices: In-edges, shapes ``(num_nodes + 1,)`` and ``(num_edges,)``.
+        seeds, out: Shapes ``(n,)`` and ``(num_nodes,)``.
         fanouts: Shape ``(num_hops,)``, the one that serves the seeds first.
         replace: Draws are with replacement.
         once: A vertex draws in the hop after the one that found it, not in all later ones.
         rate: How likely a seed is in a batch, or 0.
         slots: Shape ``(num_nodes,)``, int32, all -1; so again afterwards.
-        ids: Shape ``(room,)``: as many vertices as a seed may reach.
+        ids, known, missed: Shape ``(room,)``: as many vertices as a seed may reach.
         found: Shape ``(room, num_hops + 1)``.
-        known: Shape ``(room,)``.
-        missed: Shape ``(room,)``.
         limit: Edges after which to give up.
-        out: Shape ``(num_nodes,)``.
 
     Returns:
         Edges that were looked at, or -1 if a seed reaches more vertices than there is room for, or at the limit.

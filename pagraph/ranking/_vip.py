@@ -1,7 +1,7 @@
 """Kernels of expected reads.
 
-All work on rows: ``indptr`` and the in-neighbours of each vertex that may be drawn. ``unknown[u, t]`` is the chance
-that ``u`` is not known after hop ``t`` (0: it is no seed). Once known, every hop draws from ``u`` again.
+All work on rows, the in-neighbours of each vertex that may be drawn. ``unknown[u, t]`` is the chance that ``u`` is not
+known after hop ``t`` (0: it is no seed). Once known, every hop draws from ``u`` again.
 
 An edge ``v -> u`` cannot find a ``v`` that was known before; so what counts is the chance that ``u`` is known although
 ``v`` is not. Where ``u -> v`` is an edge, too, as everywhere in an undirected graph, ``u`` may owe it to ``v`` that it
@@ -21,10 +21,7 @@ _AHEAD = 24
 
 @kernel
 def keep_chances(degree, fanouts, replace, later, keep, again):  # type: ignore[no-untyped-def]
-    """The chance that a hop leaves an edge out of ``degree`` alone, and that it does so if all hops before it did.
-
-    (With ``ONCE`` it is sure to, since a vertex that has drawn does not draw again.)
-    """
+    """Fill ``keep``, the chance that a hop leaves an edge out of ``degree`` alone; ``again``: if all before it did."""
     least = 1.0
     for t in range(len(fanouts)):
         fanout = fanouts[t]
@@ -67,10 +64,7 @@ def drawn(unknown, u, keep, later):  # type: ignore[no-untyped-def]
 
 @kernel
 def drawn_apart(unknown, u, keep, again, back_unknown, v, back_keep, back_again):  # type: ignore[no-untyped-def]
-    """As :func:`drawn`, for the edge ``v -> u`` if ``v`` is not known: without what ``u`` owes to ``v``.
-
-    The same for both ends at once: each one's chance is that without the other's draws of the hops before.
-    """
+    """:func:`drawn` for the edge ``v -> u`` if ``v`` is not known: without what ``u`` owes to ``v``, and vice versa."""
     known, left = 1.0 - unknown[u, 0], (1.0 - unknown[u, 0]) * keep[0]
     back_known, back_left = 1.0 - back_unknown[v, 0], (1.0 - back_unknown[v, 0]) * back_keep[0]
     for t in range(1, len(keep)):
@@ -101,17 +95,14 @@ def push_uniform(  # type: ignore[no-untyped-def]
     """Add to ``out[v]`` the logarithm of the chance that no edge from ``v`` has been drawn after some hops.
 
     Args:
-        indptr: Shape ``(num_dst + 1,)``.
-        indices: Shape ``(num_edges,)``.
-        unknown: Of the destinations.
-        fanouts: Shape ``(hops,)``.
+        indptr, indices: Edges by destination, shapes ``(num_dst + 1,)`` and ``(num_edges,)``.
+        unknown, back_unknown: ``unknown`` of the destinations, and of the sources.
+        fanouts, back_fanouts: Shape ``(hops,)``, and those of the edges back.
         replace: Draws are with replacement.
-        later: What a known vertex draws in later hops.
+        later: Draws of a known vertex in later hops: ``ANEW``, ``SAME`` or ``ONCE``.
         loops: Both ends are of one type: an edge may lead from a vertex to itself, and finds nothing.
         mutual: Shape ``(num_edges,)``, whether there is an edge back; empty if there is none at all.
         back_indptr: Rows of the edges back.
-        back_unknown: Of the sources.
-        back_fanouts: Of the edges back.
         out: Shape ``(num_src,)``.
     """
     edges, hops = len(indices), len(fanouts)
@@ -156,7 +147,7 @@ def row_totals(indptr, values, out):  # type: ignore[no-untyped-def]
 
 @kernel
 def _expected(values, begin, end, rate):  # type: ignore[no-untyped-def]
-    """How many exponential clocks of a row have rung at time ``rate``, on average, and how many ring in a unit then."""
+    """Expected number of a row's exponential clocks that have rung at time ``rate``, and its slope."""
     count, slope = 0.0, 0.0
     for e in range(begin, end):
         w = np.float64(values[e])
@@ -224,25 +215,14 @@ def push_weighted(  # type: ignore[no-untyped-def]
     back_fanouts,
     out,
 ):
-    """As ``_vip.push_uniform``, for draws in proportion to ``values`` (all positive).
+    """:func:`push_uniform` for draws in proportion to ``values`` (all positive); the other arguments are the same.
 
     The edges back are taken to be drawn as if all had the same weight: theirs would have to be looked up.
 
     Args:
-        indptr: Shape ``(num_dst + 1,)``.
-        indices: Shape ``(num_edges,)``.
         values: Shape ``(num_edges,)``.
         totals: Shape ``(num_dst,)``, the sums of the rows.
         rates: Shape ``(num_dst, num_hops)``: draws with replacement, or the times of :func:`solve_rates`.
-        unknown: See ``_vip.push_uniform``, as all below.
-        replace: As said.
-        later: As said.
-        loops: As said.
-        mutual: As said.
-        back_indptr: As said.
-        back_unknown: As said.
-        back_fanouts: Shape ``(hops,)``.
-        out: As said.
     """
     edges, hops = len(indices), len(back_fanouts)
     keep, again, back_keep, back_again = np.empty((4, hops))
@@ -266,7 +246,7 @@ def push_weighted(  # type: ignore[no-untyped-def]
 
 @kernel
 def _weigh_chances(w, total, rates, u, replace, later, keep, again):  # type: ignore[no-untyped-def]
-    """``_vip.keep_chances`` of an edge of weight ``w``."""
+    """:func:`keep_chances` of an edge of weight ``w``."""
     log = -w
     if replace:
         log = math.log1p(-w / total) if w < total else -np.inf
@@ -291,12 +271,9 @@ def mark_mutual(indptr, indices, turned_indptr, turned, largest, step, stamps, o
     """Set ``out[e]`` where edge ``e``, ``v -> u``, has ``v`` among ``turned[u]``; returns how many there are.
 
     Args:
-        indptr: Shape ``(num_dst + 1,)``.
-        indices: Shape ``(num_edges,)``.
-        turned_indptr: Shape ``(num_dst + 1,)``.
-        turned: The ends ``v`` of edges ``u -> v`` by their source.
-        largest: Rows longer than this are left out.
-        step: Look at every so many rows only.
+        indptr, indices: Edges by destination, shapes ``(num_dst + 1,)`` and ``(num_edges,)``.
+        turned_indptr, turned: The ends ``v`` of edges ``u -> v`` by their source.
+        largest, step: Leave longer rows out; look at every so many rows only.
         stamps: Shape ``(num_src,)``, filled with -1.
         out: Shape ``(num_edges,)``, or empty: only count.
     """

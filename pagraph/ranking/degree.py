@@ -16,7 +16,7 @@ __all__ = ["degree", "out_degrees", "turned"]
 
 
 def degree(graph: Graph, seeds: Any, sampler: object, seed: int) -> Tensor | dict[str, Ranking]:
-    """Ranks by out-degree: how often a vertex can be drawn (PaGraph's policy). Ties go by id.
+    """Rank by out-degree: how often a vertex can be drawn (PaGraph's policy). Ties go by id.
 
     With several types, by the edges of all types that leave a vertex; the scores are these degrees.
     """
@@ -36,8 +36,7 @@ def out_degrees(graph: Graph) -> dict[str, Tensor]:
 def turned(graph: Graph, edge_dir: str) -> Graph:
     """The graph whose in-edges are what a sampler with this ``edge_dir`` draws from; "in" gives the graph itself.
 
-    Arrays are shared, also with :meth:`Graph.adjacency`. Edge fields stay, since edge ids do: weighted samplers need
-    them. Vertex fields do not; policies have no use for them.
+    Arrays are shared, also with :meth:`Graph.adjacency`. Edge fields stay, for weighted samplers; vertex fields do not.
 
     Raises:
         ValueError: ``"out"``, and an edge type has ends of different types.

@@ -20,21 +20,16 @@ __all__ = ["edge_draws", "rank_edges"]
 
 
 def edge_draws(expected: Found, graph: Graph, sampler: MiniBatchSampler, edge_type: EdgeType) -> Tensor:
-    """How often each in-edge of a vertex is drawn, over all hops and batches of ``expected``.
-
-    With weights, the mean over the vertex's in-edges.
+    """Expected draws of each in-edge of a vertex, over all hops and batches; with weights, the mean over its in-edges.
 
     Args:
-        expected: How often the vertices are expanded.
+        expected: Expected expansions of the vertices.
         graph: The graph, turned so that in-edges are drawn.
-        sampler: One that knows its fan-outs.
+        sampler: One that knows its fan-outs; ValueError for others.
         edge_type: The type of the edges.
 
     Returns:
         Shape ``(num_dst,)``, float64.
-
-    Raises:
-        ValueError: The sampler has no fan-outs.
     """
     blocks = sampler.hops
     if blocks is None or not blocks.has_fanouts:
@@ -45,25 +40,19 @@ def edge_draws(expected: Found, graph: Graph, sampler: MiniBatchSampler, edge_ty
     choice = degrees if weights is None or weights.kept is None else torch.diff(weights.kept.indptr).double()
     draws = torch.zeros(csc.num_dst, dtype=torch.float64)
     for hop in range(expected.num_hops):
-        drawn = _picks(choice, blocks.fanout(hop, edge_type), replace=blocks.replace)
-        draws += expanded(expected, blocks, edge_type[2], hop) * drawn
+        fanout, picks = blocks.fanout(hop, edge_type), choice
+        if fanout >= 0:
+            picks = torch.where(choice > 0, float(fanout), 0.0) if blocks.replace else choice.clamp(max=fanout)
+        draws += expanded(expected, blocks, edge_type[2], hop) * picks
     return torch.where(degrees > 0, draws / degrees.clamp(min=1), 0.0)
 
 
-def _picks(choice: Tensor, fanout: int, *, replace: bool) -> Tensor:
-    """How many edges one hop takes of as many as there are to choose from."""
-    if fanout < 0:
-        return choice
-    return torch.where(choice > 0, float(fanout), 0.0) if replace else choice.clamp(max=fanout)
-
-
 def rank_edges(graph: Graph, edge_type: EdgeType, draws: Tensor) -> Ranking:
-    """All edges of a type by how often they are drawn; the in-edges of a vertex are as likely as each other.
+    """Rank all edges of a type by expected draws; the in-edges of a vertex are as likely as each other.
 
     Args:
-        graph: The graph, turned so that in-edges are drawn.
-        edge_type: The type of the edges.
-        draws: Shape ``(num_dst,)``: how often an epoch each in-edge of a vertex is drawn, see :func:`edge_draws`.
+        graph, edge_type: As for :func:`edge_draws`.
+        draws: Shape ``(num_dst,)``: draws an epoch of each in-edge of a vertex, see :func:`edge_draws`.
 
     Returns:
         Edge ids (not positions), in the CSC's dtype, and their draws.

@@ -27,25 +27,19 @@ def random_order(graph: Graph, seeds: Any, sampler: object, seed: int) -> dict[s
 
     Without scores, so that each type gets its share of the budget.
     """
-    return {ntype: _shuffled(graph.num_nodes_of(ntype), seed, i) for i, ntype in enumerate(graph.node_types)}
-
-
-def _shuffled(count: int, seed: int, number: int) -> Tensor:
-    rng = np.random.Generator(np.random.Philox(key=derive_key(seed, number)))
-    return torch.from_numpy(rng.permutation(count))
+    orders = {}
+    for number, ntype in enumerate(graph.node_types):
+        rng = np.random.Generator(np.random.Philox(key=derive_key(seed, number)))
+        orders[ntype] = torch.from_numpy(rng.permutation(graph.num_nodes_of(ntype)))
+    return orders
 
 
 @dataclass(frozen=True)
 class Hindsight:
-    """Ranks by the mean reads of epochs that a loader with this seed will make.
+    """Rank by the mean reads of epochs ``begin`` to ``begin + epochs`` of a loader with this seed; for analysis.
 
     Epoch 0 alone is the *oracle* for a loader's first epoch: no ranking has a higher hit rate in it, noise included.
-    Thirty later epochs are the *ideal*: about the best that a ranking can be without having seen the noise. For
-    analysis: both sample what they rank by.
-
-    Args:
-        begin: The first epoch.
-        epochs: How many.
+    Thirty later epochs are the *ideal*: about the best that a ranking can be without having seen the noise.
     """
 
     begin: int = 0
@@ -54,11 +48,7 @@ class Hindsight:
     def __call__(
         self, graph: Graph, seeds: Any, sampler: Any, seed: int, *, batch_size: int = 1000, shuffle: bool = True
     ) -> dict[str, Ranking]:
-        """See ``pagraph.ranking.policy``.
-
-        Raises:
-            ValueError: There is no sampler that can be run apart from the loader.
-        """
+        """See ``pagraph.ranking.policy``; ValueError where no sampler can be run apart from the loader."""
         if sampler is None:
             raise ValueError("cache_policy 'oracle' and 'ideal' need a sampler that runs apart from the loader")
         settings: dict[str, Any] = {"batch_size": batch_size, "seed": seed, "shuffle": shuffle}
@@ -83,17 +73,18 @@ _PRESAMPLE = "presample:"
 
 
 def resolve_policy(policy: str | Policy) -> Policy:
-    """The policy of that name, or ``policy`` itself if it is a function.
-
-    Raises:
-        ValueError: No policy has this name.
-        TypeError: ``policy`` is neither a name nor a function.
+    """The policy of that name (ValueError for an unknown one), or a function itself (TypeError for anything else).
 
     >>> resolve_policy("presample:3")
     Presample(epochs=3)
     """
     if isinstance(policy, str) and policy.startswith(_PRESAMPLE):
-        return Presample(_epochs(policy))
+        number = policy.removeprefix(_PRESAMPLE)
+        if not (number.isascii() and number.isdigit() and int(number) >= 1):
+            raise ValueError(
+                f"cache_policy 'presample:K' needs a whole number of epochs K of at least 1, got {policy!r}"
+            )
+        return Presample(int(number))
     if isinstance(policy, str):
         if policy not in POLICIES:
             raise ValueError(f"cache_policy must be one of {sorted(POLICIES)} or a function, got {policy!r}")
@@ -103,13 +94,6 @@ def resolve_policy(policy: str | Policy) -> Policy:
     return policy
 
 
-def _epochs(policy: str) -> int:
-    number = policy.removeprefix(_PRESAMPLE)
-    if not (number.isascii() and number.isdigit() and int(number) >= 1):
-        raise ValueError(f"cache_policy 'presample:K' needs a whole number of epochs K of at least 1, got {policy!r}")
-    return int(number)
-
-
 def ranks_all(policy: Policy) -> bool:
-    """Whether a policy is one of these, which leave no vertex out."""
+    """Whether a policy is one of ``POLICIES`` or ``Presample``, which leave no vertex out."""
     return policy in POLICIES.values() or isinstance(policy, Presample)

@@ -1,4 +1,4 @@
-"""What a policy is: it ranks the vertices of a graph by how much caching them saves, and does nothing else."""
+"""The contract of cache policies: they rank the vertices of a graph by how much caching them saves."""
 
 from __future__ import annotations
 
@@ -31,12 +31,11 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """Vertices of one type, most valuable first, and how valuable.
+    """Vertices of one type, most valuable first, with scores where they are known.
 
     Attributes:
         ids: Shape ``(n,)``, int32 or int64, without repeats.
         scores: Shape ``(n,)``, non-increasing: the reads that caching each saves, up to a factor that all types share.
-            None: unknown.
         per_epoch: The factor is 1: scores are the rows expected to be read in an epoch.
     """
 
@@ -68,7 +67,7 @@ def descending(values: Tensor) -> Tensor:
 
 
 Ranked = Tensor | Ranking | Mapping[str, Tensor | Ranking]
-"""What policies return: ids, most valuable first, with or without scores; for several vertex types, by type."""
+"""Result of a policy: ids, most valuable first, with or without scores; for several vertex types, by type."""
 
 Policy = Callable[..., Ranked]
 """``(graph, seeds, sampler, seed)`` to vertex ids, most valuable first, without repeats.
@@ -84,39 +83,33 @@ otherwise the bytes are divided in proportion to the bytes of all rows of each t
 """
 
 
-def _wanted(policy: Policy, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the settings that a policy has keywords for."""
-    try:
-        parameters = inspect.signature(policy).parameters
-    except (TypeError, ValueError):  # a callable that does not say
-        return {}
-    return {name: value for name, value in settings.items() if name in parameters}
-
-
 def apply_policy(
     policy: Policy, graph: Graph, seeds: Any, sampler: Any, seed: int, *, batch_size: int, shuffle: bool = True
 ) -> dict[str, Ranking]:
-    """What a policy says, as one checked ranking for every vertex type.
+    """Call a policy with the settings that it has keywords for; one checked ranking for every vertex type.
 
     Raises:
         TypeError, ValueError: As :func:`check_rankings`, and whatever the policy raises.
     """
-    settings = _wanted(policy, {"batch_size": batch_size, "shuffle": shuffle})
-    ranked = policy(graph, seeds, sampler, seed, **settings)
-    return check_rankings(ranked, graph.num_nodes_by_type)
+    settings = {"batch_size": batch_size, "shuffle": shuffle}
+    try:
+        parameters = inspect.signature(policy).parameters
+        settings = {name: value for name, value in settings.items() if name in parameters}
+    except (TypeError, ValueError):  # a callable that does not say
+        settings = {}
+    return check_rankings(policy(graph, seeds, sampler, seed, **settings), graph.num_nodes_by_type)
 
 
 def check_rankings(ranked: Ranked, num_nodes: Mapping[str, int]) -> dict[str, Ranking]:
-    """What a policy returned as one checked ranking for every vertex type; those it left out have no ids.
+    """Check what a policy returned: one ranking for every vertex type; those it left out have no ids.
 
     Args:
-        ranked: What the policy returned; a mapping, unless there is one type.
+        ranked: Result of the policy; a mapping, unless there is one type.
         num_nodes: Vertex type to its number of vertices.
 
     Raises:
-        TypeError: A ranking is not a tensor of integers, or scores are not a tensor of real numbers.
-        ValueError: As :func:`check_ranking`; types the graph does not have, or no types where there are several;
-            scores that are not as many as ids, not finite, negative or increasing.
+        TypeError, ValueError: As :func:`check_ranking`; types the graph does not have, or no types where there are
+            several; scores that are not real numbers, as many as ids, finite, at least 0 and non-increasing.
     """
     if not isinstance(ranked, Mapping):
         if len(num_nodes) != 1:
@@ -136,12 +129,9 @@ def _check(ranking: Tensor | Ranking, num_nodes: int) -> Ranking:
     if not isinstance(ranking, Ranking):
         return Ranking(check_ranking(ranking, num_nodes))
     ids = check_ranking(ranking.ids, num_nodes)
-    if ranking.scores is None:
+    scores, count = ranking.scores, len(ids)
+    if scores is None:
         return Ranking(ids)
-    return Ranking(ids, _check_scores(ranking.scores, len(ids)), ranking.per_epoch)
-
-
-def _check_scores(scores: Tensor, count: int) -> Tensor:
     if not isinstance(scores, Tensor) or scores.is_complex():
         got = scores.dtype if isinstance(scores, Tensor) else type(scores).__name__
         raise TypeError(f"scores of a ranking must be a tensor of real numbers, got {got}")
@@ -152,15 +142,14 @@ def _check_scores(scores: Tensor, count: int) -> Tensor:
         raise ValueError(f"scores of a ranking must be finite and at least 0, got {float(scores.min())}")
     if bool((scores[1:] > scores[:-1]).any()):
         raise ValueError("scores of a ranking must not increase, got an increase")
-    return scores
+    return Ranking(ids, scores, ranking.per_epoch)
 
 
 def check_ranking(ranking: Tensor, num_nodes: int) -> Tensor:
     """The ids as an int64 CPU tensor.
 
     Raises:
-        TypeError: ``ranking`` is not a tensor of integers.
-        ValueError: It is not 1-D, has an id outside ``[0, num_nodes)``, or has one twice.
+        TypeError, ValueError: No 1-D tensor of integers, an id outside ``[0, num_nodes)`` or twice.
     """
     if not isinstance(ranking, Tensor) or ranking.dtype not in (torch.int32, torch.int64):
         got = ranking.dtype if isinstance(ranking, Tensor) else type(ranking).__name__

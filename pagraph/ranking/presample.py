@@ -21,6 +21,7 @@ from ..sampling.sampler import HopSampler, MiniBatchSampler
 from ..seeds.keys import derive_key
 from ..seeds.order import SeedOrder, Ticket
 from ..system.buffers import BufferPools
+from ..system.checks import as_integer
 from .degree import out_degrees
 from .policy import Ranking
 
@@ -41,19 +42,15 @@ __all__ = [
 
 
 class AccessCounts:
-    """How often each vertex was an input node, by the hop that found it (0: the seeds).
+    """Counters of each vertex as an input node, by the hop that found it (0: the seeds); safe from any thread.
 
-    A vertex counts once in each batch that reads its row, however many edges lead to it (GNNLab, EuroSys'22, section
-    5.3), of disjoint trees once in each tree, so that the counts of an epoch are the rows a loader reads. Safe from
-    any thread.
+    A vertex counts once in each batch that reads its row (GNNLab, EuroSys'22, section 5.3), of disjoint trees once in
+    each tree, so that the counts of an epoch are the rows a loader reads. ``batches`` have been added.
 
     Args:
         num_nodes: Vertex type to its number of vertices.
         num_hops: Hops of a mini-batch.
         most: An upper bound of any count: up to 255 takes 1 byte a vertex and hop, up to 65,535 takes 2, more takes 4.
-
-    Attributes:
-        batches: Batches added.
     """
 
     def __init__(self, num_nodes: Mapping[str, int], num_hops: int, *, most: int) -> None:
@@ -145,14 +142,9 @@ def count_accesses(
     The batches are those of a loader with this ``seed`` and ``shuffle`` in these epochs.
 
     Args:
-        graph: The graph.
-        seeds: As for ``SeedOrder``.
-        sampler: Draws the mini-batches.
-        batch_size: Seeds a batch.
-        seed: Of order and sampling.
+        graph, sampler: The graph, and what draws the mini-batches.
+        seeds, batch_size, seed, shuffle, drop_last: As for ``SeedOrder``.
         epochs: Numbers of the epochs.
-        shuffle: New order every epoch; else the seeds as they are, of which neighbours may be in one batch.
-        drop_last: Leave out an incomplete last batch.
         threads: Threads that sample. Default: one for each processor, at most 8.
         seconds: Begin no further epoch after this time; the first is always whole. Makes the result depend on the
             machine's speed.
@@ -163,11 +155,8 @@ def count_accesses(
     """
     order = SeedOrder(seeds, batch_size, shuffle=shuffle, drop_last=drop_last, seed=seed)
     epochs = list(epochs)
-    counts = AccessCounts(
-        graph.num_nodes_by_type,
-        sampler.num_hops,
-        most=len(order) * len(epochs) * most_repeats(order, sampler),
-    )
+    most = len(order) * len(epochs) * most_repeats(order, sampler)
+    counts = AccessCounts(graph.num_nodes_by_type, sampler.num_hops, most=most)
     threads = threads or default_threads()
     # Batches live no longer than their count: their memory is recycled.
     settings = {"pools": BufferPools(threads)} if isinstance(sampler, HopSampler) else {}
@@ -187,16 +176,13 @@ def default_threads() -> int:
 
 
 def most_repeats(order: SeedOrder, sampler: MiniBatchSampler) -> int:
-    """How often one batch may read a vertex: once for each of its seeds that it is, or in each of disjoint trees."""
+    """Most reads of a vertex in one batch: once for each of its seeds that it is, or in each of disjoint trees."""
     if sampler.hops is not None and sampler.hops.disjoint:
         return order.batch_size * sampler.trees_per_seed
-    return 1 if not sampler.seeds_are_vertices or _distinct(order.ids) else order.batch_size
-
-
-def _distinct(seeds: Tensor | Mapping[Any, Tensor]) -> bool:
-    if not isinstance(seeds, Mapping):
-        return len(torch.unique(seeds)) == len(seeds)
-    return all(map(_distinct, seeds.values()))
+    if not sampler.seeds_are_vertices:
+        return 1
+    by_type = order.ids.values() if isinstance(order.ids, Mapping) else [order.ids]
+    return 1 if all(len(torch.unique(ids)) == len(ids) for ids in by_type) else order.batch_size
 
 
 def _tickets(order: SeedOrder, epochs: Iterable[int], seconds: float | None) -> Iterator[Ticket]:
@@ -233,10 +219,10 @@ def presampling_seed(seed: int) -> int:
 
 @dataclass(frozen=True)
 class Presample:
-    """Ranks by the mean number of reads in ``epochs`` sampled epochs (Yang et al., GNNLab, EuroSys 2022, section 5.3).
+    """Rank by the mean number of reads in ``epochs`` sampled epochs (Yang et al., GNNLab, EuroSys 2022, section 5.3).
 
-    Vertices that were read equally often go by out-degree, then by id. The epochs are sampled with the loader's seeds,
-    sampler and batch size, and are others than those it trains on; no global generator is touched.
+    Ties go by out-degree, then by id. The epochs have the loader's seeds, sampler and batch size, and are others than
+    those it trains on; no global generator is touched.
 
     Args:
         epochs: Epochs to sample (the K of PreSC#K).
@@ -249,33 +235,19 @@ class Presample:
     epochs: int = 1
 
     def __post_init__(self) -> None:
-        if isinstance(self.epochs, bool) or not isinstance(self.epochs, int | np.integer):
-            raise TypeError(f"epochs must be an integer, got {self.epochs!r}")
-        if self.epochs < 1:
-            raise ValueError(f"epochs must be at least 1, got {self.epochs}")
+        as_integer("epochs", self.epochs, least=1)
 
     def __call__(
         self, graph: Graph, seeds: Any, sampler: Any, seed: int, *, batch_size: int = 1000, shuffle: bool = True
     ) -> dict[str, Ranking]:
-        """See ``pagraph.ranking.policy``.
-
-        Raises:
-            ValueError: There is no sampler that can be run apart from the loader.
-        """
+        """See ``pagraph.ranking.policy``; ValueError where no sampler can be run apart from the loader."""
         if sampler is None:
             raise ValueError(
                 "cache_policy 'presample' needs seeds and a sampler that run apart from the loader, got your own; "
                 "'degree' and 'random' need neither"
             )
-        counts = count_accesses(
-            graph,
-            seeds,
-            sampler,
-            batch_size=batch_size,
-            seed=presampling_seed(seed),
-            epochs=range(self.epochs),
-            shuffle=shuffle,
-        )
+        settings: dict[str, Any] = {"batch_size": batch_size, "seed": presampling_seed(seed), "shuffle": shuffle}
+        counts = count_accesses(graph, seeds, sampler, epochs=range(self.epochs), **settings)
         degrees = out_degrees(graph)
         rankings = {}
         for ntype in graph.node_types:

@@ -1,4 +1,4 @@
-"""What an epoch reads, from what each seed reaches by itself."""
+"""Expected reads of an epoch from the neighbourhood of each seed."""
 
 from __future__ import annotations
 
@@ -22,24 +22,23 @@ _ROOM = 1 << 22  # vertices that one seed may reach
 
 
 def reads_by_seed(graph: Graph, seeds: Any, sampler: MiniBatchSampler, *, batch_size: int) -> Tensor | None:
-    """How often each vertex is expected to be read in an epoch other than as a seed, shape ``(num_nodes,)``, float64.
+    """Expected reads of each vertex in an epoch other than as a seed, shape ``(num_nodes,)``, float64.
 
     The analytic expectation (``vip.expected_accesses``) multiplies over the edges of a vertex as if their other ends
-    came into a batch independently. They do not: those around one seed come together, because of it. What is
-    independent are the seeds. So the same recursion is run for every seed alone; it gives the chance ``r`` that a batch
-    with this seed reads the vertex, and in a batch that holds a share ``b`` of the seeds the vertex is missed with the
-    chance ``prod_seeds (1 - b r)``. Both are too high where they are wrong: this one where several seeds of a batch
-    meet in a vertex, which then draws once for all of them. The lower of the two ranked, without any sampling, at 0.993
-    of the ideal or better on 88 workloads of 11 graphs with 1 and 10 % of the vertices as seeds (VIP: 0.77).
+    came into a batch independently; but those around one seed come together. What is independent are the seeds. So the
+    same recursion is run for every seed alone; it gives the chance ``r`` that a batch with this seed reads the vertex,
+    and in a batch that holds a share ``b`` of the seeds the vertex is missed with the chance ``prod_seeds (1 - b r)``.
+    That is too high where several seeds of a batch meet in a vertex, which then draws once for all of them. The lower
+    of the two expectations ranked, without any sampling, at 0.993 of the ideal or better on 88 workloads of 11 graphs
+    with 1 and 10 % of the vertices as seeds (VIP: 0.77). Of disjoint trees it is the sum of the chances ``r``, whatever
+    the batches.
 
-    Of disjoint trees it is the sum of the chances ``r``, whatever the batches.
-
-    The work is that of looking at the neighbourhood of each seed, 1 to 10 ns an edge.
+    Each seed's neighbourhood is looked at, which takes 1 to 10 ns an edge.
 
     Args:
-        graph: A graph.
+        graph: The graph.
         seeds: Ids of vertices, shape ``(n,)``.
-        sampler: A sampler.
+        sampler: Draws the mini-batches.
         batch_size: Seeds a batch.
 
     Returns:
@@ -53,15 +52,14 @@ def reads_by_seed(graph: Graph, seeds: Any, sampler: MiniBatchSampler, *, batch_
         return None
     ids = seeds.cpu().long().numpy()
     batch_size = min(batch_size, len(ids))
-    disjoint = blocks.disjoint
-    run = _Run(graph, blocks, 0.0 if disjoint else batch_size / len(ids))
+    run = _Run(graph, blocks, 0.0 if blocks.disjoint else batch_size / len(ids))
     probe = ids[:: -(-len(ids) // _PROBED)]
     if not run.add(probe, limit=_MOST_EDGES * len(probe) // len(ids)):
         return None
     run.missed[:] = 0.0
     if not run.add(ids, limit=2 * _MOST_EDGES):  # the probe may have been lucky
         return None
-    if disjoint:
+    if blocks.disjoint:
         return torch.from_numpy(run.missed)
     others = -np.expm1(run.missed)
     times_seed = np.bincount(ids, minlength=graph.num_nodes)
@@ -70,7 +68,7 @@ def reads_by_seed(graph: Graph, seeds: Any, sampler: MiniBatchSampler, *, batch_
 
 
 class _Run:
-    """Adds up seeds.
+    """Adds up the reach of seeds.
 
     Attributes:
         missed: Logarithm of the chance that a batch reads a vertex for none of the seeds, shape ``(num_nodes,)``; of

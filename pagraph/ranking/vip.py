@@ -13,6 +13,7 @@ from torch import Tensor
 from ..graph.csc import check_range
 from ..sampling.batches import chance_of_some
 from ..seeds.order import num_seeds
+from ..system.checks import as_integer
 from .policy import Ranking
 
 if TYPE_CHECKING:
@@ -35,19 +36,14 @@ _LOOKED_AT = 1000
 
 @dataclass(frozen=True, eq=False)
 class Draws:
-    """How the hops draw from the edges of one type.
+    """Draws of all hops from the edges of one type; ``indptr`` and ``indices`` are those that may be drawn.
 
     Attributes:
-        edge_type: The type.
-        indptr: Rows of the edges that may be drawn.
-        indices: Sources of these edges.
-        num_src: Number of source vertices.
         fanouts: By hop, the one that serves the seeds first.
-        replace: Draws are with replacement.
-        later: What a vertex draws in the hops after its first, see ``_vip``.
+        later: Draws of a vertex in the hops after its first, see ``_vip``.
         values: Weights of the edges; None where all are as likely.
         totals: Sums of the rows' weights.
-        rates: Shape ``(num_dst, num_hops)``, see ``_vip_weighted.push_weighted``; empty without weights.
+        rates: Shape ``(num_dst, num_hops)``, see ``_vip.push_weighted``; empty without weights.
     """
 
     edge_type: EdgeType
@@ -70,8 +66,11 @@ class Draws:
         """
         csc = graph.adjacency(sampler.edge_dir, edge_type)
         csc.validate()
+        from . import _vip
+
         fanouts = np.array([sampler.fanout(hop, edge_type) for hop in range(sampler.num_hops)], np.int64)
-        replace, later = sampler.replace, _later(sampler)
+        later = _vip.ONCE if sampler.expands_once else _vip.SAME if sampler.layer_dependency else _vip.ANEW
+        replace = sampler.replace
         weights = sampler.weights(graph, edge_type, lambda etype, name: graph.edge_fields(etype).get(name))
         indptr, indices = csc.indptr, csc.indices
         if weights is not None and weights.kept is not None:
@@ -82,84 +81,59 @@ class Draws:
         )
 
     def push(self, unknown: Mapping[str, Array], hops: int, back: Mutual | None, out: Array) -> None:
-        """Add the logarithm of the chance that none of a source's edges has been drawn after ``hops`` hops.
+        """Add to ``out`` the logarithm of the chance that ``hops`` hops draw none of a source's edges.
 
-        Args:
-            unknown: Vertex type to the chances to be unknown after each hop, shape ``(num_nodes, num_hops + 1)``.
-            hops: As said.
-            back: The edges back.
-            out: Shape ``(num_src,)``.
+        ``unknown`` are the chances to be unknown after each hop, shape ``(num_nodes, num_hops + 1)`` by vertex type.
         """
         from . import _vip
-        from . import _vip as _vip_weighted
 
         src_type, _, dst_type = self.edge_type
         flags = np.empty(0, np.bool_) if back is None else back.flags
         other = self if back is None else back.draws
-        rest = (
-            self.replace,
-            self.later,
-            src_type == dst_type,
-            flags,
-            other.indptr,
-            unknown[src_type],
-            other.fanouts[:hops],
-            out,
-        )
+        draws = self.replace, self.later, src_type == dst_type
+        backwards = flags, other.indptr, unknown[src_type], other.fanouts[:hops]
         if self.values is None:
-            _vip.push_uniform(self.indptr, self.indices, unknown[dst_type], self.fanouts[:hops], *rest)
+            rows = self.indptr, self.indices, unknown[dst_type], self.fanouts[:hops]
+            _vip.push_uniform(*rows, *draws, *backwards, out)
         else:
-            rows = self.indptr, self.indices, self.values, self.totals, self.rates
-            _vip_weighted.push_weighted(*rows, unknown[dst_type], *rest)
+            weighted = self.indptr, self.indices, self.values, self.totals, self.rates, unknown[dst_type]
+            _vip.push_weighted(*weighted, *draws, *backwards, out)
 
     def turned(self) -> tuple[Array, Array]:
         """The edges by source: an ``indptr``, and their destinations."""
         from ..graph import _csc
-        from . import _vip as _mutual
+        from . import _vip
 
         indptr = np.zeros(self.num_src + 1, np.int64)
         _csc.count_degrees(self.indices, indptr[1:])
         np.cumsum(indptr, out=indptr)
         out = np.empty_like(self.indices)
-        _mutual.turn_rows(self.indices, indptr[:-1].copy(), self.indptr, out)
+        _vip.turn_rows(self.indices, indptr[:-1].copy(), self.indptr, out)
         return indptr, out
-
-
-def _later(sampler: HopSampler) -> int:
-    from . import _vip
-
-    if sampler.expands_once:
-        return _vip.ONCE
-    return _vip.SAME if sampler.layer_dependency else _vip.ANEW
 
 
 def _weigh(
     indptr: Array, weights: EdgeWeights | None, fanouts: Array, replace: bool
 ) -> tuple[Array | None, Array, Array]:
     """Weights, sums of rows, and rates of all hops."""
-    from . import _vip as _vip_weighted
+    from . import _vip
 
     if weights is None or weights.values is None:
         return None, np.empty(0), np.empty((0, 0))
     values, totals = weights.values.numpy(), np.zeros(len(indptr) - 1)
-    _vip_weighted.row_totals(indptr, values, totals)
+    _vip.row_totals(indptr, values, totals)
     rates = np.empty((len(totals), len(fanouts)))
     for fanout in set(fanouts.tolist()):
         solved = np.full(len(totals), np.inf if fanout < 0 else float(fanout))
         if not replace:
-            _vip_weighted.solve_rates(indptr, values, totals, fanout, solved)
+            _vip.solve_rates(indptr, values, totals, fanout, solved)
         rates[:, fanouts == fanout] = solved[:, None]
     return values, totals, rates
 
 
 @dataclass(frozen=True, eq=False)
 class Mutual:
-    """Which edges have an edge back.
-
-    Attributes:
-        flags: Shape ``(num_edges,)``, bool.
-        draws: The draws of the edges back.
-    """
+    """Flags of the edges that have an edge back, shape ``(num_edges,)``, bool, and the draws of the edges back."""
 
     flags: Array
     draws: Draws
@@ -193,10 +167,10 @@ def _most_mutual(
 
 
 def _mark(draws: Draws, turned: tuple[Array, Array], step: int, flags: Array) -> int:
-    from . import _vip as _mutual
+    from . import _vip
 
     stamps = np.full(draws.num_src, -1, draws.indices.dtype)
-    return int(_mutual.mark_mutual(draws.indptr, draws.indices, *turned, _LARGEST, step, stamps, flags))
+    return int(_vip.mark_mutual(draws.indptr, draws.indices, *turned, _LARGEST, step, stamps, flags))
 
 
 _FEW_BATCHES = 16
@@ -205,7 +179,7 @@ _FEW_BATCHES = 16
 
 @dataclass(frozen=True, eq=False)
 class ExpectedAccesses:
-    """How often each vertex is expected to be an input node in an epoch, by the hop that finds it (0: the seeds).
+    """Expected reads of each vertex as an input node in an epoch, by the hop that finds it (0: the seeds).
 
     To be used as :class:`~pagraph.ranking.presample.AccessCounts`, for one epoch.
 
@@ -236,7 +210,7 @@ class ExpectedAccesses:
         return self.found[node_type].sum(1)
 
     def frontier(self, node_type: str, hop: int) -> Tensor:
-        """In how many batches each vertex is known before hop ``hop`` (0 serves the seeds), shape ``(num_nodes,)``."""
+        """Batches in which each vertex is known before hop ``hop`` (0 serves the seeds), shape ``(num_nodes,)``."""
         return self.found[node_type][:, : hop + 1].sum(1)
 
     @property
@@ -246,7 +220,7 @@ class ExpectedAccesses:
 
 
 def vip(graph: Graph, seeds: Any, sampler: Any, seed: int, *, batch_size: int = 1000) -> dict[str, Ranking]:
-    """Ranks by the expected number of reads an epoch, the seeds' own included; see :func:`expected_accesses`.
+    """Rank by the expected number of reads an epoch, the seeds' own included; see :func:`expected_accesses`.
 
     Raises:
         ValueError: The sampler has no fan-outs.
@@ -258,9 +232,11 @@ def vip(graph: Graph, seeds: Any, sampler: Any, seed: int, *, batch_size: int = 
                 "cache_policy 'vip' needs seeds and a sampler with fan-outs that it can see into, got your own; "
                 "'degree' and 'random' need neither"
             )
+        blocks = sampler.hops
+        got = f"{'disjoint ' * (blocks is not None and blocks.disjoint)}{type(blocks or sampler).__name__}"
         raise ValueError(
             f"cache_policy 'vip' needs a sampler with fan-outs (neighbour or LABOR sampling) and batches that are not "
-            f"disjoint, got {_described(sampler)}; 'presample', 'degree' and 'random' need neither"
+            f"disjoint, got {got}; 'presample', 'degree' and 'random' need neither"
         )
     return {ntype: Ranking.of_reads(expected.reads(ntype)) for ntype in expected.node_types}
 
@@ -268,61 +244,51 @@ def vip(graph: Graph, seeds: Any, sampler: Any, seed: int, *, batch_size: int = 
 def expected_accesses(
     graph: Graph, seeds: Any, sampler: MiniBatchSampler | None, *, batch_size: int
 ) -> ExpectedAccesses | None:
-    """How often each vertex is read in an epoch of shuffled batches, from the chances of the draws alone.
+    """Expected reads of each vertex in an epoch of shuffled batches, from the chances of the draws alone.
 
-    After VIP of SALIENT++ (Kaler et al., MLSys 2023), for directed graphs of any types, with the seeds' own reads. As
-    the samplers do, each hop draws from every vertex known so far, or, of a sampler that ``expands_once``, from those
-    that the hop before found; so the chance that an edge has been drawn depends on when its destination was found, and
-    if there is an edge back, on how much the one end owes to the other. Apart from that, edges are taken to be drawn
-    independently of each other: what the random numbers have in common that LABOR's vertices share is left aside, and
-    cycles of more than two edges count twice. One pass over the edges for each hop.
+    After VIP of SALIENT++ (Kaler et al., MLSys 2023), for directed graphs of any types, with the seeds' own reads. Each
+    hop draws from every vertex known so far, or, of a sampler that ``expands_once``, from those that the hop before
+    found; so the chance of an edge depends on when its destination was found, and if there is an edge back, on how much
+    the one end owes to the other. Otherwise edges are taken to be drawn independently: random numbers shared by LABOR's
+    vertices are left aside, and cycles of more than two edges count twice. One pass over the edges for each hop.
 
     Args:
         graph: The graph.
         seeds: As the sampler takes them.
-        sampler: Any; None, or one that does not know its fan-outs, gives None.
+        sampler: Draws the mini-batches.
         batch_size: Seeds a batch.
 
     Returns:
-        The expectations, or None for samplers without fan-outs and those of disjoint trees.
+        The expectations; None without a sampler, for samplers without fan-outs and those of disjoint trees.
 
     Raises:
         IndexError: A seed is outside the graph.
         ValueError: ``batch_size`` is below 1; a damaged graph.
     """
-    if batch_size < 1:
-        raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+    as_integer("batch_size", batch_size, least=1)
     blocks = None if sampler is None else sampler.hops
     if sampler is None or blocks is None or not blocks.has_fanouts or blocks.disjoint:
         return None
-    starts = _Seeds(graph, seeds) if sampler.seeds_are_vertices else None
-    total, steps = num_seeds(seeds), _steps(graph, blocks)
+    starts = _seed_counts(graph, seeds) if sampler.seeds_are_vertices else None
+    total, draws = num_seeds(seeds), [Draws.of(graph, blocks, etype) for etype in graph.edge_types]
+    # With one hop, no vertex owes anything to another.
+    backs = find_mutual(draws) if blocks.num_hops > 1 else [None] * len(draws)
     found = {t: torch.zeros(graph.num_nodes_of(t), blocks.num_hops + 1, dtype=torch.float64) for t in graph.node_types}
     for size, times in _batches(total, batch_size):
-        first = (sampler.seed_rates(seeds, size) or {}) if starts is None else starts.rates(size)
-        for ntype, unknown in _expand(first, steps, blocks.num_hops).items():
+        if starts is None:
+            first = sampler.seed_rates(seeds, size) or {}
+        else:
+            first = {ntype: chance_of_some(counts, total, size) for ntype, counts in starts.items()}
+        for ntype, unknown in _expand(first, draws, backs, blocks.num_hops).items():
             found[ntype] += times * torch.from_numpy(-np.diff(unknown, axis=1, prepend=1.0))
     if starts is not None:
-        for ntype, counts in starts.counts.items():
+        for ntype, counts in starts.items():
             found[ntype][:, 0] = counts  # a seed that is there several times is read as often
     return ExpectedAccesses(found, -(-total // batch_size))
 
 
-def _described(sampler: MiniBatchSampler) -> str:
-    blocks = sampler.hops
-    return f"{'disjoint ' * (blocks is not None and blocks.disjoint)}{type(blocks or sampler).__name__}"
-
-
-def _steps(graph: Graph, sampler: HopSampler) -> list[_Step]:
-    """The draws along each edge type."""
-    draws = [Draws.of(graph, sampler, etype) for etype in graph.edge_types]
-    # With one hop, no vertex owes anything to another.
-    backs = find_mutual(draws) if sampler.num_hops > 1 else [None] * len(draws)
-    return [_Step(each, back) for each, back in zip(draws, backs, strict=True)]
-
-
 def _batches(total: int, batch_size: int) -> Iterator[tuple[int, float]]:
-    """Sizes of batches, and how many there are."""
+    """Sizes of batches and their numbers."""
     size = min(batch_size, total)
     whole, rest = divmod(total, size) if size else (0, 0)
     if whole:
@@ -331,24 +297,20 @@ def _batches(total: int, batch_size: int) -> Iterator[tuple[int, float]]:
         yield rest, 1
 
 
-class _Seeds:
-    """How often each vertex is among the seeds."""
-
-    def __init__(self, graph: Graph, seeds: Any) -> None:
-        by_type = seeds if isinstance(seeds, Mapping) else {graph.only_node_type: seeds}
-        self.counts = {t: torch.zeros(graph.num_nodes_of(t), dtype=torch.int64) for t in graph.node_types}
-        for ntype, ids in by_type.items():
-            name = f"seeds[{ntype!r}]" if isinstance(seeds, Mapping) else "seeds"
-            check_range(name, ids, graph.num_nodes_of(ntype), IndexError)
-            self.counts[ntype] = torch.bincount(ids.cpu().long(), minlength=graph.num_nodes_of(ntype))
-        self.total = num_seeds(by_type)
-
-    def rates(self, batch_size: int) -> dict[str, Tensor]:
-        """How likely each vertex is in a batch."""
-        return {t: chance_of_some(counts, self.total, batch_size) for t, counts in self.counts.items()}
+def _seed_counts(graph: Graph, seeds: Any) -> dict[str, Tensor]:
+    """Counts of each vertex among the seeds, by vertex type."""
+    by_type = seeds if isinstance(seeds, Mapping) else {graph.only_node_type: seeds}
+    counts = {t: torch.zeros(graph.num_nodes_of(t), dtype=torch.int64) for t in graph.node_types}
+    for ntype, ids in by_type.items():
+        name = f"seeds[{ntype!r}]" if isinstance(seeds, Mapping) else "seeds"
+        check_range(name, ids, graph.num_nodes_of(ntype), IndexError)
+        counts[ntype] = torch.bincount(ids.cpu().long(), minlength=graph.num_nodes_of(ntype))
+    return counts
 
 
-def _expand(first: Mapping[str, Tensor], steps: list[_Step], num_hops: int) -> dict[str, Array]:
+def _expand(
+    first: Mapping[str, Tensor], draws: Sequence[Draws], backs: Sequence[Mutual | None], num_hops: int
+) -> dict[str, Array]:
     """The chance that a vertex is not known after each hop of a batch, shape ``(num_nodes, num_hops + 1)`` by type."""
     unknown = {t: np.ones((len(rates), num_hops + 1)) for t, rates in first.items()}
     for ntype, rates in first.items():
@@ -357,16 +319,8 @@ def _expand(first: Mapping[str, Tensor], steps: list[_Step], num_hops: int) -> d
         unseeded = {t: np.log(part[:, 0]) for t, part in unknown.items()}
     for hop in range(1, num_hops + 1):
         logs = {t: part.copy() for t, part in unseeded.items()}
-        for step in steps:
-            step.draws.push(unknown, hop, step.back, logs[step.draws.edge_type[0]])
+        for each, back in zip(draws, backs, strict=True):
+            each.push(unknown, hop, back, logs[each.edge_type[0]])
         for t, log in logs.items():
             np.minimum(np.exp(log), unknown[t][:, hop - 1], out=unknown[t][:, hop])
     return unknown
-
-
-@dataclass(frozen=True, eq=False)
-class _Step:
-    """One edge type in every hop."""
-
-    draws: Draws
-    back: Mutual | None

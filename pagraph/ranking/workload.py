@@ -1,29 +1,31 @@
-"""Workload: what a loader samples and reads; counts of its first epoch."""
+"""Workload: a loader's sampling and reads; counters of its first epoch; the key by which loaders share a cache."""
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor
 
-from .auto import Learned, refills
+from ..graph.graph import Graph
+from .auto import Learned, auto, refills
+from .degree import degree
 from .edge_ranking import edge_draws, rank_edges
 from .policy import Rank, apply_policy
 from .presample import AccessCounts, most_repeats
-from .sharing import Share, share_of
 from .vip import expected_accesses
 
 if TYPE_CHECKING:
-    from ..graph.graph import EdgeType, Graph
+    from ..graph.graph import EdgeType
     from ..sampling.sampler import MiniBatchSampler
     from ..seeds.order import BatchOrder, SeedOrder
     from .policy import Policy, Ranking, RowType
 
-__all__ = ["FirstEpoch", "Sampled", "Workload"]
+__all__ = ["FirstEpoch", "Sampled", "Share", "Workload", "share_of"]
 
 _ENOUGH = 0.5
 """Share of an epoch's batches that must have been read; after less, the next epoch is counted too."""
@@ -33,15 +35,14 @@ _MOST_EPOCHS = 2
 
 
 class FirstEpoch:
-    """Counts the input rows that are read, and says once, between two epochs, how to rank by them.
+    """Counts the input rows that are read, and ranks by them once, between two epochs.
 
     Of the fields of a vertex type the first that is read stands for all. Safe from any thread.
 
     Args:
-        num_nodes: Vertex type to its number of vertices.
+        num_nodes, batches: Vertices by type; batches of an epoch.
         num_hops: Hops of a mini-batch; 0 where reads do not say which hop found what.
-        batches: Batches of an epoch.
-        repeats: How often a batch may read one vertex. None: nobody knows.
+        repeats: Most reads of one vertex in a batch. None: not known.
         rank: Makes a ranking of the counts.
     """
 
@@ -55,9 +56,8 @@ class FirstEpoch:
         rank: Callable[[AccessCounts], Rank],
     ) -> None:
         self._most = max(1, _MOST_EPOCHS * batches)
-        self._counts = AccessCounts(
-            num_nodes, num_hops, most=2**32 - 1 if repeats is None else self._most * max(1, repeats)
-        )
+        most = 2**32 - 1 if repeats is None else self._most * max(1, repeats)
+        self._counts = AccessCounts(num_nodes, num_hops, most=most)
         self._batches = batches
         self._rank = rank
         self._lock = threading.Lock()
@@ -90,12 +90,9 @@ class FirstEpoch:
 
 
 class Sampled(NamedTuple):
-    """What a loader samples from, at the moment.
+    """The graph (turned so that in-edges are drawn), seeds and sampler of a loader at the moment.
 
-    Attributes:
-        graph: The graph, turned so that in-edges are drawn, with the fields that the sampler weighs edges by.
-        seeds: As ``sampler`` takes them.
-        sampler: Samples as the loader does; None where only a user's own code can.
+    The sampler is None where only a user's own code can sample.
     """
 
     graph: Graph
@@ -170,5 +167,75 @@ class Workload:
         )
 
     def share(self, policy: Policy) -> Share | None:
-        """Which loaders may use this one's cache; None: no other."""
+        """The key of the loaders that may use this one's cache; None: no other."""
         return share_of(policy, graph=self.source, edge_dir=self.edge_dir, sampler=self.sampler, order=self.seeds)
+
+
+@dataclass(frozen=True)
+class Share:
+    """Key by which loaders share a cache; equal if rankings and their reads are.
+
+    Attributes:
+        kind: The kind of ranking.
+        workload: All that the ranking depends on besides the graph; None: nothing.
+        takes_any: The cache of another workload will do.
+    """
+
+    kind: Hashable
+    workload: Hashable = None
+    takes_any: bool = field(default=False, compare=False)
+
+    def takes(self, other: Share | None) -> bool:
+        """Whether a loader with this share may use the cache of one with the other."""
+        return other is not None and self.kind == other.kind and (self.takes_any or self.workload == other.workload)
+
+
+class _Seeds:
+    """The seeds of an order, compared by value; they are read only when two are compared."""
+
+    def __init__(self, order: SeedOrder) -> None:
+        self._order = order
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Seeds) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    @cached_property
+    def digest(self) -> str:
+        """Hash of types, dtypes and ids (0.06 s for ten million)."""
+        digest, seeds = hashlib.blake2b(digest_size=16), self._order.ids
+        for name, ids in seeds.items() if isinstance(seeds, Mapping) else [("", seeds)]:
+            digest.update(f"{name}:{ids.dtype}:{len(ids)};".encode())
+            digest.update(ids.cpu().contiguous().numpy().data)
+        return digest.hexdigest()
+
+
+def _identity(graph: object, sampler: MiniBatchSampler) -> Hashable:
+    """Key of the sampled graph: graphs of the same arrays are equal if the fields that the sampler reads are."""
+    if not isinstance(graph, Graph):
+        return id(graph)
+    blocks = sampler.hops
+    names = [] if blocks is None else [name for name in (blocks.prob, blocks.time) if name is not None]
+    owners = [*map(graph.edge_fields, graph.edge_types), *map(graph.node_fields, graph.node_types)]
+    fields = [id(fields.get(name)) for fields in owners for name in names]
+    return tuple((etype, id(graph.csc_of(etype))) for etype in graph.edge_types), tuple(fields)
+
+
+def share_of(
+    policy: Policy, *, graph: object, edge_dir: str, sampler: MiniBatchSampler | None, order: SeedOrder | None
+) -> Share | None:
+    """A loader's share; None for policies that may depend on anything.
+
+    The degree ranking does not look at the seeds: the train and the validation loader have one cache. ``auto`` takes
+    only a cache for the same graph, seeds, batch size, sampler and shuffling. A loader that does not shuffle evaluates:
+    rather than sample epochs for a ranking of its own it takes the cache of the loader that trains.
+    """
+    if policy is degree:
+        return Share(("degree", edge_dir))
+    if policy is auto and sampler is not None and order is not None:
+        # A cache keeps its graph alive, and so the numbers. What is cheap to compare comes first.
+        workload = _identity(graph, sampler), order.batch_size, order.shuffle, sampler.cache_key, _Seeds(order)
+        return Share(("auto", edge_dir), workload, takes_any=not order.shuffle)
+    return None

@@ -20,10 +20,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 50.0, 12.0, 30.0, 46.0
 
 
 def curve_chart(curve: HitRateCurve, recommendation: Recommendation) -> str:
-    """Hit rates over the budget; the page's script moves a line to the budget that is pointed at.
-
-    The line's places and the key's text for each are in the attribute ``data-points``, as JSON.
-    """
+    """Hit rates over the budget; ``data-points`` tells the page's script, in JSON, what to show for each budget."""
     policies = curve.policies
     label = f"Hit rate over budget for {', '.join(policies)}; {recommendation.policy} is recommended."
     points = json.dumps(_points(curve, policies))
@@ -52,16 +49,15 @@ def curve_key(curve: HitRateCurve, recommendation: Recommendation) -> str:
     """Legend of the chart: each policy's line, name and hit rate at one budget, the best first."""
     policies = curve.policies
     records = [curve.at(policy, recommendation.budget_rows) for policy in policies]
-    rows = "".join(
-        element(
-            "li",
-            _swatch(_class(policies, record.policy) + (" chosen" if record.policy == recommendation.policy else ""))
-            + element("span", escape(record.policy), class_="name")
-            + element("b", percent(record.hit_rate), class_="value", data_policy=record.policy),
-            class_="best" if record.policy == recommendation.policy else None,
-        )
-        for record in sorted(records, key=lambda record: record.hit_rate, reverse=True)
-    )
+    rows = ""
+    for record in sorted(records, key=lambda record: record.hit_rate, reverse=True):
+        is_best = record.policy == recommendation.policy
+        class_ = f"line {_class(policies, record.policy)}{' chosen' * is_best}"
+        line = element("line", x1=0, x2=34, y1=6, y2=6, class_=class_)
+        swatch = element("svg", line, viewBox="0 0 34 12", class_="swatch", aria_hidden="true")
+        name = element("span", escape(record.policy), class_="name")
+        value = element("b", percent(record.hit_rate), class_="value", data_policy=record.policy)
+        rows += element("li", swatch + name + value, class_="best" if is_best else None)
     heading = element("p", escape(_budget_words(records[0])), id="budget", class_="key-budget")
     return heading + element("ul", rows, class_="key")
 
@@ -80,11 +76,6 @@ def policy_css(curve: HitRateCurve) -> tuple[str, str]:
 
 def _class(policies: list[str], policy: str) -> str:
     return f"policy-{policies.index(policy)}"
-
-
-def _swatch(name: str) -> str:
-    line = element("line", x1=0, x2=34, y1=6, y2=6, class_=f"line {name}")
-    return element("svg", line, viewBox="0 0 34 12", class_="swatch", aria_hidden="true")
 
 
 def _most(curve: HitRateCurve) -> float:
@@ -144,30 +135,22 @@ def hop_table(curve: HitRateCurve, record: CurveRecord) -> str:
     most = max(curve.rows_by_hop, default=0)
     rows = []
     for hop, (reads, rate) in enumerate(zip(curve.rows_by_hop, record.hit_rate_by_hop, strict=True)):
-        hits = element("td", _hit_bar(reads / most if most else 0.0, rate), class_="bar")
-        rows.append(row(hop_name(hop), [f"{reads:,.0f}", percent(rate if reads else None)], hits))
+        width = 100 * (reads / most if most else 0.0)
+        title = element("title", f"{rate:.1%} hits, {1 - rate:.1%} misses")
+        whole = element("rect", x=0, y=0, width=width, height=10, class_="miss")
+        hits = element("rect", x=0, y=0, width=width * rate, height=10, class_="hit")
+        cell = element("td", bar(title + whole + hits), class_="bar")
+        rows.append(row(hop_name(hop), [f"{reads:,.0f}", percent(rate if reads else None)], cell))
     return table(head, rows, class_="numbers hops")
-
-
-def _hit_bar(share: float, rate: float) -> str:
-    """A hop's rows as a share of the largest hop's, hits in colour."""
-    width = 100 * share
-    title = element("title", f"{rate:.1%} hits, {1 - rate:.1%} misses")
-    whole = element("rect", x=0, y=0, width=width, height=10, class_="miss")
-    return bar(title + whole + element("rect", x=0, y=0, width=width * rate, height=10, class_="hit"))
 
 
 def number_table(curve: HitRateCurve, recommendation: Recommendation) -> str:
     """Hit rates by budget and policy, then what else is known of each policy, folded away."""
-    details = "".join(
-        element(
-            "details",
-            element("summary", f"{escape(policy)}: prediction, epochs, hops, fields, bytes")
-            + element("div", _policy_table(curve.of(policy)), class_="scroll"),
-        )
-        for policy in curve.policies
-    )
-    return element("div", _rates(curve, recommendation), class_="scroll") + details
+    markup = element("div", _rates(curve, recommendation), class_="scroll")
+    for policy in curve.policies:
+        summary = element("summary", f"{escape(policy)}: prediction, epochs, hops, fields, bytes")
+        markup += element("details", summary + element("div", _policy_table(curve.of(policy)), class_="scroll"))
+    return markup
 
 
 def _rates(curve: HitRateCurve, recommendation: Recommendation) -> str:

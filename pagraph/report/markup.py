@@ -87,12 +87,9 @@ def round_ticks(high: float, *, most: int = 6) -> list[float]:
         return [0.0]
     step = 10.0 ** math.floor(math.log10(high / most))
     while high / step > most - 1 + 1e-9:
-        step *= 2.0 if not math.isclose(_leading(step), 2.0) else 2.5
+        leading = step / 10.0 ** math.floor(math.log10(step) + 1e-9)
+        step *= 2.0 if not math.isclose(leading, 2.0) else 2.5
     return [i * step for i in range(math.floor(high / step + 1e-9) + 1)]
-
-
-def _leading(number: float) -> float:
-    return number / 10.0 ** math.floor(math.log10(number) + 1e-9)
 
 
 @dataclass(frozen=True)

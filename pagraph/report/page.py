@@ -36,14 +36,11 @@ def html_page(
     Args:
         curve: Hit rates.
         title: Name of the graph.
-        recommendation: Default: that of :func:`pagraph.profile.recommend`.
+        recommendation: Default: that of :func:`pagraph.profile.recommend`, which raises ValueError if there is none.
         loading: Times of real epochs.
         spans: Spans of a trace of such epochs, see :func:`pagraph.report.times.read_spans`.
-        command: Shell command that trains with the recommended cache.
         facts: More about the run, shown under "how this was measured".
-
-    Raises:
-        ValueError: The curve has no policy that training can use.
+        command: Shell command that trains with the recommended cache.
     """
     recommendation = recommendation or recommend(curve)
     sections = [
@@ -76,25 +73,22 @@ def _paragraph(words: str, **attributes: Any) -> str:
 def _answer(curve: HitRateCurve, recommendation: Recommendation, title: str, command: str | None) -> str:
     share, policy = cache_argument(recommendation.budget_rows, curve.num_nodes), recommendation.policy
     code = f'loader = DataLoader(graph, seeds, sampler, ..., cache="{share}", cache_policy="{policy}")'
+    intro = (
+        "Training a graph neural network reads the feature rows of the same vertices again and again. A cache keeps "
+        f"some of them where the model computes, so that they need not be fetched. This page says which, how many and "
+        f"what that brings, measured on {curve.batches:,} batches an epoch that read {curve.reads:,.0f} rows of "
+        f"{curve.num_nodes:,} vertices."
+    )
     return "\n".join(
         [
             element("h1", f"What a cache saves on {escape(title)}"),
-            _paragraph(_intro(curve), class_="soft"),
+            _paragraph(intro, class_="soft"),
             element("div", "".join(map(_paragraph, answer(curve, recommendation))), class_="answer"),
             _code(code),
             _code(command) if command is not None else "",
             element("h2", "How much cache for how much"),
             _choices(curve, recommendation),
         ]
-    )
-
-
-def _intro(curve: HitRateCurve) -> str:
-    return (
-        "Training a graph neural network reads the feature rows of the same vertices again and again. A cache keeps "
-        f"some of them where the model computes, so that they need not be fetched. This page says which, how many and "
-        f"what that brings, measured on {curve.batches:,} batches an epoch that read {curve.reads:,.0f} rows of "
-        f"{curve.num_nodes:,} vertices."
     )
 
 
@@ -106,7 +100,13 @@ def _choices(curve: HitRateCurve, recommendation: Recommendation) -> str:
     choices: list[tuple[str, BudgetChoice | None]] = [("recommended: the knee", recommendation.knee)]
     choices += [(f"{share:.0%} of the best possible", choice) for share, choice in recommendation.smallest_for.items()]
     head = [element("th", words) for words in ("aim", "budget", "rows", "bytes", "hit rate")]
-    rows = [row(words, _choice_cells(choice)) for words, choice in choices]
+    rows = []
+    for words, choice in choices:
+        cells = ["none measured", "", "", ""]
+        if choice is not None:
+            nbytes = "-" if choice.budget_bytes is None else bytes_text(choice.budget_bytes)
+            cells = [percent(choice.budget_fraction), f"{choice.budget_rows:,}", nbytes, percent(choice.hit_rate)]
+        rows.append(row(words, cells))
     note = (
         f"The smallest budgets, with the policy {recommendation.policy}, to one per cent of the vertices. The best "
         "possible is a cache that holds all vertices."
@@ -115,13 +115,6 @@ def _choices(curve: HitRateCurve, recommendation: Recommendation) -> str:
         note += " Shares are of the bytes, which budgets are spent for; the hit rate counts rows."
     choices_table = table(head, rows, class_="numbers choices")
     return element("div", choices_table, class_="scroll") + _paragraph(note, class_="soft")
-
-
-def _choice_cells(choice: BudgetChoice | None) -> list[str]:
-    if choice is None:
-        return ["none measured", "", "", ""]
-    nbytes = "-" if choice.budget_bytes is None else bytes_text(choice.budget_bytes)
-    return [percent(choice.budget_fraction), f"{choice.budget_rows:,}", nbytes, percent(choice.hit_rate)]
 
 
 def _curves(curve: HitRateCurve, recommendation: Recommendation) -> str:
@@ -133,11 +126,8 @@ def _curves(curve: HitRateCurve, recommendation: Recommendation) -> str:
         words += " The dashed line of the oracle is the limit for any cache."
     chart = element("div", curve_chart(curve, recommendation))
     key = element("div", curve_key(curve, recommendation))
-    return _section(
-        "How much of the reading the cache serves",
-        _paragraph(words),
-        element("figure", element("div", chart + key, class_="side")),
-    )
+    figure = element("figure", element("div", chart + key, class_="side"))
+    return _section("How much of the reading the cache serves", _paragraph(words), figure)
 
 
 def _hops(curve: HitRateCurve, recommendation: Recommendation) -> str:

@@ -28,10 +28,6 @@ _INK, _SOFT, _RULE, _MARK, _HIT, _MISS = "#1c2430", "#566072", "#d9dee6", "#0a7a
 def check_plot(path: str | os.PathLike[str], formats: Sequence[str] = PLOT_FORMATS) -> None:
     """Check that a plot can be drawn to a file, before the long work.
 
-    Args:
-        path: Path of the file.
-        formats: Endings that can be drawn.
-
     Raises:
         ValueError: The file's ending is not one of ``formats``.
         MissingDependencyError: matplotlib is not installed.
@@ -64,8 +60,7 @@ def save_plot(
         title: Name of the graph.
 
     Raises:
-        ValueError: Another ending; a curve without a policy that training can use.
-        MissingDependencyError: matplotlib is not installed.
+        ValueError, MissingDependencyError: As :func:`check_plot`; a curve without a policy that training can use.
         OSError: The file cannot be written.
     """
     check_plot(path)

@@ -13,7 +13,7 @@ from ..system.units import percent
 from .markup import STAGE_STYLES, Drawing, bar, element, round_ticks, row
 
 if TYPE_CHECKING:
-    from ..profile import EpochTimes, LoadingTimes
+    from ..profile import LoadingTimes
 
 __all__ = ["READER", "WORKERS", "Span", "read_spans", "time_bars", "timeline", "verdict"]
 
@@ -28,7 +28,12 @@ _KEEPS_UP = 0.1
 
 def time_bars(loading: LoadingTimes) -> str:
     """A verdict, the key, and two bars for each epoch: the training loop, and the loader's threads."""
-    bars = [named for epoch in loading.epochs for named in _bars_of(epoch)]
+    bars = []
+    for epoch in loading.epochs:
+        reader = {stage: epoch.stages[stage] for stage in READER}
+        reader["other"] = max(0.0, epoch.seconds - sum(reader.values()))
+        bars.append((f"epoch {epoch.epoch + 1}: training loop", reader))
+        bars.append(("loader's threads, added up", {stage: epoch.stages[stage] for stage in WORKERS}))
     most = max(sum(seconds.values()) for _, seconds in bars) or 1.0
     rows = []
     for name, seconds in bars:
@@ -50,13 +55,10 @@ def time_bars(loading: LoadingTimes) -> str:
 
 def _stage_key(stages: Sequence[str]) -> str:
     """Legend of the stages' colours."""
-    items = "".join(
-        element(
-            "li",
-            element("svg", element("rect", width=14, height=14, rx=3, class_=f"stage-{s}"), viewBox="0 0 14 14") + s,
-        )
-        for s in stages
-    )
+    items = ""
+    for stage in stages:
+        patch = element("rect", width=14, height=14, rx=3, class_=f"stage-{stage}")
+        items += element("li", element("svg", patch, viewBox="0 0 14 14") + stage)
     return element("ul", items, class_="stages")
 
 
@@ -73,13 +75,6 @@ def verdict(loading: LoadingTimes) -> str:
     slow = max(WORKERS, key=lambda stage: median[stage])
     cure = "a larger cache" if slow == "gathering" else "more sampling threads or a smaller fan-out"
     return f"{text}. Most of the loader's time goes into {slow}: {cure} would help."
-
-
-def _bars_of(epoch: EpochTimes) -> list[tuple[str, dict[str, float]]]:
-    reader = {stage: epoch.stages[stage] for stage in READER}
-    reader["other"] = max(0.0, epoch.seconds - sum(reader.values()))
-    workers = {stage: epoch.stages[stage] for stage in WORKERS}
-    return [(f"epoch {epoch.epoch + 1}: training loop", reader), ("loader's threads, added up", workers)]
 
 
 def _stage_bar(seconds: Mapping[str, float], most: float) -> str:
@@ -110,8 +105,7 @@ class Span:
         lane: The thread's name.
         stage: One of ``pagraph.profile.LOADING_STAGES``, or "other".
         begin, end: Seconds.
-        epoch: Number of the epoch; -1 where it is not known.
-        batch: Number of the batch in its epoch; -1 where it is not known.
+        epoch, batch: Number of the epoch, and of the batch in it; -1 where not known.
     """
 
     lane: str
@@ -130,8 +124,7 @@ def read_spans(path: str | Path, *, copies: bool = False) -> list[Span]:
         copies: Whether batches went to another device: then delivering them is "copying", else "other".
 
     Raises:
-        OSError: The file cannot be read.
-        FormatError: It is no trace.
+        OSError, FormatError: The file cannot be read, or is no trace.
     """
     events = read_trace(path)["traceEvents"]
     names = {(e.get("pid"), e.get("tid")): e["args"]["name"] for e in events if e.get("name") == "thread_name"}

@@ -17,16 +17,16 @@ __all__ = ["CACHE_TIER", "CacheStats", "FieldStats", "PendingRead", "ReadCounter
 
 
 class ReadObserver(Protocol):
-    """Hears of every read, in the thread that has just done it, while :attr:`is_listening`."""
+    """Callback of every read, in the thread that has just done it, while :attr:`is_listening`."""
 
     @property
     def is_listening(self) -> bool:
-        """Whether to be told; asked before every read is reported."""
+        """Whether reads are to be reported; asked before each."""
 
     def read(
         self, key: Any, tier: str, asked: int, hits: int | None, row_bytes: int, cacheable: bool, seconds: float
     ) -> Callable[[int], object] | None:
-        """A field was read: hits of None are not known yet; what is returned is called with them when they are."""
+        """Report a read; where ``hits`` is None, call what this returns with them when they are known."""
 
 
 CACHE_TIER = "cache"
@@ -35,16 +35,16 @@ CACHE_TIER = "cache"
 
 @dataclass(frozen=True)
 class FieldStats:
-    """What was read of one field.
+    """Counts of the reads of one field.
 
     Attributes:
         rows: Tier to the number of rows it served.
         nbytes: Tier to the bytes of these rows, as they were delivered.
         cacheable: Whether a cache may serve this field.
         seconds: Time spent reading it, over all threads.
-        asked_by_hop: Rows asked for of the vertices that each hop found; hop 0 are the seeds. An edge's row counts for
-            the hop that drew the edge. Empty where a read says nothing of hops.
-        hits_by_hop: How many of these the cache served.
+        asked_by_hop: Rows asked for of the vertices that each hop found (0: the seeds), or of the edges that it drew.
+            Empty where a read says nothing of hops.
+        hits_by_hop: Rows of these that the cache served.
     """
 
     rows: Mapping[str, int] = field(default_factory=dict)
@@ -82,33 +82,25 @@ class FieldStats:
         )
 
     def __add__(self, other: FieldStats) -> FieldStats:
-        return FieldStats(
-            _combine(self.rows, other.rows, 1),
-            _combine(self.nbytes, other.nbytes, 1),
-            self.cacheable or other.cacheable,
-            self.seconds + other.seconds,
-            _combine_hops(self.asked_by_hop, other.asked_by_hop, 1),
-            _combine_hops(self.hits_by_hop, other.hits_by_hop, 1),
-        )
+        return self._combined(other, 1)
 
     def __sub__(self, other: FieldStats) -> FieldStats:
+        return self._combined(other, -1)
+
+    def _combined(self, other: FieldStats, sign: int) -> FieldStats:
         return FieldStats(
-            _combine(self.rows, other.rows, -1),
-            _combine(self.nbytes, other.nbytes, -1),
-            self.cacheable,
-            self.seconds - other.seconds,
-            _combine_hops(self.asked_by_hop, other.asked_by_hop, -1),
-            _combine_hops(self.hits_by_hop, other.hits_by_hop, -1),
+            _combine(self.rows, other.rows, sign),
+            _combine(self.nbytes, other.nbytes, sign),
+            self.cacheable or (sign > 0 and other.cacheable),
+            self.seconds + sign * other.seconds,
+            _combine_hops(self.asked_by_hop, other.asked_by_hop, sign),
+            _combine_hops(self.hits_by_hop, other.hits_by_hop, sign),
         )
 
 
 @dataclass(frozen=True)
 class CacheStats:
-    """What was read of all fields up to one moment; the difference of two is what happened between them.
-
-    Attributes:
-        fields: Field key to its counts.
-    """
+    """Counts by field up to one moment; the difference of two is what was read between them."""
 
     fields: Mapping[Hashable, FieldStats] = field(default_factory=dict)
 
@@ -153,15 +145,11 @@ def _combine_hops(left: tuple[int, ...], right: tuple[int, ...], sign: int) -> t
 
 @dataclass(frozen=True, eq=False)
 class PendingRead:
-    """A read that an accelerator may not have done yet: how long it took, and how many hits there were, comes later.
+    """A read that an accelerator may not have done yet: its time and its hits are known later.
 
     Attributes:
-        key: The field.
-        tier: Where the rows come from that the cache does not have.
-        asked: Rows asked for.
-        hits: How many the cache served, by hop if ``asked_by_hop`` is not empty.
-        row_bytes: Bytes of a row, as it is delivered.
-        cacheable: Whether a cache may serve the field.
+        key, tier, asked, row_bytes, cacheable: As for :meth:`ReadCounters.record`.
+        hits: Rows that the cache served, by hop if ``asked_by_hop`` is not empty.
         begun: When the accelerator began.
         ready: When it had done everything, the counting too.
         asked_by_hop: ``asked``, by hop, where that is known.
@@ -191,7 +179,8 @@ class PendingRead:
     def stats(self) -> FieldStats:
         """The counts of a read that is done."""
         by_hop = self.hits.wait()
-        rows = _by_tier(self.tier, self.asked, sum(by_hop))
+        hits = sum(by_hop)
+        rows = {self.tier: self.asked - hits, CACHE_TIER: hits} if hits else {self.tier: self.asked}
         return FieldStats(
             rows,
             {tier: count * self.row_bytes for tier, count in rows.items()},
@@ -200,10 +189,6 @@ class PendingRead:
             self.asked_by_hop,
             by_hop if self.asked_by_hop else (),
         )
-
-
-def _by_tier(tier: str, asked: int, hits: int) -> dict[str, int]:
-    return {tier: asked - hits, CACHE_TIER: hits} if hits else {tier: asked}
 
 
 class _Count:
@@ -233,11 +218,7 @@ class _Count:
 
 
 class ReadCounters:
-    """Counts reads from any number of threads.
-
-    Attributes:
-        observer: Told of every read while it is listening.
-    """
+    """Counts reads from any number of threads; tells ``observer`` of each while it is listening."""
 
     def __init__(self) -> None:
         # The garbage collector may end an epoch, and so ask for what follows, in a thread that is in the middle of it.
@@ -262,12 +243,12 @@ class ReadCounters:
 
         Args:
             key: The field.
-            tier: Where the rows come from that the cache does not have.
+            tier: Tier of the rows that the cache does not have.
             asked: Rows asked for.
             hits: Rows that the cache served, of each hop where ``bounds`` are given. None: none.
             row_bytes: Bytes of a row, as it is delivered.
             cacheable: Whether a cache may serve the field.
-            seconds: How long it took.
+            seconds: Time taken.
             bounds: Where the ids of each hop end.
         """
         served = sum(hits) if hits else 0
@@ -299,12 +280,7 @@ class ReadCounters:
             observer.read(key, tier, asked, served, row_bytes, cacheable, seconds)
 
     def record_pending(self, read: PendingRead, seconds: float) -> None:
-        """Add one read as soon as it is done; waits for nothing.
-
-        Args:
-            read: What is known of it now.
-            seconds: How long it took the calling thread.
-        """
+        """Add one read as soon as it is done; waits for nothing. ``seconds`` is the calling thread's time."""
         tell = None
         if self.observer is not None and self.observer.is_listening:
             tell = self.observer.read(read.key, read.tier, read.asked, None, read.row_bytes, read.cacheable, seconds)

@@ -1,22 +1,23 @@
-"""What a loader did and how long it took: by epoch, stage, tier and field. Reading never resets."""
+"""Statistics of a loader by epoch, stage, tier and field. Reading never resets."""
 
 from __future__ import annotations
 
+import bisect
 import threading
 import time
+from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from .device_times import DeviceTimes
 from .reads import CacheStats, FieldStats
 from .trace import EpochTrace, Tracing
 
 if TYPE_CHECKING:
     from ..accelerator import Accelerator, Event
 
-__all__ = ["EpochStats", "LoaderStats"]
+__all__ = ["DeviceTimes", "EpochStats", "LoaderStats"]
 
 STAGES = ("filling", "sampling", "fetching", "building", "waiting")
 """Where time goes: filling caches, drawing neighbours, reading rows, building the face's objects, the reader waiting.
@@ -34,9 +35,9 @@ class EpochStats:
         seconds: Seconds by stage (see ``STAGES``).
         counts: Delivered "seeds", "edges" (sampled) and "input_nodes".
         reads: Rows and bytes by tier and seconds, for every field.
-        device_seconds: Seconds that a device worked, from events in its streams: for "sampling", for "reading" rows and
-            "copying" blocks. "waiting" is how long the reader's stream had nothing to do, from when it was done with
-            all that it had been given before a batch was asked for until the batch was there. Empty on the CPU.
+        device_seconds: Seconds that a device worked, from events in its streams: for "sampling", "reading" rows and
+            "copying" blocks. "waiting" is how long the reader's stream was idle, from the end of the work given before
+            a batch was asked for until the batch was there. Empty on the CPU.
     """
 
     epoch: int
@@ -63,8 +64,112 @@ class EpochStats:
 
     @property
     def loading_seconds(self) -> float:
-        """How long the reader waited for batches."""
+        """Seconds that the reader waited for batches."""
         return self.seconds.get("waiting", 0.0)
+
+
+_LONG = 60.0  # seconds after which times count from a later event: a device tells milliseconds by 24 bits
+_MOST_SPANS = 256
+
+
+class _Covered:
+    """Stretches of time in which a device was at work, disjoint and in order; the oldest are forgotten."""
+
+    def __init__(self) -> None:
+        self._begins: list[float] = []
+        self._ends: list[float] = []
+
+    def add(self, begin: float, end: float) -> list[tuple[float, float]]:
+        """Add a stretch; returns the parts of it that were not covered yet."""
+        new, first = [], bisect.bisect_left(self._ends, begin)
+        last, at, low, high = first, begin, begin, end
+        while last < len(self._ends) and self._begins[last] <= end:
+            if at < self._begins[last]:
+                new.append((at, self._begins[last]))
+            at = max(at, self._ends[last])
+            low, high = min(low, self._begins[last]), max(high, self._ends[last])
+            last += 1
+        if at < end:
+            new.append((at, end))
+        self._begins[first:last], self._ends[first:last] = [low], [high]
+        del self._begins[:-_MOST_SPANS], self._ends[:-_MOST_SPANS]
+        return new
+
+    def shift(self, seconds: float) -> None:
+        """Count from so many seconds later."""
+        self._begins = [begin - seconds for begin in self._begins]
+        self._ends = [end - seconds for end in self._ends]
+
+
+class DeviceTimes:
+    """Adds up the time between pairs of events, once they have happened, without waiting for the device.
+
+    Threads share streams, so that one's pair may enclose work of another: time that several pairs of a stage enclose
+    counts once. ``trace`` gets every span that is known, on a track of the device.
+    """
+
+    def __init__(self, accelerator: Accelerator, trace: EpochTrace) -> None:
+        self._accelerator = accelerator
+        self._trace = trace
+        self._lock = threading.Lock()
+        self._pending: deque[tuple[str, Event, Event]] = deque()
+        self._seconds: dict[str, float] = {}
+        self._covered: defaultdict[str, _Covered] = defaultdict(_Covered)
+        self._origin: Event | None = None  # from which the covered times count
+        self._clock: tuple[Event, int] | None = None
+
+    def add(self, stage: str, begin: Event, end: Event) -> None:
+        """Add the device's time between two events to ``stage``; safe from any thread."""
+        with self._lock:
+            if self._clock is None and self._trace.tracing.tracer is not None:
+                self._clock = self._set_clock()
+            self._pending.append((stage, begin, end))
+            self._fold()
+
+    def settle(self) -> None:
+        """Wait until all events have happened, and add their times."""
+        with self._lock:
+            for _, _, end in self._pending:
+                end.wait()
+            self._fold()
+
+    def seconds(self) -> dict[str, float]:
+        """Seconds by stage, as far as they are known now."""
+        # No lock: the garbage collector may ask for statistics anywhere. Copying a dict is atomic.
+        return dict(self._seconds)
+
+    def _fold(self) -> None:
+        """Add the times that are known. Streams overtake each other, so that any of them may be."""
+        for _ in range(len(self._pending)):
+            stage, begin, end = self._pending.popleft()
+            if not (begin.has_happened and end.has_happened):
+                self._pending.append((stage, begin, end))
+                continue
+            origin, since = self._since_origin(begin)
+            new = self._covered[stage].add(since, since + end.seconds_since(begin))
+            self._seconds[stage] = self._seconds.get(stage, 0.0) + sum(last - first for first, last in new)
+            if self._clock is not None:
+                reference, at = self._clock
+                at += int(origin.seconds_since(reference) * 1e9)
+                for first, last in new:
+                    track = f"{stage} on {self._accelerator.device}"
+                    self._trace.device_span(track, stage, at + int(first * 1e9), at + int(last * 1e9))
+
+    def _since_origin(self, event: Event) -> tuple[Event, float]:
+        """The event from which times count, which is moved now and then, and another's seconds since."""
+        origin = self._origin = event if self._origin is None else self._origin
+        since = event.seconds_since(origin)
+        if since > _LONG:
+            for covered in self._covered.values():
+                covered.shift(since)
+            origin, since, self._origin = event, 0.0, event
+        return origin, since
+
+    def _set_clock(self) -> tuple[Event, int]:
+        """An event, and when it happened by the host's clock: where a track of the device begins."""
+        event = self._accelerator.stream("clock").record()
+        event.wait()
+        return event, time.perf_counter_ns()
 
 
 class EpochRecorder:
@@ -103,7 +208,7 @@ class EpochRecorder:
             tracer.add(stage, begin, end)
 
     def waited(self, begin: int, *, delivered: bool) -> None:
-        """The reader asked for a batch at ``begin``, and has got it now, or there was none."""
+        """Record that the reader, who asked at ``begin``, has got its batch now, or there was none."""
         end = time.perf_counter_ns()
         with self._lock:
             self._seconds["waiting"] = self._seconds.get("waiting", 0.0) + (end - begin) * 1e-9
@@ -150,10 +255,6 @@ class LoaderStats:
     """A loader's figures: ``epochs``, one entry each, and their ``total``; ``str()`` gives a table.
 
     Field counters belong to the loader: of two epochs that run at the same time, each counts the reads of both.
-
-    Args:
-        reads: Gives the field counters.
-        accelerator: Where batches are made, if not on the CPU.
     """
 
     def __init__(self, reads: Callable[[], CacheStats], accelerator: Accelerator | None = None) -> None:
@@ -162,7 +263,7 @@ class LoaderStats:
         self._recorders: list[EpochRecorder] = []
 
     def begin(self, epoch: int, tracing: Tracing | None = None) -> EpochRecorder:
-        """Open the books of an epoch; its iterator closes them."""
+        """Begin recording an epoch; its iterator ends that."""
         trace = EpochTrace(tracing or Tracing(), epoch)
         self._recorders.append(EpochRecorder(epoch, self._reads, trace, self._accelerator))
         return self._recorders[-1]
@@ -181,13 +282,8 @@ class LoaderStats:
     def total(self) -> EpochStats:
         """All epochs added up."""
         epochs = self.epochs
-        seconds: dict[str, float] = {}
-        counts: dict[str, int] = {}
-        on_device: dict[str, float] = {}
-        for e in epochs:
-            _add(seconds, e.seconds)
-            _add(counts, e.counts)
-            _add(on_device, e.device_seconds)
+        seconds, on_device = _sum(e.seconds for e in epochs), _sum(e.device_seconds for e in epochs)
+        counts = _sum(e.counts for e in epochs)
         return EpochStats(-1, sum(e.batches for e in epochs), seconds, counts, self._reads(), on_device)
 
     def __str__(self) -> str:
@@ -243,7 +339,7 @@ def _row(name: str, e: EpochStats) -> list[str]:
 
 
 def _hit_rate(fields: Iterable[FieldStats]) -> str:
-    """Of the fields that a cache may serve; "-" where there is none: no cache is wanted there, so none is missing."""
+    """Format the hit rate of the fields that a cache may serve; "-" where there is none."""
     cacheable = CacheStats({i: f for i, f in enumerate(fields) if f.cacheable})
     return f"{cacheable.hit_rate:.1%}" if cacheable.fields else "-"
 
@@ -253,6 +349,9 @@ def _table(rows: list[list[str]]) -> str:
     return "\n".join("  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True)) for row in rows)
 
 
-def _add(into: dict[str, Any], values: Mapping[str, Any]) -> None:
-    for name, value in values.items():
-        into[name] = into.get(name, 0) + value
+def _sum(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    total: dict[str, Any] = {}
+    for part in parts:
+        for name, value in part.items():
+            total[name] = total.get(name, 0) + value
+    return total

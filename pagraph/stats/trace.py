@@ -1,4 +1,4 @@
-"""Timeline of epochs: what is told while they run, and who collects it."""
+"""Timeline of epochs: recording of spans by the loader's threads, and the tracer that collects them."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from typing import Any
 
 from ..errors import PipelineError
 from ..system.atomic import check_writable
-from .trace_file import Log, Pass, Record, clock_offset
+from ..system.checks import as_integer
+from .trace_file import Log, Pass, Record, clock_offset, write_record
 
 __all__ = ["MAX_EVENTS", "EpochTrace", "Tracer", "Tracing"]
 
 
 class Tracing:
-    """Whether a loader is being traced: the one thing that its threads look at.
+    """Switch of a loader's tracing, the one thing that its threads look at.
 
     Attributes:
         tracer: Collects; None when nothing is traced.
-        label: What the loader is called in the trace.
-        before_stop: Called before the trace stops: what is still to come from a device is waited for.
+        label: Name of the loader in the trace.
+        before_stop: Called before the trace stops, to wait for what is still to come from a device.
     """
 
     def __init__(self) -> None:
@@ -68,10 +69,7 @@ class Tracing:
     def read(
         self, key: Any, tier: str, asked: int, hits: int | None, row_bytes: int, cacheable: bool, seconds: float
     ) -> Callable[[int], None] | None:
-        """Rows of a field have just been read in the calling thread.
-
-        Where an accelerator has yet to count the hits, returns what is to be told of them.
-        """
+        """Trace a read that the calling thread has just done; see ``ReadObserver``."""
         tracer = self.tracer
         if tracer is None:
             return None
@@ -85,11 +83,7 @@ class Tracing:
 
 
 class EpochTrace:
-    """One pass over a loader's batches, as its threads report it; everything is one look when nothing is traced.
-
-    Attributes:
-        tracing: Whether the loader is traced.
-    """
+    """One pass over a loader's batches, as its threads report it; every call is one look when nothing is traced."""
 
     def __init__(self, tracing: Tracing, epoch: int) -> None:
         self.tracing = tracing
@@ -98,46 +92,46 @@ class EpochTrace:
         self._pass: tuple[int, int] | None = None  # the tracer's serial: statistics must not keep a tracer
 
     def at(self, batch: int) -> None:
-        """The calling thread is at work for ``batch`` from now on (-1: for all)."""
+        """Attribute the calling thread's spans to ``batch`` from now on (-1: to all)."""
         tracer = self.tracing.tracer
         if tracer is not None:
             log = tracer.log
             log.number, log.batch = self._number(tracer), batch
 
     def begin(self, batch: int) -> int:
-        """The calling thread begins something for ``batch``: when, or 0 if nothing is traced."""
+        """Begin a span of the calling thread for ``batch``; the time, or 0 if nothing is traced."""
         if self.tracing.tracer is None:
             return 0
         self.at(batch)
         return time.perf_counter_ns()
 
     def end(self, name: str, begin: int) -> None:
-        """The calling thread has done what it began at ``begin``."""
+        """End the calling thread's span that began at ``begin``."""
         tracer = self.tracing.tracer
         if begin and tracer is not None:
             tracer.add(name, begin, time.perf_counter_ns())
 
     def device_span(self, stream: str, name: str, begin: int, end: int) -> None:
-        """A device has done something in a stream, by the host's clock."""
+        """Add a span of a device's stream, by the host's clock."""
         tracer = self.tracing.tracer
         if tracer is not None:
             tracer.add_to_stream(stream, name, begin, end)
 
     def depth(self, waiting: int, working: int) -> None:
-        """The queue has changed."""
+        """Sample the queue's depths."""
         tracer = self.tracing.tracer
         if tracer is not None:
             tracer.add_depth(self._number(tracer), waiting, working)
 
     def asked(self, batch: int, now: int) -> None:
-        """The reader asks for ``batch``: it is done with the one before."""
+        """Record that the reader asks for ``batch``, done with the one before."""
         tracer = self.tracing.tracer
         if tracer is not None:
             tracer.end_computing(now)
             self.at(batch)
 
     def answered(self, begin: int, end: int, *, delivered: bool) -> None:
-        """The reader, who asked at ``begin``, has got its batch at ``end``, or there was none."""
+        """Record that the reader, who asked at ``begin``, got its batch at ``end``, or there was none."""
         tracer = self.tracing.tracer
         if tracer is not None:
             log = tracer.log
@@ -147,7 +141,7 @@ class EpochTrace:
             log.computing = (end, log.number, log.batch) if delivered else None
 
     def close(self) -> None:
-        """The pass is over."""
+        """End the pass."""
         tracer, begun = self.tracing.tracer, self._pass
         if tracer is not None and begun is not None and begun[0] == tracer.serial:
             tracer.end_pass(begun[1])
@@ -170,23 +164,22 @@ _serials = itertools.count()
 class Tracer:
     """Collects what loaders do and writes it as one Chrome trace, which Perfetto opens.
 
-    Every thread appends to a list of its own; no lock is taken while batches are made. The file is written by
-    :meth:`stop`, at the end of the ``with`` block; if neither comes, when the tracer and the loaders that it traces are
-    gone, or at the interpreter's exit. Until then nothing is at ``path``, or what was there before.
+    Every thread appends to a list of its own, without locks. The file is written by :meth:`stop`, at the end of the
+    ``with`` block; if neither comes, when the tracer and its loaders are gone, or at the interpreter's exit. Until then
+    nothing is at ``path``, or what was there before.
 
     Args:
-        path: Of the file; a name that ends in ``.gz`` is compressed.
-        max_events: Events to keep, about 200 bytes each; a batch takes about 15. What comes later is counted
+        path: The file; a name that ends in ``.gz`` is compressed.
+        max_events: Events to keep, about 200 bytes each; a batch takes about 15. Later ones are counted
             (``droppedEvents`` in the file), not kept.
 
     Raises:
-        FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError: The path cannot be written.
+        OSError: The path cannot be written.
         ValueError: ``max_events`` is below 1.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, max_events: int = MAX_EVENTS) -> None:
-        if max_events < 1:
-            raise ValueError(f"max_events must be at least 1, got {max_events}")
+        as_integer("max_events", max_events, least=1)
         self._record = Record(check_writable("trace", path), max_events, clock_offset())
         self._events, self._max_events = self._record.events, max_events
         self.serial = next(_serials)
@@ -223,13 +216,9 @@ class Tracer:
             self._finish()
 
     def add_to_stream(self, stream: str, name: str, begin: int, end: int) -> None:
-        """Add a span to a track of its own, as for a stream of a device.
+        """Add a span, in nanoseconds of ``time.perf_counter_ns``, to a track of its own, as for a stream of a device.
 
-        Args:
-            stream: The track's name.
-            name: What was done.
-            begin: When, in nanoseconds of ``time.perf_counter_ns``.
-            end: When it was done; the spans of a stream lie behind or inside each other.
+        The spans of a stream lie behind or inside each other.
         """
         record = self._record
         with record.lock:
@@ -251,7 +240,7 @@ class Tracer:
 
     @property
     def log(self) -> Log:
-        """The calling thread's."""
+        """The calling thread's log."""
         try:
             return self._local.log  # type: ignore[no-any-return]
         except AttributeError:
@@ -265,7 +254,7 @@ class Tracer:
             log.spans.append((name, begin, end, log.number, log.batch, read))
 
     def add_later(self, name: str, begin: int, end: int) -> Callable[[Any], None]:
-        """Add a span as :meth:`add` does, when what was read is known: then call what this returns, in any thread."""
+        """Like :meth:`add`, once what was read is known: then call what this returns, in any thread."""
         log, events, most = self.log, self._events, self._max_events  # not the tracer: who waits must not keep it
         number, batch = log.number, log.batch
 
@@ -287,13 +276,13 @@ class Tracer:
             return len(self._record.passes) - 1
 
     def delivered(self, counts: dict[str, int]) -> None:
-        """What the batch that the calling thread is at turned out to hold."""
+        """Add the counts of the batch that the calling thread is at."""
         log = self.log
         if log.number >= 0 and next(self._events) < self._max_events:
             self._record.passes[log.number].delivered[log.batch] = counts
 
     def end_pass(self, number: int) -> None:
-        """The pass is over. No lock: the garbage collector may end it, anywhere."""
+        """End a pass. No lock: the garbage collector may end it, anywhere."""
         now = time.perf_counter_ns()
         self._record.passes[number].end = self._record.passes[number].end or now
         log = getattr(self._local, "log", None)
@@ -301,7 +290,7 @@ class Tracer:
             self.end_computing(now)
 
     def end_computing(self, now: int) -> None:
-        """The calling thread's reader does no more with the batch that it has."""
+        """End the span in which the calling reader computes with a batch."""
         log = self.log
         if log.computing is not None:
             begin, number, batch = log.computing
@@ -312,8 +301,6 @@ class Tracer:
 
 def _write(record: Record) -> None:
     if record.pid == os.getpid():
-        from .trace_file import write_record
-
         write_record(record)
         for log in [*record.logs, *record.streams.values()]:
             log.spans, log.depths = [], []

@@ -35,7 +35,7 @@ Depth = tuple[int, int, int, int]
 
 @dataclass(eq=False)
 class Log:
-    """What happened in one thread, or on one stream: a track of the timeline."""
+    """Track of the timeline: the spans of one thread, or of one stream."""
 
     name: str
     track: int
@@ -63,13 +63,10 @@ class Record:
     """All that a tracer has collected.
 
     Attributes:
-        path: Where it will be written.
-        max_events: What comes after that many is counted, not kept.
+        path: The file to write.
+        max_events: Events to keep; later ones are counted.
         epoch_ns: Add to ``perf_counter_ns`` for nanoseconds since 1970.
-        begin: When the trace began.
-        pid: The process it is of.
-        logs: The threads' tracks; guarded by ``lock`` while they are made.
-        streams: Other tracks by name.
+        logs, streams: Tracks of threads, made under ``lock``, and others by name.
         passes: Epochs, by number.
         events: Spans and depths so far, those left out included.
     """
@@ -88,8 +85,7 @@ class Record:
     def log_of_thread(self) -> Log:
         """A log for the calling thread.
 
-        An epoch has threads of its own: worker i goes on in the track of the one before, or there would be a track for
-        every epoch and worker. The track bears the number of the first.
+        Every epoch has its own threads: worker i goes on in the track, and with the number, of the one before.
         """
         thread = threading.current_thread()
         with self.lock:
@@ -128,7 +124,7 @@ ROUNDING = 2
 """Nanoseconds between neighbours: readers that keep times as doubles must not see them overlap."""
 
 Event = tuple[int, int, int, str]
-"""Begin, minus duration, rank, JSON: what sorts so that a span comes before those inside it."""
+"""Begin, minus duration, rank, JSON: sorts so that a span comes before those inside it."""
 
 
 def read_trace(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -160,8 +156,7 @@ def merge_traces(*paths: str | os.PathLike[str], out: str | os.PathLike[str]) ->
         out: The new file; a name that ends in ``.gz`` is compressed.
 
     Raises:
-        ValueError: No paths are given.
-        FormatError: A file is no trace.
+        ValueError, FormatError: No paths are given; a file is no trace.
         OSError: ``out`` cannot be written, or a file not read.
     """
     if not paths:
@@ -209,7 +204,7 @@ def _write(path: Path, head: dict[str, Any], lines: Iterable[str]) -> None:
 
 
 class _Chrome:
-    """One record as events; passes are called as their loader, with a number where two of its ran at the same time."""
+    """Events of one record; a pass is named after its loader, with a number where two of it ran at the same time."""
 
     def __init__(self, record: Record, now: int, base: int) -> None:
         self._record = record
@@ -249,8 +244,6 @@ class _Chrome:
     def _meta(self, what: str, track: int, /, **args: Any) -> str:
         return json.dumps({"ph": "M", "name": what, "pid": self._record.pid, "tid": track, "args": args})
 
-    # -- events -------------------------------------------------------------------------------------------
-
     def _epoch(self, p: Pass, track: int) -> Event:
         args = {"loader": p.label, "epoch": p.epoch, "batches": len(p.delivered)}
         if not p.end:
@@ -267,7 +260,7 @@ class _Chrome:
             yield self._span(name, begin, end, track, self._args(span))
 
     def _open(self, log: Log) -> Iterator[Span]:
-        """What the reader was at with its last batch when the trace or its pass ended."""
+        """The reader's computing with its last batch when the trace or its pass ended."""
         if log.computing is not None:
             begin, number, batch = log.computing
             yield "computing", begin, self._record.passes[number].end or self._now, number, batch, None
@@ -294,7 +287,7 @@ class _Chrome:
                 yield self._counter(name, when, {"waiting": waiting, "in work": working})
 
     def _ends(self) -> Iterator[Event]:
-        """Nothing waits any more where a pass with threads has ended, read to its end or not."""
+        """A last sample for each pass with threads: nothing waits any more."""
         for number in sorted({depth[1] for log in self._record.logs for depth in log.depths}):
             if end := self._record.passes[number].end:
                 yield self._counter(f"{self._names[number]} batches", end, {"waiting": 0, "in work": 0})
@@ -319,8 +312,6 @@ class _Chrome:
                     if served:
                         nbytes[name] = nbytes.get(name, 0) + served * row_bytes
             yield self._counter(f"{label} bytes read", when, dict(sorted(nbytes.items())))
-
-    # -- JSON ---------------------------------------------------------------------------------------------
 
     def _span(self, name: str, begin: int, end: int, track: int, args: dict[str, Any], *, rank: int = 0) -> Event:
         end = max(begin, end)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pagraph.datasets import rmat, sbm
 from pagraph.graph import Graph
 from pagraph.graph.graph import CSC
-from pagraph.ranking.expected import Counted, expected_reads
+from pagraph.ranking.auto import Counted, expected_reads
 from pagraph.ranking.presample import count_accesses
 from pagraph.sampling import LayerSampler, NeighborSampler
 

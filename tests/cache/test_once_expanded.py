@@ -11,8 +11,7 @@ from pagraph.datasets import rmat, sbm
 from pagraph.graph import Graph
 from pagraph.graph.graph import CSC
 from pagraph.ranking import edge_draws, expected_accesses, resolve_policy
-from pagraph.ranking.auto import counted_epochs
-from pagraph.ranking.expected import Counted, expected_reads
+from pagraph.ranking.auto import Counted, counted_epochs, expected_reads
 from pagraph.ranking.presample import count_accesses, most_repeats
 from pagraph.ranking.reach import reads_by_seed
 from pagraph.sampling import NeighborSampler, SubgraphSampler

@@ -12,7 +12,7 @@ from accelerated_sets import CPU, CountsPins, Slow, WithoutKernels, first, needs
 from pagraph.accelerator import HostAccelerator
 from pagraph.graph.indexed_rows import IndexedRows
 from pagraph.graph.mapped import map_npy
-from pagraph.ranking.sharing import Share
+from pagraph.ranking.workload import Share
 
 N = 120
 DTYPES = [torch.bool, torch.uint8, torch.int16, torch.bfloat16, torch.float16, torch.float32, torch.float64]

@@ -15,7 +15,7 @@ from pagraph.cache import holding
 from pagraph.cache.plan import accelerator_budget, device_reserve
 from pagraph.cache.static import StaticCache
 from pagraph.ranking import Ranking
-from pagraph.ranking.sharing import Share
+from pagraph.ranking.workload import Share
 
 N = 384  # its table is a whole number of blocks of 256 bytes
 WIDTH = 64

@@ -10,7 +10,7 @@ from pagraph.cache import FieldSet
 from pagraph.features import on_disk
 from pagraph.graph.mapped import map_npy
 from pagraph.ranking import Ranking
-from pagraph.ranking.sharing import Share
+from pagraph.ranking.workload import Share
 from pagraph.system import Budget
 from pagraph.system.budget import SLOT_BYTES
 from pagraph.system.buffers import BufferPool
