@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ..accelerator.cuda import resolve_device
+from ..sampling.block_sampler import foreign_sampler
 from ..seeds.keys import check_seed
 from ..seeds.order import DatasetOrder, SeedOrder
 from ..seeds.ranks import Ranks
@@ -44,16 +45,21 @@ def integer(name: str, value: Any) -> int:
 
 
 def check_parts(graph: Any, sampler: Any) -> None:
-    """What is sampled and what samples: the least that either must have.
+    """Check the least that a graph and a sampler must have.
 
     Raises:
-        TypeError: A ``DistGraph``.
+        TypeError: A ``DistGraph``; a sampler of PyG's or of ``pagraph.sampling``.
         AttributeError: A graph without ``device``, or a sampler without ``sample`` (DGL's own type).
     """
     if isinstance(graph, dgl.distributed.DistGraph):
         raise TypeError("graph must not be a DistGraph; use dgl.dataloading.DistNodeDataLoader for those")
     if not hasattr(graph, "device"):
         raise AttributeError(f"graph must be a dgl.DGLGraph or have a device, got {type(graph).__name__}")
+    if (advice := foreign_sampler(sampler, "DGL")) is not None:
+        kind = sampler if isinstance(sampler, type) else type(sampler)
+        raise TypeError(
+            f"graph_sampler must be a DGL sampler or have DGL's sample(graph, indices), got {kind.__name__}: {advice}"
+        )
     if not hasattr(sampler, "sample"):
         raise AttributeError(
             f"graph_sampler must have a method sample(graph, indices), got {type(sampler).__name__} without one"

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..graph.csc import check_range
 from ..graph.graph import NODE_TYPE
+from ..sampling.block_sampler import foreign_sampler
 from .package import import_pyg
 from .sampler import NeighborSampler
 
@@ -58,7 +59,9 @@ def check_calls(sampler: Any, method: str, **transforms: Any) -> None:
     """
     if isinstance(sampler, type) or not callable(getattr(sampler, method, None)):
         got = repr(sampler.__name__) if isinstance(sampler, type) else type(sampler).__name__
-        raise TypeError(f"neighbor_sampler must be a BaseSampler with {method}(), got {got}")
+        advice = foreign_sampler(sampler, "PyG")
+        advice = "" if advice is None else f": {advice}"
+        raise TypeError(f"neighbor_sampler must be a BaseSampler with {method}(), got {got}{advice}")
     for name, transform in transforms.items():
         if transform is not None and not callable(transform):
             raise TypeError(f"{name} must be callable, got {transform!r}")

@@ -14,7 +14,7 @@ from ..graph.minibatch import HeteroBlock, HeteroMiniBatch, MiniBatch, Relation
 from ..seeds.keys import derive_key
 from ..system.buffers import BufferPools
 from .hop import Hop, HopEdges, Scratch, VertexTable
-from .sampler import EdgeField, HopSampler, id_dtype_of, own_fields, read_sources, seeds_by_type
+from .sampler import EdgeField, HopSampler, MiniBatchSampler, id_dtype_of, own_fields, read_sources, seeds_by_type
 from .small_batch import small_blocks
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ..graph.graph import EdgeType, Graph
 
-__all__ = ["BlockSampler", "ExcludedEdges"]
+__all__ = ["BlockSampler", "ExcludedEdges", "foreign_sampler"]
 
 
 class ExcludedEdges:
@@ -140,6 +140,27 @@ class BlockSampler(HopSampler):
         )
         batch = run.blocks(by_type)
         return batch if isinstance(seeds, Mapping) else batch.only()
+
+
+def foreign_sampler(sampler: Any, here: str) -> str | None:
+    """Whose sampler it is and which loader takes it; None for those of ``here`` and for a user's own.
+
+    Args:
+        sampler: Any object or class. The class that defines its ``sample`` counts: a user's subclass may adapt it.
+        here: Whose samplers the asking loader takes: ``"pagraph"``, ``"DGL"`` or ``"PyG"``.
+    """
+    kind = sampler if isinstance(sampler, type) else type(sampler)
+    kind = next((each for each in kind.__mro__ if "sample" in vars(each)), kind)
+    module = f"{kind.__module__}."
+    if module.startswith(("dgl.", "pagraph.dgl.")):
+        return None if here == "DGL" else "DGL's samplers are for pagraph.dgl.DataLoader"
+    if module.startswith(("torch_geometric.", "pagraph.pyg.")):
+        return None if here == "PyG" else "PyG's samplers are for pagraph.pyg.NeighborLoader and LinkNeighborLoader"
+    if not module.startswith("pagraph.") or not issubclass(kind, MiniBatchSampler):
+        return None
+    if issubclass(kind, BlockSampler):
+        return None if here == "pagraph" else "pagraph.sampling's samplers of blocks are for pagraph.Loader"
+    return "this one makes no blocks; its batches come from pagraph.pyg.NeighborLoader or its own sample()"
 
 
 @dataclass(frozen=True, eq=False)
