@@ -13,12 +13,11 @@ from ..cache.choice import Role
 from ..graph.csc import as_ids, check_range
 from ..sampling.batches import edge_ends, negative_pairs
 from ..sampling.negative import compact_pairs
-from .convert import core_graph
-from .exclusion import FixedExclusion, excluded_sets
+from .convert import FixedExclusion, core_graph, excluded_sets
 from .foreign_source import lock_of
 from .graphbolt import import_dgl
 from .node_source import NodeSource, Rows, SampledNodes, edge_columns
-from .recognise import native_negatives
+from .workload import native_negatives
 
 dgl = import_dgl()
 from dgl.dataloading.base import find_exclude_eids  # noqa: E402

@@ -9,8 +9,7 @@ import torch
 
 from ..sampling import LayerSampler as CoreSampler
 from .blocks import BlockBuilder
-from .convert import by_edge_type, core_graph
-from .exclusion import excluded_sets
+from .convert import by_edge_type, core_graph, excluded_sets
 from .graphbolt import import_dgl
 
 dgl = import_dgl()

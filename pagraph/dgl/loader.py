@@ -19,27 +19,27 @@ from ..ranking.policies import resolve_policy
 from ..ranking.policy import Policy
 from ..seeds.order import EpochPlan, SeedOrder
 from ..system.budget import Budget
+from ..system.checks import as_integer
 from ..system.threads import near_cores, starting_workers
 from .arguments import (
     batch_device,
     check_devices,
     check_keywords,
     check_parts,
+    check_seeds,
     gpu_cache_budget,
-    integer,
     make_order,
     process_ranks,
     recreated,
+    tensor_indices,
 )
 from .columns import Columns
 from .convert import dgl_graph
 from .edge_source import EdgeSource
 from .foreign_source import ForeignSource
 from .graphbolt import import_dgl
-from .indices import check_seeds, tensor_indices
 from .node_source import NodeSource
-from .recognise import is_edge_sampler, native_sampler, runs_users_code
-from .workload import workload_of
+from .workload import is_edge_sampler, native_sampler, runs_users_code, workload_of
 
 dgl = import_dgl()
 from dgl.dataloading import DataLoader as _DGLDataLoader  # noqa: E402
@@ -194,7 +194,7 @@ class DataLoader(LoaderControls, _DGLDataLoader):
         check_keywords(kwargs)
         self._core = graph if isinstance(graph, Graph) else None
         graph = given["graph"] = graph if self._core is None else dgl_graph(self._core)
-        kwargs["num_workers"] = integer("num_workers", kwargs.get("num_workers", 0))
+        kwargs["num_workers"] = as_integer("num_workers", kwargs.get("num_workers", 0))
         self._arguments = given | kwargs  # for pickling
         check_parts(graph, graph_sampler)
         self.graph, self.indices, self.graph_sampler = graph, indices, graph_sampler
@@ -202,7 +202,7 @@ class DataLoader(LoaderControls, _DGLDataLoader):
         self.shuffle, self.drop_last, self.cpu_affinity_enabled = shuffle, drop_last, False
         self.cache, self.cache_policy, self.seed = cache, cache_policy, seed
         self.cache_dtype = parse_cache_dtype(cache_dtype)
-        self.prefetch, self.device = integer("prefetch", prefetch), batch_device(device, graph, use_uva)
+        self.prefetch, self.device = as_integer("prefetch", prefetch), batch_device(device, graph, use_uva)
         self.other_storages: dict[str, Any] = {}
         ids = tensor_indices(indices)
         flags = {name: given[name] for name in ("use_prefetch_thread", "use_alternate_streams", "pin_prefetcher")}

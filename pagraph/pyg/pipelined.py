@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -18,18 +21,23 @@ from ..ranking.policies import resolve_policy
 from ..ranking.policy import Policy
 from ..seeds.torch_order import StreamOrder, order_of, tell_epoch
 from ..system.budget import Budget
+from ..system.buffers import BufferPools
 from ..system.checks import as_integer
+from ..system.threads import near_cores, starting_workers
 from .joining import Joiner
+from .package import import_pyg
 from .sampler import NeighborSampler
-from .sending import Sender
-from .source import SubgraphSource
-from .view import Viewed
-from .workers import ThreadWorkers
+from .source import Sender, SubgraphSource
+
+import_pyg()
+from torch_geometric.loader.mixin import get_numa_nodes_cores  # noqa: E402
 
 if TYPE_CHECKING:
     from ..ranking.workload import Workload
 
-__all__ = ["Pipelined", "sampler_of"]
+__all__ = ["LinkView", "NodeView", "Pipelined", "Viewed", "sampler_of"]
+
+logger = logging.getLogger(__name__)
 
 _OF_THE_SAMPLER = (
     "num_neighbors",
@@ -51,6 +59,150 @@ def sampler_of(arguments: Mapping[str, Any]) -> Any:
     return NeighborSampler(arguments["data"], **{name: arguments[name] for name in _OF_THE_SAMPLER})
 
 
+@dataclass(eq=False)
+class _View:
+    """What any ``filter_fn`` reads of a loader, as it is now."""
+
+    data: Any = None
+    input_data: Any = None
+    transform: Callable[..., Any] | None = None
+    transform_sampler_output: Callable[..., Any] | None = None
+    custom_cls: Any = None
+
+
+@dataclass(eq=False)
+class NodeView(_View):
+    """What ``NodeLoader.filter_fn`` reads."""
+
+    node_sampler: Any = None
+
+    @property
+    def sampler(self) -> Any:
+        """Draws the subgraphs."""
+        return self.node_sampler
+
+    def sample(self, inputs: Any) -> Any:
+        """A subgraph of a user's own sampler."""
+        return self.node_sampler.sample_from_nodes(inputs)
+
+    def sample_ahead(self, inputs: Any, key: int, pools: BufferPools) -> tuple[Any, dict[str, list[int]]]:
+        """A subgraph of our sampler, and where the vertices of each hop end."""
+        result: tuple[Any, dict[str, list[int]]] = self.node_sampler.sample_nodes(inputs, key, pools)
+        return result
+
+
+@dataclass(eq=False)
+class LinkView(_View):
+    """What ``LinkLoader.filter_fn`` reads."""
+
+    link_sampler: Any = None
+    neg_sampling: Any = None
+
+    @property
+    def sampler(self) -> Any:
+        """Draws the subgraphs."""
+        return self.link_sampler
+
+    def sample(self, inputs: Any) -> Any:
+        """A subgraph of a user's own sampler."""
+        return self.link_sampler.sample_from_edges(inputs, neg_sampling=self.neg_sampling)
+
+    def sample_ahead(self, inputs: Any, key: int, pools: BufferPools) -> tuple[Any, dict[str, list[int]]]:
+        """A subgraph of our sampler, and where the vertices of each hop end."""
+        result: tuple[Any, dict[str, list[int]]] = self.link_sampler.sample_edges(inputs, self.neg_sampling, key, pools)
+        return result
+
+
+class Viewed:
+    """An attribute of a loader that lives in its ``_view``, so that what the user sets is seen by the next batch.
+
+    ``vars(loader)`` holds it too, where Lightning looks for a loader's arguments to make it again.
+    """
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else getattr(instance._view, self._name)
+
+    def __set__(self, instance: Any, value: Any) -> None:
+        setattr(instance._view, self._name, value)
+        vars(instance)[self._name] = value
+
+
+class _ThreadWorkers:
+    """The context managers of PyG's ``AffinityMixin``, ``MultithreadingMixin`` and ``LogMemoryMixin``."""
+
+    num_workers: int
+    worker_init_fn: Any
+
+    @contextmanager
+    def enable_cpu_affinity(self, loader_cores: Sequence[int | Sequence[int]] | None = None) -> Iterator[None]:
+        """Pin the threads of passes that begin inside to cores; does nothing where the system cannot.
+
+        Args:
+            loader_cores: For each worker a core or several. Default: one each, of the first NUMA node.
+
+        Raises:
+            ValueError: There is no worker, the number of cores is not that of workers, there are fewer cores than
+                workers, or a core is not this process's to use.
+        """
+        if self.num_workers < 1:
+            raise ValueError(f"'enable_cpu_affinity' should be used with at least one worker (got {self.num_workers})")
+        if loader_cores and len(loader_cores) != self.num_workers:
+            raise ValueError(
+                f"The number of loader cores (got {len(loader_cores)}) in 'enable_cpu_affinity' should match with the "
+                f"number of workers (got {self.num_workers})"
+            )
+        if not hasattr(os, "sched_setaffinity"):
+            yield
+            return
+        cores = self._cores(loader_cores)
+        self.loader_cores = list(loader_cores) if loader_cores else [core for (core,) in cores]
+        logger.debug("%d loader threads on cores %s", self.num_workers, cores)
+        with starting_workers(self, lambda worker: os.sched_setaffinity(0, cores[worker])):  # 0 is the calling thread
+            yield
+
+    def _cores(self, loader_cores: Sequence[int | Sequence[int]] | None) -> list[list[int]]:
+        allowed = os.sched_getaffinity(0)
+        if not loader_cores:
+            near = near_cores(allowed, self.num_workers, get_numa_nodes_cores())
+            if len(near) < self.num_workers:
+                raise ValueError(f"More workers (got {self.num_workers}) than available cores (got {len(near)})")
+            return [[core] for core in near[: self.num_workers]]
+        cores = [[core] if isinstance(core, int) else list(core) for core in loader_cores]
+        for these in cores:
+            if not these or not allowed.issuperset(these):
+                raise ValueError(
+                    f"loader_cores must be among the cores of this process, {sorted(allowed)}; got {loader_cores}"
+                )
+        return cores
+
+    @contextmanager
+    def enable_multithreading(self, worker_threads: int | None = None) -> Iterator[None]:
+        """Checks its argument as PyG does. A batch takes one thread; ``num_workers`` says how many are made at a time.
+
+        Raises:
+            ValueError: There is no worker, or ``worker_threads`` is more than torch has.
+        """
+        if self.num_workers < 1:
+            raise ValueError(
+                f"'enable_multithreading' needs to be performed with at least one worker (got {self.num_workers})"
+            )
+        if worker_threads is not None and worker_threads > torch.get_num_threads():
+            raise ValueError(
+                "'worker_threads' should be smaller than the total available number of threads "
+                f"{torch.get_num_threads()} (got {worker_threads})"
+            )
+        yield
+
+    @contextmanager
+    def enable_memory_log(self) -> Iterator[None]:
+        """Log, as debugging, how much memory the process has when a worker begins."""
+        with starting_workers(self, _log_memory):
+            yield
+
+
 @dataclass(frozen=True)
 class _LoadingOptions:
     """What our loaders take beyond PyG's arguments."""
@@ -63,7 +215,7 @@ class _LoadingOptions:
     device: Any
 
 
-class Pipelined(LoaderControls, ThreadWorkers):
+class Pipelined(LoaderControls, _ThreadWorkers):
     """Base of our loaders, in front of PyG's own: iterates through an engine.
 
     Subclasses make ``_view`` before PyG's constructor runs, and call :meth:`_begin` after it. A user's subclass with a
@@ -179,3 +331,10 @@ class Pipelined(LoaderControls, ThreadWorkers):
 
 def _is_pygs(method: Any) -> bool:
     return str(getattr(method, "__module__", None)).startswith("torch_geometric.")
+
+
+def _log_memory(worker: int) -> None:
+    import psutil  # PyG needs it
+
+    memory = psutil.Process().memory_info().rss / 2**20
+    logger.debug("worker %d of process %d: %.2f MiB", worker, os.getpid(), memory)

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
-from ..accelerator import Handover
+from ..accelerator import Accelerator, Handover, StagingRing
 from ..system.threads import lock_of
 from .joining import Joiner, Reading
 from .sampler import NeighborSampler
-from .sending import Sender
 
 if TYPE_CHECKING:
     from ..engine.engine import Engine
     from ..seeds.order import Ticket
     from ..stats.stats import EpochRecorder
 
-__all__ = ["SubgraphSource"]
+__all__ = ["Sender", "SubgraphSource"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +43,63 @@ class _Prepared:
     reading: Reading | None = None
     batch: Any = None
     sent: Handover | None = None
+
+
+class Sender:
+    """Copies batches through page-locked memory, ahead of the reader. Safe from any thread.
+
+    Args:
+        accelerator: Where to.
+    """
+
+    def __init__(self, accelerator: Accelerator) -> None:
+        self._accelerator = accelerator
+        self._ring = StagingRing(accelerator)
+
+    def send(self, batch: Any, there: Collection[Tensor]) -> Handover:
+        """Put copies on the accelerator into a batch, for its plain tensors in host memory.
+
+        Tensors of other kinds (sparse ones, PyG's ``EdgeIndex``) are left to ``batch.to(device)``.
+
+        Args:
+            batch: Anything with PyG's ``apply``; nobody else has it.
+            there: Tensors of it that are on the accelerator already.
+
+        Returns:
+            Whatever this thread has made on the accelerator, PyG's own selections too; to arrive before it is used.
+        """
+        skipped = {id(tensor) for tensor in there}
+        waiting: dict[int, Tensor] = {}
+        others: list[Tensor] = []
+
+        def note(tensor: Any) -> Any:
+            if id(tensor) not in skipped and _is_plain(tensor):
+                waiting[id(tensor)] = tensor
+            elif type(tensor) is Tensor and tensor.layout == torch.strided:
+                others.append(tensor)
+            return tensor
+
+        batch.apply(note)
+        made = self._accelerator.current_stream.record()
+        stream = self._accelerator.stream("copying")
+        with stream.use():
+            stream.wait_for(made)  # so that one event is enough for both
+            begun = stream.record()
+            copies = self._ring.upload(tensor.contiguous() for tensor in waiting.values())
+            ready = stream.record()
+        sent = dict(zip(waiting, copies, strict=True))
+        batch.apply(lambda tensor: sent.get(id(tensor), tensor))
+        return Handover([*copies, *others], self._accelerator, ready, begun)
+
+
+def _is_plain(tensor: Any) -> bool:
+    return (
+        type(tensor) is Tensor
+        and tensor.device.type == "cpu"
+        and tensor.layout == torch.strided
+        and not tensor.requires_grad
+        and not tensor.is_quantized
+    )
 
 
 class SubgraphSource:

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from ..errors import MissingDependencyError
 from ..graph.graph import Graph
-from .fields import to_pyg
-from .neighbor_loader import NeighborLoader
+from .graphs import to_pyg
+from .loaders import NeighborLoader
 from .package import import_pyg
 
 import_pyg()
