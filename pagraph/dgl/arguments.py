@@ -30,7 +30,6 @@ __all__ = [
     "check_parts",
     "check_seeds",
     "gpu_cache_budget",
-    "make_order",
     "process_ranks",
     "recreated",
     "tensor_indices",
@@ -60,7 +59,7 @@ def check_parts(graph: Any, sampler: Any) -> None:
 
 
 def batch_device(device: Any, graph: Any, use_uva: bool) -> torch.device:
-    """Where batches go: the argument, else the graph's device, else (UVA) the current GPU.
+    """Device of the batches: the argument, else the graph's device, else (UVA) the current GPU.
 
     Raises:
         ValueError: A CUDA device was asked for, or implied, where there is none.
@@ -83,7 +82,7 @@ def check_devices(
     num_workers: int,
     flags: Mapping[str, Any],
 ) -> dict[str, bool]:
-    """DGL's rules on where graph, indices and batches are; returns its prefetch flags with defaults filled in.
+    """Check DGL's rules on devices; returns its prefetch flags with defaults filled in.
 
     Raises:
         ValueError: A combination that DGL refuses too.
@@ -126,28 +125,6 @@ def _device_of(indices: Any) -> torch.device:
     return torch.device(indices.device)
 
 
-def make_order(
-    indices: Any,
-    batch_size: Any,
-    *,
-    shuffle: bool,
-    drop_last: bool,
-    seed: int | None,
-    generator: torch.Generator | None,
-    ranks: Ranks | None,
-) -> SeedOrder | DatasetOrder:
-    """The seed order of tensors or of a user's dataset.
-
-    Raises:
-        ValueError: ``batch_size`` is not a positive integer.
-    """
-    if not isinstance(indices, Tensor | Mapping):
-        return DatasetOrder(indices, shuffle=shuffle, seed=seed, ranks=ranks)
-    return SeedOrder(
-        indices, batch_size, shuffle=shuffle, drop_last=drop_last, seed=seed, generator=generator, ranks=ranks
-    )
-
-
 def process_ranks(ddp_seed: Any) -> Ranks:
     """This process's place in ``torch.distributed``'s default group; nothing is sent.
 
@@ -165,7 +142,7 @@ TORCH_KEYWORDS = frozenset(inspect.signature(torch.utils.data.DataLoader.__init_
 
 
 def check_keywords(keywords: Mapping[str, Any]) -> None:
-    """Keywords beyond DGL's own: those of torch's loader that DGL passes on, and no others.
+    """Check the keywords beyond DGL's own: those of torch's loader that DGL passes on, and no others.
 
     Raises:
         TypeError: An unknown keyword, or one that the loader sets itself.
@@ -179,10 +156,9 @@ def check_keywords(keywords: Mapping[str, Any]) -> None:
 
 
 def recreated(keywords: dict[str, Any]) -> tuple[int, bool]:
-    """Batch size and ``drop_last`` of the loader whose attributes are passed to make it again.
+    """Batch size and ``drop_last`` of the loader that Lightning makes again from its attributes.
 
-    Lightning does so: it hands every argument the attribute of its name, and what torch's loader made of the rest
-    (``dataset``, ``collate_fn``, ``pin_memory`` and samplers: taken out of ``keywords``; ``batch_size`` is None then).
+    What torch's loader made of the arguments is taken out of ``keywords``; ``batch_size`` is None there.
 
     Raises:
         TypeError: ``dataset`` is not one of our loaders'.
@@ -266,15 +242,10 @@ def _listed(ids: Any) -> Tensor:
 
 
 def check_seeds(graph: Any, indices: Any, sampler: Any, *, native: bool) -> None:
-    """Seeds of node-wise and edge-wise samplers: on an id outside the graph DGL's own code ends the process.
+    """Check seeds of node-wise and edge-wise samplers: on an id outside the graph DGL's own code ends the process.
 
-    Other samplers, and subclasses with a ``sample`` of their own, decide what their indices mean.
-
-    Args:
-        graph: Whatever the sampler samples from.
-        indices: Ids, ids by type, or a dataset.
-        sampler: The user's sampler.
-        native: Our kernels take its place.
+    Other samplers, and subclasses with a ``sample`` of their own, decide what their indices mean; ``native`` says that
+    our kernels take the sampler's place.
 
     Raises:
         DGLError: The dtype is not the graph's, a type is unknown, or types are needed and not given.

@@ -17,7 +17,7 @@ from ..graph.field_version import FieldVersion
 from ..graph.graph import EdgeType, Graph
 from ..graph.indexed_rows import FieldValue
 from ..sampling.block_sampler import ExcludedEdges
-from .deferred import waiting_column
+from .deferred import frame_of, waiting_column
 from .graphbolt import import_dgl
 
 dgl = import_dgl()
@@ -90,7 +90,7 @@ def to_dgl(graph: Graph) -> Any:
 
 
 def dgl_graph(graph: Graph) -> Any:
-    """:func:`to_dgl`, made once and kept as long as ``graph`` lives; fields set since the last call become columns.
+    """Memoized :func:`to_dgl`, kept as long as ``graph`` lives; fields set since the last call become columns.
 
     Loaders of it sample from ``graph``'s own arrays. Columns that were set on the result stay, unless ``graph`` has a
     new field of that name.
@@ -119,10 +119,8 @@ def _set_columns(graph: Any, fields: Mapping[Any, FieldValue]) -> None:
     for (kind, type_, name), values in fields.items():
         if isinstance(values, Tensor):
             getattr(graph, kind)[type_].data[name] = values
-        elif kind == "nodes":
-            graph._node_frames[graph.get_ntype_id(type_)]._columns[name] = waiting_column(values)
         else:
-            graph._edge_frames[graph.get_etype_id(type_)]._columns[name] = waiting_column(values)
+            frame_of(graph, kind[:-1], type_)._columns[name] = waiting_column(values)
 
 
 def load_saved_graph(path: str | os.PathLike[str], index: int = 0) -> Graph:
@@ -148,13 +146,10 @@ Sets = dict[EdgeType, ExcludedEdges]
 
 
 def excluded_sets(graph: Any, core: Graph, exclude: Any) -> Sets:
-    """The edges to leave out, by canonical edge type.
+    """The edges to leave out, by canonical edge type, as positions in ``core``, the edges as they are sampled.
 
-    Args:
-        graph: The DGL graph whose ids and types ``exclude`` names.
-        core: Its edges as they are sampled, by the same edge types.
-        exclude: Ids of edges, a mapping from edge type to ids, or None. Ids outside the graph exclude nothing, as with
-            DGL: -1 may stand for an edge without a reverse one.
+    ``exclude`` is ids of the DGL graph's edges, a mapping from edge type to ids, or None. Ids outside the graph exclude
+    nothing, as with DGL: -1 may stand for an edge without a reverse one.
 
     Raises:
         DGLError: There are several edge types and ``exclude`` is no mapping, or a type is unknown.
@@ -170,16 +165,13 @@ def excluded_sets(graph: Any, core: Graph, exclude: Any) -> Sets:
 
 
 class FixedExclusion:
-    """:func:`excluded_sets` of what stays the same from batch to batch, perhaps all test edges.
-
-    One set serves as long as nobody writes to the tensors or puts others in their place. Safe from any thread.
-    """
+    """Memoizes :func:`excluded_sets` until the tensors are written or replaced. Safe from any thread."""
 
     def __init__(self) -> None:
         self._known: tuple[dict[Any, FieldVersion], Sets] | None = None
 
     def sets(self, graph: Any, core: Graph, exclude: Any) -> Sets:
-        """See :func:`excluded_sets`; ids are tensors."""
+        """The sets of :func:`excluded_sets`; ids are tensors."""
         versions = {etype: FieldVersion.of(ids) for etype, ids in _by_type(graph, exclude).items()}
         known = self._known
         if known is None or known[0] != versions:

@@ -35,7 +35,7 @@ Pairs = dict["EdgeType", tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True, eq=False)
 class _Drawn:
-    """Seed edges with what the user's own functions said about them; these run one at a time, in order."""
+    """Seed edges with the results of user callbacks, which run one at a time, in batch order."""
 
     key: int
     edges: dict[EdgeType, Tensor]
@@ -75,12 +75,10 @@ class EdgeSource:
         self._lock = lock_of(edge_sampler)
         self._fixed = FixedExclusion()
         self._label_names = edge_columns(graph, "prefetch_labels", edge_sampler.prefetch_labels)
-        inner.declare("edge", self._label_names, Role.OUTPUT)
-
-    # -- in the order of the batches ----------------------------------------------------------------------
+        inner.columns.declare("edge", self._label_names, Role.OUTPUT)
 
     def draw(self, ticket: Ticket, recorder: EpochRecorder) -> _Drawn:
-        """Canonical seed edges; runs what the user has written, in his functions' own random state."""
+        """Call user callbacks in batch order, on their own RNG; seed edges get canonical types."""
         graph, sampler = self._graph, self._sampler
         seeds: Any = ticket.seeds
         if isinstance(seeds, Mapping):
@@ -97,10 +95,8 @@ class EdgeSource:
                 exclude = find_exclude_eids(graph, seeds, exclude, sampler.reverse_eids, sampler.reverse_etypes)
         return _Drawn(ticket.key, edges, negatives, exclude)
 
-    # -- in any thread ------------------------------------------------------------------------------------
-
     def prepare(self, drawn: _Drawn, recorder: EpochRecorder) -> _Sampled:
-        """Find the ends, draw negatives, number the vertices, sample their blocks, read the columns."""
+        """Find the ends, draw negatives, number the vertices, sample their blocks, read the columns; in any thread."""
         idtype = self._graph.idtype
         with recorder.time("sampling"):
             positive = edge_ends(self._csc, drawn.edges, idtype)
@@ -129,7 +125,7 @@ class EdgeSource:
         return {self._graph.to_canonical_etype(etype): self._checked(etype, ends) for etype, ends in pairs.items()}
 
     def _checked(self, etype: Any, ends: Any) -> tuple[Tensor, Tensor]:
-        """What a user's negative sampler returned for one edge type, in the graph's id dtype."""
+        """Checked pairs of a user's negative sampler for one edge type, in the graph's id dtype."""
         src_type, _, dst_type = self._graph.to_canonical_etype(etype)
         src, dst = (as_ids("ends of negative pairs", ids) for ids in ends)
         if len(src) != len(dst):
@@ -142,10 +138,8 @@ class EdgeSource:
         make = self._fixed.sets if exclude is self._sampler.exclude else excluded_sets
         return make(self._graph, self._inner.core, exclude)
 
-    # -- in the reader's thread ---------------------------------------------------------------------------
-
     def deliver(self, sampled: _Sampled, recorder: EpochRecorder) -> Any:
-        """DGL's ``(input_nodes, pair_graph[, negative_graph], blocks)``."""
+        """DGL's ``(input_nodes, pair_graph[, negative_graph], blocks)``; in the reader's thread."""
         with recorder.time("building"):
             input_nodes, blocks = self._inner.build(sampled.inner, recorder)
             builder = self._inner.builder
