@@ -1,4 +1,4 @@
-"""Attributes: what the stores of a Data or HeteroData hold at one moment, and of which there is a row a vertex."""
+"""Attributes in the stores of a Data or HeteroData: their identities, versions, and which have a row a vertex."""
 
 from __future__ import annotations
 
@@ -26,18 +26,14 @@ Name = tuple[Any, str]
 
 
 def _stores(data: Any) -> list[tuple[Any, Any]]:
-    """Stores by their keys; of anything but a ``Data`` or ``HeteroData`` none."""
+    """Stores with their keys; none for anything but a ``Data`` or ``HeteroData``."""
     if isinstance(data, Data):
         return [(None, data._store)]
     return [*data.node_items(), *data.edge_items()] if isinstance(data, HeteroData) else []
 
 
 def store_of(data: Any, name: Name) -> Any:
-    """The store of an attribute.
-
-    Raises:
-        KeyError: There is no such vertex or edge type.
-    """
+    """The store of an attribute; KeyError for an unknown vertex or edge type."""
     for key, store in _stores(data):
         if key == name[0]:
             return store
@@ -45,21 +41,12 @@ def store_of(data: Any, name: Name) -> Any:
 
 
 def value_of(data: Any, name: Name) -> Any:
-    """An attribute now.
-
-    Raises:
-        KeyError: There is none.
-    """
+    """The attribute's present value; KeyError if there is none."""
     return store_of(data, name)[name[1]]
 
 
 class Attributes:
-    """All attributes of one moment, by reference; keeps no tensor or array in memory.
-
-    Args:
-        data: The user's.
-        copied: A shallow copy of it.
-    """
+    """Weak references to all attributes that the user's data, of which ``copied`` is a shallow copy, held at once."""
 
     def __init__(self, data: Any, copied: Any) -> None:
         self._owner = weakref.ref(data)
@@ -93,11 +80,11 @@ def _are_same(held: dict[str, Any] | None, store: Any) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Levels:
-    """Which attributes PyG selects by vertex or by edge.
+    """Attributes that PyG selects by vertex or by edge.
 
     Attributes:
-        attributes: Of which that was found out.
-        known: Key of each store to what PyG remembers on the store itself, as only looking at them all tells.
+        attributes: Attributes that were looked at.
+        known: Key of each store to what PyG memoizes on the store itself, as only looking at them all tells.
         fields: Vertex attributes that may be read as fields: those with rows along their first dimension.
         selected: All others that PyG selects, but not the edges themselves.
     """
@@ -109,13 +96,10 @@ class Levels:
 
     @classmethod
     def of(cls, attributes: Attributes, copied: Any, earlier: Levels | None) -> Levels:
-        """Find out.
+        """Classify the attributes of ``copied``, a copy of the data that nobody else uses.
 
-        Args:
-            attributes: Those of the data.
-            copied: A copy of it that nobody else uses.
-            earlier: Of the data before: PyG remembers whose an attribute is until another takes its place, whatever
-                becomes of the attribute by which the vertices were counted.
+        ``earlier`` levels count: PyG remembers whose an attribute is until another takes its place, whatever becomes of
+        the attribute by which the vertices were counted.
         """
         known: dict[Any, Any] = {}
         fields: list[Name] = []
@@ -134,7 +118,7 @@ class Levels:
         return cls(attributes, known, fields, selected)
 
     def tell(self, copied: Any) -> None:
-        """Spare PyG finding out again, for another copy of the same data."""
+        """Put PyG's memo into another copy of the same data."""
         for key, store in _stores(copied):
             if self.known[key] is not None:
                 store.__dict__["_cached_attr"] = self.known[key]
@@ -146,7 +130,7 @@ def _has_rows(data: Any, store: Any, name: str) -> bool:
 
 
 class Arrays:
-    """NumPy arrays as tensors over the same memory, each made once, so that its version can be compared."""
+    """Memoizes NumPy arrays as tensors over the same memory, so that versions can be compared."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -167,7 +151,7 @@ class Arrays:
 
 
 class _Alias:
-    """The memory of an array, as one that may be written: torch has no read-only tensors, and warns of such arrays."""
+    """Writeable alias of an array: torch has no read-only tensors, and warns of such arrays."""
 
     def __init__(self, array: Any) -> None:
         self._array = array

@@ -36,11 +36,9 @@ __all__ = ["core_graph", "csc_of", "has_types", "load_saved_data", "local_dtype"
 def core_graph(data: Any) -> Graph:
     """The structure of a ``Data`` or ``HeteroData`` as a graph without fields; edge ids are places in ``edge_index``.
 
-    Of a pair of a ``FeatureStore`` and a ``GraphStore`` see ``store_graph``.
-
-    A ``Data`` has the types of any graph with one vertex and one edge type. The arrays are made once for each
-    ``edge_index`` and shared by all graphs of it. As in PyG, the ``SparseTensor`` ``adj`` and then ``adj_t`` go before
-    ``edge_index``, and edge ids are then places in them.
+    The arrays are made once for each ``edge_index`` and shared by all graphs of it. As in PyG, the ``SparseTensor``
+    ``adj`` and then ``adj_t`` go before ``edge_index``, and edge ids are then places in them. A pair of a
+    ``FeatureStore`` and a ``GraphStore`` is converted by ``store_graph``.
 
     Raises:
         TypeError: ``data`` is something else, or ``adj_t`` a torch tensor.
@@ -54,25 +52,18 @@ def core_graph(data: Any) -> Graph:
     if not isinstance(data, HeteroData):
         raise TypeError(f"data must be a Data or HeteroData, got {type(data).__name__}")
     node_types, edge_types = data.metadata()
-    counts = {ntype: _count(data, ntype) for ntype in node_types}
-    for ntype in (ntype for etype in edge_types for ntype in etype[::2]):
-        if ntype not in counts:  # looking it up would add it to the data
-            raise _uncounted(ntype)
+    counts: dict[str, int] = {}
+    for ntype in (*node_types, *(end for etype in edge_types for end in etype[::2])):
+        if ntype in counts:
+            continue
+        stated = data[ntype].num_nodes if ntype in node_types else None  # looking it up would add it to the data
+        if stated is None:
+            raise ValueError(f"data[{ntype!r}] must say how many vertices there are, set num_nodes or a feature")
+        counts[ntype] = int(stated)
     csc: dict[EdgeType, CSC] = {
         etype: csc_of(data[etype], counts[etype[0]], counts[etype[2]], f"data[{etype!r}].") for etype in edge_types
     }
     return Graph(csc, counts)
-
-
-def _count(data: Any, ntype: str) -> int:
-    count = data[ntype].num_nodes
-    if count is None:
-        raise _uncounted(ntype)
-    return int(count)
-
-
-def _uncounted(ntype: str) -> ValueError:
-    return ValueError(f"data[{ntype!r}] must say how many vertices there are, set num_nodes or a feature")
 
 
 def has_types(data: Any) -> bool:
@@ -94,14 +85,14 @@ def local_dtype(data: Any) -> torch.dtype:
 
 
 class _Conversions:
-    """What was made of each tensor that is alive, as the tensor was written last."""
+    """Memoizes the CSC of each tensor that is alive, by the tensor's version."""
 
     def __init__(self) -> None:
         self._lock = ForkLock()
         self._known: Any = WeakTensorKeyDictionary()
 
     def get(self, tensor: Tensor, counts: tuple[int, int], make: Callable[[Tensor], CSC]) -> CSC:
-        """The CSC between so many vertices; whoever asks while it is being made waits for it."""
+        """The CSC between so many vertices; other threads wait while it is made."""
         plain = plain_tensor(tensor)
         with self._lock:
             version, made = self._known.get(tensor, (None, {}))
@@ -175,14 +166,14 @@ def _compressed(indptr: Tensor, indices: Tensor, counts: tuple[int, int]) -> CSC
 
 
 _NAMES = {"feat": "x", "label": "y"}
-"""What PyG calls a field of vertices that DGL and our graph folders call otherwise."""
+"""PyG's names of vertex fields that DGL and our graph folders call otherwise."""
 
 
 def to_pyg(graph: Graph) -> Data | HeteroData:
     """A ``Data``, or for several types a ``HeteroData``, with the same vertices, edges and fields.
 
     Edge ``i`` of ``edge_index``, int64, is the one with the id ``i``. Fields share memory, but for ``IndexedRows``,
-    which are gathered. Fields of vertices called ``feat`` and ``label`` become ``x`` and ``y``, unless these are there.
+    which are gathered. Vertex fields ``feat`` and ``label`` become ``x`` and ``y``, unless these are there.
 
     Raises:
         TypeError: ``graph`` is something else.
@@ -325,7 +316,7 @@ def _data_of(content: Any) -> Data | HeteroData:
 
 
 def _count_graphs(slices: Any) -> int:
-    """Of how many graphs each attribute of a data set is the concatenation; None stands for one."""
+    """Number of graphs that each attribute of a data set concatenates; None stands for one."""
     while isinstance(slices, Mapping) and slices:
         slices = next(iter(slices.values()))
     return 1 if slices is None or isinstance(slices, Mapping) else len(slices) - 1

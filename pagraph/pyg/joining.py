@@ -60,11 +60,11 @@ class _Rows:
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """All that a batch will be joined of.
+    """Attributes read for a batch.
 
     Attributes:
         data: A copy of the user's data that nobody else has; of a pair of stores the pair.
-        levels: Which of its attributes are whose; None for stores.
+        levels: Levels of its attributes; None for stores.
         rows: Those that were read as fields.
         versions: Those that PyG will select.
     """
@@ -76,11 +76,7 @@ class Reading:
 
     @property
     def is_settled(self) -> bool:
-        """Whether it can be told later if the values are still those of now.
-
-        Else a batch is joined when it is needed and in the reader's thread: attributes that require gradients are among
-        these.
-        """
+        """Whether later changes of the values can be told; else (some require gradients) the reader's thread joins."""
         return all(version is not None for version in self.versions.values())
 
     def arrive(self) -> list[FieldRows]:
@@ -96,10 +92,7 @@ class Joiner:
     Vertex attributes that are dense tensors on the CPU or NumPy arrays, mapped files too, are read through fields;
     everything else is PyG's to select.
 
-    Args:
-        view: What PyG's ``filter_fn`` wants to know of a loader; ``view.data`` is looked at anew for every batch.
-        fields: Reads rows.
-        filter_fn: PyG's.
+    ``view.data`` is looked at anew for every batch; ``filter_fn`` is PyG's, and gets a copy of the view.
     """
 
     def __init__(self, view: Any, fields: FieldSet, filter_fn: Any) -> None:
@@ -117,7 +110,7 @@ class Joiner:
         return isinstance(self._view.data, tuple)
 
     def declare(self) -> None:
-        """Tell the fields which attributes will be read, so that one cache is planned for all of them."""
+        """Declare the attributes that will be read, so that one cache is planned for all of them."""
         if self.is_remote:
             return
         data = self._view.data
@@ -126,12 +119,12 @@ class Joiner:
                 self._add(name)
 
     def read(self, output: Any, hop_ends: Mapping[str, list[int]], earlier: Reading | None = None) -> Reading:
-        """What the batch of a sampler's output is to be joined of.
+        """Read the attributes for a sampler's output.
 
         Args:
-            output: What was sampled.
+            output: The sampler's output.
             hop_ends: Vertex type to where the vertices of each hop end, if these are known.
-            earlier: What was read for this output before: rows that are still right are not read again.
+            earlier: An earlier reading for it: rows that are still right are not read again.
         """
         data = self._view.data
         if self.is_remote:
@@ -179,7 +172,7 @@ class Joiner:
         )
 
     def _levels_of(self, data: Any, copied: Any) -> Levels:
-        """Whose the attributes of a copy of the data are; found out again when there are other ones."""
+        """Levels of the attributes of a copy of the data; determined again when there are other ones."""
         levels = self._levels
         if levels is None or not levels.attributes.are_those_of(data, copied):
             levels = self._levels = Levels.of(Attributes(data, copied), copied, levels)

@@ -128,13 +128,13 @@ class NeighborLoader(Pipelined, _pyg.NeighborLoader):
         transforms = {"transform": transform, "transform_sampler_output": transform_sampler_output}
         check_calls(neighbor_sampler, "sample_from_nodes", **transforms)
         input_id = kwargs.pop("input_id", None)
-        checked = node_input(data, neighbor_sampler, input_nodes, input_id)
+        nodes, seed_id = node_input(data, neighbor_sampler, input_nodes, input_id)
         check_time_tensor("input_time", input_time)
         super().__init__(
             data,
             num_neighbors,
-            input_nodes=checked.nodes,
-            input_id=checked.input_id,
+            input_nodes=nodes,
+            input_id=seed_id,
             input_time=input_time,
             time_attr=time_attr,
             transform=transform,

@@ -29,12 +29,12 @@ class _Prepared:
     """A sampled batch.
 
     Attributes:
-        output: What the sampler returned.
+        output: The sampler's output.
         hop_ends: Vertex type to where the vertices of each hop end; empty for a user's own sampler.
-        seeds: How many there were.
-        reading: What was read for it ahead; None if that could not be done.
+        seeds: Number of seeds.
+        reading: Attributes read ahead; None if that could not be done.
         batch: Joined of that; None if it is to be joined when it is needed.
-        sent: What of the batch was made on the accelerator; None: nothing.
+        sent: Tensors of the batch made on the accelerator, if any.
     """
 
     output: Any
@@ -46,27 +46,19 @@ class _Prepared:
 
 
 class Sender:
-    """Copies batches through page-locked memory, ahead of the reader. Safe from any thread.
-
-    Args:
-        accelerator: Where to.
-    """
+    """Copies batches to an accelerator through page-locked memory, ahead of the reader. Safe from any thread."""
 
     def __init__(self, accelerator: Accelerator) -> None:
         self._accelerator = accelerator
         self._ring = StagingRing(accelerator)
 
     def send(self, batch: Any, there: Collection[Tensor]) -> Handover:
-        """Put copies on the accelerator into a batch, for its plain tensors in host memory.
+        """Replace a batch's plain tensors in host memory, but for those in ``there``, by copies on the accelerator.
 
-        Tensors of other kinds (sparse ones, PyG's ``EdgeIndex``) are left to ``batch.to(device)``.
-
-        Args:
-            batch: Anything with PyG's ``apply``; nobody else has it.
-            there: Tensors of it that are on the accelerator already.
+        Other tensors (sparse ones, PyG's ``EdgeIndex``) are left to ``batch.to(device)``.
 
         Returns:
-            Whatever this thread has made on the accelerator, PyG's own selections too; to arrive before it is used.
+            All that this thread has made on the accelerator, PyG's own selections too; to arrive before it is used.
         """
         skipped = {id(tensor) for tensor in there}
         waiting: dict[int, Tensor] = {}
@@ -106,11 +98,10 @@ class SubgraphSource:
     """Samples subgraphs, by our sampler or a user's own, and joins them with the attributes of the data.
 
     Args:
-        view: What PyG's ``filter_fn`` wants to know of a loader, with its present ``data``, transforms and
-            ``input_data``, and its sampler: ours, or any ``BaseSampler``.
-        joiner: Joins.
+        view: The loader's present ``data``, transforms, ``input_data`` and sampler: ours, or any ``BaseSampler``.
+        joiner: Joins the attributes.
         engine: Recycles memory, makes room.
-        device: Where batches are delivered; None: where their sources are.
+        device: Device of the batches; None: that of their sources.
         pins: Deliver batches in page-locked memory.
         calls_stores_ahead: Read from a user's own stores in the threads that prepare batches.
         sender: Sends batches ahead; None: nothing is sent.
