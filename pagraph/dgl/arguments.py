@@ -126,7 +126,7 @@ def _device_of(indices: Any) -> torch.device:
 
 
 def process_ranks(ddp_seed: Any) -> Ranks:
-    """This process's place in ``torch.distributed``'s default group; nothing is sent.
+    """This process's rank in ``torch.distributed``'s default group; nothing is sent.
 
     Raises:
         ValueError: There is no process group, or ``ddp_seed`` is negative.

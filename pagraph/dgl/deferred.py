@@ -30,7 +30,6 @@ __all__ = [
     "parent_storages",
     "repoint",
     "sub_column",
-    "vertex_field",
     "waiting_column",
     "waiting_rows",
 ]
@@ -170,10 +169,7 @@ def waiting_column(rows: IndexedRows) -> Any:
 
 
 def waiting_rows(column: Any) -> IndexedRows | None:
-    """The rows of a column that DGL has yet to gather; None for all others.
-
-    Those that also wait to be moved or converted, or are not in CPU memory, are others.
-    """
+    """The rows of a column that DGL has yet to gather; None for others, also to be moved, converted, or not on CPU."""
     index = column.index
     if index is None and not _known:  # nearly always: no lock for columns that never waited
         return None
@@ -194,11 +190,6 @@ def column_values(column: Any) -> FieldValue:
         return rows
     values: Tensor = column.data
     return values
-
-
-def vertex_field(graph: Any, name: str) -> FieldValue:
-    """The values of a field of a DGL graph with one vertex type, not gathered for this."""
-    return column_values(graph._node_frames[0]._columns[name])
 
 
 def gather_others(graph: Any, edge_names: tuple[str | None, ...] = ()) -> None:

@@ -24,7 +24,6 @@ from dgl.dataloading.base import find_exclude_eids  # noqa: E402
 
 if TYPE_CHECKING:
     from ..graph.graph import EdgeType
-    from ..sampling.block_sampler import ExcludedEdges
     from ..seeds.order import Ticket
     from ..stats.stats import EpochRecorder
 
@@ -59,8 +58,8 @@ class EdgeSource:
 
     Args:
         graph: A DGL graph on the CPU.
-        edge_sampler: DGL's edge sampler: says what to exclude, the negatives and the labels.
-        inner: Samples the blocks.
+        edge_sampler: DGL's edge sampler.
+        inner: Source of the blocks.
     """
 
     is_pure = False
@@ -104,7 +103,8 @@ class EdgeSource:
             if self._sampler.negative_sampler is not None:
                 groups.append(self._negative_pairs(drawn, positive))
             nodes, pairs = compact_pairs(self._inner.core, groups, idtype)
-            exclude = self._excluded(drawn.exclude)
+            make = self._fixed.sets if drawn.exclude is self._sampler.exclude else excluded_sets
+            exclude = make(self._graph, self._inner.core, drawn.exclude)
         inner = self._inner.sample(nodes, drawn.key, recorder, exclude=exclude)
         nothing = torch.empty(0, dtype=idtype)
         edges = {etype: drawn.edges.get(etype, nothing) for etype in self._graph.canonical_etypes}
@@ -133,10 +133,6 @@ class EdgeSource:
         check_range("sources of negative pairs", src, self._graph.num_nodes(src_type), dgl.DGLError)
         check_range("destinations of negative pairs", dst, self._graph.num_nodes(dst_type), dgl.DGLError)
         return src.to(self._graph.idtype), dst.to(self._graph.idtype)
-
-    def _excluded(self, exclude: Any) -> dict[EdgeType, ExcludedEdges]:
-        make = self._fixed.sets if exclude is self._sampler.exclude else excluded_sets
-        return make(self._graph, self._inner.core, exclude)
 
     def deliver(self, sampled: _Sampled, recorder: EpochRecorder) -> Any:
         """DGL's ``(input_nodes, pair_graph[, negative_graph], blocks)``; in the reader's thread."""

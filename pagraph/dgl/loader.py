@@ -1,4 +1,4 @@
-"""DGL DataLoader replacement."""
+"""Replacement of DGL's DataLoader."""
 
 from __future__ import annotations
 
@@ -287,7 +287,7 @@ class DataLoader(LoaderControls, _DGLDataLoader):
 
 
 class _Order(torch.utils.data.IterableDataset[Any]):
-    """What ``loader.dataset`` is: iterating over it gives the batches of indices, unshuffled."""
+    """Dataset of a loader: iterating over it gives the batches of indices, unshuffled."""
 
     def __init__(self, order: Any) -> None:
         self.order = order

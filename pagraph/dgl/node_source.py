@@ -33,7 +33,7 @@ dgl = import_dgl()
 
 
 def node_columns(graph: Any, argument: str, names: Any) -> list[tuple[str, str]]:
-    """(vertex type, name) of every column that a list, or a mapping from type to lists, asks for.
+    """(vertex type, name) of every column in a list, or a mapping from type to lists.
 
     Raises:
         AssertionError: A list, and the graph has several vertex types (DGL's own type).
@@ -47,11 +47,7 @@ def node_columns(graph: Any, argument: str, names: Any) -> list[tuple[str, str]]
 
 
 def edge_columns(graph: Any, argument: str, names: Any) -> list[tuple[Any, str]]:
-    """(canonical edge type, name) of every column; types may be given by their middle names.
-
-    Raises:
-        AssertionError, DGLError: As for :func:`node_columns`.
-    """
+    """(canonical edge type, name) of every column, see :func:`node_columns`; types may have their middle names."""
     pairs = _pairs(argument, names, list(graph.canonical_etypes))
     return [(graph.to_canonical_etype(etype), name) for etype, name in pairs]
 

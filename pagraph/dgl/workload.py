@@ -34,7 +34,7 @@ __all__ = ["is_edge_sampler", "native_negatives", "native_sampler", "runs_users_
 
 
 def native_sampler(graph: Any, sampler: Any) -> BlockSampler | None:
-    """Our sampler with the same meaning as a DGL sampler object, or None where only its own code will do.
+    """The core sampler with the same meaning as a DGL sampler object, or None where only its own code will do.
 
     Recognised are ``dgl.dataloading.NeighborSampler``, ``MultiLayerFullNeighborSampler`` and ``LaborSampler`` (without
     ``batch_dependency``), ``pagraph.dgl.LayerSampler``, and subclasses that change nothing about sampling, on graphs in
@@ -49,7 +49,9 @@ def native_sampler(graph: Any, sampler: Any) -> BlockSampler | None:
         return None
     if is_edge_sampler(sampler):
         sampler = sampler.sampler
-    if not isinstance(sampler, DGLBlockSampler) or not _on_cpu(sampler.output_device):
+    if not isinstance(sampler, DGLBlockSampler):
+        return None
+    if sampler.output_device is not None and torch.device(sampler.output_device).type != "cpu":
         return None
     if isinstance(sampler, dgl.dataloading.NeighborSampler):
         return _neighbor_sampler(graph, sampler)
@@ -70,7 +72,7 @@ def is_edge_sampler(sampler: Any) -> bool:
 
 
 def runs_users_code(sampler: Any) -> bool:
-    """Whether an edge sampler calls functions that the user has written: for the negatives, or for what to exclude."""
+    """Whether an edge sampler calls user callbacks for the negatives, or for what to exclude."""
     if not is_edge_sampler(sampler):
         return False
     own_negatives = sampler.negative_sampler is not None and native_negatives(sampler.negative_sampler) is None
@@ -126,10 +128,6 @@ def _unchanged(sampler: Any, methods: Mapping[str, type]) -> bool:
     )
 
 
-def _on_cpu(device: Any) -> bool:
-    return device is None or torch.device(device).type == "cpu"
-
-
 def _fanout(graph: Any, fanout: Any) -> Any:
     """One hop's fan-out: a number, or for several edge types a mapping from all canonical types."""
     if not isinstance(fanout, Mapping):
@@ -139,7 +137,7 @@ def _fanout(graph: Any, fanout: Any) -> Any:
 
 
 def _whole(fanout: Any) -> Any:
-    """DGL takes whatever int() takes; whole numbers only here."""
+    """A whole number as an int (DGL takes whatever int() takes), anything else as it is."""
     return int(fanout) if isinstance(fanout, Tensor | float) and float(fanout).is_integer() else fanout
 
 
@@ -180,7 +178,7 @@ def _sampled(graph: Any, sampler: Any, order: SeedOrder | DatasetOrder) -> Sampl
 
 
 def _as_loader(graph: Any, sampler: Any, blocks: BlockSampler | None) -> BlockSampler | EdgeBatches | None:
-    """What samples as the loader does: whole batches, from edges where these are the seeds."""
+    """The sampler of the loader's whole batches: from edges where these are the seeds."""
     if blocks is None or not is_edge_sampler(sampler):
         return blocks
     return EdgeBatches(blocks, core_graph(graph), native_negatives(sampler.negative_sampler))
@@ -189,8 +187,7 @@ def _as_loader(graph: Any, sampler: Any, blocks: BlockSampler | None) -> BlockSa
 def _seed_reads(graph: Any, sampler: Any, order: SeedOrder | DatasetOrder, row_type: RowType) -> Tensor | None:
     """Reads of each row as a seed, over all ranks, shape ``(num_rows,)``, int64.
 
-    None where that is not known: of a user's own sampler or dataset, and of the vertices of edge-wise batches, which
-    are the ends of seeds and of negative pairs.
+    None where unknown: for a user's own sampler or dataset, and for vertices of edge-wise batches.
     """
     edge_wise = is_edge_sampler(sampler)
     if not isinstance(order, SeedOrder) or native_sampler(graph, sampler) is None:
@@ -208,7 +205,7 @@ def _seed_reads(graph: Any, sampler: Any, order: SeedOrder | DatasetOrder, row_t
 
 
 def _edge_dir(sampler: Any) -> str:
-    """Which neighbours a sampler draws; "in" where it does not say. An edge sampler has a sampler of nodes inside."""
+    """Direction of a sampler, or of the one inside an edge sampler; "in" where it has none."""
     direction = getattr(getattr(sampler, "sampler", sampler), "edge_dir", "in")
     return "out" if direction == "out" else "in"
 
