@@ -168,7 +168,7 @@ def _storage(graph: Any, kind: str, name: str, type_: Any) -> Any:
 
 
 def _label(kind: str, name: str, type_: Any, graph: Any) -> str:
-    """How a column is called in the statistics: ``feat``, ``user/feat``, ``edge:w``, ``edge:user-buys-item/w``."""
+    """Name of a column in the statistics: ``feat``, ``user/feat``, ``edge:w``, ``edge:user-buys-item/w``."""
     if kind == "node":
         return name if len(graph.ntypes) == 1 else f"{type_}/{name}"
     return f"edge:{name}" if len(graph.canonical_etypes) == 1 else f"edge:{'-'.join(type_)}/{name}"

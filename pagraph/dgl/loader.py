@@ -212,7 +212,7 @@ class DataLoader(LoaderControls, _DGLDataLoader):
         return native_sampler(self.graph, self.graph_sampler) if isinstance(self._order, SeedOrder) else None
 
     def _epoch_options(self) -> PipelineOptions:
-        """What the user wrote stays in the reader's thread, with its random state, unless workers are asked for."""
+        """Options of a pass; user code stays in the reader's thread, on its RNG, unless workers are asked for."""
         users = self._native() is None or runs_users_code(self.graph_sampler)
         return PipelineOptions(0, 0) if users and not self._options.workers else self._options
 

@@ -373,7 +373,7 @@ class Joiner:
 
 
 def _label(name: Name) -> str:
-    """How an attribute is called in the statistics: ``x``, ``paper/x``."""
+    """Name of an attribute in the statistics: ``x``, ``paper/x``."""
     return name[1] if name[0] is None else f"{name[0]}/{name[1]}"
 
 

@@ -41,8 +41,7 @@ class NeighborLoader(Pipelined, _pyg.NeighborLoader):
 
     Args:
         data: A ``Data``, a ``HeteroData``, or a pair of a ``FeatureStore`` and a ``GraphStore``.
-        num_neighbors: Neighbours for each vertex by hop, the seeds' first; negative: all. Or a mapping from edge
-            type.
+        num_neighbors: Neighbours for each vertex by hop, the seeds' first; negative: all. Or a mapping from edge type.
         input_nodes: Seeds: None for all, ids, or a mask of all vertices (NumPy's, too), each as a tensor, an array, or
             a sequence. Of a graph with several vertex types: a type, or a pair of it and any of these.
         input_time: A time for each input node, int64, shape ``(n,)``; needs ``time_attr``. Default: the seeds' own.

@@ -178,7 +178,7 @@ class Pipelined(LoaderControls):
         raise NotImplementedError
 
     def _pipeline_options(self) -> PipelineOptions:
-        """What the user wrote stays in the reader's thread, with its random state, unless workers are asked for."""
+        """Options of a pass; user code stays in the reader's thread, on its RNG, unless workers are asked for."""
         workers = as_integer("num_workers", self.num_workers)
         prefetch = as_integer("prefetch", self._options["prefetch"])
         ours = isinstance(self._view.sampler, NeighborSampler) and not self._streams
