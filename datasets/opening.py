@@ -207,7 +207,7 @@ def read_pyg(path: str | os.PathLike[str]) -> Graph:
         FormatError: It is no such file, a corrupt one, or holds other objects than tensors and plain values.
         MissingDependencyError: PyG is not installed.
     """
-    from ..pyg.fields import load_saved_data
+    from ..pyg.graphs import load_saved_data
 
     graph = load_saved_data(path)
     for ntype in graph.node_types:

@@ -23,7 +23,7 @@ from .ranking.policies import resolve_policy
 from .ranking.policy import Policy, RowType
 from .ranking.workload import Sampled, Workload
 from .sampling import BlockSampler
-from .sampling.sampler import MiniBatchSampler
+from .sampling.block_sampler import foreign_sampler
 from .seeds.order import SeedOrder
 from .system.budget import Budget
 
@@ -207,17 +207,10 @@ def seed_ids(seeds: Any, num_nodes: int) -> Tensor:
 
 
 def check_sampler(sampler: Any) -> None:
-    """Raise TypeError for what does not make blocks, and name the loader that takes it."""
+    """Raise TypeError for what does not make blocks, naming the loader that takes it."""
     if isinstance(sampler, BlockSampler):
         return
-    whose = type(sampler).__module__.partition(".")[0]
-    advice = "see pagraph.sampling"
-    if whose == "dgl" or type(sampler).__module__.startswith("pagraph.dgl"):
-        advice = "DGL's samplers are for pagraph.dgl.DataLoader"
-    elif whose == "torch_geometric" or type(sampler).__module__.startswith("pagraph.pyg"):
-        advice = "PyG's samplers are for pagraph.pyg.NeighborLoader"
-    elif isinstance(sampler, MiniBatchSampler):
-        advice = "this one makes no blocks; its batches come from pagraph.pyg.NeighborLoader or its own sample()"
+    advice = foreign_sampler(sampler, "pagraph") or "see pagraph.sampling"
     kind = f"the class {sampler.__name__}" if isinstance(sampler, type) else type(sampler).__name__
     raise TypeError(f"sampler must be a pagraph sampler of blocks, such as NeighborSampler, got {kind}: {advice}")
 

@@ -250,8 +250,8 @@ CASES = [
         'a file on disk larger than half of the memory, with `transfer="zero-copy"`',
         file_above_half_of_memory,
         RuntimeWarning,
-        rf"{NUMBER} [MG]iB of host memory could not be pinned \(it is a file on disk of {NUMBER} [MG]iB, more than half of "
-        rf"the {NUMBER} [MG]iB of memory that are available\): its rows go through a staging buffer instead",
+        rf"{NUMBER} [MG]iB of host memory could not be pinned \(it is a file on disk of {NUMBER} [MG]iB, more than "
+        rf"half of the {NUMBER} [MG]iB of memory that are available\): its rows go through a staging buffer instead",
     ),
     Case(
         "a field on another GPU",

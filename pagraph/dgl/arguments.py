@@ -1,4 +1,4 @@
-"""The arguments of DGL's loader, checked once, with DGL's exception types and clearer words."""
+"""Checks of the arguments of DGL's loader, with DGL's exception types and clearer words."""
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ..accelerator.cuda import resolve_device
+from ..graph.csc import check_range
+from ..sampling.block_sampler import foreign_sampler
 from ..seeds.keys import Ranks, check_seed
 from ..seeds.order import DatasetOrder, SeedOrder
+from ..system.checks import as_integer
 from .graphbolt import import_dgl
 
 dgl = import_dgl()
@@ -23,36 +27,30 @@ __all__ = [
     "check_devices",
     "check_keywords",
     "check_parts",
+    "check_seeds",
     "gpu_cache_budget",
-    "integer",
-    "make_order",
     "process_ranks",
     "recreated",
+    "tensor_indices",
 ]
 
 
-def integer(name: str, value: Any) -> int:
-    """An argument as an int; NumPy's integers count.
-
-    Raises:
-        TypeError: It is not an integer.
-    """
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise TypeError(f"{name} must be an integer, got {value!r}")
-    return int(value)
-
-
 def check_parts(graph: Any, sampler: Any) -> None:
-    """What is sampled and what samples: the least that either must have.
+    """Check the least that a graph and a sampler must have.
 
     Raises:
-        TypeError: A ``DistGraph``.
+        TypeError: A ``DistGraph``; a sampler of PyG's or of ``pagraph.sampling``.
         AttributeError: A graph without ``device``, or a sampler without ``sample`` (DGL's own type).
     """
     if isinstance(graph, dgl.distributed.DistGraph):
         raise TypeError("graph must not be a DistGraph; use dgl.dataloading.DistNodeDataLoader for those")
     if not hasattr(graph, "device"):
         raise AttributeError(f"graph must be a dgl.DGLGraph or have a device, got {type(graph).__name__}")
+    if (advice := foreign_sampler(sampler, "DGL")) is not None:
+        kind = sampler if isinstance(sampler, type) else type(sampler)
+        raise TypeError(
+            f"graph_sampler must be a DGL sampler or have DGL's sample(graph, indices), got {kind.__name__}: {advice}"
+        )
     if not hasattr(sampler, "sample"):
         raise AttributeError(
             f"graph_sampler must have a method sample(graph, indices), got {type(sampler).__name__} without one"
@@ -60,7 +58,7 @@ def check_parts(graph: Any, sampler: Any) -> None:
 
 
 def batch_device(device: Any, graph: Any, use_uva: bool) -> torch.device:
-    """Where batches go: the argument, else the graph's device, else (UVA) the current GPU.
+    """Device of the batches: the argument, else the graph's device, else (UVA) the current GPU.
 
     Raises:
         ValueError: A CUDA device was asked for, or implied, where there is none.
@@ -83,7 +81,7 @@ def check_devices(
     num_workers: int,
     flags: Mapping[str, Any],
 ) -> dict[str, bool]:
-    """DGL's rules on where graph, indices and batches are; returns its prefetch flags with defaults filled in.
+    """Check DGL's rules on devices; returns its prefetch flags with defaults filled in.
 
     Raises:
         ValueError: A combination that DGL refuses too.
@@ -126,30 +124,8 @@ def _device_of(indices: Any) -> torch.device:
     return torch.device(indices.device)
 
 
-def make_order(
-    indices: Any,
-    batch_size: Any,
-    *,
-    shuffle: bool,
-    drop_last: bool,
-    seed: int | None,
-    generator: torch.Generator | None,
-    ranks: Ranks | None,
-) -> SeedOrder | DatasetOrder:
-    """The seed order of tensors or of a user's dataset.
-
-    Raises:
-        ValueError: ``batch_size`` is not a positive integer.
-    """
-    if not isinstance(indices, Tensor | Mapping):
-        return DatasetOrder(indices, shuffle=shuffle, seed=seed, ranks=ranks)
-    return SeedOrder(
-        indices, batch_size, shuffle=shuffle, drop_last=drop_last, seed=seed, generator=generator, ranks=ranks
-    )
-
-
 def process_ranks(ddp_seed: Any) -> Ranks:
-    """This process's place in ``torch.distributed``'s default group; nothing is sent.
+    """This process's rank in ``torch.distributed``'s default group; nothing is sent.
 
     Raises:
         ValueError: There is no process group, or ``ddp_seed`` is negative.
@@ -165,7 +141,7 @@ TORCH_KEYWORDS = frozenset(inspect.signature(torch.utils.data.DataLoader.__init_
 
 
 def check_keywords(keywords: Mapping[str, Any]) -> None:
-    """Keywords beyond DGL's own: those of torch's loader that DGL passes on, and no others.
+    """Check the keywords beyond DGL's own: those of torch's loader that DGL passes on, and no others.
 
     Raises:
         TypeError: An unknown keyword, or one that the loader sets itself.
@@ -179,10 +155,9 @@ def check_keywords(keywords: Mapping[str, Any]) -> None:
 
 
 def recreated(keywords: dict[str, Any]) -> tuple[int, bool]:
-    """Batch size and ``drop_last`` of the loader whose attributes are passed to make it again.
+    """Batch size and ``drop_last`` of the loader that Lightning makes again from its attributes.
 
-    Lightning does so: it hands every argument the attribute of its name, and what torch's loader made of the rest
-    (``dataset``, ``collate_fn``, ``pin_memory`` and samplers: taken out of ``keywords``; ``batch_size`` is None then).
+    What torch's loader made of the arguments is taken out of ``keywords``; ``batch_size`` is None there.
 
     Raises:
         TypeError: ``dataset`` is not one of our loaders'.
@@ -208,7 +183,9 @@ def gpu_cache_budget(graph: Any, gpu_cache: Any, device: torch.device) -> int:
     """
     if not isinstance(gpu_cache, Mapping) or not all(isinstance(d, Mapping) for d in gpu_cache.values()):
         raise AssertionError(f"gpu_cache must be a dict of dicts of row counts, got {gpu_cache!r}")
-    rows = {kind: {n: integer(f"gpu_cache[{kind!r}][{n!r}]", k) for n, k in d.items()} for kind, d in gpu_cache.items()}
+    rows = {
+        kind: {n: as_integer(f"gpu_cache[{kind!r}][{n!r}]", k) for n, k in d.items()} for kind, d in gpu_cache.items()
+    }
     if device.type != "cuda" and any(k > 0 for columns in rows.values() for k in columns.values()):
         raise ValueError(f"gpu_cache needs a CUDA device, batches are delivered on {device}")
     wanted = [
@@ -217,3 +194,116 @@ def gpu_cache_budget(graph: Any, gpu_cache: Any, device: torch.device) -> int:
         for name, column in frame._columns.items()
     ]
     return sum(max(k, 0) * math.prod(column.shape) * column.dtype.itemsize for column, k in wanted)
+
+
+def tensor_indices(indices: Any) -> Any:
+    """Indices as tensors where they can be, else the user's dataset. All but tensors are copied, as DGL does it.
+
+    Raises:
+        TypeError: An array whose dtype torch does not have.
+        AttributeError: A dataset without ``device``.
+    """
+    if isinstance(indices, Tensor):
+        return indices
+    if isinstance(indices, np.ndarray):  # never a dataset, though NumPy 2's arrays have a device
+        return _copied("indices", indices)
+    ids = indices
+    if isinstance(indices, Mapping):
+        ids = {k: _copied(f"indices[{k!r}]", v) if isinstance(v, np.ndarray) else v for k, v in indices.items()}
+    try:
+        if isinstance(ids, Mapping):
+            return {k: v if isinstance(v, Tensor) else _listed(v) for k, v in ids.items()}
+        if not hasattr(ids, "device"):
+            return _listed(ids)
+    except (TypeError, ValueError, RuntimeError):
+        pass
+    if not hasattr(indices, "device"):
+        raise AttributeError(
+            'indices must be tensors, sequences of ids, or a dataset with a "device" attribute saying where its '
+            f"batches are; got {type(indices).__name__}"
+        )
+    return indices
+
+
+def _copied(name: str, ids: NDArray[Any]) -> Tensor:
+    """A copy as a tensor: of arrays with any strides and byte order."""
+    try:
+        return torch.from_numpy(ids.astype(ids.dtype.newbyteorder("="), order="C", subok=False))
+    except TypeError:
+        raise TypeError(f"{name} must be ids of an integer dtype, got an array of {ids.dtype}") from None
+
+
+def _listed(ids: Any) -> Tensor:
+    """A sequence as a tensor: ranges become lists, an empty sequence holds int64."""
+    if isinstance(ids, range):
+        ids = list(ids)
+    return torch.empty(0, dtype=torch.int64) if isinstance(ids, list | tuple) and not ids else torch.tensor(ids)
+
+
+def check_seeds(graph: Any, indices: Any, sampler: Any, *, native: bool) -> None:
+    """Check seeds of node-wise and edge-wise samplers: on an id outside the graph DGL's own code ends the process.
+
+    Other samplers, and subclasses with a ``sample`` of their own, decide what their indices mean; ``native`` says that
+    our kernels take the sampler's place.
+
+    Raises:
+        DGLError: The dtype is not the graph's, a type is unknown, or types are needed and not given.
+        IndexError: An id is outside the graph.
+        ValueError: Ids are not 1-D; an edge sampler's ``exclude`` is no mode, or lacks what says which edges are the
+            reverse ones.
+    """
+    on_cpu = isinstance(graph, dgl.DGLGraph) and not graph.is_block and graph.device.type == "cpu"
+    if not on_cpu or not isinstance(indices, Tensor | Mapping):
+        return
+    if _samples_as(sampler, _EDGE_WISE):
+        _check_exclusion(sampler)
+        kind, types, count = "edge", graph.canonical_etypes, graph.num_edges
+    elif native or _samples_as(sampler, _NODE_WISE):
+        kind, types, count = "node", graph.ntypes, graph.num_nodes
+    else:
+        return
+    if isinstance(indices, Tensor):
+        if len(types) > 1:
+            raise dgl.DGLError(f"indices must be a dict for a graph of the {kind} types {types}, got a tensor")
+        _check_ids("indices", indices, graph.idtype, count())
+        return
+    for name, ids in indices.items():
+        if not _is_type(graph, kind, name):
+            several = ", a name that several have" if kind == "edge" and name in graph.etypes else ""
+            raise dgl.DGLError(f"indices must be of the graph's {kind} types {types}, got {name!r}{several}")
+        _check_ids(f"indices[{name!r}]", ids, graph.idtype, count(name))
+
+
+_NODE_WISE = dgl.dataloading.NeighborSampler, dgl.dataloading.LaborSampler, dgl.dataloading.ShaDowKHopSampler
+_EDGE_WISE = (dgl.dataloading.EdgePredictionSampler,)
+
+
+def _samples_as(sampler: Any, bases: tuple[Any, ...]) -> bool:
+    """The sampler is one of these, with DGL's own ``sample``."""
+    base = next((base for base in bases if isinstance(sampler, base)), None)
+    return base is not None and type(sampler).sample is base.sample and "sample" not in vars(sampler)
+
+
+def _is_type(graph: Any, kind: str, name: Any) -> bool:
+    """Edge types have two names: the canonical triple, and the relation where it is the only one of that name."""
+    if kind == "node":
+        return name in graph.ntypes
+    return name in graph.canonical_etypes or graph.etypes.count(name) == 1
+
+
+def _check_exclusion(sampler: Any) -> None:
+    mode, needs = sampler.exclude, {"self": None, "reverse_id": "reverse_eids", "reverse_types": "reverse_etypes"}
+    if not isinstance(mode, str):
+        return
+    if mode not in needs:
+        raise ValueError(f"exclude must be one of {list(needs)}, edges, or a function; got {mode!r}")
+    if (needed := needs[mode]) is not None and getattr(sampler, needed) is None:
+        raise ValueError(f"{needed} must be given with exclude={mode!r}, got None")
+
+
+def _check_ids(name: str, ids: Tensor, dtype: torch.dtype, count: int) -> None:
+    if ids.dtype != dtype:
+        raise dgl.DGLError(f"{name} must have the graph's id dtype {dtype}, got {ids.dtype}")
+    if ids.dim() != 1:
+        raise ValueError(f"{name} must be 1-D, got shape {tuple(ids.shape)}")
+    check_range(name, ids, count, IndexError)

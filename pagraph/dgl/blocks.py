@@ -1,4 +1,4 @@
-"""DGL blocks made of sampled ones."""
+"""DGL's blocks and pair graphs, made of sampled ones."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ _FORMATS = ["coo", "csr", "csc"]
 class BlockBuilder:
     """Makes ``DGLBlock`` and ``DGLGraph`` objects for one DGL graph, as DGL's own samplers would.
 
-    Their frames hold ``dgl.NID`` and ``dgl.EID`` and all of the graph's columns; a column is gathered when it is
-    first read, edge ids included (DGL's lazy columns), so what nobody reads costs nothing.
+    Frames hold ``dgl.NID``, ``dgl.EID`` and all of the graph's columns, each gathered when first read (DGL's lazy
+    columns).
 
     Args:
         graph: The DGL graph that batches are sampled from.
@@ -51,13 +51,10 @@ class BlockBuilder:
         self._ntypes, self._etypes = list(graph.ntypes), list(graph.etypes)
         self.numbers = number = {ntype: i for i, ntype in enumerate(self._ntypes)}
         self._canonical = list(graph.canonical_etypes)
-        src = [number[etype[0]] for etype in graph.canonical_etypes]
-        dst = [number[etype[2]] for etype in graph.canonical_etypes]
+        src, dst = ([number[etype[end]] for etype in self._canonical] for end in (0, 2))
         count = len(self._ntypes)
         self._bipartite = graph_index.from_coo(2 * count, src, [count + d for d in dst], True)
         self._metagraph = graph_index.from_coo(count, src, dst, True)
-
-    # -- blocks -------------------------------------------------------------------------------------------
 
     def structure(self, block: HeteroBlock, place: int) -> Any:
         """The index of the block that is at ``place`` in its batch: 20 us for an edge type, in any thread."""
@@ -78,9 +75,7 @@ class BlockBuilder:
     def build_all(self, blocks: Sequence[HeteroBlock], structures: Sequence[Any] | None = None) -> list[Any]:
         """The DGL blocks of a batch, outermost first, with the columns that the graph has now.
 
-        Args:
-            blocks: Of the batch.
-            structures: :meth:`structure` of each, if it was made before.
+        ``structures``: :meth:`structure` of each, if made before.
         """
         made = structures or [self.structure(block, place) for place, block in enumerate(blocks)]
         return [
@@ -126,23 +121,18 @@ class BlockBuilder:
             frame[EDGE_WEIGHTS] = relation.weights
         return frame
 
-    # -- pairs --------------------------------------------------------------------------------------------
-
     def pair_graph(
         self,
         pairs: Mapping[EdgeType, tuple[Tensor, Tensor]],
         nodes: Mapping[str, Tensor],
         edge_ids: Mapping[EdgeType, Tensor] | None,
     ) -> Any:
-        """A graph of the given pairs alone, with the graph's own types.
+        """A graph of pairs (local sources and destinations by edge type) alone, with the graph's own types.
 
-        Args:
-            pairs: Local sources and destinations of every edge type.
-            nodes: The graph's id of each vertex of every type.
-            edge_ids: The graph's id of each pair. With them the graph's columns come along; negative pairs have none.
+        ``nodes`` and ``edge_ids`` are the graph's ids; with edge ids its columns come along, negative pairs have none.
         """
         units = []
-        for etype in self._graph.canonical_etypes:
+        for etype in self._canonical:
             src, dst = pairs[etype]
             kinds, num_src, num_dst = 1 if etype[0] == etype[2] else 2, len(nodes[etype[0]]), len(nodes[etype[2]])
             units.append(heterograph_index.create_unitgraph_from_coo(kinds, num_src, num_dst, src, dst, _FORMATS))
@@ -152,7 +142,7 @@ class BlockBuilder:
         for parent, ntype in zip(self._graph._node_frames, self._ntypes, strict=True):
             ids = nodes[ntype].clone()  # users write to ids; the two graphs must not share them
             node_frames.append(_node_frame(parent if edge_ids is not None else Frame(num_rows=0), ids))
-        for parent, etype in zip(self._graph._edge_frames, self._graph.canonical_etypes, strict=True):
+        for parent, etype in zip(self._graph._edge_frames, self._canonical, strict=True):
             if edge_ids is None:
                 edge_frames.append(Frame(num_rows=len(pairs[etype][0])))
             else:
@@ -163,7 +153,7 @@ class BlockBuilder:
 
 
 def _node_frame(parent: Any, ids: Tensor) -> Any:
-    """The parent's columns at ``ids``, and ``ids`` themselves."""
+    """A frame of the parent's columns at ``ids``, and ``ids`` themselves."""
     frame = _sub_frame(parent, ids, len(ids))
     frame[dgl.NID] = ids
     return frame
@@ -172,12 +162,8 @@ def _node_frame(parent: Any, ids: Tensor) -> Any:
 def _sub_frame(parent: Any, index: Any, num_rows: int) -> Any:
     """A frame of the parent's columns at ``index``, nothing read yet."""
     frame = Frame(num_rows=num_rows)
-    for name, column in parent._columns.items():
-        frame._columns[name] = sub_column(column, index)
+    frame._columns.update((name, sub_column(column, index)) for name, column in parent._columns.items())
     return frame
-
-
-dgl = import_dgl()
 
 
 def dgl_block(block: Block, graph: Graph | None) -> Any:

@@ -1,10 +1,10 @@
-"""The columns of a DGL graph as fields: read through caches and recycled memory, never stale."""
+"""Columns of a DGL graph as fields: read through caches and recycled memory, never stale."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from ..cache.choice import Role
 from ..engine.read_ahead import ReadAhead
 from ..graph.indexed_rows import FieldValue
 from ..ranking.policy import RowType
-from .deferred import column_values
+from .deferred import column_values, frame_of
 from .graphbolt import import_dgl
 
 dgl = import_dgl()
@@ -28,17 +28,6 @@ __all__ = ["ColumnRows", "Columns", "awaited", "row_counts"]
 
 _Key = tuple[str, Any, str]
 """Kind ("node" or "edge"), type, name."""
-
-
-class ColumnRows(Protocol):
-    """Rows of one column that were read ahead."""
-
-    def current(self, recorder: EpochRecorder | None) -> Tensor:
-        """The rows, for the calling thread; read now if the column was replaced or written since, or was not read.
-
-        Raises:
-            KeyError: The graph has no such column now.
-        """
 
 
 class _Fetched:
@@ -57,8 +46,12 @@ class _Fetched:
         return self._fields.with_room(lambda: Handover.here([awaited(self._fetch())], self._fields.accelerator))
 
     def current(self, recorder: EpochRecorder | None) -> Tensor:
-        """See :class:`ColumnRows`."""
+        """The rows, for the calling thread; see ``ReadAhead.current``."""
         return (self._rows or self._now()).arrive()[0]
+
+
+ColumnRows = ReadAhead | _Fetched
+"""Rows of one column that were read ahead; ``current`` raises KeyError where the graph has no such column now."""
 
 
 class Columns:
@@ -93,8 +86,7 @@ class Columns:
             except KeyError:
                 storage = None
             if not isinstance(storage, Column):
-                fetch = partial(_fetched, self._graph, kind, name, type_, ids, self._device)
-                return _Fetched(fields, fetch)
+                return _Fetched(fields, partial(_fetched, self._graph, kind, name, type_, ids, self._device))
         if key not in self._added:
             self._add(key)
         if fields.accelerator is None:
@@ -105,7 +97,7 @@ class Columns:
         return fields.with_room(partial(ReadAhead, fields, key, ids, bounds, after))
 
     def declare(self, kind: str, names: Iterable[tuple[Any, str]], role: Role) -> None:
-        """Say which columns ("node" or "edge") will be read, so that one cache is planned for all of them.
+        """Declare columns that will be read, so that one cache is planned for all of them.
 
         Columns of edges are only cached if they are declared: else nobody knows how often they are read.
 
@@ -117,7 +109,7 @@ class Columns:
         for type_, name in names:
             key = (kind, type_, name)
             self._roles[key] = role | self._roles.get(key, role)
-            if name in _frame(self._graph, kind, type_)._columns:
+            if name in frame_of(self._graph, kind, type_)._columns:
                 self._add(key)
             else:
                 self._added.discard(key)
@@ -142,12 +134,6 @@ def row_counts(graph: Any) -> dict[RowType, int]:
         return {}
     counts: dict[RowType, int] = {ntype: int(graph.num_nodes(ntype)) for ntype in graph.ntypes}
     return counts | {etype: int(graph.num_edges(etype)) for etype in graph.canonical_etypes}
-
-
-def _frame(graph: Any, kind: str, type_: Any) -> Any:
-    if kind == "node":
-        return graph._node_frames[graph.get_ntype_id(type_)]
-    return graph._edge_frames[graph.get_etype_id(type_)]
 
 
 # Functions of the graph alone: a field set must not keep its owner alive.
@@ -182,7 +168,7 @@ def _storage(graph: Any, kind: str, name: str, type_: Any) -> Any:
 
 
 def _label(kind: str, name: str, type_: Any, graph: Any) -> str:
-    """How a column is called in the statistics: ``feat``, ``user/feat``, ``edge:w``, ``edge:user-buys-item/w``."""
+    """Name of a column in the statistics: ``feat``, ``user/feat``, ``edge:w``, ``edge:user-buys-item/w``."""
     if kind == "node":
         return name if len(graph.ntypes) == 1 else f"{type_}/{name}"
     return f"edge:{name}" if len(graph.canonical_etypes) == 1 else f"edge:{'-'.join(type_)}/{name}"

@@ -1,4 +1,4 @@
-"""Between DGL's graphs and ours."""
+"""Conversion between DGL's graphs and ours, and of the edges that a batch excludes."""
 
 from __future__ import annotations
 
@@ -12,14 +12,25 @@ import torch
 from torch import Tensor
 
 from ..errors import FormatError
+from ..graph.csc import as_ids
+from ..graph.field_version import FieldVersion
 from ..graph.graph import EdgeType, Graph
 from ..graph.indexed_rows import FieldValue
-from .deferred import waiting_column
+from ..sampling.block_sampler import ExcludedEdges
+from .deferred import frame_of, waiting_column
 from .graphbolt import import_dgl
 
 dgl = import_dgl()
 
-__all__ = ["by_edge_type", "core_graph", "dgl_graph", "load_saved_graph", "to_dgl"]
+__all__ = [
+    "FixedExclusion",
+    "by_edge_type",
+    "core_graph",
+    "dgl_graph",
+    "excluded_sets",
+    "load_saved_graph",
+    "to_dgl",
+]
 
 _core_graphs: weakref.WeakKeyDictionary[Any, tuple[Any, dict[str, Graph]]] = weakref.WeakKeyDictionary()
 _dgl_graphs: weakref.WeakKeyDictionary[Graph, tuple[Any, dict[Any, FieldValue]]] = weakref.WeakKeyDictionary()
@@ -79,7 +90,7 @@ def to_dgl(graph: Graph) -> Any:
 
 
 def dgl_graph(graph: Graph) -> Any:
-    """:func:`to_dgl`, made once and kept as long as ``graph`` lives; fields set since the last call become columns.
+    """Memoized :func:`to_dgl`, kept as long as ``graph`` lives; fields set since the last call become columns.
 
     Loaders of it sample from ``graph``'s own arrays. Columns that were set on the result stay, unless ``graph`` has a
     new field of that name.
@@ -108,10 +119,8 @@ def _set_columns(graph: Any, fields: Mapping[Any, FieldValue]) -> None:
     for (kind, type_, name), values in fields.items():
         if isinstance(values, Tensor):
             getattr(graph, kind)[type_].data[name] = values
-        elif kind == "nodes":
-            graph._node_frames[graph.get_ntype_id(type_)]._columns[name] = waiting_column(values)
         else:
-            graph._edge_frames[graph.get_etype_id(type_)]._columns[name] = waiting_column(values)
+            frame_of(graph, kind[:-1], type_)._columns[name] = waiting_column(values)
 
 
 def load_saved_graph(path: str | os.PathLike[str], index: int = 0) -> Graph:
@@ -131,3 +140,52 @@ def load_saved_graph(path: str | os.PathLike[str], index: int = 0) -> Graph:
     if not 0 <= index < len(graphs):
         raise FormatError(f"{path} must hold graph {index}, it holds {len(graphs)}")
     return Graph.from_dgl(graphs[index])
+
+
+Sets = dict[EdgeType, ExcludedEdges]
+
+
+def excluded_sets(graph: Any, core: Graph, exclude: Any) -> Sets:
+    """The edges to leave out, by canonical edge type, as positions in ``core``, the edges as they are sampled.
+
+    ``exclude`` is ids of the DGL graph's edges, a mapping from edge type to ids, or None. Ids outside the graph exclude
+    nothing, as with DGL: -1 may stand for an edge without a reverse one.
+
+    Raises:
+        DGLError: There are several edge types and ``exclude`` is no mapping, or a type is unknown.
+        TypeError: Ids are not integers.
+        ValueError: Ids are not 1-D.
+    """
+    sets = {}
+    for etype, ids in _by_type(graph, exclude).items():
+        canonical = graph.to_canonical_etype(etype)
+        csc, ids = core.csc_of(canonical), as_ids("ids of excluded edges", ids)
+        sets[canonical] = ExcludedEdges(csc.positions_of(ids[(ids >= 0) & (ids < csc.num_edges)]))
+    return sets
+
+
+class FixedExclusion:
+    """Memoizes :func:`excluded_sets` until the tensors are written or replaced. Safe from any thread."""
+
+    def __init__(self) -> None:
+        self._known: tuple[dict[Any, FieldVersion], Sets] | None = None
+
+    def sets(self, graph: Any, core: Graph, exclude: Any) -> Sets:
+        """The sets of :func:`excluded_sets`; ids are tensors."""
+        versions = {etype: FieldVersion.of(ids) for etype, ids in _by_type(graph, exclude).items()}
+        known = self._known
+        if known is None or known[0] != versions:
+            known = self._known = versions, excluded_sets(graph, core, exclude)
+        return known[1]
+
+
+def _by_type(graph: Any, exclude: Any) -> Mapping[Any, Any]:
+    if exclude is None:
+        return {}
+    if isinstance(exclude, Mapping):
+        return exclude
+    if len(graph.canonical_etypes) != 1:
+        raise dgl.DGLError(
+            f"excluded edges must be a mapping from edge type for a graph of {graph.canonical_etypes}, got ids alone"
+        )
+    return {graph.canonical_etypes[0]: exclude}

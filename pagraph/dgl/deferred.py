@@ -21,6 +21,7 @@ __all__ = [
     "LazyColumn",
     "column_values",
     "find_lazy",
+    "frame_of",
     "gather_others",
     "map_leaves",
     "materialise",
@@ -29,7 +30,6 @@ __all__ = [
     "parent_storages",
     "repoint",
     "sub_column",
-    "vertex_field",
     "waiting_column",
     "waiting_rows",
 ]
@@ -37,7 +37,7 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class LazyColumn:
-    """One column of a sampled graph that is to be filled: ``frame[key]`` gets ``name`` of the parent at ``ids``."""
+    """A LazyFeature column of a sampled graph: ``frame[key]`` gets column ``name`` of the parent at ``ids``."""
 
     frame: Any
     key: str
@@ -48,7 +48,7 @@ class LazyColumn:
 
 
 def map_leaves(item: Any, change: Callable[[Any], Any]) -> Any:
-    """The nested structure with every leaf changed; tuples (also named ones) become tuples, as in DGL's loader."""
+    """Map the leaves of a nested structure; tuples (also named ones) become tuples, as in DGL's loader."""
     if isinstance(item, tuple):
         return tuple(map_leaves(x, change) for x in item)
     if isinstance(item, list):
@@ -56,6 +56,13 @@ def map_leaves(item: Any, change: Callable[[Any], Any]) -> Any:
     if isinstance(item, Mapping):
         return {key: map_leaves(x, change) for key, x in item.items()}
     return change(item)
+
+
+def frame_of(graph: Any, kind: str, type_: Any) -> Any:
+    """The frame of one vertex or edge type; ``kind`` is "node" or "edge"."""
+    if kind == "node":
+        return graph._node_frames[graph.get_ntype_id(type_)]
+    return graph._edge_frames[graph.get_etype_id(type_)]
 
 
 def moved(leaf: Any, device: torch.device) -> Any:
@@ -86,44 +93,41 @@ def find_lazy(graph: Any) -> Iterator[LazyColumn]:
 
 
 def materialise(parent: Any) -> None:
-    """Gather the columns of a graph that are lazy themselves (it is a subgraph), once, as DGL's own fetch does.
+    """Gather the lazy columns of a graph that is a subgraph itself, once, as DGL's own fetch does.
 
-    For samplers of a user's own in threads: DGL's columns must not be looked at while another thread gathers them.
-    Call it before they start.
+    Call it before samplers run in threads: DGL's columns must not be looked at while another thread gathers them.
     """
-    if isinstance(parent, dgl.DGLGraph):
-        for frame in [*parent._node_frames, *parent._edge_frames]:
-            for column in list(frame._columns.values()):
-                if isinstance(column, Column) and column.index is not None:
-                    _ = column.data
+    for frame in _frames(parent):
+        for column in list(frame._columns.values()):
+            if isinstance(column, Column) and column.index is not None:
+                _ = column.data
+
+
+def _frames(graph: Any) -> list[Any]:
+    """All frames of a DGL graph; none of any other object."""
+    return [*graph._node_frames, *graph._edge_frames] if isinstance(graph, dgl.DGLGraph) else []
 
 
 def parent_storages(parent: Any) -> dict[tuple[Any, str], Any]:
     """The tensors that are columns of a DGL graph now, by frame and name; empty for any other object."""
-    if not isinstance(parent, dgl.DGLGraph):
-        return {}
-    frames = [*parent._node_frames, *parent._edge_frames]
-    return {(id(f), key): c.storage for f in frames for key, c in f._columns.items() if _is_gathered(c)}
+    return {(id(f), key): c.storage for f in _frames(parent) for key, c in f._columns.items() if _is_gathered(c)}
 
 
 def parent_columns(graph: Any, parent: Any, before: Mapping[tuple[Any, str], Any]) -> list[tuple[Any, Any]]:
-    """Columns of a sampled graph that still wait to be gathered from the parent: (column, the parent's frame and key).
+    """Deferred columns of a graph sampled from ``parent``: (column, the parent's frame and key).
 
     Frames are matched by type, as DGL's loader does for its workers. A column is the parent's if it waits for just the
-    rows of its frame's ids, or holds a tensor that the parent has, or had before.
-
-    Args:
-        graph: What a sampler returned.
-        parent: The graph it was sampled from.
-        before: ``parent_storages(parent)`` of before the sampling, during which a column may have been replaced.
+    rows of its frame's ids, or holds a tensor that the parent has, or had ``before`` the sampling
+    (:func:`parent_storages`), during which a column may have been replaced.
     """
     found: list[tuple[Any, Any]] = []
     if not isinstance(parent, dgl.DGLGraph):
         return found
-    nodes = zip(graph._node_frames, _node_parents(graph, parent), strict=True)
-    edges = zip(graph._edge_frames, _edge_parents(graph, parent), strict=True)
-    pairs = [(dgl.NID, *pair) for pair in nodes] + [(dgl.EID, *pair) for pair in edges]
-    for id_name, frame, parent_frame in pairs:
+    by_type = dict(zip([*parent.ntypes, *parent.canonical_etypes], _frames(parent), strict=True))
+    types, id_names = [*graph.ntypes, *graph.canonical_etypes], [dgl.NID] * len(graph.ntypes)
+    id_names += [dgl.EID] * len(graph.canonical_etypes)
+    for type_, frame, id_name in zip(types, _frames(graph), id_names, strict=True):
+        parent_frame = by_type.get(type_)
         if parent_frame is None:
             continue
         ids = getattr(frame._columns.get(id_name), "storage", None)
@@ -149,16 +153,6 @@ def _is_gathered(column: Any) -> bool:
     return isinstance(column, Column) and column.index is None
 
 
-def _node_parents(graph: Any, parent: Any) -> list[Any]:
-    by_type = dict(zip(parent.ntypes, parent._node_frames, strict=True))
-    return [by_type.get(ntype) for ntype in graph.ntypes]
-
-
-def _edge_parents(graph: Any, parent: Any) -> list[Any]:
-    by_type = dict(zip(parent.canonical_etypes, parent._edge_frames, strict=True))
-    return [by_type.get(etype) for etype in graph.canonical_etypes]
-
-
 # DGL gathers a column when it is first read: it sets `storage`, then clears `index`. Another thread that looked at both
 # between the two would pair the new rows with the old index; so they are looked at once, before other threads run, and
 # count for as long as there is an index.
@@ -175,10 +169,7 @@ def waiting_column(rows: IndexedRows) -> Any:
 
 
 def waiting_rows(column: Any) -> IndexedRows | None:
-    """The rows of a column that DGL has yet to gather; None for all others.
-
-    Those that also wait to be moved or converted, or are not in CPU memory, are others.
-    """
+    """The rows of a column that DGL has yet to gather; None for others, also to be moved, converted, or not on CPU."""
     index = column.index
     if index is None and not _known:  # nearly always: no lock for columns that never waited
         return None
@@ -201,17 +192,9 @@ def column_values(column: Any) -> FieldValue:
     return values
 
 
-def vertex_field(graph: Any, name: str) -> FieldValue:
-    """The values of a field of a DGL graph with one vertex type, not gathered for this."""
-    return column_values(graph._node_frames[0]._columns[name])
-
-
 def gather_others(graph: Any, edge_names: tuple[str | None, ...] = ()) -> None:
-    """Look at all waiting columns of a graph; gather those that cannot be read by reference, and these of its edges.
-
-    Not safe while other threads read these columns: call it before they start.
-    """
-    for frame in [*graph._node_frames, *graph._edge_frames]:
+    """Gather the columns that cannot be read by reference, and ``edge_names``; before other threads read any."""
+    for frame in _frames(graph):
         for column in list(frame._columns.values()):
             if isinstance(column, Column):
                 column_values(column)
@@ -222,7 +205,7 @@ def gather_others(graph: Any, edge_names: tuple[str | None, ...] = ()) -> None:
 
 
 def sub_column(column: Any, index: Any) -> Any:
-    """The rows of a parent's column at ``index`` (ids, or DGL's lazy ones), nothing read yet.
+    """The rows of a parent's column at ``index`` (ids, or DGL's lazy ones), deferred.
 
     DGL's own ``subcolumn`` would look up the parent's index of every row at once.
     """

@@ -13,19 +13,17 @@ from ..cache.choice import Role
 from ..graph.csc import as_ids, check_range
 from ..sampling.batches import edge_ends, negative_pairs
 from ..sampling.negative import compact_pairs
-from .convert import core_graph
-from .exclusion import FixedExclusion, excluded_sets
+from .convert import FixedExclusion, core_graph, excluded_sets
 from .foreign_source import lock_of
 from .graphbolt import import_dgl
 from .node_source import NodeSource, Rows, SampledNodes, edge_columns
-from .recognise import native_negatives
+from .workload import native_negatives
 
 dgl = import_dgl()
 from dgl.dataloading.base import find_exclude_eids  # noqa: E402
 
 if TYPE_CHECKING:
     from ..graph.graph import EdgeType
-    from ..sampling.block_sampler import ExcludedEdges
     from ..seeds.order import Ticket
     from ..stats.stats import EpochRecorder
 
@@ -36,7 +34,7 @@ Pairs = dict["EdgeType", tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True, eq=False)
 class _Drawn:
-    """Seed edges with what the user's own functions said about them; these run one at a time, in order."""
+    """Seed edges with the results of user callbacks, which run one at a time, in batch order."""
 
     key: int
     edges: dict[EdgeType, Tensor]
@@ -60,8 +58,8 @@ class EdgeSource:
 
     Args:
         graph: A DGL graph on the CPU.
-        edge_sampler: DGL's edge sampler: says what to exclude, the negatives and the labels.
-        inner: Samples the blocks.
+        edge_sampler: DGL's edge sampler.
+        inner: Source of the blocks.
     """
 
     is_pure = False
@@ -76,12 +74,10 @@ class EdgeSource:
         self._lock = lock_of(edge_sampler)
         self._fixed = FixedExclusion()
         self._label_names = edge_columns(graph, "prefetch_labels", edge_sampler.prefetch_labels)
-        inner.declare("edge", self._label_names, Role.OUTPUT)
-
-    # -- in the order of the batches ----------------------------------------------------------------------
+        inner.columns.declare("edge", self._label_names, Role.OUTPUT)
 
     def draw(self, ticket: Ticket, recorder: EpochRecorder) -> _Drawn:
-        """Canonical seed edges; runs what the user has written, in his functions' own random state."""
+        """Call user callbacks in batch order, on their own RNG; seed edges get canonical types."""
         graph, sampler = self._graph, self._sampler
         seeds: Any = ticket.seeds
         if isinstance(seeds, Mapping):
@@ -98,10 +94,8 @@ class EdgeSource:
                 exclude = find_exclude_eids(graph, seeds, exclude, sampler.reverse_eids, sampler.reverse_etypes)
         return _Drawn(ticket.key, edges, negatives, exclude)
 
-    # -- in any thread ------------------------------------------------------------------------------------
-
     def prepare(self, drawn: _Drawn, recorder: EpochRecorder) -> _Sampled:
-        """Find the ends, draw negatives, number the vertices, sample their blocks, read the columns."""
+        """Find the ends, draw negatives, number the vertices, sample their blocks, read the columns; in any thread."""
         idtype = self._graph.idtype
         with recorder.time("sampling"):
             positive = edge_ends(self._csc, drawn.edges, idtype)
@@ -109,7 +103,8 @@ class EdgeSource:
             if self._sampler.negative_sampler is not None:
                 groups.append(self._negative_pairs(drawn, positive))
             nodes, pairs = compact_pairs(self._inner.core, groups, idtype)
-            exclude = self._excluded(drawn.exclude)
+            make = self._fixed.sets if drawn.exclude is self._sampler.exclude else excluded_sets
+            exclude = make(self._graph, self._inner.core, drawn.exclude)
         inner = self._inner.sample(nodes, drawn.key, recorder, exclude=exclude)
         nothing = torch.empty(0, dtype=idtype)
         edges = {etype: drawn.edges.get(etype, nothing) for etype in self._graph.canonical_etypes}
@@ -130,7 +125,7 @@ class EdgeSource:
         return {self._graph.to_canonical_etype(etype): self._checked(etype, ends) for etype, ends in pairs.items()}
 
     def _checked(self, etype: Any, ends: Any) -> tuple[Tensor, Tensor]:
-        """What a user's negative sampler returned for one edge type, in the graph's id dtype."""
+        """Checked pairs of a user's negative sampler for one edge type, in the graph's id dtype."""
         src_type, _, dst_type = self._graph.to_canonical_etype(etype)
         src, dst = (as_ids("ends of negative pairs", ids) for ids in ends)
         if len(src) != len(dst):
@@ -139,14 +134,8 @@ class EdgeSource:
         check_range("destinations of negative pairs", dst, self._graph.num_nodes(dst_type), dgl.DGLError)
         return src.to(self._graph.idtype), dst.to(self._graph.idtype)
 
-    def _excluded(self, exclude: Any) -> dict[EdgeType, ExcludedEdges]:
-        make = self._fixed.sets if exclude is self._sampler.exclude else excluded_sets
-        return make(self._graph, self._inner.core, exclude)
-
-    # -- in the reader's thread ---------------------------------------------------------------------------
-
     def deliver(self, sampled: _Sampled, recorder: EpochRecorder) -> Any:
-        """DGL's ``(input_nodes, pair_graph[, negative_graph], blocks)``."""
+        """DGL's ``(input_nodes, pair_graph[, negative_graph], blocks)``; in the reader's thread."""
         with recorder.time("building"):
             input_nodes, blocks = self._inner.build(sampled.inner, recorder)
             builder = self._inner.builder

@@ -29,7 +29,7 @@ __all__ = ["ForeignSource", "lock_of"]
 
 @dataclass(frozen=True, eq=False)
 class _Drawn:
-    """What a sampler returned, and its columns that wait to be gathered from the graph."""
+    """A sampler's item, and its columns that wait to be gathered from the graph."""
 
     item: Any
     waiting: list[tuple[Any, Any]]
@@ -37,7 +37,7 @@ class _Drawn:
 
 @dataclass(frozen=True, eq=False)
 class _Fetched:
-    """What a sampler returned, with the rows that go into its lazy columns and leaves."""
+    """A sampler's item, with the rows that go into its lazy columns and leaves."""
 
     item: Any
     columns: list[tuple[LazyColumn, ColumnRows]]
@@ -55,11 +55,11 @@ class ForeignSource:
         graph: Whatever the sampler can sample from.
         sampler: Anything with ``sample(graph, indices)``.
         columns: Reads the columns.
-        storages: What LazyFeature leaves name (the loader's ``attach_data``).
-        device: Where batches are delivered.
+        storages: Storages that LazyFeature leaves name (the loader's ``attach_data``).
+        device: Device that batches are delivered on.
         move_seeds: Move seeds to ``device`` before sampling (graphs on a GPU).
         threads: Batches are sampled in other threads than the reader's.
-        accelerator: That of ``device``, where it has one.
+        accelerator: The accelerator of ``device``, if any.
     """
 
     is_pure = False
@@ -96,14 +96,7 @@ class ForeignSource:
         before = parent_storages(self._graph)
         with self._lock, recorder.time("sampling"):
             item = self._sampler.sample(self._graph, seeds)
-        waiting: list[tuple[Any, Any]] = []
-
-        def remember(leaf: Any) -> None:
-            if isinstance(leaf, dgl.DGLGraph):
-                waiting.extend(parent_columns(leaf, self._graph, before))
-
-        map_leaves(item, remember)
-        return _Drawn(item, waiting)
+        return _Drawn(item, [pair for graph in _graphs(item) for pair in parent_columns(graph, self._graph, before)])
 
     def prepare(self, drawn: _Drawn, recorder: EpochRecorder) -> _Fetched:
         """Read what the lazy columns and leaves ask for."""
@@ -131,25 +124,21 @@ class ForeignSource:
             if self._device.type == "cpu":
                 for column, rows in fetched.columns:
                     column.frame[column.key] = rows.current(recorder)
-            else:
-                self._fill_moved(fetched, item, recorder)
-        recorder.delivered(**_counts(item))
+            else:  # moving made new graphs, whose lazy columns come in the same order
+                there = [column for graph in _graphs(item) for column in find_lazy(graph)]
+                for column, (_, rows) in zip(there, fetched.columns, strict=True):
+                    column.frame[column.key] = rows.current(recorder)
+        graphs = _graphs(item)
+        blocks = [graph for graph in graphs if graph.is_block]
+        recorder.delivered(edges=sum(graph.num_edges() for graph in blocks or graphs[-1:]))  # or of its subgraph
         return item
 
-    def _fill_moved(self, fetched: _Fetched, item: Any, recorder: EpochRecorder) -> None:
-        """Moving made new graphs: find their lazy columns, which come in the same order."""
-        there: list[LazyColumn] = []
-        map_leaves(item, lambda x: there.extend(find_lazy(x)) if isinstance(x, dgl.DGLGraph) else None)
-        for column, (_, rows) in zip(there, fetched.columns, strict=True):
-            column.frame[column.key] = rows.current(recorder)
 
-
-def _counts(item: Any) -> dict[str, int]:
-    """Sampled edges of a foreign batch, as far as it shows them: those of its blocks or of its subgraph."""
+def _graphs(item: Any) -> list[Any]:
+    """The DGL graphs in a sampler's item."""
     graphs: list[Any] = []
     map_leaves(item, lambda leaf: graphs.append(leaf) if isinstance(leaf, dgl.DGLGraph) else None)
-    blocks = [graph for graph in graphs if graph.is_block]
-    return {"edges": sum(graph.num_edges() for graph in blocks or graphs[-1:])}
+    return graphs
 
 
 def lock_of(sampler: Any) -> threading.RLock:

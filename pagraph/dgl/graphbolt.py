@@ -22,7 +22,7 @@ class _Placeholder(ModuleType):
     """Takes GraphBolt's place in ``sys.modules``; every use of it says what is missing."""
 
     class FusedCSCSamplingGraph:
-        """What ``dgl.distributed`` asks every graph whether it is; none is, as none can be made."""
+        """Class that ``dgl.distributed`` tests every graph for; none is one, as none can be made."""
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             raise _missing("FusedCSCSamplingGraph")

@@ -9,8 +9,7 @@ import torch
 
 from ..sampling import LayerSampler as CoreSampler
 from .blocks import BlockBuilder
-from .convert import by_edge_type, core_graph
-from .exclusion import excluded_sets
+from .convert import by_edge_type, core_graph, excluded_sets
 from .graphbolt import import_dgl
 
 dgl = import_dgl()
@@ -76,7 +75,7 @@ class LayerSampler(DGLBlockSampler):
         self.edge_dir = edge_dir
 
     def core_sampler(self, graph: Any) -> CoreSampler:
-        """The core sampler with the same meaning for a graph: what a loader runs in its own threads.
+        """The core sampler with the same meaning for a graph, which a loader runs in its own threads.
 
         Raises:
             DGLError: A mapping of sizes does not name all edge types, or one that the graph does not have.
@@ -98,7 +97,7 @@ class LayerSampler(DGLBlockSampler):
         Args:
             g: A graph on the CPU.
             seed_nodes: Ids, or a mapping from vertex type.
-            exclude_eids: Edges that no block may hold: ids, or a mapping from edge type. Weights stay as they are.
+            exclude_eids: Edges that no block may hold: ids, or a mapping from edge type. Weights stay.
 
         Returns:
             Input nodes, ``seed_nodes``, and the blocks, outermost first.
@@ -115,9 +114,11 @@ class LayerSampler(DGLBlockSampler):
         sampler = self.core_sampler(g)
         core = core_graph(g, self.edge_dir)
         seeds = utils.prepare_tensor_or_dict(g, seed_nodes, "seed_nodes")
+        if not isinstance(seeds, Mapping) and len(g.ntypes) != 1:
+            raise dgl.DGLError(f"seed_nodes must be a mapping from vertex type for a graph of {list(g.ntypes)}")
         batch = sampler.with_in_edges().sample(
             core,
-            dict(seeds) if isinstance(seeds, Mapping) else {_only_type(g): seeds},
+            dict(seeds) if isinstance(seeds, Mapping) else {g.ntypes[0]: seeds},
             int(torch.randint(2**63 - 1, ())),
             dtype=g.idtype,
             field=lambda etype, name: g.edges[etype].data.get(name),
@@ -127,9 +128,3 @@ class LayerSampler(DGLBlockSampler):
         if self.output_device is not None:
             blocks = [block.to(self.output_device) for block in blocks]
         return blocks[0].srcdata[dgl.NID], seed_nodes, blocks
-
-
-def _only_type(graph: Any) -> str:
-    if len(graph.ntypes) != 1:
-        raise dgl.DGLError(f"seed_nodes must be a mapping from vertex type for a graph of {list(graph.ntypes)}")
-    return str(graph.ntypes[0])

@@ -1,4 +1,4 @@
-"""DGL DataLoader replacement."""
+"""Replacement of DGL's DataLoader."""
 
 from __future__ import annotations
 
@@ -16,29 +16,28 @@ from ..features.narrow import parse_cache_dtype
 from ..graph.graph import Graph
 from ..ranking.policies import resolve_policy
 from ..ranking.policy import Policy
-from ..seeds.order import EpochPlan, SeedOrder
+from ..seeds.order import DatasetOrder, EpochPlan, SeedOrder
 from ..system.budget import Budget
+from ..system.checks import as_integer
 from ..system.threads import near_cores, starting_workers
 from .arguments import (
     batch_device,
     check_devices,
     check_keywords,
     check_parts,
+    check_seeds,
     gpu_cache_budget,
-    integer,
-    make_order,
     process_ranks,
     recreated,
+    tensor_indices,
 )
 from .columns import Columns
 from .convert import dgl_graph
 from .edge_source import EdgeSource
 from .foreign_source import ForeignSource
 from .graphbolt import import_dgl
-from .indices import check_seeds, tensor_indices
 from .node_source import NodeSource
-from .recognise import is_edge_sampler, native_sampler, runs_users_code
-from .workload import workload_of
+from .workload import is_edge_sampler, native_sampler, runs_users_code, workload_of
 
 dgl = import_dgl()
 from dgl.dataloading import DataLoader as _DGLDataLoader  # noqa: E402
@@ -46,51 +45,11 @@ from dgl.dataloading.dataloader import CollateWrapper  # noqa: E402
 from dgl.utils import get_num_threads, get_numa_nodes_cores, set_num_threads  # noqa: E402
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
     from ..sampling import BlockSampler
 
 __all__ = ["DataLoader"]
 
 logger = logging.getLogger(__name__)
-
-
-@contextmanager
-def cpu_affinity(
-    loader: Any, loader_cores: list[int] | None, compute_cores: list[int] | None, verbose: bool
-) -> Iterator[None]:
-    """Pin the threads of ``loader``'s workers and the calling thread; everything is restored at the end.
-
-    Mirrors ``dgl.dataloading.DataLoader.enable_cpu_affinity``, with threads for processes: passes that begin inside
-    are pinned. Does nothing when batches go to a GPU, or where the system cannot pin.
-
-    Raises:
-        Exception: There is no worker, the number of loader cores is not the number of workers, there are more workers
-            than cores, or a core is not this process's to use (DGL's own type).
-    """
-    if loader.device.type != "cpu":
-        yield
-        return
-    if not loader.num_workers:
-        raise Exception("enable_cpu_affinity needs num_workers of at least 1, got 0")
-    if not hasattr(os, "sched_setaffinity"):
-        yield
-        return
-    allowed, threads = os.sched_getaffinity(0), get_num_threads()
-    loading, computing = _divide(allowed, loader.num_workers, loader_cores, compute_cores)
-    try:
-        os.sched_setaffinity(0, computing)
-        set_num_threads(len(computing))
-        loader.cpu_affinity_enabled = True
-        if verbose:
-            logger.info("%d loader threads on cores %s, computation on %s", loader.num_workers, loading, computing)
-        # 0 is the calling thread
-        with starting_workers(loader, lambda worker: os.sched_setaffinity(0, [loading[worker]])):
-            yield
-    finally:
-        os.sched_setaffinity(0, allowed)
-        set_num_threads(threads)
-        loader.cpu_affinity_enabled = False
 
 
 def _divide(
@@ -127,7 +86,7 @@ class DataLoader(LoaderControls, _DGLDataLoader):
         device: Where batches are delivered. Default: the graph's device.
         use_ddp: Hand each process of ``torch.distributed`` its own, equally long part of the indices: a slice of them,
             or with ``shuffle`` of one order that all processes draw alike for every epoch.
-        ddp_seed: That order's seed where there is no ``seed``. (DGL ignores it.)
+        ddp_seed: That order is a function of (``ddp_seed``, epoch) where there is no ``seed``. (DGL ignores it.)
         batch_size: Seeds a batch.
         drop_last: Leave out an incomplete last batch, and indices that do not divide by the number of processes.
         shuffle: New order every epoch; from ``seed``, else from NumPy's global generator, as DGL does it.
@@ -193,7 +152,7 @@ class DataLoader(LoaderControls, _DGLDataLoader):
         check_keywords(kwargs)
         self._core = graph if isinstance(graph, Graph) else None
         graph = given["graph"] = graph if self._core is None else dgl_graph(self._core)
-        kwargs["num_workers"] = integer("num_workers", kwargs.get("num_workers", 0))
+        kwargs["num_workers"] = as_integer("num_workers", kwargs.get("num_workers", 0))
         self._arguments = given | kwargs  # for pickling
         check_parts(graph, graph_sampler)
         self.graph, self.indices, self.graph_sampler = graph, indices, graph_sampler
@@ -201,7 +160,7 @@ class DataLoader(LoaderControls, _DGLDataLoader):
         self.shuffle, self.drop_last, self.cpu_affinity_enabled = shuffle, drop_last, False
         self.cache, self.cache_policy, self.seed = cache, cache_policy, seed
         self.cache_dtype = parse_cache_dtype(cache_dtype)
-        self.prefetch, self.device = integer("prefetch", prefetch), batch_device(device, graph, use_uva)
+        self.prefetch, self.device = as_integer("prefetch", prefetch), batch_device(device, graph, use_uva)
         self.other_storages: dict[str, Any] = {}
         ids = tensor_indices(indices)
         flags = {name: given[name] for name in ("use_prefetch_thread", "use_alternate_streams", "pin_prefetcher")}
@@ -209,8 +168,12 @@ class DataLoader(LoaderControls, _DGLDataLoader):
         for name, value in flags.items():
             setattr(self, name, value)
         ranks, generator = process_ranks(ddp_seed) if use_ddp else None, kwargs.get("generator")
-        order = make_order(
-            ids, batch_size, shuffle=shuffle, drop_last=drop_last, seed=seed, generator=generator, ranks=ranks
+        order: SeedOrder | DatasetOrder = (
+            SeedOrder(
+                ids, batch_size, shuffle=shuffle, drop_last=drop_last, seed=seed, generator=generator, ranks=ranks
+            )
+            if isinstance(ids, torch.Tensor | Mapping)
+            else DatasetOrder(ids, shuffle=shuffle, seed=seed, ranks=ranks)
         )
         native = native_sampler(graph, graph_sampler)  # refuses bad fan-outs now, not with the first batch
         check_seeds(graph, ids, graph_sampler, native=native is not None)
@@ -248,7 +211,7 @@ class DataLoader(LoaderControls, _DGLDataLoader):
         return native_sampler(self.graph, self.graph_sampler) if isinstance(self._order, SeedOrder) else None
 
     def _epoch_options(self) -> PipelineOptions:
-        """What the user wrote stays in the reader's thread, with its random state, unless workers are asked for."""
+        """Options of a pass; user code stays in the reader's thread, on its RNG, unless workers are asked for."""
         users = self._native() is None or runs_users_code(self.graph_sampler)
         return PipelineOptions(0, 0) if users and not self._options.workers else self._options
 
@@ -279,35 +242,51 @@ class DataLoader(LoaderControls, _DGLDataLoader):
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self._arguments, self.other_storages, self.state_dict())
 
-    def set_epoch(self, epoch: int) -> None:
-        """See ``LoaderControls.set_epoch``.
-
-        With a ``seed``, order and sampling are those of that epoch, exactly. Without one, ``use_ddp`` takes the order
-        of the indices from (``ddp_seed``, epoch); all else comes from the global generators, whatever the number.
-
-        A place in the middle of this very epoch that ``load_state_dict`` has set stays; any other is given up.
-
-        Raises:
-            TypeError: ``epoch`` is not an integer.
-            ValueError: ``epoch`` is negative.
-        """
-        super().set_epoch(epoch)
-
     def check_worker_number_rationality(self) -> None:
         """Nothing to warn of: workers are threads (torch would warn of that many processes)."""
 
+    @contextmanager
     def enable_cpu_affinity(
         self,
         loader_cores: list[int] | None = None,
         compute_cores: list[int] | None = None,
         verbose: bool = True,
-    ) -> AbstractContextManager[None]:
-        """Pin the loader's threads and the computation to different cores, as DGL's loader does on a CPU."""
-        return cpu_affinity(self, loader_cores, compute_cores, verbose)
+    ) -> Iterator[None]:
+        """Pin the threads of passes that begin inside, and the calling thread; everything is restored at the end.
+
+        Does nothing when batches go to a GPU, or where the system cannot pin.
+
+        Raises:
+            Exception: There is no worker, the number of loader cores is not the number of workers, there are more
+                workers than cores, or a core is not this process's to use (DGL's own type).
+        """
+        if self.device.type != "cpu":
+            yield
+            return
+        if not self.num_workers:
+            raise Exception("enable_cpu_affinity needs num_workers of at least 1, got 0")
+        if not hasattr(os, "sched_setaffinity"):
+            yield
+            return
+        allowed, threads = os.sched_getaffinity(0), get_num_threads()
+        loading, computing = _divide(allowed, self.num_workers, loader_cores, compute_cores)
+        try:
+            os.sched_setaffinity(0, computing)
+            set_num_threads(len(computing))
+            self.cpu_affinity_enabled = True
+            if verbose:
+                logger.info("%d loader threads on cores %s, computation on %s", self.num_workers, loading, computing)
+            # 0 is the calling thread
+            with starting_workers(self, lambda worker: os.sched_setaffinity(0, [loading[worker]])):
+                yield
+        finally:
+            os.sched_setaffinity(0, allowed)
+            set_num_threads(threads)
+            self.cpu_affinity_enabled = False
 
 
 class _Order(torch.utils.data.IterableDataset[Any]):
-    """What ``loader.dataset`` is: iterating over it gives the batches of indices, unshuffled."""
+    """Dataset of a loader: iterating over it gives the batches of indices, unshuffled."""
 
     def __init__(self, order: Any) -> None:
         self.order = order

@@ -1,4 +1,4 @@
-"""Batches whose seeds are vertices, for the DGL loader."""
+"""Node-wise batches of the DGL loader."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..cache.choice import Role
 from .blocks import BlockBuilder
 from .columns import ColumnRows, Columns
 from .convert import core_graph
-from .deferred import gather_others, map_leaves, moved
+from .deferred import frame_of, gather_others, map_leaves, moved
 from .graphbolt import import_dgl
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ dgl = import_dgl()
 
 
 def node_columns(graph: Any, argument: str, names: Any) -> list[tuple[str, str]]:
-    """(vertex type, name) of every column that a list, or a mapping from type to lists, asks for.
+    """(vertex type, name) of every column in a list, or a mapping from type to lists.
 
     Raises:
         AssertionError: A list, and the graph has several vertex types (DGL's own type).
@@ -47,11 +47,7 @@ def node_columns(graph: Any, argument: str, names: Any) -> list[tuple[str, str]]
 
 
 def edge_columns(graph: Any, argument: str, names: Any) -> list[tuple[Any, str]]:
-    """(canonical edge type, name) of every column; types may be given by their middle names.
-
-    Raises:
-        AssertionError, DGLError: As for :func:`node_columns`.
-    """
+    """(canonical edge type, name) of every column, see :func:`node_columns`; types may have their middle names."""
     pairs = _pairs(argument, names, list(graph.canonical_etypes))
     return [(graph.to_canonical_etype(etype), name) for etype, name in pairs]
 
@@ -70,7 +66,7 @@ Rows = dict[tuple[Any, str], ColumnRows]
 
 @dataclass(frozen=True, eq=False)
 class SampledNodes:
-    """A natively sampled batch with its rows, by where they belong."""
+    """A natively sampled batch with the rows of its columns."""
 
     seeds: Any
     batch: HeteroMiniBatch
@@ -89,7 +85,7 @@ class NodeSource:
         sampler: Ours.
         columns: Reads the columns.
         engine: Recycles memory, makes room.
-        device: Where batches are delivered.
+        device: Device that batches are delivered on.
 
     Raises:
         DGLError, AssertionError: The sampler prefetches columns of types that the graph does not have, or does not say
@@ -111,7 +107,7 @@ class NodeSource:
     ) -> None:
         self._graph = graph
         self._ntype, self._idtype = graph.ntypes[0], graph.idtype
-        self._columns = columns
+        self.columns = columns
         self._device = device
         self._fields, self._pools = engine.fields, engine.pools
         # For "out" the core graph is turned round already: what is sampled are its in-edges.
@@ -173,13 +169,9 @@ class NodeSource:
         return self.read("edge", self._edge_names, ids, bounds={t: [0] * hop + [len(ids[t])] for t in ids})
 
     def _edge_field(self, etype: EdgeType, name: str) -> Tensor | None:
-        frame = self._graph._edge_frames[self._graph.get_etype_id(etype)]
+        frame = frame_of(self._graph, "edge", etype)
         values: Tensor | None = frame[name] if name in frame._columns else None
         return values
-
-    def declare(self, kind: str, names: list[tuple[Any, str]], role: Role) -> None:
-        """Say which other columns will be read; see ``Columns.declare``."""
-        self._columns.declare(kind, names, role)
 
     def read(
         self,
@@ -189,15 +181,15 @@ class NodeSource:
         *,
         bounds: Mapping[Any, Sequence[int]] | None = None,
     ) -> Rows:
-        """Rows of columns ("node" or "edge") at the ids of their types.
+        """Rows of columns ("node" or "edge") at the ids of their types; ``bounds``: as ``Columns.read_ahead`` takes.
 
-        ``bounds`` are where the ids of each hop end; without, all are those of the seeds.
+        Without ``bounds`` all ids are those of the seeds.
         """
         rows: Rows = {}
         for type_, name in names:
             of_type = ids[type_]
             ends = [of_type.shape[0]] if bounds is None else bounds[type_]
-            rows[type_, name] = self._columns.read_ahead(kind, name, type_, of_type, ends)
+            rows[type_, name] = self.columns.read_ahead(kind, name, type_, of_type, ends)
         return rows
 
     def deliver(self, sampled: SampledNodes, recorder: EpochRecorder) -> Any:

@@ -1,4 +1,4 @@
-"""DGL's part of a training run: its convolutions on its blocks, our loader for DGL, and DGL's own to compare with."""
+"""DGL's training framework: its convolutions on its blocks, our loader, and DGL's own to compare with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a DataLoader samples, as the core's ``Workload``."""
+"""DGL's samplers as the core's, and a loader's ``Workload``."""
 
 from __future__ import annotations
 
@@ -12,17 +12,133 @@ from torch import Tensor
 from ..graph.graph import Graph
 from ..ranking.policy import RowType
 from ..ranking.workload import Sampled, Workload
-from ..sampling import BlockSampler
+from ..sampling import BlockSampler, LaborSampler, NeighborSampler
 from ..sampling.batches import EdgeBatches
+from ..sampling.negative import GlobalUniformNegatives, UniformNegatives
 from ..seeds.order import SeedOrder
 from .columns import row_counts
-from .convert import core_graph
-from .recognise import is_edge_sampler, native_negatives, native_sampler
+from .convert import by_edge_type, core_graph
+from .graphbolt import import_dgl
+from .layer_sampler import LayerSampler
+
+dgl = import_dgl()
+from dgl.dataloading import BlockSampler as DGLBlockSampler  # noqa: E402
+from dgl.dataloading import negative_sampler as dgl_negatives  # noqa: E402
+from dgl.dataloading.base import EdgePredictionSampler  # noqa: E402
 
 if TYPE_CHECKING:
+    from ..sampling.negative import NegativePairs
     from ..seeds.order import DatasetOrder
 
-__all__ = ["workload_of"]
+__all__ = ["is_edge_sampler", "native_negatives", "native_sampler", "runs_users_code", "workload_of"]
+
+
+def native_sampler(graph: Any, sampler: Any) -> BlockSampler | None:
+    """The core sampler with the same meaning as a DGL sampler object, or None where only its own code will do.
+
+    Recognised are ``dgl.dataloading.NeighborSampler``, ``MultiLayerFullNeighborSampler`` and ``LaborSampler`` (without
+    ``batch_dependency``), ``pagraph.dgl.LayerSampler``, and subclasses that change nothing about sampling, on graphs in
+    CPU memory. For an edge sampler around one of these, the inner one is returned.
+
+    Raises:
+        ValueError: A fan-out is 0 or below -1.
+        DGLError: A hop's fan-outs do not name all edge types.
+        KeyError: A layer sampler's weights are no column of the graph.
+    """
+    if not isinstance(graph, dgl.DGLGraph) or graph.is_block or graph.device.type != "cpu":
+        return None
+    if is_edge_sampler(sampler):
+        sampler = sampler.sampler
+    if not isinstance(sampler, DGLBlockSampler):
+        return None
+    if sampler.output_device is not None and torch.device(sampler.output_device).type != "cpu":
+        return None
+    if isinstance(sampler, dgl.dataloading.NeighborSampler):
+        return _neighbor_sampler(graph, sampler)
+    if isinstance(sampler, dgl.dataloading.LaborSampler):
+        return _labor_sampler(graph, sampler)
+    if isinstance(sampler, LayerSampler):
+        return sampler.core_sampler(graph) if _samples_as(sampler, LayerSampler) else None
+    return None
+
+
+def is_edge_sampler(sampler: Any) -> bool:
+    """Whether it is DGL's edge sampler, with DGL's own ``sample``."""
+    return isinstance(sampler, EdgePredictionSampler) and _unchanged(
+        sampler,
+        {"sample": EdgePredictionSampler, "_build_neg_graph": EdgePredictionSampler}
+        | {"assign_lazy_features": EdgePredictionSampler},
+    )
+
+
+def runs_users_code(sampler: Any) -> bool:
+    """Whether an edge sampler calls user callbacks for the negatives, or for what to exclude."""
+    if not is_edge_sampler(sampler):
+        return False
+    own_negatives = sampler.negative_sampler is not None and native_negatives(sampler.negative_sampler) is None
+    return own_negatives or (callable(sampler.exclude) and type(sampler.exclude).__module__.split(".")[0] != "dgl")
+
+
+def native_negatives(sampler: Any) -> NegativePairs | None:
+    """Our negative sampler with the same meaning as one of DGL's, or None for any other callable."""
+    if type(sampler) is dgl_negatives.PerSourceUniform:
+        return UniformNegatives(sampler.k)
+    if type(sampler) is dgl_negatives.GlobalUniform:
+        return GlobalUniformNegatives(sampler.k, bool(sampler.exclude_self_loops), bool(sampler.replace))
+    return None
+
+
+def _neighbor_sampler(graph: Any, sampler: Any) -> NeighborSampler | None:
+    base = dgl.dataloading.NeighborSampler
+    if not _samples_as(sampler, base) or not _can_run(graph, sampler):
+        return None
+    fanouts = [_fanout(graph, fanout) for fanout in sampler.fanouts]
+    return NeighborSampler(fanouts, replace=bool(sampler.replace), edge_dir=sampler.edge_dir, prob=sampler.prob)
+
+
+def _labor_sampler(graph: Any, sampler: Any) -> LaborSampler | None:
+    base = dgl.dataloading.LaborSampler
+    if not _samples_as(sampler, base) or not _can_run(graph, sampler):
+        return None
+    if not _unchanged(sampler, {"set_seed": base}) or int(sampler.cnt[1]) != 1:
+        return None  # batch_dependency: a batch's numbers depend on those of the batch before
+    return LaborSampler(
+        [_fanout(graph, fanout) for fanout in sampler.fanouts],
+        prob=sampler.prob,
+        importance_sampling=int(sampler.importance_sampling),
+        layer_dependency=bool(sampler.layer_dependency),
+        edge_dir=sampler.edge_dir,
+    )
+
+
+def _samples_as(sampler: Any, base: type) -> bool:
+    """Whether a subclass changes nothing about how ``base`` samples."""
+    return _unchanged(sampler, {"sample": DGLBlockSampler, "sample_blocks": base, "assign_lazy_features": base})
+
+
+def _can_run(graph: Any, sampler: Any) -> bool:
+    return isinstance(sampler.prob, str | None) and (sampler.edge_dir == "in" or graph.is_homogeneous)
+
+
+def _unchanged(sampler: Any, methods: Mapping[str, type]) -> bool:
+    """Whether these methods are still those of the given classes."""
+    return all(
+        getattr(type(sampler), name) is getattr(owner, name) and name not in vars(sampler)
+        for name, owner in methods.items()
+    )
+
+
+def _fanout(graph: Any, fanout: Any) -> Any:
+    """One hop's fan-out: a number, or for several edge types a mapping from all canonical types."""
+    if not isinstance(fanout, Mapping):
+        return _whole(fanout)
+    by_type = by_edge_type(graph, "fan-outs", {etype: _whole(n) for etype, n in fanout.items()})
+    return by_type[graph.canonical_etypes[0]] if len(by_type) == 1 else by_type
+
+
+def _whole(fanout: Any) -> Any:
+    """A whole number as an int (DGL takes whatever int() takes), anything else as it is."""
+    return int(fanout) if isinstance(fanout, Tensor | float) and float(fanout).is_integer() else fanout
 
 
 def workload_of(graph: Any, sampler: Any, order: SeedOrder | DatasetOrder) -> Workload:
@@ -62,7 +178,7 @@ def _sampled(graph: Any, sampler: Any, order: SeedOrder | DatasetOrder) -> Sampl
 
 
 def _as_loader(graph: Any, sampler: Any, blocks: BlockSampler | None) -> BlockSampler | EdgeBatches | None:
-    """What samples as the loader does: whole batches, from edges where these are the seeds."""
+    """The sampler of the loader's whole batches: from edges where these are the seeds."""
     if blocks is None or not is_edge_sampler(sampler):
         return blocks
     return EdgeBatches(blocks, core_graph(graph), native_negatives(sampler.negative_sampler))
@@ -71,8 +187,7 @@ def _as_loader(graph: Any, sampler: Any, blocks: BlockSampler | None) -> BlockSa
 def _seed_reads(graph: Any, sampler: Any, order: SeedOrder | DatasetOrder, row_type: RowType) -> Tensor | None:
     """Reads of each row as a seed, over all ranks, shape ``(num_rows,)``, int64.
 
-    None where that is not known: of a user's own sampler or dataset, and of the vertices of edge-wise batches, which
-    are the ends of seeds and of negative pairs.
+    None where unknown: for a user's own sampler or dataset, and for vertices of edge-wise batches.
     """
     edge_wise = is_edge_sampler(sampler)
     if not isinstance(order, SeedOrder) or native_sampler(graph, sampler) is None:
@@ -90,7 +205,7 @@ def _seed_reads(graph: Any, sampler: Any, order: SeedOrder | DatasetOrder, row_t
 
 
 def _edge_dir(sampler: Any) -> str:
-    """Which neighbours a sampler draws; "in" where it does not say. An edge sampler has a sampler of nodes inside."""
+    """Direction of a sampler, or of the one inside an edge sampler; "in" where it has none."""
     direction = getattr(getattr(sampler, "sampler", sampler), "edge_dir", "in")
     return "out" if direction == "out" else "in"
 

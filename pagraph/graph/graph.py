@@ -154,7 +154,7 @@ class Graph:
             ValueError: A dataset holds another number of graphs than 1; an edge leads out of the graph; a vertex type
                 does not say how many vertices it has, or there is none.
         """
-        return upper_room("pyg.fields").whole_graph(data)  # type: ignore[no-any-return]
+        return upper_room("pyg.graphs").whole_graph(data)  # type: ignore[no-any-return]
 
     @staticmethod
     def csc_from_dgl(graph: Any, etype: EdgeType, layout: str) -> CSC:

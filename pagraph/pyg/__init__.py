@@ -8,10 +8,8 @@ import line can be swapped, one with ``*`` too. ``NeighborSampler`` is ours, in 
 
 from typing import Any
 
-from .fields import to_pyg
-from .graphs import core_graph
-from .link_neighbor_loader import LinkNeighborLoader
-from .neighbor_loader import NeighborLoader
+from .graphs import core_graph, to_pyg
+from .loaders import LinkNeighborLoader, NeighborLoader
 from .package import import_pyg
 from .sampler import NeighborSampler
 

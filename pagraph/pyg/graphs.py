@@ -1,15 +1,21 @@
-"""PyG's Data and HeteroData as core graphs: converted once for each ``edge_index``, and kept as long as it lives."""
+"""Conversion between PyG's data and core graphs, in memory and saved."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import re
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from ..graph.csc import CSC, check_range, id_dtype
+from ..errors import FormatError
+from ..graph.csc import CSC, check_range, id_dtype, writeable
 from ..graph.field_version import FieldVersion
 from ..graph.graph import EDGE_TYPE, NODE_TYPE, EdgeType, Graph
 from ..graph.minibatch import plain_tensor
@@ -18,20 +24,21 @@ from .package import import_pyg
 from .stores import is_typed, store_graph
 
 import_pyg()
-from torch_geometric.data import Data, HeteroData  # noqa: E402
+from torch_geometric.data import Data, Dataset, EdgeAttr, HeteroData, TensorAttr  # noqa: E402
+from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr  # noqa: E402
+from torch_geometric.data.graph_store import EdgeLayout  # noqa: E402
+from torch_geometric.data.storage import BaseStorage, EdgeStorage, GlobalStorage, NodeStorage  # noqa: E402
 from torch_geometric.typing import SparseTensor  # noqa: E402  (torch-sparse's, or PyG's own that nobody has)
 
-__all__ = ["core_graph", "csc_of", "has_types", "local_dtype"]
+__all__ = ["core_graph", "csc_of", "has_types", "load_saved_data", "local_dtype", "to_pyg", "whole_graph"]
 
 
 def core_graph(data: Any) -> Graph:
     """The structure of a ``Data`` or ``HeteroData`` as a graph without fields; edge ids are places in ``edge_index``.
 
-    Of a pair of a ``FeatureStore`` and a ``GraphStore`` see ``store_graph``.
-
-    A ``Data`` has the types of any graph with one vertex and one edge type. The arrays are made once for each
-    ``edge_index`` and shared by all graphs of it. As in PyG, the ``SparseTensor`` ``adj`` and then ``adj_t`` go before
-    ``edge_index``, and edge ids are then places in them.
+    The arrays are made once for each ``edge_index`` and shared by all graphs of it. As in PyG, the ``SparseTensor``
+    ``adj`` and then ``adj_t`` go before ``edge_index``, and edge ids are then places in them. A pair of a
+    ``FeatureStore`` and a ``GraphStore`` is converted by ``store_graph``.
 
     Raises:
         TypeError: ``data`` is something else, or ``adj_t`` a torch tensor.
@@ -45,25 +52,18 @@ def core_graph(data: Any) -> Graph:
     if not isinstance(data, HeteroData):
         raise TypeError(f"data must be a Data or HeteroData, got {type(data).__name__}")
     node_types, edge_types = data.metadata()
-    counts = {ntype: _count(data, ntype) for ntype in node_types}
-    for ntype in (ntype for etype in edge_types for ntype in etype[::2]):
-        if ntype not in counts:  # looking it up would add it to the data
-            raise _uncounted(ntype)
+    counts: dict[str, int] = {}
+    for ntype in (*node_types, *(end for etype in edge_types for end in etype[::2])):
+        if ntype in counts:
+            continue
+        stated = data[ntype].num_nodes if ntype in node_types else None  # looking it up would add it to the data
+        if stated is None:
+            raise ValueError(f"data[{ntype!r}] must say how many vertices there are, set num_nodes or a feature")
+        counts[ntype] = int(stated)
     csc: dict[EdgeType, CSC] = {
         etype: csc_of(data[etype], counts[etype[0]], counts[etype[2]], f"data[{etype!r}].") for etype in edge_types
     }
     return Graph(csc, counts)
-
-
-def _count(data: Any, ntype: str) -> int:
-    count = data[ntype].num_nodes
-    if count is None:
-        raise _uncounted(ntype)
-    return int(count)
-
-
-def _uncounted(ntype: str) -> ValueError:
-    return ValueError(f"data[{ntype!r}] must say how many vertices there are, set num_nodes or a feature")
 
 
 def has_types(data: Any) -> bool:
@@ -85,14 +85,14 @@ def local_dtype(data: Any) -> torch.dtype:
 
 
 class _Conversions:
-    """What was made of each tensor that is alive, as the tensor was written last."""
+    """Memoizes the CSC of each tensor that is alive, by the tensor's version."""
 
     def __init__(self) -> None:
         self._lock = ForkLock()
         self._known: Any = WeakTensorKeyDictionary()
 
     def get(self, tensor: Tensor, counts: tuple[int, int], make: Callable[[Tensor], CSC]) -> CSC:
-        """The CSC between so many vertices; whoever asks while it is being made waits for it."""
+        """The CSC between so many vertices; other threads wait while it is made."""
         plain = plain_tensor(tensor)
         with self._lock:
             version, made = self._known.get(tensor, (None, {}))
@@ -163,3 +163,160 @@ def _compressed(indptr: Tensor, indices: Tensor, counts: tuple[int, int]) -> CSC
     check_range("adj_t's columns", indices, num_src)
     dtype = id_dtype(max(counts), len(indices))
     return CSC(indptr.detach().cpu().to(dtype), indices.detach().cpu().to(dtype), num_src)
+
+
+_NAMES = {"feat": "x", "label": "y"}
+"""PyG's names of vertex fields that DGL and our graph folders call otherwise."""
+
+
+def to_pyg(graph: Graph) -> Data | HeteroData:
+    """A ``Data``, or for several types a ``HeteroData``, with the same vertices, edges and fields.
+
+    Edge ``i`` of ``edge_index``, int64, is the one with the id ``i``. Fields share memory, but for ``IndexedRows``,
+    which are gathered. Vertex fields ``feat`` and ``label`` become ``x`` and ``y``, unless these are there.
+
+    Raises:
+        TypeError: ``graph`` is something else.
+    """
+    if not isinstance(graph, Graph):
+        raise TypeError(f"graph must be a pagraph.Graph, got {type(graph).__name__}")
+    data = Data() if graph.is_homogeneous else HeteroData()
+    for ntype in graph.node_types:
+        store = data if isinstance(data, Data) else data[ntype]
+        store.num_nodes = graph.num_nodes_of(ntype)
+        fields = graph.node_fields(ntype)
+        for name, values in fields.items():
+            theirs = _NAMES.get(name, name)
+            store[name if theirs in fields else theirs] = _dense(values)
+    for etype in graph.edge_types:
+        store = data if isinstance(data, Data) else data[etype]
+        csc = graph.csc_of(etype)
+        store.edge_index = torch.empty((2, csc.num_edges), dtype=torch.int64)
+        ids = slice(None) if csc.edge_ids is None else csc.edge_ids.long()
+        store.edge_index[0, ids], store.edge_index[1, ids] = csc.indices.long(), csc.destinations().long()
+        for name, values in graph.edge_fields(etype).items():
+            store[name] = _dense(values)
+    return data
+
+
+def _dense(values: Any) -> Tensor:
+    result: Tensor = values if isinstance(values, Tensor) else values[torch.arange(values.shape[0])]
+    return result
+
+
+def whole_graph(data: Any) -> Graph:
+    """See ``Graph.from_pyg``."""
+    if isinstance(data, Dataset):
+        if len(data) != 1:
+            raise ValueError(f"data must be a dataset of 1 graph, or one of its graphs, got {len(data)} graphs")
+        data = data[0]
+    if not isinstance(data, Data | HeteroData):
+        raise TypeError(f"data must be a Data or HeteroData, got {type(data).__name__}")
+    graph = core_graph(data)
+    for store in data.stores:
+        for name, value in list(store.items()):
+            values = _rows(data, store, name, value)
+            if values is None:
+                continue
+            if store.is_node_attr(name):
+                graph.set_field(name, values, node_type=graph.node_types[0] if isinstance(data, Data) else store._key)
+            elif store.is_edge_attr(name):
+                graph.set_field(name, values, edge_type=graph.edge_types[0] if isinstance(data, Data) else store._key)
+    return graph
+
+
+def _rows(data: Any, store: Any, name: str, value: Any) -> Tensor | None:
+    """An attribute as a dense tensor with a row for each vertex or edge, sharing memory; None if it is none."""
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biufc":
+        value = torch.from_numpy(writeable(value))
+    if not isinstance(value, Tensor) or value.layout != torch.strided or hasattr(value, "as_tensor") or not value.dim():
+        return None
+    return value.detach() if data.__cat_dim__(name, value, store) == 0 else None
+
+
+# What PyG 2.0 and newer refer to in a saved Data or HeteroData; each only holds what it is given.
+_CLASSES = [
+    Data,
+    HeteroData,
+    BaseStorage,
+    GlobalStorage,
+    NodeStorage,
+    EdgeStorage,
+    DataEdgeAttr,
+    DataTensorAttr,
+    EdgeAttr,
+    TensorAttr,
+    EdgeLayout,
+]
+
+
+def load_saved_data(path: str | os.PathLike[str]) -> Graph:
+    """Read the one graph of a file that ``torch.save`` wrote, with its attributes as fields.
+
+    The file holds a ``Data`` or ``HeteroData``, its ``to_dict()``, or what a PyG data set keeps as
+    ``processed/data.pt``. Where nothing says how many vertices a ``Data`` has, it is the largest id plus 1.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        FormatError: The file is something else, holds other objects too, or not exactly 1 graph; or the graph is no
+            sound one.
+    """
+    path = os.fspath(path)
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"file must exist, got {path}")
+    content = _load(path)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of a Data that does not say how many vertices it has
+            return whole_graph(_data_of(content))
+    except Exception as error:  # of a file, anything may be wrong
+        raise FormatError(f"{path} must hold one sound graph of PyG's: {error}") from error
+
+
+def _load(path: str) -> Any:
+    allowed: AbstractContextManager[Any] = nullcontext()
+    if hasattr(torch.serialization, "safe_globals"):  # from torch 2.5 on; before, only plain values can be read
+        allowed = torch.serialization.safe_globals(_CLASSES)
+    try:
+        with allowed:
+            return torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:
+        other = re.search(r"GLOBAL ([\w.]+)", str(error))
+        if other is None:
+            raise FormatError(f"{path} must be a file that torch.save wrote: {_first_line(error)}") from error
+        raise FormatError(
+            f"{path} must hold tensors and plain values alone, it holds {other[1]}: save data.to_dict() of such values"
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    kind = type(error).__name__
+    if isinstance(error, KeyError):  # torch's unpickler, of a byte that begins nothing
+        return kind
+    return (str(error) or kind).splitlines()[0]
+
+
+def _data_of(content: Any) -> Data | HeteroData:
+    """The graph in a file's content, whatever it is wrapped in."""
+    if isinstance(content, list) and len(content) == 1:
+        return _data_of(content[0])
+    if isinstance(content, tuple) and len(content) in (2, 3):  # of InMemoryDataset: what, cut where, of which class
+        count = _count_graphs(content[1])
+        if count != 1:
+            raise ValueError(f"the file holds {count} graphs")
+        return _data_of(content[0])
+    if isinstance(content, Data | HeteroData):
+        return content
+    if isinstance(content, Mapping):
+        typed = any(isinstance(value, Mapping) for value in content.values())
+        if not typed and "edge_index" not in content:
+            raise ValueError("the file holds a dict without edge_index")
+        return (HeteroData if typed else Data).from_dict(dict(content))
+    raise TypeError(f"the file holds a {type(content).__name__}")
+
+
+def _count_graphs(slices: Any) -> int:
+    """Number of graphs that each attribute of a data set concatenates; None stands for one."""
+    while isinstance(slices, Mapping) and slices:
+        slices = next(iter(slices.values()))
+    return 1 if slices is None or isinstance(slices, Mapping) else len(slices) - 1

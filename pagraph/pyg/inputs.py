@@ -1,8 +1,7 @@
-"""The input of a node loader: ``input_nodes`` in every form that PyG takes, checked before anything is made of it."""
+"""Checks of a loader's arguments, and ``input_nodes`` in every form that PyG takes."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,34 +10,18 @@ from torch import Tensor
 
 from ..graph.csc import check_range
 from ..graph.graph import NODE_TYPE
+from ..sampling.block_sampler import foreign_sampler
 from .package import import_pyg
 from .sampler import NeighborSampler
 
 import_pyg()
 from torch_geometric.data import Data, HeteroData  # noqa: E402
 
-__all__ = ["NodeInput", "check_calls", "check_data", "node_input"]
-
-
-@dataclass(frozen=True, eq=False)
-class NodeInput:
-    """Input nodes as PyG's ``NodeLoader`` is told of them.
-
-    Attributes:
-        nodes: int64 ids, shape ``(n,)``; with their type where there are several.
-        input_id: What a batch calls its seeds, shape ``(n,)``; None: by their place in ``nodes``.
-    """
-
-    nodes: Any
-    input_id: Tensor | None
+__all__ = ["check_calls", "check_data", "node_input"]
 
 
 def check_data(data: Any) -> None:
-    """Refuse what PyG's loaders do not take.
-
-    Raises:
-        ValueError: PyG's.
-    """
+    """Raise PyG's ValueError for data that its loaders do not take."""
     if not isinstance(data, Data | HeteroData | tuple):
         raise ValueError(
             f"Expected a 'Data', 'HeteroData', or a tuple of 'FeatureStore' and 'GraphStore' (got '{type(data)}')"
@@ -46,33 +29,23 @@ def check_data(data: Any) -> None:
 
 
 def check_calls(sampler: Any, method: str, **transforms: Any) -> None:
-    """Refuse what cannot be called later, once for each batch.
-
-    Args:
-        sampler: Ours, PyG's or the user's own.
-        method: What it is called by.
-        **transforms: By the names of their arguments; None where there are none.
-
-    Raises:
-        TypeError: As said.
-    """
+    """Raise TypeError for a sampler without ``method``, or a transform that is neither None nor callable."""
     if isinstance(sampler, type) or not callable(getattr(sampler, method, None)):
         got = repr(sampler.__name__) if isinstance(sampler, type) else type(sampler).__name__
-        raise TypeError(f"neighbor_sampler must be a BaseSampler with {method}(), got {got}")
+        advice = foreign_sampler(sampler, "PyG")
+        advice = "" if advice is None else f": {advice}"
+        raise TypeError(f"neighbor_sampler must be a BaseSampler with {method}(), got {got}{advice}")
     for name, transform in transforms.items():
         if transform is not None and not callable(transform):
             raise TypeError(f"{name} must be callable, got {transform!r}")
 
 
-def node_input(data: Any, sampler: Any, input_nodes: Any, input_id: Any = None) -> NodeInput:
-    """What the user gave as ``input_nodes``, as int64 ids that are there.
+def node_input(data: Any, sampler: Any, input_nodes: Any, input_id: Any = None) -> tuple[Any, Tensor | None]:
+    """Check ``input_nodes`` and ``input_id`` of a node loader; our sampler's graph says which vertices there are.
 
-    Args:
-        data: What is sampled.
-        sampler: Samples it; if it is ours, its graph says which vertices there are.
-        input_nodes: None (all), integers, a mask; each a tensor, an array or a sequence. Of a graph with several
-            types of vertices the name of a type (all), or a pair of it and any of these.
-        input_id: The user's own, of as many numbers as there are input nodes.
+    Returns:
+        int64 ids, shape ``(n,)``, with their type where there are several; and the ids by which a batch calls its
+        seeds, shape ``(n,)``, None: their places.
 
     Raises:
         ValueError: No vertex type is named where there are several, an unknown one is, a mask has another length than
@@ -82,7 +55,7 @@ def node_input(data: Any, sampler: Any, input_nodes: Any, input_id: Any = None) 
     """
     counts = _counts(data, sampler)
     if counts is None:
-        return NodeInput(input_nodes, input_id)
+        return input_nodes, input_id
     hetero = sampler.is_hetero if isinstance(sampler, NeighborSampler) else isinstance(data, HeteroData)
     ntype, nodes = _typed(list(counts), input_nodes) if hetero else (NODE_TYPE, input_nodes)
     ids, is_mask = (torch.arange(counts[ntype]), False) if nodes is None else _ids(nodes, counts[ntype])
@@ -92,11 +65,11 @@ def node_input(data: Any, sampler: Any, input_nodes: Any, input_id: Any = None) 
         input_id = ids
     if input_id is not None and len(input_id) != len(ids):
         raise ValueError(f"input_id must have one entry for each of the {len(ids)} input nodes, got {len(input_id)}")
-    return NodeInput((ntype, ids) if hetero else ids, input_id)
+    return ((ntype, ids) if hetero else ids), input_id
 
 
 def _counts(data: Any, sampler: Any) -> dict[str, int] | None:
-    """Vertex type to its number of vertices; None where only the user's own sampler knows."""
+    """Number of vertices by type; None where only the user's own sampler knows."""
     if isinstance(sampler, NeighborSampler):
         return sampler.graph.num_nodes_by_type
     if isinstance(data, Data):
@@ -141,11 +114,7 @@ def _ids(input_nodes: Any, count: int) -> tuple[Tensor, bool]:
 
 
 def _tensor(values: Any) -> Tensor:
-    """An array or a sequence, copied if it must be: of numbers alone.
-
-    Raises:
-        TypeError: It is something else.
-    """
+    """A copy of an array or a sequence of numbers; TypeError for anything else."""
     if isinstance(values, range):
         return torch.arange(values.start, values.stop, values.step)
     array = np.asarray(values)

@@ -27,7 +27,6 @@ __all__ = [
     "checked_edge_label_index",
     "end_types",
     "link_metadata",
-    "owners_of",
 ]
 
 
@@ -37,11 +36,7 @@ def end_types(input_type: tuple[str, str, str] | None) -> tuple[str, str]:
 
 
 class LinkNegatives:
-    """PyG's ``NegativeSampling`` as the core's; what is made of a tensor is kept until it is written or replaced.
-
-    Args:
-        num_nodes: Vertices of each type.
-    """
+    """PyG's ``NegativeSampling`` as the core's, memoized until a weight or time is written or replaced."""
 
     def __init__(self, num_nodes: Mapping[str, int]) -> None:
         self._num_nodes = num_nodes
@@ -53,10 +48,7 @@ class LinkNegatives:
     def of(self, neg_sampling: Any, types: tuple[str, str], node_time: Any = None) -> PairNegatives | None:
         """The negatives of links between two types of vertices; None without ``neg_sampling``.
 
-        Args:
-            neg_sampling: A ``NegativeSampling`` or None.
-            types: As said.
-            node_time: Times of vertices that count, a tensor or by type; None where there are none.
+        ``node_time``: times of vertices that count, a tensor or by type; None where there are none.
 
         Raises:
             TypeError, ValueError: A weight is not one; PyG's ValueError for one of another length.
@@ -89,15 +81,8 @@ class LinkNegatives:
         return known[1]
 
 
-def owners_of(pairs: PairSeeds, graph: Graph) -> Tensor | None:
-    """The pair that each tree of a subgraph was sampled for; None where trees share their vertices."""
-    if pairs.owners is None:
-        return None
-    return torch.cat([pairs.owners[ntype] for ntype in graph.node_types if ntype in pairs.owners])
-
-
 def link_metadata(inputs: Any, pairs: PairSeeds, negatives: PairNegatives | None) -> tuple[Any, ...]:
-    """What PyG's ``LinkLoader`` wants to know of a batch; its ids are places among the sampled vertices.
+    """Metadata for PyG's ``LinkLoader``; ids are places among the sampled vertices.
 
     Returns:
         ``input_id``, ``edge_label_index`` of shape ``(2, p + q)``, ``edge_label`` or None, and the times of these pairs
@@ -165,22 +150,14 @@ def _checked_rows(links: Any) -> Tensor:
 
 
 def check_are_tensors(**arguments: Any) -> None:
-    """Refuse what is neither a tensor nor None.
-
-    Raises:
-        TypeError: As said.
-    """
+    """Raise TypeError for what is neither a tensor nor None."""
     for name, value in arguments.items():
         if value is not None and not isinstance(value, Tensor):
             raise TypeError(f"{name} must be a tensor or None, got {type(value).__name__}")
 
 
 def check_links(inputs: Any, graph: Graph | None) -> None:
-    """Refuse links, labels or times that do not fit each other or the graph.
-
-    Args:
-        inputs: PyG's ``EdgeSamplerInput`` of all links.
-        graph: What is sampled; None where only the user's own sampler knows.
+    """Check that links, labels and times (PyG's ``EdgeSamplerInput``) fit each other and the graph, where it is known.
 
     Raises:
         IndexError: A link leads out of the graph.

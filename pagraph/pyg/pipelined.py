@@ -1,10 +1,13 @@
-"""Pipelined: what our two PyG loaders have in common: arguments, epochs, statistics."""
+"""Pipelined: base of our two PyG loaders: arguments, worker threads, epochs, statistics."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,21 +17,25 @@ from ..engine import PipelineOptions
 from ..engine.engine import Engine, LoaderControls
 from ..features.narrow import parse_cache_dtype
 from ..ranking.policies import resolve_policy
-from ..ranking.policy import Policy
 from ..seeds.torch_order import StreamOrder, order_of, tell_epoch
 from ..system.budget import Budget
+from ..system.buffers import BufferPools
 from ..system.checks import as_integer
+from ..system.threads import near_cores, starting_workers
 from .joining import Joiner
+from .package import import_pyg
 from .sampler import NeighborSampler
-from .sending import Sender
-from .source import SubgraphSource
-from .view import Viewed
-from .workers import ThreadWorkers
+from .source import Sender, SubgraphSource
+
+import_pyg()
+from torch_geometric.loader.mixin import get_numa_nodes_cores  # noqa: E402
 
 if TYPE_CHECKING:
     from ..ranking.workload import Workload
 
-__all__ = ["Pipelined", "sampler_of"]
+__all__ = ["LinkView", "NodeView", "Pipelined", "Viewed", "sampler_of"]
+
+logger = logging.getLogger(__name__)
 
 _OF_THE_SAMPLER = (
     "num_neighbors",
@@ -41,6 +48,8 @@ _OF_THE_SAMPLER = (
     "is_sorted",
     "directed",
 )
+_OURS = ("cache", "cache_policy", "cache_dtype", "prefetch", "seed", "device")
+"""Arguments of our loaders that PyG's have not."""
 
 
 def sampler_of(arguments: Mapping[str, Any]) -> Any:
@@ -50,19 +59,76 @@ def sampler_of(arguments: Mapping[str, Any]) -> Any:
     return NeighborSampler(arguments["data"], **{name: arguments[name] for name in _OF_THE_SAMPLER})
 
 
-@dataclass(frozen=True)
-class _LoadingOptions:
-    """What our loaders take beyond PyG's arguments."""
+@dataclass(eq=False)
+class _View:
+    """Attributes that any ``filter_fn`` of PyG reads of a loader, kept apart so that engines do not hold the loader."""
 
-    cache: Any
-    cache_policy: str | Policy
-    cache_dtype: str | torch.dtype | None
-    prefetch: int
-    seed: int | None
-    device: Any
+    data: Any = None
+    input_data: Any = None
+    transform: Callable[..., Any] | None = None
+    transform_sampler_output: Callable[..., Any] | None = None
+    custom_cls: Any = None
 
 
-class Pipelined(LoaderControls, ThreadWorkers):
+@dataclass(eq=False)
+class NodeView(_View):
+    """Attributes that ``NodeLoader.filter_fn`` reads."""
+
+    node_sampler: Any = None
+
+    @property
+    def sampler(self) -> Any:
+        """Draws the subgraphs."""
+        return self.node_sampler
+
+    def sample(self, inputs: Any) -> Any:
+        """A subgraph of a user's own sampler."""
+        return self.node_sampler.sample_from_nodes(inputs)
+
+    def sample_ahead(self, inputs: Any, key: int, pools: BufferPools) -> Any:
+        """A subgraph of our sampler, and where the vertices of each hop end."""
+        return self.node_sampler.sample_nodes(inputs, key, pools)
+
+
+@dataclass(eq=False)
+class LinkView(_View):
+    """Attributes that ``LinkLoader.filter_fn`` reads."""
+
+    link_sampler: Any = None
+    neg_sampling: Any = None
+
+    @property
+    def sampler(self) -> Any:
+        """Draws the subgraphs."""
+        return self.link_sampler
+
+    def sample(self, inputs: Any) -> Any:
+        """A subgraph of a user's own sampler."""
+        return self.link_sampler.sample_from_edges(inputs, neg_sampling=self.neg_sampling)
+
+    def sample_ahead(self, inputs: Any, key: int, pools: BufferPools) -> Any:
+        """A subgraph of our sampler, and where the vertices of each hop end."""
+        return self.link_sampler.sample_edges(inputs, self.neg_sampling, key, pools)
+
+
+class Viewed:
+    """An attribute of a loader that lives in its ``_view``, so that what the user sets is seen by the next batch.
+
+    ``vars(loader)`` holds it too, where Lightning looks for a loader's arguments to make it again.
+    """
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else getattr(instance._view, self._name)
+
+    def __set__(self, instance: Any, value: Any) -> None:
+        setattr(instance._view, self._name, value)
+        vars(instance)[self._name] = value
+
+
+class Pipelined(LoaderControls):
     """Base of our loaders, in front of PyG's own: iterates through an engine.
 
     Subclasses make ``_view`` before PyG's constructor runs, and call :meth:`_begin` after it. A user's subclass with a
@@ -70,6 +136,8 @@ class Pipelined(LoaderControls, ThreadWorkers):
     worker processes, and without cache and ``seed``.
     """
 
+    num_workers: int
+    worker_init_fn: Any
     _view: Any
     data = Viewed()
     input_data = Viewed()
@@ -77,32 +145,27 @@ class Pipelined(LoaderControls, ThreadWorkers):
     transform_sampler_output = Viewed()
     custom_cls = Viewed()
 
-    def _remember(self, arguments: Mapping[str, Any]) -> None:
-        """Keep arguments as attributes, where Lightning looks for them to make a loader again."""
-        for name, value in arguments.items():
-            if name not in ("self", "kwargs", "__class__"):
-                vars(self).setdefault(name, value)
-
     def _begin(self, arguments: Mapping[str, Any], filter_fn: Any) -> None:
         """Make the engine, of PyG's arguments as they were checked and of ours among those given."""
-        self._remember(arguments)
-        options = _LoadingOptions(**{field.name: arguments[field.name] for field in fields(_LoadingOptions)})
-        self._start_engine(options, filter_fn)
+        for name, value in arguments.items():
+            if name not in ("self", "kwargs", "__class__"):
+                vars(self).setdefault(name, value)  # where Lightning looks to make a loader again
+        self._start_engine({name: arguments[name] for name in _OURS}, filter_fn)
 
-    def _start_engine(self, options: _LoadingOptions, filter_fn: Any) -> None:
+    def _start_engine(self, options: dict[str, Any], filter_fn: Any) -> None:
         loader: Any = self
         vars(self).pop("collate_fn", None)  # a method: a loader that refers to itself would wait for the collector
         self._options, self._filter_fn = options, filter_fn
-        order = order_of(loader, options.seed)
+        order = order_of(loader, options["seed"])
         self._streams = isinstance(order, StreamOrder)
-        self._device = None if options.device is None else resolve_device(options.device)
+        self._device = None if options["device"] is None else resolve_device(options["device"])
         self._engine: Engine[Any] = Engine(
             self._workload(order),
-            policy=resolve_policy(options.cache_policy),
-            budget=Budget.parse(options.cache),
+            policy=resolve_policy(options["cache_policy"]),
+            budget=Budget.parse(options["cache"]),
             options=self._pipeline_options(),
             device=self._device,
-            cache_dtype=parse_cache_dtype(options.cache_dtype),
+            cache_dtype=parse_cache_dtype(options["cache_dtype"]),
         )
         accelerator = self._engine.accelerator
         self._sender = None if accelerator is None else Sender(accelerator)
@@ -114,8 +177,9 @@ class Pipelined(LoaderControls, ThreadWorkers):
         raise NotImplementedError
 
     def _pipeline_options(self) -> PipelineOptions:
-        """What the user wrote stays in the reader's thread, with its random state, unless workers are asked for."""
-        workers, prefetch = as_integer("num_workers", self.num_workers), as_integer("prefetch", self._options.prefetch)
+        """Options of a pass; user code stays in the reader's thread, on its RNG, unless workers are asked for."""
+        workers = as_integer("num_workers", self.num_workers)
+        prefetch = as_integer("prefetch", self._options["prefetch"])
         ours = isinstance(self._view.sampler, NeighborSampler) and not self._streams
         return PipelineOptions(workers, prefetch) if ours or workers else PipelineOptions(0, 0)
 
@@ -127,7 +191,6 @@ class Pipelined(LoaderControls, ThreadWorkers):
             self._engine,
             self._device,
             pins=bool(loader.pin_memory) and self._device is None and torch.cuda.is_available(),
-            # What the user wrote stays in the reader's thread unless workers are asked for.
             calls_stores_ahead=self._pipeline_options().workers > 0,
             sender=self._sender,
         )
@@ -155,19 +218,12 @@ class Pipelined(LoaderControls, ThreadWorkers):
     def _get_iterator(self) -> Iterator[Any]:
         loader: Any = self
         if not (_is_pygs(loader.collate_fn) and _is_pygs(loader.filter_fn)):  # the engine would pass them by
-            theirs: Any = super()
-            iterator: Iterator[Any] = theirs._get_iterator()
-            return iterator
+            return super()._get_iterator()  # type: ignore[misc,no-any-return]
         worker_init_fn = self.worker_init_fn if self.num_workers else None
         return self._engine.start(self._source(), options=self._pipeline_options(), worker_init_fn=worker_init_fn)
 
     def set_epoch(self, epoch: int) -> None:
-        """See ``LoaderControls.set_epoch``; a sampler that has a ``set_epoch`` is told, too.
-
-        Raises:
-            TypeError: ``epoch`` is not an integer.
-            ValueError: ``epoch`` is negative.
-        """
+        """See ``LoaderControls.set_epoch``; a sampler that has a ``set_epoch`` is told, too."""
         super().set_epoch(epoch)
         loader: Any = self
         tell_epoch(loader.batch_sampler, epoch)
@@ -175,6 +231,79 @@ class Pipelined(LoaderControls, ThreadWorkers):
     def check_worker_number_rationality(self) -> None:
         """Nothing to warn of: workers are threads (torch would warn of that many processes)."""
 
+    @contextmanager
+    def enable_cpu_affinity(self, loader_cores: Sequence[int | Sequence[int]] | None = None) -> Iterator[None]:
+        """Pin the threads of passes that begin inside to cores; does nothing where the system cannot.
+
+        Args:
+            loader_cores: For each worker a core or several. Default: one each, of the first NUMA node.
+
+        Raises:
+            ValueError: There is no worker, the number of cores is not that of workers, there are fewer cores than
+                workers, or a core is not this process's to use.
+        """
+        if self.num_workers < 1:
+            raise ValueError(f"'enable_cpu_affinity' should be used with at least one worker (got {self.num_workers})")
+        if loader_cores and len(loader_cores) != self.num_workers:
+            raise ValueError(
+                f"The number of loader cores (got {len(loader_cores)}) in 'enable_cpu_affinity' should match with the "
+                f"number of workers (got {self.num_workers})"
+            )
+        if not hasattr(os, "sched_setaffinity"):
+            yield
+            return
+        cores = self._cores(loader_cores)
+        self.loader_cores = list(loader_cores) if loader_cores else [core for (core,) in cores]
+        logger.debug("%d loader threads on cores %s", self.num_workers, cores)
+        with starting_workers(self, lambda worker: os.sched_setaffinity(0, cores[worker])):  # 0 is the calling thread
+            yield
+
+    def _cores(self, loader_cores: Sequence[int | Sequence[int]] | None) -> list[list[int]]:
+        allowed = os.sched_getaffinity(0)
+        if not loader_cores:
+            near = near_cores(allowed, self.num_workers, get_numa_nodes_cores())
+            if len(near) < self.num_workers:
+                raise ValueError(f"More workers (got {self.num_workers}) than available cores (got {len(near)})")
+            return [[core] for core in near[: self.num_workers]]
+        cores = [[core] if isinstance(core, int) else list(core) for core in loader_cores]
+        for these in cores:
+            if not these or not allowed.issuperset(these):
+                raise ValueError(
+                    f"loader_cores must be among the cores of this process, {sorted(allowed)}; got {loader_cores}"
+                )
+        return cores
+
+    @contextmanager
+    def enable_multithreading(self, worker_threads: int | None = None) -> Iterator[None]:
+        """Checks its argument as PyG does. A batch takes one thread; ``num_workers`` says how many are made at a time.
+
+        Raises:
+            ValueError: There is no worker, or ``worker_threads`` is more than torch has.
+        """
+        if self.num_workers < 1:
+            raise ValueError(
+                f"'enable_multithreading' needs to be performed with at least one worker (got {self.num_workers})"
+            )
+        if worker_threads is not None and worker_threads > torch.get_num_threads():
+            raise ValueError(
+                "'worker_threads' should be smaller than the total available number of threads "
+                f"{torch.get_num_threads()} (got {worker_threads})"
+            )
+        yield
+
+    @contextmanager
+    def enable_memory_log(self) -> Iterator[None]:
+        """Log, as debugging, how much memory the process has when a worker begins."""
+        with starting_workers(self, _log_memory):
+            yield
+
 
 def _is_pygs(method: Any) -> bool:
     return str(getattr(method, "__module__", None)).startswith("torch_geometric.")
+
+
+def _log_memory(worker: int) -> None:
+    import psutil  # PyG needs it
+
+    memory = psutil.Process().memory_info().rss / 2**20
+    logger.debug("worker %d of process %d: %.2f MiB", worker, os.getpid(), memory)

@@ -1,11 +1,12 @@
-"""PyG NeighborSampler replacement, and its fan-outs."""
+"""Replacement of PyG's NeighborSampler, and its fan-outs."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
+import torch
 from torch import Tensor
 
 from ..graph.graph import NODE_TYPE, EdgeType, Graph
@@ -17,7 +18,7 @@ from ..seeds.keys import random_key
 from ..system.buffers import BufferPools
 from ..system.checks import as_integer
 from .graphs import core_graph, has_types, local_dtype
-from .links import LinkNegatives, end_types, link_metadata, owners_of
+from .links import LinkNegatives, end_types, link_metadata
 from .package import import_pyg
 from .times import Fields, times_of, weights_of
 
@@ -34,9 +35,11 @@ from torch_geometric.sampler.base import NumNeighbors, SubgraphType  # noqa: E40
 
 __all__ = ["NeighborSampler", "fanouts_of", "num_neighbors_of"]
 
+_Type = TypeVar("_Type")
+
 
 def num_neighbors_of(num_neighbors: Any) -> NumNeighbors:
-    """A list, a mapping from edge type or a ``NumNeighbors`` as the last.
+    """A list, a mapping from edge type or a ``NumNeighbors`` as a ``NumNeighbors``.
 
     Raises:
         TypeError: It is something else.
@@ -51,12 +54,9 @@ def num_neighbors_of(num_neighbors: Any) -> NumNeighbors:
 
 
 def fanouts_of(num_neighbors: NumNeighbors, graph: Graph, *, hetero: bool) -> list[dict[EdgeType, int]]:
-    """Fan-outs by hop in DGL's order (the last entry serves the seeds), each by edge type.
+    """Fan-outs by hop in DGL's order (the last entry serves the seeds), each by edge type; all for negative numbers.
 
-    Args:
-        num_neighbors: In PyG's order. Any negative number means all.
-        graph: What is sampled.
-        hetero: ``num_neighbors`` may name its edge types.
+    ``hetero``: ``num_neighbors``, in PyG's order, may name the graph's edge types.
 
     Raises:
         TypeError: A number of neighbours is not an integer, or edge types are named where there is but one.
@@ -68,11 +68,10 @@ def fanouts_of(num_neighbors: NumNeighbors, graph: Graph, *, hetero: bool) -> li
         raise TypeError(f"num_neighbors must be a list for a graph without edge types, got {values!r}")
     by_type = dict(values) if isinstance(values, Mapping) else dict.fromkeys(types, values)
     hops = num_neighbors.num_hops  # which are there even without edge types
-    return [{etype: _number(by_type[etype][hop], hop) for etype in types} for hop in reversed(range(hops))]
-
-
-def _number(value: Any, hop: int) -> int:
-    return max(-1, as_integer(f"num_neighbors[{hop}]", value))
+    return [
+        {etype: max(-1, as_integer(f"num_neighbors[{hop}]", by_type[etype][hop])) for etype in types}
+        for hop in reversed(range(hops))
+    ]
 
 
 _DIRECTED = (  # both in PyG's words
@@ -83,7 +82,7 @@ _DISJOINT = "'disjoint' sampling not supported for neighbor sampling with `subgr
 
 
 class NeighborSampler(BaseSampler):
-    """Takes what ``torch_geometric.sampler.NeighborSampler`` takes, and needs neither pyg-lib nor torch-sparse.
+    """Drop-in for ``torch_geometric.sampler.NeighborSampler``; needs neither pyg-lib nor torch-sparse.
 
     For PyG's ``NodeLoader`` and ``LinkLoader``, and Lightning's data modules; ``pagraph.pyg.NeighborLoader`` makes one
     itself. Random numbers come from torch's global generator, one for each call.
@@ -129,26 +128,19 @@ class NeighborSampler(BaseSampler):
         self.is_hetero = has_types(data)
         self._dtype = local_dtype(data)
         self._times = Fields() if time_attr is None else times_of(data, time_attr)
-        self._add_fields(Fields() if weight_attr is None else weights_of(data, weight_attr))
-        self.num_neighbors = num_neighbors
-        self._make_fields()
-        self._negatives = LinkNegatives(self.graph.num_nodes_by_type)
-
-    def _add_fields(self, weights: Fields) -> None:
-        """Give the graph what sampling reads."""
-        if self._time is not None and self._weight is not None:
+        weights = Fields() if weight_attr is None else weights_of(data, weight_attr)
+        if time_attr is not None and weight_attr is not None:
             level = "node" if self._times.nodes else "edge"
             raise RuntimeError(f"Biased {level} temporal sampling not yet supported")
-        if self._time is not None:
-            self.graph = self._times.with_graph(self.graph, self._time)
-        if self._weight is not None:
-            self.graph = weights.with_graph(self.graph, self._weight)
-
-    def _make_fields(self) -> None:
-        """Check and sort what sampling reads, so that errors come early and the first batch does not wait."""
-        for etype in self.graph.edge_types:
+        if time_attr is not None:
+            self.graph = self._times.with_graph(self.graph, time_attr)
+        if weight_attr is not None:
+            self.graph = weights.with_graph(self.graph, weight_attr)
+        self.num_neighbors = num_neighbors
+        for etype in self.graph.edge_types:  # checked and sorted now: errors come early, the first batch does not wait
             self.core.times(self.graph, etype, own_fields(self.graph))
             self.core.weights(self.graph, etype, own_fields(self.graph))
+        self._negatives = LinkNegatives(self.graph.num_nodes_by_type)
 
     @property
     def num_nodes(self) -> int | dict[str, int]:
@@ -159,8 +151,7 @@ class NeighborSampler(BaseSampler):
     @property
     def node_time(self) -> Tensor | dict[str, Tensor] | None:
         """The vertices' times, by type where there are several; None where there are none."""
-        times: Tensor | dict[str, Tensor] | None = self._by_type(self._times.nodes)
-        return times
+        return self._by_type(self._times.nodes)
 
     @property
     def edge_time(self) -> Tensor | dict[EdgeType, Tensor] | None:
@@ -168,10 +159,9 @@ class NeighborSampler(BaseSampler):
 
         PyG's sampler has them in the order of its sorted edges.
         """
-        times: Tensor | dict[EdgeType, Tensor] | None = self._by_type(self._times.edges)
-        return times
+        return self._by_type(self._times.edges)
 
-    def _by_type(self, values: dict[Any, Tensor]) -> Any:
+    def _by_type(self, values: dict[_Type, Tensor]) -> Tensor | dict[_Type, Tensor] | None:
         if not values:
             return None
         return values if self.is_hetero else next(iter(values.values()))
@@ -182,15 +172,7 @@ class NeighborSampler(BaseSampler):
         return self._time is not None
 
     def check_own_times(self, name: str, node_type: str | None = None) -> None:
-        """Refuse seeds without times of their own where they need some.
-
-        Args:
-            name: The argument that would give them.
-            node_type: The seeds' type; None where there is only one.
-
-        Raises:
-            ValueError: As said.
-        """
+        """Raise ValueError for seeds that need times (argument ``name`` would give them) and have none of their own."""
         if self.is_temporal and (node_type or NODE_TYPE) not in self._times.nodes:
             whose = "input nodes" if node_type is None else f"input nodes of type {node_type!r}"
             raise ValueError(f"{name} must be given, as the {whose} have no {self._time!r} of their own")
@@ -232,15 +214,10 @@ class NeighborSampler(BaseSampler):
     def sample_nodes(
         self, inputs: NodeSamplerInput, key: int, pools: BufferPools | None = None
     ) -> tuple[SamplerOutput | HeteroSamplerOutput, dict[str, list[int]]]:
-        """The subgraph of some vertices; a pure function of inputs and key, safe from any thread.
-
-        Args:
-            inputs: The vertices.
-            key: Any 64-bit number.
-            pools: Where the memory comes from. Default: fresh memory.
+        """Sample the subgraph of vertices; a pure function of inputs and key (64 bits), safe from any thread.
 
         Returns:
-            What PyG's samplers return, and vertex type to how many of its vertices are known after each hop.
+            The output of PyG's samplers, and vertex type to how many of its vertices are known after each hop.
         """
         ntype = inputs.input_type or NODE_TYPE
         times = {ntype: inputs.time} if self.is_temporal and inputs.time is not None else None
@@ -257,11 +234,10 @@ class NeighborSampler(BaseSampler):
         key: int,
         pools: BufferPools | None = None,
     ) -> tuple[SamplerOutput | HeteroSamplerOutput, dict[str, list[int]]]:
-        """The subgraph of the ends of some links, and of negative ones; see :meth:`sample_nodes`.
+        """Sample the subgraph of the ends of links, and of negative ones; see :meth:`sample_nodes`.
 
-        In disjoint subgraphs everything sampled for a link has its number in the batch, as has everything sampled for
-        its negatives; negative ``j`` of a batch of ``p`` links belongs to link ``j % p``. With times, that of a link is
-        its ends' and its negatives'.
+        In disjoint subgraphs everything sampled for a link or its negatives has its number in the batch; negative ``j``
+        of ``p`` links belongs to link ``j % p``. A link's time is that of its ends and its negatives.
         """
         types = end_types(inputs.input_type)
         negatives = self.link_negatives(neg_sampling, types)
@@ -271,8 +247,8 @@ class NeighborSampler(BaseSampler):
         settings: dict[str, Any] = {"dtype": self._dtype, "pools": pools, "seed_times": pairs.times}
         subgraph = self.core.sample(self.graph, pairs.nodes, key, **settings)
         output = self._output(subgraph)
-        owners = owners_of(pairs, self.graph)
-        if owners is not None:
+        if pairs.owners is not None:
+            owners = torch.cat([pairs.owners[ntype] for ntype in self.graph.node_types if ntype in pairs.owners])
             trees: Any = output.batch
             output.batch = {t: owners[of] for t, of in trees.items()} if self.is_hetero else owners[trees]
         output.metadata = link_metadata(inputs, pairs, negatives)
@@ -287,7 +263,7 @@ class NeighborSampler(BaseSampler):
         return self._negatives.of(neg_sampling, types, self.node_time)
 
     def _output(self, subgraph: Subgraph) -> SamplerOutput | HeteroSamplerOutput:
-        """As PyG's samplers return it; ``edge`` holds the user's edge ids, there is no permutation."""
+        """The output of PyG's samplers; ``edge`` holds the user's edge ids, there is no permutation."""
         output = self._directional(subgraph)
         if self.subgraph_type == SubgraphType.induced:  # belongs to no hop
             output.num_sampled_nodes = output.num_sampled_edges = None

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
-from ..accelerator import Handover
+from ..accelerator import Accelerator, Handover, StagingRing
 from ..system.threads import lock_of
 from .joining import Joiner, Reading
 from .sampler import NeighborSampler
-from .sending import Sender
 
 if TYPE_CHECKING:
     from ..engine.engine import Engine
     from ..seeds.order import Ticket
     from ..stats.stats import EpochRecorder
 
-__all__ = ["SubgraphSource"]
+__all__ = ["Sender", "SubgraphSource"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,12 +29,12 @@ class _Prepared:
     """A sampled batch.
 
     Attributes:
-        output: What the sampler returned.
+        output: The sampler's output.
         hop_ends: Vertex type to where the vertices of each hop end; empty for a user's own sampler.
-        seeds: How many there were.
-        reading: What was read for it ahead; None if that could not be done.
+        seeds: Number of seeds.
+        reading: Attributes read ahead; None if that could not be done.
         batch: Joined of that; None if it is to be joined when it is needed.
-        sent: What of the batch was made on the accelerator; None: nothing.
+        sent: Tensors of the batch made on the accelerator, if any.
     """
 
     output: Any
@@ -45,15 +45,63 @@ class _Prepared:
     sent: Handover | None = None
 
 
+class Sender:
+    """Copies batches to an accelerator through page-locked memory, ahead of the reader. Safe from any thread."""
+
+    def __init__(self, accelerator: Accelerator) -> None:
+        self._accelerator = accelerator
+        self._ring = StagingRing(accelerator)
+
+    def send(self, batch: Any, there: Collection[Tensor]) -> Handover:
+        """Replace a batch's plain tensors in host memory, but for those in ``there``, by copies on the accelerator.
+
+        Other tensors (sparse ones, PyG's ``EdgeIndex``) are left to ``batch.to(device)``.
+
+        Returns:
+            All that this thread has made on the accelerator, PyG's own selections too; to arrive before it is used.
+        """
+        skipped = {id(tensor) for tensor in there}
+        waiting: dict[int, Tensor] = {}
+        others: list[Tensor] = []
+
+        def note(tensor: Any) -> Any:
+            if id(tensor) not in skipped and _is_plain(tensor):
+                waiting[id(tensor)] = tensor
+            elif type(tensor) is Tensor and tensor.layout == torch.strided:
+                others.append(tensor)
+            return tensor
+
+        batch.apply(note)
+        made = self._accelerator.current_stream.record()
+        stream = self._accelerator.stream("copying")
+        with stream.use():
+            stream.wait_for(made)  # so that one event is enough for both
+            begun = stream.record()
+            copies = self._ring.upload(tensor.contiguous() for tensor in waiting.values())
+            ready = stream.record()
+        sent = dict(zip(waiting, copies, strict=True))
+        batch.apply(lambda tensor: sent.get(id(tensor), tensor))
+        return Handover([*copies, *others], self._accelerator, ready, begun)
+
+
+def _is_plain(tensor: Any) -> bool:
+    return (
+        type(tensor) is Tensor
+        and tensor.device.type == "cpu"
+        and tensor.layout == torch.strided
+        and not tensor.requires_grad
+        and not tensor.is_quantized
+    )
+
+
 class SubgraphSource:
     """Samples subgraphs, by our sampler or a user's own, and joins them with the attributes of the data.
 
     Args:
-        view: What PyG's ``filter_fn`` wants to know of a loader, with its present ``data``, transforms and
-            ``input_data``, and its sampler: ours, or any ``BaseSampler``.
-        joiner: Joins.
+        view: The loader's present ``data``, transforms, ``input_data`` and sampler: ours, or any ``BaseSampler``.
+        joiner: Joins the attributes.
         engine: Recycles memory, makes room.
-        device: Where batches are delivered; None: where their sources are.
+        device: Device of the batches; None: that of their sources.
         pins: Deliver batches in page-locked memory.
         calls_stores_ahead: Read from a user's own stores in the threads that prepare batches.
         sender: Sends batches ahead; None: nothing is sent.

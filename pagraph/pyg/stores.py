@@ -42,8 +42,8 @@ def is_typed(stores: Any) -> bool:
 def store_graph(stores: Any) -> Graph:
     """The structure that the graph store holds; edge ids are places in it as it is stored.
 
-    Of several layouts of an edge type CSC is taken, then COO, then CSR, as by PyG. Vertices are counted by the sizes
-    that the edges say, else by the features, else by the edges' ends.
+    CSC is preferred to COO, and COO to CSR, as by PyG. Vertices are counted by the sizes that the edges say, else by
+    the features, else by the edges' ends.
 
     Raises:
         TypeError: It is no pair of stores, or the edges are no integers.
@@ -114,12 +114,12 @@ class _Stored:
 
     @property
     def num_src(self) -> int:
-        """Sources that there are at least."""
+        """Least number of sources."""
         return len(self.row) - 1 if self.layout == EdgeLayout.CSR else _end(self.row)
 
     @property
     def num_dst(self) -> int:
-        """Destinations that there are at least."""
+        """Least number of destinations."""
         return len(self.col) - 1 if self.layout == EdgeLayout.CSC else _end(self.col)
 
 
@@ -139,7 +139,7 @@ def _edges_of(graph_store: Any) -> dict[EdgeType, _Stored]:
 
 
 def _count(features: Any, graph_store: Any, ntype: str, edges: dict[EdgeType, _Stored]) -> int:
-    """How many vertices there are of a type."""
+    """Number of vertices of a type."""
     try:
         return int(remote_backend_utils.num_nodes(features, graph_store, ntype))
     except ValueError:  # nobody says so

@@ -22,10 +22,7 @@ __all__ = ["Fields", "check_time_tensor", "check_times", "times_of", "weights_of
 
 @dataclass(frozen=True, eq=False)
 class Fields:
-    """What sampling reads besides the graph: at most one field of vertices or of edges, for some of the types.
-
-    The tensors are the data's own, where these are on the CPU: what is written to them in place counts from the next
-    batch on. A tensor that replaces one in the data does not, as the graph is that of the construction.
+    """The field of vertices or of edges that sampling reads, for some of the types: the data's own CPU tensors.
 
     Attributes:
         nodes: Vertex type to values, one for each vertex.
@@ -41,10 +38,7 @@ class Fields:
         Raises:
             ValueError: There is not one value for each vertex or edge.
         """
-        graph = Graph(
-            {etype: graph.csc_of(etype) for etype in graph.edge_types},
-            graph.num_nodes_by_type,
-        )
+        graph = Graph({etype: graph.csc_of(etype) for etype in graph.edge_types}, graph.num_nodes_by_type)
         for ntype, values in self.nodes.items():
             graph.set_field(name, values, node_type=ntype)
         for etype, values in self.edges.items():
@@ -96,11 +90,7 @@ def weights_of(data: Any, name: str) -> Fields:
 
 
 def check_time_tensor(name: str, times: Any) -> None:
-    """Refuse what is no tensor of integers; None passes.
-
-    Raises:
-        TypeError: As said.
-    """
+    """Raise TypeError for what is neither a tensor of integers nor None."""
     if times is None:
         return
     if not isinstance(times, Tensor) or times.is_floating_point() or times.is_complex() or times.dtype == torch.bool:
@@ -109,13 +99,7 @@ def check_time_tensor(name: str, times: Any) -> None:
 
 
 def check_times(name: str, times: Any, count: int, owner: str) -> None:
-    """Refuse times of seeds that cannot be such; None passes.
-
-    Args:
-        name: The argument.
-        times: What was given.
-        count: How many seeds there are.
-        owner: What a seed is called.
+    """Check the times, argument ``name``, of ``count`` seeds, each called an ``owner``; None passes.
 
     Raises:
         TypeError: It is no tensor of integers.

@@ -1,4 +1,4 @@
-"""PyG's part of a training run: its convolutions on trimmed batches, our loader for PyG, and PyG's own to compare with.
+"""PyG's training framework: its convolutions on trimmed batches, our loader, and PyG's own to compare with.
 
 PyG expands a vertex once and gives one subgraph of all hops. A layer computes no more than later ones read: its block
 is the first edges and vertices of the subgraph, as many as the hops that remain have found.
@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from ..errors import MissingDependencyError
 from ..graph.graph import Graph
-from .fields import to_pyg
-from .neighbor_loader import NeighborLoader
+from .graphs import to_pyg
+from .loaders import NeighborLoader
 from .package import import_pyg
 
 import_pyg()
@@ -114,7 +114,7 @@ framework = _PyG()
 
 
 def _hop_ends(batch: Any, num_hops: int) -> list[tuple[int, int]]:
-    """How many vertices and edges are known after each hop, the seeds being hop 0."""
+    """Numbers of vertices and edges known after each hop, the seeds being hop 0."""
     if batch.get("num_sampled_nodes") is not None:
         return list(zip(accumulate(batch.num_sampled_nodes), accumulate([0, *batch.num_sampled_edges]), strict=True))
     (src, dst), known = batch.edge_index, int(batch.batch_size)

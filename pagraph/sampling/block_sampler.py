@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..graph.minibatch import HeteroBlock, HeteroMiniBatch, MiniBatch, Relation
 from .hop import HopEdges
-from .sampler import BatchRun, EdgeField, FanoutSampler, HopSampler, id_dtype_of
+from .sampler import BatchRun, EdgeField, FanoutSampler, HopSampler, MiniBatchSampler, id_dtype_of
 from .small_batch import UniformHops, small_blocks
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..graph.graph import EdgeType, Graph
     from ..system.buffers import BufferPools
 
-__all__ = ["BlockSampler", "ExcludedEdges", "NeighborSampler"]
+__all__ = ["BlockSampler", "ExcludedEdges", "NeighborSampler", "foreign_sampler"]
 
 
 class ExcludedEdges:
@@ -114,6 +114,27 @@ class BlockSampler(HopSampler):
             return small
         batch = _Run(self, graph, seeds, key, dtype, pools, field).blocks(exclude or {})
         return batch if isinstance(seeds, Mapping) else batch.only()
+
+
+def foreign_sampler(sampler: Any, here: str) -> str | None:
+    """Whose sampler it is and which loader takes it; None for those of ``here`` and for a user's own.
+
+    Args:
+        sampler: Any object or class. The class that defines its ``sample`` counts: a user's subclass may adapt it.
+        here: Whose samplers the asking loader takes: ``"pagraph"``, ``"DGL"`` or ``"PyG"``.
+    """
+    kind = sampler if isinstance(sampler, type) else type(sampler)
+    kind = next((each for each in kind.__mro__ if "sample" in vars(each)), kind)
+    module = f"{kind.__module__}."
+    if module.startswith(("dgl.", "pagraph.dgl.")):
+        return None if here == "DGL" else "DGL's samplers are for pagraph.dgl.DataLoader"
+    if module.startswith(("torch_geometric.", "pagraph.pyg.")):
+        return None if here == "PyG" else "PyG's samplers are for pagraph.pyg.NeighborLoader and LinkNeighborLoader"
+    if not module.startswith("pagraph.") or not issubclass(kind, MiniBatchSampler):
+        return None
+    if issubclass(kind, BlockSampler):
+        return None if here == "pagraph" else "pagraph.sampling's samplers of blocks are for pagraph.Loader"
+    return "this one makes no blocks; its batches come from pagraph.pyg.NeighborLoader or its own sample()"
 
 
 class _Run(BatchRun):

@@ -7,7 +7,7 @@ from cases import collect, ours
 
 from pagraph.datasets import rmat
 from pagraph.dgl import core_graph, to_dgl
-from pagraph.dgl.recognise import native_sampler
+from pagraph.dgl.workload import native_sampler
 from pagraph.seeds import derive_key
 
 import dgl  # isort: skip

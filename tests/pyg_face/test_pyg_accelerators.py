@@ -11,7 +11,7 @@ from torch_geometric.data import Data
 from pagraph.accelerator import OutOfMemory, StagingRing
 from pagraph.features.gpu.transfer import Transfer
 from pagraph.pyg import LinkNeighborLoader, NeighborLoader
-from pagraph.pyg.sending import Sender
+from pagraph.pyg.source import Sender
 
 pytestmark = pytest.mark.usefixtures("no_threads_left")
 

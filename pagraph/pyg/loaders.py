@@ -1,0 +1,317 @@
+"""NeighborLoader and LinkNeighborLoader: PyG's arguments and batches, without pyg-lib and torch-sparse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..graph.graph import NODE_TYPE, Graph
+from ..ranking.policy import Policy, RowType
+from ..ranking.workload import Sampled, Workload
+from ..sampling.batches import PairBatches, TimedSeeds
+from ..seeds.order import BatchOrder, SeedOrder, num_seeds
+from ..seeds.torch_order import takes_all
+from .graphs import core_graph
+from .inputs import check_calls, check_data, node_input
+from .links import check_are_tensors, check_links, checked_edge_label_index, end_types
+from .package import import_pyg
+from .pipelined import LinkView, NodeView, Pipelined, Viewed, sampler_of
+from .sampler import NeighborSampler
+from .times import check_time_tensor, check_times
+
+import_pyg()
+from torch_geometric import loader as _pyg  # noqa: E402
+from torch_geometric.data import Data, HeteroData  # noqa: E402
+
+__all__ = ["LinkNeighborLoader", "NeighborLoader"]
+
+
+class NeighborLoader(Pipelined, _pyg.NeighborLoader):
+    """Drop-in for ``torch_geometric.loader.NeighborLoader`` (PyG 2.5 and newer): the same arguments, the same batches.
+
+    Needs neither pyg-lib nor torch-sparse. Batches are sampled by our kernels, in threads, ahead of the training loop;
+    attributes of vertices are read through a static cache. Threads take the place of worker processes: batches always
+    come in order, and are the same for any number of threads. ``data`` stays as it is, and what is added to
+    ``loader.data``, written into it or deleted from it counts for the next batch; the graph is that of construction.
+    A subclass that overrides ``filter_fn`` or ``collate_fn`` is iterated as PyG's would be, without threads and cache.
+
+    Args:
+        data: A ``Data``, a ``HeteroData``, or a pair of a ``FeatureStore`` and a ``GraphStore``.
+        num_neighbors: Neighbours for each vertex by hop, the seeds' first; negative: all. Or a mapping from edge type.
+        input_nodes: Seeds: None for all, ids, or a mask of all vertices (NumPy's, too), each as a tensor, an array, or
+            a sequence. Of a graph with several vertex types: a type, or a pair of it and any of these.
+        input_time: A time for each input node, int64, shape ``(n,)``; needs ``time_attr``. Default: the seeds' own.
+        replace: Sample with replacement.
+        subgraph_type: ``"directional"``, ``"bidirectional"`` or ``"induced"``.
+        disjoint: A tree for each seed, with its number in ``batch``.
+        temporal_strategy: ``"uniform"`` or ``"last"``.
+        time_attr: The attribute of vertices or edges that holds their times; neighbours are as old as their seed.
+        weight_attr: The attribute of edges that holds their weights.
+        transform: Batch to what the loader gives.
+        transform_sampler_output: What was sampled to what is joined with attributes.
+        is_sorted: ``edge_index`` is sorted by column, and by time within.
+        filter_per_worker: Accepted: threads share the data.
+        neighbor_sampler: Samples in place of ours: any ``BaseSampler``, called for one batch at a time, in order, in
+            the reader's thread unless there are workers. All that says how to sample is then ignored, as by PyG.
+        directed: Deprecated by PyG; False is ``subgraph_type="induced"``.
+        cache: What the static feature cache may take: ``"2GiB"``, bytes, a fraction, ``"auto"``, or 0 for none.
+            On a CUDA device it holds attributes that live in host memory; on the CPU those that lie on disk.
+        cache_policy: Ranks the vertices: ``"auto"``, ``"adaptive"``, ``"degree"`` (PaGraph), ``"presample"``,
+            ``"presample:K"``, ``"vip"``, ``"random"``, or a callable as ``pagraph.ranking.policy`` says.
+        cache_dtype: ``"float16"`` or ``"bfloat16"``: float32 and float64 attributes are cached so, twice as many rows.
+            All rows of attributes that the cache may serve are delivered rounded, in the attribute's dtype; see
+            ``pagraph.features.narrow`` for how much that changes. Default: as they are.
+        prefetch: Finished batches that may wait. 0 prepares each batch when it is asked for, without threads.
+        seed: Makes the order and the sampling a function of (seed, epoch); of a sampler of the user's own it makes the
+            sampling so. Without it, both follow ``torch.manual_seed``, the order as in PyG's loader.
+        device: Where batches are delivered. Default: where their attributes are.
+        **kwargs: ``custom_cls`` and ``input_id`` of PyG's ``NodeLoader``; torch's ``batch_size``, ``shuffle``,
+            ``drop_last``, ``sampler``, ``batch_sampler``, ``generator``, ``pin_memory``, ``num_workers`` (threads; 0
+            lets the loader choose) and ``worker_init_fn`` (called in each thread). ``persistent_workers``,
+            ``prefetch_factor``, ``timeout`` and ``multiprocessing_context`` are checked as by torch and mean nothing to
+            threads.
+
+    Raises:
+        ValueError: PyG's and torch's; a mask, a time or an ``input_id`` for another number of vertices; no vertex type,
+            or an unknown one.
+        TypeError: ``input_nodes`` are not integers, a number is not an integer, or what is to be called cannot be.
+        IndexError: An input node that is not there.
+
+    Example:
+        >>> import torch
+        >>> from pagraph.pyg import NeighborLoader
+        >>> from torch_geometric.data import Data
+        >>> data = Data(x=torch.arange(4.0).view(4, 1), edge_index=torch.tensor([[0, 1, 2], [1, 2, 3]]))
+        >>> loader = NeighborLoader(data, [2, 2], input_nodes=[2, 3], batch_size=1)
+        >>> [batch.n_id.tolist() for batch in loader]
+        [[2, 1, 0], [3, 2, 1]]
+    """
+
+    node_sampler = Viewed()
+
+    def __init__(
+        self,
+        data: Any,
+        num_neighbors: Any,
+        input_nodes: Any = None,
+        input_time: Tensor | None = None,
+        replace: bool = False,
+        subgraph_type: Any = "directional",
+        disjoint: bool = False,
+        temporal_strategy: str = "uniform",
+        time_attr: str | None = None,
+        weight_attr: str | None = None,
+        transform: Callable[..., Any] | None = None,
+        transform_sampler_output: Callable[..., Any] | None = None,
+        is_sorted: bool = False,
+        filter_per_worker: bool | None = None,
+        neighbor_sampler: Any = None,
+        directed: bool = True,
+        *,
+        cache: Any = "auto",
+        cache_policy: str | Policy = "auto",
+        cache_dtype: str | torch.dtype | None = None,
+        prefetch: int = 2,
+        seed: int | None = None,
+        device: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        given = dict(locals())
+        check_data(data)
+        self._view = NodeView()
+        neighbor_sampler = sampler_of(given)
+        transforms = {"transform": transform, "transform_sampler_output": transform_sampler_output}
+        check_calls(neighbor_sampler, "sample_from_nodes", **transforms)
+        input_id = kwargs.pop("input_id", None)
+        nodes, seed_id = node_input(data, neighbor_sampler, input_nodes, input_id)
+        check_time_tensor("input_time", input_time)
+        super().__init__(
+            data,
+            num_neighbors,
+            input_nodes=nodes,
+            input_id=seed_id,
+            input_time=input_time,
+            time_attr=time_attr,
+            transform=transform,
+            transform_sampler_output=transform_sampler_output,
+            filter_per_worker=filter_per_worker,
+            neighbor_sampler=neighbor_sampler,
+            **kwargs,
+        )
+        inputs = self.input_data
+        check_times("input_time", inputs.time, len(inputs.node), "input node")
+        if isinstance(self.node_sampler, NeighborSampler) and inputs.time is None:
+            self.node_sampler.check_own_times("input_time", inputs.input_type)
+        self.input_nodes, self.input_id = input_nodes, input_id
+        self._begin(given, _pyg.NodeLoader.filter_fn)
+
+    def _workload(self, order: Any) -> Workload:
+        data, sampler, inputs = self.data, self.node_sampler, self.input_data
+        if not isinstance(sampler, NeighborSampler):
+            return _foreign_workload(data, order)
+        ntype = inputs.input_type or NODE_TYPE
+        if sampler.is_temporal and inputs.time is not None:
+            timed = torch.stack([inputs.node.long(), inputs.time.long()], 1)
+            return _workload(sampler.graph, order, timed, TimedSeeds(sampler.core, ntype))
+        seeds: Any = inputs.node if sampler.graph.is_homogeneous else {ntype: inputs.node}
+        return _workload(sampler.graph, order, seeds, sampler.core)
+
+
+class LinkNeighborLoader(Pipelined, _pyg.LinkNeighborLoader):
+    """Drop-in for ``torch_geometric.loader.LinkNeighborLoader`` (PyG 2.5 and newer): the same arguments and batches.
+
+    Needs neither pyg-lib nor torch-sparse. Negatives are a function of (seed, epoch, batch), as neighbours are. In
+    disjoint subgraphs ``batch`` numbers the links for any amount of negatives (PyG's is right for whole amounts), and
+    with times all vertices that are early enough are as likely as their weights say (PyG draws up to six times, and
+    then takes the earliest). The links of a batch are not taken out of the graph that is sampled, as in PyG.
+
+    Args:
+        data: A ``Data``, a ``HeteroData``, or a pair of a ``FeatureStore`` and a ``GraphStore``.
+        num_neighbors: Neighbours for each vertex by hop, the ends' first; negative: all. Or a mapping from edge type.
+        edge_label_index: Links, shape ``(2, n)``, as a tensor or an array of integers; None for all edges. Of a graph
+            with several types: an edge type, or a pair of one and any of these; it need not be in the graph.
+        edge_label: A label for each link, shape ``(n, ...)``. With binary negatives labels from 0 on are raised by 1.
+        edge_label_time: A time for each link, int64, shape ``(n,)``: that of its ends and its negatives. With
+            ``time_attr``, and only then.
+        replace: Sample with replacement.
+        subgraph_type: ``"directional"``, ``"bidirectional"`` or ``"induced"``.
+        disjoint: A tree for each end, with the number of its link in ``batch``.
+        temporal_strategy: ``"uniform"`` or ``"last"``.
+        neg_sampling: PyG's ``NegativeSampling``, or what it is made of: ``"binary"`` or ``"triplet"``, a mapping or a
+            tuple of its arguments. Weights are read as they are now. Negatives may be edges of the graph.
+        neg_sampling_ratio: So many binary negatives for each link; 0.0 for none.
+        time_attr: The attribute of vertices or edges that holds their times; neighbours are as old as their link.
+        weight_attr: The attribute of edges that holds their weights.
+        transform: Batch to what the loader gives.
+        transform_sampler_output: What was sampled to what is joined with attributes.
+        is_sorted: ``edge_index`` is sorted by column, and by time within.
+        filter_per_worker: Accepted: threads share the data.
+        neighbor_sampler: Samples in place of ours, see :class:`~pagraph.pyg.NeighborLoader`.
+        directed: Deprecated by PyG; False is ``subgraph_type="induced"``.
+        cache: See :class:`~pagraph.pyg.NeighborLoader`, as for all that follow.
+        cache_policy: See there.
+        cache_dtype: See there.
+        prefetch: See there.
+        seed: See there.
+        device: See there.
+        **kwargs: See there.
+
+    Raises:
+        ValueError: PyG's and torch's; links, labels, times or weights that do not fit each other, or no edge type.
+        TypeError: Links or times are not integers, a number is not one, or what is to be called cannot be.
+        IndexError: A link leads out of the graph.
+
+    Example:
+        >>> import torch
+        >>> from pagraph.pyg import LinkNeighborLoader
+        >>> from torch_geometric.data import Data
+        >>> data = Data(x=torch.arange(4.0).view(4, 1), edge_index=torch.tensor([[0, 1, 2], [1, 2, 3]]))
+        >>> loader = LinkNeighborLoader(data, [1], neg_sampling="binary", batch_size=2)
+        >>> [batch.edge_label.tolist() for batch in loader]
+        [[1.0, 1.0, 0.0, 0.0], [1.0, 0.0]]
+    """
+
+    link_sampler = Viewed()
+    neg_sampling = Viewed()
+
+    def __init__(
+        self,
+        data: Any,
+        num_neighbors: Any,
+        edge_label_index: Any = None,
+        edge_label: Tensor | None = None,
+        edge_label_time: Tensor | None = None,
+        replace: bool = False,
+        subgraph_type: Any = "directional",
+        disjoint: bool = False,
+        temporal_strategy: str = "uniform",
+        neg_sampling: Any = None,
+        neg_sampling_ratio: float | None = None,
+        time_attr: str | None = None,
+        weight_attr: str | None = None,
+        transform: Callable[..., Any] | None = None,
+        transform_sampler_output: Callable[..., Any] | None = None,
+        is_sorted: bool = False,
+        filter_per_worker: bool | None = None,
+        neighbor_sampler: Any = None,
+        directed: bool = True,
+        *,
+        cache: Any = "auto",
+        cache_policy: str | Policy = "auto",
+        cache_dtype: str | torch.dtype | None = None,
+        prefetch: int = 2,
+        seed: int | None = None,
+        device: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        given = dict(locals())
+        check_data(data)
+        check_are_tensors(edge_label=edge_label, edge_label_time=edge_label_time)
+        self._view = LinkView()
+        neighbor_sampler = sampler_of(given)
+        transforms = {"transform": transform, "transform_sampler_output": transform_sampler_output}
+        check_calls(neighbor_sampler, "sample_from_edges", **transforms)
+        super().__init__(
+            data,
+            num_neighbors,
+            edge_label_index=checked_edge_label_index(data, edge_label_index),
+            edge_label=edge_label,
+            edge_label_time=edge_label_time,
+            neg_sampling=neg_sampling,
+            neg_sampling_ratio=neg_sampling_ratio,
+            time_attr=time_attr,
+            transform=transform,
+            transform_sampler_output=transform_sampler_output,
+            filter_per_worker=filter_per_worker,
+            neighbor_sampler=neighbor_sampler,
+            **kwargs,
+        )
+        graph = neighbor_sampler.graph if isinstance(neighbor_sampler, NeighborSampler) else None
+        check_links(self.input_data, graph)
+        self.edge_label_index = edge_label_index
+        self.input_id = kwargs.get("input_id")
+        self._begin(given, _pyg.LinkLoader.filter_fn)
+
+    def _workload(self, order: Any) -> Workload:
+        data, sampler, inputs = self.data, self.link_sampler, self.input_data
+        if not isinstance(sampler, NeighborSampler):
+            return _foreign_workload(data, order)
+        types = end_types(inputs.input_type)
+        ends = [inputs.row, inputs.col, *([inputs.time] if sampler.is_temporal and inputs.time is not None else [])]
+        counts, negatives = sampler.graph.num_nodes_by_type, sampler.link_negatives(self.neg_sampling, types)
+        batches = PairBatches(sampler.core, types, counts, negatives)
+        return _workload(sampler.graph, order, torch.stack([end.long() for end in ends], 1), batches)
+
+
+def _workload(graph: Graph, order: BatchOrder, seeds: Any, batches: Any) -> Workload:
+    """The workload of a loader whose sampler is ours: ``batches`` samples what it does of these seeds."""
+    counts: dict[RowType, int] = {t: graph.num_nodes_of(t) for t in graph.node_types}
+    if not takes_all(order, num_seeds(seeds)):  # a user's own order: nobody else may call it
+        return Workload(order, counts, None, lambda: Sampled(graph, {}, None))
+    # The loader's order is one of places; this is the order of the seeds themselves.
+    own = SeedOrder(seeds, order.batch_size or 1, shuffle=order.shuffle)
+    return Workload(order, counts, batches, lambda: Sampled(graph, seeds, batches), source=graph, seeds=own)
+
+
+def _foreign_workload(data: Any, order: BatchOrder) -> Workload:
+    """The workload of a loader with a user's own sampler; vertices are counted where the data says how many."""
+    counts: dict[RowType, int] = {}
+    if isinstance(data, Data):
+        counts = {NODE_TYPE: int(data.num_nodes or 0)}
+    elif isinstance(data, HeteroData):
+        counts = {t: int(data[t].num_nodes) for t in data.node_types if data[t].num_nodes is not None}
+    return Workload(order, counts, None, partial(_structure, data))
+
+
+def _structure(data: Any) -> Sampled | None:
+    """The graph of the data, where it has one."""
+    if not isinstance(data, Data | HeteroData):
+        return None
+    try:
+        return Sampled(core_graph(data), {}, None)
+    except (TypeError, ValueError):  # the user's sampler may know what to make of it
+        return None
