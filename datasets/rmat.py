@@ -22,7 +22,7 @@ _MAX_SCALE = 40
 def rmat(
     scale: int,
     *,
-    edge_factor: float = 16,
+    edge_factor: float = 16.0,
     num_edges: int | None = None,
     probabilities: tuple[float, float, float, float] = GRAPH500,
     noise: float = 0.0,

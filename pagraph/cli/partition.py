@@ -15,10 +15,10 @@ from ..partition.methods import resolve_method
 from ..partition.writing import FEATURES
 from ..system.atomic import write_json
 from ..system.budget import Budget
-from .options import build, naming_options, options_of
+from .options import build, naming_options, options_of, split_option, train_fraction_option
 from .partition_work import FORMATS, Outputs, Source, Work, compare_methods, divide
 from .terminal import progress_bar
-from .writing import writable_file
+from .writing import file_option
 
 _PATH = click.Path(path_type=Path)
 
@@ -26,7 +26,7 @@ _PATH = click.Path(path_type=Path)
 @click.command(name="verify")
 @click.argument("out", metavar="OUT", type=_PATH)
 @click.option("--source", type=_PATH, help="The whole graph's folder.  [default: the one that OUT names]")
-@click.option("--json", "json_file", type=_PATH, callback=writable_file, help="Write what was found here.")
+@file_option("--json", "Write what was found here.")
 def verify(out: Path, source: Path | None, json_file: Path | None) -> None:
     """Prove that the partition folder OUT is right, against the graph that it was made from.
 
@@ -88,7 +88,8 @@ class _WithVerify(click.Command):
     write_partition,
     features={"help": "Parts hold their rows and may be moved; or they read those of DIR.", "choices": FEATURES},
 )
-@options_of(Source)
+@split_option
+@train_fraction_option
 @options_of(CacheTrial)
 @options_of(Outputs)
 @click.option("--quiet", "-q", is_flag=True, help="Print no report.")

@@ -55,12 +55,8 @@ class Source:
 
     folder: Path
     seed: int
-    split: str = field(
-        default="", metadata={"help": "Use another split of the folder, such as pub_.", "metavar": "PREFIX"}
-    )
-    train_fraction: float | None = field(
-        default=None, metadata={"help": "Train on a random share of the vertices, for graphs without masks."}
-    )
+    split: str
+    train_fraction: float | None
 
     @property
     def title(self) -> str:

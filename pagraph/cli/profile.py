@@ -32,7 +32,7 @@ from ..report.words import cache_argument
 from ..sampling import NeighborSampler
 from ..system.atomic import new_file, write_json
 from ..train.options import TrainOptions
-from .options import build, options_of
+from .options import build, options_of, split_option, train_fraction_option
 from .profile_report import print_profile, train_command
 from .terminal import progress_bar
 from .writing import check_outputs
@@ -57,12 +57,7 @@ class Outputs:
     trace: Path | None = _documented("With --measure: write a timeline for Perfetto here.")
 
     def check(self) -> None:
-        """Check the paths before the long work.
-
-        Raises:
-            ClickException: A path cannot be written, or is given twice.
-            MissingDependencyError: A plot is wanted, without matplotlib.
-        """
+        """Refuse a path that cannot be written or is given twice, and a plot that cannot be drawn."""
         if self.plot is not None:
             check_plot(self.plot)
         check_outputs(vars(self))
@@ -101,8 +96,8 @@ class Compared:
     seed="Seed of shuffling and sampling.",
 )
 @options_of(Compared)
-@click.option("--split", default="", metavar="PREFIX", help="Use another split of the folder, such as pub_.")
-@click.option("--train-fraction", type=float, help="Train on a random share of the vertices, for graphs without masks.")
+@split_option
+@train_fraction_option
 @click.option(
     "--node-type", help="Type of the training vertices, where there are several.  [default: those with train_mask]"
 )
@@ -163,17 +158,7 @@ def command(
 
 
 def choose_seeds(graph: Graph, node_type: str | None, fraction: float | None, *, seed: int) -> Seeds:
-    """Select the vertices to train on, by type where the graph has several.
-
-    Args:
-        graph: The graph.
-        node_type: Their type. Default: the types with a ``train_mask``, or the only one.
-        fraction: Share of them to draw instead.
-        seed: Seed of the drawing.
-
-    Raises:
-        ValueError: There is no such type, or none with a mask; as :func:`pagraph.profile.training_seeds`.
-    """
+    """Training vertices of ``node_type`` (default: of the types with a ``train_mask``, or the only one), or a share."""
     if fraction is not None and not 0 < fraction <= 1:
         raise ValueError(f"--train-fraction must be in (0, 1], got {fraction}")
     types = graph.node_types
@@ -193,11 +178,7 @@ def choose_seeds(graph: Graph, node_type: str | None, fraction: float | None, *,
 
 
 def choose_fields(graph: Graph, option: str, names: tuple[str, ...]) -> FieldNames:
-    """Look up fields: in all vertex types that have them, or in that of ``TYPE/NAME``.
-
-    Raises:
-        ValueError: No type has such a field.
-    """
+    """Look up fields: in all vertex types that have them, or in that of ``TYPE/NAME``; ValueError if none has one."""
     if len(graph.node_types) == 1:
         return names
     of_types = {ntype: graph.node_fields(ntype) for ntype in graph.node_types}

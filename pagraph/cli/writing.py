@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 import click
 
+from ..graph.graph import Graph
 from ..system.atomic import check_writable
 from ..system.units import bytes_text
 
-if TYPE_CHECKING:
-    from ..graph.graph import Graph
+_F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def write_folder(graph: Graph, out: Path, *, origin: Mapping[str, Any]) -> None:
@@ -22,17 +22,22 @@ def write_folder(graph: Graph, out: Path, *, origin: Mapping[str, Any]) -> None:
 
     with progress_bar(f"writing {out.name}") as progress:
         write_graph(graph, out, origin=origin, progress=progress)
-    click.echo(told(graph, out))
+    click.echo(summary_line(graph, out))
 
 
-def told(graph: Graph, out: Path) -> str:
+def summary_line(graph: Graph, out: Path) -> str:
     """Describe a written folder in one line."""
     size = sum(file.stat().st_size for file in out.iterdir())
     return f"{out}: {graph.num_nodes:,} vertices, {graph.num_edges:,} edges, {bytes_text(size)}"
 
 
-def writable_file(_context: click.Context, parameter: click.Parameter, path: Path | None) -> Path | None:
-    """Option callback that refuses a path that cannot be written."""
+def file_option(flag: str, help_text: str) -> Callable[[_F], _F]:
+    """Click option for a file to write, whose path is checked at once; ``--json`` is the argument ``json_file``."""
+    name = f"{flag.removeprefix('--')}_file"
+    return click.option(flag, name, type=click.Path(path_type=Path), callback=_writable, help=help_text)
+
+
+def _writable(_context: click.Context, parameter: click.Parameter, path: Path | None) -> Path | None:
     if path is None:
         return None
     try:
@@ -43,14 +48,7 @@ def writable_file(_context: click.Context, parameter: click.Parameter, path: Pat
 
 
 def check_outputs(paths: Mapping[str, Path | None]) -> None:
-    """Check that files can be written, before the long work.
-
-    Args:
-        paths: Name of an option, without dashes, to its path.
-
-    Raises:
-        ClickException: A path cannot be written, or is given twice.
-    """
+    """Check paths by option (without dashes) before the long work: ClickException if one is not writable or twice."""
     seen: dict[Path, str] = {}
     for name, path in paths.items():
         if path is None:
