@@ -1,4 +1,4 @@
-"""The processes that train together, as torchrun starts them, and how they average gradients; or this one alone."""
+"""Distributed training: the process group that torchrun starts, collectives on it, averaged gradients."""
 
 from __future__ import annotations
 
@@ -51,13 +51,11 @@ class LostProcessError(PaGraphError):
 
 @dataclass(frozen=True)
 class World:
-    """One of the processes that train together, and what it says to the others; every process must say it.
+    """One of the processes that train together; its collectives must be called by all of them.
 
     Attributes:
-        rank: This process, from 0.
-        size: How many there are, on all machines.
-        local_rank: This process among those of its machine.
-        local_size: How many there are on this machine.
+        rank: Number of this process, from 0; ``local_rank`` is that among those of its machine.
+        size: Number of processes on all machines; ``local_size`` is that on this one.
         connected: Whether they are joined by ``torch.distributed``. Not so for one alone.
     """
 
@@ -69,11 +67,7 @@ class World:
 
     @classmethod
     def from_environment(cls) -> World:
-        """As the variables say that torchrun sets; without them this process is alone.
-
-        Raises:
-            ValueError: A variable is no number.
-        """
+        """Read the variables that torchrun sets (ValueError if one is no number); without them a process is alone."""
         if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
             return ALONE
         names = {"rank": "RANK", "size": "WORLD_SIZE", "local_rank": "LOCAL_RANK", "local_size": "LOCAL_WORLD_SIZE"}
@@ -115,7 +109,7 @@ class World:
                 dist.broadcast(part, rank)
 
     def together(self, make: Callable[[], T]) -> T:
-        """What ``make`` returns, if it succeeds in every process; else all fail at once, and nobody waits.
+        """Call ``make`` in every process, and return its result; if one fails, all do at once, and nobody waits.
 
         Raises:
             OtherProcessError: It failed in a process of a lower rank, or only in another.
@@ -153,10 +147,7 @@ ALONE = World()
 
 @contextmanager
 def joined_world(*, device: str = "auto") -> Iterator[World]:
-    """The processes that torchrun started, joined: over gloo, and over NCCL for what is on a CUDA device.
-
-    Args:
-        device: "cpu" needs no NCCL.
+    """Join the processes that torchrun started: over gloo, and unless ``device`` is "cpu", NCCL for CUDA tensors.
 
     Raises:
         ValueError: A variable that torchrun sets is no number.
@@ -190,11 +181,7 @@ def end_process(code: int = 0) -> NoReturn:
 
 @contextmanager
 def naming_lost_processes(world: World) -> Iterator[None]:
-    """Say what happened where a collective fails in the body.
-
-    Raises:
-        LostProcessError: In place of the error of ``torch.distributed``.
-    """
+    """Turn errors of ``torch.distributed`` in the body, where a collective failed, into ``LostProcessError``."""
     try:
         yield
     except RuntimeError as error:
@@ -205,7 +192,7 @@ def naming_lost_processes(world: World) -> Iterator[None]:
 
 
 def choose_device(device: str, world: World) -> None:
-    """Make each process's own CUDA device the current one, which is what "auto" and "cuda" mean.
+    """Make each process's own CUDA device the current one, which "auto" and "cuda" mean.
 
     Raises:
         ValueError: ``device`` names one device for several processes, or there are fewer than processes.

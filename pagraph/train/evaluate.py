@@ -25,12 +25,11 @@ _CHUNK = 4096  # vertices that a thread takes at once
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """What is evaluated: the same whole graph in every process, or each one's own part.
+    """Graph and vertices to evaluate: the same whole graph in every process, or each one's own part.
 
     Attributes:
         graph: Its features and labels; arrays and features may be mapped, and are read where they are.
-        val: Ids of the validation vertices, int64.
-        test: Ids of the test vertices.
+        val: Ids of the validation vertices, int64; ``test`` are those of the test vertices.
         norm: For GCN, the normalisation of all vertices: see :func:`pagraph.train.task.gcn_norm`.
         hop_ends: None for the whole graph, whose vertices the processes share out. For a part: its first
             ``hop_ends[h]`` vertices are those within ``h`` hops of the ones that are evaluated.
@@ -44,7 +43,7 @@ class Evaluation:
 
     @classmethod
     def of(cls, task: Task, hop_ends: tuple[int, ...] | None = None) -> Evaluation:
-        """Of what is trained on."""
+        """The evaluation of a task."""
         return cls(task.source, task.val, task.test, task.norm, hop_ends)
 
 
@@ -72,7 +71,7 @@ def predict(model: Any, evaluation: Evaluation, *, world: World = ALONE) -> tupl
 
     Args:
         model: One of :mod:`pagraph.train.models`.
-        evaluation: What to compute. Of a part, its first ``hop_ends[0]`` vertices, and only what these need.
+        evaluation: Whole graph, or a part: its first ``hop_ends[0]`` vertices, and only what these need.
         world: The processes that share the work; all must hold the same graph. Each gets the scores of its share.
     """
     graph, first, count = evaluation.graph, int(model.preaggregated), len(model.layers)
@@ -99,7 +98,7 @@ def predict(model: Any, evaluation: Evaluation, *, world: World = ALONE) -> tupl
 
 
 def _begin(model: Any, graph: Graph, share: slice) -> Iterator[Tensor]:
-    """What the first layer with neighbours takes, some vertices after the other."""
+    """Yield the inputs of the first layer with neighbours, batch by batch."""
     device = next(model.parameters()).device
     fields = [host_feature(graph.ndata[name], torch.device("cpu")) for name in model.features]
     for ids in torch.split(torch.arange(share.start, share.stop), _BATCH):
@@ -132,18 +131,12 @@ class Neighbours:
         self._csc, self._norm = csc, norm
 
     def scale(self, rows: Tensor, share: slice) -> None:
-        """Make of the rows of some vertices, in place, what they send."""
+        """Turn the rows of some vertices, in place, into the messages they send."""
         if self._norm is not None:
             rows[share].mul_(self._norm[share, :1])
 
     def add(self, sent: Tensor, share: slice, out: Tensor) -> None:
-        """Add to ``out``, a row for each vertex of ``share``, what these receive.
-
-        Args:
-            sent: What every vertex sends, from the first on; float32.
-            share: The vertices that receive.
-            out: Shape ``(number of vertices, width of sent)``, float32.
-        """
+        """Add what the vertices of ``share`` receive to ``out``, a row each; ``sent`` has a row for every vertex."""
         begins = range(share.start, share.stop, _CHUNK)
         chunks = [out[begin - share.start :][:_CHUNK] for begin in begins]
         if len(chunks) <= 1:

@@ -26,7 +26,7 @@ NORM = "gcn_norm"
 
 
 class Framework(Protocol):
-    """A framework's convolutions, blocks and loaders, as a training run takes them.
+    """Adapter of a GNN framework: its convolutions, blocks and loaders for a training run.
 
     A block is whatever the framework's convolutions take; its destinations are the first of its sources.
     """
@@ -62,16 +62,10 @@ class Framework(Protocol):
         own: bool,
         **more: Any,
     ) -> Any:
-        """A shuffling loader of the framework's batches: its own, or ours.
+        """A shuffling loader over the seeds ``ids`` in the framework's batches: its ``own``, or ours.
 
-        Args:
-            graph: With the fields.
-            ids: The seeds.
-            fanout: Neighbours by hop, the last entry serves the seeds.
-            fields: Read for the input nodes.
-            label: Field read for the seeds.
-            own: Whether it is the framework's.
-            more: ``batch_size``, ``num_workers`` and ``device``; for ours, what only ours takes.
+        ``fields`` are read for the input nodes, ``label`` for the seeds. ``more`` are ``batch_size``, ``num_workers``
+        and ``device``, and for ours what only ours takes.
         """
 
     def batch(self, item: Any, num_hops: int, label: str) -> tuple[Sequence[Any], Mapping[str, Tensor], Tensor]:
@@ -82,10 +76,7 @@ class Framework(Protocol):
 
 
 def framework_of(name: str) -> Framework:
-    """Import a framework.
-
-    Args:
-        name: ``layers`` of the options of a run.
+    """Import the framework that ``layers`` of a run's options names.
 
     Raises:
         MissingDependencyError: It is not installed; for ``"auto"``: none is.
@@ -133,7 +124,6 @@ class BlockModel(nn.Module):
         row_normalize: Whether each row of features is divided by the sum of its magnitudes.
 
     Attributes:
-        sizes: The widths.
         layers: The framework's convolutions.
         features: The fields of the input nodes whose rows :meth:`begin` takes, as float32.
         fields: All fields whose rows :meth:`forward` takes.

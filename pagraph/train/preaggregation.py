@@ -1,8 +1,8 @@
 """Pre-aggregation, the PaGraph paper's preprocessing: the first layer's neighbour sums, computed once for all.
 
-What the first layer of GraphSAGE (mean) or GCN adds up over a vertex's in-neighbours does not depend on any weight.
-With these sums as a field, a model samples one hop less, and a part of the graph reaches one hop less far. The field's
-name says for which model it is, so that this goes wherever fields go: into other folders, and into parts.
+The sums over in-neighbours in the first layer of GraphSAGE (mean) or GCN do not depend on any weight. With them as a
+field, a model samples one hop less, and a part of the graph reaches one hop less far. The field's name says for which
+model it is.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def preaggregate(
         graph: One vertex type and one edge type, with the 2-D real field ``feat``; its ids are checked.
         folder: Must not exist yet.
         model: ``"sage"`` or ``"gcn"``, as :mod:`pagraph.train.models` defines them.
-        row_normalize: Divide each vertex's features by their sum first. This can not be done to the sums later.
+        row_normalize: Divide each vertex's features by their sum first; this cannot be done to the sums later.
         origin: Where the graph is from, for people.
         progress: Called with the bytes written and the bytes to write.
 
@@ -144,18 +144,10 @@ class FeatureRows:
 
 
 class NeighborSums:
-    """What the first layer adds up for every vertex, computed for those that are asked for: a 2-D float32 field.
-
-    Args:
-        graph: As for :func:`preaggregate`.
-        model: As for :func:`preaggregate`.
-        row_normalize: As for :func:`preaggregate`.
+    """Lazy 2-D float32 field of neighbour sums; arguments and errors are those of :func:`preaggregate`.
 
     Attributes:
-        features: What is added up.
-
-    Raises:
-        ValueError: As for :func:`preaggregate`.
+        features: The rows that are added up.
     """
 
     dtype = torch.float32
@@ -203,7 +195,7 @@ class NeighborSums:
 
 
 def rows_at_once(width: int) -> int:
-    """How many float32 rows make up a chunk."""
+    """Number of float32 rows in a chunk."""
     return max(1, _CHUNK_BYTES // (4 * max(1, width)))
 
 
@@ -215,7 +207,7 @@ def _plain_rows(features: FieldValue) -> Tensor | None:
 
 
 def _scales(graph: Graph, model: str) -> tuple[Tensor, Tensor]:
-    """What a vertex's row is multiplied with where it is added, and its sum: float32, one each per vertex."""
+    """Factors of a vertex's row where it is added, and of its sum: float32, one each per vertex."""
     if model == "sage":
         return torch.ones(graph.num_nodes), graph.in_degrees().clamp(min=1).float().reciprocal_()
     in_degrees, out_degrees = gcn_degrees(graph)

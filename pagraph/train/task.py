@@ -34,15 +34,12 @@ SETS = ("train", "val", "test")
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """Node classification on one graph.
+    """Node classification on one graph; ``train``, ``val`` and ``test`` are vertex ids, int64.
 
     Attributes:
-        graph: What is sampled, with the fields that the model reads, and ``label``; for GCN with one self-loop on every
+        graph: Graph to sample, with the fields that the model reads, and ``label``; for GCN with one self-loop on every
             vertex.
-        source: What it was made of, with the features and labels.
-        train: Ids of the training vertices, int64.
-        val: Ids of the validation vertices.
-        test: Ids of the test vertices.
+        source: Graph it was made of, with the features and labels.
         num_features: Width of the features.
         num_classes: Largest label plus 1.
         preaggregated: Whether the first layer's neighbour sums are among the fields.
@@ -99,10 +96,10 @@ def prepare_task(graph: Graph, options: TrainOptions, ids: Mapping[str, Tensor],
 
     Args:
         graph: Its features and labels are checked.
-        options: Of the run.
+        options: Options of the run.
         ids: Vertex ids, int64, by the names of :data:`SETS`.
-        norm: For GCN on a part of a graph, what :func:`gcn_norm` gives for these vertices of the whole, with one
-            self-loop each. Default: the graph's own.
+        norm: For GCN on a part of a graph, the :func:`gcn_norm` of these vertices of the whole, with one self-loop
+            each. Default: the graph's own.
 
     Raises:
         ValueError: A field is missing or does not fit; the graph has several vertex or edge types; its features were
@@ -127,11 +124,7 @@ def prepare_task(graph: Graph, options: TrainOptions, ids: Mapping[str, Tensor],
 
 
 def count_classes(graph: Graph, ids: Tensor) -> int:
-    """Largest label of these vertices plus 1.
-
-    Raises:
-        ValueError: One is negative.
-    """
+    """Largest label of these vertices plus 1; ValueError if one is negative."""
     known = graph.ndata[LABELS][ids]
     if int(known.min()) < 0:
         raise ValueError(f"{LABELS} must be at least 0 where a mask is set, got {int(known.min())}")
