@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 
 from ..graph.graph import CSC, EdgeType, Graph
 from ..seeds.keys import derive_key
+from ..system.checks import as_integer
 from .edges import csc_of_pairs
 from .random_fields import check_fractions, random_labels, random_masks
-from .sbm import Blocks, check_model, draw_edges, noisy_features, power_weights
+from .sbm import MAX_NODES, Blocks, check_model, draw_edges, noisy_features, power_weights
 
 __all__ = ["citation"]
 
@@ -21,7 +23,6 @@ _REVERSES: dict[EdgeType, EdgeType] = {
     _WORKS: ("institution", "employs", "author"),
 }
 _TYPES = ("paper", "author", "institution")
-_MAX_NODES = 2**31 - 1
 
 
 def citation(
@@ -51,7 +52,7 @@ def citation(
 
     The edge types are author/writes/paper, paper/written_by/author, paper/cites/paper,
     author/affiliated_with/institution and institution/employs/author. Edge ``i`` of written_by is edge ``i`` of
-    writes turned round, and so for employs. Papers have ``feat``, ``label`` and the masks, authors ``feat``.
+    writes reversed, and so for employs. Papers have ``feat``, ``label`` and the masks, authors ``feat``.
 
     Args:
         num_papers: Number of papers.
@@ -109,16 +110,15 @@ def _check(
     num_author_features: int,
 ) -> None:
     for name, count in counts.items():
-        if not 1 <= count <= _MAX_NODES:
-            raise ValueError(f"num_{name}s must be in [1, {_MAX_NODES}], got {count}")
+        if not 1 <= count <= MAX_NODES:
+            raise ValueError(f"num_{name}s must be in [1, {MAX_NODES}], got {count}")
     for name, value in (("authorships", authorships), ("citations", citations)):
         if not (math.isfinite(value) and value >= 0):
             raise ValueError(f"{name} must be a number of at least 0, got {value}")
     if not 1 <= num_classes <= counts["paper"]:
         raise ValueError(f"num_classes must be in [1, num_papers={counts['paper']}], got {num_classes}")
-    for name, width in (("num_features", num_features), ("num_author_features", num_author_features)):
-        if width < 1:
-            raise ValueError(f"{name} must be at least 1, got {width}")
+    as_integer("num_features", num_features, least=1)
+    as_integer("num_author_features", num_author_features, least=1)
 
 
 def _structure(
@@ -130,9 +130,11 @@ def _structure(
 ) -> dict[EdgeType, CSC]:
     """Draw the CSC of every edge type; a reverse type has the edge ids of the type that it reverses."""
     result: dict[EdgeType, CSC] = {}
+    before, total = 0, sum(drawn.values())
     for place, (edge_type, count) in enumerate(drawn.items()):
         source, target = blocks[edge_type[0]], blocks[edge_type[2]]
-        tell = _offset(progress, list(drawn.values()), place)
+        tell = None if progress is None else partial(_tell, progress, before, total)
+        before += count
         src, dst = draw_edges(source, target, homophily, count, derive_key(key, place), tell)
         if edge_type[0] == edge_type[2]:
             src, dst = src[src != dst], dst[src != dst]
@@ -143,11 +145,6 @@ def _structure(
     return result
 
 
-def _offset(
-    progress: Callable[[int, int], None] | None, parts: Sequence[int], place: int
-) -> Callable[[int, int], None] | None:
-    """``progress`` of the whole for one of its parts."""
-    if progress is None:
-        return None
-    before, total = sum(parts[:place]), sum(parts)
-    return lambda done, _: progress(before + done, total)
+def _tell(progress: Callable[[int, int], None], before: int, total: int, done: int, _all: int) -> None:
+    """Progress of one edge type as progress of the whole."""
+    progress(before + done, total)

@@ -55,8 +55,8 @@ _log = logging.getLogger(__name__)
 class EdgeRows:
     """Growing arrays of edges; ids take 32 bits as long as they fit.
 
-    ``weight`` is float32, and empty where weights are not asked for. ``words`` are the numbers of the words where the
-    ids in the file are words; ``src`` and ``dst`` are such numbers then.
+    ``weight`` is float32, and empty where weights are not asked for. ``words`` numbers the words where the file's ids
+    are words; ``src`` and ``dst`` are such numbers then.
     """
 
     def __init__(self) -> None:
@@ -103,9 +103,7 @@ class Block:
 def read_blocks(path: Path, *, progress: Progress | None = None) -> Iterator[Block]:
     """Yield the file's lines in blocks of a few MiB; gzip is recognised by its first bytes.
 
-    Args:
-        path: The file.
-        progress: Called with the bytes read from the disk and the file's size.
+    ``progress`` is called with the bytes read from the disk and the file's size.
 
     Raises:
         FormatError: The gzip stream is corrupt or truncated, or a line is unreasonably long.

@@ -34,7 +34,7 @@ _FLOAT8 = tuple(getattr(torch, name) for name in ("float8_e4m3fn", "float8_e5m2"
 
 
 class Rows(Protocol):
-    """A tensor, or rows that are read when they are indexed: what :class:`ArrayWriter` writes."""
+    """Tensor, or lazy rows that are read when they are indexed, for :class:`ArrayWriter`."""
 
     @property
     def dtype(self) -> torch.dtype:
@@ -65,14 +65,8 @@ class ArrayWriter:
         Raises:
             ValueError: The dtype or the layout cannot be stored.
         """
-        stored = check_storable(label, rows)
-        file_name = self._file_name(label)
-        size, digest = self._write_npy(file_name, rows, stored)
-        return ArrayEntry(file_name, _torch_name(rows), tuple(rows.shape), size, digest)
-
-    def _write_npy(self, file_name: str, rows: Rows, stored: np.dtype[Any]) -> tuple[int, str]:
-        digest = hashlib.sha256()
-        count, shape = rows.shape[0], tuple(rows.shape)
+        stored, file_name = check_storable(label, rows), self._file_name(label)
+        digest, count, shape = hashlib.sha256(), rows.shape[0], tuple(rows.shape)
         step = max(1, _CHUNK_BYTES // max(1, math.prod(shape[1:]) * stored.itemsize))
         with open(self._folder / file_name, "wb") as file:
             header = _npy_header(stored, shape)
@@ -85,7 +79,7 @@ class ArrayWriter:
                 if self._written is not None:
                     self._written(len(data))
             size = file.tell()
-        return size, digest.hexdigest()
+        return ArrayEntry(file_name, _torch_name(rows), shape, size, digest.hexdigest())
 
     def _file_name(self, label: str) -> str:
         """A plain file name for ``label`` that no other array has."""
@@ -221,7 +215,7 @@ def write_graph(
 
 
 class _Writer:
-    """Writes the arrays of one graph; makes the manifest's entries of them."""
+    """Writes the arrays of one graph, and returns the manifest's entries."""
 
     def __init__(self, folder: Path, graph: Graph, computed: Mapping[str, Rows], progress: Progress | None) -> None:
         self._graph = graph
@@ -269,7 +263,7 @@ def open_native(folder: str | os.PathLike[str], *, verify: bool = False) -> Grap
     """Open a native folder in milliseconds, whatever its size; arrays are read when they are touched.
 
     Args:
-        folder: What :func:`write_graph` wrote.
+        folder: Folder that :func:`write_graph` wrote.
         verify: Read everything once: compare the checksums and check every id.
 
     Raises:

@@ -17,11 +17,10 @@ from .edge_list import read_edge_list
 from .edges import mirror
 from .manifest import MANIFEST
 from .native import open_native
-from .pagraph_folder import ADJACENCY, load_sparse, open_pagraph
+from .pagraph_folder import ADJACENCY, PARTS, load_sparse, open_pagraph
 
 __all__ = ["existing_folder", "folder_form", "open_graph", "read_graph", "source_form"]
 
-_PARTS = ("train", "val", "test")
 _TEXTS = (".txt", ".tsv", ".csv", ".txt.gz", ".tsv.gz", ".csv.gz")
 _FORMS = dict.fromkeys((*_TEXTS, ".parquet"), "edge list") | {".npz": "scipy", ".bin": "dgl", ".pt": "pyg"}
 _DEFAULTS = {"split": "", "num_nodes": None, "relabel": False, "undirected": False, "weight": None, "header": None}
@@ -87,7 +86,7 @@ def _choose_split(graph: Graph, split: str) -> None:
     names = sorted(name.removesuffix("train_mask") for name in fields if name.endswith("train_mask"))
     if split not in names:
         raise ValueError(f"split must be one of {names}, got {split!r}")
-    for part in _PARTS:
+    for part in PARTS:
         fields.pop(f"{part}_mask", None)
         mask = fields.pop(f"{split}{part}_mask", None)
         if mask is not None:
@@ -95,7 +94,7 @@ def _choose_split(graph: Graph, split: str) -> None:
 
 
 def source_form(source: str | os.PathLike[str]) -> str:
-    """Detect by its name what ``source`` is: "folder", "scipy", "dgl", "pyg" or "edge list"."""
+    """Detect the form of ``source`` by its name: "folder", "scipy", "dgl", "pyg" or "edge list"."""
     path = Path(source)
     if not path.exists():
         raise FileNotFoundError(f"source must exist, got {str(path)!r}")
@@ -124,7 +123,7 @@ def read_graph(
         source: A graph folder, an edge list (``.txt``, ``.tsv``, ``.csv``, also with ``.gz``, or ``.parquet``), a
             sparse matrix of scipy (``.npz``), or a graph that DGL (``.bin``) or PyG (``.pt``) saved.
         split: For folders: see :func:`open_graph`.
-        num_nodes: For edge lists, like the next four: see :func:`read_edge_list`.
+        num_nodes: For edge lists, like ``relabel`` and ``header``: see :func:`read_edge_list`.
         relabel: For edge lists.
         undirected: For edge lists and sparse matrices: store both directions of every edge.
         weight: For edge lists and sparse matrices: name of an edge field for the weights.
@@ -217,7 +216,7 @@ def read_pyg(path: str | os.PathLike[str]) -> Graph:
                 fields[ours] = fields.pop(name)
         if "label" in fields and fields["label"].dim() == 2 and fields["label"].shape[1] == 1:
             fields["label"] = fields["label"].squeeze(1)
-        for name in (f"{part}_mask" for part in ("train", "val", "test")):
+        for name in (f"{part}_mask" for part in PARTS):
             if name in fields and fields[name].dim() == 2:
                 for number, mask in enumerate(fields.pop(name).unbind(1)):
                     fields[f"split{number}_{name}" if number else name] = mask

@@ -18,10 +18,11 @@ from ..errors import FormatError
 from ..graph.graph import Graph
 from ..graph.mapped import map_npy, read_npy_header
 
-__all__ = ["ADJACENCY", "load_sparse", "open_pagraph"]
+__all__ = ["ADJACENCY", "PARTS", "load_sparse", "open_pagraph"]
 
 ADJACENCY = "adj.npz"
-_PARTS = ("train", "val", "test")
+PARTS = ("train", "val", "test")
+"""Vertex sets of a split; in a graph the mask of each is a field."""
 
 
 def open_pagraph(folder: str | os.PathLike[str]) -> Graph:
@@ -56,17 +57,12 @@ def _fields(path: Path) -> dict[str, Tensor]:
         fields["feat"] = _dense(load_sparse(path / "feat.npz"))
     if (path / "labels.npy").is_file():
         fields["label"] = _map_or_read(path / "labels.npy")
-    for prefix in _split_prefixes(path):
-        for part in _PARTS:
+    further = {file.name.removesuffix("train.npy") for file in path.glob("*train.npy")} - {""}
+    for prefix in ("", *sorted(further)):
+        for part in PARTS:
             if (path / f"{prefix}{part}.npy").is_file():
                 fields[f"{prefix}{part}_mask"] = _mask(path / f"{prefix}{part}.npy")
     return fields
-
-
-def _split_prefixes(path: Path) -> list[str]:
-    """The empty prefix first, then those of further splits."""
-    found = {file.name.removesuffix("train.npy") for file in path.glob("*train.npy")}
-    return ["", *sorted(found - {""})]
 
 
 def _map_or_read(file: Path) -> Tensor:
@@ -142,10 +138,6 @@ def _build(arrays: dict[str, Any]) -> Any:
     for name in ("indices", "indptr", "row", "col", "coords"):
         if name in arrays and arrays[name].dtype.kind not in "iu":
             raise ValueError(f"{name} must hold integers, got {arrays[name].dtype}")
-    return _matrix(kind, arrays, shape)
-
-
-def _matrix(kind: str, arrays: dict[str, Any], shape: tuple[int, ...]) -> Any:
     import scipy.sparse
 
     if kind == "coo":

@@ -14,10 +14,12 @@ from torch import Tensor
 
 from ..graph.graph import Graph, id_dtype
 from ..seeds.keys import derive_key
+from ..system.checks import as_integer
 from .edges import Ids, drop_repeats, graph_of, mirror
 from .random_fields import check_fractions, for_ranges, random_bits, random_labels, random_masks, random_normal
 
 __all__ = [
+    "MAX_NODES",
     "Blocks",
     "alias_tables",
     "check_model",
@@ -28,7 +30,8 @@ __all__ = [
     "sbm",
 ]
 
-_MAX_NODES = 2**31 - 1
+MAX_NODES = 2**31 - 1
+"""Largest number of vertices of a type, which tables keep as int32."""
 
 
 def sbm(
@@ -88,14 +91,12 @@ def sbm(
 
 
 def _check(num_nodes: int, num_edges: int, num_classes: int, num_features: int) -> None:
-    if not 1 <= num_nodes <= _MAX_NODES:
-        raise ValueError(f"num_nodes must be in [1, {_MAX_NODES}], got {num_nodes}")
-    if num_edges < 0:
-        raise ValueError(f"num_edges must be at least 0, got {num_edges}")
+    if not 1 <= num_nodes <= MAX_NODES:
+        raise ValueError(f"num_nodes must be in [1, {MAX_NODES}], got {num_nodes}")
+    as_integer("num_edges", num_edges, least=0)
     if not 1 <= num_classes <= num_nodes:
         raise ValueError(f"num_classes must be in [1, num_nodes={num_nodes}], got {num_classes}")
-    if num_features < 1:
-        raise ValueError(f"num_features must be at least 1, got {num_features}")
+    as_integer("num_features", num_features, least=1)
 
 
 _SEPARATION = 4.0  # of two class centroids, in deviations of the noise around them, over sqrt(2)
@@ -126,7 +127,7 @@ class Blocks:
 
     Attributes:
         order: The vertices, block after block, int32.
-        starts: Where each block begins in ``order``, and its end; shape ``(num_classes + 1,)``.
+        starts: Bounds of the blocks in ``order``, shape ``(num_classes + 1,)``.
         tables: Alias tables over the vertices of each block.
         mass: Summed weight of each block, shape ``(num_classes,)``.
     """
