@@ -26,13 +26,7 @@ _FEATURES = "feat"
 
 @dataclass(frozen=True, eq=False)
 class CacheUse:
-    """Vertices that a cache held, and its hits in one epoch.
-
-    Attributes:
-        ids: The cached vertices, int64, in the numbering of the graph that was sampled.
-        reads: Rows of input nodes that the epoch asked for.
-        hits: Those of them that were cached.
-    """
+    """Ids of the vertices that a cache held, int64, and its hits of the rows of input nodes read in one epoch."""
 
     ids: Tensor
     reads: int
@@ -113,7 +107,7 @@ class CacheTrial:
         return sum(math.prod(value.shape[1:]) * value.element_size() for value in values) or None
 
     def rows(self, graph: Graph, num_nodes: int) -> int:
-        """Number of vertices a graph of ``num_nodes`` caches, with the bytes that the budget is of the whole ``graph``.
+        """Number of vertices that a graph of ``num_nodes`` caches; the budget is of the rows of the whole ``graph``.
 
         Raises:
             ValueError: The graph lacks a field; the budget is in bytes, and no field says what a row takes.
@@ -143,14 +137,9 @@ class CacheTrial:
     def measure(
         self, graph: Graph, seeds: Tensor, rows: int, hops: int, *, progress: Callable[[], object] | None = None
     ) -> CacheUse:
-        """Fill a cache by the policy, and count its hits in an epoch.
+        """Fill a cache of ``rows`` vertices by the policy, and count its hits in an epoch over ``seeds``.
 
-        Args:
-            graph: The graph that is sampled: a part, or the whole.
-            seeds: Ids of the training vertices in it.
-            rows: Number of vertices the cache holds.
-            hops: Number of hops of the partition.
-            progress: Called after each batch, by the threads that sample.
+        ``graph`` is a part, or the whole; ``progress`` is called after each batch, by the threads that sample.
         """
         sampler = NeighborSampler(list(self.fanout_of(hops)))
         if rows <= 0:

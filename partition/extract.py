@@ -18,7 +18,6 @@ from .partition import Partition, PartVertices
 
 __all__ = ["PartStructure", "SelectedRows", "extract_part", "extract_structure", "nearest_part", "vertex_owners"]
 
-
 _HALVINGS = 50
 
 
@@ -46,7 +45,6 @@ class PartStructure:
     """Vertices and edges of a part; its vertex ``i`` is ``vertices.ids[i]``.
 
     Attributes:
-        vertices: The vertices, nearest first.
         csc: In-edges under local ids, each vertex's in the order they have in the whole graph. Vertices found at the
             last hop have none.
         edge_ids: The id in the whole graph of each edge of ``csc``, shape ``(num_edges,)``, int32 where they fit.

@@ -1,4 +1,4 @@
-"""Manifest of a partition folder: how the graph was divided, what each part holds, and where the graph lies.
+"""Manifest of a partition folder: options of the division, content of each part, location of the graph.
 
 The folder holds ``manifest.json`` and for each part a native graph folder ``part-<i>``, with three arrays of local ids
 beside the graph's manifest: ``train.npy``, ``val.npy`` and ``test.npy``. A part needs only itself and the manifest
@@ -65,7 +65,7 @@ _IDENTITY = {"native": MANIFEST, "pagraph": ADJACENCY}
 
 @dataclass(frozen=True)
 class SourceEntry:
-    """Source graph of a partition: where it lies, and how to tell that it is still the same one.
+    """Location and identity of the graph that a partition was made from.
 
     Attributes:
         path: Its folder, relative to the partition's folder: the two may be moved together.
@@ -176,7 +176,6 @@ class PartEntry:
 
     Attributes:
         hop_ends: Numbers of vertices within 0, 1, ... hops: ``hops + 1`` numbers.
-        num_edges: Number of edges.
         dropped: Number of vertices that the part does without although its seeds reach them.
         missing: Number of in-edges that it does without for that reason.
         splits: The files of ``train``, ``val`` and ``test``.
@@ -225,8 +224,7 @@ class PartitionManifest:
     Attributes:
         method: Name of the method that divided the training vertices.
         hops: In-neighbours of up to so many hops are in a part.
-        num_nodes: Vertices of the whole graph.
-        num_edges: Edges of the whole graph.
+        num_nodes: Vertices of the whole graph, ``num_edges`` its edges.
         folders: The parts.
         train_sha256: Digest of the ids of all training vertices, ascending; see :func:`train_digest`.
         train_is_mask: Whether they are those of the graph's field ``train_mask``.

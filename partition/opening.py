@@ -19,12 +19,7 @@ from ..system.checks import as_integer
 from .manifest import SPLITS, PartEntry, PartitionManifest, locate_source, open_source, part_folder
 from .pagraph_format import is_pagraph_partition
 
-__all__ = [
-    "Part",
-    "open_manifest",
-    "open_part",
-    "open_partition",
-]
+__all__ = ["Part", "open_manifest", "open_part", "open_partition"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -41,9 +36,7 @@ class Part:
         test: The same for test vertices.
         global_ids: The vertices' ids in the whole graph, shape ``(num_nodes,)``, int64.
         hop_ends: Vertices ``[0, hop_ends[h])`` are those within ``h`` hops; ``hops + 1`` numbers.
-        index: The part's number.
-        manifest: Manifest of all parts.
-        folder: Folder of the partition.
+        index: The part's number; ``manifest`` and ``folder`` are those of all parts.
     """
 
     graph: Graph

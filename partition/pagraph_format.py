@@ -50,8 +50,7 @@ class PagraphPart:
         train: Local ids of its training vertices, ascending, int64.
         labels: Their labels, one row each.
         global_ids: The vertices' ids in the whole graph, shape ``(num_nodes,)``, int64.
-        index: The part's number.
-        num_parts: Number of parts.
+        index: The part's number, below ``num_parts``.
     """
 
     graph: Graph
@@ -254,8 +253,8 @@ def read_pagraph_partition(folder: str | os.PathLike[str], graph: Graph | None =
 
 @dataclass(frozen=True, eq=False)
 class _Claim:
-    """Training vertices that a part lists; ``first`` is the part's first vertex, which may stand for others, if it is
-    listed, and ``complete`` whether all its in-neighbours are in the part."""
+    """Training vertices that a part lists; ``first``: its first vertex, if that is listed, which may stand for others;
+    ``complete``: whether all in-neighbours of that are in the part."""
 
     train: Tensor
     first: Tensor

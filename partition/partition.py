@@ -20,11 +20,7 @@ Progress = Callable[[int, int], None]
 
 
 class Ticks:
-    """Progress counter for steps of which each may end before all of its work was needed.
-
-    Args:
-        progress: Callback; None: nobody is told.
-        whole: The most work of all steps.
+    """Progress counter for steps that may end before all of their work was needed; ``whole`` is the most of all steps.
 
     Example:
         >>> ticks = Ticks(lambda done, whole: print(done, "of", whole), 10)
@@ -113,7 +109,6 @@ class Partition:
         graph: The whole graph, with one vertex type and one edge type.
         train: Ids of the training vertices, ascending, shape ``(n,)``, int64.
         parts: The part of each of them, shape ``(n,)``, int32, in ``[0, num_parts)``.
-        num_parts: Number of parts.
         hops: In-neighbours of up to so many hops go with the training vertices.
         method: The name of the method that divided them.
         evaluation: The part of every vertex of ``evaluated``, int32; None where parts are for training only.

@@ -1,4 +1,4 @@
-"""Divides a graph's training vertices over parts; options are checked here, the work is a method's."""
+"""Divides a graph's training vertices over parts by one of the methods."""
 
 from __future__ import annotations
 
@@ -49,12 +49,10 @@ class PartitionOptions:
 
     def __post_init__(self) -> None:
         resolve_method(self.method)
-        if self.num_parts < 1:
-            raise ValueError(f"num_parts must be at least 1, got {self.num_parts}")
+        as_integer("num_parts", self.num_parts, least=1)
         if not 1 <= self.hops <= MAX_HOPS:
             raise ValueError(f"hops must be from 1 to {MAX_HOPS}, got {self.hops}")
-        if self.seed < 0:
-            raise ValueError(f"seed must be at least 0, got {self.seed}")
+        as_integer("seed", self.seed, least=0)
         if self.evaluation not in _EVALUATION:
             raise ValueError(f"evaluation must be one of {', '.join(_EVALUATION)}, got {self.evaluation!r}")
 
@@ -116,12 +114,7 @@ def partition_graph(
     ids = train_ids(graph, train)
     num_parts, hops, seed = as_integer("num_parts", num_parts), as_integer("hops", hops), as_integer("seed", seed)
     options = PartitionOptions(
-        num_parts=num_parts,
-        hops=hops,
-        method=method,
-        evaluation=evaluation,
-        max_replication=max_replication,
-        seed=seed,
+        num_parts=num_parts, hops=hops, method=method, evaluation=evaluation, max_replication=max_replication, seed=seed
     )
     options.check_graph(graph, len(ids))
     graph.csc.validate()

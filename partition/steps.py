@@ -50,7 +50,7 @@ class MemoryUse:
 
 
 class PeakMemory:
-    """Watches this process's memory while a block runs, from a thread of its own.
+    """Measures this process's memory while a block runs, from a thread of its own.
 
     Example:
         >>> with PeakMemory() as memory:
@@ -114,11 +114,7 @@ def _highest() -> int:
 
 
 class Steps:
-    """Measures steps one after the other; a step that fails is not recorded.
-
-    Attributes:
-        seconds: Wall time by step.
-        memory: Memory by step.
+    """Measures wall time (``seconds``) and ``memory`` of steps one after the other; one that fails is not recorded.
 
     Example:
         >>> steps = Steps()

@@ -36,12 +36,9 @@ _FILES = {"label": "labels"}
 
 @dataclass(frozen=True, eq=False)
 class PartContent:
-    """Fields and lists of vertices that parts take from the whole graph.
+    """Fields and lists of vertices that parts take from the whole graph, but the fields ``referenced``.
 
-    Attributes:
-        partition: The graph and its training vertices.
-        owner: The part that evaluates each vertex, shape ``(V,)``, int32; -1: none does.
-        referenced: Names of the vertex fields that are not copied.
+    ``owner`` is the part that evaluates each vertex, shape ``(V,)``, int32; -1: none does.
     """
 
     partition: Partition

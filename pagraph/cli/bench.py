@@ -17,8 +17,7 @@ from ..accelerator.cuda import resolve_device
 from ..profile.roofline import Roofline, RooflineSizes, measure_roofline
 from ..system.atomic import write_json
 from .options import options_of
-from .terminal import number_table, print_whole
-from .writing import file_option
+from .terminal import file_option, number_table, print_whole
 
 _INTERPRETER = "interpreter"
 

@@ -12,8 +12,7 @@ from ..datasets import citation, rmat, sbm
 from ..graph.graph import Graph
 from ..system.atomic import check_absent
 from .options import options_of
-from .terminal import progress_bar
-from .writing import write_folder
+from .terminal import progress_bar, write_folder
 
 _OUT = click.argument("out", type=click.Path(path_type=Path))
 _SHARED = {

@@ -10,8 +10,7 @@ import click
 from ..datasets import read_graph
 from ..system.atomic import check_absent
 from .options import options_of
-from .terminal import progress_bar
-from .writing import write_folder
+from .terminal import progress_bar, write_folder
 
 
 @click.command(name="import")

@@ -10,8 +10,7 @@ from ..datasets import open_graph
 from ..system.atomic import check_absent
 from ..train.preaggregation import SUMS, preaggregate
 from .options import options_of
-from .terminal import progress_bar
-from .writing import summary_line
+from .terminal import progress_bar, summary_line
 
 
 @click.command(name="preaggregate")

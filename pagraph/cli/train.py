@@ -14,7 +14,7 @@ from ..train import EpochRecord, Reporter, TrainOptions, TrainResult
 from ..train.options import FRAMEWORKS
 from . import BAD_INPUT, show_error
 from .options import build, options_of, split_option
-from .writing import file_option
+from .terminal import file_option
 
 if TYPE_CHECKING:
     from rich.console import Console
