@@ -37,7 +37,6 @@ from ..partition.methods import resolve_method
 from ..partition.plot import PLOT_FORMATS, save_comparison_plot, save_plot
 from ..partition.steps import Steps
 from ..partition.writing import FEATURES, check_fields, check_out
-from ..report.plot import check_plot
 from ..system.atomic import check_absent, check_writable, write_json
 from ..system.budget import Budget
 from .options import build, naming_options, options_of, split_option, train_fraction_option
@@ -90,12 +89,6 @@ class Outputs:
 
     json: Path | None = field(default=None, metadata={"help": "Write the report here."})
     plot: Path | None = field(default=None, metadata={"help": "Draw it here, .png, .svg or .pdf."})
-
-    def check(self) -> None:
-        """Refuse a path that cannot be written or is given twice, and a plot that cannot be drawn."""
-        if self.plot is not None:
-            check_plot(self.plot, PLOT_FORMATS)
-        check_outputs(vars(self))
 
 
 @dataclass(frozen=True)
@@ -223,7 +216,7 @@ def command(
     if not compare and out is None:
         raise click.UsageError("Missing argument 'OUT' (only --compare goes without)")
     outputs, source = build(Outputs, settings), build(Source, settings)
-    outputs.check()
+    check_outputs(vars(outputs), PLOT_FORMATS)
     _check(settings, methods, compare)
     _check_form(form, features, settings["evaluation"])
     names = methods or (tuple(METHODS) if compare else (PartitionOptions.method,))

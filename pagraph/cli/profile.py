@@ -31,7 +31,7 @@ from ..profile import (
 from ..profile.budgets import FieldNames
 from ..profile.loading import SageStep
 from ..report import html_page, save_plot
-from ..report.plot import check_plot
+from ..report.plot import PLOT_FORMATS
 from ..report.times import WORKERS, Span, read_spans, verdict
 from ..report.words import answer, best_caption, best_of, cache_argument, hop_name
 from ..sampling import NeighborSampler
@@ -59,12 +59,6 @@ class Outputs:
     plot: Path | None = _documented("Draw the curves here, .png or .svg.")
     html: Path | None = _documented("Write a report for the browser here.")
     trace: Path | None = _documented("With --measure: write a timeline for Perfetto here.")
-
-    def check(self) -> None:
-        """Refuse a path that cannot be written or is given twice, and a plot that cannot be drawn."""
-        if self.plot is not None:
-            check_plot(self.plot)
-        check_outputs(vars(self))
 
 
 @dataclass(frozen=True)
@@ -123,7 +117,7 @@ def command(
     outputs, compared = build(Outputs, settings), build(Compared, settings)
     if outputs.trace is not None and not measure:
         raise click.UsageError("--trace must come with --measure, which runs what is traced")
-    outputs.check()
+    check_outputs(vars(outputs), PLOT_FORMATS)
     options = build(TrainOptions, settings)
     graph = open_graph(folder, split=split)
     if measure and not graph.is_homogeneous:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,16 +18,6 @@ from ..datasets import write_graph
 from ..graph.graph import Graph
 from ..system.atomic import check_writable
 from ..system.units import bytes_text
-
-__all__ = [
-    "check_outputs",
-    "file_option",
-    "number_table",
-    "print_whole",
-    "progress_bar",
-    "summary_line",
-    "write_folder",
-]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _WIDEST = 1000
@@ -97,8 +87,17 @@ def _writable(_context: click.Context, parameter: click.Parameter, path: Path | 
     return path
 
 
-def check_outputs(paths: Mapping[str, Path | None]) -> None:
-    """Check paths by option (without dashes) before the long work: ClickException if one is not writable or twice."""
+def check_outputs(paths: Mapping[str, Path | None], plot_formats: Sequence[str]) -> None:
+    """Check paths by option (without dashes) before the long work: that of ``plot`` must end in one of the formats.
+
+    Raises:
+        ClickException: A path cannot be written, or is given twice.
+        MissingDependencyError: A plot is wanted, without matplotlib.
+    """
+    if (plot := paths.get("plot")) is not None:
+        from ..report.plot import check_plot
+
+        check_plot(plot, plot_formats)
     seen: dict[Path, str] = {}
     for name, path in paths.items():
         if path is None:

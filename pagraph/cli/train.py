@@ -134,7 +134,7 @@ def rank_file(path: Path, rank: int) -> Path:
 
 @contextmanager
 def _one_voice(world: World) -> Iterator[None]:
-    """Of several processes, let the one that failed say why before the others end, and no other say so too."""
+    """Let the process that failed, and no other, print its error before all end."""
     from ..train.distributed import OtherProcessError, end_process, naming_lost_processes
 
     if not world.connected:

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, NoReturn, TypeVar
 
@@ -99,12 +99,12 @@ class World:
 
     def share(self, total: int) -> slice:
         """This process's share of ``total`` rows; the shares follow each other by rank."""
-        return self._share(total, self.rank)
+        return slice(total * self.rank // self.size, total * (self.rank + 1) // self.size)
 
     def complete(self, rows: Tensor) -> None:
         """Fill in, in place, the rows that the other processes computed; :meth:`share` says whose is which."""
         for rank in range(self.size if self.size > 1 else 0):
-            part = rows[self._share(len(rows), rank)]
+            part = rows[replace(self, rank=rank).share(len(rows))]
             if len(part):
                 dist.broadcast(part, rank)
 
@@ -136,9 +136,6 @@ class World:
             dist.all_reduce(torch.zeros(1))
         except RuntimeError:
             return  # its connection closed
-
-    def _share(self, total: int, rank: int) -> slice:
-        return slice(total * rank // self.size, total * (rank + 1) // self.size)
 
 
 ALONE = World()
