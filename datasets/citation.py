@@ -44,11 +44,9 @@ def citation(
 ) -> Graph:
     """Generate a heterograph whose papers' fields of study a relational GNN can learn and an MLP cannot.
 
-    Every paper, author and institution has a field of study, and a share ``homophily`` of the edges of each type
-    stays inside a field: degree-corrected block models (Karrer and Newman, 2011), one for each type. Papers and
-    authors have features that tell their field, but for a share ``feature_noise`` a random one: no model that sees
-    a paper's features alone can be right more often than ``1 - feature_noise + feature_noise / num_classes``.
-    Institutions have none.
+    Every paper, author and institution has a field of study, and the edges of each type are those of a block model
+    between fields; see :func:`~pagraph.datasets.sbm` for that, for the features of papers and authors (institutions
+    have none), and for how often a model that sees a paper's features alone can be right.
 
     The edge types are author/writes/paper, paper/written_by/author, paper/cites/paper,
     author/affiliated_with/institution and institution/employs/author. Edge ``i`` of written_by is edge ``i`` of

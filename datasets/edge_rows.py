@@ -144,12 +144,7 @@ class NotIntegersError(Exception):
 
 
 def read_integers(path: Path, *, weighted: bool, header: bool | None, progress: Progress | None) -> EdgeRows:
-    """Read a text file whose ids are integers.
-
-    Raises:
-        NotIntegersError: A line does not begin with two integers that fit int64.
-        FormatError: The file is no whole gzip file, or a third field is no number and ``weighted`` is set.
-    """
+    """Read a text file whose ids are integers; raises as :func:`_read_lines` and :func:`read_blocks`."""
     if _arrow() is None:
         _log.warning("reading %s line by line, which is slow: pip install 'pagraph[arrow]' reads it with Arrow", path)
     rows, begun = EdgeRows(), False

@@ -180,8 +180,7 @@ def write_graph(
 ) -> None:
     """Write ``graph`` with all its fields as a native folder, whole or not at all.
 
-    The folder appears under its name when everything is on the disk; a failure leaves nothing, a killed
-    process only a hidden folder that cannot be opened.
+    A failure leaves nothing, a killed process only a hidden folder that cannot be opened.
 
     Args:
         graph: The graph; its ids are checked.

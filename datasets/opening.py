@@ -63,10 +63,9 @@ def open_graph(folder: str | os.PathLike[str], *, verify: bool = False, split: s
 
     Args:
         folder: The graph folder.
-        verify: Read everything once: compare the checksums and check every id (PaGraph's form is always
-            read whole).
-        split: Use another split where the folder has several: ``"pub_"`` takes the masks from
-            ``pub_train_mask`` and so on (from ``pub_train.npy`` in PaGraph's form).
+        verify: Read everything once: compare the checksums and check every id (PaGraph's form is always read whole).
+        split: Prefix of another split: ``"pub_"`` takes the masks from ``pub_train_mask`` and so on (from
+            ``pub_train.npy`` in PaGraph's form).
 
     Raises:
         FileNotFoundError: There is no such folder.
@@ -197,10 +196,9 @@ def read_dgl(path: str | os.PathLike[str]) -> Graph:
 def read_pyg(path: str | os.PathLike[str]) -> Graph:
     """Read a ``Data`` or ``HeteroData`` of PyG's that ``torch.save`` wrote, with all its fields; needs PyG.
 
-    The file holds the object, its ``to_dict()``, or what a data set keeps as ``processed/data.pt``. Vertex fields get
-    the names that they have in DGL: ``x`` becomes ``feat`` and ``y`` ``label`` (one column of it 1-D), unless there are
-    fields of these names already. Masks of several splits, a column each, become ``train_mask`` of the first,
-    ``split1_train_mask`` of the second, and so on.
+    The file holds the object, its ``to_dict()``, or a data set's ``processed/data.pt``. Vertex fields get the names
+    they have in DGL: ``x`` becomes ``feat`` and ``y`` ``label`` (one column of it 1-D), unless there are such fields
+    already. Masks of several splits, a column each, become ``train_mask``, ``split1_train_mask`` and so on.
 
     Raises:
         FormatError: It is no such file, a corrupt one, or holds other objects than tensors and plain values.

@@ -28,10 +28,9 @@ PARTS = ("train", "val", "test")
 def open_pagraph(folder: str | os.PathLike[str]) -> Graph:
     """Open a folder in PaGraph's form; fields are named as DGL's data sets name them.
 
-    ``adj[src, dst]`` stored means an edge; edge ids follow ``adj.tocoo()``. The vertex fields are ``feat``
-    (a dense ``feat.npy`` is memory-mapped; ``feat.npz`` becomes float32 in RAM), ``label``, and for each of
-    ``train``, ``val`` and ``test`` a mask such as ``train_mask``. A second split in ``pub_train.npy`` and so
-    on becomes ``pub_train_mask``. Everything but ``adj.npz`` may be absent.
+    ``adj[src, dst]`` stored means an edge; edge ids follow ``adj.tocoo()``. The vertex fields are ``feat`` (a dense
+    ``feat.npy`` is memory-mapped; ``feat.npz`` becomes float32 in RAM), ``label``, ``train_mask`` and so on, and for a
+    second split (``pub_train.npy``) ``pub_train_mask``. Everything but ``adj.npz`` may be absent.
 
     Raises:
         FormatError: A file is corrupt, or does not have one row per vertex.

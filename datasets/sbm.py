@@ -155,10 +155,7 @@ def draw_edges(
     key: int,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[Ids, Ids]:
-    """Draw ``count`` edges, repeated ones included: a pair of blocks, then a vertex of each by its weight.
-
-    Both sides have vertices and the same number of blocks. A share ``homophily`` of the edges joins equal blocks.
-    """
+    """Draw ``count`` edges, repeated ones included: a pair of blocks, then a vertex of each by its weight."""
     from . import _random
 
     dtype = np.dtype(str(id_dtype(max(len(source.order), len(target.order)), count)).removeprefix("torch."))

@@ -44,12 +44,11 @@ class CacheTrial:
 
     Args:
         budget: Bytes (``"2GiB"``) or a share (0.1, ``"10%"``) of the rows of the whole graph, see
-            :class:`pagraph.system.budget.Budget`. Every process gets all of it: each GPU has its own memory.
+            :class:`pagraph.system.budget.Budget`, for every process: each GPU has its own memory.
         fanout: Neighbours sampled per hop, the last entry serves the seeds. None: 10 in every hop.
         batch_size: Seeds a batch.
-        policy: Cache policy that ranks the vertices; by default that of loaders.
-        fields: The fields that are cached: their widths turn bytes into rows. None: ``feat`` if there is such a field,
-            else all vertices count the same.
+        policy: Cache policy that ranks the vertices.
+        fields: The cached fields, whose widths turn bytes into rows. None: ``feat``, if there is such a field.
         seed: Seed of order and sampling.
 
     Raises:

@@ -37,11 +37,10 @@ def write_dgl(
     """Write a partition as ``dgl.distributed.partition_graph`` does, whole or not at all; DGL 1.1 and later open it.
 
     ``out`` receives ``<graph_name>.json`` and for each part ``part<i>/graph.dgl``, ``node_feat.dgl`` and
-    ``edge_feat.dgl``. DGL wants every vertex in exactly one part: see
-    :func:`pagraph.partition.extract.vertex_owners`.
-    An edge is where its destination is. Vertices and edges are numbered anew, part by part; their fields are those of
-    the graph, with ``train_mask`` saying what the partition trains on, and :data:`ORIGINAL_ID` with the ids that they
-    have in the graph (int64). DGL stores bool as uint8.
+    ``edge_feat.dgl``. Every vertex is in exactly one part (:func:`pagraph.partition.extract.vertex_owners`), an edge
+    where its destination is. Vertices and edges are numbered anew, part by part; their fields are those of the graph,
+    ``train_mask`` of the partition's training vertices, and :data:`ORIGINAL_ID`, their ids in the graph (int64). DGL
+    stores bool as uint8.
 
     In memory are 33 bytes a vertex of the whole graph, and one part with its fields, as DGL writes files from memory
     only.

@@ -7,8 +7,7 @@ For part ``i``, whose local ids ascend with the global ids:
 - ``sub_trainid_<i>.npy``: local ids of its training vertices, ascending, int64;
 - ``sub_label_<i>.npy``: their labels, in the same order.
 
-PaGraph keeps the folder in that of the graph, as ``<number of parts>naive``, and has features and the other labels from
-there. (PaGraph's dg.py, hash.py and get_data.py.)
+PaGraph keeps the folder in that of the graph, as ``<number of parts>naive``, and reads features and other labels there.
 """
 
 from __future__ import annotations
@@ -126,8 +125,7 @@ def _adjacency_of(structure: PartStructure, places: Tensor) -> Any:
 def open_pagraph_part(folder: str | os.PathLike[str], index: int) -> PagraphPart:
     """Open one part of a folder in PaGraph's form; nothing else than its four files is needed.
 
-    A training vertex that is listed twice is there once: PaGraph's partitioners list a part's first vertex in the place
-    of those without edges.
+    A training vertex that is listed twice, as PaGraph's partitioners do, is there once.
 
     Args:
         folder: Folder that :func:`write_pagraph_partition` or PaGraph wrote.
@@ -201,9 +199,7 @@ def read_pagraph_partition(folder: str | os.PathLike[str], graph: Graph | None =
 
     ``hops`` is the most that a part holds; vertices that a part does without are its ``dropped``. PaGraph's
     partitioners lose training vertices without edges and list a part's first vertex instead: such a vertex is taken
-    out where it is no training vertex of the graph, or where another part has it. The lost ones are in no part.
-
-    One part at a time is in memory.
+    out where it is no training vertex of the graph, or where another part has it. One part at a time is in memory.
 
     Args:
         folder: Folder that PaGraph or :func:`~pagraph.partition.write_pagraph_partition` wrote.

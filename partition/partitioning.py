@@ -57,12 +57,7 @@ class PartitionOptions:
             raise ValueError(f"evaluation must be one of {', '.join(_EVALUATION)}, got {self.evaluation!r}")
 
     def check_graph(self, graph: Graph, num_train: int) -> None:
-        """Check the options against the graph, before the long work.
-
-        Raises:
-            ValueError: There are more parts than training vertices, a limit that these alone exceed, or nothing to
-                evaluate.
-        """
+        """Check the options against the graph, or raise ValueError."""
         if self.num_parts > num_train:
             got = f"got {self.num_parts}"
             raise ValueError(f"num_parts must be at most the number of training vertices {num_train:,}, {got}")
@@ -134,11 +129,8 @@ def _evaluated(graph: Graph) -> Tensor:
 
 
 def _with_evaluation(partition: Partition) -> Partition:
-    """Give every validation and test vertex to a part, which then holds its neighbourhood as well.
-
-    Each goes where it brings the fewest vertices; all parts get equally many. (One that is trained on too stays where
-    it is trained on.)
-    """
+    """Give every validation and test vertex to a part, which then holds its neighbourhood as well: its own, if it is
+    trained on, else where it brings the fewest vertices, equally many to each part."""
     graph = partition.graph
     evaluated = _evaluated(graph).nonzero().squeeze(1)
     part_of = torch.full((graph.num_nodes,), -1, dtype=torch.int32)
@@ -155,8 +147,7 @@ def train_ids(graph: Graph, train: Tensor | None = None) -> Tensor:
 
     Raises:
         TypeError: ``train`` is no tensor, or holds neither integers nor booleans.
-        ValueError: There is no such field, a mask has not one entry for each vertex, an id is repeated or out of range,
-            or no vertex is selected.
+        ValueError: A mask is missing or has another shape, an id is repeated or out of range, or nothing is selected.
     """
     if train is None:
         if "train_mask" not in graph.ndata:
@@ -182,11 +173,7 @@ def train_ids(graph: Graph, train: Tensor | None = None) -> Tensor:
 
 
 def draw_train(graph: Graph, fraction: float, *, seed: int = 0) -> Tensor:
-    """Ids of a random share of the vertices, ascending, int64, at least one: for graphs without a training mask.
-
-    Raises:
-        ValueError: ``fraction`` is not in (0, 1].
-    """
+    """Ids of a random share, in (0, 1], of the vertices, ascending, int64: for graphs without a training mask."""
     if not 0 < fraction <= 1:
         raise ValueError(f"fraction must be in (0, 1], got {fraction}")
     count = max(1, round(graph.num_nodes * fraction))

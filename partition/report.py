@@ -68,8 +68,8 @@ class CachesReport:
 
 
 def overlap(sets: Sequence[Tensor], num_nodes: int) -> tuple[float, float | None]:
-    """Overlap of sets of vertices (ids without repeats): of the vertices of any set, the share that several have; and
-    the mean Jaccard index over all pairs (0 for two empty sets), None for fewer than two sets.
+    """Share of the vertices of any set (ids without repeats) that several sets have, and the mean Jaccard index of all
+    pairs (0 for two empty sets), None for fewer than two sets.
 
     Example:
         >>> overlap([torch.tensor([0, 1]), torch.tensor([1, 2, 3])], 4)
@@ -131,8 +131,7 @@ class PartitionReport:
         caches: Hit rates of caches; None where they were not tried.
         lost: Share of the neighbours that training draws that parts do without because of a limit on replication;
             None where there is no limit.
-        seconds: Wall time by step: "dividing", and others measured with :class:`pagraph.partition.steps.Steps`.
-        memory: Memory of the process by step.
+        seconds: Wall time by step, as of :class:`pagraph.partition.steps.Steps`; ``memory`` is that of the process.
     """
 
     method: str

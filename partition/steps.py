@@ -26,13 +26,12 @@ class MemoryUse:
     """Memory of a process while some work was done, in bytes.
 
     Attributes:
-        peak_bytes: Most resident memory. It includes the interpreter, its libraries and what was held before the work
-            began, and those pages of mapped files that happen to be in memory. Exact where it is the highest of the
-            process's life, which the system keeps, else the highest of looks 10 ms apart.
+        peak_bytes: Most resident memory, with the interpreter, its libraries, what was held before, and those pages of
+            mapped files that happen to be in memory. Exact where it is the highest of the process's life, which the
+            system keeps, else the highest of looks 10 ms apart.
         before_bytes: Resident memory when the work began.
-        private_bytes: Most resident memory without pages of files, such as a mapped graph's. Highest of looks 10 ms
-            apart; None where the system has no ``/proc``, or where the peak was never looked at: code that
-            holds the interpreter's lock lets nobody look.
+        private_bytes: Most resident memory without pages of files, of looks 10 ms apart; None where the system has no
+            ``/proc``, or the peak was not looked at, as under code that holds the interpreter's lock.
     """
 
     peak_bytes: int

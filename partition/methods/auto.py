@@ -19,7 +19,6 @@ from .paper import paper_parts
 
 __all__ = ["auto_parts", "cluster", "grown_parts"]
 
-
 _EDGES = 2**24  # larger graphs get a stream alone: no copy of the edges, and 4.2 M vertices in seconds
 _COUNT_BYTES = 2**32
 _CLUSTERS_IN_A_PART = (4, 16, 64, 256)

@@ -1,9 +1,8 @@
 """Method ``halo``: training vertices go where they bring the fewest new vertices, and are moved until none helps.
 
-What is minimised is what is paid for: the vertices that all parts hold together. (PaGraph's score counts training
-neighbours, METIS cut edges.) The start is a stream like PaGraph's, in an order that matters more than the score:
-vertices with the most in-neighbours first, so that the parts fill up around hubs one after the other. See
-``benchmarks/NOTES.md``.
+It minimises the number of vertices that all parts hold together. (PaGraph's score counts training neighbours, METIS cut
+edges.) The start is a stream like PaGraph's, in an order that matters more than the score: vertices with the most
+in-neighbours first, so that the parts fill up around hubs one after the other. See ``benchmarks/NOTES.md``.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from ..partition import Progress, Ticks
 from .balancing import largest_size, smallest_size
 
 __all__ = ["PASSES", "HaloSearch", "Tick", "by_in_degree", "equal_sizes", "halo_parts"]
-
 
 _LEVELS = 3  # hops that are counted; farther ones follow, and mostly hold everything anyway
 PASSES = 10

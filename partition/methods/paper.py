@@ -14,7 +14,6 @@ from ..partition import Progress
 
 __all__ = ["hash_parts", "paper_parts"]
 
-
 _STEPS = 64  # between which progress is told, about
 
 
