@@ -263,13 +263,12 @@ def print_profile(
     *,
     title: str,
     command: str | None = None,
-    console: Console | None = None,
 ) -> None:
     """Print a profile; the table of rates fits into 80 columns with the default policies.
 
     ``loading`` are times of real epochs, ``command`` is a shell command that trains with the recommended cache.
     """
-    console = console or Console(highlight=False, markup=False)
+    console = Console(highlight=False, markup=False)
     best = curve.at(recommendation.policy, recommendation.budget_rows)
     console.print(
         f"{title}: {curve.num_nodes:,} vertices; an epoch has {curve.batches:,} batches and reads "

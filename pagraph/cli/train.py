@@ -17,8 +17,6 @@ from .options import build, options_of, split_option
 from .terminal import file_option
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from ..train.assignment import Assignment
     from ..train.distributed import World
 
@@ -152,14 +150,14 @@ def _one_voice(world: World) -> Iterator[None]:
 
 
 class ConsoleReporter(Reporter):
-    """Prints one line per epoch on ``console``; on a terminal also a progress bar over the batches, none in a pipe."""
+    """Prints one line per epoch; on a terminal also a progress bar over the batches, none in a pipe."""
 
-    def __init__(self, options: TrainOptions, *, console: Console | None = None) -> None:
+    def __init__(self, options: TrainOptions) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
         self._epochs = options.epochs
-        self._console = console or Console(highlight=False, markup=False)
+        self._console = Console(highlight=False, markup=False)
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
