@@ -168,9 +168,9 @@ def draw_edges(
 def pair_shares(
     source: npt.NDArray[np.float64], target: npt.NDArray[np.float64], homophily: float
 ) -> npt.NDArray[np.float64]:
-    """Relative share of the edges for every (source block, target block), from the weights of the blocks.
+    """Relative share of the edges for every (source block, target block); rows add up to the blocks' source weights.
 
-    Rows add up to the source weights. Where the equal block is empty, or all others are, the edges go where they can.
+    Where the equal block is empty, or all others are, the edges go where they can.
     """
     others = target.sum() - target
     inside = np.where(target > 0, np.where(others > 0, homophily, 1.0), 0.0)

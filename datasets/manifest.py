@@ -192,11 +192,7 @@ class Manifest:
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:
-        """Read and check the manifest of ``folder``, on its own: the arrays are not looked at.
-
-        Raises:
-            FormatError: There is none, or it is no manifest of a version that this package reads.
-        """
+        """Read and check the manifest of ``folder``, but no array; FormatError if there is none of our version."""
         where = str(folder / MANIFEST)
         hint = f": its parts are graph folders, such as {str(folder / 'part-0')!r}"
         value = read_manifest_json(folder / MANIFEST, FORMAT, VERSION, hints={PARTITION_FORMAT: hint})

@@ -49,10 +49,7 @@ class Rows(Protocol):
 
 
 class ArrayWriter:
-    """Writes arrays as ``.npy`` files with checksums into a folder without any, at most 16 MiB of rows at a time.
-
-    ``written`` is called after every block.
-    """
+    """Writes arrays as ``.npy`` files with checksums into a folder without any, at most 16 MiB of rows at a time."""
 
     def __init__(self, folder: Path, written: Written | None = None) -> None:
         self._folder = folder
@@ -125,10 +122,7 @@ def _as_bytes(block: Tensor, stored: np.dtype[Any]) -> memoryview:
 
 
 def open_array(folder: Path, entry: ArrayEntry, *, random: bool = False) -> Tensor:
-    """Memory-map the file of ``entry``, or raise FormatError where its size, dtype or shape is not the entry's.
-
-    ``random`` is for :func:`~pagraph.graph.mapped.map_npy`.
-    """
+    """Memory-map the file of ``entry``, or raise FormatError where its size, dtype or shape is not the entry's."""
     file = folder / entry.file
     if not file.is_file():
         raise FormatError(f"{file} is missing, and the manifest names it")

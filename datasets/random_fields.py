@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .pagraph_folder import PARTS
+from .opening import PARTS
 
 __all__ = ["check_fractions", "for_ranges", "random_bits", "random_labels", "random_masks", "random_normal"]
 

@@ -50,8 +50,7 @@ class EdgeSummary:
         self_loops: Number of edges from a vertex to itself; None between different vertex types.
         by_out_degree: Share of the edges that leave the vertices of highest out-degree, for each of
             ``CACHE_SHARES``: those that a degree-ranked cache holds when in-edges are sampled.
-        by_in_degree: The same for the edges into the vertices of highest in-degree: when out-edges are
-            sampled.
+        by_in_degree: The same for edges into the vertices of highest in-degree: when out-edges are sampled.
     """
 
     type: str

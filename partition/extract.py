@@ -62,8 +62,7 @@ class PartStructure:
 def extract_part(partition: Partition, part: int) -> PartStructure:
     """Structure of a part: all in-edges, of vertices up to the last hop but one, whose source is in the part.
 
-    Takes one id a vertex of the whole graph, and the part itself; the graph may be mapped, its rows are read in
-    ascending order once for each hop and pass.
+    Takes one id a vertex of the whole graph, and the part itself; the graph may be mapped.
 
     Example:
         >>> graph = Graph.from_coo([0, 1, 2], [1, 2, 3])
@@ -105,9 +104,8 @@ def extract_structure(graph: Graph, vertices: PartVertices) -> PartStructure:
 def nearest_part(num_nodes: int, parts: Iterable[PartVertices]) -> Tensor:
     """Part that holds each vertex at the lowest hop, shape ``(num_nodes,)``, int32; -1: none does.
 
-    Of several such parts a hash chooses, so that parts have equally many as far as that goes. (Where two hops reach
-    everything from everywhere, a fixed order would give nearly all to one part.) Takes 5 bytes a vertex beside one part
-    at a time.
+    Of several such parts a hash chooses, so that parts have about equally many. (Where two hops reach everything, a
+    fixed order would give nearly all to one part.) Takes 5 bytes a vertex beside one part at a time.
     """
     from . import _kernels
 

@@ -30,8 +30,7 @@ from ..datasets.manifest import (
     write_manifest_json,
 )
 from ..datasets.native import file_digest
-from ..datasets.opening import folder_form, open_graph
-from ..datasets.pagraph_folder import ADJACENCY
+from ..datasets.opening import ADJACENCY, folder_form, open_graph
 from ..errors import FormatError
 from ..graph.graph import Graph
 from .partition import MAX_HOPS
@@ -103,11 +102,7 @@ class SourceEntry:
 def describe_source(
     source: str | os.PathLike[str], out: Path, referenced: dict[str, Tensor], split: str
 ) -> SourceEntry:
-    """Manifest entry of the graph folder ``source`` for the partition ``out``, whose parts refer to some fields.
-
-    Raises:
-        ValueError: A field cannot be referred to: it is no plain file of the folder.
-    """
+    """Manifest entry of the graph folder ``source``; ValueError for a referenced field that is no file of it."""
     folder = Path(os.path.realpath(source))
     form = folder_form(folder)
     path = os.path.relpath(folder, os.path.realpath(out))
@@ -129,11 +124,7 @@ def _field_entry(folder: Path, form: str, name: str, tensor: Tensor) -> ArrayEnt
 
 
 def locate_source(entry: SourceEntry, out: Path) -> Path:
-    """Folder of the source, at the relative path or else the absolute one; checked to be the one that was divided.
-
-    Raises:
-        FormatError: It is at neither, or is another graph by now.
-    """
+    """Folder of the source, at the relative or absolute path; FormatError if it is gone, or another graph by now."""
     found = [Path(os.path.realpath(out), entry.path), Path(entry.absolute)]
     identity = _IDENTITY[entry.form]
     there = [Path(os.path.normpath(folder)) for folder in found if (folder / identity).is_file()]
@@ -298,11 +289,7 @@ class PartitionManifest:
 
     @classmethod
     def read(cls, folder: Path) -> PartitionManifest:
-        """Read and check the manifest of ``folder``, on its own: the parts are not looked at.
-
-        Raises:
-            FormatError: There is none, or it is no manifest of a version that this package reads.
-        """
+        """Read and check the manifest of ``folder``, but not the parts; FormatError if there is none of our version."""
         hint = f': "pagraph partition {folder} OUT -k K" divides a graph into K parts'
         if is_partition(folder.parent):
             hint = f": it is a part of the partition {str(folder.parent)!r}"

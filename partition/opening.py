@@ -90,8 +90,7 @@ def open_partition(
 
     Raises:
         TypeError: ``rank`` is no integer.
-        FileNotFoundError: There is no such folder.
-        NotADirectoryError: It is a file.
+        FileNotFoundError, NotADirectoryError: There is no such folder.
         FormatError: It holds no partition, an unfinished one, or the part is missing or damaged.
         ValueError: ``rank`` or ``world_size`` does not go with the number of parts.
 
@@ -170,11 +169,8 @@ def _open_list(folder: Path, entry: PartEntry, name: str) -> Tensor:
 
 
 def _attach_referenced(graph: Graph, ids: Tensor, manifest: PartitionManifest, out: Path, *, verify: bool) -> None:
-    """Give a part's graph the fields that its partition refers to; ``ids`` are its vertices in the whole graph.
-
-    The fields are the source's files, mapped, and read through ``ids``: parts opened by several processes of a machine
-    have one copy in memory.
-    """
+    """Give a part's graph the fields that its partition refers to: the source's files, mapped, and read through
+    ``ids``, so that several processes of a machine have one copy in memory."""
     if manifest.source is None or not manifest.source.fields:
         return
     folder = locate_source(manifest.source, out)

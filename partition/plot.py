@@ -136,8 +136,7 @@ def _layers(reports: Sequence[PartitionReport]) -> list[tuple[str, str, Any]]:
 
 
 def _finish(figure: Any, axes: Any, name: str, rest: str, *, grid: str, step: int) -> None:
-    """Title, grid, and a legend outside, as bars leave no free corner; with ``step`` -1 from the last layer to the
-    first, as bars stand."""
+    """Title, grid, and a legend outside, as bars leave no free corner; ``step`` -1 lists the last layer first."""
     figure.suptitle(f"{name}: {rest}" if name else rest, weight="bold")
     axes.grid(axis=grid, color=_RULE, lw=0.7)
     axes.spines[["top", "right"]].set_visible(False)

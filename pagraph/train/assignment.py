@@ -39,8 +39,8 @@ def assign(
 ) -> Assignment:
     """Open a graph folder for one process, or this process's part of a partition.
 
-    All processes of ``world`` must call this. Of a partition they open the part of their rank; what is evaluated is
-    the whole graph that was divided, or the parts where these hold the neighbourhoods of validation and test vertices.
+    All processes of ``world`` must call this. Of a partition they open the part of their rank, and evaluate the whole
+    graph, or the parts where these hold the neighbourhoods of validation and test vertices.
 
     Args:
         folder: A graph folder, or a partition folder.
@@ -62,11 +62,7 @@ def assign(
 
 
 def default_fanout(folder: str | os.PathLike[str]) -> tuple[int, ...]:
-    """Default fan-out for a folder: that of ``TrainOptions``, no longer than the parts' hops.
-
-    Raises:
-        FormatError: The folder holds a partition that cannot be opened.
-    """
+    """Default fan-out: no longer than the hops of parts; FormatError for a partition that cannot be opened."""
     fanout = TrainOptions().fanout
     return fanout[-open_manifest(folder).hops :] if is_partition(Path(folder)) else fanout
 

@@ -64,10 +64,10 @@ def accuracies(model: Any, evaluation: Evaluation, *, world: World = ALONE) -> t
 def predict(model: Any, evaluation: Evaluation, *, world: World = ALONE) -> tuple[Tensor, int]:
     """Class scores with nothing sampled, shape ``(n, classes)``, and the first of the ``n`` vertices they are for.
 
-    Each layer is computed for all vertices before the next, so every vertex is computed once per layer, however many
-    hops there are. What vertices send is made small first where it can be: a layer's weights are applied before
-    neighbours are added up. Several processes compute a share of the vertices each and hand round what these send.
-    Memory: per layer one matrix of the whole graph, ``(num_nodes, layer's width)``, and up to two of the share.
+    Each layer is computed for all vertices before the next, so every vertex is computed once per layer. A layer's
+    weights are applied before neighbours are added up, so that messages are small. Several processes compute a share of
+    the vertices each and exchange the messages. Memory: per layer one matrix of the whole graph,
+    ``(num_nodes, layer's width)``, and up to two of the share.
 
     Args:
         model: One of :mod:`pagraph.train.models`.
@@ -119,11 +119,8 @@ def _project(model: Any, i: int, inputs: Iterable[Tensor], sent: Tensor) -> Tens
 class Neighbours:
     """Adds up rows over in-neighbours, as GraphSAGE (mean) or GCN does; nothing of the graph is copied.
 
-    Args:
-        csc: The in-edges; perhaps mapped.
-        norm: For GCN, see :func:`pagraph.train.task.gcn_norm`: every vertex then has one self-loop, whatever the
-            graph's own, and edges that are missing (of a part that dropped some) are made up for by those that are
-            there. None: the mean.
+    With the ``norm`` of :func:`pagraph.train.task.gcn_norm` every vertex has one self-loop, whatever the graph's own,
+    and the edges that are there make up for those that a part dropped. None: the mean.
     """
 
     def __init__(self, csc: CSC, norm: Tensor | None = None) -> None:

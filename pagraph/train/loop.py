@@ -42,10 +42,9 @@ def train(
     """Train and evaluate one model, in this process or together with others that call this too.
 
     Every process makes as many steps an epoch as the one with the most training vertices needs. A step's gradient is
-    the mean of the processes' batch means, each weighted by how many training vertices are its own: an unbiased
-    estimate of the gradient over all training vertices, however unequal the parts are.
-
-    A run seeds the global generators of torch, NumPy and DGL: dropout and the frameworks' own loaders draw from them.
+    the mean of the processes' batch means, each weighted by its number of training vertices: an unbiased estimate of
+    the gradient over all training vertices. A run seeds the global generators of torch, NumPy and DGL: dropout and the
+    frameworks' own loaders draw from them.
 
     Args:
         task: From :func:`pagraph.train.task.make_task`, made with the same ``options.model``.
@@ -168,8 +167,7 @@ class _Run:
 
 
 def _batches_of_epoch(loader: Any, steps: int) -> Iterator[Any]:
-    """``steps`` batches: one pass over the loader's seeds, and where that is too few the beginning of further passes,
-    each in an order of its own."""
+    """Yield ``steps`` batches: passes over the loader's seeds, each in an order of its own, the last perhaps cut."""
     passes, rest = divmod(steps, len(loader))
     for _ in range(passes):
         yield from loader
@@ -178,11 +176,7 @@ def _batches_of_epoch(loader: Any, steps: int) -> Iterator[Any]:
 
 
 def repeated_with_room(loader: Any, device: torch.device, step: Callable[[], T]) -> T:
-    """Do a step's work up to its gradients; where a GPU is too small for it, again with a smaller cache.
-
-    Raises:
-        OutOfMemory: It does not fit though the loader caches nothing any more.
-    """
+    """Run a step up to its gradients; out of memory, again with smaller caches, until OutOfMemory without any."""
     shrink = getattr(loader, "shrink_cache", lambda: False)  # a framework's own has no cache
     smaller = "batch size, fan-outs or hidden size must be smaller"
     return with_room(step, accelerator_for(device), shrink, what="a training step", smaller=smaller)

@@ -176,10 +176,9 @@ class BlockModel(nn.Module):
         return x
 
     def project(self, i: int, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Split layer ``i``, but for its activation, into what a vertex adds for itself and what it sends to others.
+        """Split layer ``i``, but for its activation, into a vertex's own summand and the message that it sends.
 
-        A vertex's output is the one plus the other's mean over its in-neighbours, for GCN the normalised sum over these
-        and itself.
+        The output is the one plus the mean of in-neighbours' messages, for GCN the normalised sum of these and its own.
         """
         return self._kept(i, x), self._sent(i, x)
 
@@ -209,10 +208,10 @@ class GraphSAGE(BlockModel):
 class GCN(BlockModel):
     """The graph convolutional network of Kipf and Welling; for the arguments see :class:`BlockModel`.
 
-    A vertex with sampled in-neighbours ``S`` receives ``sqrt(d_v) * mean(h_u / sqrt(d_u) for u in S)``, where
-    ``d`` are degrees in the whole graph: with all neighbours this is the paper's symmetric normalisation, and
-    with a sample its expectation is. (Degrees counted in the block would make it another model. Dropping input features
-    as well took two thirds of a step on the CPU with 767 features and raised no accuracy.)
+    A vertex with sampled in-neighbours ``S`` receives ``sqrt(d_v) * mean(h_u / sqrt(d_u) for u in S)``, where ``d`` are
+    degrees in the whole graph: with all neighbours this is the paper's symmetric normalisation, and with a sample its
+    expectation is. (Degrees counted in the block would make it another model. Dropping input features as well took two
+    thirds of a step on the CPU with 767 features and raised no accuracy.)
     """
 
     _gain, _summed, _more = 1.0, (SUMS["gcn"],), (NORM,)

@@ -32,9 +32,8 @@ def _documented(default: Any, text: str, **metadata: Any) -> Any:
 class TrainOptions:
     """Model, loader and schedule of a training run; the options of ``pagraph train``, with their defaults.
 
-    The ``metadata["help"]`` of a field explains it. ``layers`` is never ``"auto"`` once the options are made, unless
-    neither framework is installed. ``loader`` is ``"pagraph"``, or ``"dgl"`` or ``"pyg"`` for the same run through
-    ``dgl.dataloading.DataLoader`` or ``torch_geometric.loader.NeighborLoader``.
+    The ``metadata["help"]`` of a field explains it. ``layers`` of made options is ``"auto"`` only where no framework is
+    installed. ``loader`` is ``"pagraph"``, or for that framework's own ``"dgl"`` or ``"pyg"``.
 
     Raises:
         ValueError: An option breaks its rule.

@@ -8,12 +8,13 @@ model it is.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..datasets.native import Progress, write_graph
 from ..features import HostFeature
 from ..features.field import host_feature
 from ..graph.graph import Graph
@@ -26,9 +27,6 @@ FEATURES = "feat"
 SUMS = {"sage": "feat_mean", "gcn": "feat_gcn"}
 """The field that holds the sums, by model."""
 
-Progress = Callable[[int, int], None]
-"""Called with the work done so far and the whole of it."""
-
 _CHUNK_BYTES = 16 * 2**20
 _CHUNK_EDGES = 2**18  # of a mapped field each may ask for a page of 4 KiB: 1 GiB in flight
 _OF_A_PART = {"global_ids", "in_degrees", "out_degrees"}  # whose sums would lack neighbours
@@ -36,11 +34,7 @@ _LEAST_SUM = 1e-12  # as torch.nn.functional.normalize
 
 
 def preaggregated_for(graph: Graph) -> str | None:
-    """The model for which a graph's features have been pre-aggregated, ``"sage"`` or ``"gcn"``; None: for none.
-
-    Raises:
-        ValueError: For both, which nothing here writes.
-    """
+    """The model that features are pre-aggregated for, ``"sage"`` or ``"gcn"``, or None; ValueError for both."""
     found = [model for model, name in SUMS.items() if name in graph.ndata]
     if len(found) > 1:
         raise ValueError(f"graph must have one of the fields {', '.join(SUMS.values())} at most, got both")
@@ -67,8 +61,8 @@ def preaggregate(
     For GCN the field ``feat`` gives way to ``feat_gcn``; for GraphSAGE, whose first layer also takes a vertex's own
     features, ``feat_mean`` goes beside it (zeros where a vertex has no in-neighbours). Everything else is copied.
 
-    Memory beside the graph: 24 bytes a vertex, and chunks of 16 MiB (16 to 213 MiB were held in all for mapped features
-    of 819 MB). Features may be larger than memory.
+    Takes 24 bytes a vertex, and chunks of 16 MiB (16 to 213 MiB in all for mapped features of 819 MB); features may be
+    larger than memory.
 
     Args:
         graph: One vertex type and one edge type, with the 2-D real field ``feat``; its ids are checked.
@@ -80,8 +74,7 @@ def preaggregate(
 
     Raises:
         FileExistsError: ``folder`` exists.
-        ValueError: ``model`` is neither, the graph does not have such features, it is a part of another, or its
-            features are pre-aggregated already.
+        ValueError: ``model`` is neither, or the graph lacks such features, is a part, or is pre-aggregated already.
 
     Example:
         >>> import tempfile
@@ -91,8 +84,6 @@ def preaggregate(
         >>> Graph.open(target).ndata["feat_mean"].tolist()
         [[0.0], [1.0], [3.0]]
     """
-    from ..datasets import write_graph
-
     check_absent(folder)
     sums = NeighborSums(graph, model=model, row_normalize=row_normalize)
     kept = {name: value for name, value in graph.ndata.items() if name != FEATURES}

@@ -67,20 +67,12 @@ class Task:
 
 
 def make_task(graph: Graph, options: TrainOptions) -> Task:
-    """Check that the graph can be trained on, and prepare it for the model.
-
-    Raises:
-        ValueError: A field is missing or does not fit; the graph has several vertex or edge types.
-    """
+    """Prepare a graph for the model; ValueError if a field is missing or does not fit, or there are several types."""
     return prepare_task(graph, options, split_ids(graph, options))
 
 
 def split_ids(graph: Graph, options: TrainOptions, sets: Sequence[str] = SETS) -> dict[str, Tensor]:
-    """The ids that the masks of a graph select, int64, each at least one.
-
-    Raises:
-        ValueError: A mask or another field of a task is missing, a mask selects nothing, or there are several types.
-    """
+    """The ids that a graph's masks select, int64; ValueError as :func:`make_task`, or if a mask selects nothing."""
     _check(graph, options, sets)
     ids = {name: graph.ndata[f"{name}_mask"].bool().nonzero().squeeze(1) for name in sets}
     for name in sets:
@@ -90,14 +82,12 @@ def split_ids(graph: Graph, options: TrainOptions, sets: Sequence[str] = SETS) -
 
 
 def prepare_task(graph: Graph, options: TrainOptions, ids: Mapping[str, Tensor], *, norm: Tensor | None = None) -> Task:
-    """The task of a graph and the three sets of vertices ``ids``; at least one of them is not empty.
-
-    GCN gets a self-loop on every vertex and the field its normalisation needs.
+    """The task of a graph and three sets of vertices; GCN gets a self-loop on every vertex and its normalisation.
 
     Args:
         graph: Its features and labels are checked.
         options: Options of the run.
-        ids: Vertex ids, int64, by the names of :data:`SETS`.
+        ids: Vertex ids, int64, by the names of :data:`SETS`; one of them is not empty.
         norm: For GCN on a part of a graph, the :func:`gcn_norm` of these vertices of the whole, with one self-loop
             each. Default: the graph's own.
 

@@ -149,8 +149,8 @@ def halo_parts(
 ) -> Tensor:
     """Fewest vertices over all parts, by one stream and a few passes over the edges.
 
-    The streaming order follows Tsourakakis et al. (FENNEL, WSDM 2014) in placing vertices one at a time; the moves are
-    those of Kernighan and Lin as simplified by label propagation (Meyerhenke, Sanders and Schulz, 2014).
+    Vertices are placed one at a time as by FENNEL (Tsourakakis et al., WSDM 2014); the moves are those of Kernighan and
+    Lin as simplified by label propagation (Meyerhenke, Sanders and Schulz, 2014).
     """
     whole = len(train) * (1 + PASSES)
     search, ticks = HaloSearch(graph.csc, train, num_parts, hops), Ticks(progress, whole)
