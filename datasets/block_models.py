@@ -42,8 +42,8 @@ def sbm(
 ) -> Graph:
     """Generate an undirected graph (both directions stored) whose labels a GNN can learn and an MLP cannot.
 
-    A vertex's features are its class centroid plus noise, but for a share ``feature_noise`` of the vertices
-    the centroid of a random class: no model that sees the features alone can be right more often than
+    A vertex's features are its class centroid plus noise, but for a share ``feature_noise`` the centroid of a random
+    class: no model that sees the features alone can be right more often than
     ``1 - feature_noise + feature_noise / num_classes``. The neighbours tell the rest.
 
     Args:

@@ -67,8 +67,7 @@ class SourceEntry:
     """Location and identity of the graph that a partition was made from.
 
     Attributes:
-        path: Its folder, relative to the partition's folder: the two may be moved together.
-        absolute: Its folder where the partition was made.
+        path: Its folder, relative to the partition's (the two may be moved together); ``absolute``: where it was.
         form: "native" or "pagraph".
         sha256: Digest of its ``manifest.json``, or its ``adj.npz``.
         split: Split that was taken; see :func:`~pagraph.datasets.open_graph`.
@@ -216,16 +215,14 @@ class PartitionManifest:
         method: Name of the method that divided the training vertices.
         hops: In-neighbours of up to so many hops are in a part.
         num_nodes: Vertices of the whole graph, ``num_edges`` its edges.
-        folders: The parts.
-        train_sha256: Digest of the ids of all training vertices, ascending; see :func:`train_digest`.
+        train_sha256: The :func:`train_digest` of all training vertices.
         train_is_mask: Whether they are those of the graph's field ``train_mask``.
         features: "copy", or "reference": wide fields are those of the source.
         evaluation: "source", or "parts": parts hold the neighbourhoods of validation and test vertices as well.
         outside: Numbers of validation and test vertices that no part has in its lists.
         source: The folder of the whole graph; None if it was in memory.
-        seed: Seed of the method's random choices, where it is known.
+        seed: Seed of the method's random choices, where it is known, as ``max_replication`` is.
         capped: Whether parts may do without vertices that their seeds reach.
-        max_replication: Limit on the replication factor, where it is known.
         origin: Free-form notes for people.
     """
 

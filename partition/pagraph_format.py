@@ -72,8 +72,7 @@ def write_pagraph_partition(
 ) -> None:
     """Write a partition as PaGraph does, whole or not at all.
 
-    A training vertex without edges is a vertex without edges here, while PaGraph's partitioners put the part's first
-    vertex in its place.
+    A training vertex without edges stays one; PaGraph's partitioners put the part's first vertex in its place.
 
     Args:
         partition: The partition; its graph has the field ``label``.
@@ -82,8 +81,8 @@ def write_pagraph_partition(
 
     Raises:
         FileExistsError: ``out`` exists.
-        ValueError: The graph has no labels, or parts hold the neighbourhoods of vertices that are evaluated, which the
-            form cannot tell from those for training.
+        ValueError: The graph has no labels, or parts hold neighbourhoods of evaluated vertices, which the form cannot
+            tell from those for training.
     """
     if partition.evaluated is not None:
         raise ValueError("partition must be for training only in PaGraph's form, got one with evaluated vertices")

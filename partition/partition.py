@@ -83,8 +83,8 @@ def vertices_within(graph: Graph, seeds: Tensor, hops: int, *, without: Tensor |
     Args:
         graph: One vertex type and one edge type.
         seeds: Distinct vertex ids, ascending, int64.
-        hops: From 1 to 253 (0: the seeds alone).
-        without: Ids of vertices that are left out, and so are not expanded either; seeds stay in any case.
+        hops: From 0 to 253.
+        without: Ids of vertices that are left out and not expanded either, unless they are seeds.
     """
     from . import _kernels
 

@@ -91,10 +91,9 @@ def partition_graph(
         method: One of :data:`pagraph.partition.METHODS`.
         train: Ids or a boolean mask of the training vertices. Default: the field ``train_mask``.
         seed: Seed of the method's random choices.
-        evaluation: "parts": validation and test vertices are divided as well, and their neighbourhoods go with them, so
-            that a part needs nothing else to evaluate them. "source": they are evaluated on the whole graph.
-        max_replication: Drop halo vertices that are drawn least often until the parts hold at most so many times the
-            graph's vertices; see :func:`pagraph.partition.limit_replication`.
+        evaluation: "parts": validation and test vertices are divided as well, with their neighbourhoods. "source":
+            they are evaluated on the whole graph.
+        max_replication: Limit on the replication factor; see :func:`pagraph.partition.limit_replication`.
         fanout: Neighbours that training samples per hop, for ``max_replication``. Default: 10.
         progress: Called with the work done so far and the whole of it.
 

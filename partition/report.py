@@ -27,8 +27,8 @@ class CachesReport:
         trial: Settings of the trial.
         fanout: Neighbours sampled per hop.
         nbytes: Most bytes of each cache; None where no field is cached.
-        whole: The cache of one process that trains with all training vertices on the whole graph.
-        parts: The caches of the processes that train on the parts. Their ids are those of the whole graph.
+        whole: The cache of one process that trains on the whole graph.
+        parts: The caches of the processes that train on the parts, with ids of the whole graph.
         shared: Share of the vertices cached for any part that several parts cache; 0 where none is cached.
         jaccard: Mean Jaccard index of the caches of two parts, over all pairs; None for one part.
     """

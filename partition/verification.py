@@ -58,11 +58,11 @@ def verify_partition(
 ) -> Verification:
     """Verify a partition folder: read every part and compare it with the graph it was made from.
 
-    Compared are: all checksums; every training vertex is in exactly one part; each part holds what its seeds reach in
-    as many hops as the manifest says, with every in-edge on the way, parallel ones counted, and its ids lead back to
-    the source's; fields, degrees and masks equal the source's, bit for bit; every validation and test vertex that parts
-    hold is in the list of one, where it lies nearest. The comparison does not use the code that extracts parts.
-    Takes about 20 bytes a vertex of the whole graph, and a few chunks of 16 MiB.
+    Checks all checksums; that every training vertex is in exactly one part; that each part holds what its seeds reach
+    in so many hops, with every in-edge on the way, parallel ones counted, and its ids lead back to the source's; that
+    fields, degrees and masks equal the source's, bit for bit; that every validation and test vertex of the parts is in
+    the list of one, where it lies nearest. The code that extracts parts is not used. Takes about 20 bytes a vertex of
+    the whole graph, and a few chunks of 16 MiB.
 
     Args:
         out: Folder that :func:`~pagraph.partition.write_partition` wrote; all parts must be there.

@@ -31,8 +31,8 @@ train_fraction_option = click.option(
 def options_of(source: Callable[..., Any], /, **documented: str | Mapping[str, Any]) -> Callable[[_F], _F]:
     """Decorator that gives a command one option for each documented parameter of ``source``, in order.
 
-    Types, defaults and whether an option is required are those of the parameter. ``bool`` becomes a flag, ``X | None``
-    is read as ``X``, and a tuple as values with commas between (its length is checked where its type says one).
+    Types and defaults are those of the parameter. ``bool`` becomes a flag, ``X | None`` is read as ``X``, and a tuple
+    as values with commas between (its length is checked where its type says one).
 
     Args:
         source: A dataclass, whose fields may be documented by their ``metadata``, or a function.

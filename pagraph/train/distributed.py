@@ -130,8 +130,7 @@ class World:
         raise OtherProcessError(f"rank {self.rank}: rank {first} failed") from error
 
     def wait_for_end(self) -> None:
-        """Wait until another process has ended, or this one is ended: so that torchrun, which ends all once one has
-        gone, does not end that one before it said what was wrong."""
+        """Wait until another process has ended: torchrun, which ends all once one has, lets that one speak first."""
         try:
             dist.all_reduce(torch.zeros(1))
         except RuntimeError:
@@ -165,11 +164,10 @@ def joined_world(*, device: str = "auto") -> Iterator[World]:
 
 
 def end_process(code: int = 0) -> NoReturn:
-    """End this process at once, what it printed written; programs that used :func:`joined_world` should end so.
+    """End this process at once, output flushed and no ``atexit`` run; for programs that used :func:`joined_world`.
 
     ``DistributedDataParallel`` keeps gloo's threads, whose group was destroyed, until the interpreter ends; if one of
-    them then wants the interpreter, the process is aborted (torch 2.13: 1 in 24 that had trained well). Nothing that
-    was registered with ``atexit`` runs.
+    them then wants the interpreter, the process is aborted (torch 2.13: 1 in 24 that had trained well).
     """
     sys.stdout.flush()
     sys.stderr.flush()
