@@ -1,10 +1,9 @@
 """Graph folders, importers of other people's files, and generators of graphs that look like real ones."""
 
-from .citation import citation
+from .block_models import citation, sbm
 from .edge_list import read_edge_list
 from .native import write_graph
 from .opening import open_graph, read_graph
 from .rmat import rmat
-from .sbm import sbm
 
 __all__ = ["citation", "open_graph", "read_edge_list", "read_graph", "rmat", "sbm", "write_graph"]

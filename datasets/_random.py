@@ -85,10 +85,8 @@ def fill_rmat(key, first, bounds, constants, src, dst):  # type: ignore[no-untyp
 
 @kernel
 def build_alias(weights, threshold, alias, small, large):  # type: ignore[no-untyped-def]
-    """Vose's alias table of ``weights``: slot ``i`` stands for itself below ``threshold[i]``, else its alias.
-
-    ``small`` and ``large`` are scratch of the same length.
-    """
+    """Vose's alias table of ``weights``: slot ``i`` stands for itself below ``threshold[i]``, else its alias; ``small``
+    and ``large`` are scratch of the same length."""
     n = len(weights)
     mean = weights.sum() / n
     num_small = 0

@@ -30,9 +30,9 @@ def read_edge_list(
 ) -> Graph:
     """Read a graph from an edge list: a text file with one edge a line, or Parquet; edge ids follow the lines.
 
-    Fields after the second are ignored, unless ``weight`` names the third. Empty lines of a text and lines that begin
-    with ``#`` or ``%`` are skipped. The file is read in blocks: besides the edges only a fixed amount is held.
-    pyarrow reads it where that is installed; without it text is read about 20 times as slowly, and Parquet not at all.
+    Further fields are ignored, unless ``weight`` names the third; so are empty lines, and those that begin with ``#``
+    or ``%``. The file is read in blocks: besides the edges only a fixed amount is held. pyarrow reads it where that is
+    installed; without it text is read about 20 times as slowly, and Parquet not at all.
 
     Args:
         path: Text, plain or gzipped, or Parquet if the name ends in ``.parquet``.

@@ -55,8 +55,8 @@ _log = logging.getLogger(__name__)
 class EdgeRows:
     """Growing arrays of edges; ids take 32 bits as long as they fit.
 
-    ``weight`` is float32, and empty where weights are not asked for. ``words`` are the numbers of the words where the
-    ids in the file are words; ``src`` and ``dst`` are such numbers then.
+    ``weight`` is float32, and empty where weights are not asked for. ``words`` numbers the words where the file's ids
+    are words; ``src`` and ``dst`` are such numbers then.
     """
 
     def __init__(self) -> None:
@@ -103,9 +103,7 @@ class Block:
 def read_blocks(path: Path, *, progress: Progress | None = None) -> Iterator[Block]:
     """Yield the file's lines in blocks of a few MiB; gzip is recognised by its first bytes.
 
-    Args:
-        path: The file.
-        progress: Called with the bytes read from the disk and the file's size.
+    ``progress`` is called with the bytes read from the disk and the file's size.
 
     Raises:
         FormatError: The gzip stream is corrupt or truncated, or a line is unreasonably long.
@@ -146,12 +144,7 @@ class NotIntegersError(Exception):
 
 
 def read_integers(path: Path, *, weighted: bool, header: bool | None, progress: Progress | None) -> EdgeRows:
-    """Read a text file whose ids are integers.
-
-    Raises:
-        NotIntegersError: A line does not begin with two integers that fit int64.
-        FormatError: The file is no whole gzip file, or a third field is no number and ``weighted`` is set.
-    """
+    """Read a text file whose ids are integers; raises as :func:`_read_lines` and :func:`read_blocks`."""
     if _arrow() is None:
         _log.warning("reading %s line by line, which is slow: pip install 'pagraph[arrow]' reads it with Arrow", path)
     rows, begun = EdgeRows(), False

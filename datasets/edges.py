@@ -41,10 +41,7 @@ def drop_repeats(src: Ids, dst: Ids, num_nodes: int, *, undirected: bool = False
 
 
 def csc_of_pairs(src: Ids, dst: Ids, num_src: int, num_dst: int) -> CSC:
-    """Build a CSC of the distinct edges with sorted sources; an edge's id is its place in it.
-
-    There are at most 2**31 vertices at either end, for the sort key.
-    """
+    """Build a CSC of the distinct edges with sorted sources, at most 2**31 at either end; an edge's id is its place."""
     keys = dst.astype(np.int64)
     keys *= num_src
     keys += src

@@ -28,10 +28,7 @@ _T = TypeVar("_T")
 def read_manifest_json(
     path: Path, form: str, version: int, *, hints: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """Load the JSON object in ``path`` and check its ``format`` and ``version``, or raise FormatError.
-
-    ``hints`` are what the error adds for some other formats.
-    """
+    """Load the JSON object in ``path``; FormatError for another format (with a hint, where there is one) or version."""
     try:
         value = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
@@ -96,13 +93,10 @@ _VIEWED = {"bfloat16": "int16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8"
 
 
 def stored_dtype(name: str) -> np.dtype[Any]:
-    """Get the dtype in the ``.npy`` file for torch's dtype ``name``.
+    """Get the dtype in the ``.npy`` file for torch's dtype ``name``; ValueError where the format or torch has none.
 
     >>> stored_dtype("float32"), stored_dtype("bfloat16")
     (dtype('float32'), dtype('int16'))
-
-    Raises:
-        ValueError: There is no such dtype in the format or in this torch.
     """
     if name not in (*_NATIVE, *_VIEWED) or not isinstance(getattr(torch, name, None), torch.dtype):
         raise ValueError(f"dtype must be one of {[*_NATIVE, *_VIEWED]} and known to torch, got {name!r}")
@@ -198,11 +192,7 @@ class Manifest:
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:
-        """Read and check the manifest of ``folder``, on its own: the arrays are not looked at.
-
-        Raises:
-            FormatError: There is none, or it is no manifest of a version that this package reads.
-        """
+        """Read and check the manifest of ``folder``, but no array; FormatError if there is none of our version."""
         where = str(folder / MANIFEST)
         hint = f": its parts are graph folders, such as {str(folder / 'part-0')!r}"
         value = read_manifest_json(folder / MANIFEST, FORMAT, VERSION, hints={PARTITION_FORMAT: hint})

@@ -34,7 +34,7 @@ _FLOAT8 = tuple(getattr(torch, name) for name in ("float8_e4m3fn", "float8_e5m2"
 
 
 class Rows(Protocol):
-    """A tensor, or rows that are read when they are indexed: what :class:`ArrayWriter` writes."""
+    """Tensor, or lazy rows that are read when they are indexed, for :class:`ArrayWriter`."""
 
     @property
     def dtype(self) -> torch.dtype:
@@ -49,10 +49,7 @@ class Rows(Protocol):
 
 
 class ArrayWriter:
-    """Writes arrays as ``.npy`` files with checksums into a folder without any, at most 16 MiB of rows at a time.
-
-    ``written`` is called after every block.
-    """
+    """Writes arrays as ``.npy`` files with checksums into a folder without any, at most 16 MiB of rows at a time."""
 
     def __init__(self, folder: Path, written: Written | None = None) -> None:
         self._folder = folder
@@ -65,14 +62,8 @@ class ArrayWriter:
         Raises:
             ValueError: The dtype or the layout cannot be stored.
         """
-        stored = check_storable(label, rows)
-        file_name = self._file_name(label)
-        size, digest = self._write_npy(file_name, rows, stored)
-        return ArrayEntry(file_name, _torch_name(rows), tuple(rows.shape), size, digest)
-
-    def _write_npy(self, file_name: str, rows: Rows, stored: np.dtype[Any]) -> tuple[int, str]:
-        digest = hashlib.sha256()
-        count, shape = rows.shape[0], tuple(rows.shape)
+        stored, file_name = check_storable(label, rows), self._file_name(label)
+        digest, count, shape = hashlib.sha256(), rows.shape[0], tuple(rows.shape)
         step = max(1, _CHUNK_BYTES // max(1, math.prod(shape[1:]) * stored.itemsize))
         with open(self._folder / file_name, "wb") as file:
             header = _npy_header(stored, shape)
@@ -85,7 +76,7 @@ class ArrayWriter:
                 if self._written is not None:
                     self._written(len(data))
             size = file.tell()
-        return size, digest.hexdigest()
+        return ArrayEntry(file_name, _torch_name(rows), shape, size, digest.hexdigest())
 
     def _file_name(self, label: str) -> str:
         """A plain file name for ``label`` that no other array has."""
@@ -131,10 +122,7 @@ def _as_bytes(block: Tensor, stored: np.dtype[Any]) -> memoryview:
 
 
 def open_array(folder: Path, entry: ArrayEntry, *, random: bool = False) -> Tensor:
-    """Memory-map the file of ``entry``, or raise FormatError where its size, dtype or shape is not the entry's.
-
-    ``random`` is for :func:`~pagraph.graph.mapped.map_npy`.
-    """
+    """Memory-map the file of ``entry``, or raise FormatError where its size, dtype or shape is not the entry's."""
     file = folder / entry.file
     if not file.is_file():
         raise FormatError(f"{file} is missing, and the manifest names it")
@@ -186,8 +174,7 @@ def write_graph(
 ) -> None:
     """Write ``graph`` with all its fields as a native folder, whole or not at all.
 
-    The folder appears under its name when everything is on the disk; a failure leaves nothing, a killed
-    process only a hidden folder that cannot be opened.
+    A failure leaves nothing, a killed process only a hidden folder that cannot be opened.
 
     Args:
         graph: The graph; its ids are checked.
@@ -221,7 +208,7 @@ def write_graph(
 
 
 class _Writer:
-    """Writes the arrays of one graph; makes the manifest's entries of them."""
+    """Writes the arrays of one graph, and returns the manifest's entries."""
 
     def __init__(self, folder: Path, graph: Graph, computed: Mapping[str, Rows], progress: Progress | None) -> None:
         self._graph = graph
@@ -269,7 +256,7 @@ def open_native(folder: str | os.PathLike[str], *, verify: bool = False) -> Grap
     """Open a native folder in milliseconds, whatever its size; arrays are read when they are touched.
 
     Args:
-        folder: What :func:`write_graph` wrote.
+        folder: Folder that :func:`write_graph` wrote.
         verify: Read everything once: compare the checksums and check every id.
 
     Raises:

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["check_fractions", "for_ranges", "random_bits", "random_labels", "random_masks", "random_normal"]
+from .opening import PARTS
 
-_PARTS = ("train", "val", "test")
+__all__ = ["check_fractions", "for_ranges", "random_bits", "random_labels", "random_masks", "random_normal"]
 
 
 def random_bits(count: int, key: int) -> Tensor:
@@ -48,7 +48,7 @@ def random_masks(count: int, fractions: tuple[float, float, float], key: int) ->
     """Draw disjoint ``train_mask``, ``val_mask`` and ``test_mask`` of these shares, rounded down."""
     order = torch.argsort(random_bits(count, key), stable=True)
     masks, begin = {}, 0
-    for part, fraction in zip(_PARTS, fractions, strict=True):
+    for part, fraction in zip(PARTS, fractions, strict=True):
         end = begin + int(count * fraction + 1e-9)
         masks[f"{part}_mask"] = torch.zeros(count, dtype=torch.bool)
         masks[f"{part}_mask"][order[begin:end]] = True
@@ -70,12 +70,9 @@ _RANGE = 2**20
 def for_ranges(
     total: int, run: Callable[[int, int], None], *, progress: Callable[[int, int], None] | None = None
 ) -> None:
-    """Call ``run(begin, end)`` for ranges that cover ``[0, total)``, in threads; kernels release the GIL.
+    """Call ``run(begin, end)`` for ranges that cover ``[0, total)``, in threads and any order; kernels release the GIL.
 
-    Args:
-        total: Length to cover.
-        run: Must not depend on the order of the ranges.
-        progress: Called in this thread with what is done and ``total``.
+    ``progress`` is called in this thread.
     """
     begins = range(0, total, _RANGE)
     done = 0

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from ..graph.graph import Graph, id_dtype
 from ..seeds.keys import derive_key
+from ..system.checks import as_integer
 from .edges import Ids, drop_repeats, graph_of, mirror
 from .random_fields import check_fractions, for_ranges, random_labels, random_masks, random_normal
 
@@ -22,7 +23,7 @@ _MAX_SCALE = 40
 def rmat(
     scale: int,
     *,
-    edge_factor: float = 16,
+    edge_factor: float = 16.0,
     num_edges: int | None = None,
     probabilities: tuple[float, float, float, float] = GRAPH500,
     noise: float = 0.0,
@@ -85,12 +86,8 @@ def _check(scale: int, edge_factor: float, num_edges: int | None, num_features: 
         raise ValueError(f"scale must be in [0, {_MAX_SCALE}], got {scale}")
     if num_edges is None and not (math.isfinite(edge_factor) and edge_factor >= 0):
         raise ValueError(f"edge_factor must be a number of at least 0, got {edge_factor}")
-    if num_edges is not None and num_edges < 0:
-        raise ValueError(f"num_edges must be at least 0, got {num_edges}")
-    if num_features < 0:
-        raise ValueError(f"num_features must be at least 0, got {num_features}")
-    if num_classes < 0:
-        raise ValueError(f"num_classes must be at least 0, got {num_classes}")
+    for name, count in (("num_edges", num_edges or 0), ("num_features", num_features), ("num_classes", num_classes)):
+        as_integer(name, count, least=0)
     return int(edge_factor * 2**scale) if num_edges is None else num_edges
 
 
@@ -114,11 +111,7 @@ def _bounds(
 
 
 def _draw_edges(
-    scale: int,
-    count: int,
-    bounds: npt.NDArray[np.uint64],
-    seed: int,
-    progress: Callable[[int, int], None] | None,
+    scale: int, count: int, bounds: npt.NDArray[np.uint64], seed: int, progress: Callable[[int, int], None] | None
 ) -> tuple[Ids, Ids]:
     from . import _random
 

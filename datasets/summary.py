@@ -1,4 +1,4 @@
-"""Summary of a graph for ``pagraph info``: counts, degree skew, fields, bytes, what a cache would hold."""
+"""Summary of a graph for ``pagraph info``: counts, degree skew, fields, bytes, edges that a cache would hold."""
 
 from __future__ import annotations
 
@@ -24,11 +24,8 @@ class FieldSummary:
 
     Attributes:
         owner: The vertex type, or the edge type with slashes.
-        name: The field's name.
         kind: "field" or "structure".
         dtype: Torch's name of the dtype.
-        shape: Rows first.
-        bytes: Bytes of the values.
         where: "disk" (memory-mapped) or "memory".
         true: Number of true values of a mask; None for other dtypes.
     """
@@ -49,15 +46,11 @@ class EdgeSummary:
 
     Attributes:
         type: The edge type with slashes.
-        num_edges: Number of edges.
-        max_in_degree: Most edges into one vertex.
-        max_out_degree: Most edges out of one vertex.
-        isolated: Vertices without any edge; None between different vertex types.
-        self_loops: Edges from a vertex to itself; None between different vertex types.
+        isolated: Number of vertices without any edge; None between different vertex types.
+        self_loops: Number of edges from a vertex to itself; None between different vertex types.
         by_out_degree: Share of the edges that leave the vertices of highest out-degree, for each of
-            ``CACHE_SHARES``: what a degree-ranked cache holds when in-edges are sampled.
-        by_in_degree: The same for the edges into the vertices of highest in-degree: when out-edges are
-            sampled.
+            ``CACHE_SHARES``: those that a degree-ranked cache holds when in-edges are sampled.
+        by_in_degree: The same for edges into the vertices of highest in-degree: when out-edges are sampled.
     """
 
     type: str
@@ -72,7 +65,7 @@ class EdgeSummary:
 
 @dataclass(frozen=True)
 class GraphSummary:
-    """Summary of a graph: all that ``pagraph info`` prints."""
+    """Summary of a graph, as ``pagraph info`` prints it."""
 
     num_nodes: dict[str, int]
     edges: list[EdgeSummary]

@@ -51,10 +51,8 @@ def number(ids, local):  # type: ignore[no-untyped-def]
 
 @kernel
 def count_inside(indptr, indices, ids, inner, local, counts):  # type: ignore[no-untyped-def]
-    """Count in-edges of ``ids[:inner]`` whose source has a number (``local >= 0``).
-
-    Returns how many have none, and how many sources those have; their entries of ``local`` turn from -1 to -2.
-    """
+    """Count in-edges of ``ids[:inner]`` whose source has a number (``local >= 0``); returns how many have none, and how
+    many sources those have, whose entries of ``local`` turn from -1 to -2."""
     missing = np.int64(0)
     sources = np.int64(0)
     for i in range(inner):

@@ -27,13 +27,7 @@ _FEATURES = "feat"
 
 @dataclass(frozen=True, eq=False)
 class CacheUse:
-    """Vertices that a cache held, and its hits in one epoch.
-
-    Attributes:
-        ids: The cached vertices, int64, in the numbering of the graph that was sampled.
-        reads: Rows of input nodes that the epoch asked for.
-        hits: Those of them that were cached.
-    """
+    """Ids of the vertices that a cache held, int64, and its hits of the rows of input nodes read in one epoch."""
 
     ids: Tensor
     reads: int
@@ -51,12 +45,11 @@ class CacheTrial:
 
     Args:
         budget: Bytes (``"2GiB"``) or a share (0.1, ``"10%"``) of the rows of the whole graph, see
-            :class:`pagraph.system.budget.Budget`. Every process gets all of it: each GPU has its own memory.
+            :class:`pagraph.system.budget.Budget`, for every process: each GPU has its own memory.
         fanout: Neighbours sampled per hop, the last entry serves the seeds. None: 10 in every hop.
         batch_size: Seeds a batch.
-        policy: Cache policy that ranks the vertices; by default that of loaders.
-        fields: The fields that are cached: their widths turn bytes into rows. None: ``feat`` if there is such a field,
-            else all vertices count the same.
+        policy: Cache policy that ranks the vertices.
+        fields: The cached fields, whose widths turn bytes into rows. None: ``feat``, if there is such a field.
         seed: Seed of order and sampling.
 
     Raises:
@@ -114,7 +107,7 @@ class CacheTrial:
         return sum(math.prod(value.shape[1:]) * value.element_size() for value in values) or None
 
     def rows(self, graph: Graph, num_nodes: int) -> int:
-        """Number of vertices a graph of ``num_nodes`` caches, with the bytes that the budget is of the whole ``graph``.
+        """Number of vertices that a graph of ``num_nodes`` caches; the budget is of the rows of the whole ``graph``.
 
         Raises:
             ValueError: The graph lacks a field; the budget is in bytes, and no field says what a row takes.
@@ -144,14 +137,9 @@ class CacheTrial:
     def measure(
         self, graph: Graph, seeds: Tensor, rows: int, hops: int, *, progress: Callable[[], object] | None = None
     ) -> CacheUse:
-        """Fill a cache by the policy, and count its hits in an epoch.
+        """Fill a cache of ``rows`` vertices by the policy, and count its hits in an epoch over ``seeds``.
 
-        Args:
-            graph: The graph that is sampled: a part, or the whole.
-            seeds: Ids of the training vertices in it.
-            rows: Number of vertices the cache holds.
-            hops: Number of hops of the partition.
-            progress: Called after each batch, by the threads that sample.
+        ``graph`` is a part, or the whole; ``progress`` is called after each batch, by the threads that sample.
         """
         sampler = NeighborSampler(list(self.fanout_of(hops)))
         if rows <= 0:

@@ -37,11 +37,10 @@ def write_dgl(
     """Write a partition as ``dgl.distributed.partition_graph`` does, whole or not at all; DGL 1.1 and later open it.
 
     ``out`` receives ``<graph_name>.json`` and for each part ``part<i>/graph.dgl``, ``node_feat.dgl`` and
-    ``edge_feat.dgl``. DGL wants every vertex in exactly one part: see
-    :func:`pagraph.partition.extract.vertex_owners`.
-    An edge is where its destination is. Vertices and edges are numbered anew, part by part; their fields are those of
-    the graph, with ``train_mask`` saying what the partition trains on, and :data:`ORIGINAL_ID` with the ids that they
-    have in the graph (int64). DGL stores bool as uint8.
+    ``edge_feat.dgl``. Every vertex is in exactly one part (:func:`pagraph.partition.extract.vertex_owners`), an edge
+    where its destination is. Vertices and edges are numbered anew, part by part; their fields are those of the graph,
+    ``train_mask`` of the partition's training vertices, and :data:`ORIGINAL_ID`, their ids in the graph (int64). DGL
+    stores bool as uint8.
 
     In memory are 33 bytes a vertex of the whole graph, and one part with its fields, as DGL writes files from memory
     only.
@@ -91,12 +90,8 @@ def check_field_names(graph: Graph) -> None:
 class _Numbering:
     """DGL's numbers: vertices by part, then by their id; edges as the in-edges of the vertices in that order.
 
-    Attributes:
-        owner: The part of each vertex.
-        order: The vertices by new id.
-        new_ids: The new id of each vertex.
-        node_ends: Part ``p`` owns the new ids ``[node_ends[p], node_ends[p + 1])``.
-        edge_begin: The new id of the first in-edge of each vertex, by new id; one more entry for the end.
+    ``order`` are the vertices by new id. Part ``p`` owns the new ids ``[node_ends[p], node_ends[p + 1])``.
+    ``edge_begin`` is the new id of the first in-edge of each vertex, by new id, with one more entry for the end.
     """
 
     def __init__(self, partition: Partition) -> None:
@@ -116,7 +111,7 @@ class _Numbering:
 
 
 def _config(partition: Partition, numbering: _Numbering, graph_name: str, halo_hops: int) -> dict[str, Any]:
-    node_type, edge_type = _type_names(partition.graph)
+    node_type, edge_type = partition.graph.only_node_type, ":".join(partition.graph.edge_types[0])
     # First new id of each part, and the one after its last.
     node_ranges = [list(ends) for ends in itertools.pairwise(numbering.node_ends)]
     edge_ranges = [[int(numbering.edge_begin[end]) for end in ends] for ends in node_ranges]
@@ -134,18 +129,14 @@ def _config(partition: Partition, numbering: _Numbering, graph_name: str, halo_h
     }
 
 
-def _type_names(graph: Graph) -> tuple[str, str]:
-    return graph.only_node_type, ":".join(graph.edge_types[0])
-
-
 def _write_part(folder: Path, partition: Partition, numbering: _Numbering, part: int, halo_hops: int) -> dict[str, str]:
-    """Write the three files of a part; returns what the config says of them."""
+    """Write the three files of a part; returns their names for the config."""
     names = {"node_feats": "node_feat.dgl", "edge_feats": "edge_feat.dgl", "part_graph": "graph.dgl"}
     paths = {key: f"part{part}/{name}" for key, name in names.items()}
     (folder / f"part{part}").mkdir()
     own_edges = _write_structure(folder / paths["part_graph"], partition.graph, numbering, part, halo_hops)
     own = numbering.own(part)
-    node_type, edge_type = _type_names(partition.graph)
+    node_type, edge_type = partition.graph.only_node_type, ":".join(partition.graph.edge_types[0])
     train_mask = torch.isin(own, partition.train_of(part), assume_unique=True)
     fields = _rows(node_type, partition.graph.ndata, own)
     fields |= {f"{node_type}/train_mask": train_mask, f"{node_type}/{ORIGINAL_ID}": own}

@@ -18,7 +18,6 @@ from .partition import Partition, PartVertices
 
 __all__ = ["PartStructure", "SelectedRows", "extract_part", "extract_structure", "nearest_part", "vertex_owners"]
 
-
 _HALVINGS = 50
 
 
@@ -46,7 +45,6 @@ class PartStructure:
     """Vertices and edges of a part; its vertex ``i`` is ``vertices.ids[i]``.
 
     Attributes:
-        vertices: The vertices, nearest first.
         csc: In-edges under local ids, each vertex's in the order they have in the whole graph. Vertices found at the
             last hop have none.
         edge_ids: The id in the whole graph of each edge of ``csc``, shape ``(num_edges,)``, int32 where they fit.
@@ -64,8 +62,7 @@ class PartStructure:
 def extract_part(partition: Partition, part: int) -> PartStructure:
     """Structure of a part: all in-edges, of vertices up to the last hop but one, whose source is in the part.
 
-    Takes one id a vertex of the whole graph, and the part itself; the graph may be mapped, its rows are read in
-    ascending order once for each hop and pass.
+    Takes one id a vertex of the whole graph, and the part itself; the graph may be mapped.
 
     Example:
         >>> graph = Graph.from_coo([0, 1, 2], [1, 2, 3])
@@ -107,9 +104,8 @@ def extract_structure(graph: Graph, vertices: PartVertices) -> PartStructure:
 def nearest_part(num_nodes: int, parts: Iterable[PartVertices]) -> Tensor:
     """Part that holds each vertex at the lowest hop, shape ``(num_nodes,)``, int32; -1: none does.
 
-    Of several such parts a hash chooses, so that parts have equally many as far as that goes. (Where two hops reach
-    everything from everywhere, a fixed order would give nearly all to one part.) Takes 5 bytes a vertex beside one part
-    at a time.
+    Of several such parts a hash chooses, so that parts have about equally many. (Where two hops reach everything, a
+    fixed order would give nearly all to one part.) Takes 5 bytes a vertex beside one part at a time.
     """
     from . import _kernels
 

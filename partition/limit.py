@@ -24,9 +24,9 @@ def limit_replication(partition: Partition, factor: float, *, fanout: Sequence[i
     """Drop halo vertices until the parts hold at most ``factor`` times the graph's vertices together.
 
     Those go first that are expected to be drawn least often in an epoch, over all parts alike; with them go others
-    that only they led to. What is lost is said in ``Partition.lost``: the share of all draws that would have come to
-    vertices that the part no longer holds. (Training draws from the neighbours that are left, in the same numbers where
-    there are enough.) Takes about 50 bytes for each halo vertex of all parts, and 20 a vertex of the graph.
+    that only they led to. ``Partition.lost`` is the share of all draws that would have come to dropped vertices;
+    training draws from the neighbours that are left. Takes about 50 bytes for each halo vertex of all parts, and 20 a
+    vertex of the graph.
 
     Args:
         partition: Its ``dropped`` is not read.

@@ -1,4 +1,4 @@
-"""Manifest of a partition folder: how the graph was divided, what each part holds, and where the graph lies.
+"""Manifest of a partition folder: options of the division, content of each part, location of the graph.
 
 The folder holds ``manifest.json`` and for each part a native graph folder ``part-<i>``, with three arrays of local ids
 beside the graph's manifest: ``train.npy``, ``val.npy`` and ``test.npy``. A part needs only itself and the manifest
@@ -30,8 +30,7 @@ from ..datasets.manifest import (
     write_manifest_json,
 )
 from ..datasets.native import file_digest
-from ..datasets.opening import folder_form, open_graph
-from ..datasets.pagraph_folder import ADJACENCY
+from ..datasets.opening import ADJACENCY, folder_form, open_graph
 from ..errors import FormatError
 from ..graph.graph import Graph
 from .partition import MAX_HOPS
@@ -65,11 +64,10 @@ _IDENTITY = {"native": MANIFEST, "pagraph": ADJACENCY}
 
 @dataclass(frozen=True)
 class SourceEntry:
-    """Source graph of a partition: where it lies, and how to tell that it is still the same one.
+    """Location and identity of the graph that a partition was made from.
 
     Attributes:
-        path: Its folder, relative to the partition's folder: the two may be moved together.
-        absolute: Its folder where the partition was made.
+        path: Its folder, relative to the partition's (the two may be moved together); ``absolute``: where it was.
         form: "native" or "pagraph".
         sha256: Digest of its ``manifest.json``, or its ``adj.npz``.
         split: Split that was taken; see :func:`~pagraph.datasets.open_graph`.
@@ -103,11 +101,7 @@ class SourceEntry:
 def describe_source(
     source: str | os.PathLike[str], out: Path, referenced: dict[str, Tensor], split: str
 ) -> SourceEntry:
-    """Manifest entry of the graph folder ``source`` for the partition ``out``, whose parts refer to some fields.
-
-    Raises:
-        ValueError: A field cannot be referred to: it is no plain file of the folder.
-    """
+    """Manifest entry of the graph folder ``source``; ValueError for a referenced field that is no file of it."""
     folder = Path(os.path.realpath(source))
     form = folder_form(folder)
     path = os.path.relpath(folder, os.path.realpath(out))
@@ -129,11 +123,7 @@ def _field_entry(folder: Path, form: str, name: str, tensor: Tensor) -> ArrayEnt
 
 
 def locate_source(entry: SourceEntry, out: Path) -> Path:
-    """Folder of the source, at the relative path or else the absolute one; checked to be the one that was divided.
-
-    Raises:
-        FormatError: It is at neither, or is another graph by now.
-    """
+    """Folder of the source, at the relative or absolute path; FormatError if it is gone, or another graph by now."""
     found = [Path(os.path.realpath(out), entry.path), Path(entry.absolute)]
     identity = _IDENTITY[entry.form]
     there = [Path(os.path.normpath(folder)) for folder in found if (folder / identity).is_file()]
@@ -176,7 +166,6 @@ class PartEntry:
 
     Attributes:
         hop_ends: Numbers of vertices within 0, 1, ... hops: ``hops + 1`` numbers.
-        num_edges: Number of edges.
         dropped: Number of vertices that the part does without although its seeds reach them.
         missing: Number of in-edges that it does without for that reason.
         splits: The files of ``train``, ``val`` and ``test``.
@@ -225,18 +214,15 @@ class PartitionManifest:
     Attributes:
         method: Name of the method that divided the training vertices.
         hops: In-neighbours of up to so many hops are in a part.
-        num_nodes: Vertices of the whole graph.
-        num_edges: Edges of the whole graph.
-        folders: The parts.
-        train_sha256: Digest of the ids of all training vertices, ascending; see :func:`train_digest`.
+        num_nodes: Vertices of the whole graph, ``num_edges`` its edges.
+        train_sha256: The :func:`train_digest` of all training vertices.
         train_is_mask: Whether they are those of the graph's field ``train_mask``.
         features: "copy", or "reference": wide fields are those of the source.
         evaluation: "source", or "parts": parts hold the neighbourhoods of validation and test vertices as well.
         outside: Numbers of validation and test vertices that no part has in its lists.
         source: The folder of the whole graph; None if it was in memory.
-        seed: Seed of the method's random choices, where it is known.
+        seed: Seed of the method's random choices, where it is known, as ``max_replication`` is.
         capped: Whether parts may do without vertices that their seeds reach.
-        max_replication: Limit on the replication factor, where it is known.
         origin: Free-form notes for people.
     """
 
@@ -300,11 +286,7 @@ class PartitionManifest:
 
     @classmethod
     def read(cls, folder: Path) -> PartitionManifest:
-        """Read and check the manifest of ``folder``, on its own: the parts are not looked at.
-
-        Raises:
-            FormatError: There is none, or it is no manifest of a version that this package reads.
-        """
+        """Read and check the manifest of ``folder``, but not the parts; FormatError if there is none of our version."""
         hint = f': "pagraph partition {folder} OUT -k K" divides a graph into K parts'
         if is_partition(folder.parent):
             hint = f": it is a part of the partition {str(folder.parent)!r}"

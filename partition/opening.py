@@ -19,12 +19,7 @@ from ..system.checks import as_integer
 from .manifest import SPLITS, PartEntry, PartitionManifest, locate_source, open_source, part_folder
 from .pagraph_format import is_pagraph_partition
 
-__all__ = [
-    "Part",
-    "open_manifest",
-    "open_part",
-    "open_partition",
-]
+__all__ = ["Part", "open_manifest", "open_part", "open_partition"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -41,9 +36,7 @@ class Part:
         test: The same for test vertices.
         global_ids: The vertices' ids in the whole graph, shape ``(num_nodes,)``, int64.
         hop_ends: Vertices ``[0, hop_ends[h])`` are those within ``h`` hops; ``hops + 1`` numbers.
-        index: The part's number.
-        manifest: Manifest of all parts.
-        folder: Folder of the partition.
+        index: The part's number; ``manifest`` and ``folder`` are those of all parts.
     """
 
     graph: Graph
@@ -97,8 +90,7 @@ def open_partition(
 
     Raises:
         TypeError: ``rank`` is no integer.
-        FileNotFoundError: There is no such folder.
-        NotADirectoryError: It is a file.
+        FileNotFoundError, NotADirectoryError: There is no such folder.
         FormatError: It holds no partition, an unfinished one, or the part is missing or damaged.
         ValueError: ``rank`` or ``world_size`` does not go with the number of parts.
 
@@ -177,11 +169,8 @@ def _open_list(folder: Path, entry: PartEntry, name: str) -> Tensor:
 
 
 def _attach_referenced(graph: Graph, ids: Tensor, manifest: PartitionManifest, out: Path, *, verify: bool) -> None:
-    """Give a part's graph the fields that its partition refers to; ``ids`` are its vertices in the whole graph.
-
-    The fields are the source's files, mapped, and read through ``ids``: parts opened by several processes of a machine
-    have one copy in memory.
-    """
+    """Give a part's graph the fields that its partition refers to: the source's files, mapped, and read through
+    ``ids``, so that several processes of a machine have one copy in memory."""
     if manifest.source is None or not manifest.source.fields:
         return
     folder = locate_source(manifest.source, out)

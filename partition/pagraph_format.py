@@ -7,8 +7,7 @@ For part ``i``, whose local ids ascend with the global ids:
 - ``sub_trainid_<i>.npy``: local ids of its training vertices, ascending, int64;
 - ``sub_label_<i>.npy``: their labels, in the same order.
 
-PaGraph keeps the folder in that of the graph, as ``<number of parts>naive``, and has features and the other labels from
-there. (PaGraph's dg.py, hash.py and get_data.py.)
+PaGraph keeps the folder in that of the graph, as ``<number of parts>naive``, and reads features and other labels there.
 """
 
 from __future__ import annotations
@@ -22,8 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..datasets.opening import open_graph
-from ..datasets.pagraph_folder import load_sparse
+from ..datasets.opening import load_sparse, open_graph
 from ..errors import FormatError
 from ..graph.graph import Graph
 from ..graph.mapped import map_npy
@@ -50,8 +48,7 @@ class PagraphPart:
         train: Local ids of its training vertices, ascending, int64.
         labels: Their labels, one row each.
         global_ids: The vertices' ids in the whole graph, shape ``(num_nodes,)``, int64.
-        index: The part's number.
-        num_parts: Number of parts.
+        index: The part's number, below ``num_parts``.
     """
 
     graph: Graph
@@ -75,8 +72,7 @@ def write_pagraph_partition(
 ) -> None:
     """Write a partition as PaGraph does, whole or not at all.
 
-    A training vertex without edges is a vertex without edges here, while PaGraph's partitioners put the part's first
-    vertex in its place.
+    A training vertex without edges stays one; PaGraph's partitioners put the part's first vertex in its place.
 
     Args:
         partition: The partition; its graph has the field ``label``.
@@ -85,8 +81,8 @@ def write_pagraph_partition(
 
     Raises:
         FileExistsError: ``out`` exists.
-        ValueError: The graph has no labels, or parts hold the neighbourhoods of vertices that are evaluated, which the
-            form cannot tell from those for training.
+        ValueError: The graph has no labels, or parts hold neighbourhoods of evaluated vertices, which the form cannot
+            tell from those for training.
     """
     if partition.evaluated is not None:
         raise ValueError("partition must be for training only in PaGraph's form, got one with evaluated vertices")
@@ -127,8 +123,7 @@ def _adjacency_of(structure: PartStructure, places: Tensor) -> Any:
 def open_pagraph_part(folder: str | os.PathLike[str], index: int) -> PagraphPart:
     """Open one part of a folder in PaGraph's form; nothing else than its four files is needed.
 
-    A training vertex that is listed twice is there once: PaGraph's partitioners list a part's first vertex in the place
-    of those without edges.
+    A training vertex that is listed twice, as PaGraph's partitioners do, is there once.
 
     Args:
         folder: Folder that :func:`write_pagraph_partition` or PaGraph wrote.
@@ -202,9 +197,7 @@ def read_pagraph_partition(folder: str | os.PathLike[str], graph: Graph | None =
 
     ``hops`` is the most that a part holds; vertices that a part does without are its ``dropped``. PaGraph's
     partitioners lose training vertices without edges and list a part's first vertex instead: such a vertex is taken
-    out where it is no training vertex of the graph, or where another part has it. The lost ones are in no part.
-
-    One part at a time is in memory.
+    out where it is no training vertex of the graph, or where another part has it. One part at a time is in memory.
 
     Args:
         folder: Folder that PaGraph or :func:`~pagraph.partition.write_pagraph_partition` wrote.
@@ -254,8 +247,8 @@ def read_pagraph_partition(folder: str | os.PathLike[str], graph: Graph | None =
 
 @dataclass(frozen=True, eq=False)
 class _Claim:
-    """Training vertices that a part lists; ``first`` is the part's first vertex, which may stand for others, if it is
-    listed, and ``complete`` whether all its in-neighbours are in the part."""
+    """Training vertices that a part lists; ``first``: its first vertex, if that is listed, which may stand for others;
+    ``complete``: whether all in-neighbours of that are in the part."""
 
     train: Tensor
     first: Tensor

@@ -23,12 +23,9 @@ _BYTES_AT_ONCE = 16 * 2**20
 
 @dataclass(frozen=True)
 class Finding:
-    """One fault that a check of a partition found.
+    """One fault in a part, or in all of them (None), with the broken rule and the value found.
 
-    Attributes:
-        check: "files", "vertices", "edges", "fields", "training" or "evaluation".
-        part: The part it is about; None: all of them.
-        message: The rule and what was found.
+    ``check`` is "files", "vertices", "edges", "fields", "training" or "evaluation".
     """
 
     check: str

@@ -20,11 +20,7 @@ Progress = Callable[[int, int], None]
 
 
 class Ticks:
-    """Progress counter for steps of which each may end before all of its work was needed.
-
-    Args:
-        progress: Callback; None: nobody is told.
-        whole: The most work of all steps.
+    """Progress counter for steps that may end before all of their work was needed; ``whole`` is the most of all steps.
 
     Example:
         >>> ticks = Ticks(lambda done, whole: print(done, "of", whole), 10)
@@ -87,8 +83,8 @@ def vertices_within(graph: Graph, seeds: Tensor, hops: int, *, without: Tensor |
     Args:
         graph: One vertex type and one edge type.
         seeds: Distinct vertex ids, ascending, int64.
-        hops: From 1 to 253 (0: the seeds alone).
-        without: Ids of vertices that are left out, and so are not expanded either; seeds stay in any case.
+        hops: From 0 to 253.
+        without: Ids of vertices that are left out and not expanded either, unless they are seeds.
     """
     from . import _kernels
 
@@ -113,7 +109,6 @@ class Partition:
         graph: The whole graph, with one vertex type and one edge type.
         train: Ids of the training vertices, ascending, shape ``(n,)``, int64.
         parts: The part of each of them, shape ``(n,)``, int32, in ``[0, num_parts)``.
-        num_parts: Number of parts.
         hops: In-neighbours of up to so many hops go with the training vertices.
         method: The name of the method that divided them.
         evaluation: The part of every vertex of ``evaluated``, int32; None where parts are for training only.

@@ -1,4 +1,4 @@
-"""Divides a graph's training vertices over parts; options are checked here, the work is a method's."""
+"""Divides a graph's training vertices over parts by one of the methods."""
 
 from __future__ import annotations
 
@@ -49,22 +49,15 @@ class PartitionOptions:
 
     def __post_init__(self) -> None:
         resolve_method(self.method)
-        if self.num_parts < 1:
-            raise ValueError(f"num_parts must be at least 1, got {self.num_parts}")
+        as_integer("num_parts", self.num_parts, least=1)
         if not 1 <= self.hops <= MAX_HOPS:
             raise ValueError(f"hops must be from 1 to {MAX_HOPS}, got {self.hops}")
-        if self.seed < 0:
-            raise ValueError(f"seed must be at least 0, got {self.seed}")
+        as_integer("seed", self.seed, least=0)
         if self.evaluation not in _EVALUATION:
             raise ValueError(f"evaluation must be one of {', '.join(_EVALUATION)}, got {self.evaluation!r}")
 
     def check_graph(self, graph: Graph, num_train: int) -> None:
-        """Check the options against the graph, before the long work.
-
-        Raises:
-            ValueError: There are more parts than training vertices, a limit that these alone exceed, or nothing to
-                evaluate.
-        """
+        """Check the options against the graph, or raise ValueError."""
         if self.num_parts > num_train:
             got = f"got {self.num_parts}"
             raise ValueError(f"num_parts must be at most the number of training vertices {num_train:,}, {got}")
@@ -98,10 +91,9 @@ def partition_graph(
         method: One of :data:`pagraph.partition.METHODS`.
         train: Ids or a boolean mask of the training vertices. Default: the field ``train_mask``.
         seed: Seed of the method's random choices.
-        evaluation: "parts": validation and test vertices are divided as well, and their neighbourhoods go with them, so
-            that a part needs nothing else to evaluate them. "source": they are evaluated on the whole graph.
-        max_replication: Drop halo vertices that are drawn least often until the parts hold at most so many times the
-            graph's vertices; see :func:`pagraph.partition.limit_replication`.
+        evaluation: "parts": validation and test vertices are divided as well, with their neighbourhoods. "source":
+            they are evaluated on the whole graph.
+        max_replication: Limit on the replication factor; see :func:`pagraph.partition.limit_replication`.
         fanout: Neighbours that training samples per hop, for ``max_replication``. Default: 10.
         progress: Called with the work done so far and the whole of it.
 
@@ -116,12 +108,7 @@ def partition_graph(
     ids = train_ids(graph, train)
     num_parts, hops, seed = as_integer("num_parts", num_parts), as_integer("hops", hops), as_integer("seed", seed)
     options = PartitionOptions(
-        num_parts=num_parts,
-        hops=hops,
-        method=method,
-        evaluation=evaluation,
-        max_replication=max_replication,
-        seed=seed,
+        num_parts=num_parts, hops=hops, method=method, evaluation=evaluation, max_replication=max_replication, seed=seed
     )
     options.check_graph(graph, len(ids))
     graph.csc.validate()
@@ -141,11 +128,8 @@ def _evaluated(graph: Graph) -> Tensor:
 
 
 def _with_evaluation(partition: Partition) -> Partition:
-    """Give every validation and test vertex to a part, which then holds its neighbourhood as well.
-
-    Each goes where it brings the fewest vertices; all parts get equally many. (One that is trained on too stays where
-    it is trained on.)
-    """
+    """Give every validation and test vertex to a part, which then holds its neighbourhood as well: its own, if it is
+    trained on, else where it brings the fewest vertices, equally many to each part."""
     graph = partition.graph
     evaluated = _evaluated(graph).nonzero().squeeze(1)
     part_of = torch.full((graph.num_nodes,), -1, dtype=torch.int32)
@@ -162,8 +146,7 @@ def train_ids(graph: Graph, train: Tensor | None = None) -> Tensor:
 
     Raises:
         TypeError: ``train`` is no tensor, or holds neither integers nor booleans.
-        ValueError: There is no such field, a mask has not one entry for each vertex, an id is repeated or out of range,
-            or no vertex is selected.
+        ValueError: A mask is missing or has another shape, an id is repeated or out of range, or nothing is selected.
     """
     if train is None:
         if "train_mask" not in graph.ndata:
@@ -189,11 +172,7 @@ def train_ids(graph: Graph, train: Tensor | None = None) -> Tensor:
 
 
 def draw_train(graph: Graph, fraction: float, *, seed: int = 0) -> Tensor:
-    """Ids of a random share of the vertices, ascending, int64, at least one: for graphs without a training mask.
-
-    Raises:
-        ValueError: ``fraction`` is not in (0, 1].
-    """
+    """Ids of a random share, in (0, 1], of the vertices, ascending, int64: for graphs without a training mask."""
     if not 0 < fraction <= 1:
         raise ValueError(f"fraction must be in (0, 1], got {fraction}")
     count = max(1, round(graph.num_nodes * fraction))

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..report.plot import check_plot
 from ..system.atomic import new_file
+from ..system.units import short_count
 from .report import PartitionReport
 
 __all__ = ["PLOT_FORMATS", "save_comparison_plot", "save_plot"]
@@ -41,9 +42,9 @@ def save_plot(report: PartitionReport, path: str | os.PathLike[str], *, title: s
 
 
 def save_comparison_plot(reports: Sequence[PartitionReport], path: str | os.PathLike[str], *, title: str = "") -> None:
-    """Plot the replication factor of several methods on one graph, and what it is made of.
+    """Plot the replication factor of several methods that divide one graph into equally many parts.
 
-    ``reports`` are of partitions into equally many parts; all else is as for :func:`save_plot`.
+    Arguments and errors are those of :func:`save_plot`.
     """
     _save(path, lambda: _comparison_figure(reports, title))
 
@@ -80,7 +81,7 @@ def _parts_figure(report: PartitionReport, title: str) -> Any:
             axes.text(place, value, _total(value), ha="center", va="bottom", fontsize=10)
     axes.set(xlabel="part", ylabel="vertices", ylim=(0, 1.06 * max(*below, even)), xlim=(-0.6, report.num_parts - 0.4))
     axes.set_xticks(places[:: -(-report.num_parts // _NUMBERED)])
-    axes.yaxis.set_major_formatter(lambda value, _: _short(value))
+    axes.yaxis.set_major_formatter(lambda value, _: short_count(value))
     axes.set_title(
         f"replication factor {report.replication_factor:.2f}, largest part {report.vertex_balance:.2f} times the mean",
         loc="left",
@@ -135,8 +136,7 @@ def _layers(reports: Sequence[PartitionReport]) -> list[tuple[str, str, Any]]:
 
 
 def _finish(figure: Any, axes: Any, name: str, rest: str, *, grid: str, step: int) -> None:
-    """Title, grid, and a legend outside, as bars leave no free corner; with ``step`` -1 from the last layer to the
-    first, as bars stand."""
+    """Title, grid, and a legend outside, as bars leave no free corner; ``step`` -1 lists the last layer first."""
     figure.suptitle(f"{name}: {rest}" if name else rest, weight="bold")
     axes.grid(axis=grid, color=_RULE, lw=0.7)
     axes.spines[["top", "right"]].set_visible(False)
@@ -149,12 +149,4 @@ def _finish(figure: Any, axes: Any, name: str, rest: str, *, grid: str, step: in
 
 def _total(count: int) -> str:
     """A count above a bar: three digits of large ones, so that those of neighbours do not touch."""
-    return f"{count:,}" if count < 10_000 else _short(float(f"{count:.3g}"))
-
-
-def _short(count: float) -> str:
-    """A count for an axis: 250k, 1.5M."""
-    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if abs(count) >= size:
-            return f"{count / size:g}{unit}"
-    return f"{count:g}"
+    return f"{count:,}" if count < 10_000 else short_count(float(f"{count:.3g}"))

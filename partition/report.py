@@ -26,9 +26,9 @@ class CachesReport:
     Attributes:
         trial: Settings of the trial.
         fanout: Neighbours sampled per hop.
-        nbytes: Most bytes of each cache; None where no field says what a row takes.
-        whole: The cache of one process that trains with all training vertices on the whole graph.
-        parts: The caches of the processes that train on the parts. Their ids are those of the whole graph.
+        nbytes: Most bytes of each cache; None where no field is cached.
+        whole: The cache of one process that trains on the whole graph.
+        parts: The caches of the processes that train on the parts, with ids of the whole graph.
         shared: Share of the vertices cached for any part that several parts cache; 0 where none is cached.
         jaccard: Mean Jaccard index of the caches of two parts, over all pairs; None for one part.
     """
@@ -68,8 +68,8 @@ class CachesReport:
 
 
 def overlap(sets: Sequence[Tensor], num_nodes: int) -> tuple[float, float | None]:
-    """Overlap of sets of vertices (ids without repeats): of the vertices of any set, the share that several have; and
-    the mean Jaccard index over all pairs (0 for two empty sets), None for fewer than two sets.
+    """Share of the vertices of any set (ids without repeats) that several sets have, and the mean Jaccard index of all
+    pairs (0 for two empty sets), None for fewer than two sets.
 
     Example:
         >>> overlap([torch.tensor([0, 1]), torch.tensor([1, 2, 3])], 4)
@@ -98,12 +98,11 @@ class PartReport:
     """Sizes of one part.
 
     Attributes:
-        train: Training vertices.
-        evaluated: Validation and test vertices whose neighbourhoods it holds as well.
-        halo: Vertices that hop 1, 2, ... found: in-neighbours that are none of the above.
-        edges: Edges that it holds.
-        dropped: Halo vertices that it does without.
-        missing: In-edges of its inner vertices that it does not hold, because they lead from dropped vertices.
+        train: Number of training vertices.
+        evaluated: Number of validation and test vertices whose neighbourhoods it holds as well.
+        halo: Numbers of vertices that hop 1, 2, ... found: in-neighbours that are none of the above.
+        dropped: Number of halo vertices that it does without.
+        missing: Number of in-edges of its inner vertices that it does not hold, as they lead from dropped vertices.
     """
 
     train: int
@@ -126,16 +125,13 @@ class PartitionReport:
     Attributes:
         method: Method that divided the training vertices.
         hops: Number of hops that the parts hold.
-        num_nodes: Vertices of the whole graph.
-        num_edges: Edges of the whole graph.
-        parts: The parts.
+        num_nodes: Number of vertices of the whole graph; ``num_edges`` is that of its edges.
         covered: Vertices of the whole graph that are in at least one part. The others are further than ``hops`` hops
             from every training vertex: training never reads them.
         caches: Hit rates of caches; None where they were not tried.
         lost: Share of the neighbours that training draws that parts do without because of a limit on replication;
             None where there is no limit.
-        seconds: Wall time by step: "dividing", and others measured with :class:`pagraph.partition.steps.Steps`.
-        memory: Memory of the process by step.
+        seconds: Wall time by step, as of :class:`pagraph.partition.steps.Steps`; ``memory`` is that of the process.
     """
 
     method: str

@@ -26,13 +26,12 @@ class MemoryUse:
     """Memory of a process while some work was done, in bytes.
 
     Attributes:
-        peak_bytes: Most resident memory. It includes the interpreter, its libraries and what was held before the work
-            began, and those pages of mapped files that happen to be in memory. Exact where it is the highest of the
-            process's life, which the system keeps, else the highest of looks 10 ms apart.
+        peak_bytes: Most resident memory, with the interpreter, its libraries, what was held before, and those pages of
+            mapped files that happen to be in memory. Exact where it is the highest of the process's life, which the
+            system keeps, else the highest of looks 10 ms apart.
         before_bytes: Resident memory when the work began.
-        private_bytes: Most resident memory without pages of files, such as a mapped graph's. Highest of looks 10 ms
-            apart; None where the system has no ``/proc``, or where the peak was never looked at: code that
-            holds the interpreter's lock lets nobody look.
+        private_bytes: Most resident memory without pages of files, of looks 10 ms apart; None where the system has no
+            ``/proc``, or the peak was not looked at, as under code that holds the interpreter's lock.
     """
 
     peak_bytes: int
@@ -50,7 +49,7 @@ class MemoryUse:
 
 
 class PeakMemory:
-    """Watches this process's memory while a block runs, from a thread of its own.
+    """Measures this process's memory while a block runs, from a thread of its own.
 
     Example:
         >>> with PeakMemory() as memory:
@@ -114,11 +113,7 @@ def _highest() -> int:
 
 
 class Steps:
-    """Measures steps one after the other; a step that fails is not recorded.
-
-    Attributes:
-        seconds: Wall time by step.
-        memory: Memory by step.
+    """Measures wall time (``seconds``) and ``memory`` of steps one after the other; one that fails is not recorded.
 
     Example:
         >>> steps = Steps()

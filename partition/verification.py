@@ -21,21 +21,14 @@ from .partition import Progress
 
 __all__ = ["Verification", "check_evaluation", "check_training", "verify_partition"]
 
-
 _NO_HOP = 255
 
 
 @dataclass(frozen=True)
 class Verification:
-    """Outcome of :func:`verify_partition`.
+    """Outcome of :func:`verify_partition`: what is wrong, and numbers of what was compared with the source.
 
-    Attributes:
-        num_parts: Number of parts.
-        train: Number of training vertices found in the parts.
-        vertices: Number of vertices of all parts, each compared with the source.
-        edges: Number of edges of all parts, each compared with the source.
-        missing: In-edges that the source has and parts do without, because replication was limited.
-        findings: Everything that is wrong.
+    ``missing`` are in-edges that the source has and parts do without, because replication was limited.
     """
 
     num_parts: int
@@ -65,11 +58,11 @@ def verify_partition(
 ) -> Verification:
     """Verify a partition folder: read every part and compare it with the graph it was made from.
 
-    Proven are: all checksums; every training vertex is in exactly one part; each part holds what its seeds reach in as
-    many hops as the manifest says, with every in-edge on the way, parallel ones counted, and its ids lead back to the
-    source's; fields, degrees and masks equal the source's, bit for bit; every validation and test vertex that parts
-    hold is in the list of one, where it lies nearest. The comparison does not use the code that extracts parts.
-    Takes about 20 bytes a vertex of the whole graph, and a few chunks of 16 MiB.
+    Checks all checksums; that every training vertex is in exactly one part; that each part holds what its seeds reach
+    in so many hops, with every in-edge on the way, parallel ones counted, and its ids lead back to the source's; that
+    fields, degrees and masks equal the source's, bit for bit; that every validation and test vertex of the parts is in
+    the list of one, where it lies nearest. The code that extracts parts is not used. Takes about 20 bytes a vertex of
+    the whole graph, and a few chunks of 16 MiB.
 
     Args:
         out: Folder that :func:`~pagraph.partition.write_partition` wrote; all parts must be there.

@@ -36,12 +36,9 @@ _FILES = {"label": "labels"}
 
 @dataclass(frozen=True, eq=False)
 class PartContent:
-    """Fields and lists of vertices that parts take from the whole graph.
+    """Fields and lists of vertices that parts take from the whole graph, but the fields ``referenced``.
 
-    Attributes:
-        partition: The graph and its training vertices.
-        owner: The part that evaluates each vertex, shape ``(V,)``, int32; -1: none does.
-        referenced: Names of the vertex fields that are not copied.
+    ``owner`` is the part that evaluates each vertex, shape ``(V,)``, int32; -1: none does.
     """
 
     partition: Partition
@@ -77,10 +74,7 @@ class PartContent:
 
 
 def write_part(folder: Path, content: PartContent, structure: PartStructure, part: int, written: Written) -> PartEntry:
-    """Write a part into ``folder``, which does not exist yet; features are never in memory as a whole.
-
-    ``written`` is called after every block with its bytes.
-    """
+    """Write a part into a new ``folder``; ``written`` is called after every block with its bytes."""
     folder.mkdir()
     partition = content.partition
     write, ids, csc = ArrayWriter(folder, written).write, structure.vertices.ids, structure.csc
@@ -115,17 +109,15 @@ def write_partition(
 ) -> PartitionManifest:
     """Write every part with all it needs for training; see :mod:`pagraph.partition.manifest` for the folder.
 
-    The folder appears under its name when everything is on the disk; a failure leaves nothing, a killed process only
-    a hidden folder that cannot be opened. In memory are about 25 bytes a vertex of the whole graph,
-    the structure of one part, and a few chunks of 16 MiB of its fields.
+    A failure leaves nothing, a killed process only a hidden folder that cannot be opened. Takes about 25 bytes a vertex
+    of the whole graph, the structure of one part, and a few chunks of 16 MiB of its fields.
 
     Args:
         partition: The graph and how it was divided.
         out: Must not exist yet, nor be inside ``source``.
         features: "copy": parts hold their rows of all fields, and may be moved anywhere. "reference": floating-point
             fields of 2 or more dimensions stay where they are; parts read the source's rows.
-        source: The folder the graph was opened from. Without it, features cannot be referred to, nor the whole graph
-            be found again.
+        source: The folder the graph was opened from; without it parts cannot refer to features, nor find the graph.
         split: The split it was opened with; see :func:`~pagraph.datasets.open_graph`.
         seed: Seed of the method's random choices, for the manifest.
         max_replication: Limit on the replication factor, for the manifest.

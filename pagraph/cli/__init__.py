@@ -11,7 +11,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 
@@ -34,7 +34,7 @@ VERBS = {
 
 BAD_INPUT, FAILURE, INTERRUPTED = 2, 1, 130
 
-# What a wrong argument or file raises; everything else is a failure.
+# Raised for wrong arguments and files; everything else is a failure.
 _INPUT_ERRORS = (
     *(ValueError, TypeError, IndexError, FileExistsError, FileNotFoundError),
     *(NotADirectoryError, IsADirectoryError),
@@ -74,13 +74,8 @@ class _Verbs(click.Group):
             code = super().main(args, prog_name, complete_var, False, **extra)
             sys.stdout.flush()
         except Exception as error:
-            _fail(error)
+            sys.exit(show_error(error))
         sys.exit(code if isinstance(code, int) else 0)
-
-
-def _fail(error: Exception) -> NoReturn:
-    """End the process with one line about ``error``."""
-    sys.exit(show_error(error))
 
 
 def show_error(error: Exception) -> int:

@@ -17,8 +17,7 @@ from ..accelerator.cuda import resolve_device
 from ..profile.roofline import Roofline, RooflineSizes, measure_roofline
 from ..system.atomic import write_json
 from .options import options_of
-from .terminal import number_table, print_whole
-from .writing import writable_file
+from .terminal import file_option, number_table, print_whole
 
 _INTERPRETER = "interpreter"
 
@@ -48,14 +47,7 @@ def command() -> None:
     scale="2**SCALE vertices are sampled from.",
     repeats="Timed runs; the median counts.",
 )
-@click.option(
-    "--json",
-    "json_file",
-    type=click.Path(path_type=Path),
-    default=None,
-    callback=writable_file,
-    help="Write the figures here, too.",
-)
+@file_option("--json", "Write the figures here, too.")
 @click.pass_context
 def gpu_command(context: click.Context, /, device: str, json_file: Path | None, **sizes: Any) -> None:
     """Measure copies to and within a GPU, then each way by which rows and neighbours come, as a share of them.

@@ -26,24 +26,19 @@ def command(folder: Path, verify: bool, json_file: Path | None) -> None:
     with the highest degrees: what a degree-ranked cache of them would hold.
     """
     from ..datasets import open_graph
+    from ..datasets.manifest import Manifest
     from ..datasets.opening import folder_form
     from ..datasets.summary import summarise
     from ..system.atomic import write_json
 
     form = folder_form(folder)
     summary = summarise(open_graph(folder, verify=verify))
-    origin = _origin(folder, form)
+    origin = Manifest.read(folder).origin if form == "native" else {}
     _print(Console(highlight=False, markup=False), folder, form, origin, summary)
     if verify:
         click.echo("verified: every checksum and every id" if form == "native" else "verified: every id")
     if json_file is not None:
         write_json(json_file, {"folder": str(folder), "form": form, "origin": origin, **summary.to_json()})
-
-
-def _origin(folder: Path, form: str) -> dict[str, Any]:
-    from ..datasets.manifest import Manifest
-
-    return Manifest.read(folder).origin if form == "native" else {}
 
 
 def _print(console: Console, folder: Path, form: str, origin: dict[str, Any], summary: GraphSummary) -> None:

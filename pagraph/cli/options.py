@@ -15,17 +15,24 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import click
 
-__all__ = ["build", "naming_options", "options_of"]
+__all__ = ["build", "naming_options", "options_of", "split_option", "train_fraction_option"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _T = TypeVar("_T")
+
+split_option = click.option(
+    "--split", default="", metavar="PREFIX", help="Use another split of the folder, such as pub_."
+)
+train_fraction_option = click.option(
+    "--train-fraction", type=float, help="Train on a random share of the vertices, for graphs without masks."
+)
 
 
 def options_of(source: Callable[..., Any], /, **documented: str | Mapping[str, Any]) -> Callable[[_F], _F]:
     """Decorator that gives a command one option for each documented parameter of ``source``, in order.
 
-    Types, defaults and whether an option is required are those of the parameter. ``bool`` becomes a flag, ``X | None``
-    is read as ``X``, and a tuple as values with commas between (its length is checked where its type says one).
+    Types and defaults are those of the parameter. ``bool`` becomes a flag, ``X | None`` is read as ``X``, and a tuple
+    as values with commas between (its length is checked where its type says one).
 
     Args:
         source: A dataclass, whose fields may be documented by their ``metadata``, or a function.

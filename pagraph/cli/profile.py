@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,12 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import click
+from rich.console import Console
+from rich.table import Table
 from torch import Tensor
 
 from ..datasets import open_graph
 from ..graph.graph import Graph
 from ..profile import (
     DEFAULT_BUDGETS,
+    LOADING_STAGES,
+    CurveRecord,
     HitRateCurve,
     LoadingTimes,
     Recommendation,
@@ -26,16 +31,15 @@ from ..profile import (
 from ..profile.budgets import FieldNames
 from ..profile.loading import SageStep
 from ..report import html_page, save_plot
-from ..report.plot import check_plot
-from ..report.times import Span, read_spans
-from ..report.words import cache_argument
+from ..report.plot import PLOT_FORMATS
+from ..report.times import WORKERS, Span, read_spans, verdict
+from ..report.words import answer, best_caption, best_of, cache_argument, hop_name
 from ..sampling import NeighborSampler
 from ..system.atomic import new_file, write_json
+from ..system.units import bytes_text, percent
 from ..train.options import TrainOptions
-from .options import build, options_of
-from .profile_report import print_profile, train_command
-from .terminal import progress_bar
-from .writing import check_outputs
+from .options import build, options_of, split_option, train_fraction_option
+from .terminal import check_outputs, number_table, print_whole, progress_bar
 
 _FEATURES = "feat"
 _MASK = "train_mask"
@@ -55,17 +59,6 @@ class Outputs:
     plot: Path | None = _documented("Draw the curves here, .png or .svg.")
     html: Path | None = _documented("Write a report for the browser here.")
     trace: Path | None = _documented("With --measure: write a timeline for Perfetto here.")
-
-    def check(self) -> None:
-        """Check the paths before the long work.
-
-        Raises:
-            ClickException: A path cannot be written, or is given twice.
-            MissingDependencyError: A plot is wanted, without matplotlib.
-        """
-        if self.plot is not None:
-            check_plot(self.plot)
-        check_outputs(vars(self))
 
 
 @dataclass(frozen=True)
@@ -101,8 +94,8 @@ class Compared:
     seed="Seed of shuffling and sampling.",
 )
 @options_of(Compared)
-@click.option("--split", default="", metavar="PREFIX", help="Use another split of the folder, such as pub_.")
-@click.option("--train-fraction", type=float, help="Train on a random share of the vertices, for graphs without masks.")
+@split_option
+@train_fraction_option
 @click.option(
     "--node-type", help="Type of the training vertices, where there are several.  [default: those with train_mask]"
 )
@@ -124,7 +117,7 @@ def command(
     outputs, compared = build(Outputs, settings), build(Compared, settings)
     if outputs.trace is not None and not measure:
         raise click.UsageError("--trace must come with --measure, which runs what is traced")
-    outputs.check()
+    check_outputs(vars(outputs), PLOT_FORMATS)
     options = build(TrainOptions, settings)
     graph = open_graph(folder, split=split)
     if measure and not graph.is_homogeneous:
@@ -163,17 +156,7 @@ def command(
 
 
 def choose_seeds(graph: Graph, node_type: str | None, fraction: float | None, *, seed: int) -> Seeds:
-    """Select the vertices to train on, by type where the graph has several.
-
-    Args:
-        graph: The graph.
-        node_type: Their type. Default: the types with a ``train_mask``, or the only one.
-        fraction: Share of them to draw instead.
-        seed: Seed of the drawing.
-
-    Raises:
-        ValueError: There is no such type, or none with a mask; as :func:`pagraph.profile.training_seeds`.
-    """
+    """Training vertices of ``node_type`` (default: of the types with a ``train_mask``, or the only one), or a share."""
     if fraction is not None and not 0 < fraction <= 1:
         raise ValueError(f"--train-fraction must be in (0, 1], got {fraction}")
     types = graph.node_types
@@ -193,11 +176,7 @@ def choose_seeds(graph: Graph, node_type: str | None, fraction: float | None, *,
 
 
 def choose_fields(graph: Graph, option: str, names: tuple[str, ...]) -> FieldNames:
-    """Look up fields: in all vertex types that have them, or in that of ``TYPE/NAME``.
-
-    Raises:
-        ValueError: No type has such a field.
-    """
+    """Look up fields: in all vertex types that have them, or in that of ``TYPE/NAME``; ValueError if none has one."""
     if len(graph.node_types) == 1:
         return names
     of_types = {ntype: graph.node_fields(ntype) for ntype in graph.node_types}
@@ -275,3 +254,97 @@ def _write(
     if outputs.json is not None:
         times = {} if loading is None else {"loading": loading.to_json()}
         write_json(outputs.json, {**source, **curve.to_json(), "recommendation": recommendation.to_json(), **times})
+
+
+def print_profile(
+    curve: HitRateCurve,
+    recommendation: Recommendation,
+    loading: LoadingTimes | None,
+    *,
+    title: str,
+    command: str | None = None,
+) -> None:
+    """Print a profile; the table of rates fits into 80 columns with the default policies.
+
+    ``loading`` are times of real epochs, ``command`` is a shell command that trains with the recommended cache.
+    """
+    console = Console(highlight=False, markup=False)
+    best = curve.at(recommendation.policy, recommendation.budget_rows)
+    console.print(
+        f"{title}: {curve.num_nodes:,} vertices; an epoch has {curve.batches:,} batches and reads "
+        f"{curve.reads:,.0f} rows",
+        soft_wrap=True,
+    )
+    print_whole(console, _rates(curve, best))
+    console.print(_hops(curve, best))
+    if loading is not None:
+        console.print(_times(loading))
+        console.print(verdict(loading), soft_wrap=True)
+        if step := loading.settings.get("step"):
+            console.print(f"Computing is {step}, a stand-in for your model.", soft_wrap=True)
+    console.print()
+    for sentence in answer(curve, recommendation):
+        console.print(sentence)
+    console.print(_smallest(recommendation))
+    share = cache_argument(recommendation.budget_rows, curve.num_nodes)
+    console.print(f'To set: cache="{share}", cache_policy="{recommendation.policy}"', soft_wrap=True)
+    if command is not None:
+        console.print(f"To train: {command}", soft_wrap=True)
+
+
+def train_command(
+    folder: Path, split: str, options: TrainOptions, curve: HitRateCurve, recommendation: Recommendation
+) -> str:
+    """Shell command that trains as was profiled, with the recommended cache."""
+    fanout = ",".join(map(str, options.fanout))
+    words = ["pagraph", "train", str(folder), f"--fanout={fanout}", f"--batch-size={options.batch_size}"]
+    words += [f"--split={split}"] if split else []
+    words += [f"--cache={cache_argument(recommendation.budget_rows, curve.num_nodes)}"]
+    return shlex.join([*words, f"--cache-policy={recommendation.policy}"])
+
+
+def _rates(curve: HitRateCurve, best: CurveRecord) -> Table:
+    caption = f"* {best_caption(curve)}, > the recommended budget"
+    columns = ["budget", "rows", *(["bytes"] if curve.row_bytes else []), *curve.policies]
+    table = number_table("hit rate, %", columns, caption)
+    for records in curve.with_budget(best.budget_rows):
+        first = records[0]
+        chosen = first.budget_rows == best.budget_rows
+        best_ones = best_of(curve, records)
+        cells = [f"{'> ' if chosen else ''}{percent(first.budget_fraction)}", f"{first.budget_rows:,}"]
+        if first.budget_bytes is not None:
+            cells.append(bytes_text(first.budget_bytes))
+        cells += [f"{100 * r.hit_rate:.1f}" + ("*" if r.policy in best_ones else " ") for r in records]
+        table.add_row(*cells, style="bold" if chosen else None)
+    return table
+
+
+def _hops(curve: HitRateCurve, best: CurveRecord) -> Table:
+    title = f"rows and hits by hop: {best.policy}, {percent(best.budget_fraction)}"
+    table = Table(title=title, title_justify="left")
+    for name in ("found by", "rows an epoch", "hit rate", "rows fetched"):
+        table.add_column(name, justify="left" if name == "found by" else "right")
+    for hop, (rows, rate) in enumerate(zip(curve.rows_by_hop, best.hit_rate_by_hop, strict=True)):
+        table.add_row(hop_name(hop), f"{rows:,.0f}", percent(rate if rows else None), f"{rows * (1 - rate):,.0f}")
+    table.add_row("all", f"{curve.reads:,.0f}", percent(best.hit_rate), f"{curve.reads * (1 - best.hit_rate):,.0f}")
+    return table
+
+
+def _times(loading: LoadingTimes) -> Table:
+    title = f"where the time goes, with the recommended cache: {len(loading.epochs)} epochs, seconds each"
+    table = Table(title=title, title_justify="left")
+    for name in ("stage", "first", "median", "share", "what happens in it"):
+        table.add_column(name, justify="left" if name in ("stage", "what happens in it") else "right")
+    medians, first = loading.medians, loading.epochs[0]
+    for stage, words in LOADING_STAGES.items():
+        # Shares of the epoch: what threads do at the same time has none.
+        share = "" if stage in WORKERS else percent(medians[stage] / (medians["epoch"] or 1.0))
+        table.add_row(stage, f"{first.stages[stage]:.3f}", f"{medians[stage]:.3f}", share, words)
+    table.add_row("epoch", f"{first.seconds:.3f}", f"{medians['epoch']:.3f}", "", "wall time")
+    return table
+
+
+def _smallest(recommendation: Recommendation) -> str:
+    found = {share: choice for share, choice in recommendation.smallest_for.items() if choice is not None}
+    parts = [f"{percent(choice.budget_fraction)} of the vertices for {share:.0%}" for share, choice in found.items()]
+    return f"To save a given share of all that can be saved takes {', '.join(parts)}." if parts else ""

@@ -1,18 +1,25 @@
-"""Tables and progress bars on the terminal."""
+"""Output of verbs: tables and progress bars on the terminal, graph folders, files whose paths are checked first."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
 
+import click
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.measure import Measurement
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-__all__ = ["number_table", "print_whole", "progress_bar"]
+from ..datasets import write_graph
+from ..graph.graph import Graph
+from ..system.atomic import check_writable
+from ..system.units import bytes_text
 
+_F = TypeVar("_F", bound=Callable[..., Any])
 _WIDEST = 1000
 
 
@@ -49,3 +56,56 @@ def print_whole(console: Console, table: Table) -> None:
     console.width = max(width, Measurement.get(console, wide, table).maximum)
     console.print(table)
     console.width = width
+
+
+def write_folder(graph: Graph, out: Path, *, origin: Mapping[str, Any]) -> None:
+    """Write ``graph`` as the folder ``out`` and say so in one line."""
+    with progress_bar(f"writing {out.name}") as progress:
+        write_graph(graph, out, origin=origin, progress=progress)
+    click.echo(summary_line(graph, out))
+
+
+def summary_line(graph: Graph, out: Path) -> str:
+    """Describe a written folder in one line."""
+    size = sum(file.stat().st_size for file in out.iterdir())
+    return f"{out}: {graph.num_nodes:,} vertices, {graph.num_edges:,} edges, {bytes_text(size)}"
+
+
+def file_option(flag: str, help_text: str) -> Callable[[_F], _F]:
+    """Click option for a file to write, whose path is checked at once; ``--json`` is the argument ``json_file``."""
+    name = f"{flag.removeprefix('--')}_file"
+    return click.option(flag, name, type=click.Path(path_type=Path), callback=_writable, help=help_text)
+
+
+def _writable(_context: click.Context, parameter: click.Parameter, path: Path | None) -> Path | None:
+    if path is None:
+        return None
+    try:
+        check_writable(parameter.opts[0], path)
+    except OSError as error:
+        raise click.BadParameter(str(error)) from None
+    return path
+
+
+def check_outputs(paths: Mapping[str, Path | None], plot_formats: Sequence[str]) -> None:
+    """Check paths by option (without dashes) before the long work: that of ``plot`` must end in one of the formats.
+
+    Raises:
+        ClickException: A path cannot be written, or is given twice.
+        MissingDependencyError: A plot is wanted, without matplotlib.
+    """
+    if (plot := paths.get("plot")) is not None:
+        from ..report.plot import check_plot
+
+        check_plot(plot, plot_formats)
+    seen: dict[Path, str] = {}
+    for name, path in paths.items():
+        if path is None:
+            continue
+        try:
+            target = check_writable(f"--{name}", path)
+        except OSError as error:
+            raise click.ClickException(str(error)) from None
+        if target in seen and (target.is_file() or not target.exists()):
+            raise click.UsageError(f"--{name} must be another file than --{seen[target]}, got {path}")
+        seen[target] = name

@@ -13,12 +13,10 @@ import click
 from ..train import EpochRecord, Reporter, TrainOptions, TrainResult
 from ..train.options import FRAMEWORKS
 from . import BAD_INPUT, show_error
-from .options import build, options_of
-from .writing import writable_file
+from .options import build, options_of, split_option
+from .terminal import file_option
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from ..train.assignment import Assignment
     from ..train.distributed import World
 
@@ -33,27 +31,20 @@ if TYPE_CHECKING:
         "show_default": "10,10; 10 on parts of 1 hop",
     },
 )
-@click.option("--split", default="", metavar="PREFIX", help="Use another split of the folder, such as pub_.")
+@split_option
 @click.option(
     "--baseline",
     type=click.Choice([*FRAMEWORKS]),
-    default=None,
     help="The same run through DGL's own DataLoader or PyG's own NeighborLoader instead.",
 )
 @click.option(
     "--compare",
     type=click.Choice([*FRAMEWORKS]),
-    default=None,
     help="Run with DGL's own DataLoader or PyG's own NeighborLoader, then with pagraph's.",
 )
 @click.option("--json", "json_file", type=click.Path(path_type=Path), default=None, help="Write the figures here.")
-@click.option(
-    "--trace",
-    "trace_file",
-    type=click.Path(path_type=Path),
-    default=None,
-    callback=writable_file,
-    help="Write a timeline of the loader here, for Perfetto; .gz is compressed. Several processes: a file each.",
+@file_option(
+    "--trace", "Write a timeline of the loader here, for Perfetto; .gz is compressed. Several processes: a file each."
 )
 def command(
     folder: Path,
@@ -84,7 +75,7 @@ def command(
     with joined_world(device=settings["device"]) as world, _one_voice(world):
         options = world.together(lambda: _options(folder, settings, json_file, world))
         work = assign(folder, options, split=split, world=world)
-        say = click.echo if world.is_first else _say_nothing
+        say = click.echo if world.is_first else (lambda _text: None)
         say("\n".join(assignment_lines(folder, work)))
         names = (compare, "pagraph") if compare else (options.loader,)
         results = {name: _run(work, replace(options, loader=name), world, trace_file) for name in names}
@@ -141,7 +132,7 @@ def rank_file(path: Path, rank: int) -> Path:
 
 @contextmanager
 def _one_voice(world: World) -> Iterator[None]:
-    """Of several processes, let the one that failed say why before the others end, and no other say so too."""
+    """Let the process that failed, and no other, print its error before all end."""
     from ..train.distributed import OtherProcessError, end_process, naming_lost_processes
 
     if not world.connected:
@@ -158,24 +149,15 @@ def _one_voice(world: World) -> Iterator[None]:
         end_process(show_error(error))
 
 
-def _say_nothing(_text: str) -> None:
-    """Only one of several processes reports."""
-
-
 class ConsoleReporter(Reporter):
-    """One line per epoch; on a terminal also a progress bar over the batches, none in a pipe.
+    """Prints one line per epoch; on a terminal also a progress bar over the batches, none in a pipe."""
 
-    Args:
-        options: Of the run that is reported on.
-        console: Where to write. Default: standard output.
-    """
-
-    def __init__(self, options: TrainOptions, *, console: Console | None = None) -> None:
+    def __init__(self, options: TrainOptions) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
         self._epochs = options.epochs
-        self._console = console or Console(highlight=False, markup=False)
+        self._console = Console(highlight=False, markup=False)
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -229,7 +211,7 @@ def _spread(values: Sequence[float], form: str) -> str:
 
 
 def assignment_lines(folder: Path, work: Assignment) -> list[str]:
-    """What is trained on and what is evaluated."""
+    """Lines that name the graph or part, and the vertices to train on and to evaluate."""
     part = work.part
     if part is None:
         return [f"{folder}: {work.task}"]
@@ -249,7 +231,7 @@ def assignment_lines(folder: Path, work: Assignment) -> list[str]:
 
 
 def json_report(result: TrainResult, folder: Path, split: str, work: Assignment) -> dict[str, Any]:
-    """What ``--json`` writes of one run."""
+    """JSON object of one run, for ``--json``."""
     report = {"folder": str(folder), "split": split, **result.to_json()}
     if work.part is not None:
         manifest = work.part.manifest

@@ -1,4 +1,4 @@
-"""What one process trains on and evaluates: a whole graph, or its part of one."""
+"""Assignment of a graph, or of a part of one, to a process that trains and evaluates."""
 
 from __future__ import annotations
 
@@ -27,13 +27,7 @@ __all__ = ["Assignment", "assign", "default_fanout"]
 
 @dataclass(frozen=True, eq=False)
 class Assignment:
-    """What one process trains on and evaluates.
-
-    Attributes:
-        task: What it trains on.
-        evaluation: What it evaluates.
-        part: The part that the task is made of; None for a whole graph.
-    """
+    """Task and evaluation of one process; ``part`` is the part that the task is made of, None for a whole graph."""
 
     task: Task
     evaluation: Evaluation
@@ -45,12 +39,12 @@ def assign(
 ) -> Assignment:
     """Open a graph folder for one process, or this process's part of a partition.
 
-    All processes of ``world`` must call this. Of a partition they open the part of their rank; what is evaluated is
-    the whole graph that was divided, or the parts where these hold the neighbourhoods of validation and test vertices.
+    All processes of ``world`` must call this. Of a partition they open the part of their rank, and evaluate the whole
+    graph, or the parts where these hold the neighbourhoods of validation and test vertices.
 
     Args:
-        folder: A graph folder, or what ``pagraph partition`` wrote.
-        options: Of the run.
+        folder: A graph folder, or a partition folder.
+        options: Options of the run.
         split: Another split of a graph folder; see :func:`pagraph.datasets.open_graph`.
         world: The processes that train together: as many as there are parts.
 
@@ -62,40 +56,15 @@ def assign(
     """
     asked = world.gather(options)
     own = world.together(lambda: _open(Path(folder), _same(options, asked), split, world))
-    views = world.gather(_View.of(own))
-    return world.together(lambda: _agreed(own, views))
+    parts = () if own.part is None else tuple(entry.sha256 for entry in own.part.manifest.folders)
+    views = world.gather((parts, own.task.num_classes, len(own.evaluation.val), len(own.evaluation.test)))
+    return world.together(lambda: _agreed(own, *zip(*views, strict=True)))
 
 
 def default_fanout(folder: str | os.PathLike[str]) -> tuple[int, ...]:
-    """The fan-out that is taken where none is given: that of ``TrainOptions``, no longer than the parts' hops.
-
-    Raises:
-        FormatError: The folder holds a partition that cannot be opened.
-    """
+    """Default fan-out: no longer than the hops of parts; FormatError for a partition that cannot be opened."""
     fanout = TrainOptions().fanout
     return fanout[-open_manifest(folder).hops :] if is_partition(Path(folder)) else fanout
-
-
-@dataclass(frozen=True)
-class _View:
-    """What one process sees, and all must agree on.
-
-    Attributes:
-        parts: Digests of all parts' manifests.
-        num_classes: Of the labels that it has seen.
-        num_val: Validation vertices that it knows of.
-        num_test: Test vertices that it knows of.
-    """
-
-    parts: tuple[str, ...]
-    num_classes: int
-    num_val: int
-    num_test: int
-
-    @classmethod
-    def of(cls, own: Assignment) -> _View:
-        parts = () if own.part is None else tuple(entry.sha256 for entry in own.part.manifest.folders)
-        return cls(parts, own.task.num_classes, len(own.evaluation.val), len(own.evaluation.test))
 
 
 _OWN = ("loader", "device", "cache", "cache_policy", "cache_dtype", "num_workers", "prefetch")
@@ -111,14 +80,20 @@ def _same(options: TrainOptions, asked: Sequence[TrainOptions]) -> TrainOptions:
     return options
 
 
-def _agreed(own: Assignment, views: Sequence[_View]) -> Assignment:
-    """The assignment with what all processes know together."""
-    if len({view.parts for view in views}) > 1:
+def _agreed(
+    own: Assignment,
+    parts: Sequence[tuple[str, ...]],
+    num_classes: Sequence[int],
+    num_val: Sequence[int],
+    num_test: Sequence[int],
+) -> Assignment:
+    """The assignment with what all processes know: digests of the parts, classes, vertices to validate and to test."""
+    if len(set(parts)) > 1:
         raise ValueError("processes must open parts of the same partition, got different ones on several machines")
-    for name, total in (("val", sum(v.num_val for v in views)), ("test", sum(v.num_test for v in views))):
-        if total == 0:
+    for name, counts in (("val", num_val), ("test", num_test)):
+        if sum(counts) == 0:
             raise ValueError(f"{name}_mask must select at least 1 vertex of the parts, got 0")
-    return replace(own, task=replace(own.task, num_classes=max(view.num_classes for view in views)))
+    return replace(own, task=replace(own.task, num_classes=max(num_classes)))
 
 
 def _open(folder: Path, options: TrainOptions, split: str, world: World) -> Assignment:

@@ -1,4 +1,4 @@
-"""The processes that train together, as torchrun starts them, and how they average gradients; or this one alone."""
+"""Distributed training: the process group that torchrun starts, collectives on it, averaged gradients."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, NoReturn, TypeVar
 
@@ -51,13 +51,11 @@ class LostProcessError(PaGraphError):
 
 @dataclass(frozen=True)
 class World:
-    """One of the processes that train together, and what it says to the others; every process must say it.
+    """One of the processes that train together; its collectives must be called by all of them.
 
     Attributes:
-        rank: This process, from 0.
-        size: How many there are, on all machines.
-        local_rank: This process among those of its machine.
-        local_size: How many there are on this machine.
+        rank: Number of this process, from 0; ``local_rank`` is that among those of its machine.
+        size: Number of processes on all machines; ``local_size`` is that on this one.
         connected: Whether they are joined by ``torch.distributed``. Not so for one alone.
     """
 
@@ -69,11 +67,7 @@ class World:
 
     @classmethod
     def from_environment(cls) -> World:
-        """As the variables say that torchrun sets; without them this process is alone.
-
-        Raises:
-            ValueError: A variable is no number.
-        """
+        """Read the variables that torchrun sets (ValueError if one is no number); without them a process is alone."""
         if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
             return ALONE
         names = {"rank": "RANK", "size": "WORLD_SIZE", "local_rank": "LOCAL_RANK", "local_size": "LOCAL_WORLD_SIZE"}
@@ -105,17 +99,17 @@ class World:
 
     def share(self, total: int) -> slice:
         """This process's share of ``total`` rows; the shares follow each other by rank."""
-        return self._share(total, self.rank)
+        return slice(total * self.rank // self.size, total * (self.rank + 1) // self.size)
 
     def complete(self, rows: Tensor) -> None:
         """Fill in, in place, the rows that the other processes computed; :meth:`share` says whose is which."""
         for rank in range(self.size if self.size > 1 else 0):
-            part = rows[self._share(len(rows), rank)]
+            part = rows[replace(self, rank=rank).share(len(rows))]
             if len(part):
                 dist.broadcast(part, rank)
 
     def together(self, make: Callable[[], T]) -> T:
-        """What ``make`` returns, if it succeeds in every process; else all fail at once, and nobody waits.
+        """Call ``make`` in every process, and return its result; if one fails, all do at once, and nobody waits.
 
         Raises:
             OtherProcessError: It failed in a process of a lower rank, or only in another.
@@ -136,15 +130,11 @@ class World:
         raise OtherProcessError(f"rank {self.rank}: rank {first} failed") from error
 
     def wait_for_end(self) -> None:
-        """Wait until another process has ended, or this one is ended: so that torchrun, which ends all once one has
-        gone, does not end that one before it said what was wrong."""
+        """Wait until another process has ended: torchrun, which ends all once one has, lets that one speak first."""
         try:
             dist.all_reduce(torch.zeros(1))
         except RuntimeError:
             return  # its connection closed
-
-    def _share(self, total: int, rank: int) -> slice:
-        return slice(total * rank // self.size, total * (rank + 1) // self.size)
 
 
 ALONE = World()
@@ -153,10 +143,7 @@ ALONE = World()
 
 @contextmanager
 def joined_world(*, device: str = "auto") -> Iterator[World]:
-    """The processes that torchrun started, joined: over gloo, and over NCCL for what is on a CUDA device.
-
-    Args:
-        device: "cpu" needs no NCCL.
+    """Join the processes that torchrun started: over gloo, and unless ``device`` is "cpu", NCCL for CUDA tensors.
 
     Raises:
         ValueError: A variable that torchrun sets is no number.
@@ -177,11 +164,10 @@ def joined_world(*, device: str = "auto") -> Iterator[World]:
 
 
 def end_process(code: int = 0) -> NoReturn:
-    """End this process at once, what it printed written; programs that used :func:`joined_world` should end so.
+    """End this process at once, output flushed and no ``atexit`` run; for programs that used :func:`joined_world`.
 
     ``DistributedDataParallel`` keeps gloo's threads, whose group was destroyed, until the interpreter ends; if one of
-    them then wants the interpreter, the process is aborted (torch 2.13: 1 in 24 that had trained well). Nothing that
-    was registered with ``atexit`` runs.
+    them then wants the interpreter, the process is aborted (torch 2.13: 1 in 24 that had trained well).
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -190,11 +176,7 @@ def end_process(code: int = 0) -> NoReturn:
 
 @contextmanager
 def naming_lost_processes(world: World) -> Iterator[None]:
-    """Say what happened where a collective fails in the body.
-
-    Raises:
-        LostProcessError: In place of the error of ``torch.distributed``.
-    """
+    """Turn errors of ``torch.distributed`` in the body, where a collective failed, into ``LostProcessError``."""
     try:
         yield
     except RuntimeError as error:
@@ -205,7 +187,7 @@ def naming_lost_processes(world: World) -> Iterator[None]:
 
 
 def choose_device(device: str, world: World) -> None:
-    """Make each process's own CUDA device the current one, which is what "auto" and "cuda" mean.
+    """Make each process's own CUDA device the current one, which "auto" and "cuda" mean.
 
     Raises:
         ValueError: ``device`` names one device for several processes, or there are fewer than processes.

@@ -25,12 +25,11 @@ _CHUNK = 4096  # vertices that a thread takes at once
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """What is evaluated: the same whole graph in every process, or each one's own part.
+    """Graph and vertices to evaluate: the same whole graph in every process, or each one's own part.
 
     Attributes:
         graph: Its features and labels; arrays and features may be mapped, and are read where they are.
-        val: Ids of the validation vertices, int64.
-        test: Ids of the test vertices.
+        val: Ids of the validation vertices, int64; ``test`` are those of the test vertices.
         norm: For GCN, the normalisation of all vertices: see :func:`pagraph.train.task.gcn_norm`.
         hop_ends: None for the whole graph, whose vertices the processes share out. For a part: its first
             ``hop_ends[h]`` vertices are those within ``h`` hops of the ones that are evaluated.
@@ -44,7 +43,7 @@ class Evaluation:
 
     @classmethod
     def of(cls, task: Task, hop_ends: tuple[int, ...] | None = None) -> Evaluation:
-        """Of what is trained on."""
+        """The evaluation of a task."""
         return cls(task.source, task.val, task.test, task.norm, hop_ends)
 
 
@@ -65,14 +64,14 @@ def accuracies(model: Any, evaluation: Evaluation, *, world: World = ALONE) -> t
 def predict(model: Any, evaluation: Evaluation, *, world: World = ALONE) -> tuple[Tensor, int]:
     """Class scores with nothing sampled, shape ``(n, classes)``, and the first of the ``n`` vertices they are for.
 
-    Each layer is computed for all vertices before the next, so every vertex is computed once per layer, however many
-    hops there are. What vertices send is made small first where it can be: a layer's weights are applied before
-    neighbours are added up. Several processes compute a share of the vertices each and hand round what these send.
-    Memory: per layer one matrix of the whole graph, ``(num_nodes, layer's width)``, and up to two of the share.
+    Each layer is computed for all vertices before the next, so every vertex is computed once per layer. A layer's
+    weights are applied before neighbours are added up, so that messages are small. Several processes compute a share of
+    the vertices each and exchange the messages. Memory: per layer one matrix of the whole graph,
+    ``(num_nodes, layer's width)``, and up to two of the share.
 
     Args:
         model: One of :mod:`pagraph.train.models`.
-        evaluation: What to compute. Of a part, its first ``hop_ends[0]`` vertices, and only what these need.
+        evaluation: Whole graph, or a part: its first ``hop_ends[0]`` vertices, and only what these need.
         world: The processes that share the work; all must hold the same graph. Each gets the scores of its share.
     """
     graph, first, count = evaluation.graph, int(model.preaggregated), len(model.layers)
@@ -99,7 +98,7 @@ def predict(model: Any, evaluation: Evaluation, *, world: World = ALONE) -> tupl
 
 
 def _begin(model: Any, graph: Graph, share: slice) -> Iterator[Tensor]:
-    """What the first layer with neighbours takes, some vertices after the other."""
+    """Yield the inputs of the first layer with neighbours, batch by batch."""
     device = next(model.parameters()).device
     fields = [host_feature(graph.ndata[name], torch.device("cpu")) for name in model.features]
     for ids in torch.split(torch.arange(share.start, share.stop), _BATCH):
@@ -120,11 +119,8 @@ def _project(model: Any, i: int, inputs: Iterable[Tensor], sent: Tensor) -> Tens
 class Neighbours:
     """Adds up rows over in-neighbours, as GraphSAGE (mean) or GCN does; nothing of the graph is copied.
 
-    Args:
-        csc: The in-edges; perhaps mapped.
-        norm: For GCN, see :func:`pagraph.train.task.gcn_norm`: every vertex then has one self-loop, whatever the
-            graph's own, and edges that are missing (of a part that dropped some) are made up for by those that are
-            there. None: the mean.
+    With the ``norm`` of :func:`pagraph.train.task.gcn_norm` every vertex has one self-loop, whatever the graph's own,
+    and the edges that are there make up for those that a part dropped. None: the mean.
     """
 
     def __init__(self, csc: CSC, norm: Tensor | None = None) -> None:
@@ -132,18 +128,12 @@ class Neighbours:
         self._csc, self._norm = csc, norm
 
     def scale(self, rows: Tensor, share: slice) -> None:
-        """Make of the rows of some vertices, in place, what they send."""
+        """Turn the rows of some vertices, in place, into the messages they send."""
         if self._norm is not None:
             rows[share].mul_(self._norm[share, :1])
 
     def add(self, sent: Tensor, share: slice, out: Tensor) -> None:
-        """Add to ``out``, a row for each vertex of ``share``, what these receive.
-
-        Args:
-            sent: What every vertex sends, from the first on; float32.
-            share: The vertices that receive.
-            out: Shape ``(number of vertices, width of sent)``, float32.
-        """
+        """Add what the vertices of ``share`` receive to ``out``, a row each; ``sent`` has a row for every vertex."""
         begins = range(share.start, share.stop, _CHUNK)
         chunks = [out[begin - share.start :][:_CHUNK] for begin in begins]
         if len(chunks) <= 1:

@@ -42,15 +42,14 @@ def train(
     """Train and evaluate one model, in this process or together with others that call this too.
 
     Every process makes as many steps an epoch as the one with the most training vertices needs. A step's gradient is
-    the mean of the processes' batch means, each weighted by how many training vertices are its own: an unbiased
-    estimate of the gradient over all training vertices, however unequal the parts are.
-
-    A run seeds the global generators of torch, NumPy and DGL: dropout and the frameworks' own loaders draw from them.
+    the mean of the processes' batch means, each weighted by its number of training vertices: an unbiased estimate of
+    the gradient over all training vertices. A run seeds the global generators of torch, NumPy and DGL: dropout and the
+    frameworks' own loaders draw from them.
 
     Args:
         task: From :func:`pagraph.train.task.make_task`, made with the same ``options.model``.
         options: How to train.
-        evaluation: What is evaluated. Default: the task's own graph, shared out between the processes.
+        evaluation: Graph and vertices to evaluate. Default: the task's own, shared out between the processes.
         world: The processes.
         reporter: Told of every batch of this process, and of every epoch.
         tracer: Gets the timeline of pagraph's loader. A framework's own cannot be traced.
@@ -62,15 +61,19 @@ def train(
     framework = framework_of(options.layers)
     torch.manual_seed(options.seed)
     model = _make_model(task, options, framework)
-    _seed_process(options.seed, world.rank, framework)
+    seed = _seed_of(options.seed, world.rank)  # after the model's: weights are equal, all else that is drawn differs
+    np.random.seed(seed % 2**32)
+    framework.seed(seed)
+    if world.rank:
+        torch.manual_seed(seed)
     learner = data_parallel(model, world, compression=options.grad_compression)
     optimizer = torch.optim.Adam(model.parameters(), lr=options.lr, weight_decay=options.weight_decay)
     loader = _make_loader(task, options, world, framework, model.fields)
     if tracer is not None and options.loader == "pagraph":
         loader.trace(tracer, label="train")
     sizes = world.gather(len(task.train))
-    pace = _Pace(-(-max(sizes) // options.batch_size), world.size * sizes[world.rank] / sum(sizes))
-    run = _Run(options, framework, loader, learner, optimizer, model.fields, pace, reporter)
+    steps, weight = -(-max(sizes) // options.batch_size), world.size * sizes[world.rank] / sum(sizes)
+    run = _Run(options, framework, loader, learner, optimizer, model.fields, steps, weight, reporter)
     records: list[EpochRecord] = []
     for epoch in range(options.epochs):
         record = EpochRecord.of(epoch, world.gather(run.epoch(epoch, len(task.train))))
@@ -109,30 +112,12 @@ def _seed_of(seed: int, rank: int) -> int:
     return seed if rank == 0 else derive_key(seed, rank)
 
 
-def _seed_process(seed: int, rank: int, framework: Framework) -> None:
-    """Let the global generators of each process draw something else; the first one's are those of one process."""
-    np.random.seed(_seed_of(seed, rank) % 2**32)
-    framework.seed(_seed_of(seed, rank))
-    if rank:
-        torch.manual_seed(_seed_of(seed, rank))
-
-
-@dataclass(frozen=True)
-class _Pace:
-    """How a process keeps step with the others.
-
-    Attributes:
-        steps: Batches an epoch, the same in every process.
-        weight: Of this process's batch mean in a step's gradient, which averages over the processes.
-    """
-
-    steps: int
-    weight: float
-
-
 @dataclass(frozen=True, eq=False)
 class _Run:
-    """A model, what it is trained with, and on what."""
+    """Model, optimizer and loader of a run; every process makes ``steps`` steps an epoch.
+
+    ``weight`` is that of this process's batch mean in a step's gradient, which averages over the processes.
+    """
 
     options: TrainOptions
     framework: Framework
@@ -140,7 +125,8 @@ class _Run:
     learner: Any
     optimizer: torch.optim.Optimizer
     fields: tuple[str, ...]
-    pace: _Pace
+    steps: int
+    weight: float
     reporter: Reporter
 
     def epoch(self, epoch: int, num_train: int) -> RankRecord:
@@ -148,9 +134,10 @@ class _Run:
         self.learner.train()
         device = self.options.torch_device()
         loading = computing = total_loss = 0.0
-        seeds, counted = 0, _count_passes(self.loader)
+        seeds, stats = 0, getattr(self.loader, "stats", None)  # a framework's own loader counts nothing
+        counted = 0 if stats is None else len(stats.epochs)
         begin = mark = _now(device)
-        for done, item in enumerate(_batches_of_epoch(self.loader, self.pace.steps), 1):
+        for done, item in enumerate(_batches_of_epoch(self.loader, self.steps), 1):
             ready = _now(device)
             loading += ready - mark
             work = partial(self._gradients, item)
@@ -161,24 +148,26 @@ class _Run:
             total_loss += float(loss.detach()) * size
             seeds += size
             computing += _now(device) - ready
-            self.reporter.batch(epoch, done, self.pace.steps)
+            self.reporter.batch(epoch, done, self.steps)
             mark = time.perf_counter()
         seconds = _now(device) - begin
-        hits, asked = _count_reads(self.loader, counted)
-        return RankRecord(num_train, total_loss / seeds, seconds, loading, computing, hits, asked)
+        record = RankRecord(num_train, total_loss / seeds, seconds, loading, computing)
+        if stats is None:
+            return record
+        reads = sum((e.reads.cacheable for e in self.loader.stats.epochs[counted:]), FieldStats())
+        return replace(record, hits=reads.hits, asked=reads.asked)
 
     def _gradients(self, item: Any) -> tuple[torch.Tensor, int]:
         """The gradients of one batch; its loss, and its number of seeds."""
         blocks, rows, labels = self.framework.batch(item, len(self.options.fanout), LABELS)
         loss = cross_entropy(self.learner(blocks, *(rows[name].float() for name in self.fields)), labels)
         self.optimizer.zero_grad()
-        (loss * self.pace.weight).backward()  # type: ignore[no-untyped-call]
+        (loss * self.weight).backward()  # type: ignore[no-untyped-call]
         return loss, len(labels)
 
 
 def _batches_of_epoch(loader: Any, steps: int) -> Iterator[Any]:
-    """``steps`` batches: one pass over the loader's seeds, and where that is too few the beginning of further passes,
-    each in an order of its own."""
+    """Yield ``steps`` batches: passes over the loader's seeds, each in an order of its own, the last perhaps cut."""
     passes, rest = divmod(steps, len(loader))
     for _ in range(passes):
         yield from loader
@@ -187,29 +176,10 @@ def _batches_of_epoch(loader: Any, steps: int) -> Iterator[Any]:
 
 
 def repeated_with_room(loader: Any, device: torch.device, step: Callable[[], T]) -> T:
-    """Do a step's work up to its gradients; where a GPU is too small for it, again with a smaller cache.
-
-    Raises:
-        OutOfMemory: It does not fit though the loader caches nothing any more.
-    """
+    """Run a step up to its gradients; out of memory, again with smaller caches, until OutOfMemory without any."""
     shrink = getattr(loader, "shrink_cache", lambda: False)  # a framework's own has no cache
     smaller = "batch size, fan-outs or hidden size must be smaller"
     return with_room(step, accelerator_for(device), shrink, what="a training step", smaller=smaller)
-
-
-def _count_passes(loader: Any) -> int:
-    """How many passes the loader has counted so far; 0 for a framework's own, which counts nothing."""
-    stats = getattr(loader, "stats", None)
-    return 0 if stats is None else len(stats.epochs)
-
-
-def _count_reads(loader: Any, first: int) -> tuple[int | None, int]:
-    """Rows that the cache served, and rows asked for, from pass ``first`` on; (None, 0) where nothing is counted."""
-    stats = getattr(loader, "stats", None)
-    if stats is None:
-        return None, 0
-    total = sum((e.reads.cacheable for e in stats.epochs[first:]), FieldStats())
-    return total.hits, total.asked
 
 
 def _now(device: torch.device) -> float:

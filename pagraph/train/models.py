@@ -26,7 +26,7 @@ NORM = "gcn_norm"
 
 
 class Framework(Protocol):
-    """A framework's convolutions, blocks and loaders, as a training run takes them.
+    """Adapter of a GNN framework: its convolutions, blocks and loaders for a training run.
 
     A block is whatever the framework's convolutions take; its destinations are the first of its sources.
     """
@@ -62,16 +62,10 @@ class Framework(Protocol):
         own: bool,
         **more: Any,
     ) -> Any:
-        """A shuffling loader of the framework's batches: its own, or ours.
+        """A shuffling loader over the seeds ``ids`` in the framework's batches: its ``own``, or ours.
 
-        Args:
-            graph: With the fields.
-            ids: The seeds.
-            fanout: Neighbours by hop, the last entry serves the seeds.
-            fields: Read for the input nodes.
-            label: Field read for the seeds.
-            own: Whether it is the framework's.
-            more: ``batch_size``, ``num_workers`` and ``device``; for ours, what only ours takes.
+        ``fields`` are read for the input nodes, ``label`` for the seeds. ``more`` are ``batch_size``, ``num_workers``
+        and ``device``, and for ours what only ours takes.
         """
 
     def batch(self, item: Any, num_hops: int, label: str) -> tuple[Sequence[Any], Mapping[str, Tensor], Tensor]:
@@ -82,10 +76,7 @@ class Framework(Protocol):
 
 
 def framework_of(name: str) -> Framework:
-    """Import a framework.
-
-    Args:
-        name: ``layers`` of the options of a run.
+    """Import the framework that ``layers`` of a run's options names.
 
     Raises:
         MissingDependencyError: It is not installed; for ``"auto"``: none is.
@@ -133,7 +124,6 @@ class BlockModel(nn.Module):
         row_normalize: Whether each row of features is divided by the sum of its magnitudes.
 
     Attributes:
-        sizes: The widths.
         layers: The framework's convolutions.
         features: The fields of the input nodes whose rows :meth:`begin` takes, as float32.
         fields: All fields whose rows :meth:`forward` takes.
@@ -186,10 +176,9 @@ class BlockModel(nn.Module):
         return x
 
     def project(self, i: int, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Split layer ``i``, but for its activation, into what a vertex adds for itself and what it sends to others.
+        """Split layer ``i``, but for its activation, into a vertex's own summand and the message that it sends.
 
-        A vertex's output is the one plus the other's mean over its in-neighbours, for GCN the normalised sum over these
-        and itself.
+        The output is the one plus the mean of in-neighbours' messages, for GCN the normalised sum of these and its own.
         """
         return self._kept(i, x), self._sent(i, x)
 
@@ -219,10 +208,10 @@ class GraphSAGE(BlockModel):
 class GCN(BlockModel):
     """The graph convolutional network of Kipf and Welling; for the arguments see :class:`BlockModel`.
 
-    A vertex with sampled in-neighbours ``S`` receives ``sqrt(d_v) * mean(h_u / sqrt(d_u) for u in S)``, where
-    ``d`` are degrees in the whole graph: with all neighbours this is the paper's symmetric normalisation, and
-    with a sample its expectation is. (Degrees counted in the block would make it another model. Dropping input features
-    as well took two thirds of a step on the CPU with 767 features and raised no accuracy.)
+    A vertex with sampled in-neighbours ``S`` receives ``sqrt(d_v) * mean(h_u / sqrt(d_u) for u in S)``, where ``d`` are
+    degrees in the whole graph: with all neighbours this is the paper's symmetric normalisation, and with a sample its
+    expectation is. (Degrees counted in the block would make it another model. Dropping input features as well took two
+    thirds of a step on the CPU with 767 features and raised no accuracy.)
     """
 
     _gain, _summed, _more = 1.0, (SUMS["gcn"],), (NORM,)

@@ -1,4 +1,4 @@
-"""Options of a training run, checked where they enter, and the framework whose layers it takes."""
+"""Options of a training run, checked where they enter."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import torch
 from ..features.narrow import parse_cache_dtype
 from ..ranking.policies import resolve_policy
 from ..system.budget import Budget
+from ..system.checks import as_integer
 
 __all__ = ["COMPRESSIONS", "FRAMEWORKS", "LOADERS", "MODELS", "TrainOptions"]
 
@@ -31,9 +32,8 @@ def _documented(default: Any, text: str, **metadata: Any) -> Any:
 class TrainOptions:
     """Model, loader and schedule of a training run; the options of ``pagraph train``, with their defaults.
 
-    The ``metadata["help"]`` of a field explains it. ``layers`` is never ``"auto"`` once the options are made, unless
-    neither framework is installed. ``loader`` is ``"pagraph"``, or ``"dgl"`` or ``"pyg"`` for the same run through
-    ``dgl.dataloading.DataLoader`` or ``torch_geometric.loader.NeighborLoader``.
+    The ``metadata["help"]`` of a field explains it. ``layers`` of made options is ``"auto"`` only where no framework is
+    installed. ``loader`` is ``"pagraph"``, or for that framework's own ``"dgl"`` or ``"pyg"``.
 
     Raises:
         ValueError: An option breaks its rule.
@@ -84,11 +84,9 @@ class TrainOptions:
         if not self.fanout or any(k != -1 and k < 1 for k in self.fanout):
             raise ValueError(f"fanout must be one or more of -1 or at least 1, got {list(self.fanout)}")
         for name in ("batch_size", "epochs", "hidden", "eval_every"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+            as_integer(name, getattr(self, name), least=1)
         for name in ("num_workers", "prefetch"):
-            if (getattr(self, name) or 0) < 0:
-                raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
+            as_integer(name, getattr(self, name) or 0, least=0)
         if not (math.isfinite(self.lr) and self.lr > 0):
             raise ValueError(f"lr must be positive and finite, got {self.lr}")
         if not 0 <= self.dropout < 1:
@@ -103,11 +101,7 @@ class TrainOptions:
         self.torch_device()
 
     def torch_device(self) -> torch.device:
-        """The device the run uses, known to exist.
-
-        Raises:
-            ValueError: The device's name is not one, or there is no such device here.
-        """
+        """Resolve the device; ValueError if its name is not one, or there is no such device here."""
         has_cuda = torch.cuda.is_available()
         if self.device == "auto":
             return torch.device("cuda", torch.cuda.current_device()) if has_cuda else torch.device("cpu")

@@ -1,19 +1,20 @@
 """Pre-aggregation, the PaGraph paper's preprocessing: the first layer's neighbour sums, computed once for all.
 
-What the first layer of GraphSAGE (mean) or GCN adds up over a vertex's in-neighbours does not depend on any weight.
-With these sums as a field, a model samples one hop less, and a part of the graph reaches one hop less far. The field's
-name says for which model it is, so that this goes wherever fields go: into other folders, and into parts.
+The sums over in-neighbours in the first layer of GraphSAGE (mean) or GCN do not depend on any weight. With them as a
+field, a model samples one hop less, and a part of the graph reaches one hop less far. The field's name says for which
+model it is.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..datasets.native import Progress, write_graph
 from ..features import HostFeature
 from ..features.field import host_feature
 from ..graph.graph import Graph
@@ -26,9 +27,6 @@ FEATURES = "feat"
 SUMS = {"sage": "feat_mean", "gcn": "feat_gcn"}
 """The field that holds the sums, by model."""
 
-Progress = Callable[[int, int], None]
-"""Called with the work done so far and the whole of it."""
-
 _CHUNK_BYTES = 16 * 2**20
 _CHUNK_EDGES = 2**18  # of a mapped field each may ask for a page of 4 KiB: 1 GiB in flight
 _OF_A_PART = {"global_ids", "in_degrees", "out_degrees"}  # whose sums would lack neighbours
@@ -36,11 +34,7 @@ _LEAST_SUM = 1e-12  # as torch.nn.functional.normalize
 
 
 def preaggregated_for(graph: Graph) -> str | None:
-    """The model for which a graph's features have been pre-aggregated, ``"sage"`` or ``"gcn"``; None: for none.
-
-    Raises:
-        ValueError: For both, which nothing here writes.
-    """
+    """The model that features are pre-aggregated for, ``"sage"`` or ``"gcn"``, or None; ValueError for both."""
     found = [model for model, name in SUMS.items() if name in graph.ndata]
     if len(found) > 1:
         raise ValueError(f"graph must have one of the fields {', '.join(SUMS.values())} at most, got both")
@@ -67,21 +61,20 @@ def preaggregate(
     For GCN the field ``feat`` gives way to ``feat_gcn``; for GraphSAGE, whose first layer also takes a vertex's own
     features, ``feat_mean`` goes beside it (zeros where a vertex has no in-neighbours). Everything else is copied.
 
-    Memory beside the graph: 24 bytes a vertex, and chunks of 16 MiB (16 to 213 MiB were held in all for mapped features
-    of 819 MB). Features may be larger than memory.
+    Takes 24 bytes a vertex, and chunks of 16 MiB (16 to 213 MiB in all for mapped features of 819 MB); features may be
+    larger than memory.
 
     Args:
         graph: One vertex type and one edge type, with the 2-D real field ``feat``; its ids are checked.
         folder: Must not exist yet.
         model: ``"sage"`` or ``"gcn"``, as :mod:`pagraph.train.models` defines them.
-        row_normalize: Divide each vertex's features by their sum first. This can not be done to the sums later.
+        row_normalize: Divide each vertex's features by their sum first; this cannot be done to the sums later.
         origin: Where the graph is from, for people.
         progress: Called with the bytes written and the bytes to write.
 
     Raises:
         FileExistsError: ``folder`` exists.
-        ValueError: ``model`` is neither, the graph does not have such features, it is a part of another, or its
-            features are pre-aggregated already.
+        ValueError: ``model`` is neither, or the graph lacks such features, is a part, or is pre-aggregated already.
 
     Example:
         >>> import tempfile
@@ -91,8 +84,6 @@ def preaggregate(
         >>> Graph.open(target).ndata["feat_mean"].tolist()
         [[0.0], [1.0], [3.0]]
     """
-    from ..datasets import write_graph
-
     check_absent(folder)
     sums = NeighborSums(graph, model=model, row_normalize=row_normalize)
     kept = {name: value for name, value in graph.ndata.items() if name != FEATURES}
@@ -144,18 +135,10 @@ class FeatureRows:
 
 
 class NeighborSums:
-    """What the first layer adds up for every vertex, computed for those that are asked for: a 2-D float32 field.
-
-    Args:
-        graph: As for :func:`preaggregate`.
-        model: As for :func:`preaggregate`.
-        row_normalize: As for :func:`preaggregate`.
+    """Lazy 2-D float32 field of neighbour sums; arguments and errors are those of :func:`preaggregate`.
 
     Attributes:
-        features: What is added up.
-
-    Raises:
-        ValueError: As for :func:`preaggregate`.
+        features: The rows that are added up.
     """
 
     dtype = torch.float32
@@ -203,7 +186,7 @@ class NeighborSums:
 
 
 def rows_at_once(width: int) -> int:
-    """How many float32 rows make up a chunk."""
+    """Number of float32 rows in a chunk."""
     return max(1, _CHUNK_BYTES // (4 * max(1, width)))
 
 
@@ -215,7 +198,7 @@ def _plain_rows(features: FieldValue) -> Tensor | None:
 
 
 def _scales(graph: Graph, model: str) -> tuple[Tensor, Tensor]:
-    """What a vertex's row is multiplied with where it is added, and its sum: float32, one each per vertex."""
+    """Factors of a vertex's row where it is added, and of its sum: float32, one each per vertex."""
     if model == "sage":
         return torch.ones(graph.num_nodes), graph.in_degrees().clamp(min=1).float().reciprocal_()
     in_degrees, out_degrees = gcn_degrees(graph)

@@ -1,4 +1,4 @@
-"""Measurements of a training run, epoch by epoch and process by process, and who is told of them."""
+"""Measurements of a training run by epoch and process, and progress callbacks."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["EpochRecord", "RankRecord", "Reporter", "TrainResult"]
 
 @dataclass(frozen=True)
 class RankRecord:
-    """What one process did in an epoch.
+    """Measurements of one process in an epoch.
 
     Attributes:
-        train: How many training vertices are its own.
+        train: Number of its training vertices.
         loss: Mean cross-entropy over the seeds that it saw.
         seconds: Wall time of the epoch without evaluation.
         loading_seconds: Time blocked in the loader's ``next()``.
@@ -38,18 +38,16 @@ class RankRecord:
 
 @dataclass(frozen=True)
 class EpochRecord:
-    """One epoch of training.
+    """Measurements of one epoch: those of :class:`RankRecord`, of several processes the means.
 
     Attributes:
         epoch: Its number, from 0.
         loss: Mean cross-entropy over the training vertices.
-        seconds: Wall time of the epoch without evaluation; of several processes the slowest one's.
-        loading_seconds: Time blocked in the loader's ``next()``; of several processes the mean.
-        computing_seconds: Time from a batch in hand to the end of the optimiser's step; the mean.
+        seconds: Wall time of the slowest process.
         hit_rate: Rows served by the feature cache / rows asked for; None with a framework's own loader.
-        val_accuracy: On the validation vertices after the epoch; None where it was not evaluated.
+        val_accuracy: Accuracy on the validation vertices after the epoch; None where it was not evaluated.
         test_accuracy: The same on the test vertices.
-        ranks: What each process did.
+        ranks: Measurements of each process.
     """
 
     epoch: int
@@ -89,19 +87,14 @@ class Reporter:
 
 @dataclass(frozen=True)
 class TrainResult:
-    """A finished run.
-
-    Attributes:
-        options: What was asked for.
-        epochs: One record per epoch.
-    """
+    """Options of a finished run, and one record per epoch."""
 
     options: TrainOptions
     epochs: tuple[EpochRecord, ...]
 
     @property
     def hit_rate(self) -> float | None:
-        """Of the feature caches of all processes over all epochs; None with a framework's own loader."""
+        """Hit rate of the feature caches of all processes over all epochs; None with a framework's own loader."""
         return _hit_rate([rank for record in self.epochs for rank in record.ranks])
 
     @property
@@ -134,10 +127,7 @@ class TrainResult:
             "val_accuracy": self.val_accuracy,
             "best_epoch": self.best.epoch,
             "hit_rate": self.hit_rate,
-            "epoch_seconds": [e.seconds for e in self.epochs],
-            "loading_seconds": [e.loading_seconds for e in self.epochs],
-            "computing_seconds": [e.computing_seconds for e in self.epochs],
-            "loss": [e.loss for e in self.epochs],
+            **_by_epoch(self.epochs),
             "val_accuracy_by_epoch": [e.val_accuracy for e in self.epochs],
             "test_accuracy_by_epoch": [e.test_accuracy for e in self.epochs],
             "ranks": [_rank_json(ranks) for ranks in zip(*(e.ranks for e in self.epochs), strict=True)],
@@ -147,18 +137,16 @@ class TrainResult:
 
 def _rank_json(records: Sequence[RankRecord]) -> dict[str, Any]:
     """One process's epochs."""
-    return {
-        "train": records[0].train,
-        "hit_rate": _hit_rate(records),
-        "epoch_seconds": [r.seconds for r in records],
-        "loading_seconds": [r.loading_seconds for r in records],
-        "computing_seconds": [r.computing_seconds for r in records],
-        "loss": [r.loss for r in records],
-    }
+    return {"train": records[0].train, "hit_rate": _hit_rate(records), **_by_epoch(records)}
+
+
+def _by_epoch(records: Sequence[EpochRecord] | Sequence[RankRecord]) -> dict[str, list[float]]:
+    names = {"epoch_seconds": "seconds"} | {n: n for n in ("loading_seconds", "computing_seconds", "loss")}
+    return {key: [getattr(record, name) for record in records] for key, name in names.items()}
 
 
 def _hit_rate(records: Sequence[RankRecord]) -> float | None:
-    """Of several epochs or processes taken together: 0.0 where nothing was asked, None where nobody counted."""
+    """Hit rate of several epochs or processes: 0.0 where nothing was asked, None where nobody counted."""
     hits = [r.hits for r in records if r.hits is not None]
     if not hits:
         return None

@@ -34,15 +34,12 @@ SETS = ("train", "val", "test")
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """Node classification on one graph.
+    """Node classification on one graph; ``train``, ``val`` and ``test`` are vertex ids, int64.
 
     Attributes:
-        graph: What is sampled, with the fields that the model reads, and ``label``; for GCN with one self-loop on every
+        graph: Graph to sample, with the fields that the model reads, and ``label``; for GCN with one self-loop on every
             vertex.
-        source: What it was made of, with the features and labels.
-        train: Ids of the training vertices, int64.
-        val: Ids of the validation vertices.
-        test: Ids of the test vertices.
+        source: Graph it was made of, with the features and labels.
         num_features: Width of the features.
         num_classes: Largest label plus 1.
         preaggregated: Whether the first layer's neighbour sums are among the fields.
@@ -70,20 +67,12 @@ class Task:
 
 
 def make_task(graph: Graph, options: TrainOptions) -> Task:
-    """Check that the graph can be trained on, and prepare it for the model.
-
-    Raises:
-        ValueError: A field is missing or does not fit; the graph has several vertex or edge types.
-    """
+    """Prepare a graph for the model; ValueError if a field is missing or does not fit, or there are several types."""
     return prepare_task(graph, options, split_ids(graph, options))
 
 
 def split_ids(graph: Graph, options: TrainOptions, sets: Sequence[str] = SETS) -> dict[str, Tensor]:
-    """The ids that the masks of a graph select, int64, each at least one.
-
-    Raises:
-        ValueError: A mask or another field of a task is missing, a mask selects nothing, or there are several types.
-    """
+    """The ids that a graph's masks select, int64; ValueError as :func:`make_task`, or if a mask selects nothing."""
     _check(graph, options, sets)
     ids = {name: graph.ndata[f"{name}_mask"].bool().nonzero().squeeze(1) for name in sets}
     for name in sets:
@@ -93,16 +82,14 @@ def split_ids(graph: Graph, options: TrainOptions, sets: Sequence[str] = SETS) -
 
 
 def prepare_task(graph: Graph, options: TrainOptions, ids: Mapping[str, Tensor], *, norm: Tensor | None = None) -> Task:
-    """The task of a graph and the three sets of vertices ``ids``; at least one of them is not empty.
-
-    GCN gets a self-loop on every vertex and the field its normalisation needs.
+    """The task of a graph and three sets of vertices; GCN gets a self-loop on every vertex and its normalisation.
 
     Args:
         graph: Its features and labels are checked.
-        options: Of the run.
-        ids: Vertex ids, int64, by the names of :data:`SETS`.
-        norm: For GCN on a part of a graph, what :func:`gcn_norm` gives for these vertices of the whole, with one
-            self-loop each. Default: the graph's own.
+        options: Options of the run.
+        ids: Vertex ids, int64, by the names of :data:`SETS`; one of them is not empty.
+        norm: For GCN on a part of a graph, the :func:`gcn_norm` of these vertices of the whole, with one self-loop
+            each. Default: the graph's own.
 
     Raises:
         ValueError: A field is missing or does not fit; the graph has several vertex or edge types; its features were
@@ -127,11 +114,7 @@ def prepare_task(graph: Graph, options: TrainOptions, ids: Mapping[str, Tensor],
 
 
 def count_classes(graph: Graph, ids: Tensor) -> int:
-    """Largest label of these vertices plus 1.
-
-    Raises:
-        ValueError: One is negative.
-    """
+    """Largest label of these vertices plus 1; ValueError if one is negative."""
     known = graph.ndata[LABELS][ids]
     if int(known.min()) < 0:
         raise ValueError(f"{LABELS} must be at least 0 where a mask is set, got {int(known.min())}")

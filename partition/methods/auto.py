@@ -19,7 +19,6 @@ from .paper import paper_parts
 
 __all__ = ["auto_parts", "cluster", "grown_parts"]
 
-
 _EDGES = 2**24  # larger graphs get a stream alone: no copy of the edges, and 4.2 M vertices in seconds
 _COUNT_BYTES = 2**32
 _CLUSTERS_IN_A_PART = (4, 16, 64, 256)
@@ -35,8 +34,7 @@ def grown_parts(csc: CSC, train: Tensor, sizes: npt.NDArray[np.int64]) -> npt.ND
     """Neighbourhood expansion (Zhang et al., KDD 2017) for parts of vertices instead of edges: part after part, up to
     its entry of ``sizes``, takes the training vertex of which it holds most already, counting one hop.
 
-    Turns the edges round: takes 4 bytes an edge, up to 16 more for the queue, and time like one pass over the edges
-    for each part.
+    Reverses the edges: takes 4 bytes an edge, up to 16 for the queue, and time like a pass over the edges a part.
     """
     from . import _halo
 
@@ -70,9 +68,8 @@ def auto_parts(
 ) -> Tensor:
     """Best of several starts: the partition with the fewest vertices over all parts.
 
-    Every start is improved by :meth:`~pagraph.partition.methods.halo.HaloSearch.improve`, and the best is gone on with:
-    clusters of several sizes within the parts are moved as wholes. No start is the best everywhere
-    (``benchmarks/NOTES.md``):
+    Every start is improved as in ``halo``; in the best, clusters of several sizes are moved as wholes. No start is the
+    best everywhere (``benchmarks/NOTES.md``):
 
     - a stream of training vertices by in-degree, which is the method ``halo``;
     - a stream in the order of ids: graphs from a crawl have neighbours there;

@@ -24,10 +24,9 @@ def smallest_size(num_train: int, num_parts: int) -> int:
 
 
 def balance_parts(parts: npt.NDArray[np.int32], num_parts: int, ties: Ties) -> None:
-    """Move vertices out of parts above :func:`largest_size`, and one into each part without any, those first whose
-    ties change least; equal changes go by place.
+    """Move vertices out of parts above :func:`largest_size`, and one into each part without any; changes ``parts``.
 
-    ``parts`` (at least as many as parts) is changed; ``ties`` is called once for each part that gives vertices away.
+    Those go first whose ties change least; ``ties`` is called once for each part that gives vertices away.
     """
     limit = largest_size(len(parts), num_parts)
     sizes = np.bincount(parts, minlength=num_parts)

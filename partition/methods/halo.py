@@ -1,9 +1,8 @@
 """Method ``halo``: training vertices go where they bring the fewest new vertices, and are moved until none helps.
 
-What is minimised is what is paid for: the vertices that all parts hold together. (PaGraph's score counts training
-neighbours, METIS cut edges.) The start is a stream like PaGraph's, in an order that matters more than the score:
-vertices with the most in-neighbours first, so that the parts fill up around hubs one after the other. See
-``benchmarks/NOTES.md``.
+It minimises the number of vertices that all parts hold together. (PaGraph's score counts training neighbours, METIS cut
+edges.) The start is a stream like PaGraph's, in an order that matters more than the score: vertices with the most
+in-neighbours first, so that the parts fill up around hubs one after the other. See ``benchmarks/NOTES.md``.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from ..partition import Progress, Ticks
 from .balancing import largest_size, smallest_size
 
 __all__ = ["PASSES", "HaloSearch", "Tick", "by_in_degree", "equal_sizes", "halo_parts"]
-
 
 _LEVELS = 3  # hops that are counted; farther ones follow, and mostly hold everything anyway
 PASSES = 10
@@ -47,8 +45,10 @@ class HaloSearch:
     """
 
     def __init__(self, csc: CSC, train: Tensor, num_parts: int, hops: int) -> None:
+        from . import _halo
+
         vertices = csc.num_dst
-        self._csc = csc
+        self._kernels, self._csc = _halo, csc
         self._edges = (csc.indptr.numpy(), csc.indices.numpy())
         self._train = train.numpy()
         self._counts: npt.NDArray[np.uint8] = np.zeros((min(hops, _LEVELS), vertices, num_parts), np.uint8)
@@ -60,9 +60,7 @@ class HaloSearch:
     @property
     def held(self) -> int:
         """Number of vertices that all parts hold together."""
-        from . import _halo
-
-        return int(_halo.held(self._counts))
+        return int(self._kernels.held(self._counts))
 
     def place(self, order: npt.NDArray[np.int64], *, tick: Tick = _ignore) -> None:
         """Begin anew: each vertex in turn goes where it brings least, and all parts get equally many."""
@@ -78,31 +76,25 @@ class HaloSearch:
     def _place(
         self, members: npt.NDArray[np.int64], order: npt.NDArray[np.int64], parts: npt.NDArray[np.int32], tick: Tick
     ) -> None:
-        from . import _halo
-
         room, best = equal_sizes(len(members), self._counts.shape[2]), 0
         for some in _pieces(order):
-            best = _halo.place(*self._edges, self._counts, members, some, best, room, parts, *self._scratch)
+            best = self._kernels.place(*self._edges, self._counts, members, some, best, room, parts, *self._scratch)
             tick(len(some))
 
     def adopt(self, parts: npt.NDArray[np.int32]) -> None:
         """Go on from these parts of the training vertices."""
-        from . import _halo
-
         self.parts = parts.copy()
-        _halo.recount(*self._edges, self._counts, self._train, self.parts)
+        self._kernels.recount(*self._edges, self._counts, self._train, self.parts)
 
     def improve(self, rng: np.random.Generator, *, passes: int = PASSES, tick: Tick = _ignore) -> None:
         """Move single vertices in random order, pass by pass, until that saves little."""
-        from . import _halo
-
         if len(self._counts) > 1:
             self.improve_groups(np.arange(len(self._train)), rng, passes=passes, tick=tick)
             return
 
         def move(some: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> int:
             given = (*self._edges, self._counts[0], self._train, some, self._least, self._most, self.parts, sizes)
-            return int(_halo.improve_singles(*given))
+            return int(self._kernels.improve_singles(*given))
 
         self._go_through(len(self._train), rng, passes, move, tick)
 
@@ -110,8 +102,6 @@ class HaloSearch:
         self, groups: npt.NDArray[np.int64], rng: np.random.Generator, *, passes: int = PASSES, tick: Tick = _ignore
     ) -> None:
         """Move whole groups of vertices; ``groups`` is the number of each training vertex's, which is in one part."""
-        from . import _halo
-
         _, first, item_of = np.unique(groups, return_index=True, return_inverse=True)
         members = self._train[np.argsort(item_of, kind="stable")]
         begin = np.concatenate([[0], np.cumsum(np.bincount(item_of, minlength=len(first)))])
@@ -119,7 +109,7 @@ class HaloSearch:
 
         def move(some: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> int:
             items = (members, begin, some, self._least, self._most, item_parts, sizes)
-            return int(_halo.improve(*self._edges, self._counts, *items, *self._scratch))
+            return int(self._kernels.improve(*self._edges, self._counts, *items, *self._scratch))
 
         self._go_through(len(first), rng, passes, move, lambda count: tick(count * len(members) // len(first)))
         self.parts = item_parts[item_of]
@@ -159,8 +149,8 @@ def halo_parts(
 ) -> Tensor:
     """Fewest vertices over all parts, by one stream and a few passes over the edges.
 
-    The streaming order follows Tsourakakis et al. (FENNEL, WSDM 2014) in placing vertices one at a time; the moves are
-    those of Kernighan and Lin as simplified by label propagation (Meyerhenke, Sanders and Schulz, 2014).
+    Vertices are placed one at a time as by FENNEL (Tsourakakis et al., WSDM 2014); the moves are those of Kernighan and
+    Lin as simplified by label propagation (Meyerhenke, Sanders and Schulz, 2014).
     """
     whole = len(train) * (1 + PASSES)
     search, ticks = HaloSearch(graph.csc, train, num_parts, hops), Ticks(progress, whole)

@@ -14,7 +14,6 @@ from ..partition import Progress
 
 __all__ = ["hash_parts", "paper_parts"]
 
-
 _STEPS = 64  # between which progress is told, about
 
 
@@ -45,48 +44,30 @@ def paper_parts(
     """
     if num_parts == 1:
         return torch.zeros(len(train), dtype=torch.int32)
-    stream = _Stream(graph.csc, train, num_parts, hops)
+    from . import _paper
+
+    csc, by_rank = graph.csc, hops > 1
+    indptr, indices, ids = csc.indptr.numpy(), csc.indices.numpy(), train.numpy()
+    row_ptr, rows = _train_sources(csc, train) if by_rank else (indptr, indices)
+    counted = len(train) if by_rank else csc.num_dst
+    # Two bytes for one hop, which takes less time than clearing the table for every 255 vertices would.
+    stamps = np.zeros(counted, dtype=np.uint8 if by_rank else np.uint16)
+    owners = np.zeros(counted, dtype=np.min_scalar_type(num_parts))
+    # One hop is counted from a vertex's own row, and nothing is followed.
+    followed = csc.num_dst if by_rank else 1
+    reached, queue = np.zeros(followed, dtype=indices.dtype), np.empty(followed, dtype=indices.dtype)
+    members = np.zeros((csc.num_dst, hops, -(-num_parts // 8)), dtype=np.uint8)
+    counts = np.zeros(num_parts + 1, dtype=np.int64)
+    sizes, held = np.zeros((2, num_parts), dtype=np.int64)
+    parts = np.empty(len(train), dtype=np.int32)
+    state = (stamps, owners, reached, queue, members, counts, sizes, held, parts)
     step = -(-len(train) // _STEPS)
     for begin in range(0, len(train), step):
-        stream.assign(begin, min(begin + step, len(train)))
+        end = min(begin + step, len(train))
+        _paper.assign(indptr, indices, row_ptr, rows, by_rank, ids, begin, end, np.iinfo(stamps.dtype).max, *state)
         if progress is not None:
-            progress(min(begin + step, len(train)), len(train))
-    return torch.from_numpy(stream.parts)
-
-
-class _Stream:
-    """State of the stream after some of the training vertices; ``parts`` is the part of each, int32."""
-
-    def __init__(self, csc: CSC, train: Tensor, num_parts: int, hops: int) -> None:
-        self._indptr, self._indices = csc.indptr.numpy(), csc.indices.numpy()
-        self._train = train.numpy()
-        self._by_rank = hops > 1
-        self._row_ptr, self._rows = self._indptr, self._indices
-        if self._by_rank:
-            self._row_ptr, self._rows = _train_sources(csc, train)
-        counted = len(train) if self._by_rank else csc.num_dst
-        # Two bytes for one hop, which takes less time than clearing the table for every 255 vertices would.
-        self._counted = np.zeros(counted, dtype=np.uint8 if self._by_rank else np.uint16)
-        self._owners = np.zeros(counted, dtype=np.min_scalar_type(num_parts))
-        # One hop is counted from a vertex's own row, and nothing is followed.
-        followed = csc.num_dst if self._by_rank else 1
-        self._reached = np.zeros(followed, dtype=self._indices.dtype)
-        self._queue = np.empty(followed, dtype=self._indices.dtype)
-        self._members = np.zeros((csc.num_dst, hops, -(-num_parts // 8)), dtype=np.uint8)
-        self._counts = np.zeros(num_parts + 1, dtype=np.int64)
-        self._sizes, self._held = np.zeros((2, num_parts), dtype=np.int64)
-        self.parts = np.empty(len(train), dtype=np.int32)
-
-    def assign(self, begin: int, end: int) -> None:
-        """Give ``train[begin:end]`` to parts; calls follow each other without gaps."""
-        from . import _paper
-
-        last_stamp = np.iinfo(self._counted.dtype).max
-        _paper.assign(
-            self._indptr, self._indices, self._row_ptr, self._rows, self._by_rank, self._train, begin, end,
-            last_stamp, self._counted, self._owners, self._reached, self._queue, self._members,
-            self._counts, self._sizes, self._held, self.parts,
-        )  # fmt: skip
+            progress(end, len(train))
+    return torch.from_numpy(parts)
 
 
 def _train_sources(csc: CSC, train: Tensor) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:

@@ -1,0 +1,341 @@
+"""Graphs of degree-corrected block models (Karrer and Newman, 2011) with labels and features to learn.
+
+:func:`sbm` has one vertex type, :func:`citation` the types and proportions of ogbn-mag (Hu et al., NeurIPS 2020).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ..graph.graph import CSC, EdgeType, Graph, id_dtype
+from ..seeds.keys import derive_key
+from ..system.checks import as_integer
+from .edges import Ids, csc_of_pairs, drop_repeats, graph_of, mirror
+from .random_fields import check_fractions, for_ranges, random_bits, random_labels, random_masks, random_normal
+
+__all__ = ["Blocks", "alias_tables", "citation", "draw_edges", "pair_shares", "sbm"]
+
+_MAX_NODES = 2**31 - 1
+
+
+def sbm(
+    num_nodes: int,
+    *,
+    num_edges: int | None = None,
+    num_classes: int = 10,
+    homophily: float = 0.55,
+    exponent: float = 2.5,
+    num_features: int = 64,
+    feature_noise: float = 0.45,
+    fractions: tuple[float, float, float] = (0.6, 0.2, 0.2),
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> Graph:
+    """Generate an undirected graph (both directions stored) whose labels a GNN can learn and an MLP cannot.
+
+    A vertex's features are its class centroid plus noise, but for a share ``feature_noise`` the centroid of a random
+    class: no model that sees the features alone can be right more often than
+    ``1 - feature_noise + feature_noise / num_classes``. The neighbours tell the rest.
+
+    Args:
+        num_nodes: Number of vertices.
+        num_edges: Undirected edges drawn; self-loops and repeated ones are dropped. Default: 10 per vertex.
+        num_classes: Number of blocks, which are the labels.
+        homophily: Share of the edges that stay inside a block.
+        exponent: Exponent of the power law of expected degrees, above 1; smaller is more skewed.
+        num_features: Width of the field ``feat``, float32.
+        feature_noise: Share of vertices with the features of a random class.
+        fractions: Shares of train, val and test vertices.
+        seed: Any integer; counts modulo 2**64.
+        progress: Called with the edges drawn so far and all of them.
+
+    Raises:
+        ValueError: An argument is out of its range.
+
+    Example:
+        >>> graph = sbm(1000, num_edges=5000, num_classes=4, seed=1)
+        >>> graph.num_nodes, sorted(graph.ndata)
+        (1000, ['feat', 'label', 'test_mask', 'train_mask', 'val_mask'])
+    """
+    count = 10 * num_nodes if num_edges is None else num_edges
+    _check_sbm(num_nodes, count, num_classes, num_features)
+    _check_model(num_classes, homophily, exponent, feature_noise)
+    check_fractions(fractions)
+    labels = random_labels(num_nodes, num_classes, derive_key(seed, 0))
+    blocks = Blocks.of(labels, _power_weights(num_nodes, exponent, derive_key(seed, 1)), num_classes)
+    src, dst = draw_edges(blocks, blocks, homophily, count, derive_key(seed, 2), progress)
+    src, dst = drop_repeats(src, dst, num_nodes, undirected=True)
+    src, dst, _ = mirror(src, dst)
+    feat = _noisy_features(labels, num_classes, num_features, feature_noise, derive_key(seed, 3))
+    masks = random_masks(num_nodes, fractions, derive_key(seed, 4))
+    graph = graph_of(src, dst, num_nodes)
+    for name, value in {"feat": feat, "label": labels, **masks}.items():
+        graph.set_field(name, value)
+    return graph
+
+
+def _check_sbm(num_nodes: int, num_edges: int, num_classes: int, num_features: int) -> None:
+    if not 1 <= num_nodes <= _MAX_NODES:
+        raise ValueError(f"num_nodes must be in [1, {_MAX_NODES}], got {num_nodes}")
+    as_integer("num_edges", num_edges, least=0)
+    if not 1 <= num_classes <= num_nodes:
+        raise ValueError(f"num_classes must be in [1, num_nodes={num_nodes}], got {num_classes}")
+    as_integer("num_features", num_features, least=1)
+
+
+_SEPARATION = 4.0  # of two class centroids, in deviations of the noise around them, over sqrt(2)
+
+
+def _check_model(num_classes: int, homophily: float, exponent: float, feature_noise: float) -> None:
+    """Check the arguments that block models share, or raise ValueError."""
+    if not 0 <= homophily <= 1:
+        raise ValueError(f"homophily must be in [0, 1], got {homophily}")
+    if num_classes == 1 and homophily != 1:
+        raise ValueError(f"homophily must be 1 with a single class, got {homophily}")
+    if not (math.isfinite(exponent) and exponent > 1):
+        raise ValueError(f"exponent must be above 1, got {exponent}")
+    if not 0 <= feature_noise <= 1:
+        raise ValueError(f"feature_noise must be in [0, 1], got {feature_noise}")
+
+
+def _power_weights(count: int, exponent: float, key: int) -> npt.NDArray[np.float64]:
+    """Relative expected degrees: a power law from 1, cut at sqrt(count): no pair repeats often."""
+    uniform = (random_bits(count, key).numpy() + 0.5) / 2.0**63
+    weights: npt.NDArray[np.float64] = np.minimum(uniform ** (-1.0 / (exponent - 1.0)), math.sqrt(count))
+    return weights
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """Vertices sorted by block, with alias tables to draw them by weight.
+
+    Attributes:
+        order: The vertices, block after block, int32.
+        starts: Bounds of the blocks in ``order``, shape ``(num_classes + 1,)``.
+        tables: Alias tables over the vertices of each block.
+        mass: Summed weight of each block, shape ``(num_classes,)``.
+    """
+
+    order: Ids
+    starts: Ids
+    tables: tuple[Ids, Ids]
+    mass: npt.NDArray[np.float64]
+
+    @classmethod
+    def of(cls, labels: Tensor, weights: npt.NDArray[np.float64], num_classes: int) -> Blocks:
+        """Sort the vertices ``0..len(labels)``, fewer than 2**31, by their labels."""
+        order = np.argsort(labels.numpy(), kind="stable").astype(np.int32)
+        starts = np.concatenate([[0], np.cumsum(np.bincount(labels.numpy(), minlength=num_classes))])
+        by_block = weights[order]
+        mass = np.array([by_block[b:e].sum() for b, e in zip(starts[:-1], starts[1:], strict=True)])
+        return cls(order, starts, alias_tables(by_block, starts), mass)
+
+
+def draw_edges(
+    source: Blocks,
+    target: Blocks,
+    homophily: float,
+    count: int,
+    key: int,
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[Ids, Ids]:
+    """Draw ``count`` edges, repeated ones included: a pair of blocks, then a vertex of each by its weight."""
+    from . import _random
+
+    dtype = np.dtype(str(id_dtype(max(len(source.order), len(target.order)), count)).removeprefix("torch."))
+    pairs = pair_shares(source.mass, target.mass, homophily).ravel()
+    pair_table = alias_tables(pairs, np.array([0, len(pairs)]))
+    ends = [(side.starts, *side.tables, side.order) for side in (source, target)]
+    src, dst = np.empty(count, dtype=dtype), np.empty(count, dtype=dtype)
+
+    def run(begin: int, end: int) -> None:
+        outs = (src[begin:end], dst[begin:end])
+        _random.fill_blocks(np.uint64(key), begin, len(target.mass), pair_table, *ends, *outs)
+
+    for_ranges(count, run, progress=progress)
+    return src, dst
+
+
+def pair_shares(
+    source: npt.NDArray[np.float64], target: npt.NDArray[np.float64], homophily: float
+) -> npt.NDArray[np.float64]:
+    """Relative share of the edges for every (source block, target block); rows add up to the blocks' source weights.
+
+    Where the equal block is empty, or all others are, the edges go where they can.
+    """
+    others = target.sum() - target
+    inside = np.where(target > 0, np.where(others > 0, homophily, 1.0), 0.0)
+    apart = np.where(others > 0, (1 - inside) * source / np.where(others > 0, others, 1), 0.0)
+    shares: npt.NDArray[np.float64] = apart[:, None] * target[None, :]
+    np.fill_diagonal(shares, inside * source)
+    return shares
+
+
+def alias_tables(weights: npt.NDArray[np.float64], starts: npt.NDArray[Any]) -> tuple[Ids, Ids]:
+    """Alias tables over the consecutive parts of ``weights`` that ``starts`` bounds."""
+    from . import _random
+
+    threshold = np.zeros(len(weights), dtype=np.uint32)
+    alias = np.zeros(len(weights), dtype=np.int32)
+    for begin, end in zip(starts[:-1], starts[1:], strict=True):
+        if end > begin:
+            scratch = np.empty((2, end - begin), dtype=np.int32)
+            part = slice(begin, end)
+            _random.build_alias(weights[part], threshold[part], alias[part], scratch[0], scratch[1])
+    return threshold, alias
+
+
+def _noisy_features(labels: Tensor, num_classes: int, width: int, feature_noise: float, key: int) -> Tensor:
+    """Noise around class centroids; a share of the vertices shows a random class instead of its own."""
+    centroids = random_normal((num_classes, width), derive_key(key, 0)) * (_SEPARATION / math.sqrt(width))
+    strays = random_bits(len(labels), derive_key(key, 1)).double() < feature_noise * 2.0**63
+    shown = torch.where(strays, random_labels(len(labels), num_classes, derive_key(key, 2)), labels)
+    feat = random_normal((len(labels), width), derive_key(key, 3))
+
+    def add(begin: int, end: int) -> None:
+        feat[begin:end] += centroids[shown[begin:end]]
+
+    for_ranges(len(labels), add)
+    return feat
+
+
+_WRITES: EdgeType = ("author", "writes", "paper")
+_CITES: EdgeType = ("paper", "cites", "paper")
+_WORKS: EdgeType = ("author", "affiliated_with", "institution")
+_REVERSES: dict[EdgeType, EdgeType] = {
+    _WRITES: ("paper", "written_by", "author"),
+    _WORKS: ("institution", "employs", "author"),
+}
+_TYPES = ("paper", "author", "institution")
+
+
+def citation(
+    num_papers: int,
+    *,
+    num_authors: int | None = None,
+    num_institutions: int | None = None,
+    authorships: float = 9.5,
+    citations: float = 7.5,
+    num_classes: int = 10,
+    homophily: float = 0.55,
+    exponent: float = 2.5,
+    num_features: int = 64,
+    num_author_features: int = 32,
+    feature_noise: float = 0.45,
+    fractions: tuple[float, float, float] = (0.6, 0.2, 0.2),
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> Graph:
+    """Generate a heterograph whose papers' fields of study a relational GNN can learn and an MLP cannot.
+
+    Every paper, author and institution has a field of study, and the edges of each type are those of a block model
+    between fields; see :func:`~pagraph.datasets.sbm` for that, for the features of papers and authors (institutions
+    have none), and for how often a model that sees a paper's features alone can be right.
+
+    The edge types are author/writes/paper, paper/written_by/author, paper/cites/paper,
+    author/affiliated_with/institution and institution/employs/author. Edge ``i`` of written_by is edge ``i`` of
+    writes reversed, and so for employs. Papers have ``feat``, ``label`` and the masks, authors ``feat``.
+
+    Args:
+        num_papers: Number of papers.
+        num_authors: Number of authors. Default: 3 for every 2 papers.
+        num_institutions: Number of institutions. Default: 1 for every 80 papers.
+        authorships: Authors drawn per paper; repeated pairs are dropped, here and below.
+        citations: Citations drawn per paper; of itself are dropped. (Each author gets 1 affiliation on average.)
+        num_classes: Number of fields of study, which are the papers' labels.
+        homophily: Share of the edges that stay inside a field of study.
+        exponent: Exponent of the power law of expected degrees, above 1; smaller is more skewed.
+        num_features: Width of the papers' ``feat``, float32.
+        num_author_features: Width of the authors' ``feat``, float32.
+        feature_noise: Share of papers and authors with the features of a random field of study.
+        fractions: Shares of train, val and test papers.
+        seed: Any integer; counts modulo 2**64.
+        progress: Called with the edges drawn so far and all of them; an edge and its reverse count once.
+
+    Raises:
+        ValueError: An argument is out of its range.
+
+    Example:
+        >>> graph = citation(1000, seed=1)
+        >>> [graph.num_nodes_of(name) for name in graph.node_types]
+        [1000, 1500, 13]
+    """
+    authors = math.ceil(num_papers * 1.5) if num_authors is None else num_authors
+    institutions = math.ceil(num_papers / 80) if num_institutions is None else num_institutions
+    counts = dict(zip(_TYPES, (num_papers, authors, institutions), strict=True))
+    _check_citation(counts, authorships, citations, num_classes, num_features, num_author_features)
+    _check_model(num_classes, homophily, exponent, feature_noise)
+    check_fractions(fractions)
+    labels = {t: random_labels(n, num_classes, derive_key(seed, 0, i)) for i, (t, n) in enumerate(counts.items())}
+    blocks = {
+        t: Blocks.of(labels[t], _power_weights(n, exponent, derive_key(seed, 1, i)), num_classes)
+        for i, (t, n) in enumerate(counts.items())
+    }
+    drawn = {_WRITES: int(authorships * num_papers), _CITES: int(citations * num_papers), _WORKS: authors}
+    csc = _structure(blocks, drawn, homophily, derive_key(seed, 2), progress)
+    graph = Graph(csc, counts)
+    for place, (name, width) in enumerate((("paper", num_features), ("author", num_author_features))):
+        feat = _noisy_features(labels[name], num_classes, width, feature_noise, derive_key(seed, 3, place))
+        graph.set_field("feat", feat, node_type=name)
+    masks = random_masks(num_papers, fractions, derive_key(seed, 4))
+    for name, value in {"label": labels["paper"], **masks}.items():
+        graph.set_field(name, value, node_type="paper")
+    return graph
+
+
+def _check_citation(
+    counts: dict[str, int],
+    authorships: float,
+    citations: float,
+    num_classes: int,
+    num_features: int,
+    num_author_features: int,
+) -> None:
+    for name, count in counts.items():
+        if not 1 <= count <= _MAX_NODES:
+            raise ValueError(f"num_{name}s must be in [1, {_MAX_NODES}], got {count}")
+    for name, value in (("authorships", authorships), ("citations", citations)):
+        if not (math.isfinite(value) and value >= 0):
+            raise ValueError(f"{name} must be a number of at least 0, got {value}")
+    if not 1 <= num_classes <= counts["paper"]:
+        raise ValueError(f"num_classes must be in [1, num_papers={counts['paper']}], got {num_classes}")
+    as_integer("num_features", num_features, least=1)
+    as_integer("num_author_features", num_author_features, least=1)
+
+
+def _structure(
+    blocks: dict[str, Blocks],
+    drawn: dict[EdgeType, int],
+    homophily: float,
+    key: int,
+    progress: Callable[[int, int], None] | None,
+) -> dict[EdgeType, CSC]:
+    """Draw the CSC of every edge type; a reverse type has the edge ids of the type that it reverses."""
+    result: dict[EdgeType, CSC] = {}
+    before, total = 0, sum(drawn.values())
+    for place, (edge_type, count) in enumerate(drawn.items()):
+        source, target = blocks[edge_type[0]], blocks[edge_type[2]]
+        tell = None if progress is None else partial(_tell, progress, before, total)
+        before += count
+        src, dst = draw_edges(source, target, homophily, count, derive_key(key, place), tell)
+        if edge_type[0] == edge_type[2]:
+            src, dst = src[src != dst], dst[src != dst]
+        csc = csc_of_pairs(src, dst, len(source.order), len(target.order))
+        result[edge_type] = csc
+        if edge_type in _REVERSES:
+            result[_REVERSES[edge_type]] = csc.transpose()
+    return result
+
+
+def _tell(progress: Callable[[int, int], None], before: int, total: int, done: int, _all: int) -> None:
+    """Progress of one edge type as progress of the whole."""
+    progress(before + done, total)
