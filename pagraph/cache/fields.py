@@ -166,7 +166,7 @@ class FieldSet:
         with self._lock:
             field = self._fields.get(key)
             if field is None:
-                field = self._fields[key] = Field(key, source, label)
+                field = self._fields[key] = Field(key, source, label, self._pool_of(key))
             field.source = source
         if self._static is not None and row_type is not None and row_type in self._num_rows:
             self._static.add(key, field, row_type, role)
@@ -199,9 +199,9 @@ class FieldSet:
             path = self._filled_late(key, field, path, values)
         feature = path.feature
         if isinstance(feature, CachedFeature):
-            tensor, hits = feature.read_counted(ids, self._pool_of(key), bounds)
+            tensor, hits = feature.read_counted(ids, field.pool, bounds)
         else:
-            tensor, hits = feature.read(ids, self._pool_of(key)), None
+            tensor, hits = feature.read(ids, field.pool), None
         if tensor.device != self._device:
             tensor = tensor.to(self._device)
         if path.cacheable and self._first_epoch is not None:  # only now: the ids have been checked

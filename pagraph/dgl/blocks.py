@@ -69,7 +69,7 @@ class BlockBuilder:
                     2, *ends, relation.indptr, relation.indices, ids, _FORMATS, True
                 )
             )
-        counts = utils.toindex([*num_src.values(), *(block.num_dst[ntype] for ntype in self._ntypes)], "int64")
+        counts = utils.toindex([*num_src.values(), *[block.num_dst[ntype] for ntype in self._ntypes]], "int64")
         return heterograph_index.create_heterograph_from_relations(self._bipartite, units, counts)
 
     def build_all(self, blocks: Sequence[HeteroBlock], structures: Sequence[Any] | None = None) -> list[Any]:
@@ -154,15 +154,16 @@ class BlockBuilder:
 
 def _node_frame(parent: Any, ids: Tensor) -> Any:
     """A frame of the parent's columns at ``ids``, and ``ids`` themselves."""
-    frame = _sub_frame(parent, ids, len(ids))
-    frame[dgl.NID] = ids
+    frame = _sub_frame(parent, ids, ids.shape[0])
+    frame._columns[dgl.NID] = Column(ids, Scheme((), ids.dtype))
     return frame
 
 
 def _sub_frame(parent: Any, index: Any, num_rows: int) -> Any:
     """A frame of the parent's columns at ``index``, nothing read yet."""
     frame = Frame(num_rows=num_rows)
-    frame._columns.update((name, sub_column(column, index)) for name, column in parent._columns.items())
+    for name, column in parent._columns.items():
+        frame._columns[name] = sub_column(column, index)
     return frame
 
 

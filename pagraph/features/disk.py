@@ -59,6 +59,7 @@ class DiskFeature(HostFeature):
     """
 
     tier = "disk"
+    announces = True
 
     def announce(self, ids: Array, slots: Array | None = None, num_cached: int = 0) -> None:
         """Ask the system to read the pages of ``ids`` that a cache does not hold."""

@@ -154,6 +154,7 @@ class HostFeature:
     """
 
     tier = "host"
+    announces = False
 
     def __init__(self, tensor: FieldValue) -> None:
         self.table: Array | None = None
@@ -180,14 +181,18 @@ class HostFeature:
         from . import _gather
 
         index = id_array(ids)
-        out = output_for(self, len(index), out)
+        if isinstance(out, BufferPool):
+            out = out.take((len(index), *self.row_shape), self.dtype)
+        else:
+            out = output_for(self, len(index), out)
         if self.rows is None or self.row_bytes == 0:
             check_ids(index, self.num_rows)
             if math.prod(out.shape):
                 where = index if self.table is None else self.table[index]
                 out.copy_(self._tensor.index_select(0, torch.from_numpy(where)))
             return out
-        self.announce(index)
+        if self.announces:
+            self.announce(index)
         bad = _gather.gather(
             self.rows,
             self.stride_bytes,

@@ -16,6 +16,7 @@ from torch import Tensor
 from ..accelerator import Accelerator
 from ..graph.field_version import FieldVersion
 from ..graph.indexed_rows import FieldValue, IndexedRows
+from ..system.buffers import BufferPool
 from .disk import DiskFeature, on_disk
 from .feature import DeviceFeature, Feature, HostFeature, PlainFeature
 from .narrow import NarrowFeature, RoundedFeature, StoredFeature
@@ -163,10 +164,13 @@ class Field:
         key: The field's name, for errors.
         source: Gives the present tensor or rows by reference, or raises KeyError.
         label: Its name in statistics. Default: the key.
+        pool: Recycled memory for its rows. Default: fresh memory.
     """
 
-    def __init__(self, key: Hashable, source: Callable[[], FieldValue], label: Hashable = None) -> None:
-        self._key = key
+    def __init__(
+        self, key: Hashable, source: Callable[[], FieldValue], label: Hashable = None, pool: BufferPool | None = None
+    ) -> None:
+        self._key, self.pool = key, pool
         self.label = key if label is None else label
         self.source = source
         self._lock = threading.Lock()

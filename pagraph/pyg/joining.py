@@ -41,6 +41,8 @@ def _stores(data: Any) -> list[tuple[Any, Any]]:
 
 def store_of(data: Any, name: Name) -> Any:
     """The store of an attribute; KeyError for an unknown vertex or edge type."""
+    if name[0] is None and isinstance(data, Data):
+        return data._store
     for key, store in _stores(data):
         if key == name[0]:
             return store
@@ -49,7 +51,7 @@ def store_of(data: Any, name: Name) -> Any:
 
 def value_of(data: Any, name: Name) -> Any:
     """The attribute's present value; KeyError if there is none."""
-    return store_of(data, name)[name[1]]
+    return (data._store if name[0] is None and isinstance(data, Data) else store_of(data, name))[name[1]]
 
 
 class Attributes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -143,9 +144,11 @@ class SubgraphSource:
     def prepare(self, drawn: Any, recorder: EpochRecorder) -> _Prepared:
         """Sample, then read and, unless a transform of the sampler's output comes first, join."""
         if self._is_ours:
-            inputs = self._view.input_data[drawn.seeds]
-            with recorder.time("sampling"):
+            inputs, begin = self._view.input_data[drawn.seeds], time.perf_counter_ns()
+            try:
                 output, hop_ends = self._view.sample_ahead(inputs, drawn.key, self._pools)
+            finally:
+                recorder.spent("sampling", begin)
             sampled = _Prepared(output, hop_ends, len(drawn.seeds))
         else:
             sampled = _Prepared(drawn[0], {}, drawn[1])
@@ -159,8 +162,11 @@ class SubgraphSource:
             return sampled
 
     def _read_ahead(self, sampled: _Prepared, recorder: EpochRecorder) -> _Prepared:
-        with recorder.time("fetching"):
+        begin = time.perf_counter_ns()
+        try:
             return self._fields.with_room(partial(self._read_and_join, sampled))
+        finally:
+            recorder.spent("fetching", begin)
 
     def _read_and_join(self, sampled: _Prepared) -> _Prepared:
         reading, batch, sent = self._joiner.read(sampled.output, sampled.hop_ends), None, None

@@ -17,11 +17,11 @@ __all__ = ["CACHE_TIER", "CacheStats", "FieldStats", "PendingRead", "ReadCounter
 
 
 class ReadObserver(Protocol):
-    """Callback of every read, in the thread that has just done it, while :attr:`is_listening`."""
+    """Callback of every read, in the thread that has just done it, while :attr:`tracer` is set."""
 
     @property
-    def is_listening(self) -> bool:
-        """Whether reads are to be reported; asked before each."""
+    def tracer(self) -> object | None:
+        """Collects what is observed; None: nothing is."""
 
     def read(
         self, key: Any, tier: str, asked: int, hits: int | None, row_bytes: int, cacheable: bool, seconds: float
@@ -276,13 +276,13 @@ class ReadCounters:
                         count.hits_by_hop[hop] += hits[hop]
                     begin = end
         observer = self.observer
-        if observer is not None and observer.is_listening:
+        if observer is not None and observer.tracer is not None:
             observer.read(key, tier, asked, served, row_bytes, cacheable, seconds)
 
     def record_pending(self, read: PendingRead, seconds: float) -> None:
         """Add one read as soon as it is done; waits for nothing. ``seconds`` is the calling thread's time."""
         tell = None
-        if self.observer is not None and self.observer.is_listening:
+        if self.observer is not None and self.observer.tracer is not None:
             tell = self.observer.read(read.key, read.tier, read.asked, None, read.row_bytes, read.cacheable, seconds)
         self._pending.append((read, tell))
         self._add_what_is_done()

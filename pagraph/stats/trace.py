@@ -61,11 +61,6 @@ class Tracing:
                 log.number = log.batch = -1
                 tracer.add(name, begin, time.perf_counter_ns())
 
-    @property
-    def is_listening(self) -> bool:
-        """Whether reads are traced."""
-        return self.tracer is not None
-
     def read(
         self, key: Any, tier: str, asked: int, hits: int | None, row_bytes: int, cacheable: bool, seconds: float
     ) -> Callable[[int], None] | None:

@@ -193,7 +193,7 @@ def test_who_watches_is_told_of_pending_reads_later():
     counters, seen, told = ReadCounters(), [], []
 
     class Watching:
-        is_listening = True
+        tracer = True
 
         def read(self, *what):
             seen.append(what)

@@ -241,7 +241,7 @@ def test_who_watches_is_told_of_the_hits_when_they_are_known():
     told, later = [], []
 
     class Watching:
-        is_listening = True
+        tracer = True
 
         def read(self, *read):
             told.append(read[:-1])
