@@ -35,6 +35,8 @@ from .static import StaticCache
 __all__ = ["FieldRows", "FieldSet"]
 
 T = TypeVar("T")
+Reading = tuple[object, FieldValue, ReadPath]
+"""As ``Field.path`` returns it."""
 
 
 @dataclass(eq=False, slots=True)
@@ -194,9 +196,9 @@ class FieldSet:
         if self._link is not None:
             return self._read_on_accelerator(self._link, key, ids, bounds, after)
         begin, field = time.perf_counter(), self._fields[key]
-        values, path = field.path(self._resolve)
+        held, values, path = field.path(self._resolve)
         if path.cacheable and path.cache is None and field.is_due:
-            path = self._filled_late(key, field, path, values)
+            held, values, path = self._filled_late(key, field, (held, values, path))
         feature = path.feature
         if isinstance(feature, CachedFeature):
             tensor, hits = feature.read_counted(ids, field.pool, bounds)
@@ -209,7 +211,7 @@ class FieldSet:
         self._counters.record(
             field.label, path.tier, len(ids), hits, path.row_bytes, path.cacheable, time.perf_counter() - begin, bounds
         )
-        del values  # held until here: the path does not own them
+        del held  # until here: the path does not own it
         return FieldRows(tensor, path.version, path.generation)
 
     def _resolve(self, field: Field, seen: Snapshot) -> ReadPath:
@@ -220,11 +222,11 @@ class FieldSet:
         stored = stored_as(base, self._cache_dtype, field.label) if cacheable else base
         return ReadPath(seen, base, stored, cache, cacheable)
 
-    def _filled_late(self, key: Hashable, field: Field, path: ReadPath, values: FieldValue) -> ReadPath:
+    def _filled_late(self, key: Hashable, field: Field, now: Reading) -> Reading:
         """The path of a field that has settled, with a cache if it is worth one."""
         assert self._static is not None
-        self._static.fill_late(key, path, values)
-        return field.path(self._resolve)[1] if field.is_cached else path
+        self._static.fill_late(key, now[2], now[1])
+        return field.path(self._resolve) if field.is_cached else now
 
     def _read_on_accelerator(
         self, link: Link, key: Hashable, ids: Tensor, bounds: Sequence[int] | None, after: Event | None
@@ -235,12 +237,12 @@ class FieldSet:
             if after is not None and ids.device == link.accelerator.device:
                 link.accelerator.hand_over([ids], after)
             try:
-                values, path = field.path(self._resolve)
+                held, values, path = field.path(self._resolve)
             except KeyError:
                 link.forget(key)
                 raise
             if path.cacheable and path.cache is None and field.is_due:
-                path = self._filled_late(key, field, path, values)
+                held, values, path = self._filled_late(key, field, (held, values, path))
             if isinstance(path.base, DeviceFeature):
                 link.wait_for_writes(key, path.version, caller)
             feature = link.feature(key, path)

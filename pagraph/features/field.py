@@ -41,8 +41,8 @@ class Snapshot:
 class ReadPath:
     """Resolved read path of one version of a field, recognised by one comparison on each read.
 
-    Refers to the values' memory without owning it, so that values which were replaced are freed: a reader holds the
-    values themselves while it reads.
+    Refers to the values' memory without owning it, so that values which were replaced are freed: a reader holds that
+    memory while it reads.
 
     Args:
         seen: The values.
@@ -82,9 +82,7 @@ class ReadPath:
         cacheable: bool,
     ) -> None:
         self._values: Callable[[], Any] = weakref.ref(seen.tensor)
-        # Writes to tensors of inference mode cannot be seen; rows on a device would keep their tensor in memory.
-        lasts = seen.version.writes is not None and not isinstance(base, DeviceFeature)
-        self._mark = _mark(seen.tensor) if lasts else None
+        self._mark: object = None
         self.version, self.generation = seen.version, seen.generation
         self.base, self.stored, self.cache, self.cacheable = base, stored, cache, cacheable
         self.tier, self.row_bytes = base.tier, base.row_bytes
@@ -96,21 +94,34 @@ class ReadPath:
         elif isinstance(stored, NarrowFeature):
             self.feature = RoundedFeature(stored)
 
-    def serves(self, values: FieldValue) -> bool:
-        """Whether these are the values that the path was resolved for, unwritten since."""
+    def recognise(self, mark: object) -> None:
+        """Serve values of this mark from now on; rows on a device would keep their tensor in memory."""
+        self._mark = None if isinstance(self.base, DeviceFeature) else mark
+
+    def hold(self, values: FieldValue) -> object | None:
+        """The memory of the values; None if the path was not resolved for them, or they were written since."""
         if self._values() is not values or self._mark is None:
-            return False
+            return None
         if isinstance(values, IndexedRows):
-            return self._mark == _mark(values)
-        # As _mark has it, without the call.
-        return self._mark == (values._version, values.data_ptr(), values.shape, values.stride(), values.dtype)
+            held, mark = _marked(values)
+        else:  # as _marked has it, without the call
+            held = values.untyped_storage()
+            layout = values.storage_offset(), values.shape, values.stride(), values.dtype
+            mark = values._version, held.data_ptr(), *layout
+        return held if mark == self._mark else None
 
 
-def _mark(values: FieldValue) -> tuple[object, ...]:
-    """Changes when the same tensor object is written, or laid out anew (through ``.data``, uncounted)."""
+def _marked(values: FieldValue) -> tuple[object, tuple[object, ...]]:
+    """The values' memory, and a mark that changes when the same tensor object is written or laid out anew.
+
+    The latter through ``.data`` too, which is not counted, and may free the memory in the middle of a read.
+    """
     if isinstance(values, IndexedRows):
-        return *_mark(values.source), *_mark(values.ids)
-    return values._version, values.data_ptr(), values.shape, values.stride(), values.dtype
+        (source, mark), (ids, more) = _marked(values.source), _marked(values.ids)
+        return (source, ids), (*mark, *more)
+    held = values.untyped_storage()
+    layout = values.storage_offset(), values.shape, values.stride(), values.dtype
+    return held, (None if values.is_inference() else values._version, held.data_ptr(), *layout)
 
 
 def _borrowed(values: FieldValue) -> FieldValue:
@@ -188,8 +199,10 @@ class Field:
         values = self._now()
         return Snapshot(values, FieldVersion.of(values), generation)
 
-    def path(self, resolve: Callable[[Field, Snapshot], ReadPath]) -> tuple[FieldValue, ReadPath]:
-        """The values now, to be held while they are read, and their path, resolved anew if they changed; counts a read.
+    def path(self, resolve: Callable[[Field, Snapshot], ReadPath]) -> tuple[object, FieldValue, ReadPath]:
+        """The values' memory, to be held while they are read, they, and their path, resolved anew if they changed.
+
+        Counts a read.
 
         Raises:
             KeyError: The field is gone.
@@ -198,14 +211,19 @@ class Field:
         generation = self._generation  # before the values, so that no invalidation is missed
         values = self._now()
         path = self._path
-        if path is None or path.generation != generation or not path.serves(values):
-            seen = Snapshot(values, FieldVersion.of(values), generation)
-            path = resolve(self, seen)
+        held = None if path is None or path.generation != generation else path.hold(values)
+        if held is None or path is None:
+            mark = None
+            while path is None or mark != _marked(values)[1]:  # laid out anew meanwhile
+                held, mark = _marked(values)
+                seen = Snapshot(values, FieldVersion.of(values), generation)
+                path = resolve(self, seen)
+            path.recognise(None if path.version.writes is None else mark)
             with self._lock:
-                if seen.generation == self._generation and path.cache is self._cache:
+                if generation == self._generation and path.cache is self._cache:
                     self._path = path
         self._reads += 1  # a count that another thread loses does no harm
-        return values, path
+        return held, values, path
 
     def is_current(self, version: FieldVersion, generation: int) -> bool:
         """Whether the values are still those of an earlier read."""
@@ -216,8 +234,8 @@ class Field:
         except KeyError:
             return False
         path = self._path
-        if path is not None and path.version is version:
-            return path.serves(values)
+        if path is not None and path.version is version and path.hold(values) is not None:
+            return True
         return FieldVersion.of(values) == version
 
     def begin(self, seen: Snapshot, *, cacheable: bool) -> FeatureCache | None:

@@ -32,7 +32,7 @@ class Box:
         return self.field.fill(self.field.snapshot(), self.build)
 
     def read(self):
-        _, path = self.field.path(resolve)
+        *_, path = self.field.path(resolve)
         return path.cache, self.field.is_due
 
     def reads_until_due(self, limit=10_000):

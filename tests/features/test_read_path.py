@@ -1,5 +1,6 @@
 """How a field is read is resolved once for each version of its values, and never keeps these alive."""
 
+import threading
 import weakref
 
 import numpy as np
@@ -128,3 +129,26 @@ def test_a_bad_id_is_refused_each_time():
     for _ in range(2):
         with pytest.raises(IndexError, match=r"ids must be in \[0, 5\), got 5 at position 1"):
             of.read("a", torch.tensor([0, 5]))
+
+
+def test_memory_that_is_swapped_while_it_is_read_is_not_freed_under_the_read():
+    """``.data`` puts other memory behind the same tensor; a row is of the old one or of the new one, whole."""
+    fields = {"a": torch.zeros(20_000, 64)}
+    of, ids = field_set(fields), torch.arange(20_000)
+    stop = threading.Event()
+
+    def swap():
+        value = 0
+        while not stop.is_set():
+            value += 1
+            fields["a"].data = torch.full((20_000, 64), float(value))
+
+    swapping = threading.Thread(target=swap)
+    swapping.start()
+    try:
+        for _ in range(150):
+            rows = of.read("a", ids).tensor
+            assert torch.equal(rows, rows[:1].expand_as(rows)) and float(rows[0, 0]).is_integer()
+    finally:
+        stop.set()
+        swapping.join()
