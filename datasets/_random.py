@@ -124,10 +124,9 @@ def pick(bits, begin, end, threshold, alias):  # type: ignore[no-untyped-def]
 
 @kernel
 def fill_blocks(key, first, num_blocks, pair_table, source, target, src, dst):  # type: ignore[no-untyped-def]
-    """Write the ends of block-model edges: a pair of blocks, then in each block a vertex by its weight.
+    """Write the ends of block-model edges: a block pair by the alias table ``pair_table``, then in each block a vertex.
 
-    ``pair_table`` is the alias table over the pairs; ``source`` and ``target`` are each the blocks' bounds, the two
-    arrays of the alias tables over the vertices of each block, and the vertices sorted by block.
+    ``source`` and ``target``: bounds of blocks, threshold and alias of each block's table, vertices sorted by block.
     """
     pair_threshold, pair_alias = pair_table
     source_starts, source_threshold, source_alias, source_order = source

@@ -1,7 +1,4 @@
-"""Graphs of degree-corrected block models (Karrer and Newman, 2011) with labels and features to learn.
-
-:func:`sbm` has one vertex type, :func:`citation` the types and proportions of ogbn-mag (Hu et al., NeurIPS 2020).
-"""
+"""Graphs of degree-corrected block models (Karrer and Newman, 2011); of one type, or as ogbn-mag (Hu et al., 2020)."""
 
 from __future__ import annotations
 
@@ -96,7 +93,6 @@ _SEPARATION = 4.0  # of two class centroids, in deviations of the noise around t
 
 
 def _check_model(num_classes: int, homophily: float, exponent: float, feature_noise: float) -> None:
-    """Check the arguments that block models share, or raise ValueError."""
     if not 0 <= homophily <= 1:
         raise ValueError(f"homophily must be in [0, 1], got {homophily}")
     if num_classes == 1 and homophily != 1:
@@ -116,13 +112,9 @@ def _power_weights(count: int, exponent: float, key: int) -> npt.NDArray[np.floa
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """Vertices sorted by block, with alias tables to draw them by weight.
+    """Vertices sorted by block (``order``, int32), with alias ``tables`` to draw them by weight in each block.
 
-    Attributes:
-        order: The vertices, block after block, int32.
-        starts: Bounds of the blocks in ``order``, shape ``(num_classes + 1,)``.
-        tables: Alias tables over the vertices of each block.
-        mass: Summed weight of each block, shape ``(num_classes,)``.
+    ``starts`` are the blocks' bounds in ``order``, shape ``(num_classes + 1,)``, ``mass`` their summed weights.
     """
 
     order: Ids
@@ -168,10 +160,8 @@ def draw_edges(
 def pair_shares(
     source: npt.NDArray[np.float64], target: npt.NDArray[np.float64], homophily: float
 ) -> npt.NDArray[np.float64]:
-    """Relative share of the edges for every (source block, target block); rows add up to the blocks' source weights.
-
-    Where the equal block is empty, or all others are, the edges go where they can.
-    """
+    """Relative share of the edges for every (source block, target block); rows add up to the blocks' source weights;
+    where the equal block is empty, or all others are, the edges go where they can."""
     others = target.sum() - target
     inside = np.where(target > 0, np.where(others > 0, homophily, 1.0), 0.0)
     apart = np.where(others > 0, (1 - inside) * source / np.where(others > 0, others, 1), 0.0)
@@ -337,5 +327,4 @@ def _structure(
 
 
 def _tell(progress: Callable[[int, int], None], before: int, total: int, done: int, _all: int) -> None:
-    """Progress of one edge type as progress of the whole."""
     progress(before + done, total)

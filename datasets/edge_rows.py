@@ -1,8 +1,4 @@
-"""Reads the rows of an edge list block by block: text, plain or gzipped, and Parquet.
-
-Arrow reads the blocks. One that it refuses is tidied for it, and if it refuses that too, read line by line, which finds
-the line to name in an error. Without pyarrow all text is read line by line.
-"""
+"""Readers of edge lists, block by block: text by Arrow (line by line without it, or where it refuses) and Parquet."""
 
 from __future__ import annotations
 
@@ -53,11 +49,8 @@ _log = logging.getLogger(__name__)
 
 
 class EdgeRows:
-    """Growing arrays of edges; ids take 32 bits as long as they fit.
-
-    ``weight`` is float32, and empty where weights are not asked for. ``words`` numbers the words where the file's ids
-    are words; ``src`` and ``dst`` are such numbers then.
-    """
+    """Growing arrays of edges; ids take 32 bits as long as they fit, and number ``words`` where the file's are words;
+    ``weight`` is float32, and empty where weights are not asked for."""
 
     def __init__(self) -> None:
         self.src: Column = np.empty(0, dtype=np.int32)
@@ -101,13 +94,8 @@ class Block:
 
 
 def read_blocks(path: Path, *, progress: Progress | None = None) -> Iterator[Block]:
-    """Yield the file's lines in blocks of a few MiB; gzip is recognised by its first bytes.
-
-    ``progress`` is called with the bytes read from the disk and the file's size.
-
-    Raises:
-        FormatError: The gzip stream is corrupt or truncated, or a line is unreasonably long.
-    """
+    """Yield the file's lines in blocks of a few MiB; gzip is recognised by its first bytes. ``progress`` is called with
+    the bytes read from the disk and the file's size."""
     with open(path, "rb") as raw:
         size = os.fstat(raw.fileno()).st_size
         zipped = raw.read(2) == _GZIP_MAGIC
@@ -246,12 +234,7 @@ def _tidied(data: bytes) -> bytes:
 
 
 def _read_lines(path: Path, block: Block, weighted: bool) -> Columns:
-    """Parse a block line by line: the definition of what is an edge list.
-
-    Raises:
-        NotIntegersError: A line does not begin with two integers that fit int64.
-        FormatError: A third field is no number.
-    """
+    """Parse a block line by line: the definition of what is an edge list."""
     src, dst, weight = array.array("q"), array.array("q"), array.array("d")
     for match in _LINE.finditer(block.data):
         line = match[0].lstrip(b" \t")
@@ -278,11 +261,7 @@ def _read_lines(path: Path, block: Block, weighted: bool) -> Columns:
 
 
 def read_words(path: Path, *, weighted: bool, header: bool | None, progress: Progress | None) -> EdgeRows:
-    """Read a text file whose ids are any words, numbered as they appear.
-
-    Raises:
-        FormatError: The file is no UTF-8 text, or a line has no two words.
-    """
+    """Read a text file (UTF-8) whose ids are any words, numbered as they appear."""
     rows = EdgeRows()
     delimiter: str | None = None
     begun = False
@@ -328,12 +307,7 @@ def _cut(line: str, delimiter: str | None) -> list[str]:
 
 
 def read_parquet(path: Path, *, weighted: bool, relabel: bool, progress: Progress | None) -> EdgeRows:
-    """Read the first columns of a Parquet file, batch by batch: integers, or words with ``relabel``.
-
-    Raises:
-        MissingDependencyError: pyarrow is not installed.
-        FormatError: The file is corrupt, or a column is missing, of another type or without a value in a row.
-    """
+    """Read the first columns of a Parquet file, batch by batch: integers, or words with ``relabel``."""
     pa = _arrow()
     if pa is None:
         raise MissingDependencyError(

@@ -57,11 +57,7 @@ class ArrayWriter:
         self._used: set[str] = set()
 
     def write(self, label: str, rows: Rows) -> ArrayEntry:
-        """Write ``rows`` to a file whose name is made of ``label``, which may hold any characters.
-
-        Raises:
-            ValueError: The dtype or the layout cannot be stored.
-        """
+        """Write ``rows`` to a file whose name is made of ``label``, which may hold any characters."""
         stored, file_name = check_storable(label, rows), self._file_name(label)
         digest, count, shape = hashlib.sha256(), rows.shape[0], tuple(rows.shape)
         step = max(1, _CHUNK_BYTES // max(1, math.prod(shape[1:]) * stored.itemsize))
@@ -253,15 +249,8 @@ def _arrays(graph: Graph) -> list[Tensor]:
 
 
 def open_native(folder: str | os.PathLike[str], *, verify: bool = False) -> Graph:
-    """Open a native folder in milliseconds, whatever its size; arrays are read when they are touched.
-
-    Args:
-        folder: Folder that :func:`write_graph` wrote.
-        verify: Read everything once: compare the checksums and check every id.
-
-    Raises:
-        FormatError: The folder is not complete, or does not match its manifest.
-    """
+    """Open a native folder in milliseconds, whatever its size; arrays are read when they are touched, or all at once
+    and checked with ``verify``. FormatError if the folder does not match its manifest."""
     path = Path(folder)
     if is_unfinished(path):
         raise FormatError(f"folder must be finished, got {str(path)!r}, which its writer did not complete")

@@ -110,9 +110,6 @@ def open_pagraph(folder: str | os.PathLike[str]) -> Graph:
     ``adj[src, dst]`` stored means an edge; edge ids follow ``adj.tocoo()``. The vertex fields are ``feat`` (a dense
     ``feat.npy`` is memory-mapped; ``feat.npz`` becomes float32 in RAM), ``label``, ``train_mask`` and so on, and for a
     second split (``pub_train.npy``) ``pub_train_mask``. Everything but ``adj.npz`` may be absent.
-
-    Raises:
-        FormatError: A file is corrupt, or does not have one row per vertex.
     """
     path = Path(folder)
     adjacency = load_sparse(path / ADJACENCY)
@@ -185,12 +182,7 @@ _UNREADABLE = (
 
 
 def load_sparse(path: str | os.PathLike[str]) -> Any:
-    """Load the CSR, CSC or COO matrix in a file of ``scipy.sparse.save_npz``, without unpickling anything.
-
-    Raises:
-        FormatError: The file is no such matrix, is truncated, or has ids outside its shape.
-        FileNotFoundError: There is no such file.
-    """
+    """Load a file of ``scipy.sparse.save_npz`` (CSR, CSC, COO) without unpickling; FormatError if none or damaged."""
     try:
         with open(path, "rb") as file:
             if not zipfile.is_zipfile(file):
@@ -268,6 +260,7 @@ def read_graph(
     Raises:
         FileNotFoundError: There is nothing at that path.
         FormatError: The form is not known, or the content is corrupt.
+        MissingDependencyError: The form needs DGL, PyG or pyarrow, which is not installed.
         ValueError: An option does not go with the form, or ids are out of range.
     """
     form = source_form(source)
@@ -287,16 +280,7 @@ def read_graph(
 
 
 def read_scipy(path: str | os.PathLike[str], *, undirected: bool = False, weight: str | None = None) -> Graph:
-    """Read a square sparse matrix that scipy saved; ``matrix[src, dst]`` stored means an edge.
-
-    Args:
-        path: A file of ``scipy.sparse.save_npz``.
-        undirected: Store both directions of every entry that is off the diagonal.
-        weight: Name of an edge field for the entries' values. Default: they are left out.
-
-    Raises:
-        FormatError: The file is corrupt, or the matrix is not square.
-    """
+    """Read a square sparse matrix that scipy saved; ``matrix[src, dst]`` stored means an edge."""
     matrix = load_sparse(path).tocoo()
     if matrix.shape[0] != matrix.shape[1]:
         raise FormatError(f"{path} must hold a square matrix, got shape {tuple(matrix.shape)}")
@@ -314,12 +298,7 @@ def read_scipy(path: str | os.PathLike[str], *, undirected: bool = False, weight
 
 
 def read_dgl(path: str | os.PathLike[str]) -> Graph:
-    """Read the first graph of a file that ``dgl.save_graphs`` wrote, with all its fields.
-
-    Raises:
-        FormatError: It is no such file, or a corrupt one.
-        MissingDependencyError: DGL is not installed.
-    """
+    """Read the first graph of a file that ``dgl.save_graphs`` wrote, with all its fields; needs DGL."""
     with open(path, "rb") as file:
         magic = file.read(8)
     if magic != _DGL_MAGIC:  # DGL's own reader may crash on other files
@@ -335,10 +314,6 @@ def read_pyg(path: str | os.PathLike[str]) -> Graph:
     The file holds the object, its ``to_dict()``, or a data set's ``processed/data.pt``. Vertex fields get the names
     they have in DGL: ``x`` becomes ``feat`` and ``y`` ``label`` (one column of it 1-D), unless there are such fields
     already. Masks of several splits, a column each, become ``train_mask``, ``split1_train_mask`` and so on.
-
-    Raises:
-        FormatError: It is no such file, a corrupt one, or holds other objects than tensors and plain values.
-        MissingDependencyError: PyG is not installed.
     """
     from ..pyg.graphs import load_saved_data
 

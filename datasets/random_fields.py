@@ -70,10 +70,8 @@ _RANGE = 2**20
 def for_ranges(
     total: int, run: Callable[[int, int], None], *, progress: Callable[[int, int], None] | None = None
 ) -> None:
-    """Call ``run(begin, end)`` for ranges that cover ``[0, total)``, in threads and any order; kernels release the GIL.
-
-    ``progress`` is called in this thread.
-    """
+    """Call ``run(begin, end)`` for ranges that cover ``[0, total)``, in threads and any order: kernels release the GIL;
+    ``progress`` is called in this thread."""
     begins = range(0, total, _RANGE)
     done = 0
     with ThreadPoolExecutor(max_workers=max(1, min(len(begins), os.cpu_count() or 1))) as pool:

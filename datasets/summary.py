@@ -25,7 +25,6 @@ class FieldSummary:
     Attributes:
         owner: The vertex type, or the edge type with slashes.
         kind: "field" or "structure".
-        dtype: Torch's name of the dtype.
         where: "disk" (memory-mapped) or "memory".
         true: Number of true values of a mask; None for other dtypes.
     """

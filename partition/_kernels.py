@@ -88,10 +88,8 @@ def copy_inside(indptr, indices, edge_ids, ids, inner, local, out_indices, out_i
 
 @kernel
 def take_nearer(ids, hop_ends, part, owner, nearest, sizes, tied):  # type: ignore[no-untyped-def]
-    """Let ``part``, of the vertices ``ids`` by hop, take those that earlier parts hold farther off or not at all.
-
-    ``sizes`` is how many vertices each part has; ``tied[p]`` becomes how many of part ``p``'s are as near to ``part``.
-    """
+    """Let ``part`` take those of the vertices ``ids`` (by hop) that earlier parts hold farther off or not at all;
+    ``sizes`` is how many each part has, ``tied[p]`` becomes how many of part ``p``'s are as near to ``part``."""
     begin = np.int64(0)
     for hop in range(len(hop_ends)):
         for i in range(begin, hop_ends[hop]):

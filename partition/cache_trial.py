@@ -137,10 +137,8 @@ class CacheTrial:
     def measure(
         self, graph: Graph, seeds: Tensor, rows: int, hops: int, *, progress: Callable[[], object] | None = None
     ) -> CacheUse:
-        """Fill a cache of ``rows`` vertices by the policy, and count its hits in an epoch over ``seeds``.
-
-        ``graph`` is a part, or the whole; ``progress`` is called after each batch, by the threads that sample.
-        """
+        """Fill a cache of ``rows`` vertices by the policy, and count its hits in an epoch over ``seeds``, on a part or
+        the whole ``graph``; ``progress`` is called after each batch, by the threads that sample."""
         sampler = NeighborSampler(list(self.fanout_of(hops)))
         if rows <= 0:
             ids = torch.empty(0, dtype=torch.int64)

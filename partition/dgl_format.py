@@ -88,11 +88,8 @@ def check_field_names(graph: Graph) -> None:
 
 
 class _Numbering:
-    """DGL's numbers: vertices by part, then by their id; edges as the in-edges of the vertices in that order.
-
-    ``order`` are the vertices by new id. Part ``p`` owns the new ids ``[node_ends[p], node_ends[p + 1])``.
-    ``edge_begin`` is the new id of the first in-edge of each vertex, by new id, with one more entry for the end.
-    """
+    """DGL's numbers: vertices (``order``) by part, bounded by ``node_ends``, then by id; edges by their destination's;
+    ``edge_begin`` is the new id of each vertex's first in-edge, by new id, and the end."""
 
     def __init__(self, partition: Partition) -> None:
         self.owner = vertex_owners(partition)

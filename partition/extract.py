@@ -45,8 +45,7 @@ class PartStructure:
     """Vertices and edges of a part; its vertex ``i`` is ``vertices.ids[i]``.
 
     Attributes:
-        csc: In-edges under local ids, each vertex's in the order they have in the whole graph. Vertices found at the
-            last hop have none.
+        csc: In-edges under local ids, in the whole graph's order; vertices found at the last hop have none.
         edge_ids: The id in the whole graph of each edge of ``csc``, shape ``(num_edges,)``, int32 where they fit.
         missing: Number of in-edges of the inner vertices left out, because the part does without their source.
         dropped: Number of vertices those edges come from.
@@ -104,8 +103,8 @@ def extract_structure(graph: Graph, vertices: PartVertices) -> PartStructure:
 def nearest_part(num_nodes: int, parts: Iterable[PartVertices]) -> Tensor:
     """Part that holds each vertex at the lowest hop, shape ``(num_nodes,)``, int32; -1: none does.
 
-    Of several such parts a hash chooses, so that parts have about equally many. (Where two hops reach everything, a
-    fixed order would give nearly all to one part.) Takes 5 bytes a vertex beside one part at a time.
+    Of several a hash chooses: where two hops reach everything, a fixed order would give nearly all to one part.
+    Takes 5 bytes a vertex beside one part at a time.
     """
     from . import _kernels
 
@@ -132,11 +131,8 @@ def _shares(sizes: npt.NDArray[np.int64], tied: npt.NDArray[np.int64]) -> npt.ND
 
 
 def vertex_owners(partition: Partition) -> Tensor:
-    """One part for every vertex of the graph, shape ``(num_nodes,)``, int32.
-
-    A training vertex is owned by its part, any other by the :func:`nearest_part`; those that no part reaches go to the
-    parts that own fewest.
-    """
+    """One part for every vertex, shape ``(num_nodes,)``, int32: that which trains on it, else the :func:`nearest_part`,
+    or for those that no part reaches the parts that own fewest."""
     vertices = (partition.vertices(part) for part in range(partition.num_parts))
     owner = nearest_part(partition.graph.num_nodes, vertices)
     owner[partition.train] = partition.parts

@@ -65,8 +65,7 @@ def limit_replication(partition: Partition, factor: float, *, fanout: Sequence[i
 def _expected_draws(
     graph: Graph, seeds: Tensor, fanout: Sequence[int], *, without: Tensor | None = None
 ) -> tuple[npt.NDArray[np.float64], float]:
-    """Expected draws of each vertex when each seed is one once, and the sum over all that are not left out; every draw
-    of a vertex draws its in-neighbours in turn."""
+    """Expected draws of each vertex, hop by hop from one for each seed, and the sum over all that are not left out."""
     from . import _kernels
 
     csc = graph.csc

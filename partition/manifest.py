@@ -1,9 +1,4 @@
-"""Manifest of a partition folder: options of the division, content of each part, location of the graph.
-
-The folder holds ``manifest.json`` and for each part a native graph folder ``part-<i>``, with three arrays of local ids
-beside the graph's manifest: ``train.npy``, ``val.npy`` and ``test.npy``. A part needs only itself and the manifest
-above it: parts may lie on different machines.
-"""
+"""Manifest of a partition folder: options of the division, content of each part, location of the graph."""
 
 from __future__ import annotations
 
@@ -212,7 +207,6 @@ class PartitionManifest:
     """Content of a partition's ``manifest.json``.
 
     Attributes:
-        method: Name of the method that divided the training vertices.
         hops: In-neighbours of up to so many hops are in a part.
         num_nodes: Vertices of the whole graph, ``num_edges`` its edges.
         train_sha256: The :func:`train_digest` of all training vertices.

@@ -169,8 +169,7 @@ def _open_list(folder: Path, entry: PartEntry, name: str) -> Tensor:
 
 
 def _attach_referenced(graph: Graph, ids: Tensor, manifest: PartitionManifest, out: Path, *, verify: bool) -> None:
-    """Give a part's graph the fields that its partition refers to: the source's files, mapped, and read through
-    ``ids``, so that several processes of a machine have one copy in memory."""
+    """Attach fields that parts refer to: the source's mapped files, of which a machine's processes share one copy."""
     if manifest.source is None or not manifest.source.fields:
         return
     folder = locate_source(manifest.source, out)

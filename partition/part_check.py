@@ -23,10 +23,8 @@ _BYTES_AT_ONCE = 16 * 2**20
 
 @dataclass(frozen=True)
 class Finding:
-    """One fault in a part, or in all of them (None), with the broken rule and the value found.
-
-    ``check`` is "files", "vertices", "edges", "fields", "training" or "evaluation".
-    """
+    """One fault in a part, or in all of them (None), with the broken rule and the value found; ``check`` is "files",
+    "vertices", "edges", "fields", "training" or "evaluation"."""
 
     check: str
     part: int | None

@@ -144,8 +144,7 @@ class Partition:
         return chosen
 
     def seeds_of(self, part: int) -> Tensor:
-        """Ids of the vertices whose whole neighbourhood the part holds, ascending, int64: training vertices, and with
-        ``evaluated`` validation and test vertices."""
+        """Ids of vertices whose whole neighbourhood the part holds, trained on or ``evaluated``, ascending, int64."""
         seeds = self.train_of(part)
         if self.evaluated is not None:
             seeds = torch.unique(torch.cat([seeds, self.evaluated[self.evaluation == part]]))

@@ -128,8 +128,7 @@ def _evaluated(graph: Graph) -> Tensor:
 
 
 def _with_evaluation(partition: Partition) -> Partition:
-    """Give every validation and test vertex to a part, which then holds its neighbourhood as well: its own, if it is
-    trained on, else where it brings the fewest vertices, equally many to each part."""
+    """Give each evaluated vertex a part: that which trains on it, else where it brings least, equally many to each."""
     graph = partition.graph
     evaluated = _evaluated(graph).nonzero().squeeze(1)
     part_of = torch.full((graph.num_nodes,), -1, dtype=torch.int32)

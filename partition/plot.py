@@ -26,26 +26,17 @@ _NUMBERED = 16  # parts: of more, not each has a number
 
 
 def save_plot(report: PartitionReport, path: str | os.PathLike[str], *, title: str = "") -> None:
-    """Plot the vertices of each part: training vertices, and what each hop adds.
-
-    Args:
-        report: The partition.
-        path: Ends in ``.png``, ``.svg`` or ``.pdf``; appears whole or not at all.
-        title: Name of the graph.
+    """Plot the vertices of each part: training vertices, and what each hop adds; ``path`` appears whole or not at all.
 
     Raises:
-        ValueError: Another ending.
+        ValueError: ``path`` does not end in ``.png``, ``.svg`` or ``.pdf``.
         MissingDependencyError: matplotlib is not installed.
-        OSError: The file cannot be written.
     """
     _save(path, lambda: _parts_figure(report, title))
 
 
 def save_comparison_plot(reports: Sequence[PartitionReport], path: str | os.PathLike[str], *, title: str = "") -> None:
-    """Plot the replication factor of several methods that divide one graph into equally many parts.
-
-    Arguments and errors are those of :func:`save_plot`.
-    """
+    """Plot the replication factor of methods that divide a graph into as many parts; errors as :func:`save_plot`."""
     _save(path, lambda: _comparison_figure(reports, title))
 
 

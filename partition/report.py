@@ -24,8 +24,6 @@ class CachesReport:
     """Hit rates of one epoch: a cache of the same bytes for each part, and one for the whole graph.
 
     Attributes:
-        trial: Settings of the trial.
-        fanout: Neighbours sampled per hop.
         nbytes: Most bytes of each cache; None where no field is cached.
         whole: The cache of one process that trains on the whole graph.
         parts: The caches of the processes that train on the parts, with ids of the whole graph.
@@ -98,7 +96,6 @@ class PartReport:
     """Sizes of one part.
 
     Attributes:
-        train: Number of training vertices.
         evaluated: Number of validation and test vertices whose neighbourhoods it holds as well.
         halo: Numbers of vertices that hop 1, 2, ... found: in-neighbours that are none of the above.
         dropped: Number of halo vertices that it does without.
@@ -123,8 +120,6 @@ class PartitionReport:
     """Replication, balance and cache hit rates of a partition, measured by :func:`pagraph.partition.describe`.
 
     Attributes:
-        method: Method that divided the training vertices.
-        hops: Number of hops that the parts hold.
         num_nodes: Number of vertices of the whole graph; ``num_edges`` is that of its edges.
         covered: Vertices of the whole graph that are in at least one part. The others are further than ``hops`` hops
             from every training vertex: training never reads them.

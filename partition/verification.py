@@ -26,10 +26,8 @@ _NO_HOP = 255
 
 @dataclass(frozen=True)
 class Verification:
-    """Outcome of :func:`verify_partition`: what is wrong, and numbers of what was compared with the source.
-
-    ``missing`` are in-edges that the source has and parts do without, because replication was limited.
-    """
+    """Outcome of :func:`verify_partition`: what is wrong, and numbers of what was compared with the source; ``missing``
+    are in-edges that the source has and parts do without, because replication was limited."""
 
     num_parts: int
     train: int
@@ -158,10 +156,7 @@ def check_training(parts: list[Part], manifest: PartitionManifest, whole: Graph)
 
 
 def check_evaluation(parts: list[Part], manifest: PartitionManifest, whole: Graph) -> Iterator[Finding]:
-    """Check that each validation and test vertex that parts hold is listed by one that holds it at the lowest hop.
-
-    (Parts that hold what evaluation takes have those they list as seeds: that has been checked.)
-    """
+    """Check that each validation and test vertex that parts hold is listed by one that holds it at the lowest hop."""
     lowest = torch.full((whole.num_nodes,), _NO_HOP, dtype=torch.uint8)
     if manifest.evaluation == "source":
         for part in parts:

@@ -36,10 +36,8 @@ _FILES = {"label": "labels"}
 
 @dataclass(frozen=True, eq=False)
 class PartContent:
-    """Fields and lists of vertices that parts take from the whole graph, but the fields ``referenced``.
-
-    ``owner`` is the part that evaluates each vertex, shape ``(V,)``, int32; -1: none does.
-    """
+    """Fields and lists of vertices that parts take from the whole graph, but the fields ``referenced``; ``owner`` is
+    the part that evaluates each vertex, shape ``(V,)``, int32; -1: none does."""
 
     partition: Partition
     owner: Tensor
@@ -107,7 +105,7 @@ def write_partition(
     origin: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> PartitionManifest:
-    """Write every part with all it needs for training; see :mod:`pagraph.partition.manifest` for the folder.
+    """Write every part with all it needs for training; ``docs/partition.md`` describes the folder.
 
     A failure leaves nothing, a killed process only a hidden folder that cannot be opened. Takes about 25 bytes a vertex
     of the whole graph, the structure of one part, and a few chunks of 16 MiB of its fields.

@@ -224,9 +224,8 @@ def improve(indptr, indices, counts, members, begin, order, least, most, parts, 
 
 @kernel
 def grow(indptr, indices, out_indptr, out_indices, starts, sizes, part_of):  # type: ignore[no-untyped-def]
-    """Fill the parts to ``sizes`` one after the other, each time with the training vertex that brings least within one
-    hop, or else the next of ``starts``. ``part_of`` has an entry for every vertex: -1 for training vertices, which get
-    their part, and -2 for others."""
+    """Fill the parts to ``sizes`` in turn, with the training vertex that brings least within one hop, else the next of
+    ``starts``. ``part_of`` has for every vertex -1 (to be given a part) or -2 (no training vertex)."""
     vertices = len(part_of)
     held_by = np.full(vertices, -1, np.int32)
     missing = np.zeros(vertices, np.int64)  # of a vertex and its in-neighbours, how many the part does not hold

@@ -73,10 +73,8 @@ def count_row(rows, begin, end, limit, stamp, counted, owners, counts):  # type:
 
 @kernel
 def choose(counts, average, floor, spare, sizes, held):  # type: ignore[no-untyped-def]
-    """The part of the highest score among those with room; of equals the one with fewer training vertices.
-
-    Part ``i`` has room below ``floor`` training vertices, and at ``floor`` while fewer than ``spare`` have more.
-    """
+    """The part of the highest score among those with room (below ``floor`` training vertices, or at ``floor`` while
+    fewer than ``spare`` have more); of equals the one with fewer training vertices."""
     best, best_score = -1, 0.0
     for i in range(len(sizes)):
         if sizes[i] < floor or (sizes[i] == floor and spare > 0):
@@ -88,10 +86,8 @@ def choose(counts, average, floor, spare, sizes, held):  # type: ignore[no-untyp
 
 @kernel
 def absorb(indptr, indices, start, part, queue, members):  # type: ignore[no-untyped-def]
-    """Give ``start`` and what it reaches to ``part``; returns how many of these vertices are new there.
-
-    Bit ``part`` of ``members[v, h]`` says that the part holds ``v`` and all that it reaches in ``h`` hops.
-    """
+    """Give ``start`` and what it reaches to ``part``; returns how many of these vertices are new there;
+    bit ``part`` of ``members[v, h]`` says that the part holds ``v`` and all that it reaches in ``h`` hops."""
     hops = members.shape[1]
     byte, bit = part >> 3, np.uint8(1 << (part & 7))
     new = np.int64(members[start, 0, byte] & bit == 0)

@@ -31,11 +31,9 @@ Parts = npt.NDArray[np.int32]
 
 
 def grown_parts(csc: CSC, train: Tensor, sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
-    """Neighbourhood expansion (Zhang et al., KDD 2017) for parts of vertices instead of edges: part after part, up to
-    its entry of ``sizes``, takes the training vertex of which it holds most already, counting one hop.
-
-    Reverses the edges: takes 4 bytes an edge, up to 16 for the queue, and time like a pass over the edges a part.
-    """
+    """Neighbourhood expansion (Zhang et al., KDD 2017) for vertices: part after part, up to its ``sizes``, takes the
+    training vertex of which it holds most within one hop. Takes 4 bytes an edge (the edges reversed), up to 16
+    for the queue, and time like a pass over the edges a part."""
     from . import _halo
 
     ids, out = train.numpy(), csc.transpose()
@@ -66,15 +64,12 @@ def cluster(csc: CSC, weights: npt.NDArray[np.int64], limit: int, rng: np.random
 def auto_parts(
     graph: Graph, train: Tensor, num_parts: int, hops: int, *, seed: int = 0, progress: Progress | None = None
 ) -> Tensor:
-    """Best of several starts: the partition with the fewest vertices over all parts.
+    """Best of several starts, improved as in ``halo``, in the number of vertices over all parts; no start is the best
+    everywhere (``benchmarks/NOTES.md``).
 
-    Every start is improved as in ``halo``; in the best, clusters of several sizes are moved as wholes. No start is the
-    best everywhere (``benchmarks/NOTES.md``):
-
-    - a stream of training vertices by in-degree, which is the method ``halo``;
-    - a stream in the order of ids: graphs from a crawl have neighbours there;
-    - parts grown one after the other;
-    - METIS, where ``pymetis`` is installed (DGL's METIS does not always repeat itself).
+    The starts: streams of training vertices by in-degree (``halo``) and by id (graphs from a crawl have neighbours
+    there), parts grown one after the other, and METIS by ``pymetis``, if installed (DGL's does not always repeat
+    itself). In the best, clusters of several sizes are moved as wholes.
 
     Graphs of more than 16 M edges get one of the two streams, whichever holds less within one hop, improved. Where the
     counts of ``halo`` would take more than 4 GiB (parts x vertices x hops), it is the paper's stream.

@@ -24,10 +24,8 @@ def smallest_size(num_train: int, num_parts: int) -> int:
 
 
 def balance_parts(parts: npt.NDArray[np.int32], num_parts: int, ties: Ties) -> None:
-    """Move vertices out of parts above :func:`largest_size`, and one into each part without any; changes ``parts``.
-
-    Those go first whose ties change least; ``ties`` is called once for each part that gives vertices away.
-    """
+    """Move vertices out of parts above :func:`largest_size`, and one into each part without any; changes ``parts``;
+    those go first whose ``ties`` (asked for once per part that gives vertices away) change least."""
     limit = largest_size(len(parts), num_parts)
     sizes = np.bincount(parts, minlength=num_parts)
     empty = np.flatnonzero(sizes == 0)

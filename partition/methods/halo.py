@@ -1,9 +1,4 @@
-"""Method ``halo``: training vertices go where they bring the fewest new vertices, and are moved until none helps.
-
-It minimises the number of vertices that all parts hold together. (PaGraph's score counts training neighbours, METIS cut
-edges.) The start is a stream like PaGraph's, in an order that matters more than the score: vertices with the most
-in-neighbours first, so that the parts fill up around hubs one after the other. See ``benchmarks/NOTES.md``.
-"""
+"""Method ``halo``: training vertices go where they bring the fewest new vertices, and are moved until none helps."""
 
 from __future__ import annotations
 
@@ -38,10 +33,9 @@ def _ignore(_count: int) -> None:
 
 
 class HaloSearch:
-    """Parts of training vertices and what they reach, changed so that the parts hold fewer vertices together.
+    """Parts of training vertices, within 1 % (or one) of the mean size, moved to hold fewer vertices together.
 
-    Takes ``num_parts * hops`` bytes a vertex (hops above 3 count as 3), and a few ids a vertex. All parts keep within
-    1 % of the mean number of training vertices, or to the next whole one.
+    Takes ``num_parts * hops`` bytes a vertex (hops above 3 count as 3), and a few ids a vertex.
     """
 
     def __init__(self, csc: CSC, train: Tensor, num_parts: int, hops: int) -> None:
@@ -149,8 +143,9 @@ def halo_parts(
 ) -> Tensor:
     """Fewest vertices over all parts, by one stream and a few passes over the edges.
 
-    Vertices are placed one at a time as by FENNEL (Tsourakakis et al., WSDM 2014); the moves are those of Kernighan and
-    Lin as simplified by label propagation (Meyerhenke, Sanders and Schulz, 2014).
+    The stream is FENNEL's (Tsourakakis et al., WSDM 2014) by falling in-degree, so that parts fill up around hubs one
+    after the other; this order matters more than the score (``benchmarks/NOTES.md``). The moves are those of Kernighan
+    and Lin as simplified by label propagation (Meyerhenke, Sanders and Schulz, 2014).
     """
     whole = len(train) * (1 + PASSES)
     search, ticks = HaloSearch(graph.csc, train, num_parts, hops), Ticks(progress, whole)

@@ -71,10 +71,8 @@ def paper_parts(
 
 
 def _train_sources(csc: CSC, train: Tensor) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """The graph's rows without sources that are not training vertices, which are named by their rank, ascending.
-
-    A row ends for the stream where ranks are yet to come: a third of the work of full rows.
-    """
+    """The graph's rows of training sources alone, as ascending ranks: the stream ends a row where ranks are yet to
+    come, a third of the work of full rows."""
     from . import _paper
 
     indptr, indices = csc.indptr.numpy(), csc.indices.numpy()
