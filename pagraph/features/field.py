@@ -42,14 +42,7 @@ class ReadPath:
     """Resolved read path of one version of a field, recognised by one comparison on each read.
 
     Refers to the values' memory without owning it, so that values which were replaced are freed: a reader holds the
-    values themselves while it reads.
-
-    Args:
-        seen: The values.
-        base: Their rows where they are.
-        stored: The rows as a cache keeps them.
-        cache: Serves some of the rows; None: nothing is cached.
-        cacheable: Whether a cache may serve the field.
+    values themselves while it reads. ``stored`` are the rows as a cache keeps them.
 
     Attributes:
         feature: The rows as they are read on the CPU.
@@ -189,12 +182,7 @@ class Field:
         return Snapshot(values, FieldVersion.of(values), generation)
 
     def path(self, resolve: Callable[[Field, Snapshot], ReadPath]) -> tuple[FieldValue, ReadPath]:
-        """The values now, to be held while they are read, and their path, resolved anew if they changed; counts a read.
-
-        Raises:
-            KeyError: The field is gone.
-            RuntimeError: The tensor requires gradients, and gradients are on in this thread.
-        """
+        """The values, to be held while they are read, and their path, resolved anew if they changed; counts a read."""
         generation = self._generation  # before the values, so that no invalidation is missed
         values = self._now()
         path = self._path
