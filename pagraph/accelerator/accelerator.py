@@ -94,11 +94,7 @@ class Accelerator(ABC):
 
     @abstractmethod
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """Uninitialised memory on the device, for the current stream.
-
-        Raises:
-            OutOfMemory: There is not enough.
-        """
+        """Uninitialised memory on the device, for the current stream; OutOfMemory if there is not enough."""
 
     @abstractmethod
     def host_memory(self, nbytes: int) -> Tensor:
@@ -106,10 +102,7 @@ class Accelerator(ABC):
 
     @abstractmethod
     def pin(self, tensor: Tensor) -> Pin | None:
-        """Pin a host tensor's memory in place until the ``Pin`` is released; None (and one warning) where refused.
-
-        Pins of one memory are counted.
-        """
+        """Pin a host tensor's memory until the ``Pin`` (counted) is released; None (and one warning) where refused."""
 
     @abstractmethod
     def free_bytes(self) -> tuple[int, int]:
@@ -124,10 +117,7 @@ class Accelerator(ABC):
         """Wait for all streams; for measurements and endings, never in the pipeline."""
 
     def hand_over(self, tensors: Iterable[Tensor], ready: Event) -> None:
-        """Make the current stream wait for ``ready`` and own tensors of another; the thread does not wait.
-
-        Tensors of other devices are ignored.
-        """
+        """Make the current stream wait for ``ready`` and own the tensors of this device; the thread does not wait."""
         stream = self.current_stream
         stream.wait_for(ready)
         for tensor in tensors:

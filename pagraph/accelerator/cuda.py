@@ -61,11 +61,7 @@ class _CudaStream(Stream):
 
 
 class CudaAccelerator(Accelerator):
-    """A CUDA device.
-
-    Args:
-        device: With an index.
-    """
+    """A CUDA device, with an index."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -152,11 +148,7 @@ _known: dict[torch.device, CudaAccelerator] = {}
 
 
 def accelerator_for(device: torch.device) -> Accelerator | None:
-    """The accelerator of a device, one object for each CUDA device; None for the CPU and for other kinds.
-
-    Args:
-        device: As ``resolve_device`` gives it: a CUDA device has an index.
-    """
+    """The accelerator of a device (CUDA: with an index), one object for each CUDA device; None for other kinds."""
     if device.type != "cuda":
         return None
     with _lock:
@@ -164,11 +156,7 @@ def accelerator_for(device: torch.device) -> Accelerator | None:
 
 
 def resolve_device(device: Any, *, name: str = "device") -> torch.device:
-    """``device`` as a ``torch.device`` that is there; "cuda" means the current CUDA device.
-
-    Raises:
-        ValueError: A CUDA device that this machine does not have.
-    """
+    """``device`` as a ``torch.device`` that is there, else ValueError; "cuda" means the current CUDA device."""
     resolved = torch.device(device)
     if resolved.type != "cuda":
         return resolved
@@ -183,11 +171,7 @@ def resolve_device(device: Any, *, name: str = "device") -> torch.device:
 
 
 def resolve_accelerator(device: Any, *, name: str = "device") -> tuple[torch.device, Accelerator | None]:
-    """A device as :func:`resolve_device` gives it, with its accelerator; an accelerator stands for its own device.
-
-    Raises:
-        ValueError: A CUDA device that this machine does not have, or another kind of device.
-    """
+    """Device and accelerator by :func:`resolve_device`, or of an accelerator; ValueError for other kinds of device."""
     if isinstance(device, Accelerator):
         return device.device, device
     resolved = resolve_device(device, name=name)
@@ -198,11 +182,7 @@ def resolve_accelerator(device: Any, *, name: str = "device") -> tuple[torch.dev
 
 
 def samples_on_device(sampling_device: Any, device: torch.device, accelerator: Accelerator | None) -> bool:
-    """Whether batches are sampled on the device that they are delivered on, not on the CPU.
-
-    Raises:
-        ValueError: The sampling device is neither.
-    """
+    """Whether batches are sampled on the device they are delivered on, not on the CPU; ValueError if on neither."""
     where, sampler = resolve_accelerator(sampling_device, name="sampling_device")
     if sampler is None and where.type == "cpu":
         return False

@@ -31,11 +31,8 @@ def launch(kernel: Any, programs: int, *arguments: Any, **constants: Any) -> Non
 
     Safe from any thread, one at a time: launching is quick but for the first, which compiles.
 
-    Args:
-        kernel: The kernel.
-        programs: The size of the grid, which has one dimension; 0 launches nothing.
-        arguments: Tensors on the device, host tensors that are pinned, and numbers.
-        constants: Compile-time constants.
+    The grid has one dimension, of ``programs``; 0 launches nothing. ``arguments`` are tensors on the device, pinned
+    host tensors and numbers, ``constants`` compile-time constants.
     """
     if programs <= 0:
         return

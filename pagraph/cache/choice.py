@@ -119,11 +119,7 @@ class Choice:
         return sum(index.table_bytes for index in self.indices.values())
 
     def sent(self, ring: StagingRing, known: Choice) -> Choice:
-        """With all tables on an accelerator too, sent on the current stream unless a ``known`` choice has them there.
-
-        Raises:
-            OutOfMemory: They have no room there.
-        """
+        """With all tables on an accelerator too, sent on the current stream unless a ``known`` choice has them."""
         indices = {}
         for row_type, index in self.indices.items():
             old = known.indices.get(row_type)
@@ -165,10 +161,9 @@ def choose(
         nbytes: Bytes to spend.
         found: The fields, by key.
         num_rows: Type to its number of rows.
-        rank: Only called for types of which a row fits.
+        rank: Only called for types of which a row fits; not if ``ranks_all`` (none left out) and all rows fit.
         outputs: Reads of the seeds.
         pays_tables: Whether tables are paid from ``nbytes``.
-        ranks_all: Rankings of vertices leave none out: with room for all of them ``rank`` is not called.
     """
     widths: dict[RowType, list[int]] = {}
     for candidate in found.values():

@@ -164,10 +164,7 @@ class _Offer:
 
 
 def _envelope(values: Array) -> tuple[Array, Array | None]:
-    """The slopes of the least concave curve above the sums of ``values``, and where its pieces end.
-
-    The values themselves, and None, if they do not increase.
-    """
+    """Slopes of the least concave curve above the sums of ``values``, and its pieces' ends; None: ``values`` itself."""
     if not np.any(values[1:] > values[:-1]):
         return values, None
     from . import _envelope as kernels
@@ -202,10 +199,7 @@ def _fill(offers: Sequence[_Offer], left: int, live: Sequence[int]) -> _Choice:
 
 
 def _take(offers: Sequence[_Offer], rows: list[int], left: int, live: Sequence[int], *, whole: bool) -> int:
-    """Add to ``rows`` in the order of bytes saved per byte, as long as one fits in ``left``; returns what is left then.
-
-    With ``whole``, a block of an envelope that does not fit is left out.
-    """
+    """Add to ``rows`` by bytes saved per byte while one fits (``whole``: only whole blocks); returns what is left."""
     while live := [t for t in live if rows[t] < len(offers[t].slopes) and offers[t].row_bytes <= left]:
         density = _threshold([(offers[t], rows[t]) for t in live], left)
         for t in live:

@@ -33,15 +33,7 @@ class Entry:
 
 
 class Holding:
-    """The fields that may be cached, and their cached rows. Mutations require the fill lock; reads need none.
-
-    Args: see ``StaticCache``.
-
-    Attributes:
-        entries: The fields.
-        choice: Which rows of each type are cached.
-        fillings: The fillings on an accelerator so far, until they are cleared.
-    """
+    """The fields that may be cached, and their cached rows. Mutations require the fill lock; reads need none."""
 
     def __init__(
         self,

@@ -34,19 +34,8 @@ _log = logging.getLogger(__name__)
 class StaticCache:
     """Decides which rows are cached, and keeps them of every field that a cache can serve. Safe from any thread.
 
-    Args:
-        device: Where rows are cached.
-        budget: Bytes that all rows and tables may take together.
-        rank: See ``FieldSet``, as for the others.
-        num_rows: Vertex and edge types to their numbers of rows.
-        outputs: Reads an epoch of each row of a type as a seed.
-        ranks_all: ``rank`` leaves no vertex out.
-        share: Which other caches may become one with this. None: no sharing.
-        cache_dtype: The dtype of cached float32 and float64 rows; None: as they are.
-        link: Transfer paths to the accelerator on which rows are cached; None: they are cached in memory.
-
-    Raises:
-        ValueError: The budget is more than the accelerator has.
+    For the arguments see ``FieldSet``. ``num_rows`` has the sizes of vertex and edge types, ``link`` the transfer paths
+    to the accelerator on which rows are cached; None: they are cached in memory.
     """
 
     _live: weakref.WeakSet[StaticCache] = weakref.WeakSet()

@@ -265,10 +265,7 @@ def count_cold(base, stride, limit, table, page, slots, num_cached, ids, samples
 
 @kernel
 def announce(base, stride, row_bytes, limit, page, gap, most, ids):  # type: ignore[no-untyped-def]
-    """Start reading the pages of the rows ``ids`` (sorted), without waiting; returns the number of requests.
-
-    Rows whose pages are at most ``gap`` pages apart share a request of at most ``most`` pages.
-    """
+    """Request the pages of sorted rows ``ids``: gaps of at most ``gap`` pages, ``most`` a request; returns how many."""
     requests = 0
     first = np.int64(-1)
     last = np.int64(-1)

@@ -86,11 +86,7 @@ def check_ids(index: Array, num_rows: int) -> None:
 
 
 def output_for(feature: Feature, count: int, out: Tensor | BufferPool | None) -> Tensor:
-    """A tensor for ``count`` rows: a new one on the feature's device, on the CPU from the pool, or ``out``.
-
-    Raises:
-        ValueError: ``out`` has another shape, dtype or device, or is not contiguous.
-    """
+    """A tensor for ``count`` rows: a new one on the feature's device, on the CPU from the pool, or ``out``, checked."""
     shape = (count, *feature.row_shape)
     if isinstance(out, BufferPool) and feature.device.type == "cpu":
         return out.take(shape, feature.dtype)
@@ -114,11 +110,7 @@ def rows_are_contiguous(tensor: Tensor) -> bool:
 
 
 def byte_tensor(tensor: Tensor) -> Tensor:
-    """The memory from the first to the last row of a tensor as a 1-D uint8 tensor that shares it.
-
-    Works for every dtype, for column slices and for misaligned memory. The rows must be contiguous, see
-    :func:`rows_are_contiguous`.
-    """
+    """The memory from the first to the last of contiguous rows as a 1-D uint8 tensor that shares it, for any dtype."""
     size = tensor.element_size()
     num_rows, width = tensor.shape[0], math.prod(tensor.shape[1:]) * size
     span = (num_rows - 1) * tensor.stride(0) * size + width if num_rows and width else 0

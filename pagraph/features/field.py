@@ -42,14 +42,7 @@ class ReadPath:
     """Resolved read path of one version of a field, recognised by one comparison on each read.
 
     Refers to the values' memory without owning it, so that values which were replaced are freed: a reader holds that
-    memory while it reads.
-
-    Args:
-        seen: The values.
-        base: Their rows where they are.
-        stored: The rows as a cache keeps them.
-        cache: Serves some of the rows; None: nothing is cached.
-        cacheable: Whether a cache may serve the field.
+    memory while it reads. ``stored`` are the rows as a cache keeps them.
 
     Attributes:
         feature: The rows as they are read on the CPU.
@@ -202,11 +195,7 @@ class Field:
     def path(self, resolve: Callable[[Field, Snapshot], ReadPath]) -> tuple[object, FieldValue, ReadPath]:
         """The values' memory, to be held while they are read, they, and their path, resolved anew if they changed.
 
-        Counts a read.
-
-        Raises:
-            KeyError: The field is gone.
-            RuntimeError: The tensor requires gradients, and gradients are on in this thread.
+        Counts a read. Raises KeyError where the field is gone, RuntimeError where it requires gradients and they are on.
         """
         generation = self._generation  # before the values, so that no invalidation is missed
         values = self._now()

@@ -88,13 +88,7 @@ def stored_as(feature: PlainFeature, cache_dtype: torch.dtype | None, name: Hash
 
 
 class NarrowFeature:
-    """Rows of a float32 or float64 field in 16 bits; all are rounded alike, cached or not.
-
-    Args:
-        source: The field's rows.
-        dtype: float16 or bfloat16.
-        name: The field, for errors.
-    """
+    """Rows of a float32 or float64 field in float16 or bfloat16; all are rounded alike, cached or not."""
 
     def __init__(self, source: HostFeature, dtype: torch.dtype, name: Hashable) -> None:
         self.source = source
@@ -116,11 +110,7 @@ class NarrowFeature:
         return self._bits is not None
 
     def read(self, ids: Tensor, out: Tensor | BufferPool | None = None) -> Tensor:
-        """The rows of ``ids``; see :class:`~pagraph.features.feature.Feature`.
-
-        Raises:
-            ValueError: A finite value is too large for ``dtype``.
-        """
+        """The rows of ``ids``; ValueError where a finite value is too large for ``dtype``."""
         from . import _precision
 
         index = id_array(ids)
@@ -223,12 +213,7 @@ StoredFeature = PlainFeature | NarrowFeature
 
 
 class WideFeature:
-    """Base of features that deliver rows in the field's own dtype, in whichever they are cached.
-
-    Args:
-        stored: The rows as a cache keeps them.
-        device: Where they are delivered.
-    """
+    """Base of features that deliver rows in the field's own dtype, in whichever they are cached (``stored``)."""
 
     def __init__(self, stored: Feature, device: torch.device) -> None:
         self._whole = stored.source if isinstance(stored, NarrowFeature) else stored
@@ -241,22 +226,14 @@ class WideFeature:
 
 
 class RoundedFeature(WideFeature):
-    """Rows of a field as its cache would give them, where nothing is cached yet; on the CPU.
-
-    Args:
-        narrow: The rows in 16 bits.
-    """
+    """Rows of a field as its cache would give them, where nothing is cached yet; on the CPU."""
 
     def __init__(self, narrow: NarrowFeature) -> None:
         super().__init__(narrow, narrow.device)
         self._narrow = narrow
 
     def read(self, ids: Tensor, out: Tensor | BufferPool | None = None) -> Tensor:
-        """The rows of ``ids``; see :class:`~pagraph.features.feature.Feature`.
-
-        Raises:
-            ValueError: A finite value is too large for the 16 bits.
-        """
+        """The rows of ``ids``; ValueError where a finite value is too large for the 16 bits."""
         index = id_array(ids)
         out = output_for(self, len(index), out)
         narrow = self._narrow

@@ -185,10 +185,7 @@ class CachedFeature(WideFeature):
     def read_counted(
         self, ids: Tensor, out: Tensor | BufferPool | None = None, bounds: Sequence[int] | None = None
     ) -> tuple[Tensor, tuple[int, ...]]:
-        """:meth:`read`, with the cache hits of each part of the ids.
-
-        ``bounds`` are the ends of the parts, such as ``MiniBatch.hop_ends``; see :func:`part_ends`.
-        """
+        """:meth:`read`, with the cache hits of each part of the ids; ``bounds`` as in :func:`part_ends`."""
         index = id_array(ids)
         ends = part_ends(bounds, len(index))
         out = output_for(self, len(index), out)
@@ -246,11 +243,7 @@ def check_rows(cache: FeatureCache, source: Feature) -> None:
 
 
 def split_ids(cache: FeatureCache, index: Array, num_rows: int) -> tuple[Array, Array, Array, Array]:
-    """Slots and places of the hits, ids and places of the misses, all int64.
-
-    Raises:
-        IndexError: An id is outside ``[0, num_rows)``.
-    """
+    """Slots and places of the hits, ids and places of the misses, all int64; IndexError for an id out of range."""
     from . import _gather
 
     count = len(index)
@@ -262,11 +255,7 @@ def split_ids(cache: FeatureCache, index: Array, num_rows: int) -> tuple[Array, 
 
 
 def part_ends(bounds: Sequence[int] | None, count: int) -> Array:
-    """Ends of the parts of ``count`` ids, shape ``(parts,)``, int64; one part where ``bounds`` is None.
-
-    Raises:
-        ValueError: ``bounds`` do not ascend from 0 or more to ``count``.
-    """
+    """Ends of the parts of ``count`` ids, int64, from ascending ``bounds`` (else ValueError); None: one part."""
     # One call a read, for a few numbers: NumPy's diff takes 8 us.
     known = (0, *([count] if bounds is None else bounds))
     if known[-1] != count or any(end < begin for begin, end in pairwise(known)):

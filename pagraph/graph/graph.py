@@ -235,11 +235,7 @@ class Graph:
 
     @property
     def only_node_type(self) -> str:
-        """The name of a graph's one vertex type.
-
-        Raises:
-            ValueError: There are several.
-        """
+        """The name of a graph's one vertex type; ValueError if there are several."""
         return str(self._only("vertex", self.node_types))
 
     def adjacency(self, edge_dir: str, edge_type: EdgeType | None = None) -> CSC:

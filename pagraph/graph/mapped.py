@@ -42,11 +42,7 @@ class NpyHeader:
 
 
 def read_npy_header(file: IO[bytes]) -> NpyHeader:
-    """Read the header of an open ``.npy`` file; nothing in it is executed or unpickled.
-
-    Raises:
-        FormatError: The file does not begin with a header of version 1 to 3 for an array of plain numbers.
-    """
+    """Read a ``.npy`` header (version 1 to 3, plain numbers, else FormatError); nothing is executed or unpickled."""
     name = getattr(file, "name", "file")
     lead = file.read(8)
     if len(lead) < 8 or lead[:6] != _MAGIC or lead[6] not in (1, 2, 3):

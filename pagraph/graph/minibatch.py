@@ -37,12 +37,7 @@ def edge_pairs(indptr: Tensor, indices: Tensor) -> Tensor:
 
 
 def compressed(edge_index: Tensor, num_src: int, num_dst: int) -> tuple[Tensor, Tensor, Tensor]:
-    """CSC of an ``edge_index``: ``indptr``, ``indices``, both of its dtype, and which edge each is, int64.
-
-    Raises:
-        TypeError: ``edge_index`` is not a tensor of int32 or int64.
-        ValueError: Its shape is not ``(2, num_edges)``, or an id is out of range.
-    """
+    """CSC of an ``edge_index``, checked: ``indptr``, ``indices``, both of its dtype, and which edge each is, int64."""
     if not isinstance(edge_index, Tensor):
         raise TypeError(f"edge_index must be a tensor, got {type(edge_index).__name__}")
     if edge_index.dim() != 2 or len(edge_index) != 2:

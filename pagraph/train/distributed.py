@@ -143,11 +143,7 @@ ALONE = World()
 
 @contextmanager
 def joined_world(*, device: str = "auto") -> Iterator[World]:
-    """Join the processes that torchrun started: over gloo, and unless ``device`` is "cpu", NCCL for CUDA tensors.
-
-    Raises:
-        ValueError: A variable that torchrun sets is no number.
-    """
+    """Join the processes that torchrun started: over gloo, and unless ``device`` is "cpu", NCCL for CUDA tensors."""
     world = World.from_environment()
     if not world.connected:
         yield world

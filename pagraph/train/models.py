@@ -26,10 +26,7 @@ NORM = "gcn_norm"
 
 
 class Framework(Protocol):
-    """Adapter of a GNN framework: its convolutions, blocks and loaders for a training run.
-
-    A block is whatever the framework's convolutions take; its destinations are the first of its sources.
-    """
+    """Adapter of a GNN framework: its convolutions, blocks (destinations are the first sources) and loaders."""
 
     name: str
 
@@ -76,11 +73,7 @@ class Framework(Protocol):
 
 
 def framework_of(name: str) -> Framework:
-    """Import the framework that ``layers`` of a run's options names.
-
-    Raises:
-        MissingDependencyError: It is not installed; for ``"auto"``: none is.
-    """
+    """Import the framework of a run's ``layers``; MissingDependencyError without it (for "auto": without any)."""
     if name == "auto":
         raise MissingDependencyError(
             "training needs the layers of DGL or PyG, and neither is installed: pip install 'pagraph[pyg]', or "

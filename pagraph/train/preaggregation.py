@@ -1,9 +1,4 @@
-"""Pre-aggregation, the PaGraph paper's preprocessing: the first layer's neighbour sums, computed once for all.
-
-The sums over in-neighbours in the first layer of GraphSAGE (mean) or GCN do not depend on any weight. With them as a
-field, a model samples one hop less, and a part of the graph reaches one hop less far. The field's name says for which
-model it is.
-"""
+"""Pre-aggregation, the PaGraph paper's preprocessing: the first layer's neighbour sums, computed once for all."""
 
 from __future__ import annotations
 
@@ -96,11 +91,9 @@ def preaggregate(
 
 
 class FeatureRows:
-    """Feature rows, read when they are asked for; a disk is asked for many pages at once.
+    """Feature rows (2-D, any real type, perhaps mapped), read when asked for; a disk is asked for many pages at once.
 
-    Args:
-        features: 2-D, any real type, perhaps mapped.
-        row_normalize: Divide each row by the sum of its magnitudes, which makes it float32.
+    With ``row_normalize`` each row is divided by the sum of its magnitudes, which makes it float32.
     """
 
     def __init__(self, features: FieldValue, *, row_normalize: bool = False) -> None:
@@ -135,11 +128,7 @@ class FeatureRows:
 
 
 class NeighborSums:
-    """Lazy 2-D float32 field of neighbour sums; arguments and errors are those of :func:`preaggregate`.
-
-    Attributes:
-        features: The rows that are added up.
-    """
+    """Lazy 2-D float32 field of the sums of ``features``; arguments and errors are those of :func:`preaggregate`."""
 
     dtype = torch.float32
 

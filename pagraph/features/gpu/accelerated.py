@@ -35,10 +35,6 @@ class AcceleratedFeature(WideFeature):
         accelerator: Where rows are delivered.
         ring: Pinned buffers.
         transfer: Transfer path of missed rows.
-
-    Raises:
-        ValueError: ``cache`` holds other rows than ``source`` or is not on the device, or ``source`` is on another
-            device.
     """
 
     def __init__(
@@ -209,15 +205,7 @@ class _Way:
 
 
 class Link:
-    """Transfer paths of all fields of a set to one accelerator. Safe from any thread.
-
-    Args:
-        accelerator: Where rows are delivered, and cached.
-        mode: See :class:`Transfer`.
-
-    Raises:
-        ValueError: ``mode`` is not one that ``Transfer`` knows.
-    """
+    """Transfer paths (``mode``: see :class:`Transfer`) of a set's fields to one accelerator. Safe from any thread."""
 
     def __init__(self, accelerator: Accelerator, mode: str = "auto") -> None:
         self.accelerator = accelerator

@@ -26,13 +26,7 @@ _COMPARED_BYTES = 8 << 20
 
 @dataclass(frozen=True, eq=False)
 class Filling:
-    """Size and times of a filling that may still be under way; holds no rows.
-
-    Attributes:
-        nbytes: Bytes of the rows.
-        begun: When it began, after the transfer path was chosen.
-        ready: When the rows are there.
-    """
+    """Bytes and times of a filling, from when its path was chosen; it may still be under way. Holds no rows."""
 
     nbytes: int
     begun: Event
@@ -50,10 +44,6 @@ def fill_rows(source: HostRows, ids: Tensor, link: Link, transfer: Transfer) -> 
     Where the device reads host memory itself, a kernel puts each row in place; if all rows are wanted in their own
     order, that is one plain copy. Else the CPU gathers them into pinned buffers, one while another is copied.
     ``ids`` are int64, on the CPU, without repeats.
-
-    Raises:
-        OutOfMemory: The accelerator has no room for them.
-        ValueError: A value is too large for the cache's dtype.
     """
     with link.stream.use():
         reached = transfer.reach(source, link.ring)

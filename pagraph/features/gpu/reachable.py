@@ -27,14 +27,10 @@ _WIDEST = 256  # words of a row in one tile
 
 @dataclass(frozen=True, eq=False)
 class ReachableRows:
-    """Rows that kernels can read.
+    """Rows that kernels can read: ``count`` of them in ``memory`` (uint8, 1-D), ``stride_bytes`` apart.
 
-    Attributes:
-        memory: From the first to the last row, uint8, 1-D.
-        stride_bytes: From one row to the next.
-        count: Number of rows.
-        table: Which of them each row of the feature is, int32 or int64; None: row ``i`` is row ``i``.
-        pins: Keep host memory pinned while somebody has this.
+    ``table`` (int32 or int64) says which each row of the feature is; None: row ``i``. ``pins`` keep host memory pinned
+    while somebody has this.
     """
 
     memory: Tensor

@@ -29,20 +29,14 @@ def send(source: HostRows, ids: Array, places: Array | None, out: Tensor, ring: 
 
     While one piece is copied the next is gathered; the device may still be at it when this returns.
 
-    Args:
-        source: The rows.
-        ids: Those to read.
-        places: The row of ``out`` where each goes, int64; None: row ``i``.
-        out: On the device, contiguous; its values may be wider than the source's.
-        ring: Pinned buffers for the rows, of the device.
-
-    Raises:
-        IndexError: An id is out of range.
-        ValueError: A value is too large for the 16 bits of a narrow source.
+    ``places`` are the rows of ``out`` where the rows of ``ids`` go, int64; None: row ``i``. ``out`` is contiguous; its
+    values may be wider than the source's.
     """
     step = (ring.slot_bytes - _ALIGN) // (source.row_bytes + _PLACE_BYTES)
-    if step < 1:
-        _send_large(source, ids, places, out, ring)
+    if step < 1:  # no buffer of the ring can hold a row: one by one, each in several pieces
+        for i in range(len(ids)):
+            (row,) = ring.upload([source.read(torch.from_numpy(ids[i : i + 1]))])
+            out[i if places is None else int(places[i])].copy_(row[0])
         return
     plain = out.dtype == source.dtype
     for begin in range(0, len(ids), step):
@@ -65,10 +59,7 @@ def send(source: HostRows, ids: Array, places: Array | None, out: Tensor, ring: 
 
 
 def place_hits(cache: FeatureCache, slots: Array, places: Array, out: Tensor, ring: StagingRing) -> None:
-    """Copy cached rows by torch's operations, where no kernel runs; on the current stream.
-
-    ``slots`` (int64) are the rows of the cache, ``places`` (int64) those of ``out``.
-    """
+    """Copy rows ``slots`` (int64) of the cache to ``places`` (int64) of ``out`` by torch, where no kernel runs."""
     there = ring.upload([torch.from_numpy(slots), torch.from_numpy(places)])
     word = word_bytes(cache.rows[:1].numel() * cache.rows.element_size(), cache.rows)
     rows = as_words(cache.rows, word).view(len(cache), -1).index_select(0, there[0])
@@ -82,13 +73,6 @@ def _put(rows: Tensor, places: Tensor, out: Tensor) -> None:
         return
     word = word_bytes(rows[:1].numel() * rows.element_size(), rows, out)
     as_words(out, word).view(len(out), -1).index_copy_(0, places, as_words(rows, word).view(len(rows), -1))
-
-
-def _send_large(source: HostRows, ids: Array, places: Array | None, out: Tensor, ring: StagingRing) -> None:
-    """:func:`send` for rows that no buffer of the ring can hold: one by one, each in several pieces."""
-    for i in range(len(ids)):
-        (row,) = ring.upload([source.read(torch.from_numpy(ids[i : i + 1]))])
-        out[i if places is None else int(places[i])].copy_(row[0])
 
 
 ZERO_COPY, STAGING = "zero-copy", "staging"
