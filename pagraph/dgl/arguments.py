@@ -38,9 +38,8 @@ __all__ = [
 def check_parts(graph: Any, sampler: Any) -> None:
     """Check the least that a graph and a sampler must have.
 
-    Raises:
-        TypeError: A ``DistGraph``; a sampler of PyG's or of ``pagraph.sampling``.
-        AttributeError: A graph without ``device``, or a sampler without ``sample`` (DGL's own type).
+    TypeError for a ``DistGraph`` or a sampler of PyG's or of ``pagraph.sampling``; DGL's AttributeError for a graph
+    without ``device`` or a sampler without ``sample``.
     """
     if isinstance(graph, dgl.distributed.DistGraph):
         raise TypeError("graph must not be a DistGraph; use dgl.dataloading.DistNodeDataLoader for those")
@@ -60,8 +59,7 @@ def check_parts(graph: Any, sampler: Any) -> None:
 def batch_device(device: Any, graph: Any, use_uva: bool) -> torch.device:
     """Device of the batches: the argument, else the graph's device, else (UVA) the current GPU.
 
-    Raises:
-        ValueError: A CUDA device was asked for, or implied, where there is none.
+    ValueError if a CUDA device was asked for, or implied, where there is none.
     """
     if use_uva and not torch.cuda.is_available():
         raise ValueError(
@@ -83,9 +81,7 @@ def check_devices(
 ) -> dict[str, bool]:
     """Check DGL's rules on devices; returns its prefetch flags with defaults filled in.
 
-    Raises:
-        ValueError: A combination that DGL refuses too.
-        DGLError: Batches of a DGL graph are to be on CUDA, and this DGL knows nothing of it.
+    ValueError for a combination that DGL refuses too; DGLError for batches on CUDA by a DGL built without it.
     """
     mixed = device.type == "cuda" and graph.device.type == "cpu" and not use_uva
     if not isinstance(graph, dgl.DGLGraph):
@@ -127,9 +123,7 @@ def _device_of(indices: Any) -> torch.device:
 def process_ranks(ddp_seed: Any) -> Ranks:
     """This process's rank in ``torch.distributed``'s default group; nothing is sent.
 
-    Raises:
-        ValueError: There is no process group, or ``ddp_seed`` is negative.
-        TypeError: ``ddp_seed`` is not an integer.
+    ValueError without a group; TypeError or ValueError unless ``ddp_seed`` is an integer from 0 on.
     """
     if not torch.distributed.is_available() or not torch.distributed.is_initialized():
         raise ValueError("use_ddp=True needs torch.distributed.init_process_group() first")
@@ -143,9 +137,7 @@ TORCH_KEYWORDS = frozenset(inspect.signature(torch.utils.data.DataLoader.__init_
 def check_keywords(keywords: Mapping[str, Any]) -> None:
     """Check the keywords beyond DGL's own: those of torch's loader that DGL passes on, and no others.
 
-    Raises:
-        TypeError: An unknown keyword, or one that the loader sets itself.
-        ValueError: ``sampler`` or ``batch_sampler``, which an order of seeds excludes.
+    TypeError for all others; ValueError for ``sampler`` and ``batch_sampler``, which an order of seeds excludes.
     """
     for name, value in keywords.items():
         if name in ("sampler", "batch_sampler") and value is not None:
@@ -157,10 +149,8 @@ def check_keywords(keywords: Mapping[str, Any]) -> None:
 def recreated(keywords: dict[str, Any]) -> tuple[int, bool]:
     """Batch size and ``drop_last`` of the loader that Lightning makes again from its attributes.
 
-    What torch's loader made of the arguments is taken out of ``keywords``; ``batch_size`` is None there.
-
-    Raises:
-        TypeError: ``dataset`` is not one of our loaders'.
+    What torch's loader made of the arguments is taken out of ``keywords``, where ``batch_size`` is None. TypeError
+    unless ``dataset`` is one of our loaders'.
     """
     order = getattr(keywords.get("dataset"), "order", None)
     if not isinstance(order, SeedOrder | DatasetOrder):
@@ -199,9 +189,7 @@ def gpu_cache_budget(graph: Any, gpu_cache: Any, device: torch.device) -> int:
 def tensor_indices(indices: Any) -> Any:
     """Indices as tensors where they can be, else the user's dataset. All but tensors are copied, as DGL does it.
 
-    Raises:
-        TypeError: An array whose dtype torch does not have.
-        AttributeError: A dataset without ``device``.
+    TypeError for a dtype that torch lacks, AttributeError for a dataset without ``device``.
     """
     if isinstance(indices, Tensor):
         return indices

@@ -73,10 +73,7 @@ class BlockBuilder:
         return heterograph_index.create_heterograph_from_relations(self._bipartite, units, counts)
 
     def build_all(self, blocks: Sequence[HeteroBlock], structures: Sequence[Any] | None = None) -> list[Any]:
-        """The DGL blocks of a batch, outermost first, with the columns that the graph has now.
-
-        ``structures``: :meth:`structure` of each, if made before.
-        """
+        """The DGL blocks of a batch, outermost first, with the graph's present columns, from ``structures`` if made."""
         made = structures or [self.structure(block, place) for place, block in enumerate(blocks)]
         return [
             self._dressed(index, block, place) for place, (index, block) in enumerate(zip(made, blocks, strict=True))

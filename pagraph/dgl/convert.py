@@ -57,11 +57,7 @@ def core_graph(graph: Any, edge_dir: str = "in") -> Graph:
 
 
 def by_edge_type(graph: Any, what: str, numbers: Mapping[Any, Any]) -> dict[EdgeType, Any]:
-    """A mapping from edge types, named by triple or by relation, as one from all canonical types of a DGL graph.
-
-    Raises:
-        DGLError: It does not name every edge type, or one that the graph does not have.
-    """
+    """A mapping by triple or by relation as one by canonical type; DGLError unless it names just the graph's types."""
     by_type = {graph.to_canonical_etype(etype): number for etype, number in numbers.items()}
     missing = [etype for etype in graph.canonical_etypes if etype not in by_type]
     if missing:

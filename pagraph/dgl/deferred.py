@@ -71,11 +71,7 @@ def moved(leaf: Any, device: torch.device) -> Any:
 
 
 def find_lazy(graph: Any) -> Iterator[LazyColumn]:
-    """Every LazyFeature column of a sampled graph.
-
-    Raises:
-        DGLError: The column names no ids and the graph has no NID or EID.
-    """
+    """Every LazyFeature column of a sampled graph; DGLError for one without ids on a graph without NID or EID."""
     for kind, frames, types, id_name in (
         ("node", graph._node_frames, graph.ntypes, dgl.NID),
         ("edge", graph._edge_frames, graph.canonical_etypes, dgl.EID),

@@ -33,11 +33,9 @@ dgl = import_dgl()
 
 
 def node_columns(graph: Any, argument: str, names: Any) -> list[tuple[str, str]]:
-    """(vertex type, name) of every column in a list, or a mapping from type to lists.
+    """(vertex type, name) of each column in a list or a mapping from type to lists.
 
-    Raises:
-        AssertionError: A list, and the graph has several vertex types (DGL's own type).
-        DGLError: A type that the graph does not have.
+    DGL's AssertionError for a list where there are several types, DGLError for an unknown type.
     """
     pairs = _pairs(argument, names, list(graph.ntypes))
     for ntype, _ in pairs:

@@ -216,10 +216,7 @@ def _by_type(graph: Graph, seeds: Any) -> Any:
 
 
 def _with_weights(graph: Any, core: Graph, sampler: BlockSampler | None) -> Graph:
-    """The core graph with the column that the sampler weighs edges by; the arrays are shared.
-
-    Without it a policy that samples would draw uniformly.
-    """
+    """The core graph with the column of the sampler's weights, without which a policy would draw uniformly."""
     name = None if sampler is None else sampler.prob
     if name is None:
         return core

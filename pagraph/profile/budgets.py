@@ -174,12 +174,7 @@ class FieldSizes:
 
     @classmethod
     def of(cls, graph: Graph, fields: FieldNames | None, labels: FieldNames) -> FieldSizes:
-        """Look the fields up.
-
-        Raises:
-            ValueError: A field that the graph does not have; names without a type where there are several types.
-            TypeError: Names are one string.
-        """
+        """Look the fields up; ValueError for an unknown field, or names without a type where there are several."""
         inputs, outputs = _widths(graph, fields or (), "fields"), _widths(graph, labels, "labels")
         row_bytes = {
             ntype: width

@@ -179,12 +179,7 @@ class _Clock:
 
 
 def _name_policies(policies: Sequence[str | Policy] | None) -> dict[str, Policy | None]:
-    """Resolve policies by name, in order; the oracle and the ideal, which are no functions of the graph, are None.
-
-    Raises:
-        ValueError: A name is unknown or comes twice, or there is none.
-        TypeError: Something is neither a name nor a function, or all of it is one string.
-    """
+    """Resolve policies by name, in order; the oracle and the ideal, which are no functions of the graph, are None."""
     if isinstance(policies, str):
         raise TypeError(f"policies must be a list of names or functions, got {policies!r}")
     if policies is None:

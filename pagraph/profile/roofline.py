@@ -305,11 +305,7 @@ def sampling(where: str) -> str:
 
 
 def _sampling_paths(timer: DeviceTimer, sizes: RooflineSizes, left_out: dict[str, str]) -> Iterator[Rate]:
-    """Measure the sampling of batches of an RMAT graph, each compared with the CPU's in its edges.
-
-    A sampled neighbour is counted as the sector that reading its id costs. ``timer`` is that of the stream "sampling";
-    ``left_out`` takes the reason if the graph cannot be placed.
-    """
+    """Measure sampling of an RMAT graph, compared with the CPU's edges; a neighbour counts as the sector of its id."""
     graph = rmat(sizes.scale, edge_factor=_EDGES_A_VERTEX, undirected=True, seed=0)
     sampler = NeighborSampler(sizes.fanouts)
     generator = torch.Generator().manual_seed(3)

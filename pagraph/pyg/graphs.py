@@ -111,11 +111,7 @@ _conversions = _Conversions()
 
 
 def csc_of(store: Any, num_src: int, num_dst: int, where: str = "") -> CSC:
-    """The in-edges of a ``Data`` or of the store of one edge type, which errors place by ``where``.
-
-    Raises:
-        TypeError, ValueError: ``edge_index`` is not such a tensor, or an edge leads out of the graph.
-    """
+    """The in-edges of a ``Data`` or one edge type's store; TypeError or ValueError, placed by ``where``, if unsound."""
     counts = num_src, num_dst
     sparse = _sparse(store)
     if sparse is not None:

@@ -48,10 +48,8 @@ class LinkNegatives:
     def of(self, neg_sampling: Any, types: tuple[str, str], node_time: Any = None) -> PairNegatives | None:
         """The negatives of links between two types of vertices; None without ``neg_sampling``.
 
-        ``node_time``: times of vertices that count, a tensor or by type; None where there are none.
-
-        Raises:
-            TypeError, ValueError: A weight is not one; PyG's ValueError for one of another length.
+        ``node_time``: times of vertices that count, a tensor or by type; None where there are none. Wrong weights raise
+        TypeError or ValueError.
         """
         if neg_sampling is None:
             return None

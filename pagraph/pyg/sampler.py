@@ -39,12 +39,7 @@ _Type = TypeVar("_Type")
 
 
 def num_neighbors_of(num_neighbors: Any) -> NumNeighbors:
-    """A list, a mapping from edge type or a ``NumNeighbors`` as a ``NumNeighbors``.
-
-    Raises:
-        TypeError: It is something else.
-        ValueError: PyG's: a key that is no edge type.
-    """
+    """A list, a mapping from edge type or a ``NumNeighbors`` as a ``NumNeighbors``; TypeError for anything else."""
     if isinstance(num_neighbors, NumNeighbors):
         return num_neighbors
     lists = num_neighbors.values() if isinstance(num_neighbors, dict) else [num_neighbors]
@@ -255,11 +250,7 @@ class NeighborSampler(BaseSampler):
         return output, subgraph.hop_ends
 
     def link_negatives(self, neg_sampling: NegativeSampling | None, types: tuple[str, str]) -> PairNegatives | None:
-        """The negatives of links between vertices of two types, as the core draws them.
-
-        Raises:
-            TypeError, ValueError: A weight is not one.
-        """
+        """The core's negatives of links between two vertex types; TypeError or ValueError for wrong weights."""
         return self._negatives.of(neg_sampling, types, self.node_time)
 
     def _output(self, subgraph: Subgraph) -> SamplerOutput | HeteroSamplerOutput:

@@ -25,9 +25,7 @@ _Types = tuple[dict[str, Tensor], dict[EdgeType, Tensor]]
 def is_typed(stores: Any) -> bool:
     """Whether the edges of a pair of stores have types, and batches are ``HeteroData``.
 
-    Raises:
-        TypeError: It is no such pair.
-        ValueError: There are no edges at all, or some have a type and others none.
+    TypeError if it is no such pair; ValueError without edges, or where only some have a type.
     """
     _, graph_store = _pair(stores)
     types = [attr.edge_type for attr in graph_store.get_all_edge_attrs()]

@@ -33,11 +33,7 @@ class Fields:
     edges: dict[EdgeType, Tensor] = field(default_factory=dict)
 
     def with_graph(self, graph: Graph, name: str) -> Graph:
-        """The same graph with these values as the field ``name``; the graph itself is not changed.
-
-        Raises:
-            ValueError: There is not one value for each vertex or edge.
-        """
+        """The same graph with these values as the field ``name``; ValueError unless one for each vertex or edge."""
         graph = Graph({etype: graph.csc_of(etype) for etype in graph.edge_types}, graph.num_nodes_by_type)
         for ntype, values in self.nodes.items():
             graph.set_field(name, values, node_type=ntype)
@@ -47,10 +43,9 @@ class Fields:
 
 
 def times_of(data: Any, name: str) -> Fields:
-    """The time attribute of a ``Data``, a ``HeteroData`` or a pair of stores.
+    """The time attribute of a ``Data``, a ``HeteroData`` or a pair of stores (see also ``store_times``).
 
-    Raises:
-        ValueError: PyG's: it is neither of vertices nor of edges, or it is both; see also ``store_times``.
+    PyG's ValueError if it is neither of vertices nor of edges, or both.
     """
     if isinstance(data, tuple):
         nodes, edges = store_times(data, name)
@@ -70,12 +65,7 @@ def times_of(data: Any, name: str) -> Fields:
 
 
 def weights_of(data: Any, name: str) -> Fields:
-    """The weight attribute of the edges of a ``Data`` or ``HeteroData``.
-
-    Raises:
-        KeyError: No edge has it.
-        NotImplementedError: PyG's, of a pair of stores.
-    """
+    """The edges' weight attribute; KeyError if no edge has it, PyG's NotImplementedError for a pair of stores."""
     if isinstance(data, tuple):
         raise NotImplementedError(
             "'weight_attr' argument not yet supported within 'NeighborSampler' for '(FeatureStore, GraphStore)' inputs"
@@ -99,12 +89,7 @@ def check_time_tensor(name: str, times: Any) -> None:
 
 
 def check_times(name: str, times: Any, count: int, owner: str) -> None:
-    """Check the times, argument ``name``, of ``count`` seeds, each called an ``owner``; None passes.
-
-    Raises:
-        TypeError: It is no tensor of integers.
-        ValueError: There is not one for each seed, or one is negative.
-    """
+    """Raise TypeError or ValueError unless ``times`` is None or ``count`` integers from 0 on, one per ``owner``."""
     if times is None:
         return
     check_time_tensor(name, times)

@@ -23,10 +23,7 @@ __all__ = ["POLICIES", "Hindsight", "random_order", "ranks_all", "resolve_policy
 
 
 def random_order(graph: Graph, seeds: Any, sampler: object, seed: int) -> dict[str, Tensor]:
-    """All vertices in a random order: a function of ``seed`` and their number alone.
-
-    Without scores, so that each type gets its share of the budget.
-    """
+    """All vertices in an order drawn from ``seed``; without scores, so that each type gets its share of the budget."""
     orders = {}
     for number, ntype in enumerate(graph.node_types):
         rng = np.random.Generator(np.random.Philox(key=derive_key(seed, number)))

@@ -146,11 +146,7 @@ def _check(ranking: Tensor | Ranking, num_nodes: int) -> Ranking:
 
 
 def check_ranking(ranking: Tensor, num_nodes: int) -> Tensor:
-    """The ids as an int64 CPU tensor.
-
-    Raises:
-        TypeError, ValueError: No 1-D tensor of integers, an id outside ``[0, num_nodes)`` or twice.
-    """
+    """The ids as an int64 CPU tensor; TypeError or ValueError unless 1-D integers in ``[0, num_nodes)``, none twice."""
     if not isinstance(ranking, Tensor) or ranking.dtype not in (torch.int32, torch.int64):
         got = ranking.dtype if isinstance(ranking, Tensor) else type(ranking).__name__
         raise TypeError(f"a cache policy must return an int32 or int64 tensor, got {got}")

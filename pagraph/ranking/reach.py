@@ -70,9 +70,8 @@ def reads_by_seed(graph: Graph, seeds: Any, sampler: MiniBatchSampler, *, batch_
 class _Run:
     """Adds up the reach of seeds.
 
-    Attributes:
-        missed: Logarithm of the chance that a batch reads a vertex for none of the seeds, shape ``(num_nodes,)``; of
-            disjoint trees how many are expected to hold it.
+    ``missed``, shape ``(num_nodes,)``: logarithm of the chance that a batch reads a vertex for none of the seeds; of
+    disjoint trees how many are expected to hold it.
     """
 
     def __init__(self, graph: Graph, sampler: HopSampler, rate: float) -> None:

@@ -59,11 +59,7 @@ class Draws:
 
     @classmethod
     def of(cls, graph: Graph, sampler: HopSampler, edge_type: EdgeType) -> Draws:
-        """The draws of a sampler with fan-outs.
-
-        Raises:
-            TypeError, ValueError: As the sampler raises them for wrong weights; ValueError for a damaged graph.
-        """
+        """The draws of a sampler with fan-outs; TypeError or ValueError for wrong weights or a damaged graph."""
         csc = graph.adjacency(sampler.edge_dir, edge_type)
         csc.validate()
         from . import _vip

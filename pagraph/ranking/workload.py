@@ -90,10 +90,7 @@ class FirstEpoch:
 
 
 class Sampled(NamedTuple):
-    """The graph (turned so that in-edges are drawn), seeds and sampler of a loader at the moment.
-
-    The sampler is None where only a user's own code can sample.
-    """
+    """A loader's present graph (in-edges are drawn), seeds and sampler (None: only a user's own code can sample)."""
 
     graph: Graph
     seeds: Any

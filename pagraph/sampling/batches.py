@@ -159,10 +159,7 @@ class EdgeBatches(_FromHops):
         return self.blocks.sample(graph, nodes, key)
 
     def seed_rates(self, seeds: Tensor | Mapping[EdgeType, Tensor], batch_size: int) -> dict[str, Tensor]:
-        """Probability that a vertex is an end of an edge or a negative pair in a batch of ``batch_size`` of the edges.
-
-        See :meth:`MiniBatchSampler.seed_rates`.
-        """
+        """Probability that a vertex is an end of an edge or a negative pair in a batch of ``batch_size`` edges."""
         edges = self._by_type(seeds)
         total = sum(map(len, edges.values()))
         sizes = self.ends.num_nodes_by_type
@@ -313,10 +310,7 @@ class PairBatches(_FromHops):
         return self.blocks.sample(graph, start.nodes, key, seed_times=start.times)
 
     def seed_rates(self, seeds: Tensor, batch_size: int) -> dict[str, Tensor]:
-        """Probability that a vertex is an end of a pair or of a negative one in a batch of ``batch_size`` of the pairs.
-
-        See :meth:`MiniBatchSampler.seed_rates`.
-        """
+        """Probability that a vertex is an end of a pair or of a negative one in a batch of ``batch_size`` pairs."""
         src_type, dst_type = self.types
         src, dst = seeds[:, :2].unbind(1)
         counts = {t: torch.zeros(n, dtype=torch.int64) for t, n in self.num_nodes.items()}

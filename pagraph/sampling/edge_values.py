@@ -73,10 +73,7 @@ def _may_return(known: FieldVersion, now: FieldVersion) -> bool:
 
 
 def _check_column(name: str, values: Any, dtypes: tuple[torch.dtype, ...], kind: str, count: int, owner: str) -> None:
-    """Raise TypeError or ValueError unless the values are ``count`` numbers of these dtypes on the CPU.
-
-    ``kind`` and ``owner`` ("number per edge") say for errors which numbers, and how many.
-    """
+    """Raise unless the values are ``count`` numbers of these dtypes on the CPU; ``kind`` and ``owner`` word errors."""
     if not isinstance(values, Tensor) or values.dtype not in dtypes:
         got = values.dtype if isinstance(values, Tensor) else type(values).__name__
         raise TypeError(f"{name} must be a tensor of {kind}, got {got}")

@@ -104,11 +104,7 @@ class VertexTable:
         self._fill()
 
     def relabel(self, neighbors: Array, local_ids: Array) -> None:
-        """Write each neighbour's place to ``local_ids``; new vertices are appended.
-
-        Raises:
-            FormatError: A neighbour is outside the graph.
-        """
+        """Write each neighbour's place to ``local_ids``, append new vertices; FormatError for one outside the graph."""
         from .kernels import hop
 
         if len(self._nodes) < self.count + len(neighbors):
@@ -224,8 +220,4 @@ class Picker(Protocol):
     """Chooses edges of a frontier; a pure function of the hop, called from any number of threads."""
 
     def pick(self, hop: Hop) -> HopEdges:
-        """The edges drawn, positions (and weights) filled in.
-
-        Raises:
-            FormatError: The graph's ``indptr`` is damaged.
-        """
+        """The edges drawn, positions (and weights) filled in; FormatError where the graph's ``indptr`` is damaged."""

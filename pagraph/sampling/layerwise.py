@@ -49,11 +49,7 @@ class Importance:
 
 
 def importance_of(csc: CSC, weights: EdgeWeights | None) -> Importance:
-    """Sums of squares of the row-normalised weights (None: 1) by source, memoized for the weights, or for the CSC.
-
-    Raises:
-        ValueError: The CSC is damaged.
-    """
+    """Sums of squares of the row-normalised weights (None: 1) by source, memoized; ValueError for a damaged CSC."""
     from .kernels import layerwise
 
     owner = csc if weights is None else weights
@@ -163,10 +159,7 @@ def _check_size(size: Any, least: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class LadiesPicker:
-    """Draws ``size`` of the frontier's in-neighbours by importance; see :class:`LayerSampler`.
-
-    ``weights`` are one per edge in CSC order; an empty array stands for 1.
-    """
+    """Draws ``size`` in-neighbours by importance; ``weights``: one per edge in CSC order, or empty for 1."""
 
     size: int
     weights: Array

@@ -102,11 +102,7 @@ class WeightedPicker:
     weights: EdgeWeights
 
     def pick(self, hop: Hop) -> HopEdges:
-        """See :class:`~pagraph.sampling.hop.Picker`.
-
-        Raises:
-            ValueError: The weights are those of another graph.
-        """
+        """See :class:`~pagraph.sampling.hop.Picker`; ValueError for the weights of another graph."""
         from .kernels import hop as _cpu
 
         weights = self.weights
@@ -178,11 +174,7 @@ class TimedPicker:
     times: EdgeTimes
 
     def pick(self, hop: Hop) -> HopEdges:
-        """See :class:`~pagraph.sampling.hop.Picker`.
-
-        Raises:
-            ValueError: The times are those of another graph.
-        """
+        """See :class:`~pagraph.sampling.hop.Picker`; ValueError for the times of another graph."""
         from .kernels import hop as _cpu
         from .kernels import subgraph
 
@@ -261,11 +253,7 @@ class Rows:
         return edges
 
     def candidates(self) -> tuple[Array, int]:
-        """Number the distinct sources in the order of their discovery: each in-edge's number, and how many there are.
-
-        Raises:
-            FormatError: An edge leads out of the graph.
-        """
+        """Number the distinct sources by discovery: each in-edge's number, the count; FormatError for a bad edge."""
         from .kernels import layerwise
 
         csc, scratch = self.hop.csc, self.hop.scratch

@@ -123,12 +123,7 @@ def check_per_hop(
 
 
 def check_fanout(fanout: Any, replace: bool, *, least: int = 1) -> int:
-    """A fan-out as an int.
-
-    Raises:
-        TypeError: It is not an integer.
-        ValueError: It is neither -1 nor at least ``least``, or too large to draw with replacement.
-    """
+    """A fan-out as an int; TypeError or ValueError unless -1 or from ``least`` to what ``replace`` can draw."""
     if isinstance(fanout, bool) or not isinstance(fanout, int | np.integer):
         raise TypeError(f"fanouts must be integers, got {fanout!r}")
     if fanout != -1 and fanout < least:
@@ -324,12 +319,7 @@ class BatchRun:
 
 
 def seeds_by_type(graph: Graph, seeds: Tensor | Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-    """Seeds as a mapping from vertex type.
-
-    Raises:
-        KeyError: A vertex type that the graph does not have.
-        IndexError: A seed is outside ``[0, num_nodes)`` of its type.
-    """
+    """Seeds by vertex type; KeyError for an unknown type, IndexError for a seed outside ``[0, num_nodes)``."""
     by_type = seeds if isinstance(seeds, Mapping) else {graph.only_node_type: seeds}
     for ntype, ids in by_type.items():
         name = f"seeds[{ntype!r}]" if isinstance(seeds, Mapping) else "seeds"

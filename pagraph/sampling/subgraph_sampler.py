@@ -170,10 +170,7 @@ def _check_time_field(graph: Graph, name: str, field: EdgeField) -> None:
 def _limits_of_trees(
     graph: Graph, name: str, seeds: Mapping[str, Tensor], seed_times: Tensor | Mapping[str, Tensor] | None
 ) -> Tensor:
-    """The time of every seed, over all types in the graph's order, shape ``(num_seeds,)``, int64.
-
-    Raises as :meth:`SubgraphSampler.sample` does, where seeds have neither a time nor the vertex field ``name``.
-    """
+    """The time of every seed, over all types in the graph's order, ``(num_seeds,)``, int64; raises as ``sample``."""
     if seed_times is not None and not isinstance(seed_times, Tensor | Mapping):
         got = type(seed_times).__name__
         raise TypeError(f"seed_times must be a tensor or a mapping from vertex type, got {got}")

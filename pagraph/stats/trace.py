@@ -224,11 +224,7 @@ class Tracer:
     # -- for the pipeline ---------------------------------------------------------------------------------
 
     def follow(self, tracing: Tracing) -> None:
-        """Detach this loader too when the trace stops.
-
-        Raises:
-            PipelineError: It has stopped already.
-        """
+        """Detach this loader too when the trace stops; PipelineError if it has."""
         if not self._finish.alive:
             raise PipelineError(f"a trace must not have been stopped, got the one in {self.path}")
         self._traced.add(tracing)

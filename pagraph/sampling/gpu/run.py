@@ -157,12 +157,7 @@ class Fanouts:
 
 
 class Sizes:
-    """Sizes of a batch on their way to the host; :meth:`wait` before asking.
-
-    Args:
-        words: The state without the seeds, in memory that the device writes to.
-        event: After which it is there.
-    """
+    """Sizes of a batch (state without seeds) on their way to the host, there after ``event``; :meth:`wait` first."""
 
     def __init__(self, words: Tensor, event: Event) -> None:
         self._words, self._event = words, event

@@ -137,11 +137,7 @@ class DeviceSampler:
 
 
 def _fanouts(graph: Graph, sampler: Any) -> Fanouts:
-    """The picks of a sampler that a device can follow.
-
-    Raises:
-        ValueError: It cannot.
-    """
+    """The picks of a sampler that a device can follow; ValueError if it cannot."""
     instead = "; use sampling_device='cpu'"
     if type(sampler) is not NeighborSampler:  # a subclass may pick otherwise
         raise ValueError(f"sampling on a device needs a NeighborSampler, got {type(sampler).__name__}{instead}")

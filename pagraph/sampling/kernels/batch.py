@@ -120,8 +120,7 @@ def _parts(work, num_hops, room):  # type: ignore[no-untyped-def]
 def sample_blocks(indptr, indices, seeds, fanouts, replace, key, bits, room, work, out):  # type: ignore[no-untyped-def]
     """Each hop expands all known vertices. ``out`` gets the nodes, then each hop's indptr, indices and positions.
 
-    Reported of a hop: the number of nodes after it, that of its edges, and where in ``out`` its three parts begin, in
-    elements.
+    Reported of a hop: the nodes after it, its edges, and where in ``out`` its parts begin, in elements.
     """
     num_vertices, num_hops = len(indptr) - 1, len(fanouts)
     ids, places = out.view(seeds.dtype), out.view(indices.dtype)

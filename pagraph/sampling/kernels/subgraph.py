@@ -24,11 +24,7 @@ def limits_of(tree_ids, num_nodes, limits, out):  # type: ignore[no-untyped-def]
 
 @kernel
 def in_trees(neighbors, indptr, frontier, num_dst, num_src, out):  # type: ignore[no-untyped-def]
-    """Source vertices as vertices in the trees of the frontier that drew them.
-
-    Returns:
-        -1, or the first edge whose source is outside the graph.
-    """
+    """Source vertices in the trees of the frontier that drew them; returns -1, or the first edge out of the graph."""
     for i in range(len(frontier)):
         first = np.int64(frontier[i]) // num_dst * num_src
         for e in range(indptr[i], indptr[i + 1]):
@@ -64,11 +60,7 @@ _ROWS_AHEAD = 6
 
 @kernel
 def count_known(indices, starts, degrees, num_src, nodes, table, shift, out_indptr):  # type: ignore[no-untyped-def]
-    """The ``indptr`` of the in-edges whose source is in ``nodes``.
-
-    Returns:
-        -1, or the first position whose source is outside the graph.
-    """
+    """The ``indptr`` of in-edges whose source is in ``nodes``; returns -1, or the first position out of the graph."""
     mask = len(table) - 1
     n = len(starts)
     total = np.int64(0)

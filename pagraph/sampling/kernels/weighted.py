@@ -98,11 +98,7 @@ def _draws(start, degree, k, replace):  # type: ignore[no-untyped-def]
 
 @kernel
 def plan_draws(frontier, starts, degrees, out_indptr, key, replace, sums, rows, slots, points):  # type: ignore[no-untyped-def]
-    """List the rows to draw from, and the first draws: each one's slot of the guide, and its point in the total.
-
-    Returns:
-        The number of rows, and of draws.
-    """
+    """List the rows to draw from, and the first draws (slot of the guide, point in the total); returns both counts."""
     n, listed, drawn = len(frontier), 0, 0
     for i in range(n):
         if i + _AHEAD < n:
