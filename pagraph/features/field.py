@@ -195,7 +195,7 @@ class Field:
     def path(self, resolve: Callable[[Field, Snapshot], ReadPath]) -> tuple[object, FieldValue, ReadPath]:
         """The values' memory, to be held while they are read, they, and their path, resolved anew if they changed.
 
-        Counts a read. KeyError: the field is gone. RuntimeError: it requires gradients, and these are on in this thread.
+        Counts a read. KeyError: the field is gone. RuntimeError: it requires gradients, and these are on in the thread.
         """
         generation = self._generation  # before the values, so that no invalidation is missed
         values = self._now()
