@@ -12,8 +12,8 @@ from torch import Tensor
 
 from ..graph.minibatch import HeteroBlock, HeteroMiniBatch, MiniBatch, Relation
 from .hop import HopEdges
-from .sampler import BatchRun, EdgeField, FanoutSampler, HopSampler, MiniBatchSampler, id_dtype_of
-from .small_batch import UniformHops, small_blocks
+from .sampler import BatchRun, EdgeField, FanoutSampler, HopSampler, MiniBatchSampler, UniformHops, id_dtype_of
+from .small_batch import small_blocks
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from ..graph.graph import EdgeType, Graph
     from .hop import Picker
-    from .small_batch import UniformHops
 
 __all__ = [
     "BatchRun",
@@ -31,6 +30,7 @@ __all__ = [
     "FanoutSampler",
     "HopSampler",
     "MiniBatchSampler",
+    "UniformHops",
     "check_fanout",
     "check_per_hop",
     "id_dtype_of",
@@ -95,6 +95,7 @@ def _hashable(value: Any) -> Hashable:
     return value.cache_key if isinstance(value, MiniBatchSampler) else value
 
 
+_MOST_SMALL_FANOUT = 2**18  # a set of picks is that large, even where no seed draws
 EdgeField = Callable[["EdgeType", str], "Tensor | None"]
 """Gives an edge field by edge type and name, in the order of the edge ids; None where there is none."""
 
@@ -136,6 +137,35 @@ def check_fanout(fanout: Any, replace: bool, *, least: int = 1) -> int:
 def of_edge_type(entry: int | Mapping[EdgeType, int], edge_type: EdgeType) -> int:
     """The number of a hop's entry for an edge type; KeyError where it does not name the type."""
     return entry[edge_type] if isinstance(entry, Mapping) else entry
+
+
+@dataclass(frozen=True, eq=False)
+class UniformHops:
+    """Hops along one edge type that draw uniformly.
+
+    Attributes:
+        fanouts: Fan-out of each hop; the first serves the seeds.
+        array: The same for the kernels.
+        replace: Draw with replacement.
+        set_size: Slots that a set of one vertex's picks needs.
+    """
+
+    fanouts: tuple[int, ...]
+    array: Any
+    replace: bool
+    set_size: int
+
+    @classmethod
+    def of(cls, sampler: FanoutSampler, edge_type: EdgeType) -> UniformHops | None:
+        """The hops of a sampler that draws uniformly; None where it takes all neighbours or does not name the type."""
+        try:
+            fanouts = tuple(sampler.fanout(hop, edge_type) for hop in range(sampler.num_hops))
+        except KeyError:
+            return None
+        if not all(0 <= fanout <= _MOST_SMALL_FANOUT for fanout in fanouts):
+            return None
+        set_size = 1 << (2 * max(fanouts, default=1) - 1).bit_length()
+        return cls(fanouts, np.array(fanouts, dtype=np.int64), sampler.replace, set_size)
 
 
 class HopSampler(MiniBatchSampler):

@@ -6,7 +6,6 @@ trees, excluded or induced edges, all neighbours, large batches) gets None, and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -25,9 +24,9 @@ if TYPE_CHECKING:
     from ..graph.csc import CSC
     from ..graph.graph import EdgeType, Graph
     from ..system.buffers import BufferPools
-    from .sampler import FanoutSampler, HopSampler
+    from .sampler import HopSampler, UniformHops
 
-__all__ = ["UniformHops", "small_blocks", "small_subgraph"]
+__all__ = ["small_blocks", "small_subgraph"]
 
 MOST_EDGES = 2**18
 """Batches that may draw more are sampled hop by hop.
@@ -36,41 +35,11 @@ A result keeps room for as many edges as there might be, here up to 8 MB, and ke
 batches: 1000 seeds of fan-out 15,10,5 took 12 % less in one call, 64 seeds 57 % less.
 """
 
-_MOST_FANOUT = 2**18  # a set of picks is that large, even where no seed draws
 _MOST_INT32 = 2**31 - 1
 _ID_DTYPES = (torch.int32, torch.int64)
 _LINE = 64  # bytes of a cache line
 _REPORT, _PER_HOP = 5, 5  # as in the kernels
 _UNKNOWN: Any = object()
-
-
-@dataclass(frozen=True, eq=False)
-class UniformHops:
-    """Hops along one edge type that draw uniformly.
-
-    Attributes:
-        fanouts: Fan-out of each hop; the first serves the seeds.
-        array: The same for the kernels.
-        replace: Draw with replacement.
-        set_size: Slots that a set of one vertex's picks needs.
-    """
-
-    fanouts: tuple[int, ...]
-    array: Any
-    replace: bool
-    set_size: int
-
-    @classmethod
-    def of(cls, sampler: FanoutSampler, edge_type: EdgeType) -> UniformHops | None:
-        """The hops of a sampler that draws uniformly; None where it takes all neighbours or does not name the type."""
-        try:
-            fanouts = tuple(sampler.fanout(hop, edge_type) for hop in range(sampler.num_hops))
-        except KeyError:
-            return None
-        if not all(0 <= fanout <= _MOST_FANOUT for fanout in fanouts):
-            return None
-        set_size = 1 << (2 * max(fanouts, default=1) - 1).bit_length()
-        return cls(fanouts, np.array(fanouts, dtype=np.int64), sampler.replace, set_size)
 
 
 def small_blocks(

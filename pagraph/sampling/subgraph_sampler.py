@@ -14,8 +14,8 @@ from ..graph.subgraph import SampledEdges, Subgraph
 from .edge_values import EdgeTimes, as_times, edge_times, source_times
 from .hop import Hop, HopEdges, Scratch, VertexTable, raise_bad_source
 from .pickers import TimedPicker, measure_frontier
-from .sampler import BatchRun, EdgeField, FanoutSampler, id_dtype_of
-from .small_batch import UniformHops, small_subgraph
+from .sampler import BatchRun, EdgeField, FanoutSampler, UniformHops, id_dtype_of
+from .small_batch import small_subgraph
 
 if TYPE_CHECKING:
     from ..graph.csc import CSC
