@@ -108,11 +108,12 @@ class Columns:
         """
         for type_, name in names:
             key = (kind, type_, name)
-            self._roles[key] = role | self._roles.get(key, role)
-            if name in frame_of(self._graph, kind, type_)._columns:
-                self._add(key)
-            else:
+            before = self._roles.get(key)
+            self._roles[key] = role if before is None else role | before
+            if self._roles[key] != before:
                 self._added.discard(key)
+            if key not in self._added and name in frame_of(self._graph, kind, type_)._columns:
+                self._add(key)
 
     def _add(self, key: _Key) -> None:
         """Make a column a field."""

@@ -18,7 +18,7 @@ from ..ranking.degree import turned
 from ..ranking.policies import POLICIES, resolve_policy
 from ..ranking.policy import Policy, Ranking, apply_policy
 from ..ranking.presample import AccessCounts, count_accesses, default_threads
-from ..sampling.sampler import MiniBatchSampler
+from ..sampling.sampler import HopSampler, MiniBatchSampler
 from ..seeds.order import SeedOrder
 from ..system.checks import as_integer
 from .budgets import DEFAULT_BUDGETS, GRID, FieldNames, FieldSizes
@@ -227,7 +227,7 @@ class _Rankings:
     _expected: dict[str, dict[str, npt.NDArray[np.float64]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if getattr(self.sampler, "edge_dir", "in") != "in":
+        if isinstance(self.sampler, HopSampler) and self.sampler.edge_dir != "in":
             self.graph, self.sampler = turned(self.graph, self.sampler.edge_dir), self.sampler.with_in_edges()
 
     def each(
