@@ -53,7 +53,7 @@ class PeakMemory:
 
     Example:
         >>> with PeakMemory() as memory:
-        ...     block = bytearray(50_000_000)
+        ...     block = b"1" * 50_000_000
         >>> memory.use.peak_bytes > memory.use.before_bytes
         True
     """

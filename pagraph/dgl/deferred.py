@@ -166,14 +166,14 @@ def waiting_column(rows: IndexedRows) -> Any:
 
 def waiting_rows(column: Any) -> IndexedRows | None:
     """The rows of a column that DGL has yet to gather; None for others, also to be moved, converted, or not on CPU."""
-    index = column.index
-    if index is None and not _known:  # nearly always: no lock for columns that never waited
+    if column.index is None and not _known:  # nearly always: no lock for columns that never waited
         return None
     with _lock:
+        index = column.index  # only here: another thread may have gathered the column meanwhile
         if index is None:
             _known.pop(column, None)
             return None
-        if column not in _known and _is_plain(column):
+        if column not in _known and _is_plain(column, index):
             ids = index.flatten() if isinstance(index, _LazyIndex) else index
             _known[column] = IndexedRows(column.storage, ids)
         return _known.get(column)
@@ -216,9 +216,9 @@ def sub_column(column: Any, index: Any) -> Any:
     return Column(rows.source, column.scheme, _LazyIndex([rows.ids, *then]))
 
 
-def _is_plain(column: Any) -> bool:
-    """Whether a waiting column is rows of a dense CPU tensor, to be delivered as they are."""
-    index, storage = column.index, column.storage
+def _is_plain(column: Any, index: Any) -> bool:
+    """Whether a column that waits for ``index`` is rows of a dense CPU tensor, to be delivered as they are."""
+    storage = column.storage
     parts = index._indices if isinstance(index, _LazyIndex) else [index]
     return (
         column.device is None
