@@ -1,6 +1,6 @@
-"""What can go wrong, as a small tree of exceptions.
+"""The exceptions of this library, one small tree.
 
-Our exception hierarchy::
+Its hierarchy::
 
     PaGraphError
     |-- FormatError (also a ValueError)        a file or folder is not what it says it is

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 __all__ = ["SerialStage", "Stage", "ThreadUse"]
 
-_TRIED, _KEPT = 16, 512  # items that a choice is tried for, and kept for
+_TRIED, _KEPT = 16, 2048  # items that a choice is tried for, and kept for
 _WORTH_A_TRIAL = (5e-5, 5e-3)  # seconds that the reader waits for an item
 
 

@@ -38,13 +38,13 @@ class TestTheChoice:
     def test_the_other_is_tried_again_after_a_while(self):
         use = ThreadUse()
         waits(use, 3e-4, 16), waits(use, 1e-4, 16)
-        assert use.rests and waits(use, 1e-4, 512) and not use.rests
+        assert use.rests and waits(use, 1e-4, 2048) and not use.rests
         assert waits(use, 5e-5 * 1.5, 16) is False  # threads are better by now
 
     @pytest.mark.parametrize("seconds", [1e-6, 0.1])
     def test_threads_that_are_ahead_or_whose_work_is_long_are_left_at_it(self, seconds):
         use = ThreadUse()
-        for count in (16, 512, 512):
+        for count in (16, 2048, 2048):
             assert not waits(use, seconds, count) and not use.rests
 
     def test_items_begun_before_a_change_do_not_count(self):
