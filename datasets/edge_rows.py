@@ -82,7 +82,7 @@ def _extended(values: Column, more: Column) -> Column:
 
 @dataclass(frozen=True)
 class Block:
-    """Whole lines of a file: their bytes, and the number of the first line, from 1."""
+    """The bytes of some whole lines of a file, and the number of the first line, from 1."""
 
     data: bytes
     first_line: int

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 import weakref
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ from ..seeds.order import BatchOrder, EpochPlan, Ticket
 from ..stats.stats import EpochRecorder, LoaderStats
 from ..stats.trace import Tracing
 from ..system.checks import as_integer
+from ..system.threads import usable_cpus
 from .stage import SerialStage, Stage, ThreadUse
 
 if TYPE_CHECKING:
@@ -27,8 +27,7 @@ _STATE_VERSION = 1
 
 def default_workers() -> int:
     """Threads to prepare batches with: half the processors, 1 to 4, so that the model keeps the rest."""
-    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(4, cpus // 2))
+    return max(1, min(4, usable_cpus() // 2))
 
 
 @dataclass(frozen=True)

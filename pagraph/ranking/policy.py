@@ -51,7 +51,7 @@ class Ranking:
 
 
 RowType = str | EdgeType
-"""Whose rows a field has: a vertex type, or an edge type."""
+"""The vertex type or edge type that a field has rows of."""
 
 Rank = Callable[[Collection[RowType]], Mapping[RowType, Ranking]]
 """Vertex and edge types to checked rankings; a type that it leaves out is not cached."""

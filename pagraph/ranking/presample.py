@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,6 +21,7 @@ from ..seeds.keys import derive_key
 from ..seeds.order import SeedOrder, Ticket
 from ..system.buffers import BufferPools
 from ..system.checks import as_integer
+from ..system.threads import usable_cpus
 from .degree import out_degrees
 from .policy import Ranking
 
@@ -172,7 +172,7 @@ def count_accesses(
 
 def default_threads() -> int:
     """One for each processor, at most 8."""
-    return min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    return min(8, usable_cpus())
 
 
 def most_repeats(order: SeedOrder, sampler: MiniBatchSampler) -> int:

@@ -117,7 +117,7 @@ class BlockSampler(HopSampler):
 
 
 def foreign_sampler(sampler: Any, here: str) -> str | None:
-    """Whose sampler it is and which loader takes it; None for those of ``here`` and for a user's own.
+    """The owner of a sampler and the loader that takes it; None for those of ``here`` and for a user's own.
 
     Args:
         sampler: Any object or class. The class that defines its ``sample`` counts: a user's subclass may adapt it.

@@ -16,7 +16,12 @@ import torch
 THREAD_NAME = "pagraph"
 """Name of the loader's threads, followed by their number."""
 
-__all__ = ["THREAD_NAME", "ForkLock", "lock_of", "near_cores", "run_worker_init", "starting_workers"]
+__all__ = ["THREAD_NAME", "ForkLock", "lock_of", "near_cores", "run_worker_init", "starting_workers", "usable_cpus"]
+
+
+def usable_cpus() -> int:
+    """Processors that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class ForkLock:
