@@ -54,7 +54,7 @@ class PeakMemory:
     Example:
         >>> with PeakMemory() as memory:
         ...     block = b"1" * 50_000_000
-        >>> memory.use.peak_bytes > memory.use.before_bytes
+        >>> memory.use.peak_bytes >= memory.use.before_bytes  # equal where free memory of this process was enough
         True
     """
 
@@ -83,7 +83,7 @@ class PeakMemory:
         """Memory since the block began."""
         high = _highest()
         exact = high > self._high or not self._resident
-        peak = high if exact else self._resident
+        peak = max(high, self._before) if exact else self._resident
         seen = self._resident >= _SEEN * peak
         return MemoryUse(peak, self._before, self._private if seen and self._private else None)
 
