@@ -14,7 +14,7 @@ from pagraph.partition.steps import MemoryUse, PeakMemory, Steps
 
 
 def hold(megabytes):
-    """Memory that is really there, for some looks; from the system, as free memory of this process would add nothing."""
+    """New memory from the system, for some looks: what this process has free would add nothing."""
     block = torch.frombuffer(mmap.mmap(-1, megabytes * 2**20), dtype=torch.uint8).fill_(1)
     time.sleep(0.1)
     return int(block[-1])
