@@ -19,7 +19,8 @@ T = TypeVar("T")
 
 __all__ = ["SerialStage", "Stage", "ThreadUse"]
 
-_TRIED, _KEPT = 16, 2048  # items that a choice is tried for, and kept for
+_TRIED = 16  # items that a choice is tried for
+_KEPT = 2048, 16384  # items that it is kept for: twice as many each time that it proves right, at most so many
 _WORTH_A_TRIAL = (5e-5, 5e-3)  # seconds that the reader waits for an item
 
 
@@ -36,7 +37,7 @@ class ThreadUse:
     def __init__(self) -> None:
         self.rests = False
         self._waits: list[float | None] = [None, None]  # mean seconds, of threads and of the reader
-        self._count, self._sum, self._length = 0, 0.0, _TRIED
+        self._count, self._sum, self._length, self._keep = 0, 0.0, _TRIED, _KEPT[0]
 
     def note(self, waited: float, skipped: int) -> bool:
         """Take note of a wait; returns whether the choice has changed.
@@ -52,14 +53,17 @@ class ThreadUse:
             return False
         mean, other = self._sum / self._length, self._waits[not self.rests]
         self._waits[self.rests] = mean
-        kept = self._length == _KEPT
-        self._count, self._sum, self._length = 0, 0.0, _KEPT
+        tried, self._count, self._sum = self._length == _TRIED, 0, 0.0
         if not self.rests and not _WORTH_A_TRIAL[0] < mean < _WORTH_A_TRIAL[1]:
+            self._length = _KEPT[0]
             return False
-        if kept or other is None:
+        if other is None or not tried:
             self._length = _TRIED
         elif mean <= other:
+            self._length = self._keep = _KEPT[0]
             return False
+        else:
+            self._length = self._keep = min(2 * self._keep, _KEPT[1])
         self.rests = not self.rests
         return True
 

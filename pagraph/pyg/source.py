@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -174,7 +174,7 @@ class SubgraphSource:
             batch = self._join(sampled.output, reading)
             if self._sender is not None:
                 sent = self._sender.send(batch, [known.rows.tensor for known in reading.rows.values()])
-        return replace(sampled, reading=reading, batch=batch, sent=sent)
+        return _Prepared(sampled.output, sampled.hop_ends, sampled.seeds, reading, batch, sent)
 
     def _join(self, output: Any, reading: Reading) -> Any:
         batch = self._joiner.join(output, reading)

@@ -41,6 +41,16 @@ class TestTheChoice:
         assert use.rests and waits(use, 1e-4, 2048) and not use.rests
         assert waits(use, 5e-5 * 1.5, 16) is False  # threads are better by now
 
+    def test_what_proves_right_is_kept_for_longer(self):
+        use = ThreadUse()
+        waits(use, 3e-4, 16), waits(use, 1e-4, 16)
+        for kept in (2048, 4096, 8192, 16384, 16384):
+            assert use.rests and waits(use, 1e-4, kept) and not use.rests
+            assert waits(use, 3e-4, 16)  # worse, as before
+        waits(use, 1e-4, 16384)
+        assert waits(use, 6e-5, 16) is False and not use.rests  # better by now
+        assert waits(use, 6e-5, 2048) and use.rests  # a new choice is kept for as long as a first one
+
     @pytest.mark.parametrize("seconds", [1e-6, 0.1])
     def test_threads_that_are_ahead_or_whose_work_is_long_are_left_at_it(self, seconds):
         use = ThreadUse()
