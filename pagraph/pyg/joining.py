@@ -337,7 +337,7 @@ class Joiner:
 
     def join(self, output: Any, reading: Reading) -> Any:
         """The batch, without the user's transforms; a reading serves once."""
-        view, levels = object.__new__(type(self._view)), reading.levels  # copy.copy takes 5 us longer
+        view, levels = object.__new__(type(self._view)), reading.levels  # copy.copy takes 3 us longer
         vars(view).update(vars(self._view), data=reading.data, transform=None, transform_sampler_output=None)
         if levels is None:
             with self._one_at_a_time:  # the user's stores need not know of threads
