@@ -33,7 +33,7 @@ def data_folder():
 def no_threads_left():
     """Fails if the test leaves a thread of a loader behind."""
     yield
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         left = [t.name for t in threading.enumerate() if t.name.startswith("pagraph")]
         if not left:

@@ -100,21 +100,22 @@ class ReadPath:
         else:  # as _marked has it, without the call
             held = values.untyped_storage()
             layout = values.storage_offset(), values.shape, values.stride(), values.dtype
-            mark = values._version, held.data_ptr(), *layout
+            mark = values._version, weakref.ref(held), held.data_ptr(), *layout
         return held if mark == self._mark else None
 
 
 def _marked(values: FieldValue) -> tuple[object, tuple[object, ...]]:
     """The values' memory, and a mark that changes when the same tensor object is written or laid out anew.
 
-    The latter through ``.data`` too, which is not counted, and may free the memory in the middle of a read.
+    The latter through ``.data`` too, which is not counted, and may free the memory in the middle of a read. The address
+    alone would not do: memory that takes the place of other memory is often where memory before that had been.
     """
     if isinstance(values, IndexedRows):
         (source, mark), (ids, more) = _marked(values.source), _marked(values.ids)
         return (source, ids), (*mark, *more)
     held = values.untyped_storage()
     layout = values.storage_offset(), values.shape, values.stride(), values.dtype
-    return held, (None if values.is_inference() else values._version, held.data_ptr(), *layout)
+    return held, (None if values.is_inference() else values._version, weakref.ref(held), held.data_ptr(), *layout)
 
 
 def _borrowed(values: FieldValue) -> FieldValue:

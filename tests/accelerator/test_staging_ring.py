@@ -182,16 +182,16 @@ def test_a_thread_that_waits_for_a_slot_gets_that_of_one_that_failed():
             return super().host_memory(nbytes)
 
     ring = StagingRing(Short(), slots=1, slot_bytes=8)
-    outcomes = []
+    outcomes = {}
 
-    def work():
+    def work(number):
         try:
             with ring.slot():
-                outcomes.append("slot")
+                outcomes[number] = "slot"
         except RuntimeError as error:
-            outcomes.append(str(error))
+            outcomes[number] = str(error)
 
-    threads = [threading.Thread(target=work) for _ in range(2)]
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
     threads[0].start()
     assert inside.wait(10)
     threads[1].start()
@@ -199,7 +199,7 @@ def test_a_thread_that_waits_for_a_slot_gets_that_of_one_that_failed():
     go_on.set()
     for thread in threads:
         thread.join(10)
-    assert outcomes == ["no pinned memory", "slot"]
+    assert outcomes == {0: "no pinned memory", 1: "slot"}
 
 
 def test_a_wait_that_fails_loses_no_slot():

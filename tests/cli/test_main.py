@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 
 import click
@@ -137,10 +138,24 @@ class TestBadInput:
 
 @pytest.mark.slow
 def test_ctrl_c_says_so_and_leaves_nothing(tmp_path):
-    command = [*COMMAND, "generate", "rmat", str(tmp_path / "g"), "--scale", "20", "--edges", "2000000000"]
+    code = """
+        import sys
+        from pagraph.cli import generate, main
+
+        def begin(*args, **kwargs):
+            print("begun", flush=True)  # all is imported
+            return check_absent(*args, **kwargs)
+
+        check_absent, generate.check_absent = generate.check_absent, begin
+        main(sys.argv[1:], prog_name="pagraph")
+    """
+    arguments = ["generate", "rmat", str(tmp_path / "g"), "--scale", "20", "--edges", "2000000000"]
+    command = [sys.executable, "-c", textwrap.dedent(code), *arguments]
     limits = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=limits) as process:
-        time.sleep(4)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, env=limits, **pipes) as process:
+        assert process.stdout.readline() == "begun\n"
+        time.sleep(1)
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 130

@@ -3,7 +3,6 @@
 import gc
 import logging
 import threading
-import time
 import warnings
 
 import pytest
@@ -281,19 +280,38 @@ def test_threads_that_are_short_of_memory_together_give_up_one_half(monkeypatch)
     fields = set_of({"a": rows()}, N, "50%", WithoutKernels())
     fields.prepare()
     before = taken(fields)
-    begun, others, shrink = threading.Event(), threading.Barrier(4), StaticCache._shrink
+    begun, come, shrink = threading.Event(), threading.Semaphore(0), StaticCache._shrink
+
+    class Counted:
+        """A lock that tells who came and found it taken."""
+
+        def __init__(self):
+            self._lock = threading.Lock()
+            self.release = self._lock.release
+
+        def acquire(self, blocking):
+            taken = self._lock.acquire(blocking=blocking)
+            if not taken:
+                come.release()
+            return taken
+
+        def __enter__(self):
+            self._lock.acquire()
+
+        def __exit__(self, *_):
+            self._lock.release()
 
     def slow(*args):
         begun.set()
-        others.wait(10)
-        time.sleep(0.05)
+        for _ in range(3):
+            assert come.acquire(timeout=10)
         return shrink(*args)
 
     def join_in():
         assert begun.wait(10)
-        others.wait(10)
         given.append(fields.shrink())
 
+    monkeypatch.setattr(fields._static, "_shrinking", Counted())
     monkeypatch.setattr(StaticCache, "_shrink", slow)
     given = []
     threads = [threading.Thread(target=join_in) for _ in range(3)]

@@ -105,6 +105,21 @@ def test_another_tensor_of_the_same_memory_is_another_field_value():
     assert not of.is_current("a", before) and torch.equal(rows(of), whole[5:][IDS])
 
 
+@pytest.mark.parametrize("make", [lambda x: x, lambda x: IndexedRows(x, torch.arange(5))], ids=["tensor", "reference"])
+def test_new_memory_at_the_address_of_freed_memory_is_new(make):
+    """As an allocator gives addresses again: the memory was replaced twice, and is where it was at first."""
+    place, source = np.zeros((5, 2)), torch.ones(5, 2).double()
+    of = field_set({"a": make(source)})
+    source.data = torch.from_numpy(place)
+    before = of.read("a", IDS)
+    source.data = torch.ones(5, 2).double()
+    place[:] = 2
+    source.data = torch.from_numpy(place)
+    assert not of.is_current("a", before)
+    again = of.read("a", IDS)
+    assert again.tensor.eq(2).all() and again.version != before.version and of.is_current("a", again)
+
+
 @torch.inference_mode()
 def test_tensors_that_count_no_writes_are_looked_at_each_time():
     fields = {"a": torch.zeros(5, 2)}

@@ -13,17 +13,29 @@ import torch
 from pagraph.partition.steps import MemoryUse, PeakMemory, Steps
 
 
-def hold(megabytes):
+class Watched(PeakMemory):
+    """Counts its looks."""
+
+    looks = 0
+
+    def _look(self):
+        super()._look()
+        self.looks += 1
+
+
+def hold(megabytes, memory):
     """New memory from the system, for some looks: what this process has free would add nothing."""
     block = torch.frombuffer(mmap.mmap(-1, megabytes * 2**20), dtype=torch.uint8).fill_(1)
-    time.sleep(0.1)
+    enough, deadline = memory.looks + 3, time.monotonic() + 30
+    while memory.looks < enough and time.monotonic() < deadline:
+        time.sleep(0.01)
     return int(block[-1])
 
 
 def test_sees_what_is_held_for_a_while():
     gc.collect()  # what earlier tests left must not go in between
-    with PeakMemory() as memory:
-        assert hold(200) == 1
+    with Watched() as memory:
+        assert hold(200, memory) == 1
     use = memory.use
     assert use.peak_bytes >= use.before_bytes + 150 * 2**20
     assert use.added_bytes == use.peak_bytes - use.before_bytes
@@ -32,10 +44,10 @@ def test_sees_what_is_held_for_a_while():
 
 def test_a_later_lower_peak_is_not_the_earlier_higher_one():
     gc.collect()
-    with PeakMemory() as first:
-        hold(300)
-    with PeakMemory() as second:
-        hold(50)
+    with Watched() as first:
+        hold(300, first)
+    with Watched() as second:
+        hold(50, second)
     assert second.use.peak_bytes < first.use.peak_bytes - 150 * 2**20
 
 
@@ -75,7 +87,7 @@ def test_json():
 def test_steps_are_recorded_in_order_and_only_when_they_end():
     steps = Steps()
     with steps("dividing"):
-        hold(1)
+        time.sleep(0.1)
     with pytest.raises(RuntimeError), steps("writing"):
         raise RuntimeError
     assert list(steps.seconds) == list(steps.memory) == ["dividing"]

@@ -51,12 +51,17 @@ def test_no_more_than_ahead_items_are_in_work_or_waiting():
             drawn.append(x)
             yield x
 
+    def drawn_after_a_while(expected):
+        deadline = time.monotonic() + 30
+        while len(drawn) < expected and time.monotonic() < deadline:
+            time.sleep(0.001)
+        time.sleep(0.1)  # for more than that
+        return len(drawn)
+
     reading = stage(source(), workers=2, ahead=3)
-    time.sleep(0.1)
-    assert len(drawn) == 3  # nobody has read yet
+    assert drawn_after_a_while(3) == 3  # nobody has read yet
     assert next(reading) == 0
-    time.sleep(0.1)
-    assert len(drawn) == 4
+    assert drawn_after_a_while(4) == 4
     reading.close()
 
 
@@ -109,7 +114,7 @@ def test_dropping_the_stage_ends_its_threads():
     threads = reading._shared.threads
     del reading
     for thread in threads:
-        thread.join(5)
+        thread.join(30)
     assert not any(thread.is_alive() for thread in threads)
 
 
@@ -156,8 +161,14 @@ def test_ctrl_c_while_waiting_ends_everything():
         import itertools, os, signal, threading, time
         from pagraph.engine import Stage
         stage = Stage(itertools.count(), lambda x: time.sleep(1.5), workers=2, ahead=4)
-        threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        asks = threading.Event()
+        def interrupt():
+            asks.wait()
+            time.sleep(0.2)
+            os.kill(os.getpid(), signal.SIGINT)
+        threading.Thread(target=interrupt).start()
         try:
+            asks.set()
             next(stage)
         except KeyboardInterrupt:
             names = [t.name for t in threading.enumerate() if t.name.startswith("pagraph")]

@@ -20,6 +20,7 @@ from pagraph.accelerator import HostAccelerator
 from pagraph.errors import FormatError, PipelineError
 from pagraph.profile import merge_traces
 from pagraph.stats import Tracer, read_trace
+from pagraph.stats.trace import EpochTrace
 
 pytestmark = pytest.mark.usefixtures("no_threads_left")
 
@@ -81,11 +82,20 @@ def test_spans_hold_what_the_statistics_count(tmp_path):
     assert last == stats.reads.total.nbytes
 
 
-def test_tracks(tmp_path):
+def test_tracks(tmp_path, monkeypatch):
     """Work is in its thread's track, waiting and computing in the reader's, epochs in one of their own."""
+    sample, worked = NeighborSampler.sample, set()
+
+    def telling(*args, **kwargs):
+        worked.add(threading.current_thread().name)
+        return sample(*args, **kwargs)
+
+    monkeypatch.setattr(NeighborSampler, "sample", telling)
     loader = make_loader(num_workers=2)
     with loader.trace(tmp_path / "t.json"):
         for _ in range(3):
+            list(loader)
+        while not worked >= {"pagraph-0", "pagraph-1"}:  # on a busy machine others may be faster
             list(loader)
     events = checked(tmp_path / "t.json")
     names = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
@@ -102,11 +112,19 @@ def test_tracks(tmp_path):
     assert {event["pid"] for event in events} == {os.getpid()}
 
 
-def test_the_queue_is_counted(tmp_path):
+def test_the_queue_is_counted(tmp_path, monkeypatch):
+    count, two_wait = EpochTrace.depth, threading.Event()
+
+    def depth(self, waiting, working):
+        count(self, waiting, working)
+        if waiting >= 2:
+            two_wait.set()
+
+    monkeypatch.setattr(EpochTrace, "depth", depth)
     loader = make_loader(num_workers=2, prefetch=2)
     with loader.trace(tmp_path / "t.json"):
         for _ in loader:
-            time.sleep(0.002)
+            assert two_wait.wait(30)
     depths = counters(checked(tmp_path / "t.json"), "loader batches")
     assert all(depth["waiting"] + depth["in work"] <= 4 for depth in depths)
     assert max(depth["waiting"] for depth in depths) >= 2
@@ -122,20 +140,20 @@ def test_no_queue_without_threads(tmp_path):
 
 def test_a_broken_off_epoch_ends_where_it_was_left(tmp_path):
     loader = make_loader(prefetch=3)
-    with loader.trace(tmp_path / "t.json"):
+    with loader.trace(tmp_path / "t.json") as tracer:
         for number, _ in enumerate(loader):
             if number == 2:
                 break
         left = time.perf_counter_ns()
-        time.sleep(0.05)
+        tracer.add_to_stream("marks", "left", left, left + 1)
     events = checked(tmp_path / "t.json")
     (epoch,) = spans(events, "epoch 0")
     assert epoch["args"] == {"loader": "loader", "epoch": 0, "batches": 3}
     last = spans(events, "computing")[-1]
     assert last["args"]["batch"] == 2
+    (mark,) = spans(events, "left")
     for span in (epoch, last):
-        end = nanoseconds(span)[1] + read_trace(tmp_path / "t.json")["baseTimeNanoseconds"]
-        assert end - (time.time_ns() - (time.perf_counter_ns() - left)) < 20e6
+        assert nanoseconds(span)[1] <= nanoseconds(mark)[0]
     assert counters(events, "loader batches")[-1] == {"waiting": 0, "in work": 0}
 
 
@@ -397,9 +415,13 @@ class TestWithTorchProfiler:
         computing = spans(events, "computing")
         steps = [span for span in spans(events, "step") if span["cat"] == "user_annotation"]
         assert len(computing) == len(steps) == 7
+        apart = []
         for ours, theirs in zip(computing, steps, strict=True):
-            assert abs(ours["ts"] - theirs["ts"]) < 5000  # microseconds
             assert (ours["pid"], ours["tid"]) == (theirs["pid"], theirs["tid"])
+            assert ours["ts"] - 5000 < theirs["ts"]  # microseconds
+            assert theirs["ts"] + theirs["dur"] < ours["ts"] + ours["dur"] + 5000
+            apart.append(abs(ours["ts"] - theirs["ts"]))
+        assert min(apart) < 5000  # a busy machine may hold the thread up between the two begins
 
     def test_other_bases_are_shifted(self, tmp_path):
         event = {"ph": "X", "name": "a", "ts": 5.0, "dur": 1.0}

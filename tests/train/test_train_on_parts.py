@@ -1,8 +1,11 @@
 """Training on the parts of a graph, in this process and in several."""
 
+import copy
 import json
 import re
-from dataclasses import replace
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -136,12 +139,58 @@ class TestInOneProcess:
         assert val == float(right[task.val].double().mean())
         assert test == float(right[task.test].double().mean())
 
+    @pytest.mark.parametrize("size", [2, 3, 7])
+    def test_several_processes_count_each_vertex_once_and_by_its_own_score(self, whole, size):
+        """Every vertex counts, those at the ends of the shares too; which ones are right is chosen at random."""
+        torch.manual_seed(1)
+        net = GraphSAGE([8, 6, 4], framework_of("dgl"), dropout=0.0)
+        evaluation = Evaluation(whole, torch.arange(0, 600, 2), torch.arange(599, 0, -2))
+        right = torch.rand(600, generator=torch.Generator().manual_seed(3)) < 0.4
+        best = predict(net, evaluation)[0].argmax(1)
+        labels = torch.where(right, best, (best + 1) % 4)
+        graph = Graph(whole.csc, ndata={**whole.ndata, "label": labels})
+        evaluation = replace(evaluation, graph=graph)
+        boards, barrier = [None] * size, threading.Barrier(size, timeout=60)
+        worlds = [InAThread(rank, size, boards=boards, barrier=barrier) for rank in range(size)]
+
+        def count(world):
+            try:
+                return accuracies(copy.deepcopy(net), evaluation, world=world)
+            except BaseException:
+                barrier.abort()
+                raise
+
+        with ThreadPoolExecutor(size) as threads:
+            got = list(threads.map(count, worlds))
+        assert got == [tuple(float(right[ids].double().mean()) for ids in (evaluation.val, evaluation.test))] * size
+
 
 class Pretended(World):
     """One of several processes, whose others always agree."""
 
     def gather(self, value):
         return [value] * self.size
+
+
+@dataclass(frozen=True)
+class InAThread(World):
+    """One of several processes, each of them a thread."""
+
+    boards: list = None
+    barrier: threading.Barrier = None
+
+    def gather(self, value):
+        self.boards[self.rank] = value
+        self.barrier.wait()
+        values = list(self.boards)
+        self.barrier.wait()
+        return values
+
+    def complete(self, rows):
+        for rank, others in enumerate(self.gather(rows)):
+            share = replace(self, rank=rank).share(len(rows))
+            rows[share] = others[share]
+        self.barrier.wait()
 
 
 def same_run(got, want):
