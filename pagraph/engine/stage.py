@@ -7,8 +7,10 @@ import os
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from statistics import median
 from typing import Any, Generic, TypeVar
 
 from ..errors import PipelineError
@@ -21,14 +23,16 @@ __all__ = ["SerialStage", "Stage", "ThreadUse"]
 
 _TRIED = 16  # items that a choice is tried for
 _KEPT = 2048, 16384  # items that it is kept for: twice as many each time that it proves right, at most so many
+_MOST = 256  # times of the reader's own work that are kept for their median
 _WORTH_A_TRIAL = (5e-5, 5e-3)  # seconds that the reader waits for an item
 
 
 class ThreadUse:
-    """Chooses between threads, ahead of the reader, and the reader itself when it asks; whichever lets it wait less.
+    """Chooses between threads, ahead of the reader, and the reader itself when it asks; whichever is faster.
 
     To hand an item over takes two threads 0.1 to 0.3 ms, most of it waits for the interpreter's lock, which is more
-    than a small batch takes. Both are tried in turn, and again after a while.
+    than a small batch takes; and while threads want that lock, all that the reader does takes longer. Both are tried in
+    turn, and again after a while.
 
     Attributes:
         rests: The threads rest, the reader does everything.
@@ -36,25 +40,30 @@ class ThreadUse:
 
     def __init__(self) -> None:
         self.rests = False
-        self._waits: list[float | None] = [None, None]  # mean seconds, of threads and of the reader
+        self._means: list[float | None] = [None, None]  # seconds an item, of threads and of the reader
         self._count, self._sum, self._length, self._keep = 0, 0.0, _TRIED, _KEPT[0]
+        self._before: deque[float] = deque(maxlen=_MOST)
 
-    def note(self, waited: float, skipped: int) -> bool:
-        """Take note of a wait; returns whether the choice has changed.
+    def note(self, waited: float, before: float, skipped: int) -> bool:
+        """Take note of an item; returns whether the choice has changed.
 
         Args:
-            waited: Seconds that the reader waited for an item, or worked for it.
+            waited: Seconds that the reader waited for it, or worked for it.
+            before: Seconds that the reader did other things since it got the item before. Their median counts: a pause
+                says nothing of threads.
             skipped: Items after a change that do not count: they were begun before.
         """
         self._count += 1
         if self._count > skipped:
             self._sum += waited
+            self._before.append(before)
         if self._count < skipped + self._length:
             return False
-        mean, other = self._sum / self._length, self._waits[not self.rests]
-        self._waits[self.rests] = mean
+        wait, other = self._sum / self._length, self._means[not self.rests]
+        mean = self._means[self.rests] = wait + median(self._before)
         tried, self._count, self._sum = self._length == _TRIED, 0, 0.0
-        if not self.rests and not _WORTH_A_TRIAL[0] < mean < _WORTH_A_TRIAL[1]:
+        self._before.clear()
+        if not self.rests and not _WORTH_A_TRIAL[0] < wait < _WORTH_A_TRIAL[1]:
             self._length = _KEPT[0]
             return False
         if other is None or not tried:
@@ -182,6 +191,7 @@ class _Shared(Generic[S, T]):
         self._on_change = on_change
         self.threads: list[threading.Thread] = []
         self.pid = os.getpid()
+        self._left = time.perf_counter()  # when the reader got its last result
         self._ahead = ahead
         self._draw_lock = threading.Lock()
         lock = threading.RLock()
@@ -295,7 +305,10 @@ class _Shared(Generic[S, T]):
     def _deliver(self, result: Any, asked: float) -> Any:
         self._delivered += 1
         self._tell()
-        changed = self._use is not None and self._use.note(time.perf_counter() - asked, self._ahead)
+        changed = False
+        if self._use is not None:
+            before, self._left = asked - self._left, time.perf_counter()
+            changed = self._use.note(self._left - asked, before, self._ahead)
         if not self._rests:
             self._room.notify_all() if changed else self._room.notify()
         return result

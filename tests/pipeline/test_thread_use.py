@@ -20,9 +20,9 @@ def stage(source, work, workers=1, ahead=3):
     return Stage(iter(source), work, workers=workers, ahead=ahead, use=ThreadUse())
 
 
-def waits(use, seconds, count, skipped=0):
+def waits(use, seconds, count, skipped=0, before=0.0):
     """Whether the choice changed with the last of some waits, and with none before."""
-    changes = [use.note(seconds, skipped) for _ in range(count)]
+    changes = [use.note(seconds, before, skipped) for _ in range(count)]
     assert not any(changes[:-1])
     return changes[-1]
 
@@ -56,6 +56,20 @@ class TestTheChoice:
         use = ThreadUse()
         for count in (16, 2048, 2048):
             assert not waits(use, seconds, count) and not use.rests
+
+    def test_the_readers_own_work_that_threads_slow_down_counts(self):
+        use = ThreadUse()
+        assert waits(use, 1e-4, 16, before=3e-4) and use.rests
+        assert not waits(use, 2e-4, 16, before=1e-4) and use.rests
+
+    def test_a_pause_does_not(self):
+        use = ThreadUse()
+        assert waits(use, 1e-4, 15) is False and use.note(1e-4, 10.0, 0) and use.rests
+        assert waits(use, 2e-4, 16) and not use.rests
+
+    def test_the_readers_own_work_alone_is_no_reason_for_a_trial(self):
+        use = ThreadUse()
+        assert not waits(use, 1e-5, 16, before=1e-3) and not use.rests
 
     def test_items_begun_before_a_change_do_not_count(self):
         use = ThreadUse()
