@@ -10,7 +10,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from statistics import median
+from statistics import fmean
 from typing import Any, Generic, TypeVar
 
 from ..errors import PipelineError
@@ -23,7 +23,7 @@ __all__ = ["SerialStage", "Stage", "ThreadUse"]
 
 _TRIED = 16  # items that a choice is tried for
 _KEPT = 2048, 16384  # items that it is kept for: twice as many each time that it proves right, at most so many
-_MOST = 256  # times of the reader's own work that are kept for their median
+_MOST = 256  # times of the reader's own work that are kept for their mean
 _WORTH_A_TRIAL = (5e-5, 5e-3)  # seconds that the reader waits for an item
 
 
@@ -49,8 +49,8 @@ class ThreadUse:
 
         Args:
             waited: Seconds that the reader waited for it, or worked for it.
-            before: Seconds that the reader did other things since it got the item before. Their median counts: a pause
-                says nothing of threads.
+            before: Seconds that the reader did other things since it got the item before. The longest sixteenth of them
+                does not count: a pause says nothing of threads.
             skipped: Items after a change that do not count: they were begun before.
         """
         self._count += 1
@@ -60,7 +60,8 @@ class ThreadUse:
         if self._count < skipped + self._length:
             return False
         wait, other = self._sum / self._length, self._means[not self.rests]
-        mean = self._means[self.rests] = wait + median(self._before)
+        most = len(self._before) - len(self._before) // 16
+        mean = self._means[self.rests] = wait + fmean(sorted(self._before)[:most])
         tried, self._count, self._sum = self._length == _TRIED, 0, 0.0
         self._before.clear()
         if not self.rests and not _WORTH_A_TRIAL[0] < wait < _WORTH_A_TRIAL[1]:
