@@ -24,7 +24,7 @@ __all__ = ["SerialStage", "Stage", "ThreadUse"]
 _TRIED = 16  # items that a choice is tried for
 _KEPT = 2048, 16384  # items that it is kept for: twice as many each time that it proves right, at most so many
 _MOST = 256  # times of the reader's own work that are kept for their mean
-_WORTH_A_TRIAL = (5e-5, 5e-3)  # seconds that the reader waits for an item
+_WORTH_A_TRIAL = (5e-5, 1e-3)  # seconds that the reader waits for an item: handing it over costs less than that
 
 
 class ThreadUse:
