@@ -16,6 +16,11 @@ pytestmark = pytest.mark.usefixtures("no_threads_left")
 READER = threading.current_thread()
 
 
+@pytest.fixture(autouse=True)
+def processors(monkeypatch):
+    monkeypatch.setattr("pagraph.engine.stage.usable_cpus", lambda: 8)
+
+
 def stage(source, work, workers=1, ahead=3):
     return Stage(iter(source), work, workers=workers, ahead=ahead, use=ThreadUse())
 
@@ -102,6 +107,19 @@ def test_the_reader_works_rather_than_waits():
 
     assert list(stage(range(2), work)) == [0, 1]
     assert READER in workers and len(set(workers)) == 2
+
+
+def test_the_reader_waits_where_threads_take_all_processors(monkeypatch):
+    monkeypatch.setattr("pagraph.engine.stage.usable_cpus", lambda: 1)
+    workers = set()
+
+    def work(x):
+        workers.add(threading.current_thread())
+        time.sleep(0.02)  # no reason for a trial
+        return x
+
+    assert list(stage(range(20), work)) == list(range(20))
+    assert READER not in workers
 
 
 @pytest.mark.parametrize("where", [0, 3, 40, 99])
