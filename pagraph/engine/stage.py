@@ -24,7 +24,8 @@ __all__ = ["SerialStage", "Stage", "ThreadUse"]
 _TRIED = 16  # items that a choice is tried for
 _KEPT = 2048, 16384  # items that it is kept for: twice as many each time that it proves right, at most so many
 _MOST = 256  # times of the reader's own work that are kept for their mean
-_WORTH_A_TRIAL = (5e-5, 1e-3)  # seconds that the reader waits for an item: handing it over costs less than that
+_GLANCE = 4  # items after which a trial ends that goes much worse
+_AHEAD, _BUSY = 5e-5, 1e-3  # seconds: threads are not put to the test whose items are ready, or take longer than this
 
 
 class ThreadUse:
@@ -57,14 +58,19 @@ class ThreadUse:
         if self._count > skipped:
             self._sum += waited
             self._before.append(before)
-        if self._count < skipped + self._length:
+        counted, tried, other = self._count - skipped, self._length == _TRIED, self._means[not self.rests]
+        glances = tried and other is not None and counted == _GLANCE
+        if counted < self._length and not glances:
             return False
-        wait, other = self._sum / self._length, self._means[not self.rests]
-        most = len(self._before) - len(self._before) // 16
-        mean = self._means[self.rests] = wait + fmean(sorted(self._before)[:most])
-        tried, self._count, self._sum = self._length == _TRIED, 0, 0.0
+        wait = self._sum / counted
+        mean = wait + fmean(sorted(self._before)[: len(self._before) - len(self._before) // 16])
+        if counted < self._length and other is not None and mean < 1.5 * other:
+            return False
+        self._means[self.rests] = mean
+        self._count, self._sum = 0, 0.0
         self._before.clear()
-        if not self.rests and not _WORTH_A_TRIAL[0] < wait < _WORTH_A_TRIAL[1]:
+        is_ahead = wait < _AHEAD and mean > _BUSY
+        if not self.rests and (is_ahead or wait > _BUSY):
             self._length = _KEPT[0]
             return False
         if other is None or not tried:

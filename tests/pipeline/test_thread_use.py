@@ -34,7 +34,7 @@ def waits(use, seconds, count, skipped=0, before=0.0):
 
 class TestTheChoice:
     def test_both_are_tried_and_the_one_with_less_waiting_is_kept(self):
-        for of_threads, of_reader in ((3e-4, 1e-4), (1e-4, 3e-4)):
+        for of_threads, of_reader in ((3e-4, 1e-4), (1e-4, 1.4e-4)):
             use = ThreadUse()
             assert waits(use, of_threads, 16) and use.rests
             assert waits(use, of_reader, 16) == (of_reader > of_threads)
@@ -51,16 +51,25 @@ class TestTheChoice:
         waits(use, 3e-4, 16), waits(use, 1e-4, 16)
         for kept in (2048, 4096, 8192, 16384, 16384):
             assert use.rests and waits(use, 1e-4, kept) and not use.rests
-            assert waits(use, 3e-4, 16)  # worse, as before
+            assert waits(use, 1.4e-4, 16)  # worse, as before
         waits(use, 1e-4, 16384)
         assert waits(use, 6e-5, 16) is False and not use.rests  # better by now
         assert waits(use, 6e-5, 2048) and use.rests  # a new choice is kept for as long as a first one
 
-    @pytest.mark.parametrize("seconds", [1e-6, 0.1])
-    def test_threads_that_are_ahead_or_whose_work_is_long_are_left_at_it(self, seconds):
+    @pytest.mark.parametrize(("waited", "before"), [(1e-6, 0.01), (0.1, 0.0)])
+    def test_threads_that_are_ahead_or_whose_work_is_long_are_left_at_it(self, waited, before):
         use = ThreadUse()
         for count in (16, 2048, 2048):
-            assert not waits(use, seconds, count) and not use.rests
+            assert not waits(use, waited, count, before=before) and not use.rests
+
+    def test_threads_that_are_ahead_of_a_reader_that_they_slow_down_are_put_to_the_test(self):
+        use = ThreadUse()
+        assert waits(use, 1e-6, 16, before=6e-4) and use.rests
+
+    def test_a_trial_that_goes_much_worse_is_short(self):
+        use = ThreadUse()
+        assert waits(use, 2e-4, 16) and use.rests
+        assert waits(use, 4e-4, 4) and not use.rests
 
     def test_the_readers_own_work_that_threads_slow_down_counts(self):
         use = ThreadUse()
@@ -70,11 +79,7 @@ class TestTheChoice:
     def test_a_pause_does_not(self):
         use = ThreadUse()
         assert waits(use, 1e-4, 15) is False and use.note(1e-4, 10.0, 0) and use.rests
-        assert waits(use, 2e-4, 16) and not use.rests
-
-    def test_the_readers_own_work_alone_is_no_reason_for_a_trial(self):
-        use = ThreadUse()
-        assert not waits(use, 1e-5, 16, before=1e-3) and not use.rests
+        assert waits(use, 1.4e-4, 16) and not use.rests
 
     def test_items_begun_before_a_change_do_not_count(self):
         use = ThreadUse()
