@@ -308,8 +308,8 @@ def _read_lines(path: Path, block: Block, column: WeightColumn | None) -> Column
         if column is None:
             continue
         try:
-            text = edge[3] if column.place == 2 else _field(line, column)
-            weight.append(float(text if len(text) <= _FIELD_BYTES else b""))
+            value = edge[3] if column.place == 2 else _field(line, column)
+            weight.append(float(value if len(value) <= _FIELD_BYTES else b""))
         except (IndexError, ValueError):
             number, _ = block.line_at(match.start())
             rule = f"must have a number of at most {_FIELD_BYTES} characters as its {column.ordinal} field"

@@ -89,14 +89,14 @@ class Holding:
         """Bytes of all tables, and of the rows of all fields but one."""
         return self.choice.table_bytes + sum(part.nbytes for other, part in self._parts.items() if other != key)
 
-    def plans(self, budget_bytes: int) -> CachePlans:
-        """A plan for each vertex type, and for each edge type of which anything is cached."""
+    def plans(self, budget_bytes: int, reason: str) -> CachePlans:
+        """A plan for each vertex type, and for each edge type of which anything is cached, or why nothing is."""
         now, entries = self._parts, list(self.entries.items())
         parts = [(entry.type, now[key]) for key, entry in entries if key in now and entry.field.is_cached]
         by_type = {t: tuple(part for of, part in parts if of == t) for t in self._num_rows}
         several = sum(isinstance(t, str) for t in self._num_rows) > 1
         indices = self.choice.indices
-        return CachePlans(
+        plans = [
             CachePlan(
                 self._device,
                 count,
@@ -107,7 +107,8 @@ class Holding:
             )
             for t, count in self._num_rows.items()
             if isinstance(t, str) or by_type[t]
-        )
+        ]
+        return CachePlans(plans, "" if parts else reason)
 
     def install(self, choice: Choice, found: Mapping[Hashable, Candidate]) -> None:
         """Apply a choice: give up the rows that it leaves out, keep those that stay, fill the others."""

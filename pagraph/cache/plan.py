@@ -131,19 +131,27 @@ class CachePlan:
 
 
 class CachePlans(list[CachePlan]):
-    """The cached rows of each type; ``str()`` is one table with all fields and their total."""
+    """The cached rows of each type; ``str()`` is one table with all fields and their total.
+
+    Attributes:
+        reason: Why nothing is cached; empty where something is.
+    """
+
+    def __init__(self, plans: Iterable[CachePlan] = (), reason: str = "") -> None:
+        super().__init__(plans)
+        self.reason = reason
 
     def __str__(self) -> str:
-        return _table(self)
+        return _table(self, self.reason)
 
 
 _HEAD = ("field", "rows", "of all", "bytes", "hit rate", "saved an epoch", "others on")
 
 
-def _table(plans: Sequence[CachePlan]) -> str:
+def _table(plans: Sequence[CachePlan], reason: str = "") -> str:
     """One line a field, then the tables and the total; expected numbers are named so."""
-    if not plans:
-        return "cache: no field"
+    if reason or not plans:
+        return f"cache: nothing, {reason or 'there is no field'}"
     budget, device = plans[0].budget_bytes, plans[0].device
     used = sum(plan.nbytes for plan in plans)
     title = f"cache on {device}: {bytes_text(used)} of {bytes_text(budget)}"
