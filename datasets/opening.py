@@ -167,7 +167,7 @@ def _mask(file: Path) -> Tensor:
 def _dense(matrix: Any) -> Tensor:
     """A sparse matrix as dense float32, by blocks of rows, so that no second dense copy is needed."""
     rows = matrix.tocsr()
-    out = torch.empty(rows.shape, dtype=torch.float32)
+    out = torch.empty(rows.shape, dtype=torch.float32, device="cpu")
     for begin in range(0, rows.shape[0], 4096):
         block = rows[begin : begin + 4096].toarray()
         out[begin : begin + 4096] = torch.from_numpy(block.astype(np.float32, copy=False))

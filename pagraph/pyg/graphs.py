@@ -119,7 +119,11 @@ def csc_of(store: Any, num_src: int, num_dst: int, where: str = "") -> CSC:
         return _conversions.get(indices, counts, lambda plain: _compressed(indptr, plain, counts))
     edge_index = store.get("edge_index", None)
     if edge_index is None:
-        return CSC(torch.zeros(num_dst + 1, dtype=torch.int32), torch.empty(0, dtype=torch.int32), num_src)
+        return CSC(
+            torch.zeros(num_dst + 1, dtype=torch.int32, device="cpu"),
+            torch.empty(0, dtype=torch.int32, device="cpu"),
+            num_src,
+        )
     name = f"{where}edge_index"
     if not isinstance(edge_index, Tensor):
         raise TypeError(f"{name} must be a tensor, got {type(edge_index).__name__}")
@@ -184,7 +188,7 @@ def to_pyg(graph: Graph) -> Data | HeteroData:
         (data if isinstance(data, Data) else data[ntype]).num_nodes = graph.num_nodes_of(ntype)
     for etype in graph.edge_types:
         store, csc = data if isinstance(data, Data) else data[etype], graph.csc_of(etype)
-        store.edge_index = torch.empty((2, csc.num_edges), dtype=torch.int64)
+        store.edge_index = torch.empty((2, csc.num_edges), dtype=torch.int64, device="cpu")
         ids = slice(None) if csc.edge_ids is None else csc.edge_ids.long()
         store.edge_index[0, ids], store.edge_index[1, ids] = csc.indices.long(), csc.destinations().long()
     for ntype in graph.node_types:
@@ -223,7 +227,7 @@ def _put(store: Any, name: str, values: Any, is_theirs: Callable[[str], bool], o
 
 
 def _dense(values: Any) -> Tensor:
-    result: Tensor = values if isinstance(values, Tensor) else values[torch.arange(values.shape[0])]
+    result: Tensor = values if isinstance(values, Tensor) else values[torch.arange(values.shape[0], device="cpu")]
     return result
 
 
@@ -296,6 +300,11 @@ def load_saved_data(path: str | os.PathLike[str]) -> Graph:
         raise FormatError(f"{path} must hold one sound graph of PyG's: {error}") from error
 
 
+_LIMITS = (
+    f"; torch {torch.__version__} reads plain values alone, not PyG's objects: save data.to_dict(), or take torch 2.5"
+)
+
+
 def _load(path: str) -> Any:
     allowed: AbstractContextManager[Any] = nullcontext()
     if hasattr(torch.serialization, "safe_globals"):  # from torch 2.5 on; before, only plain values can be read
@@ -306,17 +315,13 @@ def _load(path: str) -> Any:
     except Exception as error:
         other = re.search(r"GLOBAL ([\w.]+)", str(error))
         if other is None:
-            raise FormatError(f"{path} must be a file that torch.save wrote: {_first_line(error)}") from error
+            limits = "" if hasattr(torch.serialization, "safe_globals") else _LIMITS
+            raise FormatError(
+                f"{path} must be a whole file that torch.save wrote, it cannot be read{limits}"
+            ) from error
         raise FormatError(
             f"{path} must hold tensors and plain values alone, it holds {other[1]}: save data.to_dict() of such values"
         ) from error
-
-
-def _first_line(error: Exception) -> str:
-    kind = type(error).__name__
-    if isinstance(error, KeyError):  # torch's unpickler, of a byte that begins nothing
-        return kind
-    return (str(error) or kind).splitlines()[0]
 
 
 def _data_of(content: Any) -> Data | HeteroData:

@@ -133,7 +133,7 @@ def gcn_norm(in_degrees: Tensor, out_degrees: Tensor) -> Tensor:
 
 def _looped(csc: CSC) -> CSC:
     """The edges with exactly one self-loop on every vertex, behind its other in-edges; they are numbered anew."""
-    loops = torch.arange(csc.num_dst, dtype=csc.indices.dtype)
+    loops = torch.arange(csc.num_dst, dtype=csc.indices.dtype, device="cpu")
     src, dst = csc.indices, csc.destinations()
     kept = src != dst
     looped = CSC.from_coo(torch.cat([src[kept], loops]), torch.cat([dst[kept], loops]), csc.num_dst)
