@@ -96,7 +96,7 @@ class Holding:
         by_type = {t: tuple(part for of, part in parts if of == t) for t in self._num_rows}
         several = sum(isinstance(t, str) for t in self._num_rows) > 1
         indices = self.choice.indices
-        plans = [
+        return CachePlans(
             CachePlan(
                 self._device,
                 count,
@@ -104,11 +104,11 @@ class Holding:
                 indices[t].table_bytes if t in indices else 0,
                 by_type[t],
                 t if several or isinstance(t, tuple) else None,
+                "" if parts else reason,
             )
             for t, count in self._num_rows.items()
             if isinstance(t, str) or by_type[t]
-        ]
-        return CachePlans(plans, "" if parts else reason)
+        )
 
     def install(self, choice: Choice, found: Mapping[Hashable, Candidate]) -> None:
         """Apply a choice: give up the rows that it leaves out, keep those that stay, fill the others."""

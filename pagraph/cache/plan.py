@@ -82,6 +82,7 @@ class CachePlan:
         table_bytes: Bytes of the table from vertex to place.
         fields: One part per cached field.
         node_type: The vertex type; None where there is only one. An edge type for rows of edges.
+        reason: Why nothing is cached; empty where something is, of this type or another.
     """
 
     device: torch.device
@@ -90,6 +91,7 @@ class CachePlan:
     table_bytes: int
     fields: tuple[FieldPlan, ...]
     node_type: str | tuple[str, str, str] | None = None
+    reason: str = ""
 
     def __iter__(self) -> Iterator[FieldPlan]:
         return iter(self.fields)
@@ -131,32 +133,24 @@ class CachePlan:
 
 
 class CachePlans(list[CachePlan]):
-    """The cached rows of each type; ``str()`` is one table with all fields and their total.
-
-    Attributes:
-        reason: Why nothing is cached; empty where something is.
-    """
-
-    def __init__(self, plans: Iterable[CachePlan] = (), reason: str = "") -> None:
-        super().__init__(plans)
-        self.reason = reason
+    """The cached rows of each type; ``str()`` is one table with all fields and their total."""
 
     def __str__(self) -> str:
-        return _table(self, self.reason)
+        return _table(self)
 
 
 _HEAD = ("field", "rows", "of all", "bytes", "hit rate", "saved an epoch", "others on")
 
 
-def _table(plans: Sequence[CachePlan], reason: str = "") -> str:
+def _table(plans: Sequence[CachePlan]) -> str:
     """One line a field, then the tables and the total; expected numbers are named so."""
-    if reason or not plans:
-        return f"cache: nothing, {reason or 'there is no field'}"
+    if not plans:
+        return "cache: no field"
     budget, device = plans[0].budget_bytes, plans[0].device
     used = sum(plan.nbytes for plan in plans)
     title = f"cache on {device}: {bytes_text(used)} of {bytes_text(budget)}"
     if not any(plan.fields for plan in plans):
-        return f"{title}; no field"
+        return f"{title}; no field{plans[0].reason and ', '}{plans[0].reason}"
     lines = [_HEAD, *(_line(part, plan.num_nodes) for plan in plans for part in plan)]
     lines.append(("tables", "", "", bytes_text(sum(plan.table_bytes for plan in plans)), "", "", ""))
     parts = [part for plan in plans for part in plan]

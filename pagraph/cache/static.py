@@ -209,16 +209,16 @@ class StaticCache:
     def _why_empty(self) -> str:
         """Why nothing is cached now."""
         if not self._holding.entries:
-            return "as no field is prefetched"
+            return "as none is prefetched"
         found = self._holding.candidates()
         if not found and self._link is not None:
-            return "as no field can be read that has a row for each vertex and is not on a device already"
+            return "as none that has a row for each vertex is on the CPU"
         if not found:
-            return "as all fields are in memory: on the CPU it would hold rows of files, on a GPU rows of memory, too"
+            return "as none lies in a file: on the CPU a cache holds rows of files, on a GPU those in memory, too"
         if not self._decided:
             return f"until {'a training step' if self._budget.is_auto else 'the first epoch'} shows what is read"
         least = self._least_bytes(found)
-        return f"for one row takes {least} bytes" if self._room < least else "as no row is expected to be read"
+        return f"as one row takes {least} bytes" if self._room < least else "as no row is expected to be read"
 
     def _least_bytes(self, found: Mapping[Hashable, Candidate]) -> int:
         """Bytes for the smallest row of any field, with its type's table where the budget pays for it."""
