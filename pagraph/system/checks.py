@@ -1,11 +1,27 @@
-"""Checks of arguments that are integers."""
+"""Checks of arguments: integers, flags, names."""
 
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["as_integer"]
+__all__ = ["as_flag", "as_integer", "as_names"]
+
+
+def as_flag(name: str, value: Any) -> bool:
+    """An argument that is True or False, or 0 or 1, as a bool; else TypeError."""
+    if not hasattr(value, "__index__") or operator.index(value) not in (0, 1):
+        raise TypeError(f"{name} must be True or False, got {value!r}")
+    return bool(value)
+
+
+def as_names(name: str, values: Any) -> tuple[str, ...]:
+    """An argument that is a sequence of names, as a tuple; TypeError for one name alone, or anything else."""
+    names = () if isinstance(values, str) or not isinstance(values, Iterable) else tuple(values)
+    if (not names and values not in ((), [])) or not all(isinstance(each, str) for each in names):
+        raise TypeError(f'{name} must be a list of names, such as ["feat"], got {values!r}')
+    return names
 
 
 def as_integer(name: str, value: Any, *, least: int | None = None) -> int:
