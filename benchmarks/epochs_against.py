@@ -25,6 +25,8 @@ from report import revision, write
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 NAMES = ["dgl_loader", "heterograph", "link_prediction", "pyg_loader", "weighted", "layerwise", "labor"]
+RESULTS = CHECKOUT / "benchmarks" / "results" / "epochs_against.json"
+"""Results of earlier runs, each with its revisions, stay where a run leaves their scripts out."""
 LEAST = 0.97
 """A lower ratio is marked in the table."""
 
@@ -103,14 +105,17 @@ def main():
     end = line.index("--") if "--" in line else len(line)
     given, options = parser.parse_args(line[:end]), line[end + 1 :]
     checkouts = {"now": CHECKOUT, "before": given.baseline.resolve()}
-    result = {"turns": given.turns, "options": options, "revisions": {of: revision(c) for of, c in checkouts.items()}}
+    settings = {"turns": given.turns, "options": options, "revisions": {of: revision(c) for of, c in checkouts.items()}}
+    result = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    result.pop("machine", None)
     for name in given.names:
         runs = {of: [] for of in checkouts}
         for turn in range(given.turns):
             for of in list(checkouts)[:: 1 if turn % 2 else -1]:
                 runs[of].append(run_script(checkouts[of], name, options))
-        result[name] = compare(runs["now"], runs["before"])
-        show(name, result[name])
+        cases = compare(runs["now"], runs["before"])
+        show(name, cases)
+        result[name] = settings | {"cases": cases}
         write("epochs_against", result)
 
 

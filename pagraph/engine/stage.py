@@ -25,7 +25,7 @@ _TRIED = 16  # items that a choice is tried for
 _KEPT = 2048, 16384  # items that it is kept for: twice as many each time that it proves right, at most so many
 _MOST = 256  # times of the reader's own work that are kept for their mean
 _GLANCE = 4  # items after which a trial ends that goes much worse
-_AHEAD, _BUSY = 5e-5, 1e-3  # seconds: threads are not put to the test whose items are ready, or take longer than this
+_AHEAD, _SHORT, _LONG = 5e-5, 1e-3, 2e-3  # seconds; what they are of is said where they are used
 
 
 class ThreadUse:
@@ -69,8 +69,8 @@ class ThreadUse:
         self._means[self.rests] = mean
         self._count, self._sum = 0, 0.0
         self._before.clear()
-        is_ahead = wait < _AHEAD and mean > _BUSY
-        if not self.rests and (is_ahead or wait > _BUSY):
+        # Threads that are ahead of a reader who takes his time, and those whose work is long, are not put to the test.
+        if not self.rests and ((wait < _AHEAD and mean > _SHORT) or wait > _LONG):
             self._length = _KEPT[0]
             return False
         if other is None or not tried:

@@ -289,9 +289,10 @@ def _choice(record: CurveRecord) -> BudgetChoice:
 
 
 def _reason(curve: HitRateCurve, policy: str, knee: CurveRecord, bend: float, records: Sequence[CurveRecord]) -> str:
+    what = "bytes" if curve.has_widths else "reads"
     text = (
-        f"{policy} serves {curve.served(knee):.1%} of the {curve.unit} read from {knee.budget_fraction:.1%} of the "
-        f"vertices, {knee.share_of_oracle:.0%} of what the best choice of vertices would."
+        f"{policy} serves {curve.served(knee):.1%} of all {what} from {knee.budget_fraction:.1%} of the vertices, "
+        f"{knee.share_of_oracle:.0%} of what the best choice of vertices would."
     )
     last = records[-1]
     if last.budget_rows > knee.budget_rows:
