@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -23,6 +23,8 @@ NODE_TYPE = "_N"
 EDGE_TYPE: EdgeType = ("_N", "_E", "_N")
 
 __all__ = ["CSC", "EDGE_TYPE", "NODE_TYPE", "EdgeType", "Graph", "id_dtype"]
+
+V = TypeVar("V")
 
 
 class Graph:
@@ -296,7 +298,7 @@ class Graph:
         """Fields of one edge type."""
         return self._of_type(self._edata, edge_type)
 
-    def _of_type(self, by_type: Mapping[Any, Any], key: Any) -> Any:
+    def _of_type(self, by_type: Mapping[Any, V], key: Any) -> V:
         try:
             return by_type[key]
         except (KeyError, TypeError):
