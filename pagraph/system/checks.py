@@ -6,14 +6,16 @@ import operator
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
+
 __all__ = ["as_flag", "as_integer", "as_names"]
 
 
 def as_flag(name: str, value: Any) -> bool:
     """An argument that is True or False, or 0 or 1, as a bool; else TypeError."""
-    if not hasattr(value, "__index__") or operator.index(value) not in (0, 1):
-        raise TypeError(f"{name} must be True or False, got {value!r}")
-    return bool(value)
+    if isinstance(value, bool | np.bool_) or (isinstance(value, int) and value in (0, 1)):
+        return bool(value)
+    raise TypeError(f"{name} must be True or False, got {value!r}")
 
 
 def as_names(name: str, values: Any) -> tuple[str, ...]:
@@ -36,9 +38,12 @@ def as_integer(name: str, value: Any, *, least: int | None = None) -> int:
         TypeError: It is not an integer, such as a word from ``os.environ``.
         ValueError: It is below ``least``.
     """
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, got {value!r}")
-    number = operator.index(value)
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        number = operator.index(value)
+    except TypeError:  # of a tensor with several elements, too
+        raise TypeError(f"{name} must be an integer, got {value!r}") from None
     if least is not None and number < least:
         raise ValueError(f"{name} must be at least {least}, got {number}")
     return number

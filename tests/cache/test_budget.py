@@ -74,7 +74,7 @@ def test_auto(value):
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        ("lots", "cache must be \"auto\", a number of bytes .* got 'lots'"),
+        ("lots", "cache must be \"auto\", bytes .* or a share of the rows .* got 'lots'"),
         ("", "got ''"),
         ("2 GiB of it", "got '2 GiB of it'"),
         ("2XB", "got '2XB'"),
