@@ -166,7 +166,7 @@ def _try_to_load(path: str) -> None:
     if done.returncode:
         said = [line.removeprefix("pagraph: ") for line in done.stderr.splitlines() if line.startswith("pagraph: ")]
         why = said[-1] if said else "DGL's reader breaks down on it"
-        raise FormatError(f"{path} must be a whole file that dgl.save_graphs wrote: {why}")
+        raise FormatError(f"{path} must be a file that dgl.save_graphs wrote: {why}")
 
 
 Sets = dict[EdgeType, ExcludedEdges]
