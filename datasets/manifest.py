@@ -18,7 +18,16 @@ from ..graph.graph import EdgeType
 
 __all__ = [
     *("FORMAT", "MANIFEST", "PARTITION_FORMAT", "VERSION", "ArrayEntry", "EdgeEntry", "Manifest", "NodeEntry"),
-    *("read_manifest_json", "size_of", "stored_dtype", "take", "take_digest", "take_optional", "write_manifest_json"),
+    *(
+        "read_manifest_json",
+        "size_of",
+        "stored_dtype",
+        "take",
+        "take_digest",
+        "take_name",
+        "take_optional",
+        "write_manifest_json",
+    ),
 ]
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -56,7 +65,13 @@ def take(value: Any, key: str, kind: type[_T], where: str) -> _T:
     found = value.get(key) if isinstance(value, dict) else None
     if not isinstance(found, kind) or (isinstance(found, bool) and kind is not bool):
         raise FormatError(f"{where}: {key} must be a JSON {kind.__name__}, got {found!r}"[:300])
-    if isinstance(found, str) and not found.isprintable():  # a terminal may take it for commands
+    return found
+
+
+def take_name(value: Any, key: str, where: str) -> str:
+    """Get the name ``value[key]``, or raise FormatError: a terminal may take other characters for commands."""
+    found = take(value, key, str, where)
+    if not found.isprintable():
         raise FormatError(f"{where}: {key} must be printable characters, got {found!r}"[:300])
     return found
 
@@ -151,7 +166,7 @@ class NodeEntry:
     @classmethod
     def parse(cls, value: Any, where: str) -> NodeEntry:
         """Check and take one vertex type's JSON object."""
-        name, count = take(value, "name", str, where), take(value, "num_nodes", int, where)
+        name, count = take_name(value, "name", where), take(value, "num_nodes", int, where)
         where = f"{where} {name!r}"
         return cls(name, size_of(count, "num_nodes", where), _parse_fields(value, count, where))
 

@@ -209,7 +209,7 @@ def _check_sizes(file: IO[bytes]) -> None:
                 version = np.lib.format.read_magic(stream)
                 read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
                 shape, _, dtype = read(stream)
-            if math.prod(shape) * dtype.itemsize > member.file_size:
+            if not dtype.hasobject and math.prod(shape) * dtype.itemsize > member.file_size:
                 raise ValueError(
                     f"{member.filename} must hold {dtype} of shape {shape}, it has {member.file_size} bytes"
                 )

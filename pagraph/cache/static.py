@@ -240,6 +240,21 @@ class StaticCache:
             else:
                 self._room = room_for(self._budget, wanted, self._link.accelerator)
             self._install(found)
+            self._warn_of_too_little(found, wanted)
+
+    def _warn_of_too_little(self, found: Mapping[Hashable, Candidate], wanted: Sequence[tuple[int, int]]) -> None:
+        """Warn of a budget that is smaller than any row: ``cache=1`` is one byte."""
+        budget, least = self._budget, self._least_bytes(found)
+        if budget.is_auto or budget.nbytes(wanted, free=lambda: 0) >= least:
+            return
+        given = f"{budget.limit} bytes" if budget.share is None else f"{budget.share:.4g} of the rows"
+        tables = ", with the table of all rows' places" if budget.pays_tables else ""
+        warnings.warn(
+            f"a cache of {given} holds nothing: one row takes {least} bytes{tables}; give as much, 1.0 for all rows, "
+            "or 0 for none",
+            RuntimeWarning,
+            stacklevel=2,
+        )
 
     def _install(self, found: Mapping[Hashable, Candidate], remark: str = "") -> None:
         """Choose under the room that there is, and fill; with less where a device has not so much."""
@@ -258,17 +273,6 @@ class StaticCache:
             if not choice.rows:
                 self._room = self._nbytes = 0
             warn_of_memory(self._device, self._nbytes)
-        elif not self._budget.is_auto and self._room < (least := self._least_bytes(found)):
-            given = (
-                f"{self._budget.limit} bytes" if self._budget.share is None else f"{self._budget.share:.4g} of the rows"
-            )
-            tables = ", with the table of all rows' places" if self._budget.pays_tables else ""
-            warnings.warn(
-                f"a cache of {given} holds nothing: one row takes {least} bytes{tables}; give as much, 1.0 for all "
-                "rows, or 0 for none",
-                RuntimeWarning,
-                stacklevel=2,
-            )
         self._log(remark)
 
     def _try_to(self, fill: Callable[[], None]) -> bool:

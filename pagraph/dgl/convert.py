@@ -140,7 +140,8 @@ def load_saved_graph(path: str | os.PathLike[str], index: int = 0) -> Graph:
 
 _TRIAL = """
 import sys
-import dgl
+from pagraph.dgl.graphbolt import import_dgl
+dgl = import_dgl()
 if sys.platform == "linux":
     import resource
     pages = int(open("/proc/self/statm").read().split()[0])

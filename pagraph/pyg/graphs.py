@@ -316,9 +316,7 @@ def _load(path: str) -> Any:
         other = re.search(r"GLOBAL ([\w.]+)", str(error))
         if other is None:
             limits = "" if hasattr(torch.serialization, "safe_globals") else _LIMITS
-            raise FormatError(
-                f"{path} must be a whole file that torch.save wrote, it cannot be read{limits}"
-            ) from error
+            raise FormatError(f"{path} must be a file that torch.save wrote, it cannot be read{limits}") from error
         raise FormatError(
             f"{path} must hold tensors and plain values alone, it holds {other[1]}: save data.to_dict() of such values"
         ) from error

@@ -56,7 +56,6 @@ def ids_of(count=100, seed=0):
     return torch.randint(0, N, (count,), generator=torch.Generator().manual_seed(seed))
 
 
-@pytest.mark.filterwarnings("ignore:a cache of 1 bytes holds nothing")
 @pytest.mark.parametrize("budget", [None, 0, 1, "1%", "50%", 1.0, "1GiB", "auto"])
 def test_values_are_the_same_whatever_the_budget(feat, budget):
     memory = torch.randint(0, 9, (N,))
@@ -127,7 +126,6 @@ def test_an_empty_cache_says_why(feat):
     assert "no field" not in plan({"feat": feat}, 1.0)
 
 
-@pytest.mark.filterwarnings("ignore:a cache of 8 bytes holds nothing")
 def test_nothing_is_ranked_when_nothing_is_cached(feat):
     def rank():
         raise AssertionError("ranked")
