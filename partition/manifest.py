@@ -21,7 +21,6 @@ from ..datasets.manifest import (
     size_of,
     take,
     take_digest,
-    take_name,
     take_optional,
     write_manifest_json,
 )
@@ -295,7 +294,7 @@ class PartitionManifest:
         source = take_optional(value, "source", dict, where)
         train = take(value, "train", dict, where)
         manifest = cls(
-            take_name(value, "method", where),
+            take(value, "method", str, where),
             hops,
             _count(value, "num_nodes", where),
             _count(value, "num_edges", where),

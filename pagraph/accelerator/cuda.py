@@ -157,10 +157,7 @@ def accelerator_for(device: torch.device) -> Accelerator | None:
 
 def resolve_device(device: Any, *, name: str = "device") -> torch.device:
     """``device`` as a ``torch.device`` that is there, else ValueError; "cuda" means the current CUDA device."""
-    try:
-        resolved = torch.device(device)
-    except (RuntimeError, TypeError):
-        raise ValueError(f'{name} must be "cpu", "cuda", "cuda:1" or a torch.device, got {device!r}') from None
+    resolved = torch.device(device)
     if resolved.type != "cuda":
         return resolved
     if not torch.cuda.is_available():
