@@ -21,12 +21,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from report import revision, write
+from report import RESULTS, revision, write
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 NAMES = ["dgl_loader", "heterograph", "link_prediction", "pyg_loader", "weighted", "layerwise", "labor"]
-RESULTS = CHECKOUT / "benchmarks" / "results" / "epochs_against.json"
-"""Results of earlier runs, each with its revisions, stay where a run leaves their scripts out."""
 LEAST = 0.97
 """A lower ratio is marked in the table."""
 
@@ -106,8 +104,9 @@ def main():
     given, options = parser.parse_args(line[:end]), line[end + 1 :]
     checkouts = {"now": CHECKOUT, "before": given.baseline.resolve()}
     settings = {"turns": given.turns, "options": options, "revisions": {of: revision(c) for of, c in checkouts.items()}}
-    result = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    result.pop("machine", None)
+    earlier = RESULTS / "epochs_against.json"
+    result = json.loads(earlier.read_text()) if earlier.exists() else {}
+    result.pop("machine", None)  # scripts that this run leaves out keep their results, each with its revisions
     for name in given.names:
         runs = {of: [] for of in checkouts}
         for turn in range(given.turns):

@@ -25,7 +25,9 @@ _TRIED = 16  # items that a choice is tried for
 _KEPT = 2048, 16384  # items that it is kept for: twice as many each time that it proves right, at most so many
 _MOST = 256  # times of the reader's own work that are kept for their mean
 _GLANCE = 4  # items after which a trial ends that goes much worse
-_AHEAD, _SHORT, _LONG = 5e-5, 1e-3, 2e-3  # seconds; what they are of is said where they are used
+_AHEAD = 5e-5  # seconds of waiting for an item: below, threads are ahead of the reader
+_LONG = 2e-3  # seconds of waiting for an item: above, the hand-over is little of it
+_SHORT = 1e-3  # seconds between items: below, threads that are ahead may still slow the reader down
 
 
 class ThreadUse:
