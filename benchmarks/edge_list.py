@@ -53,11 +53,11 @@ def arrow(path):
 
 def arrays(path):
     """Sources, destinations and weights."""
-    weighted = "weighted" in path.name
+    weight = "weight" if "weighted" in path.name else None
     if path.suffix == ".parquet":
-        rows = read_parquet(path, weighted=weighted, relabel=False, progress=None)
+        rows = read_parquet(path, weight=weight, relabel=False, progress=None)
     else:
-        rows = read_integers(path, weighted=weighted, header=None, progress=None)
+        rows = read_integers(path, weight=weight, header=None, progress=None)
     return rows.src, rows.dst, rows.weight
 
 

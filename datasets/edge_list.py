@@ -30,7 +30,7 @@ def read_edge_list(
 ) -> Graph:
     """Read a graph from an edge list: a text file with one edge a line, or Parquet; edge ids follow the lines.
 
-    Further fields are ignored, unless ``weight`` names the third; so are empty lines, and those that begin with ``#``
+    Further fields are ignored, but for the weights; so are empty lines, and those that begin with ``#``
     or ``%``. The file is read in blocks: besides the edges only a fixed amount is held. pyarrow reads it where that is
     installed; without it text is read about 20 times as slowly, and Parquet not at all.
 
@@ -40,19 +40,22 @@ def read_edge_list(
         relabel: Take any integers or words as ids and number the vertices in their sorted order; the vertex
             field ``original_id`` keeps them (words as UTF-8 bytes, padded with zeros).
         undirected: The file names every edge once: store both directions.
-        weight: Name of an edge field for the third field of every line, float32.
-        header: Whether a text's first line names the fields. Default: where it looks like that.
+        weight: Name of an edge field for the weights, float32: the column of this name where the columns have names,
+            else the third field of every line.
+        header: Whether a text's first line names the fields. Default: where it has no numbers; of words where both are
+            well-known ("source", "target"), and an edge where one of them is an id of another line.
         progress: Called with the bytes read and the file's size.
 
     Raises:
-        FormatError: A line or row cannot be read, or the file is no whole gzip or Parquet file.
+        FormatError: A line or row cannot be read, there is no column of the weights' name, a first line of words may be
+            a header or an edge, or the file is no whole gzip or Parquet file.
         MissingDependencyError: Parquet without pyarrow.
         ValueError: An id is negative, not below ``num_nodes``, or much larger than the number of edges, and
             ``relabel`` is not set.
     """
     if relabel and num_nodes is not None:
         raise ValueError(f"num_nodes must be None with relabel, got {num_nodes}")
-    rows = _read(path, relabel, weight is not None, header, progress)
+    rows = _read(path, relabel, weight, header, progress)
     src, dst, values = rows.src, rows.dst, rows.weight
     if len(src) == 0 and num_nodes is None:
         raise FormatError(f"{path} must hold at least 1 edge, got none")
@@ -76,21 +79,21 @@ def read_edge_list(
 
 
 def _read(
-    path: str | os.PathLike[str], relabel: bool, weighted: bool, header: bool | None, progress: Progress | None
+    path: str | os.PathLike[str], relabel: bool, weight: str | None, header: bool | None, progress: Progress | None
 ) -> EdgeRows:
     """Read the rows of a file by its format; falls back from integers to words if ``relabel`` is set."""
     if Path(path).suffix.lower() == ".parquet":
         if header is not None:
             raise ValueError(f"header must be None for Parquet, whose columns have names, got {header}")
-        return read_parquet(path, weighted=weighted, relabel=relabel, progress=progress)
+        return read_parquet(path, weight=weight, relabel=relabel, progress=progress)
     try:
-        rows = read_integers(path, weighted=weighted, header=header, progress=progress)
+        rows = read_integers(path, weight=weight, header=header, progress=progress)
         if len(rows.src) > 0 or not relabel:
             return rows
     except NotIntegersError as error:
         if not relabel:
             raise FormatError(f"{error}; relabel takes any words as ids") from None
-    return read_words(path, weighted=weighted, header=header, progress=progress)
+    return read_words(path, weight=weight, header=header, progress=progress)
 
 
 def _check_sizes(

@@ -131,28 +131,76 @@ class NotIntegersError(Exception):
     """Raised for a line that does not begin with two integers: the file holds words, or is no edge list."""
 
 
-def read_integers(path: Path, *, weighted: bool, header: bool | None, progress: Progress | None) -> EdgeRows:
+@dataclass(frozen=True)
+class WeightColumn:
+    """Where an edge list holds its weights.
+
+    Attributes:
+        place: Number of the column, from 0.
+        separator: What stands between the columns of a file with a header; None: spaces.
+    """
+
+    place: int = 2
+    separator: str | None = None
+
+    @classmethod
+    def find(
+        cls, path: Path, weight: str | None, header: list[str] | None, separator: str | None
+    ) -> WeightColumn | None:
+        """The third column without a header, else the one of this name; None where no weights are asked for."""
+        if weight is None or header is None:
+            return None if weight is None else cls()
+        if weight in header[2:]:
+            return cls(header.index(weight, 2), separator)
+        further = ", ".join(map(repr, header[2:])) or "no further ones"
+        raise FormatError(f"{path} must have a column {weight!r} for the weights after the ids', it has {further}")
+
+    @property
+    def ordinal(self) -> str:
+        """The number in words, for errors."""
+        return "third" if self.place == 2 else f"{self.place + 1}th"
+
+
+def _separator(line: bytes) -> str | None:
+    """The first of tab, comma and semicolon that is in a line; None: fields end at spaces."""
+    return next((mark for mark in "\t,;" if mark.encode() in line), None)
+
+
+def read_integers(path: Path, *, weight: str | None, header: bool | None, progress: Progress | None) -> EdgeRows:
     """Read a text file whose ids are integers; raises as :func:`_read_lines` and :func:`read_blocks`."""
     if _arrow() is None:
         _log.warning("reading %s line by line, which is slow: pip install 'pagraph[arrow]' reads it with Arrow", path)
-    rows, begun = EdgeRows(), False
+    rows, column = EdgeRows(), None
+    begun = False
     for block in read_blocks(path, progress=progress):
         if not begun:
-            block, begun = _without_header(block, header)
-        columns = _read_with_arrow(block.data, weighted)
-        rows.add(*(_read_lines(path, block, weighted) if columns is None else columns))
+            block, line = _without_header(block, header)
+            if line is not None:
+                begun, column = True, _weights_of_header(path, weight, line, block)
+        columns = _read_with_arrow(block.data, column)
+        rows.add(*(_read_lines(path, block, column) if columns is None else columns))
     return rows
 
 
-def _without_header(block: Block, header: bool | None) -> tuple[Block, bool]:
-    """Comment out a header in the first line; also tells whether that line is in this block."""
+def _weights_of_header(path: Path, weight: str | None, line: bytes, block: Block) -> WeightColumn | None:
+    separator = _separator(line)
+    names = [name.strip(' \t"') for name in line.decode("utf-8", "replace").split(separator)] if line else None
+    try:
+        return WeightColumn.find(path, weight, names, separator)
+    except FormatError:
+        _read_lines(path, block, None)  # raises NotIntegersError of words, whose first line need not be a header
+        raise
+
+
+def _without_header(block: Block, header: bool | None) -> tuple[Block, bytes | None]:
+    """Comment out a header in the first line; also gives it, empty if there is none, None if the line comes later."""
     begin, line = _first_line(block.data)
     if not line:
-        return block, False
+        return block, None
     fields = _FIELD.findall(line)[:2]
     if header is False or (header is None and (not fields or any(f.lstrip(b"+-").isdigit() for f in fields))):
-        return block, True
-    return Block(block.data[:begin] + b"#" + block.data[begin:], block.first_line), True  # line numbers stay right
+        return block, b""
+    return Block(block.data[:begin] + b"#" + block.data[begin:], block.first_line), line  # line numbers stay right
 
 
 def _first_line(data: bytes) -> tuple[int, bytes]:
@@ -173,31 +221,36 @@ def _arrow() -> Any:
     return pyarrow
 
 
-def _read_with_arrow(data: bytes, weighted: bool) -> Columns | None:
+def _read_with_arrow(data: bytes, column: WeightColumn | None) -> Columns | None:
     """Parse a block with Arrow; None where it cannot, or would take other spellings of integers than we do."""
     if _arrow() is None or any(x in data and b"0" + x in data for x in (b"x", b"X")):  # a search for one byte is fast
         return None
     begin, line = _first_line(data)
-    if data.find(b"#", begin) < 0 and data.find(b"%", begin) < 0:
-        separator = next((mark for mark in "\t,;" if mark.encode() in line), " ")
-        columns = _read_csv(data, begin, line, separator, weighted)
+    named = column is not None and column.place > 2
+    separator = (column.separator if column is not None and named else _separator(line)) or " "
+    is_loose = named and separator == " " and b"  " in data  # Arrow would find empty fields
+    if data.find(b"#", begin) < 0 and data.find(b"%", begin) < 0 and not is_loose:
+        columns = _read_csv(data, begin, line, separator, column)
         if columns is not None:
             return columns
+    if named:  # what is tidied loses empty fields, and words with spaces in them become several
+        return None
     data = _tidied(data)
-    columns = _read_csv(data, *_first_line(data), ",", weighted)
+    columns = _read_csv(data, *_first_line(data), ",", column)
     if columns is None:  # the lines may have different numbers of fields
-        data = _FURTHER_FIELDS[weighted].sub(rb"\1", data)
-        columns = _read_csv(data, *_first_line(data), ",", weighted)
+        data = _FURTHER_FIELDS[column is not None].sub(rb"\1", data)
+        columns = _read_csv(data, *_first_line(data), ",", column)
     return columns
 
 
-def _read_csv(data: bytes, begin: int, line: bytes, separator: str, weighted: bool) -> Columns | None:
+def _read_csv(data: bytes, begin: int, line: bytes, separator: str, column: WeightColumn | None) -> Columns | None:
     """Parse the lines from ``begin`` on, of which ``line`` is the first; None unless all have as many fields."""
     if not line:
         return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
     pa = _arrow()
     names = [str(i) for i in range(line.count(separator.encode()) + 1)]
-    if len(names) < 2 + weighted:
+    weights = [] if column is None else [str(column.place)]
+    if len(names) < 2 or not set(weights) <= set(names):
         return None
     try:
         table = pa.csv.read_csv(
@@ -205,16 +258,19 @@ def _read_csv(data: bytes, begin: int, line: bytes, separator: str, weighted: bo
             read_options=pa.csv.ReadOptions(column_names=names),
             parse_options=pa.csv.ParseOptions(delimiter=separator, quote_char=False),
             convert_options=pa.csv.ConvertOptions(
-                include_columns=names[: 2 + weighted],
-                column_types={"0": pa.int64(), "1": pa.int64(), "2": pa.string()},
+                include_columns=["0", "1", *weights],
+                column_types={"0": pa.int64(), "1": pa.int64(), **dict.fromkeys(weights, pa.string())},
                 null_values=[],
             ),
         )
-        if not weighted:
+        if column is None:
             return table["0"].to_numpy(), table["1"].to_numpy()
-        if (pa.compute.max(pa.compute.binary_length(table["2"])).as_py() or 0) > _FIELD_BYTES:
+        text = table[weights[0]]
+        if column.place > 2:
+            text = pa.compute.utf8_trim(text, " \t")
+        if (pa.compute.max(pa.compute.binary_length(text)).as_py() or 0) > _FIELD_BYTES:
             return None
-        return table["0"].to_numpy(), table["1"].to_numpy(), table["2"].cast(pa.float64()).to_numpy()
+        return table["0"].to_numpy(), table["1"].to_numpy(), text.cast(pa.float64()).to_numpy()
     except pa.ArrowInvalid:
         return None
 
@@ -233,7 +289,7 @@ def _tidied(data: bytes) -> bytes:
     return data.translate(bytes.maketrans(b" ;", b",,"))
 
 
-def _read_lines(path: Path, block: Block, weighted: bool) -> Columns:
+def _read_lines(path: Path, block: Block, column: WeightColumn | None) -> Columns:
     """Parse a block line by line: the definition of what is an edge list."""
     src, dst, weight = array.array("q"), array.array("q"), array.array("d")
     for match in _LINE.finditer(block.data):
@@ -249,44 +305,67 @@ def _read_lines(path: Path, block: Block, weighted: bool) -> Columns:
         except OverflowError:
             number, text = block.line_at(match.start())
             raise NotIntegersError(f"{path}, line {number} must begin with two integers, got {text!r}") from None
+        if column is None:
+            continue
         try:
-            if weighted:
-                weight.append(float(edge[3] if len(edge[3]) <= _FIELD_BYTES else b""))
-        except ValueError:
+            value = edge[3] if column.place == 2 else _field(line, column)
+            weight.append(float(value if len(value) <= _FIELD_BYTES else b""))
+        except (IndexError, ValueError):
             number, _ = block.line_at(match.start())
-            rule = f"must have a number of at most {_FIELD_BYTES} characters as its third field"
+            rule = f"must have a number of at most {_FIELD_BYTES} characters as its {column.ordinal} field"
             raise FormatError(f"{path}, line {number} {rule}") from None
     ends = np.asarray(src), np.asarray(dst)
-    return (*ends, np.asarray(weight)) if weighted else ends
+    return ends if column is None else (*ends, np.asarray(weight))
 
 
-def read_words(path: Path, *, weighted: bool, header: bool | None, progress: Progress | None) -> EdgeRows:
+def _field(line: bytes, column: WeightColumn) -> bytes:
+    separator = None if column.separator is None else column.separator.encode()
+    return line.split(separator)[column.place].strip()
+
+
+def read_words(path: Path, *, weight: str | None, header: bool | None, progress: Progress | None) -> EdgeRows:
     """Read a text file (UTF-8) whose ids are any words, numbered as they appear."""
-    rows = EdgeRows()
+    rows, column = EdgeRows(), None
     delimiter: str | None = None
-    begun = False
+    begun, guessed = False, ""
     for block in read_blocks(path, progress=progress):
         lines = _text_lines(path, block)
         if not begun and lines:
-            delimiter = next((d for d in ",;\t" if d in lines[0][1]), None)
-            first = {w.strip().lower() for w in _cut(lines[0][1], delimiter)[:2]}
-            lines = lines[1:] if header or (header is None and first <= _HEADER_WORDS) else lines
-            begun = True
+            first = lines[0][1]
+            delimiter = _separator(first.encode())
+            names = [word.strip() for word in _cut(first, delimiter)]
+            named = header or (header is None and {word.lower() for word in names[:2]} <= _HEADER_WORDS)
+            if header is None and not named and not any(word.lstrip("+-").isdigit() for word in names[:2]):
+                guessed = first
+            begun, column = True, WeightColumn.find(path, weight, names if named else None, delimiter)
+            lines = lines[1:] if named else lines
         words: list[str] = []
-        weight = array.array("d")
+        values = array.array("d")
         for number, line in lines:
-            fields = [word.strip() for word in _cut(line, delimiter)[:3]]
+            fields = [word.strip() for word in _cut(line, delimiter)]
             if len(fields) < 2 or not fields[0] or not fields[1]:
                 raise FormatError(f"{path}, line {number} must hold two ids, got {line[:80]!r}")
             words += fields[:2]
-            if weighted:
+            if column is not None:
                 try:
-                    weight.append(float(fields[2]))
+                    values.append(float(fields[column.place]))
                 except (IndexError, ValueError):
-                    raise FormatError(f"{path}, line {number} must have a number as its third field") from None
+                    rule = f"must have a number as its {column.ordinal} field"
+                    raise FormatError(f"{path}, line {number} {rule}") from None
         ends = rows.number(words)
-        rows.add(ends[::2], ends[1::2], np.asarray(weight) if weighted else None)
+        rows.add(ends[::2], ends[1::2], None if column is None else np.asarray(values))
+    if guessed and len(rows.src) > 1 and not _comes_again(rows):
+        raise FormatError(
+            f"{path}, line {guessed[:80]!r} may be a header or an edge, as no other line has its ids: header=True or "
+            "False says which (--header, --no-header)"
+        )
     return rows
+
+
+def _comes_again(rows: EdgeRows) -> bool:
+    """Whether an id of the first edge is one of another's, too."""
+    first = rows.src[:1], rows.dst[:1]
+    return any(np.any(ends[1:] == one) for ends in (rows.src, rows.dst) for one in first)
 
 
 def _text_lines(path: Path, block: Block) -> list[tuple[int, str]]:
@@ -306,7 +385,7 @@ def _cut(line: str, delimiter: str | None) -> list[str]:
     return next(csv.reader([line], delimiter=delimiter))  # line by line: a stray quotation mark must not swallow others
 
 
-def read_parquet(path: Path, *, weighted: bool, relabel: bool, progress: Progress | None) -> EdgeRows:
+def read_parquet(path: Path, *, weight: str | None, relabel: bool, progress: Progress | None) -> EdgeRows:
     """Read the first columns of a Parquet file, batch by batch: integers, or words with ``relabel``."""
     pa = _arrow()
     if pa is None:
@@ -318,8 +397,11 @@ def read_parquet(path: Path, *, weighted: bool, relabel: bool, progress: Progres
     rows, size, done = EdgeRows(), os.path.getsize(path), 0
     try:
         with pyarrow.parquet.ParquetFile(path, buffer_size=_LINE_LIMIT) as file:
-            types = _column_types(path, file.schema_arrow, weighted, relabel)
-            for batch in file.iter_batches(_BATCH_ROWS, columns=file.schema_arrow.names[: len(types)]):
+            names = file.schema_arrow.names
+            column = WeightColumn.find(path, weight, names, None)
+            places = [0, 1] if column is None else [0, 1, column.place]
+            types = _column_types(path, file.schema_arrow, places, relabel)
+            for batch in file.iter_batches(_BATCH_ROWS, columns=[names[place] for place in places]):
                 columns = [_values(path, batch, i, type_, done) for i, type_ in enumerate(types)]
                 if pa.types.is_string(types[0]):
                     columns[:2] = [_numbered(rows, column) for column in columns[:2]]
@@ -334,12 +416,12 @@ def read_parquet(path: Path, *, weighted: bool, relabel: bool, progress: Progres
     return rows
 
 
-def _column_types(path: Path, schema: Any, weighted: bool, relabel: bool) -> list[Any]:
-    """Choose the Arrow types to read the first columns as, or raise FormatError."""
+def _column_types(path: Path, schema: Any, places: list[int], relabel: bool) -> list[Any]:
+    """Choose the Arrow types to read these columns as, or raise FormatError."""
     types = _arrow().types
-    if len(schema) < 2 + weighted:
-        raise FormatError(f"{path} must have at least {2 + weighted} columns, got {len(schema)}")
-    ids, values = [schema.field(0), schema.field(1)], [schema.field(2)] if weighted else []
+    if len(schema) < 2:
+        raise FormatError(f"{path} must have at least 2 columns, got {len(schema)}")
+    ids, values = [schema.field(0), schema.field(1)], [schema.field(place) for place in places[2:]]
     words = [not types.is_integer(column.type) for column in ids]
     for column, is_word in zip(ids, words, strict=True):
         value_type = column.type.value_type if types.is_dictionary(column.type) else column.type
@@ -352,7 +434,7 @@ def _column_types(path: Path, schema: Any, weighted: bool, relabel: bool) -> lis
         if not (types.is_integer(column.type) or types.is_floating(column.type) or types.is_decimal(column.type)):
             raise FormatError(f"{path}, column {column.name!r} must hold numbers, got {column.type}")
     pa = _arrow()
-    return [pa.string() if any(words) else pa.int64()] * 2 + [pa.float64()] * weighted
+    return [pa.string() if any(words) else pa.int64()] * 2 + [pa.float64()] * len(values)
 
 
 def _values(path: Path, batch: Any, place: int, type_: Any, rows_before: int) -> Any:

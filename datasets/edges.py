@@ -47,7 +47,7 @@ def csc_of_pairs(src: Ids, dst: Ids, num_src: int, num_dst: int) -> CSC:
     keys += src
     targets, sources = np.divmod(_distinct(keys), max(num_src, 1))
     dtype = id_dtype(max(num_src, num_dst), len(sources))
-    indptr = torch.zeros(num_dst + 1, dtype=dtype)
+    indptr = torch.zeros(num_dst + 1, dtype=dtype, device="cpu")
     indptr[1:] = torch.from_numpy(np.bincount(targets, minlength=num_dst).cumsum())
     return CSC(indptr, torch.from_numpy(sources).to(dtype), num_src)
 

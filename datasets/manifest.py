@@ -18,7 +18,16 @@ from ..graph.graph import EdgeType
 
 __all__ = [
     *("FORMAT", "MANIFEST", "PARTITION_FORMAT", "VERSION", "ArrayEntry", "EdgeEntry", "Manifest", "NodeEntry"),
-    *("read_manifest_json", "size_of", "stored_dtype", "take", "take_digest", "take_optional", "write_manifest_json"),
+    *(
+        "read_manifest_json",
+        "size_of",
+        "stored_dtype",
+        "take",
+        "take_digest",
+        "take_name",
+        "take_optional",
+        "write_manifest_json",
+    ),
 ]
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -29,6 +38,8 @@ def read_manifest_json(
     path: Path, form: str, version: int, *, hints: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
     """Load the JSON object in ``path``; FormatError for another format (with a hint, where there is one) or version."""
+    if path.exists() and not path.is_file():  # reading a pipe or a device might never end
+        raise FormatError(f"{path} must be a file, it is something else")
     try:
         value = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
@@ -54,6 +65,14 @@ def take(value: Any, key: str, kind: type[_T], where: str) -> _T:
     found = value.get(key) if isinstance(value, dict) else None
     if not isinstance(found, kind) or (isinstance(found, bool) and kind is not bool):
         raise FormatError(f"{where}: {key} must be a JSON {kind.__name__}, got {found!r}"[:300])
+    return found
+
+
+def take_name(value: Any, key: str, where: str) -> str:
+    """Get the name ``value[key]``, or raise FormatError: a terminal may take other characters for commands."""
+    found = take(value, key, str, where)
+    if not found.isprintable():
+        raise FormatError(f"{where}: {key} must be printable characters, got {found!r}"[:300])
     return found
 
 
@@ -147,7 +166,7 @@ class NodeEntry:
     @classmethod
     def parse(cls, value: Any, where: str) -> NodeEntry:
         """Check and take one vertex type's JSON object."""
-        name, count = take(value, "name", str, where), take(value, "num_nodes", int, where)
+        name, count = take_name(value, "name", where), take(value, "num_nodes", int, where)
         where = f"{where} {name!r}"
         return cls(name, size_of(count, "num_nodes", where), _parse_fields(value, count, where))
 
@@ -167,8 +186,8 @@ class EdgeEntry:
     def parse(cls, value: Any, where: str) -> EdgeEntry:
         """Check and take one edge type's JSON object."""
         names = take(value, "type", list, where)
-        if len(names) != 3 or not all(isinstance(n, str) for n in names):
-            raise FormatError(f"{where}: type must be three names, got {names}")
+        if len(names) != 3 or not all(isinstance(n, str) and n.isprintable() for n in names):
+            raise FormatError(f"{where}: type must be three names of printable characters, got {names}")
         where = f"{where} {'/'.join(names)!r}"
         count = size_of(take(value, "num_edges", int, where), "num_edges", where)
         indptr = ArrayEntry.parse(take(value, "indptr", dict, where), f"{where}, indptr")
@@ -245,6 +264,8 @@ class Manifest:
 def _parse_fields(value: Any, rows: int, where: str) -> dict[str, ArrayEntry]:
     fields = {}
     for name, item in take(value, "fields", dict, where).items():
+        if not name.isprintable():
+            raise FormatError(f"{where}: a field's name must be printable characters, got {name!r}"[:300])
         fields[name] = ArrayEntry.parse(item, f"{where}, field {name!r}")
         if fields[name].shape[:1] != (rows,):
             raise FormatError(f"{where}: field {name!r} must have {rows} rows, got shape {list(fields[name].shape)}")

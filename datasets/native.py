@@ -86,7 +86,9 @@ class ArrayWriter:
 
 
 def check_storable(label: str, rows: Rows) -> np.dtype[Any]:
-    """Get the dtype of ``rows`` in a file, or raise ValueError where dtype or layout cannot be stored."""
+    """Get the dtype of ``rows`` in a file, or raise ValueError where name, dtype or layout cannot be stored."""
+    if not label.isprintable():
+        raise ValueError(f"names must be printable characters to be stored, got {label!r}")
     try:
         stored = stored_dtype(_torch_name(rows))
     except ValueError as error:
@@ -119,9 +121,7 @@ def _as_bytes(block: Tensor, stored: np.dtype[Any]) -> memoryview:
 
 def open_array(folder: Path, entry: ArrayEntry, *, random: bool = False) -> Tensor:
     """Memory-map the file of ``entry``, or raise FormatError where its size, dtype or shape is not the entry's."""
-    file = folder / entry.file
-    if not file.is_file():
-        raise FormatError(f"{file} is missing, and the manifest names it")
+    file = named_file(folder, entry)
     size = file.stat().st_size
     if size != entry.bytes:
         raise FormatError(f"{file} must have {entry.bytes} bytes as the manifest says, got {size}")
@@ -136,6 +136,15 @@ def open_array(folder: Path, entry: ArrayEntry, *, random: bool = False) -> Tens
     return tensor if tensor.dtype == dtype else tensor.view(dtype)
 
 
+def named_file(folder: Path, entry: ArrayEntry) -> Path:
+    """Path of the file of ``entry``, or FormatError where there is none: a pipe or a device might never end."""
+    file = folder / entry.file
+    if not file.is_file():
+        state = "must be a file" if os.path.lexists(file) else "is missing"
+        raise FormatError(f"{file} {state}, and the manifest names it")
+    return file
+
+
 def file_digest(file: Path) -> str:
     """SHA-256 of a file's bytes, hexadecimal."""
     digest = hashlib.sha256()
@@ -147,10 +156,7 @@ def file_digest(file: Path) -> str:
 
 def check_sum(folder: Path, entry: ArrayEntry) -> None:
     """Compare the checksum of ``entry``'s file, or raise FormatError."""
-    try:
-        got = file_digest(folder / entry.file)
-    except FileNotFoundError:
-        raise FormatError(f"{folder / entry.file} is missing, and the manifest names it") from None
+    got = file_digest(named_file(folder, entry))
     if got != entry.sha256:
         want = entry.sha256[:16]
         raise FormatError(f"{folder / entry.file} is corrupt: its SHA-256 must be {want}..., got {got[:16]}...")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import struct
 import tokenize
@@ -9,7 +10,7 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import torch
@@ -19,6 +20,8 @@ from ..errors import FormatError
 from ..graph.graph import EDGE_TYPE, Graph
 from ..graph.mapped import map_npy, read_npy_header
 from ..system.atomic import is_unfinished
+from ..system.memory import host_available
+from ..system.units import bytes_text
 from .edge_list import read_edge_list
 from .edges import mirror
 from .manifest import MANIFEST
@@ -167,7 +170,7 @@ def _mask(file: Path) -> Tensor:
 def _dense(matrix: Any) -> Tensor:
     """A sparse matrix as dense float32, by blocks of rows, so that no second dense copy is needed."""
     rows = matrix.tocsr()
-    out = torch.empty(rows.shape, dtype=torch.float32)
+    out = torch.empty(rows.shape, dtype=torch.float32, device="cpu")
     for begin in range(0, rows.shape[0], 4096):
         block = rows[begin : begin + 4096].toarray()
         out[begin : begin + 4096] = torch.from_numpy(block.astype(np.float32, copy=False))
@@ -188,6 +191,7 @@ def load_sparse(path: str | os.PathLike[str]) -> Any:
             if not zipfile.is_zipfile(file):
                 raise ValueError("it is no .npz file")
             file.seek(0)
+            _check_sizes(file)
             members = np.load(file, allow_pickle=False)
             arrays = {name: members[name] for name in members.files}
         return _build(arrays)
@@ -195,6 +199,21 @@ def load_sparse(path: str | os.PathLike[str]) -> Any:
         raise
     except _UNREADABLE as error:
         raise FormatError(f"{path} must be a sparse matrix saved by scipy: {error}") from error
+
+
+def _check_sizes(file: IO[bytes]) -> None:
+    """Raise ValueError for an array larger than what is there: NumPy makes room for what a header says."""
+    with zipfile.ZipFile(file) as archive:
+        for member in archive.infolist():
+            with archive.open(member) as stream:
+                version = np.lib.format.read_magic(stream)
+                read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+                shape, _, dtype = read(stream)
+            if not dtype.hasobject and math.prod(shape) * dtype.itemsize > member.file_size:
+                raise ValueError(
+                    f"{member.filename} must hold {dtype} of shape {shape}, it has {member.file_size} bytes"
+                )
+    file.seek(0)
 
 
 def _build(arrays: dict[str, Any]) -> Any:
@@ -284,6 +303,12 @@ def read_scipy(path: str | os.PathLike[str], *, undirected: bool = False, weight
     matrix = load_sparse(path).tocoo()
     if matrix.shape[0] != matrix.shape[1]:
         raise FormatError(f"{path} must hold a square matrix, got shape {tuple(matrix.shape)}")
+    least, free = 8 * matrix.shape[0], host_available()
+    if least > free:
+        raise FormatError(
+            f"{path} must have no more vertices than fit into memory, got {matrix.shape[0]:,}, whose index takes "
+            f"{bytes_text(least)} of {bytes_text(free)}"
+        )
     src, dst, values = matrix.row, matrix.col, matrix.data
     if undirected:
         src, dst, origin = mirror(src, dst)

@@ -38,7 +38,7 @@ def random_normal(shape: tuple[int, ...], key: int) -> Tensor:
 
 
 def _filled(shape: tuple[int, ...], dtype: torch.dtype, kernel: Callable[..., None], key: int, *options: int) -> Tensor:
-    out = torch.empty(shape, dtype=dtype)
+    out = torch.empty(shape, dtype=dtype, device="cpu")
     array = out.view(-1).numpy()
     for_ranges(len(array), lambda begin, end: kernel(np.uint64(key), begin, *options, array[begin:end]))
     return out
@@ -50,7 +50,7 @@ def random_masks(count: int, fractions: tuple[float, float, float], key: int) ->
     masks, begin = {}, 0
     for part, fraction in zip(PARTS, fractions, strict=True):
         end = begin + int(count * fraction + 1e-9)
-        masks[f"{part}_mask"] = torch.zeros(count, dtype=torch.bool)
+        masks[f"{part}_mask"] = torch.zeros(count, dtype=torch.bool, device="cpu")
         masks[f"{part}_mask"][order[begin:end]] = True
         begin = end
     return masks

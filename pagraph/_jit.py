@@ -17,6 +17,7 @@ import numba
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
+from numba.core.caching import NullCache
 from numba.extending import intrinsic
 
 
@@ -33,21 +34,26 @@ def _kernel_digest() -> str:
 
 def _cache_dir() -> str:
     """Where compiled kernels are kept: never inside the package (leftovers would survive an uninstall)."""
-    if os.environ.get("NUMBA_CACHE_DIR"):
-        return os.environ["NUMBA_CACHE_DIR"]
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     version = f"py{sys.version_info[0]}{sys.version_info[1]}-numba{numba.__version__}"
-    folder = os.path.join(base, "pagraph", f"{version}-{_kernel_digest()}")
-    try:
-        os.makedirs(folder, exist_ok=True)
-        if os.access(folder, os.W_OK):
+    name = os.path.join("pagraph", f"{version}-{_kernel_digest()}")
+    homes = [os.environ.get("XDG_CACHE_HOME", ""), os.path.join(os.path.expanduser("~"), ".cache")]
+    for folder in [os.environ.get("NUMBA_CACHE_DIR", ""), *(home and os.path.join(home, name) for home in homes)]:
+        if os.path.isabs(folder) and _is_private(folder):
             return folder
-    except OSError:
-        pass
-    # What lies in the cache is unpickled: a folder of a known name that others may write to would not do.
     temporary = tempfile.mkdtemp(prefix="pagraph-")
     atexit.register(shutil.rmtree, temporary, ignore_errors=True)
     return temporary
+
+
+def _is_private(folder: str) -> bool:
+    """Whether a folder, made if need be, is this user's, who alone may write to it: its content is unpickled."""
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        found = os.stat(folder)
+    except OSError:
+        return False
+    owned = not hasattr(os, "getuid") or (found.st_uid == os.getuid() and not found.st_mode & 0o022)
+    return owned and os.access(folder, os.W_OK)
 
 
 _CACHE_DIR = _cache_dir()
@@ -64,32 +70,40 @@ def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     load = compiled.compile  # type: ignore[attr-defined]
 
     def load_whole(signature: Any) -> Any:
-        with _interrupt_later():
-            return load(signature)
+        with _signals_later():
+            try:
+                return load(signature)
+            except OSError:  # a full disk, or a folder that is gone: costs the cache, not the run
+                compiled._cache = NullCache()  # type: ignore[attr-defined]
+                return load(signature)
 
     compiled.compile = load_whole  # type: ignore[attr-defined]
     return compiled
 
 
 @contextlib.contextmanager
-def _interrupt_later() -> Iterator[None]:
-    """Let Ctrl-C wait for the end of the block.
+def _signals_later() -> Iterator[None]:
+    """Let Ctrl-C, and all other signals whose handlers are Python's, wait for the end of the block.
 
     numba and llvmlite do not stand an exception in the middle of the loading of a kernel: where loads were
     interrupted at random, 8 of 40 processes ended in a segmentation fault, and others lost the interrupt.
     """
-    handler = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(handler):
-        yield  # interrupts are raised in the main thread only
+    if threading.current_thread() is not threading.main_thread():
+        yield  # handlers run in the main thread only
         return
-    waiting: list[Any] = []
-    signal.signal(signal.SIGINT, lambda *event: waiting.append(event))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, handler)
-        if waiting:
-            handler(*waiting[-1])
+    handlers: dict[int, Any] = {number: signal.getsignal(number) for number in signal.valid_signals()}
+    handlers = {number: handler for number, handler in handlers.items() if callable(handler)}
+    waiting: dict[int, Any] = {}
+    with contextlib.ExitStack() as late:  # runs them all, whichever of them raises
+        for number in handlers:
+            signal.signal(number, lambda *event: waiting.setdefault(event[0], event))
+        try:
+            yield
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+            for number, event in reversed(waiting.items()):
+                late.callback(handlers[number], *event)
 
 
 @intrinsic

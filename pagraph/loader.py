@@ -26,6 +26,7 @@ from .sampling import BlockSampler
 from .sampling.block_sampler import foreign_sampler
 from .seeds.order import SeedOrder
 from .system.budget import Budget
+from .system.checks import as_integer, as_names
 
 if TYPE_CHECKING:
     from .accelerator import Accelerator
@@ -116,10 +117,12 @@ class Loader(LoaderControls):
         room = Budget.parse(sampling_budget, name="sampling_budget")
         samples_there = samples_on_device(sampling_device, self.device, accelerator)
         self.cache_dtype = parse_cache_dtype(cache_dtype)
+        fields, labels = as_names("fields", fields), as_names("labels", labels)
         for name in (*fields, *labels):
             if name not in graph.ndata:
-                raise KeyError(f"fields must be among {sorted(graph.ndata)}, got {name!r}")
-        options = PipelineOptions(num_workers, prefetch)
+                which = "fields" if name in fields else "labels"
+                raise KeyError(f"{which} must be among {sorted(graph.ndata)}, got {name!r}")
+        options = PipelineOptions(as_integer("num_workers", num_workers, least=0), prefetch)
         ids = seed_ids(seeds, graph.num_nodes)
         order = SeedOrder(ids, batch_size, shuffle=shuffle, drop_last=drop_last, seed=seed)
         self._engine: Engine[MiniBatch] = Engine(

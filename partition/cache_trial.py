@@ -141,9 +141,9 @@ class CacheTrial:
         the whole ``graph``; ``progress`` is called after each batch, by the threads that sample."""
         sampler = NeighborSampler(list(self.fanout_of(hops)))
         if rows <= 0:
-            ids = torch.empty(0, dtype=torch.int64)
+            ids = torch.empty(0, dtype=torch.int64, device="cpu")
         elif rows >= graph.num_nodes:
-            ids = torch.arange(graph.num_nodes)
+            ids = torch.arange(graph.num_nodes, device="cpu")
         else:
             policy = resolve_policy(self.policy)
             (ranking,) = apply_policy(policy, graph, seeds, sampler, self.seed, batch_size=self.batch_size).values()

@@ -95,10 +95,10 @@ class _Numbering:
         self.owner = vertex_owners(partition)
         self.order = torch.argsort(self.owner, stable=True)
         self.new_ids = torch.empty_like(self.order)
-        self.new_ids[self.order] = torch.arange(len(self.order))
+        self.new_ids[self.order] = torch.arange(len(self.order), device="cpu")
         counts = torch.bincount(self.owner, minlength=partition.num_parts)
         self.node_ends = [0, *counts.cumsum(0).tolist()]
-        self.edge_begin = torch.zeros(len(self.order) + 1, dtype=torch.int64)
+        self.edge_begin = torch.zeros(len(self.order) + 1, dtype=torch.int64, device="cpu")
         self.edge_begin[1:] = partition.graph.in_degrees()[self.order].cumsum(0)
 
     def own(self, part: int) -> Tensor:
@@ -155,14 +155,14 @@ def _write_structure(file: Path, graph: Graph, numbering: _Numbering, part: int,
     new_ids, own_edges = numbering.new_ids[ids], int(indptr[len(own)])
     # An edge's place among those of its destination is the same in the part and in DGL's order.
     shift = numbering.edge_begin[new_ids] - indptr[:-1]
-    edges = torch.arange(structure.csc.num_edges)
+    edges = torch.arange(structure.csc.num_edges, device="cpu")
     _save_graph(
         file,
         indptr,
         structure.csc.indices.long(),
         {
             "_ID": new_ids,
-            "inner_node": (torch.arange(len(ids)) < len(own)).to(torch.uint8),
+            "inner_node": (torch.arange(len(ids), device="cpu") < len(own)).to(torch.uint8),
             "part_id": numbering.owner[ids].long(),
         },
         {
@@ -198,7 +198,7 @@ def _write_graph(
 ) -> int:
     """Write a graph by its in-edges; returns the file's size."""
     dgl = _import_dgl()
-    graph = dgl.graph(("csc", (indptr, indices, torch.arange(len(indices)))), num_nodes=len(indptr) - 1)
+    graph = dgl.graph(("csc", (indptr, indices, torch.arange(len(indices), device="cpu"))), num_nodes=len(indptr) - 1)
     graph.ndata.update(ndata)
     graph.edata.update(edata)
     return _write(file, lambda: dgl.save_graphs(str(file), [graph]))

@@ -82,20 +82,20 @@ def extract_structure(graph: Graph, vertices: PartVertices) -> PartStructure:
 
     whole, ids = graph.csc, vertices.ids
     inner = vertices.hop_ends[max(len(vertices.hop_ends) - 2, 0)]
-    local = torch.full((whole.num_dst,), -1, dtype=id_dtype(len(ids), 0))
+    local = torch.full((whole.num_dst,), -1, dtype=id_dtype(len(ids), 0), device="cpu")
     _kernels.number(ids.numpy(), local.numpy())
     rows = (whole.indptr.numpy(), whole.indices.numpy())
-    counts = torch.zeros(len(ids), dtype=torch.int64)
+    counts = torch.zeros(len(ids), dtype=torch.int64, device="cpu")
     missing, dropped = _kernels.count_inside(*rows, ids.numpy(), inner, local.numpy(), counts.numpy())
     ends = counts.cumsum(0)
     num_edges = int(ends[-1]) if len(ids) else 0
     dtype = id_dtype(len(ids), num_edges)
-    indptr = torch.zeros(len(ids) + 1, dtype=dtype)
+    indptr = torch.zeros(len(ids) + 1, dtype=dtype, device="cpu")
     indptr[1:] = ends
-    indices = torch.empty(num_edges, dtype=dtype)
-    whole_ids = torch.empty(0, dtype=dtype) if whole.edge_ids is None else whole.edge_ids
+    indices = torch.empty(num_edges, dtype=dtype, device="cpu")
+    whole_ids = torch.empty(0, dtype=dtype, device="cpu") if whole.edge_ids is None else whole.edge_ids
     largest = whole.num_edges if whole.edge_ids is None or not len(whole_ids) else int(whole_ids.max())
-    edge_ids = torch.empty(num_edges, dtype=id_dtype(0, largest))
+    edge_ids = torch.empty(num_edges, dtype=id_dtype(0, largest), device="cpu")
     _kernels.copy_inside(*rows, whole_ids.numpy(), ids.numpy(), inner, local.numpy(), indices.numpy(), edge_ids.numpy())
     return PartStructure(vertices, CSC(indptr, indices, len(ids)), edge_ids, int(missing), int(dropped))
 
@@ -108,7 +108,7 @@ def nearest_part(num_nodes: int, parts: Iterable[PartVertices]) -> Tensor:
     """
     from . import _kernels
 
-    owner = torch.full((num_nodes,), -1, dtype=torch.int32)
+    owner = torch.full((num_nodes,), -1, dtype=torch.int32, device="cpu")
     nearest = np.full(num_nodes, 255, np.uint8)
     sizes = np.zeros(0, np.int64)
     for part, vertices in enumerate(parts):

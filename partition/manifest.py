@@ -21,6 +21,7 @@ from ..datasets.manifest import (
     size_of,
     take,
     take_digest,
+    take_name,
     take_optional,
     write_manifest_json,
 )
@@ -294,7 +295,7 @@ class PartitionManifest:
         source = take_optional(value, "source", dict, where)
         train = take(value, "train", dict, where)
         manifest = cls(
-            take(value, "method", str, where),
+            take_name(value, "method", where),
             hops,
             _count(value, "num_nodes", where),
             _count(value, "num_edges", where),

@@ -112,7 +112,7 @@ def _adjacency_of(structure: PartStructure, places: Tensor) -> Any:
     import scipy.sparse
 
     new_ids = torch.empty_like(places)
-    new_ids[places] = torch.arange(len(places))
+    new_ids[places] = torch.arange(len(places), device="cpu")
     ends = new_ids[structure.csc.indices.long()].numpy(), new_ids[structure.csc.destinations().long()].numpy()
     ones = np.ones(len(ends[0]), dtype=np.uint8)
     adjacency = scipy.sparse.coo_matrix((ones, ends), shape=(len(places), len(places))).tocsr()
@@ -237,7 +237,9 @@ def read_pagraph_partition(folder: str | os.PathLike[str], graph: Graph | None =
         reached = vertices_within(whole, train, hops).ids
         dropped.append(reached[~torch.isin(reached, open_pagraph_part(path, index).global_ids)].sort().values)
     ids, order = torch.cat(kept).sort()
-    parts = torch.cat([torch.full((len(train),), i, dtype=torch.int32) for i, train in enumerate(kept)])[order]
+    parts = torch.cat([torch.full((len(train),), i, dtype=torch.int32, device="cpu") for i, train in enumerate(kept)])[
+        order
+    ]
     lacking = tuple(dropped) if any(map(len, dropped)) else None
     partition = Partition(whole, ids, parts, num_parts, hops, "imported", dropped=lacking)
     for index in range(num_parts):

@@ -45,7 +45,7 @@ def _wrong_vertices(part: Part, whole: Graph) -> str | None:
     ids, ends = part.global_ids, part.hop_ends
     if len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= whole.num_nodes):
         return f"global_ids must be in [0, {whole.num_nodes}), got {int(ids.min())} to {int(ids.max())}"
-    member = torch.zeros(whole.num_nodes, dtype=torch.bool)
+    member = torch.zeros(whole.num_nodes, dtype=torch.bool, device="cpu")
     member[ids] = True
     if int(member.sum()) != len(ids):
         return f"global_ids must be distinct, got {int(member.sum())} different ones of {len(ids)}"
@@ -54,7 +54,7 @@ def _wrong_vertices(part: Part, whole: Graph) -> str | None:
         if bool((torch.diff(listed) <= 0).any()):
             return f"{name} must be ascending, and is not"
     seeds = torch.unique(torch.cat([*lists.values()])) if part.manifest.evaluation == "parts" else part.train
-    if not torch.equal(seeds, torch.arange(ends[0])):
+    if not torch.equal(seeds, torch.arange(ends[0], device="cpu")):
         return f"its seeds must be the first {ends[0]} vertices, got {len(seeds)} others"
     if not torch.equal(ids[: ends[0]], ids[: ends[0]].sort().values):
         return "its seeds must be in ascending order of their global ids, and are not"
@@ -65,10 +65,10 @@ def _wrong_hops(part: Part, whole: Graph, member: Tensor) -> str | None:
     """Follows the source's edges from the seeds on its own: what extracts parts is not to be trusted here."""
     ids, ends = part.global_ids, part.hop_ends
     ring = ids[: ends[0]]
-    reached = torch.zeros(whole.num_nodes, dtype=torch.bool)
+    reached = torch.zeros(whole.num_nodes, dtype=torch.bool, device="cpu")
     reached[ring] = True
     for hop in range(1, len(ends)):
-        new = torch.zeros(whole.num_nodes, dtype=torch.bool)
+        new = torch.zeros(whole.num_nodes, dtype=torch.bool, device="cpu")
         for begin, end in _ranges(ring, whole):
             new[_Rows.of_source(whole, ring[begin:end]).sources] = True
         ring = (new & member & ~reached).nonzero().squeeze(1)
@@ -85,9 +85,9 @@ def _wrong_hops(part: Part, whole: Graph, member: Tensor) -> str | None:
 
 def check_edges(part: Part, whole: Graph) -> Iterator[Finding]:
     """Compare in-edges of vertices (checked by now) up to the last hop but one, with parallel ones and their order."""
-    member = torch.zeros(whole.num_nodes, dtype=torch.bool)
+    member = torch.zeros(whole.num_nodes, dtype=torch.bool, device="cpu")
     member[part.global_ids] = True
-    missing, sources = 0, torch.zeros(whole.num_nodes, dtype=torch.bool)
+    missing, sources = 0, torch.zeros(whole.num_nodes, dtype=torch.bool, device="cpu")
     inner, entry = part.hop_ends[-2], part.manifest.folders[part.index]
     for begin, end in _ranges(part.global_ids[:inner], whole):
         want = _Rows.of_source(whole, part.global_ids[begin:end])
@@ -123,7 +123,7 @@ class _Rows:
         starts = csc.indptr[ids].long()
         counts = csc.indptr[ids + 1].long() - starts
         first = counts.cumsum(0) - counts
-        positions = torch.arange(int(counts.sum())) + torch.repeat_interleave(starts - first, counts)
+        positions = torch.arange(int(counts.sum()), device="cpu") + torch.repeat_interleave(starts - first, counts)
         edge_ids = positions if csc.edge_ids is None else csc.edge_ids[positions].long()
         return cls(counts, csc.indices[positions].long(), edge_ids)
 
@@ -135,8 +135,8 @@ class _Rows:
         return cls(torch.diff(indptr), sources, part.global_edge_ids[edges].long())
 
     def only(self, kept: Tensor) -> _Rows:
-        ends = torch.cat([torch.zeros(1, dtype=torch.int64), kept.long().cumsum(0)])
-        rows = torch.cat([torch.zeros(1, dtype=torch.int64), self.counts.cumsum(0)])
+        ends = torch.cat([torch.zeros(1, dtype=torch.int64, device="cpu"), kept.long().cumsum(0)])
+        rows = torch.cat([torch.zeros(1, dtype=torch.int64, device="cpu"), self.counts.cumsum(0)])
         return _Rows(torch.diff(ends[rows]), self.sources[kept], self.edge_ids[kept])
 
 
@@ -183,7 +183,9 @@ def check_fields(part: Part, whole: Graph) -> Iterator[Finding]:
         want["self_loops"] = csc.loop_counts[ids].long()
     for name in SPLITS:
         if name == "train" or f"{name}_mask" in whole.ndata:
-            want[f"{name}_mask"] = torch.zeros(len(ids), dtype=torch.bool).index_fill_(0, getattr(part, name), True)
+            want[f"{name}_mask"] = torch.zeros(len(ids), dtype=torch.bool, device="cpu").index_fill_(
+                0, getattr(part, name), True
+            )
     referenced = {} if part.manifest.source is None else part.manifest.source.fields
     for name, value in whole.ndata.items():
         if name not in want and name not in referenced:

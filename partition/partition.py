@@ -89,7 +89,7 @@ def vertices_within(graph: Graph, seeds: Tensor, hops: int, *, without: Tensor |
     from . import _kernels
 
     csc = graph.csc
-    hop_of = torch.full((csc.num_dst,), 255, dtype=torch.uint8)
+    hop_of = torch.full((csc.num_dst,), 255, dtype=torch.uint8, device="cpu")
     if without is not None:
         hop_of[without] = 254
     hop_of[seeds] = 0

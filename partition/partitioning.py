@@ -124,14 +124,14 @@ def partition_graph(
 def _evaluated(graph: Graph) -> Tensor:
     """Mask of the validation and test vertices."""
     masks = [graph.ndata[name].bool() for name in ("val_mask", "test_mask") if name in graph.ndata]
-    return torch.stack(masks).any(0) if masks else torch.zeros(graph.num_nodes, dtype=torch.bool)
+    return torch.stack(masks).any(0) if masks else torch.zeros(graph.num_nodes, dtype=torch.bool, device="cpu")
 
 
 def _with_evaluation(partition: Partition) -> Partition:
     """Give each evaluated vertex a part: that which trains on it, else where it brings least, equally many to each."""
     graph = partition.graph
     evaluated = _evaluated(graph).nonzero().squeeze(1)
-    part_of = torch.full((graph.num_nodes,), -1, dtype=torch.int32)
+    part_of = torch.full((graph.num_nodes,), -1, dtype=torch.int32, device="cpu")
     part_of[partition.train] = partition.parts
     others = evaluated[part_of[evaluated] < 0]
     search = HaloSearch(graph.csc, partition.train, partition.num_parts, partition.hops)
@@ -175,5 +175,5 @@ def draw_train(graph: Graph, fraction: float, *, seed: int = 0) -> Tensor:
     if not 0 < fraction <= 1:
         raise ValueError(f"fraction must be in (0, 1], got {fraction}")
     count = max(1, round(graph.num_nodes * fraction))
-    order = torch.randperm(graph.num_nodes, generator=torch.Generator().manual_seed(seed))
+    order = torch.randperm(graph.num_nodes, generator=torch.Generator().manual_seed(seed), device="cpu")
     return order[:count].sort().values

@@ -73,7 +73,7 @@ def overlap(sets: Sequence[Tensor], num_nodes: int) -> tuple[float, float | None
         >>> overlap([torch.tensor([0, 1]), torch.tensor([1, 2, 3])], 4)
         (0.25, 0.25)
     """
-    times = torch.zeros(num_nodes, dtype=torch.int32)
+    times = torch.zeros(num_nodes, dtype=torch.int32, device="cpu")
     for ids in sets:
         times[ids] += 1
     some = int((times > 0).sum())
@@ -81,7 +81,7 @@ def overlap(sets: Sequence[Tensor], num_nodes: int) -> tuple[float, float | None
     pairs = len(sets) * (len(sets) - 1) // 2
     if not pairs:
         return shared, None
-    total, mine = 0.0, torch.zeros(num_nodes, dtype=torch.bool)
+    total, mine = 0.0, torch.zeros(num_nodes, dtype=torch.bool, device="cpu")
     for place, ids in enumerate(sets):
         mine[ids] = True
         for other in sets[:place]:
@@ -253,7 +253,7 @@ def describe(
     if cache is not None:
         count = _counter(partition, cache, progress, with_whole=whole is None)
         whole = whole or cache_of_whole(partition, cache, progress=count)
-    covered = torch.zeros(graph.num_nodes, dtype=torch.bool)
+    covered = torch.zeros(graph.num_nodes, dtype=torch.bool, device="cpu")
     parts, uses = [], []
     for part in range(partition.num_parts):
         vertices = partition.vertices(part)

@@ -157,12 +157,12 @@ def check_training(parts: list[Part], manifest: PartitionManifest, whole: Graph)
 
 def check_evaluation(parts: list[Part], manifest: PartitionManifest, whole: Graph) -> Iterator[Finding]:
     """Check that each validation and test vertex that parts hold is listed by one that holds it at the lowest hop."""
-    lowest = torch.full((whole.num_nodes,), _NO_HOP, dtype=torch.uint8)
+    lowest = torch.full((whole.num_nodes,), _NO_HOP, dtype=torch.uint8, device="cpu")
     if manifest.evaluation == "source":
         for part in parts:
             lowest[part.global_ids] = torch.minimum(lowest[part.global_ids], _hops(part))
     for name in SPLITS[1:]:
-        mask = whole.ndata.get(f"{name}_mask", torch.zeros(whole.num_nodes, dtype=torch.bool)).bool()
+        mask = whole.ndata.get(f"{name}_mask", torch.zeros(whole.num_nodes, dtype=torch.bool, device="cpu")).bool()
         lists = [part.global_ids[getattr(part, name)] for part in parts]
         of_part, findings = _disjoint(name, lists, whole.num_nodes)
         yield from findings
@@ -194,13 +194,13 @@ def _check_list(part: Part, name: str, ids: Tensor, mask: Tensor, lowest: Tensor
 
 def _hops(part: Part) -> Tensor:
     """Hop at which a part holds each of its vertices, uint8."""
-    ends = torch.tensor((0, *part.hop_ends))
-    return torch.repeat_interleave(torch.arange(len(part.hop_ends), dtype=torch.uint8), torch.diff(ends))
+    ends = torch.tensor((0, *part.hop_ends), device="cpu")
+    return torch.repeat_interleave(torch.arange(len(part.hop_ends), dtype=torch.uint8, device="cpu"), torch.diff(ends))
 
 
 def _disjoint(name: str, lists: list[Tensor], num_nodes: int) -> tuple[Tensor, list[Finding]]:
     """Part that lists each vertex, -1 where none does, and the vertices listed twice."""
-    of_part = torch.full((num_nodes,), -1, dtype=torch.int32)
+    of_part = torch.full((num_nodes,), -1, dtype=torch.int32, device="cpu")
     findings = []
     for part, ids in enumerate(lists):
         taken = ids[of_part[ids] >= 0]

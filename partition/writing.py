@@ -49,7 +49,9 @@ class PartContent:
         own = self.owner[ids] == part
         for name in SPLITS[1:]:
             mask = self.partition.graph.ndata.get(f"{name}_mask")
-            chosen[name] = torch.zeros(len(ids), dtype=torch.bool) if mask is None else own & mask[ids].bool()
+            chosen[name] = (
+                torch.zeros(len(ids), dtype=torch.bool, device="cpu") if mask is None else own & mask[ids].bool()
+            )
         return {name: mask.nonzero().squeeze(1) for name, mask in chosen.items()}
 
     def node_fields(self, ids: Tensor, splits: dict[str, Tensor]) -> dict[str, Rows]:
@@ -64,7 +66,9 @@ class PartContent:
             found["self_loops"] = csc.loop_counts[ids].long()
         for name, local_ids in splits.items():
             if name == "train" or f"{name}_mask" in fields:
-                found[f"{name}_mask"] = torch.zeros(len(ids), dtype=torch.bool).index_fill_(0, local_ids, True)
+                found[f"{name}_mask"] = torch.zeros(len(ids), dtype=torch.bool, device="cpu").index_fill_(
+                    0, local_ids, True
+                )
         for name, value in fields.items():
             if name not in found and name not in self.referenced:
                 found[name] = SelectedRows(value, ids)

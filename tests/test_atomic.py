@@ -216,3 +216,35 @@ class TestWriteJson:
         write_json(path, [1])
         reader.join(timeout=30)
         assert json.loads(seen[0]) == [1]
+
+
+class TestLeftovers:
+    def test_a_killed_writers_file_is_removed_by_the_next(self, tmp_path):
+        left = tmp_path / ".out.json.0123abcd.partial"
+        left.write_text("half")
+        write_json(tmp_path / "out.json", {})
+        assert names(tmp_path) == ["out.json"]
+
+    def test_a_living_writers_file_stays(self, tmp_path):
+        with new_file(tmp_path / "out.json") as first:
+            first.write(b"first")
+            first.flush()
+            write_json(tmp_path / "out.json", {})
+            assert len(names(tmp_path)) == 2
+        assert (tmp_path / "out.json").read_text() == "first"
+
+    @pytest.mark.parametrize("make", [lambda path: path.touch(), lambda path: path.mkdir()])
+    def test_what_is_empty_may_be_new(self, tmp_path, make):
+        left = tmp_path / ".out.json.0123abcd.partial"
+        make(left)
+        write_json(tmp_path / "out.json", {})
+        assert left.exists()
+        os.utime(left, (0, 0))
+        write_json(tmp_path / "out.json", {})
+        assert names(tmp_path) == ["out.json"]
+
+    def test_pipes_and_links_are_nobodys(self, tmp_path):
+        os.mkfifo(tmp_path / ".out.json.0123abcd.partial")
+        (tmp_path / ".out.json.1123abcd.partial").symlink_to(tmp_path / "elsewhere")
+        write_json(tmp_path / "out.json", {})
+        assert len(names(tmp_path)) == 3

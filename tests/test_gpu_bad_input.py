@@ -81,7 +81,7 @@ def two_devices(monkeypatch):
 def cache_above_what_is_free(_):
     device = HostAccelerator(memory=5000)
     taken = device.empty((3500,), torch.uint8)
-    loader = load(device=device, cache="3000")
+    loader = load(device=device, cache=3000)
     loader._engine.fields.prepare()
     assert len(taken)
 
@@ -96,7 +96,7 @@ def cache_that_runs_out(_):
                 raise OutOfMemory("no room")
             return super().empty(shape, dtype)
 
-    load(device=Short(), cache="2000")._engine.fields.prepare()
+    load(device=Short(), cache=2000)._engine.fields.prepare()
 
 
 def batch_that_never_fits(_):

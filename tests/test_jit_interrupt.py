@@ -62,6 +62,84 @@ def test_in_another_thread_the_interrupt_comes_at_once(kernel):
     assert results == [[1]] and len(seen) == 1
 
 
+def test_handlers_of_all_signals_wait_and_all_of_them_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(_jit, "_CACHE_DIR", str(tmp_path))
+    seen = []
+
+    def raises(number, _):
+        seen.append(number)
+        raise TimeoutError(number)
+
+    numbers = [signal.SIGALRM, signal.SIGUSR1]
+    before = [signal.signal(number, raises) for number in numbers]
+
+    @intrinsic
+    def signalled_here(typingctx):
+        def codegen(context, builder, signature, args):
+            for number in numbers:
+                os.kill(os.getpid(), number)
+            return context.get_dummy_value()
+
+        return types.void(), codegen
+
+    def add_two(array):
+        signalled_here()
+        return array + 2
+
+    compiled = _jit.kernel(add_two)
+    try:
+        with pytest.raises(TimeoutError):
+            compiled(np.zeros(3))
+        assert seen == numbers and compiled(np.zeros(3)).tolist() == [2, 2, 2]
+        assert [signal.getsignal(number) for number in numbers] == [raises, raises]
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+
+
+def test_a_full_disk_costs_the_cache_alone(kernel, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(type(kernel._cache), "save_overload", full)
+    monkeypatch.setattr(os, "kill", lambda *_: None)
+    assert kernel(np.zeros(3)).tolist() == [1, 1, 1]
+    assert kernel(np.zeros(3, np.int32)).tolist() == [1, 1, 1]
+
+
+class TestCacheFolder:
+    @pytest.fixture(autouse=True)
+    def no_folders(self, monkeypatch):
+        for name in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME"):
+            monkeypatch.delenv(name, raising=False)
+
+    def test_the_users_own(self, monkeypatch, tmp_path):
+        monkeypatch.setenv("HOME", str(tmp_path))
+        assert _jit._cache_dir().startswith(str(tmp_path / ".cache" / "pagraph"))
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "x"))
+        assert _jit._cache_dir().startswith(str(tmp_path / "x" / "pagraph"))
+        monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "n"))
+        assert _jit._cache_dir() == str(tmp_path / "n")
+        assert (tmp_path / "n").stat().st_mode & 0o777 == 0o700
+
+    def test_relative_ones_are_none(self, monkeypatch, tmp_path):
+        monkeypatch.chdir(tmp_path)
+        for name in ("HOME", "XDG_CACHE_HOME", "NUMBA_CACHE_DIR"):
+            monkeypatch.setenv(name, "some/folder")
+        monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # no HOME, and no entry in passwd
+        folder = _jit._cache_dir()
+        assert os.path.isabs(folder) and not list(tmp_path.iterdir())
+
+    @pytest.mark.parametrize("mode", [0o777, 0o720, 0o702])
+    def test_one_that_others_may_write_to_is_not_read(self, monkeypatch, tmp_path, mode):
+        shared = tmp_path / "shared"
+        shared.mkdir()
+        shared.chmod(mode)
+        monkeypatch.setenv("HOME", str(tmp_path))
+        monkeypatch.setenv("NUMBA_CACHE_DIR", str(shared))
+        assert _jit._cache_dir().startswith(str(tmp_path / ".cache"))
+
+
 def test_a_user_who_ignores_interrupts(kernel):
     handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:

@@ -260,4 +260,4 @@ class StagingRing:
 def _bytes(tensor: Tensor) -> Tensor:
     """A contiguous host tensor's bytes, shape ``(nbytes,)``, uint8."""
     nbytes = math.prod(tensor.shape) * tensor.element_size()
-    return tensor.reshape(-1).view(torch.uint8) if nbytes else torch.empty(0, dtype=torch.uint8)
+    return tensor.reshape(-1).view(torch.uint8) if nbytes else torch.empty(0, dtype=torch.uint8, device="cpu")

@@ -157,7 +157,10 @@ def accelerator_for(device: torch.device) -> Accelerator | None:
 
 def resolve_device(device: Any, *, name: str = "device") -> torch.device:
     """``device`` as a ``torch.device`` that is there, else ValueError; "cuda" means the current CUDA device."""
-    resolved = torch.device(device)
+    try:
+        resolved = torch.device(device)
+    except (RuntimeError, TypeError):
+        raise ValueError(f'{name} must be "cpu", "cuda", "cuda:1" or a torch.device, got {device!r}') from None
     if resolved.type != "cuda":
         return resolved
     if not torch.cuda.is_available():

@@ -172,7 +172,7 @@ def choose(
     wanted = {key: candidate for key, candidate in found.items() if candidate.type in types}
     seeds = {t: outputs(t) for t in types if any(c.type == t and Role.OUTPUT in c.role for c in wanted.values())}
     if ranks_all and _all_fit(nbytes, widths, num_rows, pays_tables):
-        rankings = {t: Ranking(torch.arange(num_rows[t])) for t in types}
+        rankings = {t: Ranking(torch.arange(num_rows[t], device="cpu")) for t in types}
     else:
         rankings = _rankings(types, wanted, rank, seeds)
     if not rankings:

@@ -343,7 +343,7 @@ class FieldSet:
         if self._static is not None:
             return self._static.plans
         vertices = {t: n for t, n in self._num_rows.items() if isinstance(t, str)}
-        return CachePlans(CachePlan(self._device, n, 0, 0, ()) for n in vertices.values())
+        return CachePlans(CachePlan(self._device, n, 0, 0, (), None, "as cache=0 asks") for n in vertices.values())
 
     @property
     def plan(self) -> CachePlan:

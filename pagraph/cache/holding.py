@@ -89,8 +89,8 @@ class Holding:
         """Bytes of all tables, and of the rows of all fields but one."""
         return self.choice.table_bytes + sum(part.nbytes for other, part in self._parts.items() if other != key)
 
-    def plans(self, budget_bytes: int) -> CachePlans:
-        """A plan for each vertex type, and for each edge type of which anything is cached."""
+    def plans(self, budget_bytes: int, reason: str) -> CachePlans:
+        """A plan for each vertex type, and for each edge type of which anything is cached, or why nothing is."""
         now, entries = self._parts, list(self.entries.items())
         parts = [(entry.type, now[key]) for key, entry in entries if key in now and entry.field.is_cached]
         by_type = {t: tuple(part for of, part in parts if of == t) for t in self._num_rows}
@@ -104,6 +104,7 @@ class Holding:
                 indices[t].table_bytes if t in indices else 0,
                 by_type[t],
                 t if several or isinstance(t, tuple) else None,
+                "" if parts else reason,
             )
             for t, count in self._num_rows.items()
             if isinstance(t, str) or by_type[t]

@@ -82,6 +82,7 @@ class CachePlan:
         table_bytes: Bytes of the table from vertex to place.
         fields: One part per cached field.
         node_type: The vertex type; None where there is only one. An edge type for rows of edges.
+        reason: Why nothing is cached; empty where something is, of this type or another.
     """
 
     device: torch.device
@@ -90,6 +91,7 @@ class CachePlan:
     table_bytes: int
     fields: tuple[FieldPlan, ...]
     node_type: str | tuple[str, str, str] | None = None
+    reason: str = ""
 
     def __iter__(self) -> Iterator[FieldPlan]:
         return iter(self.fields)
@@ -148,7 +150,7 @@ def _table(plans: Sequence[CachePlan]) -> str:
     used = sum(plan.nbytes for plan in plans)
     title = f"cache on {device}: {bytes_text(used)} of {bytes_text(budget)}"
     if not any(plan.fields for plan in plans):
-        return f"{title}; no field"
+        return f"{title}; no field{plans[0].reason and ', '}{plans[0].reason}"
     lines = [_HEAD, *(_line(part, plan.num_nodes) for plan in plans for part in plan)]
     lines.append(("tables", "", "", bytes_text(sum(plan.table_bytes for plan in plans)), "", "", ""))
     parts = [part for plan in plans for part in plan]

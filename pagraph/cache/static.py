@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import warnings
 import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import ExitStack
@@ -20,7 +21,7 @@ from ..graph.field_version import FieldVersion
 from ..graph.indexed_rows import FieldValue
 from ..ranking.policy import Rank, RowType
 from ..ranking.workload import Share
-from ..system.budget import Budget, rows_that_fit
+from ..system.budget import SLOT_BYTES, Budget, rows_that_fit
 from ..system.units import bytes_text
 from .choice import Candidate, Choice, Outputs, Role, choose, memoized
 from .holding import Entry, Holding
@@ -202,8 +203,27 @@ class StaticCache:
 
     @property
     def plans(self) -> CachePlans:
-        """A plan for each vertex type, and for each edge type of which anything is cached."""
-        return self._holding.plans(self._nbytes)
+        """A plan for each vertex type, and for each edge type of which anything is cached, or why nothing is."""
+        return self._holding.plans(self._nbytes, "" if self._holding.held else self._why_empty())
+
+    def _why_empty(self) -> str:
+        """Why nothing is cached now."""
+        if not self._holding.entries:
+            return "as none is prefetched"
+        found = self._holding.candidates()
+        if not found and self._link is not None:
+            return "as none that has a row for each vertex is on the CPU"
+        if not found:
+            return "as none lies in a file: on the CPU a cache holds rows of files, on a GPU those in memory, too"
+        if not self._decided:
+            return f"until {'a training step' if self._budget.is_auto else 'the first epoch'} shows what is read"
+        least = self._least_bytes(found)
+        return f"as one row takes {least} bytes" if self._room < least else "as no row is expected to be read"
+
+    def _least_bytes(self, found: Mapping[Hashable, Candidate]) -> int:
+        """Bytes for the smallest row of any field, with its type's table where the budget pays for it."""
+        tables = {t: SLOT_BYTES * n if self._budget.pays_tables else 0 for t, n in self._num_rows.items()}
+        return min(tables[c.type] + c.cached_bytes for c in found.values())
 
     # -- deciding; the caller of what follows holds the fill lock -----------------------------------------
 
@@ -220,6 +240,21 @@ class StaticCache:
             else:
                 self._room = room_for(self._budget, wanted, self._link.accelerator)
             self._install(found)
+            self._warn_of_too_little(found, wanted)
+
+    def _warn_of_too_little(self, found: Mapping[Hashable, Candidate], wanted: Sequence[tuple[int, int]]) -> None:
+        """Warn of a budget that is smaller than any row: ``cache=1`` is one byte."""
+        budget, least = self._budget, self._least_bytes(found)
+        if budget.is_auto or budget.nbytes(wanted, free=lambda: 0) >= least:
+            return
+        given = f"{budget.limit} bytes" if budget.share is None else f"{budget.share:.4g} of the rows"
+        tables = ", with the table of all rows' places" if budget.pays_tables else ""
+        warnings.warn(
+            f"a cache of {given} holds nothing: one row takes {least} bytes{tables}; give as much, 1.0 for all rows, "
+            "or 0 for none",
+            RuntimeWarning,
+            stacklevel=2,
+        )
 
     def _install(self, found: Mapping[Hashable, Candidate], remark: str = "") -> None:
         """Choose under the room that there is, and fill; with less where a device has not so much."""

@@ -49,7 +49,8 @@ def _print(console: Console, folder: Path, form: str, origin: dict[str, Any], su
     edges = sum(edge.num_edges for edge in summary.edges)
     console.print(f"{folder} ({form}): {counts}, {edges:,} edges, {bytes_text(summary.total_bytes)}", soft_wrap=True)
     if origin:
-        console.print("from " + ", ".join(f"{key}={value}" for key, value in origin.items()), soft_wrap=True)
+        origins = ", ".join(f"{key}={value}" for key, value in origin.items())
+        console.print(f"from {origins if origins.isprintable() else ascii(origins)}", soft_wrap=True)
     for edge in summary.edges:
         console.print(_edge_table(edge, several=len(summary.edges) > 1))
     console.print(_array_table(summary.arrays, several=len(summary.edges) > 1))

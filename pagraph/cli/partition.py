@@ -120,7 +120,9 @@ class Work:
         """
         options = replace(self.options, method=method)
         with steps("compiling"):
-            partition_graph(_small(graph), 2, hops=options.hops, method=method, train=torch.arange(_SMALL))
+            partition_graph(
+                _small(graph), 2, hops=options.hops, method=method, train=torch.arange(_SMALL, device="cpu")
+            )
         with steps("dividing"), progress_bar(f"dividing by {method}") as progress:
             partition = partition_graph(graph, train=train, progress=progress, **vars(options))
         with steps("measuring"), progress_bar("measuring the parts") as progress:
@@ -312,7 +314,7 @@ def compare_methods(work: Work, methods: tuple[str, ...], outputs: Outputs, *, n
 
 def _small(graph: Graph) -> Graph:
     """A ring with ids of the same type as the graph's."""
-    places = torch.arange(_SMALL + 1, dtype=graph.csc.indptr.dtype)
+    places = torch.arange(_SMALL + 1, dtype=graph.csc.indptr.dtype, device="cpu")
     return Graph(CSC(places, (places[:-1] + 1) % _SMALL, _SMALL))
 
 

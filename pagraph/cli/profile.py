@@ -306,7 +306,7 @@ def train_command(
 def _rates(curve: HitRateCurve, best: CurveRecord) -> Table:
     caption = f"* {best_caption(curve)}, > the recommended budget"
     columns = ["budget", "rows", *(["bytes"] if curve.row_bytes else []), *curve.policies]
-    table = number_table("hit rate, %", columns, caption)
+    table = number_table(f"hit rate in {curve.unit}, %", columns, caption)
     for records in curve.with_budget(best.budget_rows):
         first = records[0]
         chosen = first.budget_rows == best.budget_rows
@@ -314,7 +314,7 @@ def _rates(curve: HitRateCurve, best: CurveRecord) -> Table:
         cells = [f"{'> ' if chosen else ''}{percent(first.budget_fraction)}", f"{first.budget_rows:,}"]
         if first.budget_bytes is not None:
             cells.append(bytes_text(first.budget_bytes))
-        cells += [f"{100 * r.hit_rate:.1f}" + ("*" if r.policy in best_ones else " ") for r in records]
+        cells += [f"{100 * curve.served(r):.1f}" + ("*" if r.policy in best_ones else " ") for r in records]
         table.add_row(*cells, style="bold" if chosen else None)
     return table
 

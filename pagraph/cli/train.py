@@ -201,7 +201,9 @@ def epoch_line(record: EpochRecord, epochs: int) -> str:
     )
     if record.hit_rate is not None:
         rates = [(r.hits or 0) / max(1, r.asked) for r in record.ranks]
-        parts.append(f"hit rate {record.hit_rate:.1%}{_spread(rates, '.1%')}")
+        parts.append(
+            f"hit rate {record.hit_rate:.1%}{_spread(rates, '.1%')} of rows, {record.byte_hit_rate:.1%} of bytes"
+        )
     return "  ".join(parts)
 
 
@@ -252,7 +254,11 @@ def result_line(result: TrainResult, *, title: str) -> str:
         f"{title}: test accuracy {result.test_accuracy:.2%} at the best validation accuracy "
         f"{result.val_accuracy:.2%} (epoch {result.best.epoch + 1})"
     )
-    return line if result.hit_rate is None else f"{line}, cache hit rate {result.hit_rate:.1%}"
+    return (
+        line
+        if result.hit_rate is None
+        else f"{line}, cache hit rate {result.hit_rate:.1%} of rows, {result.byte_hit_rate:.1%} of bytes"
+    )
 
 
 def comparison_lines(peer: TrainResult, ours: TrainResult) -> list[str]:
@@ -265,7 +271,8 @@ def comparison_lines(peer: TrainResult, ours: TrainResult) -> list[str]:
         rows.append([f"{name}, s per epoch (median)", f"{theirs:.3f}", f"{mine:.3f}", ratio])
     rows.append(["test accuracy", f"{peer.test_accuracy:.2%}", f"{ours.test_accuracy:.2%}", ""])
     rows.append(["validation accuracy", f"{peer.val_accuracy:.2%}", f"{ours.val_accuracy:.2%}", ""])
-    rows.append(["cache hit rate", "-", "-" if ours.hit_rate is None else f"{ours.hit_rate:.1%}", ""])
+    for what, rate in (("rows", ours.hit_rate), ("bytes", ours.byte_hit_rate)):
+        rows.append([f"cache hit rate, {what}", "-", "-" if rate is None else f"{rate:.1%}", ""])
     widths = [max(len(row[i]) for row in rows) for i in range(4)]
     lines = []
     for name, *cells in rows:

@@ -225,7 +225,11 @@ def _listed(ids: Any) -> Tensor:
     """A sequence as a tensor: ranges become lists, an empty sequence holds int64."""
     if isinstance(ids, range):
         ids = list(ids)
-    return torch.empty(0, dtype=torch.int64) if isinstance(ids, list | tuple) and not ids else torch.tensor(ids)
+    return (
+        torch.empty(0, dtype=torch.int64, device="cpu")
+        if isinstance(ids, list | tuple) and not ids
+        else torch.tensor(ids, device="cpu")
+    )
 
 
 def check_seeds(graph: Any, indices: Any, sampler: Any, *, native: bool) -> None:
@@ -291,7 +295,8 @@ def _check_exclusion(sampler: Any) -> None:
 
 def _check_ids(name: str, ids: Tensor, dtype: torch.dtype, count: int) -> None:
     if ids.dtype != dtype:
-        raise dgl.DGLError(f"{name} must have the graph's id dtype {dtype}, got {ids.dtype}")
+        advice = f", a mask: {name} must be ids, such as mask.nonzero().squeeze(1)" if ids.dtype == torch.bool else ""
+        raise dgl.DGLError(f"{name} must have the graph's id dtype {dtype}, got {ids.dtype}{advice}")
     if ids.dim() != 1:
         raise ValueError(f"{name} must be 1-D, got shape {tuple(ids.shape)}")
     check_range(name, ids, count, IndexError)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 import weakref
 from collections.abc import Mapping
@@ -77,7 +79,7 @@ def to_dgl(graph: Graph) -> Any:
     data = {}
     for etype in graph.edge_types:
         csc = graph.csc_of(etype)
-        ids = torch.arange(csc.num_edges) if csc.edge_ids is None else csc.edge_ids
+        ids = torch.arange(csc.num_edges, device="cpu") if csc.edge_ids is None else csc.edge_ids
         # Copies, whatever the dtype: DGL sorts rows in place.
         data[etype] = ("csc", tuple(part.to(torch.int64, copy=True) for part in (csc.indptr, csc.indices, ids)))
     result = dgl.heterograph(data, num_nodes_dict=graph.num_nodes_by_type)
@@ -129,13 +131,43 @@ def load_saved_graph(path: str | os.PathLike[str], index: int = 0) -> Graph:
     path = os.fspath(path)
     if not os.path.isfile(path):
         raise FileNotFoundError(f"file must exist, got {path}")
-    try:
-        graphs, _ = dgl.load_graphs(path)
-    except Exception as error:
-        raise FormatError(f"{path} must be a file that dgl.save_graphs wrote: {error}") from error
+    _try_to_load(path)
+    graphs, _ = dgl.load_graphs(path)
     if not 0 <= index < len(graphs):
         raise FormatError(f"{path} must hold graph {index}, it holds {len(graphs)}")
     return Graph.from_dgl(graphs[index])
+
+
+_TRIAL = """
+import sys
+from pagraph.dgl.graphbolt import import_dgl
+dgl = import_dgl()
+if sys.platform == "linux":
+    import resource
+    pages = int(open("/proc/self/statm").read().split()[0])
+    limit = pages * resource.getpagesize() + int(sys.argv[2])
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+try:
+    dgl.load_graphs(sys.argv[1])
+except Exception as error:
+    sys.exit(f"pagraph: {error or type(error).__name__}")
+"""
+_TRIAL_SECONDS, _TRIAL_RATE, _TRIAL_BYTES = 120, 5e6, 2**30  # import included; bytes a second; beside 8 times the file
+
+
+def _try_to_load(path: str) -> None:
+    """Read a file in another process first: of a damaged one DGL's reader may abort, take all memory, or not end."""
+    size = os.path.getsize(path)
+    seconds = _TRIAL_SECONDS + size / _TRIAL_RATE
+    command = [sys.executable, "-c", _TRIAL, path, str(_TRIAL_BYTES + 8 * size)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=seconds)
+    except subprocess.TimeoutExpired:
+        raise FormatError(f"{path} is damaged: DGL has not read it in {seconds:.0f} seconds") from None
+    if done.returncode:
+        said = [line.removeprefix("pagraph: ") for line in done.stderr.splitlines() if line.startswith("pagraph: ")]
+        why = said[-1] if said else "DGL's reader breaks down on it"
+        raise FormatError(f"{path} must be a file that dgl.save_graphs wrote: {why}")
 
 
 Sets = dict[EdgeType, ExcludedEdges]

@@ -106,7 +106,7 @@ class EdgeSource:
             make = self._fixed.sets if drawn.exclude is self._sampler.exclude else excluded_sets
             exclude = make(self._graph, self._inner.core, drawn.exclude)
         inner = self._inner.sample(nodes, drawn.key, recorder, exclude=exclude)
-        nothing = torch.empty(0, dtype=idtype)
+        nothing = torch.empty(0, dtype=idtype, device="cpu")
         edges = {etype: drawn.edges.get(etype, nothing) for etype in self._graph.canonical_etypes}
         with recorder.time("fetching"):
             labels = self._inner.read("edge", self._label_names, edges)

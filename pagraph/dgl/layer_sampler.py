@@ -119,7 +119,7 @@ class LayerSampler(DGLBlockSampler):
         batch = sampler.with_in_edges().sample(
             core,
             dict(seeds) if isinstance(seeds, Mapping) else {g.ntypes[0]: seeds},
-            int(torch.randint(2**63 - 1, ())),
+            int(torch.randint(2**63 - 1, (), device="cpu")),
             dtype=g.idtype,
             field=lambda etype, name: g.edges[etype].data.get(name),
             exclude=excluded_sets(g, core, exclude_eids),

@@ -200,7 +200,7 @@ def _seed_reads(graph: Any, sampler: Any, order: SeedOrder | DatasetOrder, row_t
     elif edge_wise:
         ids = {graph.to_canonical_etype(etype): of_type for etype, of_type in ids.items()}
     num_rows = graph.num_edges(row_type) if edge_wise else graph.num_nodes(row_type)
-    seeds = ids.get(row_type, torch.empty(0, dtype=torch.int64))
+    seeds = ids.get(row_type, torch.empty(0, dtype=torch.int64, device="cpu"))
     return torch.bincount(seeds.long().cpu(), minlength=num_rows)
 
 

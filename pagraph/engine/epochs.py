@@ -160,7 +160,7 @@ class Epochs(Generic[T]):
         for name in (*expected, "epoch", "batch", "key", "permutation"):
             if name not in state:
                 raise ValueError(f"state must have the key {name!r}, it has {list(state)}")
-            if name in expected and state[name] != expected[name]:
+            if name in expected and not _equal(state[name], expected[name]):
                 raise ValueError(f"state[{name!r}] must be {expected[name]} for this loader, got {state[name]}")
         epoch, batch, key = state["epoch"], state["batch"], state["key"]
         for name, value in {"epoch": epoch, "batch": batch, "key": 0 if key is None else key}.items():
@@ -275,6 +275,11 @@ def _method(stats: LoaderStats) -> Callable[[], object]:
             method()
 
     return settle
+
+
+def _equal(saved: Any, expected: Any) -> bool:
+    """Whether a saved value is the loader's; of another type, such as a tensor, it is not."""
+    return isinstance(saved, type(expected)) and bool(saved == expected)
 
 
 def _nothing(*_: Any) -> Any:

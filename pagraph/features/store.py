@@ -37,8 +37,8 @@ def slots_for(ids: Tensor, num_nodes: int) -> Tensor:
     >>> slots_for(torch.tensor([3, 1]), 4).tolist()
     [-1, 1, -1, 0]
     """
-    slots = torch.full((num_nodes,), -1, dtype=torch.int32)
-    slots[ids.long()] = torch.arange(len(ids), dtype=torch.int32)
+    slots = torch.full((num_nodes,), -1, dtype=torch.int32, device="cpu")
+    slots[ids.long()] = torch.arange(len(ids), dtype=torch.int32, device="cpu")
     return slots
 
 
@@ -135,7 +135,7 @@ class Hits:
     @classmethod
     def known(cls, counts: Iterable[int]) -> Hits:
         """Hits that the CPU has counted."""
-        return cls(torch.tensor(list(counts), dtype=torch.int64))
+        return cls(torch.tensor(list(counts), dtype=torch.int64, device="cpu"))
 
     def now(self) -> tuple[int, ...] | None:
         """The counts, one a part; None: not known yet. Waits for nothing."""

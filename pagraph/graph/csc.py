@@ -137,7 +137,7 @@ class CSC:
         from . import _csc
 
         self.validate()
-        out = torch.empty(self.num_edges, dtype=self.indices.dtype)
+        out = torch.empty(self.num_edges, dtype=self.indices.dtype, device="cpu")
         _csc.expand_indptr(self.indptr.numpy(), out.numpy())
         return out
 
@@ -167,8 +167,8 @@ class CSC:
     def _position_by_id(self) -> Tensor:
         assert self.edge_ids is not None
         check_range("edge_ids", self.edge_ids, self.num_edges)
-        inverse = torch.empty(self.num_edges, dtype=self.indices.dtype)
-        inverse[self.edge_ids.long()] = torch.arange(self.num_edges, dtype=inverse.dtype)
+        inverse = torch.empty(self.num_edges, dtype=self.indices.dtype, device="cpu")
+        inverse[self.edge_ids.long()] = torch.arange(self.num_edges, dtype=inverse.dtype, device="cpu")
         return inverse
 
     def ends_at(self, positions: Tensor) -> tuple[Tensor, Tensor]:
@@ -189,7 +189,7 @@ class CSC:
         from . import _csc
 
         self.validate()
-        counts = torch.zeros(self.num_dst, dtype=torch.int32)
+        counts = torch.zeros(self.num_dst, dtype=torch.int32, device="cpu")
         _csc.count_loops(self.indptr.numpy(), self.indices.numpy(), counts.numpy())
         return counts
 
@@ -247,7 +247,7 @@ def check_range(name: str, ids: Tensor, limit: int, error: type[Exception] = Val
 def _count(ids: Tensor, limit: int) -> Tensor:
     from . import _csc
 
-    counts = torch.zeros(limit, dtype=torch.int64)
+    counts = torch.zeros(limit, dtype=torch.int64, device="cpu")
     _csc.count_degrees(ids.numpy(), counts.numpy())
     return counts
 
@@ -257,10 +257,10 @@ def _compress(src: Tensor, dst: Tensor, num_src: int, num_dst: int) -> CSC:
     from . import _csc
 
     dtype = id_dtype(max(num_src, num_dst), len(src))
-    indptr = torch.zeros(num_dst + 1, dtype=dtype)
+    indptr = torch.zeros(num_dst + 1, dtype=dtype, device="cpu")
     indptr[1:] = torch.cumsum(_count(dst, num_dst), 0)
-    indices = torch.empty(len(src), dtype=dtype)
-    edge_ids = torch.empty(len(src), dtype=dtype)
+    indices = torch.empty(len(src), dtype=dtype, device="cpu")
+    edge_ids = torch.empty(len(src), dtype=dtype, device="cpu")
     _csc.fill_csc(src.numpy(), dst.numpy(), indptr[:-1].clone().numpy(), indices.numpy(), edge_ids.numpy())
     in_order = bool(_csc.is_sorted(dst.numpy()))
     return CSC(indptr, indices, num_src, None if in_order else edge_ids)

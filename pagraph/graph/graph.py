@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -23,6 +23,8 @@ NODE_TYPE = "_N"
 EDGE_TYPE: EdgeType = ("_N", "_E", "_N")
 
 __all__ = ["CSC", "EDGE_TYPE", "NODE_TYPE", "EdgeType", "Graph", "id_dtype"]
+
+V = TypeVar("V")
 
 
 class Graph:
@@ -54,6 +56,13 @@ class Graph:
         ndata: Mapping[str, Any] | None = None,
         edata: Mapping[Any, Any] | None = None,
     ) -> None:
+        if not isinstance(csc, CSC | Mapping):
+            raise TypeError(
+                f"csc must be a CSC, or a mapping from edge type (see Graph.from_coo), got {type(csc).__name__}"
+            )
+        for name, fields in (("ndata", ndata), ("edata", edata)):
+            if fields is not None and not isinstance(fields, Mapping):
+                raise TypeError(f"{name} must be a mapping from name to rows, got {fields!r}"[:300])
         self._csc: dict[EdgeType, CSC] = {EDGE_TYPE: csc} if isinstance(csc, CSC) else dict(csc)
         if not self._csc and not (isinstance(num_nodes, Mapping) and num_nodes):
             raise ValueError("csc must hold at least 1 edge type, got 0")
@@ -231,7 +240,7 @@ class Graph:
 
     def num_nodes_of(self, node_type: str) -> int:
         """Number of vertices of ``node_type``."""
-        return self._num_nodes[node_type]
+        return self._of_type(self._num_nodes, node_type)
 
     @property
     def only_node_type(self) -> str:
@@ -283,11 +292,18 @@ class Graph:
 
     def node_fields(self, node_type: str) -> dict[str, Any]:
         """Fields of one vertex type, tensors or ``IndexedRows``."""
-        return self._ndata[node_type]
+        return self._of_type(self._ndata, node_type)
 
     def edge_fields(self, edge_type: EdgeType) -> dict[str, Any]:
         """Fields of one edge type."""
-        return self._edata[edge_type]
+        return self._of_type(self._edata, edge_type)
+
+    def _of_type(self, by_type: Mapping[Any, V], key: Any) -> V:
+        try:
+            return by_type[key]
+        except (KeyError, TypeError):
+            what = "edge_type" if by_type is self._edata else "node_type"
+            raise KeyError(f"{what} must be one of {list(by_type)}, got {key!r}") from None
 
     def set_field(
         self, name: str, value: Any, *, node_type: str | None = None, edge_type: EdgeType | None = None
@@ -296,14 +312,20 @@ class Graph:
 
         Raises:
             ValueError: The number of rows is not the number of vertices or edges.
+            TypeError: The rows are no numbers.
+            KeyError: The graph has no such type.
         """
         value = writeable(value) if isinstance(value, np.ndarray) else value
-        tensor = value if isinstance(value, Tensor | IndexedRows) else torch.as_tensor(value)
+        try:
+            tensor = value if isinstance(value, Tensor | IndexedRows) else torch.as_tensor(value, device="cpu")
+        except (RuntimeError, TypeError, ValueError) as error:
+            raise TypeError(f"field {name!r} must be a tensor or rows of numbers: {error}") from None
         if edge_type is not None:
-            rows, owner, target = self._csc[edge_type].num_edges, "edge", self._edata[edge_type]
+            target, owner = self.edge_fields(edge_type), "edge"
+            rows = self._csc[edge_type].num_edges
         else:
             ntype = node_type if node_type is not None else self._only("vertex", self.node_types)
-            rows, owner, target = self._num_nodes[ntype], "vertex", self._ndata[ntype]
+            target, owner, rows = self.node_fields(ntype), "vertex", self._num_nodes[ntype]
         got = tensor.shape[0] if tensor.dim() else "a scalar"
         if got != rows:
             raise ValueError(f"field {name!r} must have one row per {owner} ({rows}), got {got}")

@@ -108,7 +108,7 @@ def map_npy(path: str | os.PathLike[str], *, random_access: bool = False) -> Ten
         except (TypeError, ValueError) as error:
             raise FormatError(f"{path} must have a dtype that torch has, got {header.dtype.str}") from error
         if header.nbytes == 0:
-            return torch.empty(header.shape, dtype=empty.dtype)
+            return torch.empty(header.shape, dtype=empty.dtype, device="cpu")
         memory = mmap.mmap(file.fileno(), 0, flags=mmap.MAP_PRIVATE | _NORESERVE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
     if random_access and header.nbytes >= _RANDOM_FROM_BYTES:
         memory.madvise(mmap.MADV_RANDOM)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -137,7 +138,7 @@ def _number(value: Any) -> int | float | Budget:
         if text.isdecimal():
             return int(text)
         try:
-            budget = Budget.parse(text)
+            budget = Budget.parse(float(text) if re.fullmatch(r"[0-9]*\.[0-9]+", text) else text)
         except ValueError:
             raise ValueError(problem) from None
         if budget is None:

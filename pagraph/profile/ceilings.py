@@ -161,9 +161,9 @@ def copy_ceilings(timer: DeviceTimer, nbytes: int) -> Iterator[Rate]:
     with accelerator.stream("reading").use():
         target, source = (accelerator.empty((nbytes,), torch.uint8) for _ in range(2))
     pinned = accelerator.host_memory(nbytes)
-    pageable = torch.empty(nbytes, dtype=torch.uint8)
+    pageable = torch.empty(nbytes, dtype=torch.uint8, device="cpu")
     # Other bytes than zeros, which some memory systems move faster than what people have.
-    pattern = torch.randint(0, 256, (min(nbytes, 1 << 20),), dtype=torch.uint8)
+    pattern = torch.randint(0, 256, (min(nbytes, 1 << 20),), dtype=torch.uint8, device="cpu")
     for memory in (pinned, pageable):
         for begin in range(0, nbytes, len(pattern)):
             memory[begin : begin + len(pattern)] = pattern[: nbytes - begin]

@@ -29,9 +29,12 @@ class CurveRecord:
         bytes_moved: Bytes an epoch that the cache does not serve; None where no field is named.
         predicted_hit_rate: Hit rate expected without having seen the measured epochs. None: not known, as always for
             the oracle.
-        oracle_hit_rate: Hit rate of a cache of this budget, chosen anew for every epoch by its own reads (rows of
-            several widths by the bytes they save): no static cache does better.
-        share_of_oracle: ``hit_rate / oracle_hit_rate``.
+        oracle_hit_rate: Hit rate of a cache of this budget, chosen anew for every epoch by its own reads: no static
+            cache does better. Rows of several widths are chosen by the bytes they save; then caches that save less may
+            hit more.
+        share_of_oracle: What the cache serves / what that one does, in bytes where rows have several widths, else in
+            rows.
+        oracle_bytes_moved: ``bytes_moved`` with that cache.
     """
 
     policy: str
@@ -46,6 +49,7 @@ class CurveRecord:
     predicted_hit_rate: float | None
     oracle_hit_rate: float
     share_of_oracle: float
+    oracle_bytes_moved: int | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -99,6 +103,21 @@ class HitRateCurve:
     def has_widths(self) -> bool:
         """Whether vertex types have rows of different widths: then a cache that hits less may save more bytes."""
         return any("/" in key for key in self.row_bytes)
+
+    @property
+    def unit(self) -> str:
+        """What policies save most of: "bytes" where vertex types have rows of different widths, else "rows"."""
+        return "bytes" if self.has_widths else "rows"
+
+    def served(self, record: CurveRecord) -> float:
+        """The share of the :attr:`unit` that the cache serves."""
+        return self.saved_share(record) if self.has_widths else record.hit_rate
+
+    def oracle_served(self, record: CurveRecord) -> float:
+        """The same of the best cache of this budget."""
+        if not self.has_widths or record.oracle_bytes_moved is None or not self.bytes_read:
+            return record.oracle_hit_rate
+        return 1 - record.oracle_bytes_moved / self.bytes_read
 
     def of(self, policy: str) -> list[CurveRecord]:
         """The records of one policy, in the order of the budgets; ValueError if it was not measured."""
@@ -232,7 +251,7 @@ def recommend(curve: HitRateCurve) -> Recommendation:
     policy = _best(curve)
     records = _known(curve, policy)
     knee, bend = _knee(curve, records)
-    most = max(record.oracle_hit_rate for record in (curve.grid or curve.records))
+    most = max(curve.oracle_served(record) for record in (curve.grid or curve.records))
     smallest = {
         share: next((_choice(r) for r in records if curve.saved_share(r) >= share * most - 1e-12), None)
         for share in _SHARES
@@ -270,20 +289,21 @@ def _choice(record: CurveRecord) -> BudgetChoice:
 
 
 def _reason(curve: HitRateCurve, policy: str, knee: CurveRecord, bend: float, records: Sequence[CurveRecord]) -> str:
+    what = "bytes" if curve.has_widths else "reads"
     text = (
-        f"{policy} serves {knee.hit_rate:.1%} of all reads from {knee.budget_fraction:.1%} of the vertices, "
+        f"{policy} serves {curve.served(knee):.1%} of all {what} from {knee.budget_fraction:.1%} of the vertices, "
         f"{knee.share_of_oracle:.0%} of what the best choice of vertices would."
     )
     last = records[-1]
     if last.budget_rows > knee.budget_rows:
-        before = knee.hit_rate / max(1, knee.budget_rows)
-        after = (last.hit_rate - knee.hit_rate) / (last.budget_rows - knee.budget_rows)
+        before = curve.served(knee) / max(1, knee.budget_rows)
+        after = (curve.served(last) - curve.served(knee)) / (last.budget_rows - knee.budget_rows)
         if before > after:
             ratio = f"{after / before:.0%}" if after >= 0.005 * before else "less than 1%"
             text += f" A row beyond these saves {ratio} of what one of them does on average."
     if bend < _BENDS:
         text += " But the curve hardly bends: rows differ little in what they save."
-    rates = [(curve.at(p, knee.budget_rows).hit_rate, p) for p in curve.usable if p != policy]
+    rates = [(curve.served(curve.at(p, knee.budget_rows)), p) for p in curve.usable if p != policy]
     if rates:
         rate, other = max(rates)
         text += f" The next policy with this budget, {other}, serves {rate:.1%}."

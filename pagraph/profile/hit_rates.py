@@ -83,6 +83,8 @@ def hit_rate_curve(
         TypeError, IndexError: An argument of a wrong type, a seed outside the graph.
     """
     as_integer("epochs", epochs, least=1)
+    if not isinstance(sampler, MiniBatchSampler):
+        raise TypeError(f"sampler must be a pagraph sampler, such as NeighborSampler, got {type(sampler).__name__}")
     num_seeds = check_seeds(graph, seeds)
     named = _name_policies(policies)
     if ADAPTIVE in named and epochs < 2:
@@ -262,7 +264,7 @@ class _Rankings:
         self.seconds[name] = time.perf_counter() - begin
         scores = {ntype: r.scores for ntype, r in rankings.items() if r.per_epoch and r.scores is not None}
         if name in _PREDICTORS and len(scores) == len(rankings):
-            reads = {t: torch.zeros(self.graph.num_nodes_of(t), 1, dtype=torch.float64) for t in scores}
+            reads = {t: torch.zeros(self.graph.num_nodes_of(t), 1, dtype=torch.float64, device="cpu") for t in scores}
             for ntype, values in scores.items():
                 reads[ntype][rankings[ntype].ids, 0] = values
             self._expected[name] = {ntype: values.numpy() for ntype, values in reads.items()}

@@ -212,7 +212,7 @@ class _GatherPaths:
         self._rows = table.view(word_of(table.shape[1]))
         self._row_bytes = table.shape[1]
         self._source = HostFeature(self._rows)
-        self._order = torch.randperm(len(table), generator=torch.Generator().manual_seed(2))
+        self._order = torch.randperm(len(table), generator=torch.Generator().manual_seed(2), device="cpu")
         self._ring = StagingRing(self._accelerator)
         self._wanted = ids
         with self._stream.use():
@@ -309,7 +309,10 @@ def _sampling_paths(timer: DeviceTimer, sizes: RooflineSizes, left_out: dict[str
     graph = rmat(sizes.scale, edge_factor=_EDGES_A_VERTEX, undirected=True, seed=0)
     sampler = NeighborSampler(sizes.fanouts)
     generator = torch.Generator().manual_seed(3)
-    batches = [torch.randperm(graph.num_nodes, generator=generator)[: sizes.batch_size] for _ in range(timer.repeats)]
+    batches = [
+        torch.randperm(graph.num_nodes, generator=generator, device="cpu")[: sizes.batch_size]
+        for _ in range(timer.repeats)
+    ]
     for where, budget in PLACES.items():
         try:
             on_device = DeviceSampler(graph, sampler, timer.accelerator, budget)

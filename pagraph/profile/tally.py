@@ -92,7 +92,8 @@ class Tally:
         by_epoch = _ratio(every.sum((1, 3)), reads.sum((1, 2))[:, None])
         hits, reads = every[settled], reads[settled]
         rates = _ratio(hits.sum((0, 1, 3)), reads.sum())
-        oracle = _ratio(np.sum(self._hits[ORACLE][settled], (0, 1, 3)), reads.sum())
+        best = np.stack(self._hits[ORACLE])[settled]
+        oracle = _ratio(best.sum((0, 1, 3)), reads.sum())
         by_hop = _ratio(hits.sum((0, 1)), reads.sum((0, 1)))
         predicted = np.mean(self._predicted[policy][settled], 0) if policy in self._predicted else None
         rows = self.sizes.rows
@@ -106,13 +107,24 @@ class Tally:
                 hit_rate_by_epoch=by_epoch[:, place].tolist(),
                 hit_rate_by_hop=by_hop[place].tolist(),
                 hit_rate_by_field=self._by_field(hits[:, :, place].sum(0), reads.sum(0)),
-                bytes_moved=self._bytes_moved((reads - hits[:, :, place]).sum(0), len(reads)),
+                bytes_moved=moved,
                 predicted_hit_rate=None if predicted is None else float(predicted[place]),
                 oracle_hit_rate=float(oracle[place]),
-                share_of_oracle=float(rates[place] / oracle[place]) if oracle[place] else 1.0,
+                share_of_oracle=self._share(rates[place], oracle[place], moved, least, reads),
+                oracle_bytes_moved=least,
             )
             for place, budget in ((place, self.budgets[place]) for place in places)
+            for moved, least in [
+                [self._bytes_moved((reads - of[:, :, place]).sum(0), len(reads)) for of in (hits, best)]
+            ]
         ]
+
+    def _share(self, rate: float, oracle: float, moved: int | None, least: int | None, reads: Array) -> float:
+        """What is served over what the oracle serves: in bytes where types have rows of different widths."""
+        every = self._bytes_moved(reads.sum(0), len(reads))
+        if len(self.sizes.rows.cached_types) > 1 and every and moved is not None and least is not None:
+            rate, oracle = every - moved, every - least
+        return float(rate / oracle) if oracle else 1.0
 
     def _by_field(self, hits: Array, reads: Array) -> dict[str, float]:
         """Hit rates of all fields, from hits and reads by type and hop."""

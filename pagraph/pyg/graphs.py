@@ -119,7 +119,11 @@ def csc_of(store: Any, num_src: int, num_dst: int, where: str = "") -> CSC:
         return _conversions.get(indices, counts, lambda plain: _compressed(indptr, plain, counts))
     edge_index = store.get("edge_index", None)
     if edge_index is None:
-        return CSC(torch.zeros(num_dst + 1, dtype=torch.int32), torch.empty(0, dtype=torch.int32), num_src)
+        return CSC(
+            torch.zeros(num_dst + 1, dtype=torch.int32, device="cpu"),
+            torch.empty(0, dtype=torch.int32, device="cpu"),
+            num_src,
+        )
     name = f"{where}edge_index"
     if not isinstance(edge_index, Tensor):
         raise TypeError(f"{name} must be a tensor, got {type(edge_index).__name__}")
@@ -169,34 +173,61 @@ def to_pyg(graph: Graph) -> Data | HeteroData:
     """A ``Data``, or for several types a ``HeteroData``, with the same vertices, edges and fields.
 
     Edge ``i`` of ``edge_index``, int64, is the one with the id ``i``. Fields share memory, but for ``IndexedRows``,
-    which are gathered. Vertex fields ``feat`` and ``label`` become ``x`` and ``y``, unless these are there.
+    which are gathered. Vertex fields ``feat`` and ``label`` become ``x`` and ``y``, unless these are there. In a
+    ``Data`` vertices and edges share their names: an edge field ``w`` becomes ``edge_w``, with a warning, where ``w``
+    is a vertex field's name, or would be taken for one as there are as many edges as vertices.
 
     Raises:
         TypeError: ``graph`` is something else.
+        ValueError: PyG has another use for the name of a field.
     """
     if not isinstance(graph, Graph):
         raise TypeError(f"graph must be a pagraph.Graph, got {type(graph).__name__}")
     data = Data() if graph.is_homogeneous else HeteroData()
     for ntype in graph.node_types:
-        store = data if isinstance(data, Data) else data[ntype]
-        store.num_nodes = graph.num_nodes_of(ntype)
-        fields = graph.node_fields(ntype)
-        for name, values in fields.items():
-            theirs = _NAMES.get(name, name)
-            store[name if theirs in fields else theirs] = _dense(values)
+        (data if isinstance(data, Data) else data[ntype]).num_nodes = graph.num_nodes_of(ntype)
     for etype in graph.edge_types:
-        store = data if isinstance(data, Data) else data[etype]
-        csc = graph.csc_of(etype)
-        store.edge_index = torch.empty((2, csc.num_edges), dtype=torch.int64)
+        store, csc = data if isinstance(data, Data) else data[etype], graph.csc_of(etype)
+        store.edge_index = torch.empty((2, csc.num_edges), dtype=torch.int64, device="cpu")
         ids = slice(None) if csc.edge_ids is None else csc.edge_ids.long()
         store.edge_index[0, ids], store.edge_index[1, ids] = csc.indices.long(), csc.destinations().long()
+    for ntype in graph.node_types:
+        store, fields = data._store if isinstance(data, Data) else data[ntype], graph.node_fields(ntype)
+        for name, values in fields.items():
+            theirs = _NAMES.get(name, name)
+            theirs = name if theirs in fields else theirs
+            _put(store, theirs, values, store.is_node_attr, f"vertex field {name!r}")
+    for etype in graph.edge_types:
+        store = data._store if isinstance(data, Data) else data[etype]
         for name, values in graph.edge_fields(etype).items():
-            store[name] = _dense(values)
+            taken = isinstance(data, Data) and (name in store or data.num_nodes == data.num_edges)
+            theirs = f"edge_{name}" if taken and "edge" not in name else name
+            if theirs != name:
+                warnings.warn(
+                    f"the edge field {name!r} is called {theirs!r} in the Data, where vertices and edges share their "
+                    "names",
+                    stacklevel=2,
+                )
+            _put(store, theirs, values, store.is_edge_attr, f"edge field {name!r}")
     return data
 
 
+def _put(store: Any, name: str, values: Any, is_theirs: Callable[[str], bool], of: str) -> None:
+    """Add a field to a store; ValueError where PyG would not take it for one of the vertices or edges."""
+    sound = name not in store
+    if sound:
+        store[name] = _dense(values)
+        sound = is_theirs(name)
+        store.__dict__.pop("_cached_attr", None)  # PyG's memo of this question
+    if not sound:
+        raise ValueError(
+            f"the {of} must have another name: PyG, which tells attributes apart by name and shape, has another use "
+            f"for {name!r}"
+        )
+
+
 def _dense(values: Any) -> Tensor:
-    result: Tensor = values if isinstance(values, Tensor) else values[torch.arange(values.shape[0])]
+    result: Tensor = values if isinstance(values, Tensor) else values[torch.arange(values.shape[0], device="cpu")]
     return result
 
 
@@ -269,6 +300,11 @@ def load_saved_data(path: str | os.PathLike[str]) -> Graph:
         raise FormatError(f"{path} must hold one sound graph of PyG's: {error}") from error
 
 
+_LIMITS = (
+    f"; torch {torch.__version__} reads plain values alone, not PyG's objects: save data.to_dict(), or take torch 2.5"
+)
+
+
 def _load(path: str) -> Any:
     allowed: AbstractContextManager[Any] = nullcontext()
     if hasattr(torch.serialization, "safe_globals"):  # from torch 2.5 on; before, only plain values can be read
@@ -279,17 +315,11 @@ def _load(path: str) -> Any:
     except Exception as error:
         other = re.search(r"GLOBAL ([\w.]+)", str(error))
         if other is None:
-            raise FormatError(f"{path} must be a file that torch.save wrote: {_first_line(error)}") from error
+            limits = "" if hasattr(torch.serialization, "safe_globals") else _LIMITS
+            raise FormatError(f"{path} must be a file that torch.save wrote, it cannot be read{limits}") from error
         raise FormatError(
             f"{path} must hold tensors and plain values alone, it holds {other[1]}: save data.to_dict() of such values"
         ) from error
-
-
-def _first_line(error: Exception) -> str:
-    kind = type(error).__name__
-    if isinstance(error, KeyError):  # torch's unpickler, of a byte that begins nothing
-        return kind
-    return (str(error) or kind).splitlines()[0]
 
 
 def _data_of(content: Any) -> Data | HeteroData:

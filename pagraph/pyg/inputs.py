@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..graph.csc import check_range
-from ..graph.graph import NODE_TYPE
+from ..graph.graph import NODE_TYPE, Graph
 from ..sampling.block_sampler import foreign_sampler
 from .package import import_pyg
 from .sampler import NeighborSampler
@@ -22,6 +22,10 @@ __all__ = ["check_calls", "check_data", "node_input"]
 
 def check_data(data: Any) -> None:
     """Raise PyG's ValueError for data that its loaders do not take."""
+    if isinstance(data, Graph):
+        raise ValueError(
+            "data must be a Data or HeteroData, got a pagraph.Graph: pagraph.pyg.to_pyg(graph) makes one of it"
+        )
     if not isinstance(data, Data | HeteroData | tuple):
         raise ValueError(
             f"Expected a 'Data', 'HeteroData', or a tuple of 'FeatureStore' and 'GraphStore' (got '{type(data)}')"
@@ -58,9 +62,10 @@ def node_input(data: Any, sampler: Any, input_nodes: Any, input_id: Any = None) 
         return input_nodes, input_id
     hetero = sampler.is_hetero if isinstance(sampler, NeighborSampler) else isinstance(data, HeteroData)
     ntype, nodes = _typed(list(counts), input_nodes) if hetero else (NODE_TYPE, input_nodes)
-    ids, is_mask = (torch.arange(counts[ntype]), False) if nodes is None else _ids(nodes, counts[ntype])
+    ids, is_mask = (torch.arange(counts[ntype], device="cpu"), False) if nodes is None else _ids(nodes, counts[ntype])
     if input_id is not None:
-        input_id = None if nodes is None else torch.as_tensor(input_id)  # as in PyG
+        given = input_id if isinstance(input_id, Tensor) else torch.as_tensor(input_id, device="cpu")
+        input_id = None if nodes is None else given  # as in PyG
     elif is_mask:
         input_id = ids
     if input_id is not None and len(input_id) != len(ids):
@@ -116,7 +121,7 @@ def _ids(input_nodes: Any, count: int) -> tuple[Tensor, bool]:
 def _tensor(values: Any) -> Tensor:
     """A copy of an array or a sequence of numbers; TypeError for anything else."""
     if isinstance(values, range):
-        return torch.arange(values.start, values.stop, values.step)
+        return torch.arange(values.start, values.stop, values.step, device="cpu")
     array = np.asarray(values)
     if array.dtype.kind not in "biuf":
         raise TypeError(f"input_nodes must be integers or a mask, got {type(values).__name__} of {array.dtype}")

@@ -95,9 +95,9 @@ def link_metadata(inputs: Any, pairs: PairSeeds, negatives: PairNegatives | None
     label = inputs.label
     if negatives is not None:
         drawn = len(pairs.src) - count
-        label = torch.ones(count) if label is None else label
+        label = torch.ones(count, device="cpu") if label is None else label
         label = torch.cat([label, label.new_zeros((drawn, *label.shape[1:]))])
-        time = None if time is None else time[torch.arange(count + drawn) % max(1, count)]
+        time = None if time is None else time[torch.arange(count + drawn, device="cpu") % max(1, count)]
     return inputs.input_id, torch.stack([pairs.src, pairs.dst]), label, time
 
 

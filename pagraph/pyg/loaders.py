@@ -49,7 +49,7 @@ class NeighborLoader(Pipelined, _pyg.NeighborLoader):
         subgraph_type: ``"directional"``, ``"bidirectional"`` or ``"induced"``.
         disjoint: A tree for each seed, with its number in ``batch``.
         temporal_strategy: ``"uniform"`` or ``"last"``.
-        time_attr: The attribute of vertices or edges that holds their times; neighbours are as old as their seed.
+        time_attr: The attribute of vertices or edges that holds their times; no neighbour is later than its seed.
         weight_attr: The attribute of edges that holds their weights.
         transform: Batch to what the loader gives.
         transform_sampler_output: What was sampled to what is joined with attributes.
@@ -184,7 +184,7 @@ class LinkNeighborLoader(Pipelined, _pyg.LinkNeighborLoader):
         neg_sampling: PyG's ``NegativeSampling``, or what it is made of: ``"binary"`` or ``"triplet"``, a mapping or a
             tuple of its arguments. Weights are read as they are now. Negatives may be edges of the graph.
         neg_sampling_ratio: So many binary negatives for each link; 0.0 for none.
-        time_attr: The attribute of vertices or edges that holds their times; neighbours are as old as their link.
+        time_attr: The attribute of vertices or edges that holds their times; no neighbour is later than its link.
         weight_attr: The attribute of edges that holds their weights.
         transform: Batch to what the loader gives.
         transform_sampler_output: What was sampled to what is joined with attributes.

@@ -113,7 +113,7 @@ def _collect(data: HeteroData, name: str) -> Fields:
 def _values(value: Any) -> Any:
     """An attribute as a tensor on the CPU, the same one where it is one; others are refused where they are used."""
     if isinstance(value, np.ndarray):
-        return torch.as_tensor(writeable(value))
+        return torch.as_tensor(writeable(value), device="cpu")
     if not isinstance(value, Tensor):
         raise TypeError(f"times and weights must be tensors, got {type(value).__name__}")
     # A copy of a tensor made in inference mode counts its writes: else all would be sorted anew for each batch.

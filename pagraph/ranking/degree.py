@@ -27,7 +27,9 @@ def degree(graph: Graph, seeds: Any, sampler: object, seed: int) -> Tensor | dic
 
 def out_degrees(graph: Graph) -> dict[str, Tensor]:
     """Edges of all types that leave each vertex, by vertex type, int64."""
-    degrees = {ntype: torch.zeros(graph.num_nodes_of(ntype), dtype=torch.int64) for ntype in graph.node_types}
+    degrees = {
+        ntype: torch.zeros(graph.num_nodes_of(ntype), dtype=torch.int64, device="cpu") for ntype in graph.node_types
+    }
     for etype in graph.edge_types:
         degrees[etype[0]] += graph.csc_of(etype).source_counts
     return degrees

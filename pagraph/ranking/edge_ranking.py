@@ -38,7 +38,7 @@ def edge_draws(expected: Found, graph: Graph, sampler: MiniBatchSampler, edge_ty
     degrees = torch.diff(csc.indptr).double()
     weights = blocks.weights(graph, edge_type, lambda etype, name: graph.edge_fields(etype).get(name))
     choice = degrees if weights is None or weights.kept is None else torch.diff(weights.kept.indptr).double()
-    draws = torch.zeros(csc.num_dst, dtype=torch.float64)
+    draws = torch.zeros(csc.num_dst, dtype=torch.float64, device="cpu")
     for hop in range(expected.num_hops):
         fanout, picks = blocks.fanout(hop, edge_type), choice
         if fanout >= 0:
@@ -67,7 +67,10 @@ def rank_edges(graph: Graph, edge_type: EdgeType, draws: Tensor) -> Ranking:
         raise ValueError(f"draws must have shape ({csc.num_dst},), got {tuple(draws.shape)}")
     csc.validate()
     draws = draws.double()
-    ids, scores = torch.empty(csc.num_edges, dtype=csc.indices.dtype), torch.empty(csc.num_edges, dtype=torch.float64)
+    ids, scores = (
+        torch.empty(csc.num_edges, dtype=csc.indices.dtype, device="cpu"),
+        torch.empty(csc.num_edges, dtype=torch.float64, device="cpu"),
+    )
     edge_ids = np.empty(0, csc.indices.numpy().dtype) if csc.edge_ids is None else csc.edge_ids.numpy()
     # Vertices are sorted, not edges: there are fewer of them.
     order = descending(draws).numpy()

@@ -121,7 +121,7 @@ def check_rankings(ranked: Ranked, num_nodes: Mapping[str, int]) -> dict[str, Ra
     for ntype in ranked:
         if ntype not in num_nodes:
             raise ValueError(f"a cache policy must return vertex types among {list(num_nodes)}, got {ntype!r}")
-    nothing = torch.empty(0, dtype=torch.int64)
+    nothing = torch.empty(0, dtype=torch.int64, device="cpu")
     return {ntype: _check(ranked.get(ntype, nothing), count) for ntype, count in num_nodes.items()}
 
 
@@ -158,7 +158,7 @@ def check_ranking(ranking: Tensor, num_nodes: int) -> Tensor:
     low, high = int(ids.min()), int(ids.max())
     if low < 0 or high >= num_nodes:
         raise ValueError(f"a cache policy must return ids in [0, {num_nodes}), got {low if low < 0 else high}")
-    seen = torch.zeros(num_nodes, dtype=torch.bool)
+    seen = torch.zeros(num_nodes, dtype=torch.bool, device="cpu")
     seen[ids] = True
     distinct = int(seen.sum())
     if distinct != len(ids):

@@ -269,7 +269,10 @@ def expected_accesses(
     total, draws = num_seeds(seeds), [Draws.of(graph, blocks, etype) for etype in graph.edge_types]
     # With one hop, no vertex owes anything to another.
     backs = find_mutual(draws) if blocks.num_hops > 1 else [None] * len(draws)
-    found = {t: torch.zeros(graph.num_nodes_of(t), blocks.num_hops + 1, dtype=torch.float64) for t in graph.node_types}
+    found = {
+        t: torch.zeros(graph.num_nodes_of(t), blocks.num_hops + 1, dtype=torch.float64, device="cpu")
+        for t in graph.node_types
+    }
     for size, times in _batches(total, batch_size):
         if starts is None:
             first = sampler.seed_rates(seeds, size) or {}
@@ -296,7 +299,7 @@ def _batches(total: int, batch_size: int) -> Iterator[tuple[int, float]]:
 def _seed_counts(graph: Graph, seeds: Any) -> dict[str, Tensor]:
     """Counts of each vertex among the seeds, by vertex type."""
     by_type = seeds if isinstance(seeds, Mapping) else {graph.only_node_type: seeds}
-    counts = {t: torch.zeros(graph.num_nodes_of(t), dtype=torch.int64) for t in graph.node_types}
+    counts = {t: torch.zeros(graph.num_nodes_of(t), dtype=torch.int64, device="cpu") for t in graph.node_types}
     for ntype, ids in by_type.items():
         name = f"seeds[{ntype!r}]" if isinstance(seeds, Mapping) else "seeds"
         check_range(name, ids, graph.num_nodes_of(ntype), IndexError)

@@ -22,12 +22,12 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 50.0, 12.0, 30.0, 46.0
 def curve_chart(curve: HitRateCurve, recommendation: Recommendation) -> str:
     """Hit rates over the budget; ``data-points`` tells the page's script, in JSON, what to show for each budget."""
     policies = curve.policies
-    label = f"Hit rate over budget for {', '.join(policies)}; {recommendation.policy} is recommended."
+    label = f"Hit rate in {curve.unit} over budget for {', '.join(policies)}; {recommendation.policy} is recommended."
     points = json.dumps(_points(curve, policies))
     drawing = Drawing(_WIDTH, _HEIGHT, label=label, class_="chart", id="curves", data_points=points)
     _axes(drawing, curve)
     best = curve.at(recommendation.policy, recommendation.budget_rows)
-    x, y = _x(curve, best.budget_fraction), _y(best.hit_rate)
+    x, y = _x(curve, best.budget_fraction), _y(curve.served(best))
     drawing.add("line", id="pointer", class_="pointer", x1=x, x2=x, y1=_TOP, y2=_HEIGHT - _BOTTOM)
     # The recommended policy is drawn last, on top; then those named first.
     for policy in sorted(reversed(policies), key=lambda policy: policy == best.policy):
@@ -50,15 +50,15 @@ def curve_key(curve: HitRateCurve, recommendation: Recommendation) -> str:
     policies = curve.policies
     records = [curve.at(policy, recommendation.budget_rows) for policy in policies]
     rows = ""
-    for record in sorted(records, key=lambda record: record.hit_rate, reverse=True):
+    for record in sorted(records, key=curve.served, reverse=True):
         is_best = record.policy == recommendation.policy
         class_ = f"line {_class(policies, record.policy)}{' chosen' * is_best}"
         line = element("line", x1=0, x2=34, y1=6, y2=6, class_=class_)
         swatch = element("svg", line, viewBox="0 0 34 12", class_="swatch", aria_hidden="true")
         name = element("span", escape(record.policy), class_="name")
-        value = element("b", percent(record.hit_rate), class_="value", data_policy=record.policy)
+        value = element("b", percent(curve.served(record)), class_="value", data_policy=record.policy)
         rows += element("li", swatch + name + value, class_="best" if is_best else None)
-    heading = element("p", escape(_budget_words(records[0])), id="budget", class_="key-budget")
+    heading = element("p", escape(_budget_words(curve, records[0])), id="budget", class_="key-budget")
     return heading + element("ul", rows, class_="key")
 
 
@@ -93,7 +93,7 @@ def _y(rate: float) -> float:
 def _path(curve: HitRateCurve, policy: str) -> str:
     """Path data from no cache, which never hits, through every budget."""
     records = curve.whole(policy)
-    places = [(_x(curve, 0.0), _y(0.0)), *((_x(curve, r.budget_fraction), _y(r.hit_rate)) for r in records)]
+    places = [(_x(curve, 0.0), _y(0.0)), *((_x(curve, r.budget_fraction), _y(curve.served(r))) for r in records)]
     return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
 
 
@@ -106,7 +106,7 @@ def _axes(drawing: Drawing, curve: HitRateCurve) -> None:
         x = _x(curve, fraction)
         drawing.add("line", x1=x, x2=x, y1=bottom, y2=bottom + 4, class_="tick")
         drawing.text(x, bottom + 18, f"{fraction * 100:g}%", text_anchor="end" if x > _WIDTH - 24 else "middle")
-    drawing.text(4.0, 14.0, "hit rate: share of the rows that the cache serves")
+    drawing.text(4.0, 14.0, f"hit rate: share of the {curve.unit} that the cache serves")
     middle = (_LEFT + _WIDTH - _RIGHT) / 2
     drawing.text(middle, _HEIGHT - 8, "budget: share of the vertices that the cache holds", text_anchor="middle")
 
@@ -116,15 +116,17 @@ def _points(curve: HitRateCurve, policies: list[str]) -> list[dict[str, Any]]:
     return [
         {
             "x": round(_x(curve, records[0].budget_fraction), 1),
-            "words": _budget_words(records[0]),
-            "rates": {record.policy: percent(record.hit_rate) for record in records},
+            "words": _budget_words(curve, records[0]),
+            "rates": {record.policy: percent(curve.served(record)) for record in records},
         }
         for records in zip(*map(curve.whole, policies), strict=True)
     ]
 
 
-def _budget_words(record: CurveRecord) -> str:
-    words = f"Hit rate with {percent(record.budget_fraction)} of the vertices, {record.budget_rows:,} rows"
+def _budget_words(curve: HitRateCurve, record: CurveRecord) -> str:
+    words = (
+        f"Hit rate in {curve.unit} with {percent(record.budget_fraction)} of the vertices, {record.budget_rows:,} rows"
+    )
     return words if record.budget_bytes is None else f"{words}, {bytes_text(record.budget_bytes)}"
 
 
@@ -160,10 +162,12 @@ def _rates(curve: HitRateCurve, recommendation: Recommendation) -> str:
         first, best = records[0], best_of(curve, records)
         cells = [f"{first.budget_rows:,}"]
         cells += [bytes_text(first.budget_bytes)] if first.budget_bytes is not None else []
-        rates = [element("td", percent(r.hit_rate), class_="best" if r.policy in best else None) for r in records]
+        rates = [element("td", percent(curve.served(r)), class_="best" if r.policy in best else None) for r in records]
         chosen = "chosen" if first.budget_rows == recommendation.budget_rows else None
         rows.append(row(percent(first.budget_fraction), cells, *rates, class_=chosen))
-    caption = element("caption", f"Hit rate; {best_caption(curve)} is bold, the recommended budget shaded")
+    caption = element(
+        "caption", f"Hit rate in {curve.unit}; {best_caption(curve)} is bold, the recommended budget shaded"
+    )
     return table(_headers(head), rows, caption=caption, class_="numbers")
 
 

@@ -105,14 +105,15 @@ def _choices(curve: HitRateCurve, recommendation: Recommendation) -> str:
         cells = ["none measured", "", "", ""]
         if choice is not None:
             nbytes = "-" if choice.budget_bytes is None else bytes_text(choice.budget_bytes)
-            cells = [percent(choice.budget_fraction), f"{choice.budget_rows:,}", nbytes, percent(choice.hit_rate)]
+            rate = curve.served(curve.at(recommendation.policy, choice.budget_rows))
+            cells = [percent(choice.budget_fraction), f"{choice.budget_rows:,}", nbytes, percent(rate)]
         rows.append(row(words, cells))
     note = (
         f"The smallest budgets, with the policy {recommendation.policy}, to one per cent of the vertices. The best "
         "possible is a cache that holds all vertices."
     )
     if curve.has_widths:
-        note += " Shares are of the bytes, which budgets are spent for; the hit rate counts rows."
+        note += " Shares and hit rates are of the bytes, which budgets are spent for."
     choices_table = table(head, rows, class_="numbers choices")
     return element("div", choices_table, class_="scroll") + _paragraph(note, class_="soft")
 

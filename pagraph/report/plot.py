@@ -94,14 +94,16 @@ def _draw_curves(axes: Any, curve: HitRateCurve, best: CurveRecord) -> None:
     for zorder, (policy, style) in enumerate(reversed(policy_styles(curve.policies).items()), start=3):
         records = curve.whole(policy)
         x = [0.0, *(100 * record.budget_fraction for record in records)]
-        y = [0.0, *(100 * record.hit_rate for record in records)]
+        y = [0.0, *(100 * curve.served(record) for record in records)]
         here = curve.at(policy, best.budget_rows)
         width, place = (3.2, 50) if policy == best.policy else (1.8, zorder)
         dashes = (0, [d / 1.8 for d in style.dash]) if style.dash else "solid"
-        label = f"{percent(here.hit_rate)}  {policy}"
+        label = f"{percent(curve.served(here))}  {policy}"
         axes.plot(x, y, color=style.light, lw=width, ls=dashes, label=label, zorder=place)
     axes.axvline(100 * best.budget_fraction, color=_SOFT, lw=1, ls=":", zorder=1)
-    axes.plot(100 * best.budget_fraction, 100 * best.hit_rate, "o", ms=9, color=_MARK, mec="white", mew=1.5, zorder=99)
+    axes.plot(
+        100 * best.budget_fraction, 100 * curve.served(best), "o", ms=9, color=_MARK, mec="white", mew=1.5, zorder=99
+    )
     widest = max(record.budget_fraction for record in curve.whole(best.policy)) or 1.0
     handles, labels = axes.get_legend_handles_labels()
     order = sorted(range(len(labels)), key=lambda i: -float(labels[i].partition("%")[0]))
@@ -120,7 +122,7 @@ def _draw_curves(axes: Any, curve: HitRateCurve, best: CurveRecord) -> None:
         xlim=(0, 101 * widest),
         ylim=(0, 101),
         xlabel="vertices in the cache, % of all",
-        ylabel="hit rate: rows served by the cache, %",
+        ylabel=f"hit rate: {curve.unit} served by the cache, %",
     )
     axes.set_title("Hit rate by budget", loc="left")
     axes.grid(color=_RULE, lw=0.7)

@@ -74,7 +74,7 @@ def best_caption(curve: HitRateCurve) -> str:
 def best_of(curve: HitRateCurve, records: Iterable[CurveRecord]) -> set[str]:
     """Find the usable policies that save most, with all that look the same as shown."""
     usable = [record for record in records if record.policy in curve.usable]
-    rates = {r.policy: round(curve.saved_share(r) if curve.has_widths else r.hit_rate, 3) for r in usable}
+    rates = {r.policy: round(curve.served(r), 3) for r in usable}
     return {policy for policy, rate in rates.items() if rate == max(rates.values())}
 
 
@@ -84,13 +84,14 @@ def answer(curve: HitRateCurve, recommendation: Recommendation) -> list[str]:
     nbytes = "" if best.budget_bytes is None else f", {bytes_text(best.budget_bytes)}"
     sentences = [
         f"Give the cache {percent(best.budget_fraction)} of the vertices ({best.budget_rows:,} rows{nbytes}) and let "
-        f"the policy {best.policy} choose them: it then serves {percent(best.hit_rate)} of the rows that "
+        f"the policy {best.policy} choose them: it then serves {percent(curve.served(best))} of the {curve.unit} that "
         "training reads.",
         _saving(curve, best),
     ]
-    if best.oracle_hit_rate:
+    if curve.oracle_served(best):
         sentences.append(
-            f"A cache of this size that knew in advance what will be read would serve {percent(best.oracle_hit_rate)}."
+            f"A cache of this size that knew in advance what will be read would serve "
+            f"{percent(curve.oracle_served(best))}."
         )
     sentences.append(_beyond(curve, best))
     if recommendation.hardly_bends:
@@ -101,8 +102,8 @@ def answer(curve: HitRateCurve, recommendation: Recommendation) -> list[str]:
     sentences.append(_others(curve, best))
     if curve.has_widths:
         sentences.append(
-            "Vertex types have rows of different widths. Policies spend a budget where it saves most bytes, so a cache "
-            "that hits less may still be the better one."
+            "Vertex types have rows of different widths, so bytes are counted here: policies spend a budget where it "
+            "saves most of them."
         )
     return [sentence for sentence in sentences if sentence]
 
@@ -123,9 +124,10 @@ def _beyond(curve: HitRateCurve, best: CurveRecord) -> str:
     if not larger:
         return ""
     more = larger[0]
+    rate = curve.served(more)
     return (
         f"More pays less: a cache of {percent(more.budget_fraction)} of the vertices would serve "
-        f"{percent(more.hit_rate)}, {100 * (more.hit_rate - best.hit_rate):.1f} points more."
+        f"{percent(rate)}, {100 * (rate - curve.served(best)):.1f} points more."
     )
 
 
@@ -134,9 +136,10 @@ def _others(curve: HitRateCurve, best: CurveRecord) -> str:
     others = [curve.at(policy, best.budget_rows) for policy in curve.usable if policy != best.policy]
     if not others:
         return ""
-    others.sort(key=lambda record: record.hit_rate, reverse=True)
-    text = f"Other policies at this budget: {', '.join(f'{r.policy} {percent(r.hit_rate)}' for r in others)}."
-    if percent(others[0].hit_rate) != percent(best.hit_rate) and others[0].hit_rate > best.hit_rate:
+    others.sort(key=curve.served, reverse=True)
+    text = f"Other policies at this budget: {', '.join(f'{r.policy} {percent(curve.served(r))}' for r in others)}."
+    first, own = curve.served(others[0]), curve.served(best)
+    if percent(first) != percent(own) and first > own:
         text += (
             f" Over all budgets {best.policy} saves more, or is at most 0.2 points behind and takes less to compute."
         )

@@ -49,9 +49,9 @@ def chance_of_some(counts: Tensor, total: int, drawn: int) -> Tensor:
     >>> chance_of_some(torch.tensor([0, 1, 2, 4]), 5, 2).tolist()
     [0.0, 0.4, 0.7, 1.0]
     """
-    missed = torch.arange(int(counts.max()) if len(counts) else 0, dtype=torch.float64)
+    missed = torch.arange(int(counts.max()) if len(counts) else 0, dtype=torch.float64, device="cpu")
     log = torch.log(((total - drawn - missed) / (total - missed)).clamp(min=0.0))
-    table = torch.cat([torch.zeros(1, dtype=torch.float64), -torch.expm1(log.cumsum(0))])
+    table = torch.cat([torch.zeros(1, dtype=torch.float64, device="cpu"), -torch.expm1(log.cumsum(0))])
     if len(table) > 1:
         table[1] = drawn / total  # exactly, for the usual seeds
     return table[counts]
@@ -163,7 +163,7 @@ class EdgeBatches(_FromHops):
         edges = self._by_type(seeds)
         total = sum(map(len, edges.values()))
         sizes = self.ends.num_nodes_by_type
-        counts = {t: torch.zeros(n, dtype=torch.int64) for t, n in sizes.items()}
+        counts = {t: torch.zeros(n, dtype=torch.int64, device="cpu") for t, n in sizes.items()}
         drawn = dict.fromkeys(sizes, 0.0)
         for etype, (src, dst) in edge_ends(self._csc, edges, torch.int64).items():
             src_type, _, dst_type = etype
@@ -247,9 +247,9 @@ def pair_seeds(
         disjoint: Each seed gets a tree of its own.
         times: Time of each pair, and so of its ends and its negatives, shape ``(p,)``, int64. Only with ``disjoint``.
     """
-    src_owners = dst_owners = torch.arange(len(src))
+    src_owners = dst_owners = torch.arange(len(src), device="cpu")
     if negatives is not None:
-        owners = torch.arange(math.ceil(len(src) * negatives.amount)) % max(1, len(src))
+        owners = torch.arange(math.ceil(len(src) * negatives.amount), device="cpu") % max(1, len(src))
         until = None if times is None else times[owners]
         if negatives.src is not None:
             src = torch.cat([src, negatives.src.draw(len(owners), derive_key(key, _NEGATIVES, 0), until)])
@@ -263,7 +263,7 @@ def pair_seeds(
         first_dst = 0
         nodes, owned = {types[0]: src, types[1]: dst}, {types[0]: src_owners, types[1]: dst_owners}
     if disjoint:
-        places = {ntype: torch.arange(len(ids)) for ntype, ids in nodes.items()}
+        places = {ntype: torch.arange(len(ids), device="cpu") for ntype, ids in nodes.items()}
     else:
         unique = {ntype: torch.unique(ids, return_inverse=True) for ntype, ids in nodes.items()}
         nodes, places = ({ntype: pair[part] for ntype, pair in unique.items()} for part in (0, 1))
@@ -313,7 +313,7 @@ class PairBatches(_FromHops):
         """Probability that a vertex is an end of a pair or of a negative one in a batch of ``batch_size`` pairs."""
         src_type, dst_type = self.types
         src, dst = seeds[:, :2].unbind(1)
-        counts = {t: torch.zeros(n, dtype=torch.int64) for t, n in self.num_nodes.items()}
+        counts = {t: torch.zeros(n, dtype=torch.int64, device="cpu") for t, n in self.num_nodes.items()}
         _count_ends(counts, self.types, src, dst)
         missed = {t: 1 - chance_of_some(of_type, len(seeds), batch_size) for t, of_type in counts.items()}
         if self.negatives is not None:

@@ -149,7 +149,10 @@ class EdgeWeights:
 
         assert self.values is not None
         chunks = len(self.values) // weighted.CHUNK
-        sums, guide = torch.zeros(chunks, dtype=torch.float64).numpy(), torch.zeros(chunks, dtype=torch.int32).numpy()
+        sums, guide = (
+            torch.zeros(chunks, dtype=torch.float64, device="cpu").numpy(),
+            torch.zeros(chunks, dtype=torch.int32, device="cpu").numpy(),
+        )
         weighted.fill_tables(self._indptr.numpy(), self.values.numpy(), sums, guide)
         return sums, guide
 
@@ -159,10 +162,10 @@ class EdgeWeights:
 
         Where all positive weights are equal they are 1. Made when first asked for, and kept.
         """
-        positive = self.values if self.values is not None else torch.ones(self.num_positive)
+        positive = self.values if self.values is not None else torch.ones(self.num_positive, device="cpu")
         if self.kept is None:
             return positive
-        weights = torch.zeros(self.num_edges, dtype=positive.dtype)
+        weights = torch.zeros(self.num_edges, dtype=positive.dtype, device="cpu")
         weights[self.kept.indices.long()] = positive
         return weights
 
@@ -176,7 +179,10 @@ def _keep_positive(csc: CSC, weights: Tensor, count: int) -> CSC:
     from .kernels import weighted
 
     dtype = csc.indices.dtype
-    indptr, positions = torch.zeros(len(csc.indptr), dtype=dtype), torch.empty(count, dtype=dtype)
+    indptr, positions = (
+        torch.zeros(len(csc.indptr), dtype=dtype, device="cpu"),
+        torch.empty(count, dtype=dtype, device="cpu"),
+    )
     weighted.keep_positive(csc.indptr.numpy(), weights.numpy(), indptr.numpy(), positions.numpy())
     return CSC(indptr, positions, csc.num_edges)
 
@@ -249,7 +255,7 @@ class EdgeTimes:
         self.order: Tensor | None = None
         indptr = csc.indptr.numpy()
         if not subgraph.rows_are_sorted(indptr, times.numpy()):
-            self.order = torch.empty(len(times), dtype=csc.indices.dtype)
+            self.order = torch.empty(len(times), dtype=csc.indices.dtype, device="cpu")
             subgraph.sort_rows(indptr, times.numpy(), self.order.numpy())
 
     @property

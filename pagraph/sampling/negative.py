@@ -45,13 +45,13 @@ def compact_pairs(
     tables = dict(zip(types, Scratch.of_this_thread().tables(len(types)), strict=True))
     for ntype, table in tables.items():
         table.reset(None, graph.num_nodes_of(ntype), id_dtype_of(graph))
-    nothing = torch.empty(0, dtype=dtype)
+    nothing = torch.empty(0, dtype=dtype, device="cpu")
     local = []
     for group in groups:
         numbered = {}
         for etype in graph.edge_types:
             ends = group.get(etype, (nothing, nothing))
-            places = tuple(torch.empty(len(ids), dtype=dtype) for ids in ends)
+            places = tuple(torch.empty(len(ids), dtype=dtype, device="cpu") for ids in ends)
             for ntype, ids, place in zip((etype[0], etype[2]), ends, places, strict=True):
                 if len(ids):
                     tables[ntype].relabel(np.ascontiguousarray(ids.numpy()), place.numpy())
@@ -99,7 +99,7 @@ class UniformNegatives:
         """See :class:`NegativePairs`."""
         from .kernels import edges
 
-        dst = torch.empty(len(src) * self.k, dtype=src.dtype)
+        dst = torch.empty(len(src) * self.k, dtype=src.dtype, device="cpu")
         if len(dst):
             edges.uniform_ends(np.uint64(key), self.k, csc.num_dst, dst.numpy())
         return src.repeat_interleave(self.k), dst
@@ -128,7 +128,7 @@ class GlobalUniformNegatives:
         from .kernels import edges
 
         asked = len(src) * self.k if min(csc.num_src, csc.num_dst) else 0
-        ends = torch.empty((2, asked), dtype=src.dtype)
+        ends = torch.empty((2, asked), dtype=src.dtype, device="cpu")
         size = 0 if self.replace else 1 << (2 * asked).bit_length()
         found = edges.global_pairs(
             np.uint64(key),
@@ -208,7 +208,7 @@ class NegativeEnds:
     def chances(self) -> Tensor:
         """Probability of each vertex to be drawn where time does not matter, shape ``(num_nodes,)``, float64."""
         if self._weights is None:
-            return torch.full((self.num_nodes,), 1 / max(1, self.num_nodes), dtype=torch.float64)
+            return torch.full((self.num_nodes,), 1 / max(1, self.num_nodes), dtype=torch.float64, device="cpu")
         return torch.from_numpy(self._weights / self._weights.sum())
 
     @cached_property

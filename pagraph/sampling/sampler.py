@@ -14,6 +14,7 @@ from torch import Tensor
 from ..graph.csc import check_range
 from ..seeds.keys import derive_key
 from ..system.buffers import BufferPools
+from ..system.checks import as_flag
 from .edge_values import EdgeWeights, edge_weights
 from .hop import EdgeMemory, Hop, HopEdges, Scratch
 from .pickers import UniformPicker, WeightedPicker
@@ -267,6 +268,7 @@ class FanoutSampler(HopSampler):
 
     def check_fanouts(self, *, least: int = 1) -> None:
         """Check and normalise ``fanouts``, then :meth:`check_edges`; see :func:`check_per_hop` for ``least``."""
+        object.__setattr__(self, "replace", as_flag("replace", self.replace))
         checked = check_per_hop(
             "fanouts", self.fanouts, lambda n, least: check_fanout(n, self.replace, least=least), least=least
         )

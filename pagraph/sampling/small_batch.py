@@ -138,7 +138,11 @@ def _draw(
 
     scratch, batch = Scratch.of_this_thread(), _kernels()
     work = scratch.array("batch", words, np.int64)
-    whole = torch.empty(nbytes, dtype=torch.uint8) if pools is None else pools("batch").take((nbytes,), torch.uint8)
+    whole = (
+        torch.empty(nbytes, dtype=torch.uint8, device="cpu")
+        if pools is None
+        else pools("batch").take((nbytes,), torch.uint8)
+    )
     # Not kept from batch to batch: arrays move when a graph is shared with another process.
     indptr, indices, begin = csc.indptr.numpy(), csc.indices.numpy(), ids.contiguous().numpy()
     random, bits, out = np.uint64(key % 2**64), scratch.table_bits, whole.numpy()

@@ -179,7 +179,7 @@ def _limits_of_trees(
         if ntype not in seeds:
             raise KeyError(f"seed_times must be of the seeds' types {list(seeds)}, got {ntype!r}")
     limits = [_limits(graph, name, t, seeds[t], given.get(t)) for t in graph.node_types if t in seeds]
-    return torch.cat(limits) if limits else torch.empty(0, dtype=torch.int64)
+    return torch.cat(limits) if limits else torch.empty(0, dtype=torch.int64, device="cpu")
 
 
 def _limits(graph: Graph, name: str, ntype: str, seeds: Tensor, times: Tensor | None) -> Tensor:
@@ -247,7 +247,7 @@ class _Run(BatchRun):
                 table.reset(ids, num_nodes, id_dtype_of(self.graph))
                 continue
             if ids is not None:
-                ids = ids.long() + num_nodes * torch.arange(planted, planted + len(ids))
+                ids = ids.long() + num_nodes * torch.arange(planted, planted + len(ids), device="cpu")
                 planted += len(ids)
             table.reset(ids, num_nodes * num_trees, np.int64)
 

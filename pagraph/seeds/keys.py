@@ -38,7 +38,7 @@ def derive_key(parent: int, *parts: int) -> int:
 
 def random_key(generator: torch.Generator | None = None) -> int:
     """A key drawn from torch's generator, the global one by default, as torch's loader draws its workers' seed."""
-    return int(torch.empty((), dtype=torch.int64).random_(generator=generator))
+    return int(torch.empty((), dtype=torch.int64, device="cpu").random_(generator=generator))
 
 
 def epoch_key(seed: int | None, epoch: int, drawn: int | None = None) -> int:
@@ -112,4 +112,4 @@ class Ranks:
         round: with fewer seeds than ranks a slice's own ids (as DGL takes them) would not be enough, or not exist.
         """
         first = self.rank * share
-        return torch.arange(first + begin, first + stop) % max(total, 1)
+        return torch.arange(first + begin, first + stop, device="cpu") % max(total, 1)

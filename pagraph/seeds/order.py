@@ -171,7 +171,7 @@ class SeedOrder:
         key = random_key(self._generator)
         if self._permutes_last:
             permutation = self.permutation
-            self._permutation = torch.arange(self.num_seeds) if permutation is None else permutation
+            self._permutation = torch.arange(self.num_seeds, device="cpu") if permutation is None else permutation
             np.random.shuffle(self._permutation.numpy())
         return self.replan(epoch, key)
 
@@ -260,7 +260,7 @@ class DatasetOrder:
     @property
     def ids(self) -> Tensor:
         """Empty: what the items hold is not known before they are drawn."""
-        return torch.empty(0, dtype=torch.int64)
+        return torch.empty(0, dtype=torch.int64, device="cpu")
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -315,7 +315,7 @@ def check_permutation(permutation: Any, length: int) -> None:
     check_saved(permutation)
     if len(permutation) != length:
         raise ValueError(f"the saved permutation must have one entry per seed ({length}), got {len(permutation)}")
-    if not torch.equal(permutation.sort().values, torch.arange(length)):
+    if not torch.equal(permutation.sort().values, torch.arange(length, device="cpu")):
         raise ValueError(f"the saved permutation must hold each number in [0, {length}) once, it does not")
 
 
@@ -329,9 +329,9 @@ def _concatenate(seeds: Tensor | Mapping[str, Tensor]) -> tuple[Tensor, Tensor |
     if not isinstance(seeds, Mapping):
         return seeds, None
     if not parts:
-        return torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64)
+        return torch.empty(0, dtype=torch.int64, device="cpu"), torch.empty(0, dtype=torch.int64, device="cpu")
     if len({ids.shape[1:] for ids in parts.values()}) > 1:
         shapes = [tuple(ids.shape) for ids in parts.values()]
         raise ValueError(f"seeds must have rows of one shape for all types, got shapes {shapes}")
-    types = [torch.full((len(ids),), t, dtype=torch.int64) for t, ids in enumerate(parts.values())]
+    types = [torch.full((len(ids),), t, dtype=torch.int64, device="cpu") for t, ids in enumerate(parts.values())]
     return torch.cat(list(parts.values())), torch.cat(types)

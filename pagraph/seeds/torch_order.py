@@ -47,7 +47,7 @@ def ranks_of(sampler: Any) -> Ranks:
 
 def places_of(items: Any, count: int) -> Tensor:
     """A sampler's items as torch's loader would look them up in ``range(count)``; IndexError where one is outside."""
-    places = torch.as_tensor(items, dtype=torch.int64).reshape(-1)
+    places = torch.as_tensor(items, dtype=torch.int64, device="cpu").reshape(-1)
     if len(places) == 0:
         return places
     low, high = int(places.min()), int(places.max())
@@ -132,9 +132,9 @@ class SamplerOrder:
         if self._listed is None:
             return None
         if self._distributed:
-            return torch.tensor([self._sampler.epoch])
+            return torch.tensor([self._sampler.epoch], device="cpu")
         places, ends = self._listed
-        return places.clone() if self._is_cut else torch.cat([torch.tensor([len(ends)]), ends, places])
+        return places.clone() if self._is_cut else torch.cat([torch.tensor([len(ends)], device="cpu"), ends, places])
 
     def plan(self, epoch: int) -> EpochPlan:
         """Decide epoch number ``epoch``: this draws from torch's generator, and runs the sampler."""
@@ -142,8 +142,8 @@ class SamplerOrder:
         drawn = random_key(self._generator)
         if batches is not None:
             places = [places_of(batch, self._num_items) for batch in batches]
-            ends = torch.tensor([len(batch) for batch in places], dtype=torch.int64).cumsum(0)
-            self._listed = torch.cat(places) if places else torch.empty(0, dtype=torch.int64), ends
+            ends = torch.tensor([len(batch) for batch in places], dtype=torch.int64, device="cpu").cumsum(0)
+            self._listed = torch.cat(places) if places else torch.empty(0, dtype=torch.int64, device="cpu"), ends
         elif not self._in_order:
             self._listed = self._cut(self._drawn_places())
         return self.replan(epoch, drawn)
@@ -182,7 +182,7 @@ class SamplerOrder:
             raise ValueError(f"the saved permutation must hold places in [0, {self._num_items}), it does not")
         if ends is None:
             return self._cut(places.clone())
-        if count < 0 or len(ends) < count or (torch.diff(ends, prepend=torch.tensor([0])) < 0).any():
+        if count < 0 or len(ends) < count or (torch.diff(ends, prepend=torch.tensor([0], device="cpu")) < 0).any():
             raise ValueError("the saved permutation must begin with where batches end, it does not")
         if len(places) != (int(ends[-1]) if count else 0):
             raise ValueError("the saved permutation must have one entry for each item of its batches, it does not")
@@ -193,15 +193,15 @@ class SamplerOrder:
             return places_of(list(self._sampler), self._num_items)
         # What torch's sampler does, without a Python integer for each item (0.04 s for 100,000).
         generator = torch.Generator()
-        generator.manual_seed(int(torch.empty((), dtype=torch.int64).random_()))
-        return places_of(torch.randperm(len(self._sampler), generator=generator), self._num_items)
+        generator.manual_seed(int(torch.empty((), dtype=torch.int64, device="cpu").random_()))
+        return places_of(torch.randperm(len(self._sampler), generator=generator, device="cpu"), self._num_items)
 
     def _cut(self, places: Tensor) -> tuple[Tensor, Tensor]:
         """Cut places into batches as torch's ``BatchSampler`` does."""
         size, count = self._batches.batch_size, len(places)
         whole, rest = divmod(count, size)
         number = whole if self._batches.drop_last or rest == 0 else whole + 1
-        return places, (torch.arange(1, number + 1) * size).clamp(max=count)
+        return places, (torch.arange(1, number + 1, device="cpu") * size).clamp(max=count)
 
     def ticket(self, plan: EpochPlan, index: int) -> Ticket:
         """Batch ``index`` of a planned epoch."""
@@ -212,7 +212,7 @@ class SamplerOrder:
             return Ticket(plan.epoch, index, key, plan.places[begin:end].clone())
         size = self._batches.batch_size
         stop = min((index + 1) * size, len(self._sampler))
-        return Ticket(plan.epoch, index, key, torch.arange(index * size, stop))
+        return Ticket(plan.epoch, index, key, torch.arange(index * size, stop, device="cpu"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -283,7 +283,7 @@ def order_of(loader: DataLoader[Any], seed: int | None) -> SeedOrder | SamplerOr
     sampler = getattr(batches, "sampler", None)
     if seed is not None and type(batches) is BatchSampler and (is_sequence(sampler) or is_permutation(sampler)):
         return SeedOrder(
-            torch.arange(len(sampler)),  # type: ignore[arg-type]
+            torch.arange(len(sampler), device="cpu"),  # type: ignore[arg-type]
             batches.batch_size,
             shuffle=is_permutation(sampler),
             drop_last=batches.drop_last,

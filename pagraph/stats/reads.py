@@ -75,6 +75,11 @@ class FieldStats:
         return self.hits / self.asked if self.asked else 0.0
 
     @property
+    def byte_hit_rate(self) -> float:
+        """Bytes served by the cache / bytes read; 0.0 when none was."""
+        return self.nbytes.get(CACHE_TIER, 0) / (sum(self.nbytes.values()) or 1)
+
+    @property
     def hit_rate_by_hop(self) -> tuple[float, ...]:
         """:attr:`hit_rate` of each hop; 0.0 where nothing was asked."""
         return tuple(
@@ -113,6 +118,11 @@ class CacheStats:
     def hit_rate(self) -> float:
         """Rows served by the cache / rows asked for, over the fields that a cache may serve; else 0.0."""
         return self.cacheable.hit_rate
+
+    @property
+    def byte_hit_rate(self) -> float:
+        """Bytes served by the cache / bytes read, over all fields, those that no cache may serve too; else 0.0."""
+        return self.total.byte_hit_rate
 
     @property
     def hit_rate_by_field(self) -> dict[Hashable, float]:

@@ -53,6 +53,11 @@ class EpochStats:
         return self.reads.hit_rate
 
     @property
+    def byte_hit_rate(self) -> float:
+        """Bytes served by the cache / bytes read, over all fields, those that no cache may serve too; else 0.0."""
+        return self.reads.byte_hit_rate
+
+    @property
     def hit_rate_by_field(self) -> dict[Hashable, float]:
         """The hit rate of each field that a cache may serve."""
         return self.reads.hit_rate_by_field
@@ -288,7 +293,7 @@ class LoaderStats:
 
     def __str__(self) -> str:
         epochs, total = self.epochs, self.total
-        rows = [["epoch", "batches", *(f"{s} s" for s in STAGES), "edges", "rows", "hit rate"]]
+        rows = [["epoch", "batches", *(f"{s} s" for s in STAGES), "edges", "rows", *_RATES]]
         rows += [_row(str(e.epoch), e) for e in epochs]
         rows.append(_row("total", total))
         tables = [rows]
@@ -314,10 +319,10 @@ def _device_rows(epochs: list[EpochStats], total: EpochStats) -> list[list[str]]
 def _field_rows(reads: CacheStats) -> list[list[str]]:
     """Rows and bytes by field."""
     tiers = sorted({tier for f in reads.fields.values() for tier in f.nbytes})
-    rows = [["field", "read s", "rows", "hits", "hit rate", *(f"{tier} bytes" for tier in tiers)]]
+    rows = [["field", "read s", "rows", "hits", *_RATES, *(f"{tier} bytes" for tier in tiers)]]
     for key, f in reads.fields.items():
         nbytes = [f"{f.nbytes.get(tier, 0):,}" for tier in tiers]
-        rows.append([str(key), f"{f.seconds:.3f}", f"{f.asked:,}", f"{f.hits:,}", _hit_rate([f]), *nbytes])
+        rows.append([str(key), f"{f.seconds:.3f}", f"{f.asked:,}", f"{f.hits:,}", *_rates([f]), *nbytes])
     return rows
 
 
@@ -335,13 +340,17 @@ def _hop_rows(reads: list[tuple[str, CacheStats]]) -> list[list[str]]:
 def _row(name: str, e: EpochStats) -> list[str]:
     times = [f"{e.seconds.get(stage, 0.0):.3f}" for stage in STAGES]
     edges, asked = e.counts.get("edges", 0), e.reads.total.asked
-    return [name, str(e.batches), *times, f"{edges:,}", f"{asked:,}", _hit_rate(e.reads.fields.values())]
+    return [name, str(e.batches), *times, f"{edges:,}", f"{asked:,}", *_rates(e.reads.fields.values())]
 
 
-def _hit_rate(fields: Iterable[FieldStats]) -> str:
-    """Format the hit rate of the fields that a cache may serve; "-" where there is none."""
-    cacheable = CacheStats({i: f for i, f in enumerate(fields) if f.cacheable})
-    return f"{cacheable.hit_rate:.1%}" if cacheable.fields else "-"
+_RATES = ("hit rate", "of bytes")
+
+
+def _rates(fields: Iterable[FieldStats]) -> list[str]:
+    """Format both hit rates of some fields; "-" where a cache may serve none of them."""
+    reads = CacheStats(dict(enumerate(fields)))
+    known = any(f.cacheable for f in reads.fields.values())
+    return [f"{rate:.1%}" if known else "-" for rate in (reads.hit_rate, reads.byte_hit_rate)]
 
 
 def _table(rows: list[list[str]]) -> str:

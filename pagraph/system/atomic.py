@@ -11,12 +11,14 @@ import os
 import re
 import secrets
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
 __all__ = ["check_absent", "check_writable", "is_unfinished", "new_file", "new_folder", "write_json"]
 
+_NEW_SECONDS = 60  # between making something and locking it
 _UNFINISHED = re.compile(r"(?s)\..+\.[0-9a-f]{8}\.partial")
 
 
@@ -96,16 +98,20 @@ def new_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """Write a file; a reader sees the old one or the new one, never half of it.
 
     Yields a hidden sibling, open for writing. When the block ends, it is flushed to the disk and replaces ``path``;
-    when the block raises, it is removed. A path that is no regular file, such as ``/dev/stdout``, is written directly.
+    when the block raises, it is removed. A killed process leaves it, and the next writer of ``path`` removes it. A path
+    that is no regular file, such as ``/dev/stdout``, is written directly.
     """
     target = Path(os.path.realpath(path))
     if target.exists() and not target.is_file():
         with open(target, "wb") as file:
             yield file
         return
+    _remove_leftovers(target)
     part = _part_of(target)
     try:
         with open(part, "xb") as file:
+            with contextlib.suppress(OSError):  # as for a folder
+                fcntl.flock(file, fcntl.LOCK_EX)
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -174,13 +180,23 @@ def _opened(path: Path) -> Iterator[int]:
 
 
 def _remove_leftovers(target: Path) -> None:
-    """Remove what killed writers of ``target`` left; what a living one holds is locked, or empty."""
+    """Remove what killed writers of ``target`` left; what a living one holds is locked, or new."""
     for part in target.parent.glob(f".{glob.escape(target.name)}.*.partial"):
-        with contextlib.suppress(OSError):  # another's folder, or one that is gone meanwhile
-            if is_unfinished(part) and any(part.iterdir()):
-                with _opened(part) as descriptor:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with contextlib.suppress(OSError):  # another's, or one that is gone meanwhile
+            is_new = time.time() - part.lstat().st_mtime < _NEW_SECONDS
+            plain = not part.is_symlink() and (part.is_dir() or part.is_file())
+            if not plain or not is_unfinished(part) or (is_new and _is_empty(part)):
+                continue
+            with _opened(part) as descriptor:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if part.is_dir():
                     shutil.rmtree(part, ignore_errors=True)
+                else:
+                    part.unlink()
+
+
+def _is_empty(part: Path) -> bool:
+    return not any(part.iterdir()) if part.is_dir() else part.stat().st_size == 0
 
 
 def _sync_tree(folder: Path) -> None:

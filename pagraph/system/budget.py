@@ -21,7 +21,7 @@ _UNITS = {"B": 1} | {
     for suffix, base in (("B", 1000), ("IB", 1024))
 }
 _QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*|%)")
-_RULE = '"auto", a number of bytes (1048576, "500MB", "2GiB") or a share of the rows (0.1, "10%")'
+_RULE = '"auto", bytes (1048576, "500MB", "2GiB") or a share of the rows (0.1, "10%")'
 
 
 @dataclass(frozen=True)
@@ -59,12 +59,13 @@ class Budget:
         """The budget that ``value`` says; None for None, 0, "0" and "0%": no cache.
 
         Args:
-            value: ``"auto"``, bytes as an int or a string with or without a unit (``"500MB"``, ``"2GiB"``),
-                or a share of the rows' bytes as a float in (0, 1] or a percentage.
+            value: ``"auto"``, bytes as an int or text with a unit (``"500MB"``, ``"2GiB"``), or a share of the rows'
+                bytes as a float in (0, 1] or text with a percent sign. So 1 is a byte, 1.0 all rows, and ``"1"``
+                refused.
             name: Name of the argument, for errors.
 
         Raises:
-            ValueError: A negative or too large number, NaN, or text that is none of these.
+            ValueError: A negative or too large number, NaN, text that is none of these, or without a unit.
             TypeError: Anything else, a bool included.
         """
         if value is None:
@@ -94,7 +95,9 @@ class Budget:
             if not math.isfinite(nbytes):
                 raise ValueError(f"{name} must be a finite number of bytes, got {text!r}")
             return cls.parse(int(nbytes), name=name)
-        return cls.parse(float(number) if "." in number else int(number), name=name)
+        if float(number):
+            raise ValueError(f'{name} must have a unit as text ("{number}MiB", "{number}%"), got {text!r}')
+        return None
 
     @property
     def is_auto(self) -> bool:

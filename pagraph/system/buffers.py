@@ -42,7 +42,7 @@ class BufferPool:
         """An uninitialised contiguous CPU tensor of ``shape`` and ``dtype``; safe from any thread."""
         nbytes = math.prod(shape) * dtype.itemsize
         if nbytes == 0:
-            return torch.empty(shape, dtype=dtype)
+            return torch.empty(shape, dtype=dtype, device="cpu")
         while True:
             try:
                 array = self._free.pop()

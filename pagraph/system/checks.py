@@ -1,11 +1,29 @@
-"""Checks of arguments that are integers."""
+"""Checks of arguments: integers, flags, names."""
 
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["as_integer"]
+import numpy as np
+
+__all__ = ["as_flag", "as_integer", "as_names"]
+
+
+def as_flag(name: str, value: Any) -> bool:
+    """An argument that is True or False, or 0 or 1, as a bool; else TypeError."""
+    if isinstance(value, bool | np.bool_) or (isinstance(value, int) and value in (0, 1)):
+        return bool(value)
+    raise TypeError(f"{name} must be True or False, got {value!r}")
+
+
+def as_names(name: str, values: Any) -> tuple[str, ...]:
+    """An argument that is a sequence of names, as a tuple; TypeError for one name alone, or anything else."""
+    names = () if isinstance(values, str) or not isinstance(values, Iterable) else tuple(values)
+    if (not names and values not in ((), [])) or not all(isinstance(each, str) for each in names):
+        raise TypeError(f'{name} must be a list of names, such as ["feat"], got {values!r}')
+    return names
 
 
 def as_integer(name: str, value: Any, *, least: int | None = None) -> int:
@@ -20,9 +38,12 @@ def as_integer(name: str, value: Any, *, least: int | None = None) -> int:
         TypeError: It is not an integer, such as a word from ``os.environ``.
         ValueError: It is below ``least``.
     """
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, got {value!r}")
-    number = operator.index(value)
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        number = operator.index(value)
+    except TypeError:  # of a tensor with several elements, too
+        raise TypeError(f"{name} must be an integer, got {value!r}") from None
     if least is not None and number < least:
         raise ValueError(f"{name} must be at least {least}, got {number}")
     return number

@@ -132,7 +132,7 @@ class World:
     def wait_for_end(self) -> None:
         """Wait until another process has ended: torchrun, which ends all once one has, lets that one speak first."""
         try:
-            dist.all_reduce(torch.zeros(1))
+            dist.all_reduce(torch.zeros(1, device="cpu"))
         except RuntimeError:
             return  # its connection closed
 

@@ -83,7 +83,7 @@ def predict(model: Any, evaluation: Evaluation, *, world: World = ALONE) -> tupl
         share = world.share(ends[count - first])
         inputs = _begin(model, graph, share)
         for i in range(first, count):
-            sent = torch.empty(ends[count - i], model.sizes[i + 1])
+            sent = torch.empty(ends[count - i], model.sizes[i + 1], device="cpu")
             rows = _project(model, i, inputs, sent[share])
             neighbours.scale(sent, share)
             world.complete(sent)
@@ -101,7 +101,7 @@ def _begin(model: Any, graph: Graph, share: slice) -> Iterator[Tensor]:
     """Yield the inputs of the first layer with neighbours, batch by batch."""
     device = next(model.parameters()).device
     fields = [host_feature(graph.ndata[name], torch.device("cpu")) for name in model.features]
-    for ids in torch.split(torch.arange(share.start, share.stop), _BATCH):
+    for ids in torch.split(torch.arange(share.start, share.stop, device="cpu"), _BATCH):
         yield model.begin(*(field.read(ids).to(device).float() for field in fields))
 
 
@@ -150,11 +150,11 @@ class Neighbours:
         end = begin + len(out)
         indptr = self._csc.indptr[begin : end + 1].long()  # perhaps the graph's own memory
         ids = self._csc.indices[int(indptr[0]) : int(indptr[-1])]
-        counts, weights, offsets = indptr.diff(), torch.ones(len(ids)), indptr - indptr[0]
+        counts, weights, offsets = indptr.diff(), torch.ones(len(ids), device="cpu"), indptr - indptr[0]
         if self._norm is None:
             sums, to = torch.zeros_like(out), counts.clamp(min=1).float().reciprocal()
         else:
-            targets = torch.repeat_interleave(torch.arange(len(out)), counts)
+            targets = torch.repeat_interleave(torch.arange(len(out), device="cpu"), counts)
             loops = ids == targets + begin
             weights[loops] = 0.0
             counts = counts + 1 - torch.bincount(targets[loops], minlength=len(out))

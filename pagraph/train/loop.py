@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ..accelerator import accelerator_for, with_room
 from ..seeds.keys import derive_key
 from ..stats import Tracer
-from ..stats.reads import FieldStats
+from ..stats.reads import CACHE_TIER, FieldStats
 from .distributed import ALONE, World, data_parallel
 from .evaluate import Evaluation, accuracies
 from .models import GCN, BlockModel, Framework, GraphSAGE, framework_of
@@ -154,8 +154,10 @@ class _Run:
         record = RankRecord(num_train, total_loss / seeds, seconds, loading, computing)
         if stats is None:
             return record
-        reads = sum((e.reads.cacheable for e in self.loader.stats.epochs[counted:]), FieldStats())
-        return replace(record, hits=reads.hits, asked=reads.asked)
+        reads = [e.reads for e in self.loader.stats.epochs[counted:]]
+        cacheable, every = sum((r.cacheable for r in reads), FieldStats()), sum((r.total for r in reads), FieldStats())
+        cached, read = every.nbytes.get(CACHE_TIER, 0), sum(every.nbytes.values())
+        return replace(record, hits=cacheable.hits, asked=cacheable.asked, bytes_hit=cached, bytes_read=read)
 
     def _gradients(self, item: Any) -> tuple[torch.Tensor, int]:
         """The gradients of one batch; its loss, and its number of seeds."""

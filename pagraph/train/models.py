@@ -149,7 +149,7 @@ class BlockModel(nn.Module):
                 bias.zero_()
                 for matrix in matrices:
                     if matrix is not None:
-                        matrix.copy_(nn.init.xavier_uniform_(torch.empty(matrix.shape), self._gain))
+                        matrix.copy_(nn.init.xavier_uniform_(torch.empty(matrix.shape, device="cpu"), self._gain))
 
     def _make(self, in_size: int, out_size: int) -> nn.Module:
         raise NotImplementedError

@@ -106,8 +106,8 @@ class FeatureRows:
         """Some of the rows."""
         begin, end, _ = rows.indices(self.shape[0])
         if self.scales is None:
-            return self._rows.read(torch.arange(begin, end))
-        return self.read(torch.arange(begin, end)).mul_(self.scales[begin:end, None])
+            return self._rows.read(torch.arange(begin, end, device="cpu"))
+        return self.read(torch.arange(begin, end, device="cpu")).mul_(self.scales[begin:end, None])
 
     def read(self, ids: Tensor) -> Tensor:
         """The rows of ``ids`` as float32, not normalised; a copy."""
@@ -120,10 +120,10 @@ class FeatureRows:
 
     def _scales(self) -> Tensor:
         # Into one tensor: small ones between the chunks kept malloc from using their memory again (787 MiB for 819 MB).
-        sums, step = torch.empty(self.shape[0]), rows_at_once(self.shape[1])
+        sums, step = torch.empty(self.shape[0], device="cpu"), rows_at_once(self.shape[1])
         for begin in range(0, self.shape[0], step):
             some = sums[begin : begin + step]
-            torch.sum(self.read(torch.arange(begin, begin + len(some))).abs_(), 1, out=some)
+            torch.sum(self.read(torch.arange(begin, begin + len(some), device="cpu")).abs_(), 1, out=some)
         return sums.clamp_(min=_LEAST_SUM).reciprocal_()
 
 
@@ -147,9 +147,9 @@ class NeighborSums:
         """The sums of some vertices, shape ``(n, width)``."""
         begin, end, _ = rows.indices(self.shape[0])
         if self._model == "gcn":
-            out = self.features.read(torch.arange(begin, end)).mul_(self._from[begin:end, None])
+            out = self.features.read(torch.arange(begin, end, device="cpu")).mul_(self._from[begin:end, None])
         else:
-            out = torch.zeros(end - begin, self.shape[1])
+            out = torch.zeros(end - begin, self.shape[1], device="cpu")
         indptr = self._csc.indptr[begin : end + 1].long()
         step = rows_at_once(self.shape[1]) if self._in_place is None else _CHUNK_EDGES
         for low in range(int(indptr[0]), int(indptr[-1]), step):
@@ -164,11 +164,11 @@ class NeighborSums:
         ids = self._csc.indices[edges]
         weights = self._from.index_select(0, ids)
         if self._model == "gcn":
-            targets = torch.repeat_interleave(torch.arange(begin, begin + len(out)), offsets.diff())
+            targets = torch.repeat_interleave(torch.arange(begin, begin + len(out), device="cpu"), offsets.diff())
             weights[ids == targets] = 0.0  # the model's own self-loop is in already
         rows = self._in_place
         if rows is None:
-            rows, ids = self.features.read(ids), torch.arange(len(ids), dtype=ids.dtype)
+            rows, ids = self.features.read(ids), torch.arange(len(ids), dtype=ids.dtype, device="cpu")
         else:
             self.features.announce(ids)
         _preaggregation.add_rows(offsets.numpy(), ids.numpy(), weights.numpy(), rows.numpy(), out.numpy())
@@ -189,7 +189,7 @@ def _plain_rows(features: FieldValue) -> Tensor | None:
 def _scales(graph: Graph, model: str) -> tuple[Tensor, Tensor]:
     """Factors of a vertex's row where it is added, and of its sum: float32, one each per vertex."""
     if model == "sage":
-        return torch.ones(graph.num_nodes), graph.in_degrees().clamp(min=1).float().reciprocal_()
+        return torch.ones(graph.num_nodes, device="cpu"), graph.in_degrees().clamp(min=1).float().reciprocal_()
     in_degrees, out_degrees = gcn_degrees(graph)
     return out_degrees.float().rsqrt_(), in_degrees.float().rsqrt_()
 

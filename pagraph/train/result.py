@@ -25,6 +25,8 @@ class RankRecord:
             the wait for the slowest, whose gradient the step needs.
         hits: Rows served by the feature cache; None with a framework's own loader.
         asked: Rows asked for, of fields that the cache may serve.
+        bytes_hit: Bytes served by the feature cache.
+        bytes_read: Bytes of all rows, of fields that the cache may not serve too.
     """
 
     train: int
@@ -34,6 +36,8 @@ class RankRecord:
     computing_seconds: float
     hits: int | None = None
     asked: int = 0
+    bytes_hit: int = 0
+    bytes_read: int = 0
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,7 @@ class EpochRecord:
         loss: Mean cross-entropy over the training vertices.
         seconds: Wall time of the slowest process.
         hit_rate: Rows served by the feature cache / rows asked for; None with a framework's own loader.
+        byte_hit_rate: Bytes served by the feature cache / bytes of all rows; None likewise.
         val_accuracy: Accuracy on the validation vertices after the epoch; None where it was not evaluated.
         test_accuracy: The same on the test vertices.
         ranks: Measurements of each process.
@@ -56,6 +61,7 @@ class EpochRecord:
     loading_seconds: float
     computing_seconds: float
     hit_rate: float | None = None
+    byte_hit_rate: float | None = None
     val_accuracy: float | None = None
     test_accuracy: float | None = None
     ranks: tuple[RankRecord, ...] = ()
@@ -71,6 +77,7 @@ class EpochRecord:
             loading_seconds=fmean(rank.loading_seconds for rank in ranks),
             computing_seconds=fmean(rank.computing_seconds for rank in ranks),
             hit_rate=_hit_rate(ranks),
+            byte_hit_rate=_byte_hit_rate(ranks),
             ranks=tuple(ranks),
         )
 
@@ -96,6 +103,11 @@ class TrainResult:
     def hit_rate(self) -> float | None:
         """Hit rate of the feature caches of all processes over all epochs; None with a framework's own loader."""
         return _hit_rate([rank for record in self.epochs for rank in record.ranks])
+
+    @property
+    def byte_hit_rate(self) -> float | None:
+        """The same in bytes, over all fields, those that no cache may serve too."""
+        return _byte_hit_rate([rank for record in self.epochs for rank in record.ranks])
 
     @property
     def best(self) -> EpochRecord:
@@ -127,6 +139,7 @@ class TrainResult:
             "val_accuracy": self.val_accuracy,
             "best_epoch": self.best.epoch,
             "hit_rate": self.hit_rate,
+            "byte_hit_rate": self.byte_hit_rate,
             **_by_epoch(self.epochs),
             "val_accuracy_by_epoch": [e.val_accuracy for e in self.epochs],
             "test_accuracy_by_epoch": [e.test_accuracy for e in self.epochs],
@@ -137,7 +150,8 @@ class TrainResult:
 
 def _rank_json(records: Sequence[RankRecord]) -> dict[str, Any]:
     """One process's epochs."""
-    return {"train": records[0].train, "hit_rate": _hit_rate(records), **_by_epoch(records)}
+    rates = {"hit_rate": _hit_rate(records), "byte_hit_rate": _byte_hit_rate(records)}
+    return {"train": records[0].train, **rates, **_by_epoch(records)}
 
 
 def _by_epoch(records: Sequence[EpochRecord] | Sequence[RankRecord]) -> dict[str, list[float]]:
@@ -151,3 +165,9 @@ def _hit_rate(records: Sequence[RankRecord]) -> float | None:
     if not hits:
         return None
     return sum(hits) / max(1, sum(r.asked for r in records))
+
+
+def _byte_hit_rate(records: Sequence[RankRecord]) -> float | None:
+    if all(r.hits is None for r in records):
+        return None
+    return sum(r.bytes_hit for r in records) / max(1, sum(r.bytes_read for r in records))

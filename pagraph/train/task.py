@@ -74,7 +74,12 @@ def make_task(graph: Graph, options: TrainOptions) -> Task:
 def split_ids(graph: Graph, options: TrainOptions, sets: Sequence[str] = SETS) -> dict[str, Tensor]:
     """The ids that a graph's masks select, int64; ValueError as :func:`make_task`, or if a mask selects nothing."""
     _check(graph, options, sets)
-    ids = {name: graph.ndata[f"{name}_mask"].bool().nonzero().squeeze(1) for name in sets}
+    ids = {}
+    for name in sets:
+        mask = graph.ndata[f"{name}_mask"]
+        if mask.dim() != 1:
+            raise ValueError(f"{name}_mask must have one value for each vertex, got shape {tuple(mask.shape)}")
+        ids[name] = mask.bool().nonzero().squeeze(1)
     for name in sets:
         if len(ids[name]) == 0:
             raise ValueError(f"{name}_mask must select at least 1 vertex, got 0")
@@ -113,11 +118,17 @@ def prepare_task(graph: Graph, options: TrainOptions, ids: Mapping[str, Tensor],
     )
 
 
+_MOST_CLASSES = 100_000  # more than the vertices and this many cannot be numbers of classes
+
+
 def count_classes(graph: Graph, ids: Tensor) -> int:
     """Largest label of these vertices plus 1; ValueError if one is negative."""
     known = graph.ndata[LABELS][ids]
+    limit = max(_MOST_CLASSES, len(known))
     if int(known.min()) < 0:
         raise ValueError(f"{LABELS} must be at least 0 where a mask is set, got {int(known.min())}")
+    if int(known.max()) >= limit:
+        raise ValueError(f"{LABELS} must be below {limit}, the numbers of classes from 0 on, got {int(known.max())}")
     return int(known.max()) + 1
 
 
@@ -133,7 +144,7 @@ def gcn_norm(in_degrees: Tensor, out_degrees: Tensor) -> Tensor:
 
 def _looped(csc: CSC) -> CSC:
     """The edges with exactly one self-loop on every vertex, behind its other in-edges; they are numbered anew."""
-    loops = torch.arange(csc.num_dst, dtype=csc.indices.dtype)
+    loops = torch.arange(csc.num_dst, dtype=csc.indices.dtype, device="cpu")
     src, dst = csc.indices, csc.destinations()
     kept = src != dst
     looped = CSC.from_coo(torch.cat([src[kept], loops]), torch.cat([dst[kept], loops]), csc.num_dst)

@@ -75,7 +75,7 @@ def auto_parts(
     counts of ``halo`` would take more than 4 GiB (parts x vertices x hops), it is the paper's stream.
     """
     if num_parts == 1:
-        return torch.zeros(len(train), dtype=torch.int32)
+        return torch.zeros(len(train), dtype=torch.int32, device="cpu")
     if num_parts * graph.num_nodes * min(hops, 3) > _COUNT_BYTES:
         return paper_parts(graph, train, num_parts, hops, seed=seed, progress=progress)
     divide = _better_stream if graph.num_edges > _EDGES else _best_start

@@ -41,7 +41,7 @@ def metis_parts(
     """
     divide = _find_metis()
     if num_parts == 1:
-        return torch.zeros(len(train), dtype=torch.int32)
+        return torch.zeros(len(train), dtype=torch.int32, device="cpu")
     both = _without_directions(graph)
     ids = train.numpy()
     linked = np.flatnonzero(np.diff(both.indptr))
@@ -111,7 +111,7 @@ def _by_dgl(starts: Ids, ends: Ids, weights: Ids, num_parts: int, seed: int) -> 
     from ...dgl.graphbolt import import_dgl
 
     dgl = import_dgl()
-    csc = (torch.from_numpy(starts), torch.from_numpy(ends), torch.empty(0, dtype=torch.int64))
+    csc = (torch.from_numpy(starts), torch.from_numpy(ends), torch.empty(0, dtype=torch.int64, device="cpu"))
     graph = dgl.graph(("csc", csc), num_nodes=len(weights))
     with contextlib.redirect_stdout(io.StringIO()):  # it prints how long its steps take
         found = dgl.partition.metis_partition_assignment(graph, num_parts, balance_ntypes=torch.from_numpy(weights))

@@ -21,9 +21,9 @@ def hash_parts(
     graph: Graph, train: Tensor, num_parts: int, hops: int, *, seed: int = 0, progress: Progress | None = None
 ) -> Tensor:
     """Random partition: shuffled training vertices are dealt out in turn, sizes differ by one at most."""
-    order = torch.randperm(len(train), generator=torch.Generator().manual_seed(seed))
-    parts = torch.empty(len(train), dtype=torch.int32)
-    parts[order] = (torch.arange(len(train)) % num_parts).int()
+    order = torch.randperm(len(train), generator=torch.Generator().manual_seed(seed), device="cpu")
+    parts = torch.empty(len(train), dtype=torch.int32, device="cpu")
+    parts[order] = (torch.arange(len(train), device="cpu") % num_parts).int()
     return parts
 
 
@@ -43,7 +43,7 @@ def paper_parts(
     int64 ids), and time that grows with the sum over training vertices of the edges within their reach.
     """
     if num_parts == 1:
-        return torch.zeros(len(train), dtype=torch.int32)
+        return torch.zeros(len(train), dtype=torch.int32, device="cpu")
     from . import _paper
 
     csc, by_rank = graph.csc, hops > 1

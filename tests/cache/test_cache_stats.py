@@ -32,6 +32,15 @@ def test_a_read_is_counted_by_tier():
     assert (feat.asked, feat.hits, feat.misses, feat.hit_rate) == (15, 4, 11, 4 / 15)
 
 
+def test_hit_rates_of_bytes_count_all_fields():
+    counters = ReadCounters()
+    record(counters, key="label", asked=100, hits=99)
+    record(counters, asked=10, hits=0, row_bytes=792, cacheable=False)
+    stats = counters.snapshot()
+    assert (stats.hit_rate, stats.byte_hit_rate) == (0.99, 99 * 8 / (100 * 8 + 10 * 792))
+    assert stats.fields["label"].byte_hit_rate == 0.99 and FieldStats().byte_hit_rate == 0.0
+
+
 def test_reading_never_resets_and_snapshots_do_not_change():
     counters = ReadCounters()
     record(counters)

@@ -39,8 +39,10 @@ def test_trains_and_reports(folder, model, layers):
     assert result.exit_code == 0, result.output
     assert "1,500 vertices" in result.stdout
     assert f"{model} with {layers}'s layers and pagraph's loader on cpu" in result.stdout
-    assert len(re.findall(EPOCH + r"  hit rate [\d.]+%$", result.stdout, re.MULTILINE)) == 2
-    assert re.search(r"^pagraph: test accuracy .* cache hit rate [\d.]+%$", result.stdout, re.MULTILINE)
+    assert len(re.findall(EPOCH + r"  hit rate [\d.]+% of rows, [\d.]+% of bytes$", result.stdout, re.MULTILINE)) == 2
+    assert re.search(
+        r"^pagraph: test accuracy .* cache hit rate [\d.]+% of rows, [\d.]+% of bytes$", result.stdout, re.MULTILINE
+    )
     assert "\x1b" not in result.output
 
 
@@ -59,7 +61,7 @@ def test_json(folder, tmp_path):
     file = tmp_path / "report.json"
     assert run(folder, *QUICK, "--seed", "5", "--json", file).exit_code == 0
     report = json.loads(file.read_text())
-    assert 0 <= report["hit_rate"] <= 1
+    assert 0 <= report["hit_rate"] <= 1 and 0 <= report["byte_hit_rate"] <= 1
     assert 0 < report["test_accuracy"] <= 1 and 0 < report["val_accuracy"] <= 1
     for name in ("epoch_seconds", "loading_seconds", "computing_seconds", "loss"):
         assert len(report[name]) == 2 and all(value > 0 for value in report[name])

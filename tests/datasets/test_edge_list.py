@@ -203,6 +203,23 @@ class TestRelabel:
     def test_a_single_line_of_words_is_no_header(self, write):
         assert words(read_edge_list(write("alice bob\n"), relabel=True)) == ["alice", "bob"]
 
+    def test_a_first_line_of_words_that_may_be_a_header_or_an_edge(self, write):
+        path = write("person,friend\nalice,bob\nbob,carol\n")
+        with pytest.raises(FormatError, match="'person,friend' may be a header or an edge.*--header, --no-header"):
+            read_edge_list(path, relabel=True)
+        assert words(read_edge_list(path, relabel=True, header=True)) == ["alice", "bob", "carol"]
+        assert len(words(read_edge_list(path, relabel=True, header=False))) == 5
+        assert len(words(read_edge_list(write("alice bob\ncarol alice\n"), relabel=True))) == 3  # alice is an id
+        assert words(read_edge_list(write("source,target\nalice,bob\n"), relabel=True)) == ["alice", "bob"]
+
+    def test_the_weights_of_words_are_the_column_of_that_name(self, write):
+        path = write("source,target,since,w\nalice,bob,1999,0.5\n")
+        assert read_edge_list(path, relabel=True, weight="w").edata["w"].tolist() == [0.5]
+        with pytest.raises(FormatError, match="must have a column 'x' for the weights.*, it has 'since', 'w'"):
+            read_edge_list(path, relabel=True, weight="x")
+        path = write("who,whom,w\nalice,bob,0.5\n")
+        assert read_edge_list(path, relabel=True, weight="w", header=True).edata["w"].tolist() == [0.5]
+
     def test_words_and_numbers_together(self, write):
         graph = read_edge_list(write("1 a\n2 b\n"), relabel=True)
         assert words(graph) == ["1", "2", "a", "b"]

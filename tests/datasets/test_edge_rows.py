@@ -101,13 +101,13 @@ READERS = ["arrow", "lines"]
 def read(request, tmp_path_factory):
     """Reads a text with Arrow and line by line; each answer is the sources, destinations and weights, or the error."""
 
-    def read(text, weighted=False, header=False):
+    def read(text, weight=None, header=False):
         path = tmp_path_factory.mktemp("rows") / "edges"
         path.write_bytes(text.encode() if isinstance(text, str) else text)
         with pytest.MonkeyPatch.context() as patch:
             if request.param == "lines":
                 patch.setattr(edge_rows, "_arrow", lambda: None)
-            rows = edge_rows.read_integers(path, weighted=weighted, header=header, progress=None)
+            rows = edge_rows.read_integers(path, weight=weight, header=header, progress=None)
         return tuple(column.tolist() for column in (rows.src, rows.dst, rows.weight))
 
     return read
@@ -133,7 +133,7 @@ def test_what_is_no_integer(read, text, line):
 
 
 def test_third_fields_and_the_line_that_cannot_be_read(read):
-    assert read("1 2 3\n4 5 8 9\n6 7 -1e-2", weighted=True) == ([1, 4, 6], [2, 5, 7], [3, 8, np.float32(-1e-2)])
+    assert read("1 2 3\n4 5 8 9\n6 7 -1e-2", weight="w") == ([1, 4, 6], [2, 5, 7], [3, 8, np.float32(-1e-2)])
     assert read("1 2 3\n4 5\n6 7") == ([1, 4, 6], [2, 5, 7], [])
     with pytest.raises(NotIntegersError, match="line 2 must begin with two integers, got ' 3 x'"):
         read("1 2\n 3 x\n")
@@ -147,8 +147,8 @@ def test_many_short_lines(read, end):
 @pytest.mark.parametrize("weight", ["", "x", "1.5.2", "1" * 33, "1e", "0x1"])
 def test_what_is_no_weight(read, weight):
     with pytest.raises(FormatError, match="line 2 must have a number of at most 32 characters as its third field"):
-        read(f"1,2,3\n1,2,{weight},4\n", weighted=True)
-    assert read(f"1,2,3\n1,2,{'1' * 32},4\n", weighted=True)[2] == [3, float(np.float32(float("1" * 32)))]
+        read(f"1,2,3\n1,2,{weight},4\n", weight="w")
+    assert read(f"1,2,3\n1,2,{'1' * 32},4\n", weight="w")[2] == [3, float(np.float32(float("1" * 32)))]
 
 
 IDS = st.sampled_from(
@@ -172,7 +172,71 @@ def test_arrow_reads_what_is_read_line_by_line(tmp_path_factory, data, weighted)
 
     def outcome():
         try:
-            rows = edge_rows.read_integers(path, weighted=weighted, header=None, progress=None)
+            rows = edge_rows.read_integers(path, weight="w" if weighted else None, header=None, progress=None)
+        except (NotIntegersError, FormatError) as error:
+            return str(error)
+        return repr([column.tolist() for column in (rows.src, rows.dst, rows.weight)])
+
+    got = outcome()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(edge_rows, "_arrow", lambda: None)
+        assert got == outcome()
+
+
+class TestWeightsOfAHeader:
+    def test_are_the_column_of_that_name(self, read):
+        text = "src,dst,ts,w\n1,2,77,0.5\n3,4,78,1.5\n"
+        assert read(text, "w", None) == ([1, 3], [2, 4], [0.5, 1.5])
+        assert read(text, "ts", None) == ([1, 3], [2, 4], [77, 78])
+
+    @pytest.mark.parametrize("header", [None, True])
+    def test_are_not_another_column(self, read, header):
+        with pytest.raises(
+            FormatError, match="must have a column 'w' for the weights after the ids', it has 'ts', 'x'"
+        ):
+            read("src,dst,ts,x\n1,2,77,0.5\n", "w", header)
+        with pytest.raises(FormatError, match="it has no further ones"):
+            read("w dst\n1 2 77\n", "w", header)
+
+    def test_are_the_third_without_one(self, read):
+        assert read("# src dst ts w\n1 2 77 5\n", "w", None) == ([1], [2], [77])
+        assert read("1 2 77 5\n", "w", False) == ([1], [2], [77])
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "u v name w\n1 2 x 5\n3 4 yy 6\n",
+            "u v name w\n1  2 x  5\n3 4  yy 6 7\n",
+            "u\tv\tname\tw\n1\t2\ta b\t5\n3\t4\t\t6\n",
+            'u; v; name; "w"\n1; 2; a b, c; 5\n3; 4; ; 6 ; 7\n',
+            "u,v,name,w\n# c\n1,2,a 9,5\n3,4,,6\n",
+            "u  v  name  w\n1  2  x  5\n3  4  yy  6\n",
+        ],
+    )
+    def test_whatever_stands_in_between(self, read, text):
+        assert read(text, "w", None) == ([1, 3], [2, 4], [5, 6])
+
+    @pytest.mark.parametrize("line", ["1,2,3", "1,2,3,", "1,2,3,x", "1,2,3," + "1" * 33])
+    def test_must_be_there(self, read, line):
+        with pytest.raises(FormatError, match="line 3 must have a number of at most 32 characters as its 4th field"):
+            read(f"u,v,t,w\n1,2,3,4\n{line}\n", "w", None)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_arrow_finds_the_named_column_that_is_found_line_by_line(tmp_path_factory, data):
+    separator = data.draw(st.sampled_from([",", ";", "\t", " ", "  ", ", "]))
+    words = st.sampled_from(["1", "2.5", "", "a", "a b", "7 8", "#", "nan", "1,2"])
+    lines = [
+        separator.join(["1", "2", *data.draw(st.lists(words, min_size=1, max_size=4))])
+        for _ in range(data.draw(st.integers(1, 3)))
+    ]
+    path = tmp_path_factory.mktemp("rows") / "edges"
+    path.write_text("\n".join([separator.join(["u", "v", "t", "w"]), *lines]))
+
+    def outcome():
+        try:
+            rows = edge_rows.read_integers(path, weight="w", header=None, progress=None)
         except (NotIntegersError, FormatError) as error:
             return str(error)
         return repr([column.tolist() for column in (rows.src, rows.dst, rows.weight)])
@@ -195,7 +259,7 @@ def test_without_pyarrow_the_log_says_so(tmp_path, monkeypatch, caplog):
 def test_lines_with_different_numbers_of_fields_are_read_by_arrow(tmp_path, monkeypatch):
     (tmp_path / "a.txt").write_text("# c\n1 2 3 4\n 5 6\n7,8;9\n")
     monkeypatch.delattr(edge_rows, "_read_lines")
-    rows = edge_rows.read_integers(tmp_path / "a.txt", weighted=False, header=None, progress=None)
+    rows = edge_rows.read_integers(tmp_path / "a.txt", weight=None, header=None, progress=None)
     assert [column.tolist() for column in (rows.src, rows.dst, rows.weight)] == [[1, 5, 7], [2, 6, 8], []]
 
 
@@ -246,7 +310,8 @@ class TestParquet:
         ("columns", "options", "message"),
         [
             ({"a": [1]}, {}, "must have at least 2 columns, got 1"),
-            ({"a": [1], "b": [2]}, {"weight": "w"}, "must have at least 3 columns, got 2"),
+            ({"a": [1], "b": [2]}, {"weight": "w"}, "must have a column 'w' for the weights.*, it has no further ones"),
+            ({"a": [1], "b": [2], "t": [3]}, {"weight": "w"}, "must have a column 'w' for the weights.*, it has 't'"),
             ({"a": [1.5], "b": [2]}, {}, "column 'a' must hold integers or words, got double"),
             ({"a": [1, 2], "b": [2, None]}, {}, "row 2 must have a value in column 'b', got none"),
             ({"a": ["x", ""], "b": ["y", "z"]}, {"relabel": True}, "row 2 must have a value in column 'a', got none"),
@@ -281,7 +346,7 @@ class TestParquet:
 def test_pieces_of_both_widths(tmp_path, monkeypatch):
     monkeypatch.setattr(edge_rows, "_BLOCK_BYTES", 8)
     (tmp_path / "a.txt").write_text("1 2\n3 4\n1 99999999999\n5 6\n")
-    rows = edge_rows.read_integers(tmp_path / "a.txt", weighted=False, header=None, progress=None)
+    rows = edge_rows.read_integers(tmp_path / "a.txt", weight=None, header=None, progress=None)
     src, dst, weight = rows.src, rows.dst, rows.weight
     assert (src.dtype, dst.dtype, weight.dtype) == (np.int32, np.int64, np.float32)
     assert (src.tolist(), dst.tolist(), len(weight)) == ([1, 3, 1, 5], [2, 4, 99999999999, 6], 0)

@@ -287,6 +287,43 @@ class TestKilledWriter:
             open_native(part)
 
 
+class TestWhatIsNoFile:
+    @pytest.mark.parametrize("name", ["node-feat.npy", "manifest.json"])
+    @pytest.mark.parametrize("kind", ["pipe", "device", "loop"])
+    @pytest.mark.parametrize("verify", [False, True])
+    def test_is_refused_at_once(self, folder, name, kind, verify):
+        path = folder / name
+        path.unlink(missing_ok=True)
+        if kind == "pipe":
+            os.mkfifo(path)
+        else:
+            path.symlink_to("/dev/zero" if kind == "device" else path)
+        with pytest.raises(FormatError, match="must be a file|must hold manifest.json"):
+            Graph.open(folder, verify=verify)
+
+
+class TestNamesThatATerminalObeys:
+    BELL = "a\x1b]0;b\x07"
+
+    def test_are_not_stored(self, tmp_path):
+        graph = Graph.from_coo([0], [1], ndata={self.BELL: torch.zeros(2)})
+        with pytest.raises(ValueError, match="names must be printable characters to be stored"):
+            write_graph(graph, tmp_path / "g")
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            lambda value, bell: value["node_types"][0].update(name=bell),
+            lambda value, bell: value["node_types"][0]["fields"].update({bell: {}}),
+            lambda value, bell: value["edge_types"][0].update(type=["_N", bell, "_N"]),
+        ],
+    )
+    def test_are_not_read(self, folder, change):
+        edit(folder, lambda value: change(value, self.BELL))
+        with pytest.raises(FormatError, match="printable characters"):
+            Graph.open(folder)
+
+
 class TestCorruptArrays:
     @pytest.mark.parametrize("name", ["node-feat", "edge-indptr", "edge-indices", "edge-ids", "edge-field-w"])
     def test_missing(self, folder, name):

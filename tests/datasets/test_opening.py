@@ -177,6 +177,17 @@ class TestDgl:
         assert graph.edge_types == [("a", "x", "b"), ("b", "y", "a")]
         assert graph.node_fields("a")["f"].shape == (2, 2)
 
+    @pytest.mark.parametrize("place", [60, 200])
+    def test_bytes_inserted(self, dgl, tmp_path, place):
+        """DGL's own reader ends the process, or does not end, over some of them."""
+        source = dgl.graph((torch.arange(50), torch.arange(50)))
+        source.ndata["feat"] = torch.randn(50, 3)
+        dgl.save_graphs(str(tmp_path / "g.bin"), [source])
+        whole = (tmp_path / "g.bin").read_bytes()
+        (tmp_path / "b.bin").write_bytes(whole[:place] + b"\xff\xff\x7f" + whole[place:])
+        with pytest.raises(FormatError, match=r"b.bin (must be a file that dgl.save_graphs wrote|is damaged)"):
+            read_graph(tmp_path / "b.bin")
+
     def test_truncated(self, dgl, tmp_path):
         path = tmp_path / "g.bin"
         dgl.save_graphs(str(path), [dgl.rand_graph(10, 30)])

@@ -58,7 +58,7 @@ no_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="tells what happe
         ({"num_workers": 1.5}, TypeError, "num_workers must be an integer, got 1.5"),
         ({"seed": -1}, ValueError, "seed must be in"),
         ({"seed": "x"}, TypeError, "seed must be an integer or None, got 'x'"),
-        ({"device": "tpu"}, RuntimeError, "tpu"),
+        ({"device": "tpu"}, ValueError, "tpu"),
         pytest.param({"device": "cuda"}, ValueError, "device='cuda' needs a CUDA device", marks=no_cuda),
         pytest.param({"device": "cuda:7"}, ValueError, "device='cuda:7' needs a CUDA device", marks=no_cuda),
         pytest.param({"use_uva": True}, ValueError, "use_uva=True needs a CUDA device", marks=no_cuda),

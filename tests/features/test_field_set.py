@@ -99,6 +99,33 @@ def test_the_most_valuable_vertices_are_cached(feat):
     assert fields.counters.hit_rate == 0.5
 
 
+@pytest.mark.parametrize("budget", [1, 8, "1KB", 0.001])
+def test_a_budget_too_small_for_a_row_is_warned_of(feat, budget):
+    fields = field_set({"feat": feat}, budget)
+    least = 4 * feat.shape[1] + (0 if budget == 0.001 else 4 * N)
+    given = {1: "1 bytes", 8: "8 bytes", "1KB": "1000 bytes", 0.001: "0.001 of the rows"}[budget]
+    with pytest.warns(RuntimeWarning, match=f"a cache of {given} holds nothing: one row takes {least} bytes"):
+        fields.prepare()
+    assert str(fields.plan).endswith(f"; no field, as one row takes {least} bytes")
+
+
+def test_an_empty_cache_says_why(feat):
+    def plan(sources, budget, prepare=True):
+        fields = field_set(sources, budget)
+        if prepare:
+            fields.prepare()
+        return str(fields.plan)
+
+    assert plan({"feat": feat}, None).endswith("; no field, as cache=0 asks")
+    assert plan({}, 1.0).endswith("; no field, as none is prefetched")
+    assert "no field, as none lies in a file: on the CPU a cache holds rows of files" in plan(
+        {"x": torch.ones(N, 2)}, 1.0
+    )
+    assert plan({"feat": feat}, 1.0, prepare=False).endswith("; no field, until the first epoch shows what is read")
+    assert plan({"feat": feat}, "auto").endswith("; no field, until a training step shows what is read")
+    assert "no field" not in plan({"feat": feat}, 1.0)
+
+
 def test_nothing_is_ranked_when_nothing_is_cached(feat):
     def rank():
         raise AssertionError("ranked")

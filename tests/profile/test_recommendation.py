@@ -98,6 +98,21 @@ def test_of_rows_of_several_widths_the_bytes_decide():
     assert recommend(dataclasses.replace(measured, records=records, bytes_read=100)).policy == "vip"
 
 
+def test_what_is_served_is_counted_in_what_policies_save():
+    measured = curve(degree={100: 0.4}, oracle={100: 0.5})
+    assert (measured.unit, measured.served(measured.records[0]), measured.oracle_served(measured.records[0])) == (
+        "rows",
+        0.4,
+        0.5,
+    )
+    records = [dataclasses.replace(record, bytes_moved=90, oracle_bytes_moved=70) for record in measured]
+    widths = {"paper/feat": 8, "author/feat": 64}
+    typed = dataclasses.replace(measured, records=records, row_bytes=widths, bytes_read=100)
+    assert typed.unit == "bytes"
+    assert typed.served(records[0]) == pytest.approx(0.1) and typed.oracle_served(records[0]) == pytest.approx(0.3)
+    assert "degree serves 10.0% of all bytes" in recommend(typed).reason
+
+
 def with_grid(measured, **rates):
     """The same curve that also knows every per cent, from policy to a function of the share."""
     shares = [percent / 100 for percent in range(1, 101)]

@@ -10,6 +10,7 @@ from torch_geometric.testing import MyFeatureStore, MyGraphStore
 from pagraph import Graph
 from pagraph.features import IndexedRows
 from pagraph.graph.graph import EDGE_TYPE
+from pagraph.partition import open_partition, partition_graph, write_partition
 from pagraph.pyg import NeighborSampler, core_graph, to_pyg
 
 ENDS = torch.tensor([[3, 2, 1, 0], [1, 0, 1, 0]])
@@ -138,6 +139,51 @@ class TestBack:
         data = to_pyg(Graph.from_coo([0], [1], ndata=fields))
         assert data.x is fields["feat"] and data.label is fields["label"] and data.y is fields["y"]
         assert data.edge_index.tolist() == [[0], [1]]
+
+    def test_an_edge_field_with_the_name_of_a_vertex_field(self):
+        graph = Graph.from_coo([0, 1, 1], [1, 0, 0], ndata={"w": torch.arange(2)}, edata={"w": torch.arange(3)})
+        with pytest.warns(UserWarning, match="edge field 'w' is called 'edge_w' in the Data"):
+            data = to_pyg(graph)
+        assert data.w.tolist() == [0, 1] and data.edge_w.tolist() == [0, 1, 2]
+        assert data.is_node_attr("w") and data.is_edge_attr("edge_w")
+        back = Graph.from_pyg(data)
+        assert (set(back.ndata), set(back.edata)) == ({"w"}, {"edge_w"})
+
+    def test_an_edge_field_that_becomes_that_of_the_vertices(self):
+        graph = Graph.from_coo([0, 1], [1, 0], edata={"w": torch.arange(2), "edge_weight": torch.ones(2)})
+        with pytest.warns(UserWarning, match="'w' is called 'edge_w'"):
+            data = to_pyg(graph)
+        assert set(data.edge_attrs()) == {"edge_index", "edge_w", "edge_weight"} and "w" not in data
+
+    def test_parts_keep_the_ids_of_vertices_and_edges(self, tmp_path):
+        graph = Graph.from_coo([0, 1, 2, 3, 3], [1, 2, 3, 0, 1], ndata={"train_mask": torch.ones(4, dtype=torch.bool)})
+        write_partition(partition_graph(graph, 2, hops=1), tmp_path / "parts")
+        part = open_partition(tmp_path / "parts", 1)
+        with pytest.warns(UserWarning, match="'global_ids' is called 'edge_global_ids'"):
+            data = to_pyg(part.graph)
+        assert torch.equal(data.global_ids, part.graph.ndata["global_ids"])
+        assert torch.equal(data.edge_global_ids, part.graph.edata["global_ids"])
+
+    @pytest.mark.parametrize(
+        ("of", "fields"),
+        [
+            ("vertex", {"ndata": {"edge_index": torch.ones(2)}}),
+            ("vertex", {"ndata": {"num_nodes": torch.ones(2)}}),
+            ("vertex", {"ndata": {"knowledge": torch.ones(2)}}),  # as many edges as vertices, and "edge" is in it
+            ("vertex", {"ndata": {"index": torch.ones(2, 3)}}),  # PyG selects its columns
+        ],
+    )
+    def test_names_that_pyg_has_another_use_for(self, of, fields):
+        with pytest.raises(ValueError, match=f"the {of} field '.*' must have another name"):
+            to_pyg(Graph.from_coo([0, 1], [1, 0], **fields))
+
+    def test_two_edge_fields_for_one_name(self):
+        fields = {"w": torch.ones(3), "edge_w": torch.ones(3)}
+        with (
+            pytest.warns(UserWarning),
+            pytest.raises(ValueError, match="the edge field 'edge_w' must have another name"),
+        ):
+            to_pyg(Graph.from_coo([0, 1, 1], [1, 0, 0], ndata={"w": torch.ones(2)}, edata=fields))
 
     @pytest.mark.parametrize("graph", [None, Data(edge_index=ENDS)])
     def test_only_of_graphs(self, graph):

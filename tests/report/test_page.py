@@ -185,5 +185,6 @@ def test_of_rows_of_several_widths_the_policy_that_saves_most_bytes_is_bold(make
     assert best_of(typed, [typed.at("auto", 100), typed.at("degree", 100)]) == {"auto"}
     assert best_of(measured, [measured.at("auto", 100), measured.at("degree", 100)]) == {"degree"}
     text = Page(html_page(typed)).text
-    assert "the policy that saves most bytes is bold" in text and "Shares are of the bytes" in text
-    assert "Shares are of the bytes" not in Page(html_page(measured)).text
+    assert "the policy that saves most bytes is bold" in text and "Shares and hit rates are of the bytes" in text
+    assert "Hit rate in bytes with" in text and "Hit rate in rows with" in Page(html_page(measured)).text
+    assert "Shares and hit rates" not in Page(html_page(measured)).text

@@ -134,7 +134,7 @@ class AcceleratedFeature(WideFeature):
         """Read all rows by one kernel, which counts the hits."""
         sent = [] if index is None else [torch.from_numpy(index)]
         if self._cache is not None:
-            sent += [torch.from_numpy(ends), torch.zeros(len(ends), dtype=torch.int64)]
+            sent += [torch.from_numpy(ends), torch.zeros(len(ends), dtype=torch.int64, device="cpu")]
         arrived = self._ring.upload(sent) if sent else []
         there = arrived.pop(0) if there is None else there
         counting = (arrived[0], arrived[1]) if arrived else None

@@ -218,7 +218,7 @@ class DeviceRun:
         head[0] = len(seeds)
         for hop, key in enumerate(keys):
             head[hop * _ROW + 2] = key - (key >> 63 << 64)  # the same bits, signed
-        (self._state,) = ring.upload([torch.cat([torch.tensor(head), seeds.long()])])
+        (self._state,) = ring.upload([torch.cat([torch.tensor(head, device="cpu"), seeds.long()])])
         first = self._topology.first
         self._known = len(seeds)  # at most so many
         self._limit = len(seeds) + len(first)  # each seed has a place, and each other vertex

@@ -1,0 +1,120 @@
+"""Wrong arguments of the core: one error each that names the argument, the rule and the value."""
+
+import numpy as np
+import pytest
+import torch
+
+from pagraph import Graph, Loader, NeighborSampler
+from pagraph.datasets import read_graph
+from pagraph.errors import FormatError
+from pagraph.profile import hit_rate_curve
+
+IDS = torch.arange(3)
+
+
+@pytest.fixture
+def graph():
+    fields = {"feat": torch.rand(4, 3), "label": torch.arange(4)}
+    return Graph.from_coo([0, 1, 2, 3], [1, 2, 3, 0], ndata=fields)
+
+
+@pytest.mark.parametrize("replace", [2**70, b"x", "yes", None, 0.0, 2])
+def test_replace(replace):
+    with pytest.raises(TypeError, match="replace must be True or False, got"):
+        NeighborSampler([1], replace=replace)
+
+
+@pytest.mark.parametrize("replace", [True, 1, np.True_])
+def test_replace_in_other_words(replace):
+    assert NeighborSampler([1], replace=replace).replace is True
+
+
+def test_graphs(graph):
+    with pytest.raises(TypeError, match="ndata must be a mapping from name to rows, got 'abc'"):
+        Graph(graph.csc, 4, ndata="abc")
+    with pytest.raises(TypeError, match=r"csc must be a CSC, or a mapping .*Graph.from_coo\), got tuple"):
+        Graph((IDS, IDS))
+
+
+@pytest.mark.parametrize("values", [[None], ["a"], [[1], [1, 2]], object()])
+def test_fields_that_are_no_numbers(graph, values):
+    with pytest.raises(TypeError, match="field 'z' must be a tensor or rows of numbers"):
+        graph.set_field("z", values)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda graph: graph.node_fields("a"),
+        lambda graph: graph.num_nodes_of("a"),
+        lambda graph: graph.set_field("z", IDS, node_type="a"),
+    ],
+)
+def test_unknown_vertex_types(graph, ask):
+    with pytest.raises(KeyError, match=r"node_type must be one of \['_N'\], got 'a'"):
+        ask(graph)
+
+
+@pytest.mark.parametrize(
+    "ask", [lambda graph: graph.edge_fields("a"), lambda graph: graph.set_field("z", IDS, edge_type=("a", "b", "c"))]
+)
+def test_unknown_edge_types(graph, ask):
+    with pytest.raises(KeyError, match=r"edge_type must be one of \[\('_N', '_E', '_N'\)\], got"):
+        ask(graph)
+
+
+@pytest.mark.parametrize("name", ["fields", "labels"])
+def test_names(graph, name):
+    for value in ("feat", 5, None, [b"feat"]):
+        with pytest.raises(TypeError, match=f"{name} must be a list of names, such as .*, got"):
+            Loader(graph, IDS, NeighborSampler([1]), **{name: value})
+    with pytest.raises(KeyError, match=f"{name} must be among .*'feat'.*, got 'x'"):
+        Loader(graph, IDS, NeighborSampler([1]), **{name: ["x"]})
+
+
+def test_workers(graph):
+    with pytest.raises(ValueError, match="num_workers must be at least 0, got -1"):
+        Loader(graph, IDS, NeighborSampler([1]), num_workers=-1)
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:x", "cpu:-1", "", 5.5])
+def test_devices(graph, device):
+    with pytest.raises(ValueError, match='device must be "cpu", "cuda", "cuda:1" or a torch.device, got'):
+        Loader(graph, IDS, NeighborSampler([1]), device=device)
+
+
+def test_states(graph):
+    loader = Loader(graph, IDS, NeighborSampler([1]), seed=1)
+    state = loader.state_dict()
+    for key in state.keys() - {"permutation"}:
+        with pytest.raises((TypeError, ValueError), match=rf"state\['{key}'\] must be"):
+            loader.load_state_dict({**state, key: torch.tensor([1, 2])})
+    loader.load_state_dict(state)
+
+
+def test_curves(graph):
+    with pytest.raises(TypeError, match="sampler must be a pagraph sampler, such as NeighborSampler, got str"):
+        hit_rate_curve(graph, IDS, "sampler")
+
+
+def test_a_matrix_whose_index_is_larger_than_memory(tmp_path):
+    scipy = pytest.importorskip("scipy.sparse")
+    scipy.save_npz(tmp_path / "a.npz", scipy.coo_matrix(([1.0], ([0], [1])), shape=(2**50, 2**50)))
+    with pytest.raises(FormatError, match="no more vertices than fit into memory, got 1,125,899,906,842,624"):
+        read_graph(tmp_path / "a.npz")
+
+
+def test_an_array_that_is_said_to_be_larger_than_it_is(tmp_path):
+    scipy = pytest.importorskip("scipy.sparse")
+    import io
+    import zipfile
+
+    scipy.save_npz(tmp_path / "a.npz", scipy.csr_matrix(np.eye(3)))
+    header = io.BytesIO()
+    description = {"descr": "<i4", "fortran_order": False, "shape": (2**31,)}
+    np.lib.format.write_array_header_1_0(header, description)
+    with zipfile.ZipFile(tmp_path / "a.npz") as whole, zipfile.ZipFile(tmp_path / "b.npz", "w") as changed:
+        for name in whole.namelist():
+            changed.writestr(name, header.getvalue() if name == "indptr.npy" else whole.read(name))
+    with pytest.raises(FormatError, match=r"indptr.npy must hold int32 of shape \(2147483648,\), it has \d+ bytes"):
+        read_graph(tmp_path / "b.npz")
