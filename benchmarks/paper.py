@@ -57,15 +57,15 @@ class Commands:
         return json.loads((self.place / "report.json").read_text())
 
 
-def batch_size(num_train):
+def batch_size(graph):
     """6000, or less where an epoch would have fewer than 10 batches: one batch of everything reads each row once."""
-    return max(1, min(BATCH, num_train // 10))
+    return min(BATCH, int(TRAIN_SHARE * graph.num_nodes) // 10)
 
 
-def hit_rates(commands, folder, graph, train):
+def hit_rates(commands, folder, graph):
     """Share of the rows that a cache by degree, by ``auto`` and the best possible serve; one row for each fan-out."""
     for fanout in FANOUTS:
-        line = f"profile {{}} --fanout {fanout} --batch-size {batch_size(len(train))} --epochs 3"
+        line = f"profile {{}} --fanout {fanout} --batch-size {batch_size(graph)} --epochs 3"
         line += f" --policies degree,auto,oracle --budgets {','.join(BUDGETS)}{train_option(folder)}"
         found = commands.report(line, folder)
         rates = {policy: [] for policy in ("degree", "auto", "oracle")}
@@ -74,15 +74,15 @@ def hit_rates(commands, folder, graph, train):
         yield {"graph": folder.name, "vertices": graph.num_nodes, "edges": graph.num_edges, "fanout": fanout} | rates
 
 
-def parts(commands, folder, train):
+def parts(commands, folder, graph):
     """Balance, replication and hit rates of parts, for each number of hops and method."""
     for hops in (1, 2):
         fanout = ",".join(["2"] * hops)
         line = f"partition {{}} --compare -k {PARTS} --hops {hops} {' '.join(f'--method {m}' for m in METHODS)}"
-        line += f" --cache 10% --cache-policy degree --fanout {fanout} --batch-size {batch_size(len(train))} --quiet"
+        line += f" --cache 10% --cache-policy degree --fanout {fanout} --batch-size {batch_size(graph)} --quiet"
         keys = ("train_balance", "vertex_balance", "replication_factor")
         for found in commands.report(line + train_option(folder), folder)["comparison"]:
-            cache = {key: found["cache"][key] for key in ("hit_rate", "unpartitioned_hit_rate", "mean_jaccard")}
+            cache = {key: found["cache"][key] for key in ("hit_rate", "unpartitioned_hit_rate")}
             row = {"graph": folder.name, "hops": hops, "method": found["method"]}
             yield row | {key: found[key] for key in keys} | cache
 
@@ -116,14 +116,14 @@ def training(commands, folder, rounds, epochs):
     return result | ratios
 
 
-def hidden(graph, train, rounds):
+def hidden(graph, rounds):
     """Loading beside computation that leaves the processors alone: a step that only waits, as long as a batch takes."""
     settings = {"fields": ["feat"], "labels": ["label"], "batch_size": BATCH, "cache": 0, "epochs": 3}
     sampler = NeighborSampler([int(k) for k in FANOUT.split(",")])
 
     def epoch(prefetch, step):
         compute = (lambda _batch: time.sleep(step)) if step else None
-        times = measure_loading(graph, train, sampler, prefetch=prefetch, compute=compute, **settings)
+        times = measure_loading(graph, train_ids(graph), sampler, prefetch=prefetch, compute=compute, **settings)
         return times.medians["epoch"], times.medians["waiting"], times.epochs[-1].batches
 
     runs = []
@@ -142,12 +142,10 @@ def measure(folders, rounds, epochs):
         commands(f"generate rmat {{}} --scale 17 --undirected --simple {SETTING}", generated)
         for folder in [generated, *folders]:
             graph = Graph.open(folder)
-            train = train_ids(graph) if folder == generated else range(int(TRAIN_SHARE * graph.num_nodes))
-            result["hit_rates"] += hit_rates(commands, folder, graph, train)
-            result["parts"] += parts(commands, folder, train)
-            if folder == generated:
-                result["training"] = training(commands, folder, rounds, epochs)
-                result["hidden"] = hidden(graph, train, rounds)
+            result["hit_rates"] += hit_rates(commands, folder, graph)
+            result["parts"] += parts(commands, folder, graph)
+        result["training"] = training(commands, generated, rounds, epochs)
+        result["hidden"] = hidden(Graph.open(generated), rounds)
         draw(commands, generated)
     return result | {"rounds": rounds, "commands": list(dict.fromkeys(commands.shown))}
 
