@@ -172,13 +172,34 @@ def points(rates):
     return [f"{100 * rate:.1f}" for rate in rates]
 
 
+def less(ratios):
+    return f"{100 * (1 - ratios['median']):.0f} %"
+
+
 def loading_table(figures):
     ways = {"dgl": "DGL's loader", "not_ahead": "pagraph, `--prefetch 0`", "ahead": "pagraph"}
     rows = []
     for way, name in ways.items():
         stages = [f"{1000 * figures[way][stage]['median']:.0f}" for stage in ("loading", "computing", "epoch")]
         rows.append([name, *stages, f"{100 * figures[way]['share']['median']:.0f} %"])
-    return table(["", "loading, ms an epoch", "computing, ms", "epoch, ms", "share of loading"], rows)
+    rows = table(["", "loading, ms an epoch", "computing, ms", "epoch, ms", "share of loading"], rows)
+    loading, computing = (figures["dgl"][stage]["median"] for stage in ("loading", "computing"))
+    saved = [less(figures[f"{what}_ahead_over_dgl"]) for what in ("loading", "epoch")]
+    return (
+        f"{rows}\n\nLoading takes {saved[0]} less time than with DGL's loader, the epoch {saved[1]} less.\n"
+        f"A device that computes {computing / (loading * 3 / 7):.1f} times as fast as these cores would bring the share "
+        "of DGL's loader to 70 %."
+    )
+
+
+def hidden_table(figures):
+    ways = {
+        "alone": "loading alone",
+        "behind": "a batch, then a step that waits as long",
+        "ahead": "batches made ahead, the same step",
+    }
+    rows = [[name, f"{figures[way]['median']:.3f}"] for way, name in ways.items()]
+    return f"{table(['', 'seconds an epoch'], rows)}\n\n{less(figures['not_hidden'])} of the loading is hidden."
 
 
 def few_rows_table(rows):
@@ -209,13 +230,22 @@ def parts_table(rows):
     return table([*head, *(f"hits, {m}" for m in METHODS), "hits, one process"], shown)
 
 
-def original_table(rows):
-    shown = []
-    for original, ours in zip(*([r for r in rows if r["method"] == m] for m in ("original", "pagraph")), strict=True):
+def machine(figures):
+    where = figures["machine"]
+    return (
+        f"{where['processor']}, {where['cores']} cores, {where['memory_gib']:.0f} GiB, no GPU; "
+        f"Python {where['python']}, torch {where['torch']}"
+    )
+
+
+def original_table(figures):
+    shown, of_method = [], ([r for r in figures["rows"] if r["method"] == m] for m in ("original", "pagraph"))
+    for original, ours in zip(*of_method, strict=True):
         name = f"RMAT scale {ours['scale']}, {ours['edges']:,} edges, {ours['hops']} hop{'s' * (ours['hops'] > 1)}"
         factors = [f"{row['replication_factor']:.4f}" for row in (original, ours)]
         shown.append([name, *factors, f"{ours['speedup']:.0f}"])
-    return table(["graph", "replication, published algorithm", "replication, `pagraph`", "times as fast"], shown)
+    head = ["graph", "replication, published algorithm", "replication, `pagraph`", "times as fast"]
+    return f"{table(head, shown)}\n\n({machine(figures)}.)"
 
 
 def preaggregation_table(figures):
@@ -229,30 +259,8 @@ def preaggregation_table(figures):
                   "accuracy before, %", "accuracy after, %"], rows)  # fmt: skip
     factors = sorted(figures["replication_factor"].items(), reverse=True)
     held = ", ".join(f"{factor:.2f} with {hops} hop{'s' * (hops != '1')}" for hops, factor in factors)
-    return f"{rows}\n\nReplication factor of {figures['options']['parts']} parts of that graph: {held}."
-
-
-def summary(figures):
-    machine, hidden_ = figures["machine"], figures["hidden"]
-    where = f"{machine['processor']}, {machine['cores']} cores, {machine['memory_gib']:.0f} GiB, no GPU; "
-    where += f"Python {machine['python']}, torch {machine['torch']}; medians of {figures['rounds']} rounds."
-    dgl, ours = figures["training"]["dgl"], figures["training"]
-    need = dgl["computing"]["median"] / (dgl["loading"]["median"] * 0.3 / 0.7)
-    return {
-        "machine": where,
-        "seventy": f"A device that computes {need:.1f} times as fast as these cores would bring DGL's share to 70 %.",
-        "reduction": f"Loading takes {100 * (1 - ours['loading_ahead_over_dgl']['median']):.0f} % less time than with "
-        f"DGL's loader, the epoch {100 * (1 - ours['epoch_ahead_over_dgl']['median']):.0f} % less.",
-        "hidden": table(
-            ["", "seconds an epoch"],
-            [
-                ["loading alone", f"{hidden_['alone']['median']:.3f}"],
-                ["a batch, then a step that waits as long", f"{hidden_['behind']['median']:.3f}"],
-                ["batches made ahead, the same step", f"{hidden_['ahead']['median']:.3f}"],
-            ],
-        )
-        + f"\n\n{100 * (1 - hidden_['not_hidden']['median']):.0f} % of the loading is hidden.",
-    }
+    parts_ = f"Replication factor of {figures['options']['parts']} parts of that graph: {held}."
+    return f"{rows}\n\n{parts_} ({machine(figures)}.)"
 
 
 def tables():
@@ -260,12 +268,14 @@ def tables():
     figures, partitioning, preaggregation = (
         json.loads((RESULTS / f"{name}.json").read_text()) for name in ("paper", "partitioning", "preaggregation")
     )
-    return summary(figures) | {
+    return {
+        "machine": f"{machine(figures)}; medians of {figures['rounds']} rounds.",
         "loading": loading_table(figures["training"]),
         "few-rows": few_rows_table(figures["hit_rates"]),
         "hit-rates": hit_rate_table(figures["hit_rates"]),
+        "hidden": hidden_table(figures["hidden"]),
         "parts": parts_table(figures["parts"]),
-        "original": original_table(partitioning["rows"]),
+        "original": original_table(partitioning),
         "preaggregation": preaggregation_table(preaggregation),
     }
 
