@@ -187,8 +187,8 @@ def loading_table(figures):
     saved = [less(figures[f"{what}_ahead_over_dgl"]) for what in ("loading", "epoch")]
     return (
         f"{rows}\n\nLoading takes {saved[0]} less time than with DGL's loader, the epoch {saved[1]} less.\n"
-        f"A device that computes {computing / (loading * 3 / 7):.1f} times as fast as these cores would bring the share "
-        "of DGL's loader to 70 %."
+        f"A device that computes {computing / (loading * 3 / 7):.1f} times as fast as these cores would bring "
+        "the share of DGL's loader to 70 %."
     )
 
 
