@@ -2,7 +2,7 @@
 
 PyPI has no pyg-lib. This takes two repositories (addresses or local clones), compiles pyg-lib against the torch of this
 environment and installs it into a folder of its own; the environment is left as it is. It needs git, CMake, Ninja and
-a C++20 compiler, and 10 to 40 minutes:
+a C++20 compiler, and 10 to 40 minutes of a core:
 
     python benchmarks/build_pyg_lib.py --target ~/pyg-lib
     PYTHONPATH=~/pyg-lib python benchmarks/pyg_loader.py
@@ -45,7 +45,7 @@ def main():
     parser.add_argument(
         "--phmap", default="https://github.com/greg7mdp/parallel-hashmap", help="that of its hash tables [%(default)s]"
     )
-    parser.add_argument("--jobs", type=int, default=1, help="compilers at once, each up to 2 GiB [%(default)s]")
+    parser.add_argument("--jobs", type=int, default=1, help="compilers at once, each up to 3 GiB [%(default)s]")
     options = parser.parse_args()
     target = Path(options.target).expanduser().resolve()
     with tempfile.TemporaryDirectory() as folder:
