@@ -1,8 +1,9 @@
-"""Build pyg-lib from its sources, so that ``pyg_loader.py`` can measure PyG's loader with it: CPU only, without METIS.
+"""Build of pyg-lib what PyG's NeighborLoader calls, so that ``pyg_loader.py`` can measure PyG's loader with it.
 
-PyPI has no pyg-lib. This takes two repositories (addresses or local clones), compiles pyg-lib against the torch of this
-environment and installs it into a folder of its own; the environment is left as it is. It needs git, CMake, Ninja and
-a C++20 compiler, and 10 to 40 minutes of a core:
+PyPI has no pyg-lib. This takes two repositories (addresses or local clones), compiles pyg-lib's neighbour sampler for
+the CPU against the torch of this environment, as pyg-lib's own build would, and installs it into a folder of its own;
+the environment is left as it is. Layers that call pyg-lib's other operators do not run with it. It needs git, CMake,
+Ninja, a C++20 compiler with 3 GiB of memory, and about 5 minutes:
 
     python benchmarks/build_pyg_lib.py --target ~/pyg-lib
     PYTHONPATH=~/pyg-lib python benchmarks/pyg_loader.py
@@ -15,10 +16,16 @@ import sys
 import tempfile
 from pathlib import Path
 
-# METIS serves pyg-lib's partitioner only; the sources can do without, but CMakeLists.txt lets only Windows do so.
-WITHOUT_METIS = {
-    "set(NO_METIS 0)": "set(NO_METIS 1)",
-    "if (NOT MSVC)\n  set(METIS_DIR": "if (NOT NO_METIS)\n  set(METIS_DIR",
+SAMPLER = ["library", "utils/check", "utils/convert", "random/cpu/biased_sampling"]
+SAMPLER += ["sampler/neighbor", "sampler/cpu/neighbor_kernel"]
+SORTING = ["ops/index_sort", "ops/cpu/index_sort_kernel"]  # with which PyG's loader converts edge_index
+SOURCES = " ".join(f"${{CSRC}}/{name}.cpp" for name in SAMPLER + SORTING)  # 8 of 55, without METIS
+
+EDITS = {
+    "file(GLOB_RECURSE ALL_SOURCES ${CSRC}/*.cpp)": f"set(ALL_SOURCES {SOURCES})",
+    "if (NOT MSVC)\n  set(METIS_DIR": "if (FALSE)\n  set(METIS_DIR",
+    # CMake would ask the first Python that it finds how torch was compiled, and take "no torch" for an answer.
+    "find_package(Python3 COMPONENTS Interpreter REQUIRED)": f'set(Python3_EXECUTABLE "{sys.executable}")',
 }
 
 
@@ -28,9 +35,9 @@ def clone(repository, folder, revision=None):
         subprocess.run(["git", "-C", folder, "checkout", "--quiet", revision], check=True)
 
 
-def leave_metis_out(cmake_lists):
+def edit(cmake_lists):
     text = cmake_lists.read_text()
-    for old, new in WITHOUT_METIS.items():
+    for old, new in EDITS.items():
         if text.count(old) != 1:
             raise SystemExit(f"{cmake_lists.name} of this revision has no single {old!r}: try pyg-lib 0.9.0")
         text = text.replace(old, new)
@@ -52,7 +59,7 @@ def main():
         source = Path(folder) / "pyg-lib"
         clone(options.pyg_lib, source, options.revision)
         clone(options.phmap, source / "third_party/parallel-hashmap")
-        leave_metis_out(source / "CMakeLists.txt")
+        edit(source / "CMakeLists.txt")
         pip = [sys.executable, "-m", "pip", "install", "--no-build-isolation", "--no-deps", "--no-index", "--upgrade"]
         settings = {"CMAKE_BUILD_PARALLEL_LEVEL": str(options.jobs), "FORCE_NINJA": "1", "FORCE_CUDA": "0"}
         subprocess.run([*pip, "--target", target, source], env=os.environ | settings, check=True)
