@@ -6,8 +6,9 @@ import json
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from ..system.tables import element, row, table
 from ..system.units import bytes_text, percent
-from .markup import Drawing, bar, element, policy_styles, round_ticks, row, table
+from .markup import Drawing, bar, policy_styles, round_ticks
 from .words import best_caption, best_of, hop_name
 
 if TYPE_CHECKING:

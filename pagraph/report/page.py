@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from .. import __version__
 from ..profile import recommend
+from ..system.tables import element, row, table
 from ..system.units import bytes_text, percent
 from .curves import curve_chart, curve_key, hop_table, number_table, policy_css
-from .markup import STAGE_STYLES, element, row, table
+from .markup import STAGE_STYLES
 from .times import Span, time_bars, timeline
 from .words import GLOSSARY, answer, cache_argument, policy_words
 
