@@ -112,7 +112,7 @@ class TestVerbs:
         assert "feat_mean" in run("preaggregate", folder / "blocks", folder / "summed")
 
     def test_profile(self, folder):
-        assert "cache_policy=" in run("profile", folder / "blocks", "--batch-size", 32)
+        assert "To set: cache=" in run("profile", folder / "blocks", "--batch-size", 32)
 
     def test_train(self, folder):
         if importlib.util.find_spec("dgl") is None:

@@ -24,6 +24,7 @@ def curve_chart(curve: HitRateCurve, recommendation: Recommendation) -> str:
     """Hit rates over the budget; ``data-points`` tells the page's script, in JSON, what to show for each budget."""
     policies = curve.policies
     label = f"Hit rate in {curve.unit} over budget for {', '.join(policies)}; {recommendation.policy} is recommended."
+    marked = "recommended" if recommendation.worth_it else "a small cache"
     points = json.dumps(_points(curve, policies))
     drawing = Drawing(_WIDTH, _HEIGHT, label=label, class_="chart", id="curves", data_points=points)
     _axes(drawing, curve)
@@ -39,9 +40,9 @@ def curve_chart(curve: HitRateCurve, recommendation: Recommendation) -> str:
             d=_path(curve, policy),
             class_=f"line {_class(policies, policy)}{chosen}",
         )
-    drawing.add("circle", element("title", "recommended"), cx=x, cy=y, r=6, class_="recommended")
+    drawing.add("circle", element("title", marked), cx=x, cy=y, r=6, class_="recommended")
     place, anchor = (x + 10, "start") if x < _WIDTH * 0.6 else (x - 10, "end")
-    words = f"recommended: {percent(best.budget_fraction)}"
+    words = f"{marked}: {percent(best.budget_fraction)}"
     drawing.text(place, _HEIGHT - _BOTTOM - 8, words, text_anchor=anchor, class_="strong halo")
     return str(drawing)
 
@@ -143,7 +144,7 @@ def hop_table(curve: HitRateCurve, record: CurveRecord) -> str:
         whole = element("rect", x=0, y=0, width=width, height=10, class_="miss")
         hits = element("rect", x=0, y=0, width=width * rate, height=10, class_="hit")
         cell = element("td", bar(title + whole + hits), class_="bar")
-        rows.append(row(hop_name(hop), [f"{reads:,.0f}", percent(rate if reads else None)], cell))
+        rows.append(row(hop_name(curve, hop), [f"{reads:,.0f}", percent(rate if reads else None)], cell))
     return table(head, rows, class_="numbers hops")
 
 
@@ -167,7 +168,7 @@ def _rates(curve: HitRateCurve, recommendation: Recommendation) -> str:
         chosen = "chosen" if first.budget_rows == recommendation.budget_rows else None
         rows.append(row(percent(first.budget_fraction), cells, *rates, class_=chosen))
     caption = element(
-        "caption", f"Hit rate in {curve.unit}; {best_caption(curve)} is bold, the recommended budget shaded"
+        "caption", f"Hit rate in {curve.unit}; {best_caption(curve)} is bold, the budget of the advice shaded"
     )
     return table(_headers(head), rows, caption=caption, class_="numbers")
 
