@@ -93,6 +93,9 @@ def test_command_is_a_program(folder):
 
 
 class TestVerbs:
+    def test_doctor(self):
+        assert "compiled kernels" in run("doctor")
+
     def test_generate(self, folder):
         assert (folder / "blocks" / "manifest.json").is_file()
 
