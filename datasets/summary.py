@@ -5,8 +5,7 @@ Imports no torch, which takes longer than all the rest for a small graph.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -234,27 +233,32 @@ def _mapped(folder: Path, owner: str, name: str, kind: str, entry: ArrayEntry) -
     if values.dtype != stored or values.shape != entry.shape or not values.flags.c_contiguous:
         raise ValueError(f"{file} must hold {entry.dtype} of shape {entry.shape}")
     on_disk = values.nbytes > 0 and address_on_disk(values.ctypes.data)
-    return _array(owner, name, kind, entry.dtype, values, on_disk), values
+    where = "disk" if on_disk else "memory"
+    return _array(owner, name, kind, entry.dtype, values.shape, values.nbytes, where, lambda: values), values
 
 
 def _tensor(owner: str, name: str, kind: str, value: FieldValue) -> FieldSummary:
     from ..features.disk import on_disk
 
-    dtype = str(value.dtype).removeprefix("torch.")
-    wanted = dtype == "bool" or _numbers_classes(name, dtype, tuple(value.shape))
-    values = value[:].numpy() if wanted else np.broadcast_to(stored_dtype(dtype).type(), tuple(value.shape))
-    return _array(owner, name, kind, dtype, values, on_disk(value))
+    dtype, size = str(value.dtype).removeprefix("torch."), value.numel() * value.element_size()
+    where = "disk" if on_disk(value) else "memory"
+    return _array(owner, name, kind, dtype, tuple(value.shape), size, where, lambda: value[:].cpu().numpy())
 
 
-def _array(owner: str, name: str, kind: str, dtype: str, values: Array, on_disk: bool) -> FieldSummary:
-    size = math.prod(values.shape) * values.dtype.itemsize
-    true = int(np.count_nonzero(values)) if dtype == "bool" else None
-    classes = _classes(values) if kind == "field" and _numbers_classes(name, dtype, values.shape) else None
-    return FieldSummary(owner, name, kind, dtype, values.shape, size, "disk" if on_disk else "memory", true, classes)
-
-
-def _numbers_classes(name: str, dtype: str, shape: tuple[int, ...]) -> bool:
-    return name == _LABELS and len(shape) == 1 and "int" in dtype
+def _array(
+    owner: str,
+    name: str,
+    kind: str,
+    dtype: str,
+    shape: tuple[int, ...],
+    size: int,
+    where: str,
+    values: Callable[[], Array],
+) -> FieldSummary:
+    """Summarise an array, whose ``values`` are read if it is a mask or holds labels."""
+    true = int(np.count_nonzero(values())) if dtype == "bool" else None
+    labels = kind == "field" and name == _LABELS and len(shape) == 1 and "int" in dtype
+    return FieldSummary(owner, name, kind, dtype, shape, size, where, true, _classes(values()) if labels else None)
 
 
 def _classes(labels: Array) -> int | None:

@@ -128,9 +128,8 @@ def command(
     outputs, compared = build(Outputs, settings), build(Compared, settings)
     if outputs.trace is not None and not measure:
         raise click.UsageError("--trace must come with --measure, which runs what is traced")
-    for name, given in (("node-type", node_type), ("split", split), ("measure", measure)):
-        if given and task == "links":
-            raise click.UsageError(f"--{name} must be with --task nodes, got it with --task links")
+    if task == "links":
+        _refuse_for_links(node_type=node_type, split=split, measure=measure)
     check_outputs(vars(outputs), PLOT_FORMATS)
     options = build(TrainOptions, settings)
     graph = open_graph(folder, split=split)
@@ -172,6 +171,12 @@ def command(
     source = {"folder": str(folder), "task": task, "split": split, "train_fraction": train_fraction}
     source |= {"node_type": node_type}
     _write(outputs, curve, recommendation, loading, spans, source, train)
+
+
+def _refuse_for_links(**options: Any) -> None:
+    for name, given in options.items():
+        if given:
+            raise click.UsageError(f"--{name.replace('_', '-')} must be with --task nodes, got it with --task links")
 
 
 def choose_seeds(graph: Graph, node_type: str | None, fraction: float | None, *, seed: int) -> Seeds:

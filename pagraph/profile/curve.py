@@ -240,7 +240,7 @@ class Recommendation:
 
     def to_json(self) -> dict[str, Any]:
         """All of it for ``json.dumps``; the keys of ``smallest_for`` are "0.90", "0.95" and "0.99"."""
-        values = asdict(self)
+        values = asdict(self) | {"worth_it": self.worth_it}
         values["smallest_for"] = {f"{share:.2f}": choice for share, choice in values["smallest_for"].items()}
         return values
 

@@ -93,7 +93,7 @@ def test_is_json():
     read = json.loads(json.dumps(found.to_json()))
     assert read["smallest_for"] == {"0.90": None, "0.95": None, "0.99": None}
     assert read["knee"] == {"budget_rows": 100, "budget_fraction": 0.1, "budget_bytes": 4800, "hit_rate": 0.5}
-    assert read["policy"] == "degree" and read["reason"] == found.reason
+    assert read["policy"] == "degree" and read["reason"] == found.reason and read["worth_it"] is found.worth_it
 
 
 def test_of_rows_of_several_widths_the_bytes_decide():
