@@ -332,7 +332,7 @@ def train_command(
 
 
 def _rates(curve: HitRateCurve, best: CurveRecord) -> Table:
-    caption = f"* {best_caption(curve)}, > the budget of the advice"
+    caption = f"* {best_caption(curve)}, > the advised budget"
     columns = ["budget", "rows", *(["bytes"] if curve.row_bytes else []), *curve.policies]
     table = number_table(f"hit rate in {curve.unit}, %", columns, caption)
     for records in curve.with_budget(best.budget_rows):

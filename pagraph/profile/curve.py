@@ -265,7 +265,7 @@ def recommend(curve: HitRateCurve) -> Recommendation:
         share: next((_choice(r) for r in records if curve.saved_share(r) >= share * most - 1e-12), None)
         for share in _SHARES
     }
-    small = next((r for r in records if r.budget_fraction >= _SMALL), records[-1])
+    small = next((r for r in records if round(r.budget_fraction, 2) >= _SMALL), records[-1])
     chosen = knee if bend >= _BENDS else small
     reason = _reason(curve, chosen, records, bends=bend >= _BENDS)
     return Recommendation(

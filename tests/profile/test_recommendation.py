@@ -72,6 +72,7 @@ def test_a_cache_is_worth_it_where_the_curve_bends():
     assert (straight.budget_rows, straight.hit_rate) == (100, 0.12) and straight.small.budget_rows == 100
     assert "A cache is not worth it" in straight.reason and straight.reason.startswith("auto serves 12.0% of all reads")
     assert recommend(curve(auto={10: 0.1, 50: 0.2})).small.budget_rows == 50  # none of a tenth
+    assert recommend(curve(auto={99: 0.1, 110: 0.2})).small.budget_rows == 99  # a tenth, rounded down to whole rows
 
 
 def test_what_only_analysis_can_use_is_not_recommended():
