@@ -145,7 +145,7 @@ def _fetching(found: Diagnosis) -> dict[str, str]:
     from ..graph.mapped import map_npy
 
     device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
-    rows, facts = torch.zeros(4, 3), {}
+    rows, facts = torch.zeros(4, 3, device="cpu"), {}
     with tempfile.TemporaryDirectory() as folder:
         np.save(f"{folder}/rows.npy", np.zeros((4, 3), np.float32))
         kinds = {"in memory": rows, "in a mapped file": map_npy(f"{folder}/rows.npy"), "columns swapped": rows.T}
