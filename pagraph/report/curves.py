@@ -167,9 +167,7 @@ def _rates(curve: HitRateCurve, recommendation: Recommendation) -> str:
         rates = [element("td", percent(curve.served(r)), class_="best" if r.policy in best else None) for r in records]
         chosen = "chosen" if first.budget_rows == recommendation.budget_rows else None
         rows.append(row(percent(first.budget_fraction), cells, *rates, class_=chosen))
-    caption = element(
-        "caption", f"Hit rate in {curve.unit}; {best_caption(curve)} is bold, the advised budget shaded"
-    )
+    caption = element("caption", f"Hit rate in {curve.unit}; {best_caption(curve)} is bold, the advised budget shaded")
     return table(_headers(head), rows, caption=caption, class_="numbers")
 
 
