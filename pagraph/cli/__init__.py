@@ -22,6 +22,7 @@ __all__ = ["BAD_INPUT", "VERBS", "main", "show_error"]
 
 VERBS = {
     "bench": ("bench", "Measure how near pagraph comes to the limits of a GPU."),
+    "doctor": ("doctor", "Say what works here, what falls back, and what to mend."),
     "generate": ("generate", "Generate an RMAT or block-model graph."),
     "import": ("import_", "Write a graph from elsewhere as a graph folder."),
     "info": ("info", "Show what is in a graph folder, and what a cache would hold."),
