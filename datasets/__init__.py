@@ -7,3 +7,7 @@ from .opening import open_graph, read_graph
 from .rmat import rmat
 
 __all__ = ["citation", "open_graph", "read_edge_list", "read_graph", "rmat", "sbm", "write_graph"]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -40,7 +40,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *filter(_is_dgls, dir(_dataloading))})
+    return __all__
 
 
 __all__ += [name for name in dir(_dataloading) if _is_dgls(name) and name not in globals()]

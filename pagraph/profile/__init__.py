@@ -23,3 +23,7 @@ __all__ = [
     "recommend",
     "training_seeds",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -30,7 +30,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *filter(_is_pygs, dir(_loader))})
+    return sorted({*__all__, *filter(_is_pygs, dir(_loader))})  # one more: a deprecated class
 
 
 __all__ += [name for name in _loader.__all__ if name not in globals()]
