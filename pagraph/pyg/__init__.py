@@ -1,4 +1,4 @@
-"""The PyG face: ``from pagraph.pyg import NeighborLoader`` in place of ``from torch_geometric.loader import ...``.
+"""PyG's loaders replaced: ``from pagraph.pyg import NeighborLoader`` in place of ``torch_geometric.loader``'s.
 
 Needs PyG alone: neither pyg-lib nor torch-sparse, which PyPI does not offer as wheels.
 
