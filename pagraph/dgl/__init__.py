@@ -1,4 +1,4 @@
-"""DGL's data loader replaced: ``from pagraph.dgl import DataLoader`` in place of ``from dgl.dataloading import DataLoader``.
+"""DGL's data loader replaced: ``from pagraph.dgl import DataLoader`` in place of ``dgl.dataloading``'s.
 
 Importing it imports DGL, with a placeholder for GraphBolt where DGL's own binary does not fit the torch in use.
 
