@@ -89,11 +89,11 @@ $(DEMO): | $(READY)
 	@mkdir -p $(@D)
 	$(BIN)/pagraph generate sbm $(DEMO) --nodes 200000 --features 200
 
-# The documentation site, site/index.html: strict, and without the network. NO_MKDOCS_2_WARNING: no advertisement.
+# The documentation site, site/index.html, without the network; a warning is an error. NO_MKDOCS_2_WARNING: nor is what
+# its theme says of other programs printed.
 docs: export NO_MKDOCS_2_WARNING = 1
 docs: $(READY) $(PICTURES)
-	$(BIN)/mkdocs build --strict --quiet
-	@echo "open site/index.html"
+	$(BIN)/mkdocs build --strict
 
 # Delete a picture to have it drawn again.
 docs/pictures/hit-rates.svg: | $(READY)

@@ -14,7 +14,7 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PATTERNS = ("CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/NOTES.md", "examples/*.py", "examples/*.ipynb")
-LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#|/)([^)#\s]+)")
+LINK = re.compile(r"(?<=\]\()(?:\.\./|docs/)[^)#\s]+")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -31,7 +31,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     here = posixpath.join("docs" if inside else "", posixpath.dirname(page.file.src_uri))
 
     def on_site(link: re.Match[str]) -> str:
-        target = posixpath.normpath(posixpath.join(here, link[1])).removeprefix("docs/")
+        target = posixpath.normpath(posixpath.join(here, link[0])).removeprefix("docs/")
         return posixpath.relpath(target, posixpath.dirname(page.file.src_uri) or ".")
 
     return LINK.sub(on_site, markdown)
