@@ -24,10 +24,11 @@ def describe(command: click.Command, context: click.Context) -> Iterator[str]:
         yield f"{'#' * (len(context.command_path.split()))} {context.command_path}"
     yield f"```text\n{context.command_path} {' '.join(command.collect_usage_pieces(context))}\n```"
     yield inspect.cleandoc(command.help or "").replace("\b\n", "")
-    options = [parameter for parameter in command.get_params(context) if isinstance(parameter, click.Option)]
-    with context:
-        records = [option.get_help_record(context) for option in options if not option.hidden]
-    yield "\n".join(["| option | |", "|---|---|", *(f"| `{cell(names)}` | {cell(text)} |" for names, text in records)])
+    options = [parameter for parameter in command.params if isinstance(parameter, click.Option) and not parameter.hidden]
+    if options:
+        records = [option.get_help_record(context) for option in options]
+        rows = [f"| `{cell(names)}` | {cell(text)} |" for names, text in records]
+        yield "\n".join(["| option | |", "|---|---|", *rows])
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
             verb = command.get_command(context, name)

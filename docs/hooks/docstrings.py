@@ -3,6 +3,7 @@
 - Sphinx roles (``:func:`name```) become links, or code where the name has no page.
 - A section ``Example:`` is one of examples, not a note.
 - ``first, second: Text.`` documents two arguments.
+- A function that has the name of its module (``pagraph.datasets.rmat``) hides it, as on import.
 """
 
 import re
@@ -24,6 +25,14 @@ class Docstrings(griffe.Extension):
         text = ROLE.sub(lambda role: link(obj, role[1]), obj.docstring.value)
         text = SEVERAL_ARGUMENTS.sub(lambda found: one_each(*found.groups()), text)
         obj.docstring.value = re.sub(r"^Example:$", "Examples:", text, flags=re.MULTILINE)
+
+    def on_package(self, *, pkg: griffe.Module, **kwargs: Any) -> None:
+        """Put functions in the place of modules of their name."""
+        for module in [module for module in pkg.modules.values() if not module.is_alias]:
+            function = module.members.get(module.name)
+            if function is not None and module.name in (pkg.exports or ()):
+                pkg.members[module.name] = griffe.Alias(module.name, target=function, parent=pkg)
+            self.on_package(pkg=module)
 
 
 def link(obj: griffe.Object, name: str) -> str:
