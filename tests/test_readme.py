@@ -100,6 +100,12 @@ def test_links_lead_somewhere():
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
+def test_pictures_are_drawn_by_a_command_that_a_page_states():
+    text = "".join(prose(ROOT / page) + "".join(code for _, code in blocks(page)) for page in PAGES)
+    for picture in ROOT.glob("docs/pictures/*"):
+        assert f"--plot {picture.name}" in text
+
+
 def test_readme_is_short():
     assert len((ROOT / "README.md").read_text().splitlines()) <= 150
 

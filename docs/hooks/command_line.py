@@ -24,7 +24,9 @@ def describe(command: click.Command, context: click.Context) -> Iterator[str]:
         yield f"{'#' * (len(context.command_path.split()))} {context.command_path}"
     yield f"```text\n{context.command_path} {' '.join(command.collect_usage_pieces(context))}\n```"
     yield inspect.cleandoc(command.help or "").replace("\b\n", "")
-    options = [parameter for parameter in command.params if isinstance(parameter, click.Option) and not parameter.hidden]
+    options = [
+        parameter for parameter in command.params if isinstance(parameter, click.Option) and not parameter.hidden
+    ]
     if options:
         records = [option.get_help_record(context) for option in options]
         rows = [f"| `{cell(names)}` | {cell(text)} |" for names, text in records]
