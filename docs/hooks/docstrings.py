@@ -16,29 +16,32 @@ SEVERAL_ARGUMENTS = re.compile(r"^( +)(\w+(?:, \w+)+)(:.*(?:\n\1 .*)*)", re.MULT
 
 
 class Docstrings(griffe.Extension):
-    """Rewrites each docstring before it is parsed."""
+    """Rewrites the docstrings of a package before they are parsed."""
 
-    def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
-        """Rewrite the docstring of one object, if it has one."""
-        if obj.docstring is None:
-            return
+    def on_package(self, *, pkg: griffe.Module, **kwargs: Any) -> None:
+        """Rewrite all of them; by now every name can be found."""
+        rewrite(pkg)
+
+
+def rewrite(obj: griffe.Object) -> None:
+    """Rewrite the docstrings of an object and of what it holds."""
+    if obj.docstring is not None:
         text = ROLE.sub(lambda role: link(obj, role[1]), obj.docstring.value)
         text = SEVERAL_ARGUMENTS.sub(lambda found: one_each(*found.groups()), text)
         obj.docstring.value = re.sub(r"^Example:$", "Examples:", text, flags=re.MULTILINE)
-
-    def on_package(self, *, pkg: griffe.Module, **kwargs: Any) -> None:
-        """Put functions in the place of modules of their name."""
-        for module in [module for module in pkg.modules.values() if not module.is_alias]:
-            function = module.members.get(module.name)
-            if function is not None and module.name in (pkg.exports or ()):
-                pkg.members[module.name] = griffe.Alias(module.name, target=function, parent=pkg)
-            self.on_package(pkg=module)
+    for name, member in list(obj.members.items()):
+        if member.is_alias:
+            continue
+        rewrite(member)
+        if member.is_module and name in member.members and name in (obj.exports or ()):
+            obj.members[name] = griffe.Alias(name, target=member.members[name], parent=obj)
 
 
 def link(obj: griffe.Object, name: str) -> str:
     """The name as code that leads to its page, if it has one."""
+    first, dot, rest = name.partition(".")
     try:
-        target = obj.resolve(name)
+        target = obj.resolve(first) + dot + rest
     except griffe.NameResolutionError:
         target = name
     return f'<autoref identifier="{target}" optional>`{name}`</autoref>'
