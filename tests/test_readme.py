@@ -19,7 +19,7 @@ from pagraph.partition import partition_graph
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ["README.md", *sorted(str(page.relative_to(ROOT)) for page in ROOT.glob("docs/**/*.md"))]
-# Tried by `make test-wheel`, which builds the wheel and installs it.
+# Shown and not run here; `make test-wheel` builds the wheel and installs it.
 WHEEL = f"dist/pagraph-{pagraph.__version__}-py3-none-any.whl"
 INSTALLATIONS = (
     *(
