@@ -112,3 +112,7 @@ def _describe(error: Exception) -> tuple[str, int]:
 @click.version_option(__version__, prog_name="pagraph")
 def main() -> None:
     """Sampled mini-batches for GNN training, fast enough that the GPU never waits."""
+
+
+def __dir__() -> list[str]:
+    return __all__

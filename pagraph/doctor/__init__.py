@@ -3,3 +3,7 @@
 from .diagnosis import Diagnosis, diagnose
 
 __all__ = ["Diagnosis", "diagnose"]
+
+
+def __dir__() -> list[str]:
+    return __all__

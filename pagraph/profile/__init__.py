@@ -24,3 +24,7 @@ __all__ = [
     "training_edges",
     "training_seeds",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT_POLICIES", "hit_rate_curve"]
 
 DEFAULT_POLICIES = ("auto", "degree", "presample", "vip", "random", "oracle")
+"""Policies that a curve compares unless told otherwise; the oracle is for comparison alone."""
 _IDEAL_EPOCHS = 30  # whose mean ``ideal`` ranks by; ``ideal:N`` takes N
 _ANALYSIS = ("ideal", "oracle")
 _PREDICTORS = ("auto", "vip", "presample")

@@ -4,3 +4,7 @@ from .options import TrainOptions
 from .result import EpochRecord, Reporter, TrainResult
 
 __all__ = ["EpochRecord", "Reporter", "TrainOptions", "TrainResult"]
+
+
+def __dir__() -> list[str]:
+    return __all__
