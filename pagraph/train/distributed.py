@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ from ..errors import PaGraphError
 
 __all__ = [
     "ALONE",
+    "TIMEOUT",
     "LostProcessError",
     "OtherProcessError",
     "World",
@@ -33,8 +35,8 @@ __all__ = [
 
 T = TypeVar("T")
 
-TIMEOUT = timedelta(minutes=10)
-"""How long a process waits for the others before it fails; the longest honest wait is for another's cache to fill."""
+TIMEOUT = 600.0
+"""Seconds that a process waits for the others before it fails; the longest honest wait is for another's cache to fill."""
 
 POWERSGD_RANK = 4
 POWERSGD_START = 10
@@ -142,14 +144,26 @@ ALONE = World()
 
 
 @contextmanager
-def joined_world(*, device: str = "auto") -> Iterator[World]:
-    """Join the processes that torchrun started: over gloo, and unless ``device`` is "cpu", NCCL for CUDA tensors."""
+def joined_world(*, device: str = "auto", timeout: float = TIMEOUT) -> Iterator[World]:
+    """Join the processes that torchrun started: over gloo, and unless ``device`` is "cpu", NCCL for CUDA tensors.
+
+    Args:
+        device: As in ``TrainOptions``.
+        timeout: Seconds that this process waits for another one.
+
+    Raises:
+        ValueError: ``timeout`` is not positive, or a variable that torchrun sets is no number.
+        LostProcessError: The others cannot be joined.
+    """
+    if not (math.isfinite(timeout) and timeout > 0):
+        raise ValueError(f"timeout must be positive and finite, got {timeout}")
     world = World.from_environment()
     if not world.connected:
         yield world
         return
     nccl = device != "cpu" and torch.cuda.is_available() and dist.is_nccl_available()
-    dist.init_process_group("cpu:gloo,cuda:nccl" if nccl else "gloo", timeout=TIMEOUT)
+    with naming_lost_processes(world):
+        dist.init_process_group("cpu:gloo,cuda:nccl" if nccl else "gloo", timeout=timedelta(seconds=timeout))
     try:
         yield world
     except BaseException:

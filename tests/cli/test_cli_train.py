@@ -33,7 +33,7 @@ run, fails = partial(runs.run, "train"), partial(runs.fails, "train")
 
 
 @pytest.mark.parametrize("layers", ["dgl", "pyg"])
-@pytest.mark.parametrize("model", ["sage", "gcn"])
+@pytest.mark.parametrize("model", ["sage", "gcn", "gat"])
 def test_trains_and_reports(folder, model, layers):
     result = run(folder, "--model", model, "--layers", layers, *QUICK)
     assert result.exit_code == 0, result.output
@@ -149,7 +149,8 @@ def test_a_comparison_has_a_timeline_of_our_loader(folder, tmp_path):
             ["--cache-dtype", "int8"],
             "cache_dtype must be None, torch.float16, torch.bfloat16 or their names, got 'int8'",
         ),
-        (["--model", "gat"], "'gat'"),
+        (["--model", "gin"], "'gin'"),
+        (["--model", "gat", "--hidden", "9"], "hidden must be a multiple of heads, 4, for GAT, got 9"),
         (["--json", "/no/such/folder/x.json"], "--json must be in a folder that exists, got /no/such/folder/x.json"),
         (
             ["--trace", "/no/such/folder/t.json"],
@@ -160,6 +161,13 @@ def test_a_comparison_has_a_timeline_of_our_loader(folder, tmp_path):
         (["--baseline", "dgl", "--compare", "dgl"], "--baseline and --compare must not be given together"),
         (["--layers", "pyg", "--compare", "dgl"], "layers must be 'dgl' with dgl's loader, got 'pyg'"),
         (["--layers", "jax"], "'jax'"),
+        (["--task", "edges"], "'edges'"),
+        (["--timeout", "0"], "timeout must be positive and finite, got 0"),
+        (
+            ["--checkpoint", "/tmp/c", "--compare", "dgl"],
+            "checkpoint must be of a run with pagraph's loader, got dgl's",
+        ),
+        (["--checkpoint", "/dev/null"], "checkpoint must be a folder, got '/dev/null'"),
     ],
 )
 def test_bad_options_give_one_line_before_anything_runs(folder, arguments, message):
