@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..train import EpochRecord, Reporter, TrainOptions, TrainResult
-from ..train.options import FRAMEWORKS
+from ..train.options import FRAMEWORKS, TIMEOUT
 from . import BAD_INPUT, show_error
 from .options import build, options_of, split_option
 from .terminal import file_option
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 @click.option(
     "--timeout",
     type=float,
-    default=600,
+    default=TIMEOUT,
     show_default=True,
     help="Seconds that a process waits for the others before all end.",
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,10 +20,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ..engine.epochs import default_workers
 from ..errors import PaGraphError
+from .options import TIMEOUT
 
 __all__ = [
     "ALONE",
-    "TIMEOUT",
     "LostProcessError",
     "OtherProcessError",
     "World",
@@ -34,9 +35,6 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-
-TIMEOUT = 600.0
-"""Seconds that a process waits for the others before it fails; the longest honest wait is for another's cache to fill."""
 
 POWERSGD_RANK = 4
 POWERSGD_START = 10
@@ -193,7 +191,8 @@ def naming_lost_processes(world: World) -> Iterator[None]:
         # gloo raises a plain RuntimeError that names its source file.
         if not (isinstance(error, getattr(dist, "DistError", ())) or "gloo" in str(error)):
             raise
-        raise LostProcessError(f"rank {world.rank}: another process ended or did not answer: {error}") from error
+        text = re.sub(r"^\[\S+:\d+\] ", "", str(error))
+        raise LostProcessError(f"rank {world.rank}: another process ended or did not answer: {text}") from error
 
 
 def choose_device(device: str, world: World) -> None:

@@ -14,7 +14,7 @@ from ..ranking.policies import resolve_policy
 from ..system.budget import Budget
 from ..system.checks import as_integer
 
-__all__ = ["COMPRESSIONS", "FRAMEWORKS", "LOADERS", "MODELS", "TASKS", "TrainOptions"]
+__all__ = ["COMPRESSIONS", "FRAMEWORKS", "LOADERS", "MODELS", "TASKS", "TIMEOUT", "TrainOptions"]
 
 TASKS = ("nodes", "links")
 MODELS = ("sage", "gcn", "gat")
@@ -22,6 +22,8 @@ FRAMEWORKS = {"dgl": "dgl", "pyg": "torch_geometric"}
 """Names of what layers and baselines may be taken from, and the packages they are in; the first installed is taken."""
 LOADERS = ("pagraph", *FRAMEWORKS)
 COMPRESSIONS = ("none", "fp16", "powersgd")
+TIMEOUT = 600.0
+"""Seconds that a process waits for the others: the longest honest wait is for another's cache to fill."""
 
 
 def _documented(default: Any, text: str, **metadata: Any) -> Any:
