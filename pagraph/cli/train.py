@@ -110,7 +110,7 @@ def _options(
     folder: Path, settings: dict[str, Any], json_file: Path | None, checkpoint: Path | None, world: World
 ) -> TrainOptions:
     from ..train.assignment import default_fanout
-    from ..train.checkpoint import check_checkpointed
+    from ..train.checkpoint import check_checkpoint
     from ..train.distributed import choose_device
     from ..train.models import framework_of
 
@@ -119,7 +119,7 @@ def _options(
     choose_device(settings["device"], world)
     options = build(TrainOptions, {**settings, "fanout": settings["fanout"] or default_fanout(folder)})
     if checkpoint is not None:
-        check_checkpointed(options)
+        check_checkpoint(checkpoint, options)
     framework = framework_of(options.layers)
     if options.loader != "pagraph":
         framework.check_own_loader()

@@ -21,7 +21,7 @@ from .options import TrainOptions
 from .result import EpochRecord, RankRecord
 from .task import Task
 
-__all__ = ["Checkpoint", "check_checkpointed"]
+__all__ = ["Checkpoint", "check_checkpoint", "open_checkpoint"]
 
 _FILE = "checkpoint.pt"
 _VERSION = 1
@@ -29,12 +29,37 @@ _MAY_CHANGE = ("epochs", "device", "cache", "cache_policy", "num_workers", "pref
 """Options that do not change which numbers an epoch computes."""
 
 
-def check_checkpointed(options: TrainOptions) -> None:
-    """ValueError if a run with these options draws random numbers or keeps sums that cannot be saved."""
+def check_checkpoint(folder: str | os.PathLike[str], options: TrainOptions) -> None:
+    """Check that a run with these options can be saved there, and make the folder if need be.
+
+    Raises:
+        ValueError: The run draws random numbers or keeps sums that cannot be saved.
+        OSError: Nothing can be written there.
+    """
     if options.loader != "pagraph":
         raise ValueError(f"checkpoint must be of a run with pagraph's loader, got {options.loader}'s own")
     if options.grad_compression == "powersgd":
         raise ValueError("checkpoint must be of a run without powersgd, which keeps what it did not send yet")
+    if os.path.lexists(folder) and not os.path.isdir(folder):
+        raise NotADirectoryError(f"checkpoint must be a folder, got {os.fspath(folder)!r}")
+    os.makedirs(folder, exist_ok=True)
+    check_writable("checkpoint", Path(folder) / _FILE)
+
+
+def open_checkpoint(
+    folder: str | os.PathLike[str] | None, task: Task | LinkTask, options: TrainOptions, world: World
+) -> Checkpoint | None:
+    """The checkpoint of a run, or None without a folder; arguments and errors are those of :class:`Checkpoint`."""
+    given = world.gather(folder is not None)
+    if folder is not None and all(given):
+        return Checkpoint(folder, task, options, world)
+
+    def check() -> None:
+        if any(given):
+            raise ValueError(f"checkpoint must be given to all processes or to none, got {given} by rank")
+
+    world.together(check)
+    return None
 
 
 class Checkpoint:
@@ -57,23 +82,15 @@ class Checkpoint:
     def __init__(
         self, folder: str | os.PathLike[str], task: Task | LinkTask, options: TrainOptions, world: World
     ) -> None:
-        check_checkpointed(options)
+        world.together(lambda: check_checkpoint(folder, options))
         self._path, self._world, self._options = Path(folder) / _FILE, world, options
         self._writes = world.local_rank == 0
-        world.together(lambda: self._prepare() if self._writes else None)
         settings = {name: value for name, value in asdict(options).items() if name not in _MAY_CHANGE}
         self._about: dict[str, Any] = {
             "version": _VERSION,
             "settings": settings,
             "graphs": world.gather(_described(task)),
         }
-
-    def _prepare(self) -> None:
-        folder = self._path.parent
-        if folder.exists() and not folder.is_dir():
-            raise NotADirectoryError(f"checkpoint must be a folder, got {str(folder)!r}")
-        folder.mkdir(parents=True, exist_ok=True)
-        check_writable("checkpoint", self._path)
 
     def save(self, model: nn.Module, optimizer: torch.optim.Optimizer, records: Sequence[EpochRecord]) -> None:
         """Replace what is saved by the state after the last of these epochs."""

@@ -18,7 +18,7 @@ from ..accelerator import accelerator_for, with_room
 from ..seeds.keys import derive_key
 from ..stats import Tracer
 from ..stats.reads import CACHE_TIER, FieldStats
-from .checkpoint import Checkpoint
+from .checkpoint import Checkpoint, open_checkpoint
 from .distributed import ALONE, World, data_parallel
 from .evaluate import Evaluation
 from .links import LinkTask
@@ -81,11 +81,19 @@ def train(
     sizes = world.gather(len(task.train))
     steps, weight = -(-max(sizes) // options.batch_size), world.size * sizes[world.rank] / sum(sizes)
     run = _Run(task, options, framework, loader, learner, optimizer, model.fields, steps, weight, reporter)
-    saved = None if checkpoint is None else Checkpoint(checkpoint, task, options, world)
+    saved = open_checkpoint(checkpoint, task, options, world)
+    return TrainResult(options, tuple(_epochs(run, model, evaluation, world, saved)))
+
+
+def _epochs(
+    run: _Run, model: BlockModel, evaluation: Evaluation, world: World, saved: Checkpoint | None
+) -> list[EpochRecord]:
+    """Go through all epochs, or through those that a checkpoint has not seen."""
+    options, optimizer = run.options, run.optimizer
     records: list[EpochRecord] = [] if saved is None else saved.restore(model, optimizer)
     if records:
-        loader.set_epoch(len(records) * -(-steps // len(loader)))
-        reporter.resumed(len(records))
+        run.loader.set_epoch(len(records) * -(-run.steps // len(run.loader)))
+        run.reporter.resumed(len(records))
     for epoch in range(len(records), options.epochs):
         record = EpochRecord.of(epoch, world.gather(run.epoch(epoch)))
         if (epoch + 1) % options.eval_every == 0 or epoch + 1 == options.epochs:
@@ -94,8 +102,8 @@ def train(
         records.append(record)
         if saved is not None:
             saved.save(model, optimizer, records)
-        reporter.epoch(record)
-    return TrainResult(options, tuple(records))
+        run.reporter.epoch(record)
+    return records
 
 
 def _make_model(task: Task | LinkTask, options: TrainOptions, framework: Framework) -> BlockModel:

@@ -97,7 +97,8 @@ def test_link_prediction(folder, tmp_path, layers):
     options = [*QUICK, "--task", "links", "--model", "gcn", "--batch-size", "5000", "--layers", layers]
     result = run(folder, *options, "--json", tmp_path / "report.json")
     assert result.exit_code == 0, result.output
-    counts = r"1,500 vertices, [\d,]+ edges to sample, 16 features; [\d,]+ links to train on, ([\d,]+) to validate, \1 to test"
+    counts = r"1,500 vertices, [\d,]+ edges to sample, 16 features; "
+    counts += r"[\d,]+ links to train on, ([\d,]+) to validate, \1 to test"
     assert re.search(counts, result.stdout)
     metrics = r"val AUC [\d.]+%, MRR [\d.]+%  test AUC [\d.]+%, MRR [\d.]+%"
     assert len(re.findall(rf"^epoch \d/2  loss [\d.]+  {metrics}  [\d.]+ s: loading", result.stdout, re.MULTILINE)) == 2
