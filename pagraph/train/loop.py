@@ -92,6 +92,7 @@ def _epochs(
     options, optimizer = run.options, run.optimizer
     records: list[EpochRecord] = [] if saved is None else saved.restore(model, optimizer)
     if records:
+        run.rehearse()
         run.loader.set_epoch(len(records) * -(-run.steps // len(run.loader)))
         run.reporter.resumed(len(records))
     for epoch in range(len(records), options.epochs):
@@ -152,6 +153,16 @@ class _Run:
     steps: int
     weight: float
     reporter: Reporter
+
+    def rehearse(self) -> None:
+        """Compute a gradient for nothing where processes average: a run that goes on must not begin with its first one.
+
+        ``DistributedDataParallel`` lays gradients out anew after the first, and with them the order in which more than
+        two processes add them up (torch 2.13 with gloo: other bits with three).
+        """
+        if isinstance(self.learner, DistributedDataParallel):
+            with torch.random.fork_rng():
+                self._gradients(next(iter(self.loader)))
 
     def epoch(self, epoch: int) -> RankRecord:
         """Make the steps of an epoch."""
