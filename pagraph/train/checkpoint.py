@@ -51,15 +51,13 @@ def open_checkpoint(
 ) -> Checkpoint | None:
     """The checkpoint of a run, or None without a folder; arguments and errors are those of :class:`Checkpoint`."""
     given = world.gather(folder is not None)
-    if folder is not None and all(given):
-        return Checkpoint(folder, task, options, world)
+    world.together(lambda: _all_or_none(given))
+    return None if folder is None else Checkpoint(folder, task, options, world)
 
-    def check() -> None:
-        if any(given):
-            raise ValueError(f"checkpoint must be given to all processes or to none, got {given} by rank")
 
-    world.together(check)
-    return None
+def _all_or_none(given: Sequence[bool]) -> None:
+    if len(set(given)) > 1:
+        raise ValueError(f"checkpoint must be given to all processes or to none, got {list(given)} by rank")
 
 
 class Checkpoint:
@@ -129,8 +127,12 @@ class Checkpoint:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # torch's, about files in other forms
                 state = torch.load(self._path, map_location="cpu", weights_only=True)
-            return {**state, "records": [_record(saved) for saved in state["records"]]}
-        except Exception:  # whatever torch's reader makes of a damaged file
+            if state["version"] != _VERSION:
+                raise ValueError
+            kinds = {"settings": dict, "graphs": list, "model": dict, "optimizer": dict, "random": list}
+            known = {name: kind(state[name]) for name, kind in kinds.items()}
+            return {**known, "records": [_record(saved) for saved in state["records"]]}
+        except Exception:  # whatever torch's reader makes of a damaged file, or what is missing in it
             raise self._damaged() from None
 
     def _damaged(self) -> FormatError:
@@ -150,7 +152,7 @@ class Checkpoint:
             torch.set_rng_state(random["cpu"])
             if "cuda" in random and self._options.torch_device().type == "cuda":
                 torch.cuda.set_rng_state(random["cuda"], self._options.torch_device())
-        except (KeyError, IndexError, RuntimeError, TypeError, ValueError):
+        except (AttributeError, KeyError, IndexError, RuntimeError, TypeError, ValueError):
             raise self._damaged() from None
         return records
 
@@ -158,17 +160,15 @@ class Checkpoint:
         """Whether a checkpoint is of this very run."""
         where = f"as in the checkpoint {self._path}"
         for name, value in self._about["settings"].items():
-            saved = state.get("settings", {}).get(name)
+            saved = state["settings"].get(name)
             if saved != value:
                 raise ValueError(f"{name} must be {saved!r} {where}, got {value!r}")
-        ours, theirs = self._about["graphs"], state.get("graphs", [])
+        ours, theirs = self._about["graphs"], state["graphs"]
         if len(theirs) != len(ours):
             raise ValueError(f"processes must be {len(theirs)} {where}, got {len(ours)}")
         for one, other in zip(ours, theirs, strict=True):
             if one != other:
-                raise ValueError(f"graph must be the one {where}, {other}, got {one}")
-        if state.get("version") != _VERSION:
-            raise ValueError(f"version must be {_VERSION} in the checkpoint {self._path}, got {state.get('version')!r}")
+                raise ValueError(f"graph must be the one {where}, {other!r}, got {one!r}")
 
 
 def _described(task: Task | LinkTask) -> str:

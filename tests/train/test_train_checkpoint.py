@@ -18,6 +18,8 @@ from pagraph.datasets import write_graph
 from pagraph.errors import FormatError
 from pagraph.partition import partition_graph, write_partition
 from pagraph.train import Reporter, TrainOptions
+from pagraph.train.checkpoint import open_checkpoint
+from pagraph.train.distributed import World
 from pagraph.train.links import make_link_task
 from pagraph.train.loop import train
 from pagraph.train.task import make_task
@@ -115,12 +117,12 @@ def test_a_checkpoint_of_another_run_is_refused(graph, tmp_path):
     mask = graph.ndata["train_mask"]
     mask[mask.nonzero()[0]], mask[(~mask).nonzero()[0]] = False, True
     with pytest.raises(
-        ValueError, match=rf"graph must be the one as in the checkpoint {file}, 600 vertices, .*, got 600"
+        ValueError, match=rf"graph must be the one as in the checkpoint {file}, '600 vertices, .*', got '600"
     ):
         run(graph, tmp_path, epochs=2)
 
 
-@pytest.mark.parametrize("damage", ["short", "flipped", "pickle", "list", "empty", "folder", "fifo"])
+@pytest.mark.parametrize("damage", ["short", "flipped", "pickle", "list", "lacking", "empty", "folder", "fifo"])
 def test_a_damaged_file_is_one_error(graph, tmp_path, damage):
     run(graph, tmp_path, epochs=1)
     file = tmp_path / "checkpoint.pt"
@@ -130,8 +132,8 @@ def test_a_damaged_file_is_one_error(graph, tmp_path, damage):
         file.mkdir()
     elif damage == "fifo":
         os.mkfifo(file)
-    elif damage == "list":
-        torch.save([1], file)
+    elif damage in ("list", "lacking"):
+        torch.save({"list": [1], "lacking": {"version": 1, "records": [], "settings": 5}}[damage], file)
     else:
         middle = len(content) // 2
         flipped = content[:100] + bytes(255 - b for b in content[100:middle]) + content[middle:]
@@ -147,6 +149,18 @@ def test_what_cannot_be_saved_is_refused(graph, tmp_path):
         run(graph, tmp_path, loader="dgl")
     with pytest.raises(ValueError, match="checkpoint must be of a run without powersgd"):
         run(graph, tmp_path, grad_compression="powersgd")
+
+
+class Halved(World):
+    """The first of two processes, whose other one says the opposite."""
+
+    def gather(self, value):
+        return [value, not value]
+
+
+def test_all_processes_have_one_or_none(graph, tmp_path):
+    with pytest.raises(ValueError, match=r"given to all processes or to none, got \[True, False\] by rank"):
+        open_checkpoint(tmp_path, make_task(graph, TrainOptions()), TrainOptions(), Halved(size=2))
 
 
 SETTINGS = ("--epochs", "6", "--hidden", "8", "--fanout", "4,4", "--batch-size", "15", "--device", "cpu")
