@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["LABELS", "Evaluation", "Neighbours", "accuracies", "predict"]
 
 LABELS = "label"
+"""The vertex field of the classes."""
 
 _BATCH = 8192
 _CHUNK = 4096  # vertices that a thread takes at once

@@ -161,7 +161,8 @@ class _Run:
         two processes add them up (torch 2.13 with gloo: other bits with three).
         """
         if isinstance(self.learner, DistributedDataParallel):
-            with torch.random.fork_rng():
+            device = self.options.torch_device()
+            with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
                 self._gradients(next(iter(self.loader)))
 
     def epoch(self, epoch: int) -> RankRecord:
