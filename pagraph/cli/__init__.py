@@ -29,7 +29,7 @@ VERBS = {
     "partition": ("partition", "Divide a graph into self-contained parts, one per process."),
     "preaggregate": ("preaggregate", "Sum up neighbours once, to sample one hop less."),
     "profile": ("profile", "Say what a feature cache would save, and its best size."),
-    "train": ("train", "Train GraphSAGE or GCN on a graph folder."),
+    "train": ("train", "Train GraphSAGE, GCN or GAT on a graph folder."),
 }
 """Verb to its module in this package, and what ``pagraph --help`` says about it."""
 
