@@ -14,6 +14,7 @@ from ..errors import FormatError
 from ..graph.graph import EDGE_TYPE, Graph
 from .edge_rows import EdgeRows, NotIntegersError, Progress, read_integers, read_parquet, read_words
 from .edges import mirror
+from .original_ids import word_rows
 
 __all__ = ["read_edge_list"]
 
@@ -122,5 +123,4 @@ def _sort_words(
     order = np.argsort(encoded, kind="stable")
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.arange(len(order))
-    letters = encoded[order].view(np.uint8).reshape(len(order), encoded.dtype.itemsize)
-    return place[src], place[dst], torch.from_numpy(letters)
+    return place[src], place[dst], word_rows(encoded[order])

@@ -22,6 +22,7 @@ __all__ = ["BAD_INPUT", "VERBS", "main", "show_error"]
 
 VERBS = {
     "bench": ("bench", "Measure how near pagraph comes to the limits of a GPU."),
+    "export": ("export", "Write a graph folder as DGL, PyG or OGB read it."),
     "generate": ("generate", "Generate an RMAT or block-model graph."),
     "import": ("import_", "Write a graph from elsewhere as a graph folder."),
     "info": ("info", "Show what is in a graph folder, and what a cache would hold."),

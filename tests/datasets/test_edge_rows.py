@@ -106,7 +106,7 @@ def read(request, tmp_path_factory):
         path.write_bytes(text.encode() if isinstance(text, str) else text)
         with pytest.MonkeyPatch.context() as patch:
             if request.param == "lines":
-                patch.setattr(edge_rows, "_arrow", lambda: None)
+                patch.setattr(edge_rows, "arrow", lambda: None)
             rows = edge_rows.read_integers(path, weight=weight, header=header, progress=None)
         return tuple(column.tolist() for column in (rows.src, rows.dst, rows.weight))
 
@@ -179,7 +179,7 @@ def test_arrow_reads_what_is_read_line_by_line(tmp_path_factory, data, weighted)
 
     got = outcome()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(edge_rows, "_arrow", lambda: None)
+        patch.setattr(edge_rows, "arrow", lambda: None)
         assert got == outcome()
 
 
@@ -243,7 +243,7 @@ def test_arrow_finds_the_named_column_that_is_found_line_by_line(tmp_path_factor
 
     got = outcome()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(edge_rows, "_arrow", lambda: None)
+        patch.setattr(edge_rows, "arrow", lambda: None)
         assert got == outcome()
 
 
