@@ -55,7 +55,7 @@ def read_edge_list(
             ``relabel`` is not set.
     """
     if relabel and num_nodes is not None:
-        raise ValueError(f"num_nodes must be None with relabel, got {num_nodes}")
+        raise ValueError(f"num_nodes must be None with relabel=True, got {num_nodes}")
     rows = _read(path, relabel, weight, header, progress)
     src, dst, values = rows.src, rows.dst, rows.weight
     if len(src) == 0 and num_nodes is None:
@@ -93,7 +93,7 @@ def _read(
             return rows
     except NotIntegersError as error:
         if not relabel:
-            raise FormatError(f"{error}; relabel takes any words as ids") from None
+            raise FormatError(f"{error}; relabel=True takes any words as ids") from None
     return read_words(path, weight=weight, header=header, progress=progress)
 
 
@@ -105,13 +105,13 @@ def _check_sizes(
         return
     low, high = int(min(src.min(), dst.min())), int(max(src.max(), dst.max()))
     if low < 0:
-        raise ValueError(f"ids in {path} must be at least 0, got {low}; relabel takes any ids")
+        raise ValueError(f"ids in {path} must be at least 0, got {low}; relabel=True takes any ids")
     if num_nodes is not None and high >= num_nodes:
         raise ValueError(f"ids in {path} must be below num_nodes={num_nodes}, got {high}")
     limit = max(10_000_000, 16 * len(src))
     if num_nodes is None and high >= limit:
         raise ValueError(
-            f"ids in {path} must be below {limit} for {len(src)} edges, got {high}; relabel numbers the vertices anew"
+            f"ids in {path} must be below {limit} for {len(src)} edges, got {high}; relabel=True numbers the vertices anew"
         )
 
 

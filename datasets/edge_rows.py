@@ -21,7 +21,17 @@ import numpy.typing as npt
 from ..errors import FormatError, MissingDependencyError
 
 __all__ = [
-    *("Block", "EdgeRows", "NotIntegersError", "arrow", "extended", "first_line", "read_blocks", "read_integers", "read_parquet"),
+    *(
+        "Block",
+        "EdgeRows",
+        "NotIntegersError",
+        "arrow",
+        "extended",
+        "first_line",
+        "read_blocks",
+        "read_integers",
+        "read_parquet",
+    ),
     *("read_words", "require_arrow", "separator_of"),
 ]
 
@@ -29,7 +39,7 @@ _BLOCK_BYTES = 8 * 2**20
 _BATCH_ROWS = 2**20
 _LINE_LIMIT = 2**20
 _FIELD_BYTES = 32
-_PACKED: dict[bytes, Callable[[IO[bytes]], IO[bytes]]] = {
+_PACKED: dict[bytes, Callable[[IO[bytes]], Any]] = {
     rb"\x1f\x8b": lambda file: gzip.GzipFile(fileobj=file),
     rb"BZh[1-9](1AY&SY|\x17rE8P\x90)": bz2.BZ2File,
     rb"\xfd7zXZ\x00": lzma.LZMAFile,
@@ -387,7 +397,7 @@ def read_words(path: Path, *, weight: str | None, header: bool | None, progress:
     if guessed and len(rows.src) > 1 and not _comes_again(rows):
         raise FormatError(
             f"{path}, line {guessed[:80]!r} may be a header or an edge, as no other line has its ids: header=True or "
-            "False says which (--header, --no-header)"
+            "header=False says which"
         )
     return rows
 
@@ -455,7 +465,7 @@ def _column_types(path: Path, schema: Any, places: list[int], relabel: bool) -> 
             raise FormatError(f"{path}, column {column.name!r} must hold integers or words, got {column.type}")
         if is_word and not relabel:
             message = f"{path}, column {column.name!r} must hold integers, got {column.type}"
-            raise FormatError(f"{message}; relabel takes any words as ids")
+            raise FormatError(f"{message}; relabel=True takes any words as ids")
     for column in values:
         if not (types.is_integer(column.type) or types.is_floating(column.type) or types.is_decimal(column.type)):
             raise FormatError(f"{path}, column {column.name!r} must hold numbers, got {column.type}")

@@ -105,7 +105,9 @@ def build_graph(
         FormatError: Ids are no integers or not below ``num_nodes``, a field has another length, or the vertices do not
             fit into memory.
     """
-    count = num_nodes if num_nodes is not None else 1 + max((int(ids.max()) for ids in (src, dst) if len(ids)), default=-1)
+    count = (
+        num_nodes if num_nodes is not None else 1 + max((int(ids.max()) for ids in (src, dst) if len(ids)), default=-1)
+    )
     check_size(path, count)
     fields = dict(edata or {})
     if undirected:

@@ -42,7 +42,9 @@ def export_graph(graph: Graph, out: str | os.PathLike[str], *, form: str) -> Non
         if csc.edge_ids is not None and not torch.equal(
             csc.edge_ids.sort().values, torch.arange(csc.num_edges, dtype=csc.edge_ids.dtype, device="cpu")
         ):
-            raise ValueError(f"edge ids of {'/'.join(etype)} must be 0 to {csc.num_edges - 1}, each once, to be exported")
+            raise ValueError(
+                f"edge ids of {'/'.join(etype)} must be 0 to {csc.num_edges - 1}, each once, to be exported"
+            )
     if form == "dgl":
         from ..dgl.convert import save_graph
 

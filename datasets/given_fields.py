@@ -49,8 +49,8 @@ def add_fields(
         ValueError: The rows are not as many as the vertices; ids are out of range or repeated; sets have vertices in
             common; a fraction is out of range, or more than are left; the graph has the field already, or several types.
     """
-    given = {"features": features, "labels": labels, "train": train, "val": val, "test": test}
-    given = {name: value for name, value in given.items() if value is not None}
+    all_: dict[str, Any] = {"features": features, "labels": labels, "train": train, "val": val, "test": test}
+    given = {name: value for name, value in all_.items() if value is not None}
     for name in given:
         if len(graph.node_types) != 1:
             raise ValueError(f"{name} must be given for a graph of one vertex type, got {graph.node_types}")
@@ -87,7 +87,9 @@ def _sets(given: Mapping[str, VertexSet], graph: Graph) -> dict[str, Tensor]:
         if bool(taken.any()):
             vertex = int(ids[taken][0])
             other = list(sets)[int(owner[vertex])]
-            raise ValueError(f"{part} must have no vertex in common with {other}, got {int(taken.sum())}, such as {vertex}")
+            raise ValueError(
+                f"{part} must have no vertex in common with {other}, got {int(taken.sum())}, such as {vertex}"
+            )
         owner[ids] = number
     left = (owner < 0).nonzero().squeeze(1)
     for part, share in fractions.items():
@@ -130,8 +132,9 @@ def _ids(part: str, file: File, graph: Graph) -> Tensor:
     if len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= count):
         wrong = int(ids.min()) if int(ids.min()) < 0 else int(ids.max())
         raise ValueError(f"{part} must hold ids in [0, {count}), got {wrong} in {file}")
-    if len(ids.unique()) != len(ids):
-        raise ValueError(f"{part} must hold each id once, got {len(ids) - len(ids.unique())} again in {file}")
+    repeated = len(ids) - len(set(ids.tolist()))
+    if repeated:
+        raise ValueError(f"{part} must hold each id once, got {repeated} again in {file}")
     return ids
 
 

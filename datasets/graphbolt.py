@@ -76,7 +76,7 @@ class _Reader:
                 raise FormatError(f"{self._where}: edges must join types of {list(counts)}, got {':'.join(etype)}")
             ends = self._ends(edge)
             try:
-                csc[etype] = CSC.from_coo(*ends, (counts[etype[0]], counts[etype[2]]))
+                csc[etype] = CSC.from_coo(ends[0], ends[1], (counts[etype[0]], counts[etype[2]]))
             except (TypeError, ValueError) as error:
                 raise FormatError(f"{self._where}: edges {':'.join(etype)}: {error}") from error
         if not csc:

@@ -66,7 +66,9 @@ def _describe(path: str | os.PathLike[str]) -> tuple[str, tuple[int, int] | None
     block = next(read_blocks(path), None)
     head = _HEAD.match(block.data.replace(b"\r", b"")) if block is not None else None
     if block is None or head is None:
-        raise FormatError(f"{path} must begin with KONECT's head (% sym, % asym or % bip); other edge lists end in .txt")
+        raise FormatError(
+            f"{path} must begin with KONECT's head (% sym, % asym or % bip); other edge lists end in .txt"
+        )
     counts = None if head[2] is None else (int(head[3]), int(head[4]))
     return head[1].decode(), counts, len(first_line(block.data)[1].split())
 

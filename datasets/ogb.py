@@ -189,7 +189,9 @@ def _masks(folder: Path, count: int) -> dict[str, Tensor]:
     for part, name in _SETS.items():
         if (table := _table(folder, name)).is_file():
             ids = one_column(read_numbers(table))
-            if len(ids) and (ids.dtype != torch.int64 or ids.dim() != 1 or int(ids.min()) < 0 or int(ids.max()) >= count):
+            if len(ids) and (
+                ids.dtype != torch.int64 or ids.dim() != 1 or int(ids.min()) < 0 or int(ids.max()) >= count
+            ):
                 raise FormatError(f"{table} must hold ids of vertices, one a line and each below {count}")
             masks[f"{part}_mask"] = torch.zeros(count, dtype=torch.bool, device="cpu")
             masks[f"{part}_mask"][ids.long()] = True

@@ -79,7 +79,9 @@ def _printable(name: Any, where: str) -> str:
 def _edge_type(name: Any, types: Mapping[str, Any], where: str) -> EdgeType:
     words = _printable(name, where).split(":")
     if len(words) != 3 or words[0] not in types or words[2] not in types:
-        raise FormatError(f"{where}: edges must be named source:relation:target with types of {list(types)}, got {name!r}")
+        raise FormatError(
+            f"{where}: edges must be named source:relation:target with types of {list(types)}, got {name!r}"
+        )
     return words[0], words[1], words[2]
 
 
@@ -104,7 +106,9 @@ class _NodeTable:
         places = pyarrow.compute.index_in(words, value_set=self.ids)
         if places.null_count:
             unknown = words[places.is_null().index(True).as_py()].as_py()
-            raise FormatError(f"{edges.file}: {end} must be an id of {self._table and self._table.file}, got {unknown!r}")
+            raise FormatError(
+                f"{edges.file}: {end} must be an id of {self._table and self._table.file}, got {unknown!r}"
+            )
         return places.to_numpy().astype(np.int64)
 
     def fields(self) -> dict[str, Tensor]:
@@ -127,10 +131,14 @@ class _Table:
         fields = value.get("fields") or {}
         named = {name: name for name in fields} if isinstance(fields, list) else fields
         if not isinstance(named, dict):
-            raise FormatError(f"{where}: fields must be a list of columns, or a mapping from name, got {fields!r}"[:300])
+            raise FormatError(
+                f"{where}: fields must be a list of columns, or a mapping from name, got {fields!r}"[:300]
+            )
         self._fields = {_printable(name, where): source for name, source in named.items()}
         ids = [value[key] for key in ("id", "src", "dst") if key in value]
-        columns = [c for s in self._fields.values() if not isinstance(s, dict) for c in (s if isinstance(s, list) else [s])]
+        columns = [
+            c for s in self._fields.values() if not isinstance(s, dict) for c in (s if isinstance(s, list) else [s])
+        ]
         self._columns = _read(self.file, [_printable(name, where) for name in dict.fromkeys([*ids, *columns])])
 
     def words(self, key: str) -> Any:
@@ -201,7 +209,8 @@ def _read_text(file: Path, columns: list[str]) -> Any:
     pa = arrow()
     import pyarrow.csv
 
-    tables, names, mark = [], [], ","
+    names: list[str] = []
+    tables, mark = [], ","
     for block in read_blocks(file):
         data = block.data
         if not names:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..errors import FormatError
-from ..graph.graph import EDGE_TYPE, Graph
+from ..graph.graph import Graph
 from .arrays import array_tensor, load_npz, load_tensors, map_or_read, one_column
 from .edges import build_graph
 from .opening import PARTS
@@ -33,7 +34,7 @@ def read_edge_index(path: str | os.PathLike[str], *, num_nodes: int | None = Non
         ValueError: An id is not below ``num_nodes``.
     """
     if os.fspath(path).lower().endswith(".npy"):
-        return _graph(path, {EDGE_INDEX: map_or_read(path)}, num_nodes, undirected, is_named=False)  # type: ignore[arg-type]
+        return _graph(path, {EDGE_INDEX: map_or_read(Path(path))}, num_nodes, undirected, is_named=False)
     arrays = {name: array_tensor(path, array) for name, array in load_npz(path).items() if array.dtype.kind in "biuf"}
     return _graph(path, arrays, num_nodes, undirected, is_named=True)
 
@@ -66,7 +67,9 @@ def _graph(
     path: str | os.PathLike[str], arrays: Mapping[Any, Any], num_nodes: int | None, undirected: bool, *, is_named: bool
 ) -> Graph:
     src, dst = _ends(path, arrays[EDGE_INDEX], is_named)
-    rows = {name: rows for name, rows in arrays.items() if _is_rows(rows) and isinstance(name, str) and name != EDGE_INDEX}
+    rows = {
+        name: rows for name, rows in arrays.items() if _is_rows(rows) and isinstance(name, str) and name != EDGE_INDEX
+    }
     count = _num_nodes(path, arrays) if num_nodes is None else num_nodes
     if count is None:
         count = 1 + max((int(ends.max()) for ends in (src, dst) if len(ends)), default=-1)

@@ -61,6 +61,26 @@ class _Verbs(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(verb, text) for verb, (_, text) in VERBS.items()])
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[__name__] = list(args)
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the verb; its errors name options as they are typed, and the verb that takes a path."""
+        try:
+            return super().invoke(ctx)
+        except _INPUT_ERRORS as error:
+            command = self.get_command(ctx, ctx.invoked_subcommand or "")
+            if command is None:
+                raise
+            from .hints import hint
+            from .options import as_typed
+
+            text = as_typed(str(error), command) + hint(str(error), command, ctx.meta[__name__])
+            if text == str(error):
+                raise
+            raise click.ClickException(text) from error
+
     def main(
         self,
         args: Sequence[str] | None = None,

@@ -115,7 +115,7 @@ class TestNumbers:
     )
     def test_lines_that_cannot_be_read(self, write, text, message):
         path = write(text)
-        with pytest.raises(FormatError, match="relabel takes any words as ids") as caught:
+        with pytest.raises(FormatError, match="relabel=True takes any words as ids") as caught:
             read_edge_list(path)
         assert message in str(caught.value)
         assert str(path) in str(caught.value)
@@ -128,9 +128,13 @@ class TestNumbers:
     @pytest.mark.parametrize(
         ("text", "num_nodes", "message"),
         [
-            ("0 -1\n", None, "must be at least 0, got -1; relabel takes any ids"),
+            ("0 -1\n", None, "must be at least 0, got -1; relabel=True takes any ids"),
             ("0 5\n", 5, "must be below num_nodes=5, got 5"),
-            ("0 9223372036854775807\n", None, "must be below 10000000 for 1 edges, got 9223372036854775807; relabel"),
+            (
+                "0 9223372036854775807\n",
+                None,
+                "must be below 10000000 for 1 edges, got 9223372036854775807; relabel=True",
+            ),
             ("0 10000000\n", None, "must be below 10000000 for 1 edges, got 10000000"),
         ],
     )
@@ -205,7 +209,9 @@ class TestRelabel:
 
     def test_a_first_line_of_words_that_may_be_a_header_or_an_edge(self, write):
         path = write("person,friend\nalice,bob\nbob,carol\n")
-        with pytest.raises(FormatError, match="'person,friend' may be a header or an edge.*--header, --no-header"):
+        with pytest.raises(
+            FormatError, match="'person,friend' may be a header or an edge.*header=True or header=False says"
+        ):
             read_edge_list(path, relabel=True)
         assert words(read_edge_list(path, relabel=True, header=True)) == ["alice", "bob", "carol"]
         assert len(words(read_edge_list(path, relabel=True, header=False))) == 5
@@ -253,7 +259,7 @@ class TestRelabel:
             read_edge_list(write(content), relabel=True)
 
     def test_number_of_vertices_is_what_there_is(self, write):
-        with pytest.raises(ValueError, match="num_nodes must be None with relabel, got 5"):
+        with pytest.raises(ValueError, match="num_nodes must be None with relabel=True, got 5"):
             read_edge_list(write("0 1\n"), relabel=True, num_nodes=5)
 
 

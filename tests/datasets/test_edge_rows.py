@@ -295,7 +295,9 @@ class TestParquet:
         names = [bytes(row).rstrip(b"\0").decode() for row in graph.ndata["original_id"].tolist()]
         assert names == ["Zoë", "alice", "carl"]
         assert graph.csc.indices.tolist() == [1, 2, 2]
-        with pytest.raises(FormatError, match="column 'a' must hold integers, got string; relabel takes any words"):
+        with pytest.raises(
+            FormatError, match="column 'a' must hold integers, got string; relabel=True takes any words"
+        ):
             read_edge_list(path)
 
     def test_integers_and_words_together(self, write):
@@ -323,7 +325,7 @@ class TestParquet:
                 "column 'a' must hold int64: .*9223372036854775808",
             ),
             ({"a": np.array([], dtype=int), "b": np.array([], dtype=int)}, {}, "must hold at least 1 edge, got none"),
-            ({"a": [1], "b": [-2]}, {}, "must be at least 0, got -2; relabel takes any ids"),
+            ({"a": [1], "b": [-2]}, {}, "must be at least 0, got -2; relabel=True takes any ids"),
             ({"a": [1], "b": [2]}, {"header": True}, "header must be None for Parquet.*, got True"),
         ],
     )
