@@ -207,7 +207,7 @@ def _read_parquet(path: Path) -> Tensor:
 
     try:
         table = pyarrow.parquet.read_table(path)
-        columns = [parquet_values(path, name, column) for name, column in zip(table.column_names, table.columns)]
+        columns = [parquet_values(path, name, table[name]) for name in table.column_names]
     except (pa.ArrowException, OSError) as error:
         raise FormatError(f"{path} is no whole Parquet file of numbers: {error}") from error
     if not columns:

@@ -111,7 +111,8 @@ def _check_sizes(
     limit = max(10_000_000, 16 * len(src))
     if num_nodes is None and high >= limit:
         raise ValueError(
-            f"ids in {path} must be below {limit} for {len(src)} edges, got {high}; relabel=True numbers the vertices anew"
+            f"ids in {path} must be below {limit} for {len(src)} edges, got {high}; relabel=True numbers the vertices "
+            "anew"
         )
 
 

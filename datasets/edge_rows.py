@@ -114,8 +114,10 @@ class Block:
 
 
 def read_blocks(path: Path, *, progress: Progress | None = None) -> Iterator[Block]:
-    """Yield the file's lines in blocks of a few MiB; gzip, bzip2 and xz are recognised by their first bytes. ``progress`` is called with
-    the bytes read from the disk and the file's size."""
+    """Yield the file's lines in blocks of a few MiB; gzip, bzip2 and xz are recognised by their first bytes.
+
+    ``progress`` is called with the bytes read from the disk and the file's size.
+    """
     with open(path, "rb") as raw:
         size = os.fstat(raw.fileno()).st_size
         lead = raw.read(10)

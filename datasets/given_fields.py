@@ -47,7 +47,8 @@ def add_fields(
     Raises:
         FormatError: A file holds something else.
         ValueError: The rows are not as many as the vertices; ids are out of range or repeated; sets have vertices in
-            common; a fraction is out of range, or more than are left; the graph has the field already, or several types.
+            common; a fraction is out of range, or more than are left; the graph has the field already, or several
+            vertex types.
     """
     all_: dict[str, Any] = {"features": features, "labels": labels, "train": train, "val": val, "test": test}
     given = {name: value for name, value in all_.items() if value is not None}

@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 
 def read_graphbolt(folder: str | os.PathLike[str]) -> Graph:
-    """Read a data set of GraphBolt's as its author wrote it, with one or several types; neither DGL nor GraphBolt is needed.
+    """Read a data set of GraphBolt's as its author wrote it, with one or several types; needs no DGL.
 
     ``feature_data`` becomes fields. Of the first task over vertices, the sets become the masks ``train_mask``,
     ``val_mask`` and ``test_mask``, and their ``labels`` the field ``label`` where the features have none: -1 (NaN) for

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from ..errors import FormatError
 from ..graph.graph import Graph
 from .arrays import TEXTS, UNREADABLE, npz_members
@@ -28,14 +30,23 @@ _DGL_MAGIC = (0xDD2E4FF046B4A13F).to_bytes(8, "little")
 
 
 def read_dgl(path: str | os.PathLike[str]) -> Graph:
-    """Read the first graph of a file that ``dgl.save_graphs`` wrote, with all its fields; needs DGL."""
+    """Read the first graph of a file that ``dgl.save_graphs`` wrote, with all its fields; needs DGL.
+
+    DGL saves bools as uint8: fields whose names end in ``mask`` become bool again.
+    """
     with open(path, "rb") as file:
         magic = file.read(8)
     if magic != _DGL_MAGIC:  # DGL's own reader may crash on other files
         raise FormatError(f"{path} must be a file that dgl.save_graphs wrote, it does not begin like one")
     from ..dgl import load_saved_graph
 
-    return load_saved_graph(path)
+    graph = load_saved_graph(path)
+    owners = [graph.node_fields(t) for t in graph.node_types] + [graph.edge_fields(t) for t in graph.edge_types]
+    for fields in owners:
+        for name, values in fields.items():
+            if name.endswith("mask") and values.dtype == torch.uint8 and not bool((values > 1).any()):
+                fields[name] = values.bool()
+    return graph
 
 
 def _open_verified(folder: Path, *, split: str = "") -> Graph:

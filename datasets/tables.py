@@ -97,18 +97,16 @@ class _NodeTable:
                 raise FormatError(f"{table.file}: ids must be given once each, {_repeated(self.ids)!r} is there again")
 
     def numbers(self, edges: _Table, end: str) -> Any:
-        """The numbers of the vertices at one end of a table's edges; FormatError for unknown ones, where all are known."""
+        """The numbers of the vertices at one end of a table's edges; FormatError for ids that are not in our table."""
         import pyarrow.compute
 
         words = edges.words(end)
         if self._table is None:
             self.ids = arrow().concat_arrays([self.ids, words]).unique()
         places = pyarrow.compute.index_in(words, value_set=self.ids)
-        if places.null_count:
+        if self._table is not None and places.null_count:
             unknown = words[places.is_null().index(True).as_py()].as_py()
-            raise FormatError(
-                f"{edges.file}: {end} must be an id of {self._table and self._table.file}, got {unknown!r}"
-            )
+            raise FormatError(f"{edges.file}: {end} must be an id of {self._table.file}, got {unknown!r}")
         return places.to_numpy().astype(np.int64)
 
     def fields(self) -> dict[str, Tensor]:

@@ -26,8 +26,8 @@ def read_edge_index(path: str | os.PathLike[str], *, num_nodes: int | None = Non
     """Read ``edge_index`` (2 x E: sources, then targets) from a ``.npy`` file, or with fields from an ``.npz`` file.
 
     A ``num_nodes`` in the file says how many vertices there are, else the rows of ``x`` or ``feat`` do, else the
-    largest id. As in PyG, an array with a row per vertex is a vertex field unless its name has ``edge`` in it, one with
-    a row per edge is an edge field; others stay behind.
+    largest id. An array with a row per vertex becomes a vertex field, one with a row per edge an edge field; where there
+    are as many edges as vertices, those with ``edge`` in their names are the edges', as in PyG. Others stay behind.
 
     Raises:
         FormatError: The edges are no integers of such a shape, or ids are out of range.
@@ -73,7 +73,7 @@ def _graph(
     count = _num_nodes(path, arrays) if num_nodes is None else num_nodes
     if count is None:
         count = 1 + max((int(ends.max()) for ends in (src, dst) if len(ends)), default=-1)
-    ndata = {name: r for name, r in rows.items() if len(r) == count and "edge" not in name}
+    ndata = {name: r for name, r in rows.items() if len(r) == count and (count != len(src) or "edge" not in name)}
     edata = {name: r for name, r in rows.items() if len(r) == len(src) and name not in ndata}
     graph = build_graph(path, src.numpy(), dst.numpy(), count, edata=edata, undirected=undirected)
     _rename(ndata)

@@ -58,8 +58,8 @@ def build(kind: Callable[..., _T], settings: Mapping[str, Any]) -> _T:
 def as_typed(message: str, command: click.Command) -> str:
     """Rewrite a message of the library with the options of ``command`` in place of the arguments that they set.
 
-    ``num_parts must be`` at the beginning becomes ``--parts must be``; anywhere, ``relabel=True`` becomes ``--relabel``,
-    ``header=False`` ``--no-header`` and ``num_nodes=3`` ``--num-nodes 3``.
+    ``num_parts must be`` at the beginning becomes ``--parts must be``; anywhere, ``relabel=True`` becomes
+    ``--relabel``, ``header=False`` ``--no-header`` and ``num_nodes=3`` ``--num-nodes 3``.
     """
     for parameter in command.params:
         if not isinstance(parameter, click.Option):

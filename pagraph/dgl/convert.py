@@ -150,11 +150,17 @@ def save_graph(graph: Graph, path: str | os.PathLike[str]) -> None:
     """Save a graph by ``dgl.save_graphs``.
 
     Raises:
-        ValueError: A field has a dtype that DGL does not save.
+        ValueError: A field has a dtype that DGL does not save, or is of bools, which DGL saves as uint8, without a name
+            that ends in ``mask``, or of uint8 with such a name.
     """
     for (_, type_, name), values in _fields(graph).items():
         if values.dtype not in _SAVED:
             raise ValueError(f"field {name!r} of {type_} must have a dtype that DGL saves, got {values.dtype}")
+        if (values.dtype == torch.bool) != name.endswith("mask") and values.dtype in (torch.bool, torch.uint8):
+            raise ValueError(
+                f"field {name!r} of {type_} must be called ..._mask just where it is bool, which DGL saves as uint8, got "
+                f"{values.dtype}"
+            )
     with new_file(path) as file:
         dgl.save_graphs(file.name, [to_dgl(graph)])
 
