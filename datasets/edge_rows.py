@@ -210,7 +210,8 @@ def read_integers(
             if line is not None:
                 begun, column = True, _weights_of_header(path, weight, line, block)
                 if place != 2:
-                    column = WeightColumn(place, separator_of(first_line(block.data)[1]))
+                    text = first_line(block.data)[1]
+                    column = WeightColumn(place, "\t" if b"\t" in text and b" " not in text else None)
         columns = _read_with_arrow(block.data, column)
         rows.add(*(_read_lines(path, block, column) if columns is None else columns))
     return rows
