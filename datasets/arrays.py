@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from ..errors import FormatError
+from ..graph.csc import writeable
 from ..graph.mapped import map_npy, read_npy_header
 from .edge_rows import arrow, extended, read_blocks, require_arrow, separator_of
 
@@ -78,7 +79,7 @@ def one_column(rows: Tensor) -> Tensor:
 def array_tensor(path: str | os.PathLike[str], array: npt.NDArray[Any]) -> Tensor:
     """An array as a tensor, or FormatError where torch has no such dtype."""
     try:
-        return torch.from_numpy(np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("=")))
+        return torch.from_numpy(writeable(np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))))
     except TypeError as error:
         raise FormatError(f"{path} must hold values that torch has a dtype for: {error}") from error
 

@@ -35,7 +35,9 @@ class TestMatrixMarket:
         both = matrix + matrix.T
         scipy.io.mmwrite(tmp_path / "m.mtx", both, symmetry="symmetric")
         assert read_graph(tmp_path / "m.mtx").num_edges == both.nnz
-        with pytest.raises(ValueError, match="undirected=True must not be given .* symmetric matrix has both directions"):
+        with pytest.raises(
+            ValueError, match="undirected=True must not be given .* symmetric matrix has both directions"
+        ):
             read_graph(tmp_path / "m.mtx", undirected=True)
 
     def test_undirected(self, matrix, tmp_path):
@@ -48,7 +50,11 @@ class TestMatrixMarket:
         [
             ("hello\n", {}, "must be a Matrix Market file"),
             ("%%MatrixMarket matrix coordinate real general\n3 3 2\n1 1 5\n", {}, "must be a Matrix Market file"),
-            ("%%MatrixMarket matrix coordinate real general\n3 3 99\n1 1 5\n", {}, "must hold 99 entries as its header says"),
+            (
+                "%%MatrixMarket matrix coordinate real general\n3 3 99\n1 1 5\n",
+                {},
+                "must hold 99 entries as its header says",
+            ),
             ("%%MatrixMarket matrix coordinate real general\n3 3 1\n4 1 5\n", {}, "must be a Matrix Market file"),
             ("%%MatrixMarket matrix coordinate real general\n2 3 1\n1 1 5\n", {}, "square matrix .* got 2 x 3"),
             ("%%MatrixMarket matrix array real general\n1 1\n5\n", {}, "in coordinate form, got 1 x 1 as array"),

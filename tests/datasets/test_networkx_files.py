@@ -40,7 +40,11 @@ def test_fields_and_ids(form, kind, packed, tmp_path, caplog):
         graph = read_graph(path)
     assert "the vertex attribute 'town' stays behind" in caplog.text
     assert words(graph) == ["b", "a", "ü"]
-    assert graph.ndata["age"].tolist() == [3, 4, 2**20] and [bool(t) for t in graph.ndata["tall"]] == [True, False, True]
+    assert graph.ndata["age"].tolist() == [3, 4, 2**20] and [bool(t) for t in graph.ndata["tall"]] == [
+        True,
+        False,
+        True,
+    ]
     both = kind is networkx.Graph
     assert graph.num_edges == 3 + 2 * both  # a self-loop stays one
     assert graph.edata["n"].tolist() == [1, 2, 3] + [1, 2] * both

@@ -88,7 +88,7 @@ def test_several_types(tmp_path):
 @pytest.mark.parametrize(
     ("table", "text", "message"),
     [
-        ("raw/edge", "0,9\n", r"edge.csv.gz: dst must be in \[0, 5\), got 9"),
+        ("raw/edge", "0,1\n1,2\n3,3\n0,9\n", r"edge.csv.gz: dst must be in \[0, 5\), got 9"),
         ("raw/edge", "a,b\n", "line 1 must begin with two integers"),
         ("raw/num-node-list", "5\n6\n", "must hold the number of vertices of 1 graph, got 2 lines"),
         ("raw/num-node-list", "-5\n", "must hold the number of vertices of 1 graph"),

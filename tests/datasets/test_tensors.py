@@ -38,7 +38,9 @@ def save(folder, form, **arrays):
     if form == "npz":
         np.savez(folder / "g.npz", **arrays)
     else:
-        torch.save({n: torch.from_numpy(a) if a.dtype.kind != "U" else str(a) for n, a in arrays.items()}, folder / "g.pt")
+        torch.save(
+            {n: torch.from_numpy(a) if a.dtype.kind != "U" else str(a) for n, a in arrays.items()}, folder / "g.pt"
+        )
     return folder / f"g.{form}"
 
 
