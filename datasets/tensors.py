@@ -26,8 +26,9 @@ def read_edge_index(path: str | os.PathLike[str], *, num_nodes: int | None = Non
     """Read ``edge_index`` (2 x E: sources, then targets) from a ``.npy`` file, or with fields from an ``.npz`` file.
 
     A ``num_nodes`` in the file says how many vertices there are, else the rows of ``x`` or ``feat`` do, else the
-    largest id. An array with a row per vertex becomes a vertex field, one with a row per edge an edge field; where there
-    are as many edges as vertices, those with ``edge`` in their names are the edges', as in PyG. Others stay behind.
+    largest id. An array with a row per vertex becomes a vertex field, one with a row per edge an edge field; where
+    there are as many edges as vertices, those with ``edge`` in their names are the edges', as in PyG. Others stay
+    behind.
 
     Raises:
         FormatError: The edges are no integers of such a shape, or ids are out of range.

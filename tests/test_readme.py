@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from pagraph.cli import main
 
 ROOT = Path(__file__).resolve().parent.parent
-DOCS = ("gpu", "pyg", "train", "profile", "policies", "partition")
+DOCS = ("formats", "gpu", "pyg", "train", "profile", "policies", "partition")
 NAMES = ("README.md", *(f"docs/{name}.md" for name in DOCS))
 PAGES = [page for page in NAMES if (ROOT / page).exists()]
 

@@ -158,8 +158,8 @@ def save_graph(graph: Graph, path: str | os.PathLike[str]) -> None:
             raise ValueError(f"field {name!r} of {type_} must have a dtype that DGL saves, got {values.dtype}")
         if (values.dtype == torch.bool) != name.endswith("mask") and values.dtype in (torch.bool, torch.uint8):
             raise ValueError(
-                f"field {name!r} of {type_} must be called ..._mask just where it is bool, which DGL saves as uint8, got "
-                f"{values.dtype}"
+                f"field {name!r} of {type_} must be called ..._mask just where it is bool, which DGL saves as uint8, "
+                f"got {values.dtype}"
             )
     with new_file(path) as file:
         dgl.save_graphs(file.name, [to_dgl(graph)])

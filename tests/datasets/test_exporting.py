@@ -17,14 +17,12 @@ from pagraph.graph.graph import CSC
 ENDINGS = {"dgl": ".bin", "pyg": ".pt", "ogb": ""}
 NEEDS = {"dgl": "dgl", "pyg": "torch_geometric", "ogb": "pyarrow"}
 FORMS = [
-    pytest.param(
-        form, marks=pytest.mark.skipif(importlib.util.find_spec(NEEDS[form]) is None, reason=f"needs {NEEDS[form]}")
-    )
-    for form in ENDINGS
+    pytest.param(form, marks=pytest.mark.skipif(importlib.util.find_spec(name) is None, reason=f"needs {name}"))
+    for form, name in NEEDS.items()
 ]
 DTYPES = {
     "dgl": ["uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "bfloat16"],
-    "pyg": ["bool", "uint8", "int16", "uint32", "int64", "float16", "float32", "float64", "bfloat16", "float8_e5m2", "complex64"],
+    "pyg": ["bool", "uint8", "uint32", "int64", "float16", "float32", "float64", "bfloat16", "float8_e5m2", "complex64"],
     "ogb": ["int64", "float32"],
 }  # fmt: skip
 MASKS = ("train_mask", "val_mask", "test_mask")
@@ -104,19 +102,23 @@ def test_a_type_without_edges_and_an_edge_type_without_any(form, tmp_path):
     assert_same(exported(random_graph(types, 0), tmp_path, form), random_graph(types, 0))
 
 
+def rows(count, dtype="float32", width=None):
+    return torch.zeros((count,) if width is None else (count, width), dtype=getattr(torch, dtype))
+
+
 FLAWS = [
-    ("ogb", {"ndata": {"feat": torch.zeros(3)}}, r"vertex field _N/feat must have rows and columns .* shape \[3\]"),
-    ("ogb", {"ndata": {"y": torch.zeros(3, 1)}}, r"vertex field _N/y must have rows of one number"),
-    ("ogb", {"ndata": {"y": torch.zeros(3, dtype=torch.float64)}}, "_N/y must be int64 or float32 .* got torch.float64"),
-    ("ogb", {"ndata": {"pub_train_mask": torch.zeros(3, dtype=torch.bool)}}, "pub_train_mask must be int64 or float32"),
-    ("ogb", {"ndata": {"../y": torch.zeros(3)}}, "must have a name of letters"),
-    ("ogb", {"edata": {"w": torch.zeros(2, dtype=torch.int32)}}, "edge field _N/_E/_N/w must be int64 or float32"),
-    ("dgl", {"ndata": {"y": torch.zeros(3, dtype=torch.complex64)}}, "field 'y' of _N must have a dtype that DGL saves"),
-    ("pyg", {"ndata": {"w": torch.zeros(3)}, "edata": {"w": torch.zeros(2)}}, "fields must keep their names .* 'edge_w'"),
-    ("dgl", {"ndata": {"y": torch.zeros(3, dtype=torch.bool)}}, "'y' of _N must be called ..._mask just where it is bool"),
-    ("dgl", {"ndata": {"a_mask": torch.zeros(3, dtype=torch.uint8)}}, "'a_mask' of _N must be called ..._mask just where"),
-    ("pyg", {"ndata": {"edge_index": torch.zeros(3)}}, "vertex field 'edge_index' must have another name"),
-]  # fmt: skip
+    ("ogb", {"ndata": {"feat": rows(3)}}, r"vertex field _N/feat must have rows and columns .* shape \[3\]"),
+    ("ogb", {"ndata": {"y": rows(3, width=1)}}, "vertex field _N/y must have rows of one number"),
+    ("ogb", {"ndata": {"y": rows(3, "float64")}}, "_N/y must be int64 or float32 .* got torch.float64"),
+    ("ogb", {"ndata": {"pub_train_mask": rows(3, "bool")}}, "pub_train_mask must be int64 or float32"),
+    ("ogb", {"ndata": {"../y": rows(3)}}, "must have a name of letters"),
+    ("ogb", {"edata": {"w": rows(2, "int32")}}, "edge field _N/_E/_N/w must be int64 or float32"),
+    ("dgl", {"ndata": {"y": rows(3, "complex64")}}, "field 'y' of _N must have a dtype that DGL saves"),
+    ("dgl", {"ndata": {"y": rows(3, "bool")}}, "'y' of _N must be called ..._mask just where it is bool"),
+    ("dgl", {"ndata": {"a_mask": rows(3, "uint8")}}, "'a_mask' of _N must be called ..._mask just where it is bool"),
+    ("pyg", {"ndata": {"w": rows(3)}, "edata": {"w": rows(2)}}, "fields must keep their names .* 'edge_w'"),
+    ("pyg", {"ndata": {"edge_index": rows(3)}}, "vertex field 'edge_index' must have another name"),
+]
 
 
 @pytest.mark.parametrize(("form", "fields", "message"), FLAWS)

@@ -42,7 +42,9 @@ def test_one_type(arxiv):
     assert ends(graph, EDGE_TYPE).tolist() == [[0, 1], [1, 2], [3, 3], [3, 0]]
     assert graph.num_nodes == 5
     assert {name: (v.dtype, list(v.shape)) for name, v in graph.ndata.items()} == {
-        **{"feat": (torch.float32, [5, 3]), "label": (torch.int64, [5]), "year": (torch.int64, [5])},
+        "feat": (torch.float32, [5, 3]),
+        "label": (torch.int64, [5]),
+        "year": (torch.int64, [5]),
         **{f"{part}_mask": (torch.bool, [5]) for part in ("train", "val", "test")},
     }
     assert graph.ndata["feat"].equal(torch.from_numpy(np.random.default_rng(0).random((5, 3), dtype=np.float32)))
