@@ -70,13 +70,14 @@ class _Verbs(click.Group):
         try:
             return super().invoke(ctx)
         except _INPUT_ERRORS as error:
-            command = self.get_command(ctx, ctx.invoked_subcommand or "")
-            if command is None:
-                raise
             from .hints import hint
             from .options import as_typed
 
-            text = as_typed(str(error), command) + hint(str(error), command, ctx.meta[__name__])
+            command: click.Command = self
+            words = list(ctx.meta[__name__])
+            while isinstance(command, click.Group) and words and (named := command.get_command(ctx, words[0])):
+                command, words = named, words[1:]
+            text = as_typed(str(error), command) + hint(str(error), command, words)
             if text == str(error):
                 raise
             raise click.ClickException(text) from error
