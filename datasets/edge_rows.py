@@ -46,10 +46,9 @@ _PACKED: dict[bytes, Callable[[IO[bytes]], Any]] = {
 }
 """First bytes of packed files, and what unpacks them."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_HEADER_WORDS = {
-    *("src", "source", "from", "u", "head", "node1", "id1", "node_1", "fromnodeid", "dst", "target", "to"),
-    *("destination", "v", "tail", "node2", "id2", "node_2", "tonodeid"),
-}
+_SOURCE_WORDS = {"src", "source", "from", "u", "head", "node1", "id1", "node_1", "fromnodeid"}
+_TARGET_WORDS = {"dst", "target", "to", "destination", "v", "tail", "node2", "id2", "node_2", "tonodeid"}
+_HEADER_WORDS = _SOURCE_WORDS | _TARGET_WORDS
 _LINE = re.compile(rb"[^\r\n]+")
 _FIELD = re.compile(rb"[^ \t,;]+")
 _COMMENT = re.compile(rb"^[ \t]*[#%][^\n]*", re.MULTILINE)
@@ -429,18 +428,24 @@ def _cut(line: str, delimiter: str | None) -> list[str]:
 
 
 def read_parquet(path: Path, *, weight: str | None, relabel: bool, progress: Progress | None) -> EdgeRows:
-    """Read the first columns of a Parquet file, batch by batch: integers, or words with ``relabel``."""
+    """Read a Parquet file, batch by batch: ids are integers, or words with ``relabel``.
+
+    The ends of the edges are the columns of well-known names ("source", "target"), or else the first two.
+    """
     pa = require_arrow("reading Parquet")
     import pyarrow.parquet
 
     rows, size, done = EdgeRows(), os.path.getsize(path), 0
     try:
         with pyarrow.parquet.ParquetFile(path, buffer_size=_LINE_LIMIT) as file:
-            names = file.schema_arrow.names
+            schema = _ends_first(file.schema_arrow)
+            names = schema.names
             column = WeightColumn.find(path, weight, names, None)
             places = [0, 1] if column is None else [0, 1, column.place]
-            types = _column_types(path, file.schema_arrow, places, relabel)
-            for batch in file.iter_batches(_BATCH_ROWS, columns=[names[place] for place in places]):
+            types = _column_types(path, schema, places, relabel)
+            chosen = [names[place] for place in places]
+            for batch in file.iter_batches(_BATCH_ROWS, columns=chosen):
+                batch = batch.select(chosen)  # they come in the file's order
                 columns = [_values(path, batch, i, type_, done) for i, type_ in enumerate(types)]
                 if pa.types.is_string(types[0]):
                     columns[:2] = [_numbered(rows, column) for column in columns[:2]]
@@ -453,6 +458,15 @@ def read_parquet(path: Path, *, weight: str | None, relabel: bool, progress: Pro
     except (pa.ArrowException, OSError) as error:
         raise FormatError(f"{path} is no whole Parquet file: {error}") from error
     return rows
+
+
+def _ends_first(schema: Any) -> Any:
+    """The schema with the two columns in front that are called as the ends of edges, where there are such."""
+    found = [[f for f in schema if f.name.lower() in words] for words in (_SOURCE_WORDS, _TARGET_WORDS)]
+    if any(len(fields) != 1 for fields in found):
+        return schema
+    ends = [fields[0] for fields in found]
+    return arrow().schema([*ends, *(f for f in schema if f.name not in (ends[0].name, ends[1].name))])
 
 
 def _column_types(path: Path, schema: Any, places: list[int], relabel: bool) -> list[Any]:

@@ -63,6 +63,7 @@ class _Reader:
 
     def __init__(self, folder: Path, where: str) -> None:
         self._folder, self._where = folder, where
+        self._labelled: set[str] = set()  # types whose features have labels
 
     def graph(self, value: dict[str, Any]) -> Graph:
         counts, csc = {}, {}
@@ -134,6 +135,7 @@ class _Reader:
     def add_task(self, graph: Graph, tasks: list[Any]) -> None:
         """Make fields of the sets of the first task over vertices."""
         done = False
+        self._labelled = {t for t in graph.node_types if "label" in graph.node_fields(t)}
         for task in tasks:
             sets = {mask: _items(task, name, self._where) for name, mask in _SETS.items()}
             items = [(mask, part, self._data(part)) for mask, parts in sets.items() for part in parts]
@@ -154,23 +156,20 @@ class _Reader:
 
     def _add_set(self, graph: Graph, mask: str, ntype: str, data: dict[str, Tensor]) -> None:
         count, ids = graph.num_nodes_by_type.get(ntype), data["seeds"]
-        if count is None or (len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= count)):
+        integers = not (ids.is_floating_point() or ids.is_complex())
+        if count is None or not integers or (len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= count)):
             raise FormatError(f"{self._where}: {mask.replace('_mask', '')} set must hold ids of {ntype} below {count}")
-        fields = graph.node_fields(ntype)
-        selected = fields.setdefault(mask, torch.zeros(count, dtype=torch.bool, device="cpu"))
-        selected[ids.long()] = True
-        labels = data.get("labels")
-        if labels is None:
+        fields, labels = graph.node_fields(ntype), data.get("labels")
+        fields.setdefault(mask, torch.zeros(count, dtype=torch.bool, device="cpu"))[ids.long()] = True
+        if labels is None or ntype in self._labelled:
             return
-        if len(labels) != len(ids):
-            raise FormatError(f"{self._where}: labels must be as many as the seeds ({len(ids)}), got {len(labels)}")
         nothing = float("nan") if labels.is_floating_point() else -1
-        given = fields.get("label")
-        label = given
-        if given is None:
-            label = torch.full((count, *labels.shape[1:]), nothing, dtype=labels.dtype, device="cpu")
-        fields["label"] = label
-        fields["label"][ids.long()] = labels
+        empty = torch.full((count, *labels.shape[1:]), nothing, dtype=labels.dtype, device="cpu")
+        label = fields.setdefault("label", empty)
+        if len(labels) != len(ids) or (label.dtype, label.shape) != (labels.dtype, empty.shape):
+            got = f"{labels.dtype} of shape {list(labels.shape)} for {len(ids)} seeds"
+            raise FormatError(f"{self._where}: labels must be of one kind, one row per seed, got {got}")
+        label[ids.long()] = labels
 
 
 def _has_type(value: Any) -> bool:

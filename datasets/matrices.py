@@ -130,8 +130,8 @@ def read_benchmark(path: str | os.PathLike[str], *, undirected: bool = False, we
     pickled, stay behind.
     """
     arrays = load_npz(path)
-    matrices = {name: _take_csr(path, arrays, name) for name in ("adj", "attr", "labels") if f"{name}_data" in arrays}
-    graph = _graph(path, matrices.pop("adj"), undirected=undirected, weight=weight)
+    matrices = {name: _take_csr(path, arrays, name) for name in ("attr", "labels") if f"{name}_data" in arrays}
+    graph = _graph(path, _take_csr(path, arrays, "adj"), undirected=undirected, weight=weight)
     fields = {name: dense(matrix) for name, matrix in matrices.items()}
     for name, array in arrays.items():
         if array.ndim and len(array) == graph.num_nodes and array.dtype.kind in "biuf":

@@ -240,7 +240,7 @@ def _node_tables(graph: Graph, ntype: str, places: _Places) -> Iterator[tuple[Pa
     masks = {f"{part}_mask": name for part, name in _SETS.items()}
     for name, values in graph.node_fields(ntype).items():
         if name in masks and values.dtype == torch.bool:
-            yield _table(places.split(_SPLIT, ntype), masks[name]), values.nonzero()
+            yield _table(places.split(_SPLIT, ntype), masks[name]), values[:].nonzero()
         elif name == "label":
             yield _table(places.labels(ntype), "node-label"), values
         else:
@@ -273,7 +273,7 @@ def _check(graph: Graph) -> None:
 def _write(table: Path, values: Any) -> None:
     table.parent.mkdir(parents=True, exist_ok=True)
     with gzip.GzipFile(table, "wb", compresslevel=6, mtime=0) as file:
-        for begin in range(0, len(values), _CHUNK_ROWS):
+        for begin in range(0, values.shape[0], _CHUNK_ROWS):
             rows: Any = values[begin : begin + _CHUNK_ROWS].numpy()
             np.savetxt(file, rows, fmt=_FORMATS[values.dtype], delimiter=",")
 

@@ -63,7 +63,7 @@ class Form:
         read: Its reader.
         options: Those of :func:`read_graph` that the reader takes.
         endings: What names of files of this form end in.
-        is_it: Whether a folder, or a file with such an ending, has this form. Default: every such file.
+        is_it: Whether a folder, or a file with such an ending, has this form. Default: every one.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Form:
     read: Callable[..., Graph]
     options: tuple[str, ...] = ()
     endings: tuple[str, ...] = ()
-    is_it: Callable[[Path], bool] = Path.is_file
+    is_it: Callable[[Path], bool] = Path.exists
 
 
 def _members(path: Path) -> set[str]:
@@ -116,7 +116,7 @@ _FOLDERS = (
         *("graphbolt", "a data set of GraphBolt's", read_graphbolt),
         is_it=lambda path: (path / METADATA).is_file(),
     ),
-    Form("folder", "a graph folder", _open_verified, ("split",), is_it=Path.is_dir),
+    Form("folder", "a graph folder", _open_verified, ("split",)),
 )
 _KONECT = Form("konect", "a network of KONECT's", read_konect, ("undirected", "weight", "progress"))
 
@@ -128,6 +128,8 @@ def source_form(source: str | os.PathLike[str]) -> Form:
         raise FileNotFoundError(f"source must exist, got {str(path)!r}")
     if path.is_dir():
         return next(form for form in _FOLDERS if form.is_it(path))
+    if not path.is_file():  # a pipe or a device may never end
+        raise FormatError(f"source must be a file or a folder, got {str(path)!r}")
     name = path.name.lower()
     for form in _FORMS:
         if name.endswith(form.endings) and form.is_it(path):

@@ -37,6 +37,8 @@ def read_edge_index(path: str | os.PathLike[str], *, num_nodes: int | None = Non
     if os.fspath(path).lower().endswith(".npy"):
         return _graph(path, {EDGE_INDEX: map_or_read(Path(path))}, num_nodes, undirected, is_named=False)
     arrays = {name: array_tensor(path, array) for name, array in load_npz(path).items() if array.dtype.kind in "biuf"}
+    if EDGE_INDEX not in arrays:
+        raise FormatError(f"{path}: {EDGE_INDEX} must hold integers, got another dtype")
     return _graph(path, arrays, num_nodes, undirected, is_named=True)
 
 

@@ -1,6 +1,8 @@
 """Edge lists: every spelling of the same graph reads alike, every broken one gets one clear error."""
 
+import bz2
 import gzip
+import lzma
 
 import numpy as np
 import pytest
@@ -276,3 +278,19 @@ def test_memory_does_not_grow_with_the_text(write, monkeypatch):
     tracemalloc.stop()
     assert graph.num_edges == 10_001
     assert peak < 8e6
+
+
+@pytest.mark.parametrize(("ending", "module"), [("gz", gzip), ("bz2", bz2), ("xz", lzma)])
+def test_packed_files(tmp_path, ending, module):
+    path = tmp_path / f"a.txt.{ending}"
+    packed = module.compress(b"0 1\n" * 2000 + b"1 2\n")
+    path.write_bytes(packed)
+    assert read_edge_list(path).num_edges == 2001
+    path.write_bytes(packed[:-8])
+    with pytest.raises(FormatError, match="is no whole (gzip|bz2|lzma) file"):
+        read_edge_list(path)
+    damaged = bytearray(packed)
+    damaged[len(packed) // 2] ^= 0xFF
+    path.write_bytes(damaged)
+    with pytest.raises(FormatError):
+        read_edge_list(path)

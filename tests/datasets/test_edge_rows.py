@@ -333,6 +333,14 @@ class TestParquet:
         with pytest.raises(ValueError, match=message):
             read_edge_list(write(columns), **options)
 
+    @pytest.mark.parametrize("names", [("src", "dst"), ("source", "target"), ("From", "TO")])
+    def test_columns_of_well_known_names_wherever_they_are(self, write, names):
+        source, target = names
+        path = write({"w": [0.5, 1.5], target: [1, 2], "x": [7, 8], source: [3, 0]})
+        graph = read_edge_list(path, weight="w")
+        assert graph.csc.indices.tolist() == [3, 0] and graph.csc.destinations().tolist() == [1, 2]
+        assert graph.edata["w"].tolist() == [0.5, 1.5]
+
     def test_broken_files(self, write):
         path = write({"a": [1, 2], "b": [3, 4]})
         content = path.read_bytes()

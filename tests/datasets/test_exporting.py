@@ -22,7 +22,7 @@ FORMS = [
 ]
 DTYPES = {
     "dgl": ["uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "bfloat16"],
-    "pyg": ["bool", "uint8", "uint32", "int64", "float16", "float32", "float64", "bfloat16", "float8_e5m2", "complex64"],
+    "pyg": ["bool", "uint8", "uint32", "int64", "float16", "float32", "float64", "float8_e5m2", "complex64"],
     "ogb": ["int64", "float32"],
 }  # fmt: skip
 MASKS = ("train_mask", "val_mask", "test_mask")

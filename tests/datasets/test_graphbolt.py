@@ -85,6 +85,18 @@ def test_several_types(tmp_path, caplog):
     assert graph.node_fields("paper")["train_mask"].tolist() == [False, True, False]
 
 
+def test_labels_among_the_features_stay(one_type, tmp_path):
+    label = {"domain": "node", "name": "label", **array(tmp_path, "label.npy", np.arange(4))}
+    one_type["feature_data"].append(label)
+    assert read_graph(describe(tmp_path, one_type)).ndata["label"].tolist() == [0, 1, 2, 3]
+
+
+def test_labels_of_another_kind(one_type, tmp_path):
+    np.save(tmp_path / "set" / "validation_set-l.npy", np.array([0.5]))
+    with pytest.raises(FormatError, match="labels must be of one kind, one row per seed, got torch.float64"):
+        read_graph(describe(tmp_path, one_type))
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
