@@ -13,7 +13,7 @@ import torch
 from ..errors import FormatError
 from ..graph.graph import EDGE_TYPE, Graph
 from .edge_rows import EdgeRows, NotIntegersError, Progress, read_integers, read_parquet, read_words
-from .edges import mirror
+from .edges import ANY_ID, mirror
 from .original_ids import word_rows
 
 __all__ = ["read_edge_list"]
@@ -108,7 +108,7 @@ def _check_sizes(
         raise ValueError(f"ids in {path} must be at least 0, got {low}; relabel=True takes any ids")
     if num_nodes is not None and high >= num_nodes:
         raise ValueError(f"ids in {path} must be below num_nodes={num_nodes}, got {high}")
-    limit = max(10_000_000, 16 * len(src))
+    limit = max(ANY_ID, 16 * len(src))
     if num_nodes is None and high >= limit:
         raise ValueError(
             f"ids in {path} must be below {limit} for {len(src)} edges, got {high}; relabel=True numbers the vertices "

@@ -16,9 +16,12 @@ from ..graph.graph import CSC, Graph, id_dtype
 from ..system.memory import host_available
 from ..system.units import bytes_text
 
-__all__ = ["build_graph", "check_size", "csc_of_pairs", "drop_repeats", "graph_of", "mirror"]
+__all__ = ["ANY_ID", "build_graph", "check_size", "count_nodes", "csc_of_pairs", "drop_repeats", "graph_of", "mirror"]
 
 Ids = npt.NDArray[Any]
+
+ANY_ID = 10_000_000
+"""Below this, ids may be as far apart as they like."""
 
 _SIMPLE_LIMIT = 2**31
 
@@ -82,6 +85,15 @@ def check_size(path: str | os.PathLike[str], num_nodes: int) -> None:
         )
 
 
+def count_nodes(path: str | os.PathLike[str], src: Ids, dst: Ids) -> int:
+    """The largest id plus 1, or FormatError where that would make a graph of mostly nothing."""
+    count = 1 + max((int(ids.max()) for ids in (src, dst) if len(ids)), default=-1)
+    limit = max(ANY_ID, 16 * len(src))
+    if count > limit:
+        raise FormatError(f"ids in {path} must be below {limit} for {len(src)} edges, got {count - 1}")
+    return count
+
+
 def build_graph(
     path: str | os.PathLike[str],
     src: Ids,
@@ -105,9 +117,7 @@ def build_graph(
         FormatError: Ids are no integers or not below ``num_nodes``, a field has another length, or the vertices do not
             fit into memory.
     """
-    count = (
-        num_nodes if num_nodes is not None else 1 + max((int(ids.max()) for ids in (src, dst) if len(ids)), default=-1)
-    )
+    count = count_nodes(path, src, dst) if num_nodes is None else num_nodes
     check_size(path, count)
     fields = dict(edata or {})
     if undirected:

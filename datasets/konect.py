@@ -11,7 +11,7 @@ import torch
 from ..errors import FormatError
 from ..graph.graph import CSC, EdgeType, Graph
 from .edge_rows import EdgeRows, NotIntegersError, Progress, first_line, read_blocks, read_integers
-from .edges import build_graph, check_size
+from .edges import build_graph, check_size, count_nodes
 
 __all__ = ["read_konect"]
 
@@ -87,7 +87,7 @@ def _whole(values: torch.Tensor) -> torch.Tensor:
 def _bipartite(
     path: str | os.PathLike[str], rows: EdgeRows, counts: tuple[int, int] | None, edata: dict[str, Any], *, both: bool
 ) -> Graph:
-    left, right = counts or (int(rows.src.max(initial=-1)) + 1, int(rows.dst.max(initial=-1)) + 1)
+    left, right = counts or (count_nodes(path, rows.src, rows.src), count_nodes(path, rows.dst, rows.dst))
     check_size(path, left)
     check_size(path, right)
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,16 @@ from ..graph.graph import Graph
 from ..system.memory import host_available
 from ..system.units import bytes_text
 from .arrays import UNREADABLE, array_tensor, load_npz, npz_members, one_column
+from .edge_rows import NotIntegersError, Progress, first_line, read_blocks, read_integers
 from .edges import build_graph, check_size
 
 __all__ = ["dense", "load_sparse", "read_benchmark", "read_matrix_market", "read_scipy"]
 
-_LEAST_ENTRY = 4  # bytes of a line "1 1\n"
-_GZIP_RATE = 1032  # what gzip can make of a byte
+_MATRIX_MARKET = re.compile(
+    rb"%%MatrixMarket\s+matrix\s+coordinate\s+(real|integer|pattern|complex)"
+    rb"\s+(general|symmetric|skew-symmetric|hermitian)\s",
+    re.IGNORECASE,
+)
 
 
 def load_sparse(path: str | os.PathLike[str]) -> Any:
@@ -86,37 +91,47 @@ def _graph(path: str | os.PathLike[str], matrix: Any, *, undirected: bool, weigh
     return build_graph(path, coo.row, coo.col, int(coo.shape[0]), edata=edata, undirected=undirected)
 
 
-def read_matrix_market(path: str | os.PathLike[str], *, undirected: bool = False, weight: str | None = None) -> Graph:
-    """Read a square Matrix Market file in coordinate form, plain or gzipped; row and column are source and target.
+def read_matrix_market(
+    path: str | os.PathLike[str],
+    *,
+    undirected: bool = False,
+    weight: str | None = None,
+    progress: Progress | None = None,
+) -> Graph:
+    """Read a square Matrix Market file in coordinate form, also packed; row and column are source and target.
 
-    A symmetric matrix, which names each entry once, becomes edges in both directions.
+    A symmetric matrix, which names each entry once, becomes edges in both directions. Weights are float32. It is read
+    as the edge list it is: SciPy's reader ends the process over some damaged files.
 
     Raises:
-        FormatError: The file is damaged, dense, not square, or has no values for ``weight``.
+        FormatError: The file is damaged, dense, not square, or has no real values for ``weight``.
         ValueError: ``undirected`` for a symmetric matrix.
     """
-    import scipy.io
-
-    with open(path, "rb") as file:
-        packed = file.read(2) == b"\x1f\x8b"
+    block = next(read_blocks(path), None)
+    head = _MATRIX_MARKET.match(block.data) if block is not None else None
+    size = first_line(block.data)[1].split() if block is not None else []
+    if head is None or len(size) != 3 or not all(word.isdigit() and len(word) < 19 for word in size):
+        raise FormatError(f"{path} must be a Matrix Market file in coordinate form, its head says something else")
+    field, symmetry, (rows, columns, entries) = head[1].lower(), head[2].lower(), map(int, size)
+    if rows != columns:
+        raise FormatError(f"{path} must hold a square matrix, got {rows} x {columns}")
+    if weight is not None and field in (b"pattern", b"complex"):
+        raise FormatError(f"{path} must hold real values for the field {weight!r}, its matrix is {field.decode()}")
+    if undirected and symmetry != b"general":
+        kind = symmetry.decode()
+        raise ValueError(f"undirected=True must not be given for {path}, whose {kind} matrix has both directions")
     try:
-        rows, columns, entries, form, field, symmetry = scipy.io.mminfo(os.fspath(path))
-    except UNREADABLE as error:
-        raise FormatError(f"{path} must be a Matrix Market file: {error}") from error
-    if form != "coordinate" or rows != columns:
-        raise FormatError(f"{path} must hold a square matrix in coordinate form, got {rows} x {columns} as {form}")
-    if entries * _LEAST_ENTRY > os.path.getsize(path) * (_GZIP_RATE if packed else 1):
-        raise FormatError(f"{path} must hold {entries:,} entries as its header says, it is too short for them")
-    check_size(path, rows)
-    if weight is not None and field == "pattern":
-        raise FormatError(f"{path} must hold values for the field {weight!r}, it is a pattern without any")
-    if undirected and symmetry != "general":
-        raise ValueError(f"undirected=True must not be given for {path}, whose {symmetry} matrix has both directions")
-    try:
-        matrix = scipy.io.mmread(os.fspath(path))
-    except UNREADABLE as error:
-        raise FormatError(f"{path} must be a Matrix Market file: {error}") from error
-    return _graph(path, matrix, undirected=undirected, weight=weight)
+        lines = read_integers(path, weight=weight, header=False, progress=progress)
+    except NotIntegersError as error:
+        raise FormatError(str(error)) from None
+    src, dst, values = lines.src[1:] - 1, lines.dst[1:] - 1, lines.weight[1:]  # the first line has the sizes
+    if len(src) != entries:
+        raise FormatError(f"{path} must hold {entries} entries as its head says, got {len(src)}")
+    edata = {} if weight is None else {weight: torch.from_numpy(values)}
+    graph = build_graph(path, src, dst, rows, edata=edata, undirected=undirected or symmetry != b"general")
+    if symmetry == b"skew-symmetric" and weight is not None:
+        graph.edata[weight][entries:] *= -1
+    return graph
 
 
 _BENCHMARK_NAMES = {"attr": "feat", "attr_matrix": "feat", "labels": "label"}

@@ -86,7 +86,10 @@ def _members(path: Path) -> set[str]:
 _EDGES = ("num_nodes", "relabel", "undirected", "weight", "header", "progress")
 _FORMS = (
     Form("edge list", "an edge list", read_edge_list, _EDGES, (*TEXTS, ".parquet")),
-    Form("matrix market", "a Matrix Market file", read_matrix_market, ("undirected", "weight"), (".mtx", ".mtx.gz")),
+    Form(
+        *("matrix market", "a Matrix Market file", read_matrix_market, ("undirected", "weight", "progress")),
+        endings=(".mtx", ".mtx.gz", ".mtx.xz", ".mtx.bz2"),
+    ),
     Form("graphml", "a GraphML file", read_graphml, (), (".graphml", ".graphml.gz")),
     Form("gml", "a GML file", read_gml, (), (".gml", ".gml.gz")),
     Form(

@@ -14,7 +14,7 @@ from torch import Tensor
 from ..errors import FormatError
 from ..graph.graph import Graph
 from .arrays import array_tensor, load_npz, load_tensors, map_or_read, one_column
-from .edges import build_graph
+from .edges import build_graph, count_nodes
 from .opening import PARTS
 
 __all__ = ["EDGE_INDEX", "read_edge_index", "read_pyg"]
@@ -75,7 +75,7 @@ def _graph(
     }
     count = _num_nodes(path, arrays) if num_nodes is None else num_nodes
     if count is None:
-        count = 1 + max((int(ends.max()) for ends in (src, dst) if len(ends)), default=-1)
+        count = count_nodes(path, src.numpy(), dst.numpy())
     ndata = {name: r for name, r in rows.items() if len(r) == count and (count != len(src) or "edge" not in name)}
     edata = {name: r for name, r in rows.items() if len(r) == len(src) and name not in ndata}
     graph = build_graph(path, src.numpy(), dst.numpy(), count, edata=edata, undirected=undirected)

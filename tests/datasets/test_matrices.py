@@ -40,6 +40,12 @@ class TestMatrixMarket:
         ):
             read_graph(tmp_path / "m.mtx", undirected=True)
 
+    def test_skew_symmetric(self, tmp_path):
+        (tmp_path / "m.mtx").write_text("%%MatrixMarket matrix coordinate real skew-symmetric\n2 2 1\n2 1 2.0\n")
+        graph = read_graph(tmp_path / "m.mtx", weight="w")
+        pairs = ends(graph, EDGE_TYPE).tolist()
+        assert (pairs, graph.edata["w"].tolist()) == ([[1, 0], [0, 1]], [2, -2])
+
     def test_undirected(self, matrix, tmp_path):
         upper = scipy.sparse.triu(matrix, 1)
         scipy.io.mmwrite(tmp_path / "m.mtx", upper)
@@ -49,16 +55,28 @@ class TestMatrixMarket:
         ("text", "options", "message"),
         [
             ("hello\n", {}, "must be a Matrix Market file"),
-            ("%%MatrixMarket matrix coordinate real general\n3 3 2\n1 1 5\n", {}, "must be a Matrix Market file"),
+            (
+                "%%MatrixMarket matrix coordinate real general\n3 3 2\n1 1 5\n",
+                {},
+                "must hold 2 entries as its head says, got 1",
+            ),
             (
                 "%%MatrixMarket matrix coordinate real general\n3 3 99\n1 1 5\n",
                 {},
-                "must hold 99 entries as its header says",
+                "must hold 99 entries as its head says, got 1",
             ),
-            ("%%MatrixMarket matrix coordinate real general\n3 3 1\n4 1 5\n", {}, "must be a Matrix Market file"),
-            ("%%MatrixMarket matrix coordinate real general\n2 3 1\n1 1 5\n", {}, "square matrix .* got 2 x 3"),
-            ("%%MatrixMarket matrix array real general\n1 1\n5\n", {}, "in coordinate form, got 1 x 1 as array"),
-            ("%%MatrixMarket matrix coordinate pattern general\n3 3 1\n1 1\n", {"weight": "w"}, "is a pattern without"),
+            ("%%MatrixMarket matrix coordinate real general\n3 3 1\n4 1 5\n", {}, r"must be in \[0, 3\), got 3"),
+            ("%%MatrixMarket matrix coordinate real general\n2 3 1\n1 1 5\n", {}, "square matrix, got 2 x 3"),
+            (
+                "%%MatrixMarket matrix array real general\n1 1\n5\n",
+                {},
+                "in coordinate form, its head says something else",
+            ),
+            (
+                "%%MatrixMarket matrix coordinate pattern general\n3 3 1\n1 1\n",
+                {"weight": "w"},
+                "its matrix is pattern",
+            ),
             (
                 *("%%MatrixMarket matrix coordinate pattern general\n9000000000000 9000000000000 1\n1 1\n", {}),
                 "no more vertices than fit into memory",
