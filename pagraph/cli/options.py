@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import click
 
-__all__ = ["build", "naming_options", "options_of", "split_option", "train_fraction_option"]
+__all__ = ["as_typed", "build", "options_of", "split_option", "train_fraction_option"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _T = TypeVar("_T")
@@ -55,16 +55,22 @@ def build(kind: Callable[..., _T], settings: Mapping[str, Any]) -> _T:
     return kind(**{name: settings[name] for name in inspect.signature(kind).parameters if name in settings})
 
 
-@contextmanager
-def naming_options(kind: Callable[..., Any]) -> Iterator[None]:
-    """Errors that begin with a documented field begin with its option: "--parts must be" for "num_parts must be"."""
-    try:
-        yield
-    except (TypeError, ValueError) as error:
-        name, _, rest = str(error).partition(" ")
-        if name not in _documented(kind):
-            raise
-        raise type(error)(f"{max(_flags(name, _documented(kind)[name]), key=len)} {rest}") from error
+def as_typed(message: str, command: click.Command) -> str:
+    """Rewrite a message of the library with the options of ``command`` in place of the arguments that they set.
+
+    ``num_parts must be`` at the beginning becomes ``--parts must be``; anywhere, ``relabel=True`` becomes
+    ``--relabel``, ``header=False`` ``--no-header`` and ``num_nodes=3`` ``--num-nodes 3``.
+    """
+    for parameter in command.params:
+        if not isinstance(parameter, click.Option):
+            continue
+        option, name = max(parameter.opts, key=len), re.escape(str(parameter.name))
+        off = max(parameter.secondary_opts, key=len, default=f"without {option}")
+        message = re.sub(rf"^{name} (?=must)", f"{option} ", message)
+        message = re.sub(rf"\b{name}=True\b", option, message)
+        message = re.sub(rf"\b{name}=False\b", off, message)
+        message = re.sub(rf"\b{name}=(?=\w)", f"{option} ", message)
+    return message
 
 
 def _flags(name: str, document: Mapping[str, Any]) -> tuple[str, ...]:
