@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -28,7 +28,9 @@ train_fraction_option = click.option(
 )
 
 
-def options_of(source: Callable[..., Any], /, **documented: str | Mapping[str, Any]) -> Callable[[_F], _F]:
+def options_of(
+    source: Callable[..., Any], only: Collection[str] = (), /, **documented: str | Mapping[str, Any]
+) -> Callable[[_F], _F]:
     """Decorator that gives a command one option for each documented parameter of ``source``, in order.
 
     Types and defaults are those of the parameter. ``bool`` becomes a flag, ``X | None`` is read as ``X``, and a tuple
@@ -36,14 +38,18 @@ def options_of(source: Callable[..., Any], /, **documented: str | Mapping[str, A
 
     Args:
         source: A dataclass, whose fields may be documented by their ``metadata``, or a function.
+        only: Parameters to take. Default: all that are documented.
         documented: Parameter to its help text, or to a mapping that replaces its ``metadata``: "help", "flags" (names
             on the command line, default ``--its-name``), "choices", and any argument of ``click.option``.
     """
-    named = _documented(source) | {name: {"help": d} if isinstance(d, str) else d for name, d in documented.items()}
+    named = _documented(source)
+    for name, document in documented.items():
+        named[name] = {**named.get(name, {}), "help": document} if isinstance(document, str) else document
     parameters, hints = inspect.signature(source).parameters, get_type_hints(source)
+    taken = [name for name in parameters if name in (only or named)]
 
     def decorate(command: _F) -> _F:
-        for name in reversed([name for name in parameters if name in named]):  # the last decorator is the first option
+        for name in reversed(taken):  # the last decorator is the first option
             command = _option(name, hints.get(name, str), parameters[name].default, named[name])(command)
         return command
 

@@ -65,6 +65,19 @@ def test_types_defaults_and_choices():
     ]
 
 
+def test_only_some_and_another_help():
+    @click.command()
+    @options_of(Settings, ("mode", "seed"), mode="Another help.")
+    def chosen(**settings):
+        click.echo(settings)
+
+    lines = [" ".join(line.split()) for line in CliRunner().invoke(chosen, ["--help"]).stdout.splitlines()]
+    assert lines[lines.index("Options:") + 1 : -1] == [
+        "--seed INTEGER Seed. [default: 0]",
+        "--mode [a|b] Another help. [default: a]",
+    ]
+
+
 def test_defaults_are_those_of_the_dataclass():
     assert run("-k", 2).stdout == f"{Settings(2)}\n[16, (0.5, 0.5), 0]\n"
 
