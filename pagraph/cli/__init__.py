@@ -5,6 +5,7 @@ A verb is a module of this package with a click command named ``command``, and a
 
 from __future__ import annotations
 
+import difflib
 import errno
 import importlib
 import os
@@ -53,6 +54,9 @@ class _Verbs(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
+            near = difflib.get_close_matches(cmd_name, VERBS, n=1)
+            if near:
+                ctx.fail(f"No such command {cmd_name!r}; did you mean {near[0]!r}?")
             return None
         module = importlib.import_module(f".{VERBS[cmd_name][0]}", __name__)
         command: click.Command = module.command

@@ -289,8 +289,8 @@ def print_profile(
     console = Console(highlight=False, markup=False)
     best = curve.at(recommendation.policy, recommendation.budget_rows)
     console.print(
-        f"{title}: {curve.num_nodes:,} vertices; an epoch has {curve.batches:,} batches and reads "
-        f"{curve.reads:,.0f} rows",
+        f"{title}: {curve.num_nodes:,} vertices; an epoch has {curve.batches:,} batch{'es' * (curve.batches != 1)} "
+        f"and reads {curve.reads:,.0f} rows",
         soft_wrap=True,
     )
     first, advice, *details = answer(curve, recommendation)

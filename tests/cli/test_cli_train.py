@@ -216,7 +216,7 @@ def test_a_graph_without_features(tmp_path):
     for name in ("feat", "label"):
         del graph.ndata[name]
     write_graph(graph, tmp_path / "bare")
-    assert fails(tmp_path / "bare").endswith("to be trained on, it lacks feat, label")
+    assert fails(tmp_path / "bare").endswith("to be trained on, it lacks feat, label and has none")
 
 
 def test_the_original_is_not_changed(folder):
