@@ -20,7 +20,8 @@ from torch import Tensor
 from ..errors import FormatError
 from ..graph.csc import writeable
 from ..graph.mapped import map_npy, read_npy_header
-from .edge_rows import arrow, extended, read_blocks, require_arrow, separator_of
+from .edge_rows import extended
+from .text_blocks import arrow, read_blocks, require_arrow, separator_of
 
 __all__ = [
     *("TEXTS", "UNREADABLE", "array_tensor", "has_ending", "load_npz", "load_tensors", "map_or_read", "npz_members"),

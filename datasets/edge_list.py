@@ -12,9 +12,11 @@ import torch
 
 from ..errors import FormatError
 from ..graph.graph import EDGE_TYPE, Graph
-from .edge_rows import EdgeRows, NotIntegersError, Progress, read_integers, read_parquet, read_words
+from .edge_rows import EdgeRows, NotIntegersError, read_integers, read_words
 from .edges import ANY_ID, mirror
 from .original_ids import word_rows
+from .parquet_rows import read_parquet
+from .text_blocks import Progress
 
 __all__ = ["read_edge_list"]
 

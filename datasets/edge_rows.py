@@ -1,65 +1,37 @@
-"""Readers of edge lists, block by block: text by Arrow (line by line without it, or where it refuses) and Parquet."""
+"""Readers of edge lists in text, block by block: by Arrow, or line by line without it and where it refuses."""
 
 from __future__ import annotations
 
 import array
-import bz2
 import csv
-import gzip
 import logging
-import lzma
-import os
 import re
-import zlib
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import FormatError, MissingDependencyError
+from ..errors import FormatError
+from .text_blocks import Block, Path, Progress, arrow, first_line, read_blocks, separator_of
 
 __all__ = [
-    *(
-        "Block",
-        "EdgeRows",
-        "NotIntegersError",
-        "arrow",
-        "extended",
-        "first_line",
-        "read_blocks",
-        "read_integers",
-        "read_parquet",
-    ),
-    *("read_words", "require_arrow", "separator_of"),
+    *("SOURCE_WORDS", "TARGET_WORDS", "EdgeRows", "NotIntegersError", "WeightColumn", "extended", "read_integers"),
+    "read_words",
 ]
 
-_BLOCK_BYTES = 8 * 2**20
-_BATCH_ROWS = 2**20
-_LINE_LIMIT = 2**20
 _FIELD_BYTES = 32
-_PACKED: dict[bytes, Callable[[IO[bytes]], Any]] = {
-    rb"\x1f\x8b": lambda file: gzip.GzipFile(fileobj=file),
-    rb"BZh[1-9](1AY&SY|\x17rE8P\x90)": bz2.BZ2File,
-    rb"\xfd7zXZ\x00": lzma.LZMAFile,
-}
-"""First bytes of packed files, and what unpacks them."""
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_SOURCE_WORDS = {"src", "source", "from", "u", "head", "node1", "id1", "node_1", "fromnodeid"}
-_TARGET_WORDS = {"dst", "target", "to", "destination", "v", "tail", "node2", "id2", "node_2", "tonodeid"}
-_HEADER_WORDS = _SOURCE_WORDS | _TARGET_WORDS
+SOURCE_WORDS = {"src", "source", "from", "u", "head", "node1", "id1", "node_1", "fromnodeid"}
+TARGET_WORDS = {"dst", "target", "to", "destination", "v", "tail", "node2", "id2", "node_2", "tonodeid"}
+_HEADER_WORDS = SOURCE_WORDS | TARGET_WORDS
 _LINE = re.compile(rb"[^\r\n]+")
 _FIELD = re.compile(rb"[^ \t,;]+")
 _COMMENT = re.compile(rb"^[ \t]*[#%][^\n]*", re.MULTILINE)
-_HEAD = re.compile(rb"(?:[ \t]*(?:[#%][^\r\n]*)?(?:[\r\n]|\Z))*")  # comments and empty lines
 _FURTHER_FIELDS = [re.compile(rb"^([^,\n]+,[^,\n]+%b),[^\n]*" % third, re.MULTILINE) for third in (b"", b",[^,\n]+")]
 _EDGE = re.compile(
     rb"([+-]?\d{1,99})(?=[ \t,;])[ \t]*[,;]?[ \t]*([+-]?\d{1,99})(?![^ \t,;])[ \t]*[,;]?[ \t]*([^ \t,;]*)"
 )
 
-Path = str | os.PathLike[str]
-Progress = Callable[[int, int], None]
 Column = npt.NDArray[Any]
 Columns = tuple[Column, Column] | tuple[Column, Column, Column]
 """Sources, destinations and, where they are asked for, weights."""
@@ -99,59 +71,6 @@ def extended(values: Column, more: Column) -> Column:
     return values
 
 
-@dataclass(frozen=True)
-class Block:
-    """The bytes of some whole lines of a file, and the number of the first line, from 1."""
-
-    data: bytes
-    first_line: int
-
-    def line_at(self, offset: int) -> tuple[int, str]:
-        """Get number and (shortened) text of the line that begins at ``offset``."""
-        text = self.data[offset : offset + 80].split(b"\n")[0].decode("utf-8", "replace")
-        return self.first_line + self.data.count(b"\n", 0, offset), text.rstrip("\r")
-
-
-def read_blocks(path: Path, *, progress: Progress | None = None) -> Iterator[Block]:
-    """Yield the file's lines in blocks of a few MiB; gzip, bzip2 and xz are recognised by their first bytes.
-
-    ``progress`` is called with the bytes read from the disk and the file's size.
-    """
-    with open(path, "rb") as raw:
-        size = os.fstat(raw.fileno()).st_size
-        lead = raw.read(10)
-        unpack = next((unpack for magic, unpack in _PACKED.items() if re.match(magic, lead)), None)
-        raw.seek(0)
-        rest, line, first = b"", 1, True
-        for data in _read(unpack(raw) if unpack else raw, path):
-            data = data.removeprefix(_BYTE_ORDER_MARK) if first else data
-            first = False
-            end = data.rfind(b"\n") + 1
-            if end:
-                yield (block := Block(b"".join([rest, memoryview(data)[:end]]), line))
-                line += block.data.count(b"\n")
-                rest = data[end:]
-            else:
-                rest += data
-            if len(rest) > _LINE_LIMIT:
-                raise FormatError(f"{path} must have lines of at most {_LINE_LIMIT} bytes, line {line} is longer")
-            if progress is not None:
-                progress(raw.tell(), size)
-        if rest:
-            yield Block(rest, line)
-
-
-def _read(stream: IO[bytes], path: Path) -> Iterator[bytes]:
-    try:
-        while data := stream.read(_BLOCK_BYTES):
-            yield data
-    except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
-        if isinstance(error, OSError) and error.errno is not None:  # of the disk
-            raise
-        form = type(stream).__name__.removesuffix("File").lower()
-        raise FormatError(f"{path} is no whole {form} file: {error}") from error
-
-
 class NotIntegersError(Exception):
     """Raised for a line that does not begin with two integers: the file holds words, or is no edge list."""
 
@@ -184,11 +103,6 @@ class WeightColumn:
     def ordinal(self) -> str:
         """The number in words, for errors."""
         return "third" if self.place == 2 else f"{self.place + 1}th"
-
-
-def separator_of(line: bytes) -> str | None:
-    """The first of tab, comma and semicolon that is in a line; None: fields end at spaces."""
-    return next((mark for mark in "\t,;" if mark.encode() in line), None)
 
 
 def read_integers(
@@ -235,32 +149,6 @@ def _without_header(block: Block, header: bool | None) -> tuple[Block, bytes | N
     if header is False or (header is None and (not fields or any(f.lstrip(b"+-").isdigit() for f in fields))):
         return block, b""
     return Block(block.data[:begin] + b"#" + block.data[begin:], block.first_line), line  # line numbers stay right
-
-
-def first_line(data: bytes) -> tuple[int, bytes]:
-    """Find the first line that is neither empty nor a comment: its place and text, which is empty without one."""
-    head = _HEAD.match(data)
-    begin = head.end() if head else 0
-    line = _LINE.match(data, begin)
-    return begin, line[0] if line else b""
-
-
-def require_arrow(what: str) -> Any:
-    """Import pyarrow, or raise MissingDependencyError saying what needs it."""
-    pa = arrow()
-    if pa is None:
-        raise MissingDependencyError(f"{what} needs pyarrow, which is not installed: pip install 'pagraph[arrow]'")
-    return pa
-
-
-def arrow() -> Any:
-    """Import pyarrow; None where it is not installed."""
-    try:
-        import pyarrow.compute
-        import pyarrow.csv
-    except ImportError:
-        return None
-    return pyarrow
 
 
 def _read_with_arrow(data: bytes, column: WeightColumn | None) -> Columns | None:
@@ -425,86 +313,3 @@ def _cut(line: str, delimiter: str | None) -> list[str]:
     if delimiter is None or '"' not in line:
         return line.split(delimiter)
     return next(csv.reader([line], delimiter=delimiter))  # line by line: a stray quotation mark must not swallow others
-
-
-def read_parquet(path: Path, *, weight: str | None, relabel: bool, progress: Progress | None) -> EdgeRows:
-    """Read a Parquet file, batch by batch: ids are integers, or words with ``relabel``.
-
-    The ends of the edges are the columns of well-known names ("source", "target"), or else the first two.
-    """
-    pa = require_arrow("reading Parquet")
-    import pyarrow.parquet
-
-    rows, size, done = EdgeRows(), os.path.getsize(path), 0
-    try:
-        with pyarrow.parquet.ParquetFile(path, buffer_size=_LINE_LIMIT) as file:
-            schema = _ends_first(file.schema_arrow)
-            names = schema.names
-            column = WeightColumn.find(path, weight, names, None)
-            places = [0, 1] if column is None else [0, 1, column.place]
-            types = _column_types(path, schema, places, relabel)
-            chosen = [names[place] for place in places]
-            for batch in file.iter_batches(_BATCH_ROWS, columns=chosen):
-                batch = batch.select(chosen)  # they come in the file's order
-                columns = [_values(path, batch, i, type_, done) for i, type_ in enumerate(types)]
-                if pa.types.is_string(types[0]):
-                    columns[:2] = [_numbered(rows, column) for column in columns[:2]]
-                rows.add(*map(np.asarray, columns))
-                done += len(batch)
-                if progress is not None:
-                    progress(size * done // file.metadata.num_rows, size)
-    except FormatError:
-        raise
-    except (pa.ArrowException, OSError) as error:
-        raise FormatError(f"{path} is no whole Parquet file: {error}") from error
-    return rows
-
-
-def _ends_first(schema: Any) -> Any:
-    """The schema with the two columns in front that are called as the ends of edges, where there are such."""
-    found = [[f for f in schema if f.name.lower() in words] for words in (_SOURCE_WORDS, _TARGET_WORDS)]
-    if any(len(fields) != 1 for fields in found):
-        return schema
-    ends = [fields[0] for fields in found]
-    return arrow().schema([*ends, *(f for f in schema if f.name not in (ends[0].name, ends[1].name))])
-
-
-def _column_types(path: Path, schema: Any, places: list[int], relabel: bool) -> list[Any]:
-    """Choose the Arrow types to read these columns as, or raise FormatError."""
-    types = arrow().types
-    if len(schema) < 2:
-        raise FormatError(f"{path} must have at least 2 columns, got {len(schema)}")
-    ids, values = [schema.field(0), schema.field(1)], [schema.field(place) for place in places[2:]]
-    words = [not types.is_integer(column.type) for column in ids]
-    for column, is_word in zip(ids, words, strict=True):
-        value_type = column.type.value_type if types.is_dictionary(column.type) else column.type
-        if is_word and not (types.is_string(value_type) or types.is_large_string(value_type)):
-            raise FormatError(f"{path}, column {column.name!r} must hold integers or words, got {column.type}")
-        if is_word and not relabel:
-            message = f"{path}, column {column.name!r} must hold integers, got {column.type}"
-            raise FormatError(f"{message}; relabel=True takes any words as ids")
-    for column in values:
-        if not (types.is_integer(column.type) or types.is_floating(column.type) or types.is_decimal(column.type)):
-            raise FormatError(f"{path}, column {column.name!r} must hold numbers, got {column.type}")
-    pa = arrow()
-    return [pa.string() if any(words) else pa.int64()] * 2 + [pa.float64()] * len(values)
-
-
-def _values(path: Path, batch: Any, place: int, type_: Any, rows_before: int) -> Any:
-    """Cast a column of a batch to ``type_``, or raise FormatError where a row has no value or one that does not fit."""
-    pa, column, name = arrow(), batch.column(place), batch.schema.names[place]
-    try:
-        cast = column.cast(type_, safe=place < 2)
-    except pa.ArrowInvalid as error:
-        raise FormatError(f"{path}, column {name!r} must hold {type_}: {error}") from None
-    empty = column.is_null().index(True).as_py()
-    if empty < 0 and pa.types.is_string(type_):
-        empty = cast.index("").as_py()
-    if empty >= 0:
-        raise FormatError(f"{path}, row {rows_before + empty + 1} must have a value in column {name!r}, got none")
-    return cast
-
-
-def _numbered(rows: EdgeRows, words: Any) -> Any:
-    distinct = words.dictionary_encode()
-    return rows.number(distinct.dictionary.to_pylist())[distinct.indices.to_numpy()]

@@ -10,8 +10,9 @@ import torch
 
 from ..errors import FormatError
 from ..graph.graph import CSC, EdgeType, Graph
-from .edge_rows import EdgeRows, NotIntegersError, Progress, first_line, read_blocks, read_integers
+from .edge_rows import EdgeRows, NotIntegersError, read_integers
 from .edges import build_graph, check_size, count_nodes
+from .text_blocks import Progress, first_line, read_blocks
 
 __all__ = ["read_konect"]
 

@@ -16,8 +16,9 @@ from ..graph.graph import Graph
 from ..system.memory import host_available
 from ..system.units import bytes_text
 from .arrays import UNREADABLE, array_tensor, load_npz, npz_members, one_column
-from .edge_rows import NotIntegersError, Progress, first_line, read_blocks, read_integers
+from .edge_rows import NotIntegersError, read_integers
 from .edges import build_graph, check_size
+from .text_blocks import Progress, first_line, read_blocks
 
 __all__ = ["dense", "load_sparse", "read_benchmark", "read_matrix_market", "read_scipy"]
 

@@ -17,9 +17,10 @@ from ..errors import FormatError
 from ..graph.graph import CSC, EDGE_TYPE, NODE_TYPE, EdgeType, Graph
 from ..system.atomic import new_folder
 from .arrays import one_column, read_numbers
-from .edge_rows import NotIntegersError, Progress, read_blocks, read_integers
+from .edge_rows import NotIntegersError, read_integers
 from .edges import check_size, mirror
 from .opening import PARTS
+from .text_blocks import Progress, read_blocks
 
 __all__ = ["is_ogb", "read_ogb", "write_ogb"]
 

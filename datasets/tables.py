@@ -15,9 +15,9 @@ from ..errors import FormatError
 from ..graph.graph import CSC, EdgeType, Graph
 from .arrays import TEXTS, array_tensor, has_ending, parquet_values, read_array
 from .descriptions import load_yaml, named_file
-from .edge_rows import arrow, read_blocks, require_arrow, separator_of
 from .manifest import take
 from .original_ids import id_field
+from .text_blocks import arrow, read_blocks, require_arrow, separator_of
 
 __all__ = ["read_tables"]
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pagraph import FormatError
-from pagraph.datasets import edge_rows
+from pagraph.datasets import text_blocks
 from pagraph.datasets.arrays import read_array, read_numbers
 
 pa = pytest.importorskip("pyarrow")
@@ -38,7 +38,7 @@ def test_every_form_holds_the_same(tmp_path):
 
 @pytest.mark.parametrize("size", [7, 64])
 def test_text_in_blocks(size, tmp_path, monkeypatch):
-    monkeypatch.setattr(edge_rows, "_BLOCK_BYTES", size)
+    monkeypatch.setattr(text_blocks, "_BLOCK_BYTES", size)
     want = np.arange(300).reshape(100, 3)
     np.savetxt(tmp_path / "a.csv", want, fmt="%d", delimiter=",")
     assert read_numbers(tmp_path / "a.csv").equal(torch.from_numpy(want))

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pagraph import FormatError
-from pagraph.datasets import edge_rows, read_edge_list
+from pagraph.datasets import read_edge_list, text_blocks
 
 
 @pytest.fixture
@@ -70,11 +70,11 @@ class TestNumbers:
     def test_seams_between_blocks(self, tmp_path_factory, pairs, size, separator):
         path = tmp_path_factory.mktemp("edges") / "edges.csv"
         path.write_text("".join(f"{u}{separator}{v}\n" for u, v in pairs))
-        old, edge_rows._BLOCK_BYTES = edge_rows._BLOCK_BYTES, size
+        old, text_blocks._BLOCK_BYTES = text_blocks._BLOCK_BYTES, size
         try:
             graph = read_edge_list(path)
         finally:
-            edge_rows._BLOCK_BYTES = old
+            text_blocks._BLOCK_BYTES = old
         assert ends(graph) == pairs
 
     def test_loops_repeated_edges_and_isolated_vertices_stay(self, write):
@@ -123,7 +123,7 @@ class TestNumbers:
         assert str(path) in str(caught.value)
 
     def test_line_numbers_go_on_in_later_blocks(self, write, monkeypatch):
-        monkeypatch.setattr(edge_rows, "_BLOCK_BYTES", 50)
+        monkeypatch.setattr(text_blocks, "_BLOCK_BYTES", 50)
         with pytest.raises(FormatError, match="line 77 must begin"):
             read_edge_list(write("source target\n" + "10 20\n" * 75 + "bad\n"))
 
@@ -241,7 +241,7 @@ class TestRelabel:
     def test_words_across_blocks(self, write, monkeypatch):
         pairs = [(f"v{i % 17}", f"w{i % 13}") for i in range(200)]
         path = write("".join(f"{u} {v}\n" for u, v in pairs))
-        monkeypatch.setattr(edge_rows, "_BLOCK_BYTES", 31)
+        monkeypatch.setattr(text_blocks, "_BLOCK_BYTES", 31)
         graph = read_edge_list(path, relabel=True)
         names = words(graph)
         assert names == sorted(names)
@@ -270,7 +270,7 @@ def test_memory_does_not_grow_with_the_text(write, monkeypatch):
     import tracemalloc
 
     path = write("0 1 " + "x" * 4000 + "\n" + ("1 2 " + "y" * 4000 + "\n") * 10_000)  # 40 MB of text
-    monkeypatch.setattr(edge_rows, "_BLOCK_BYTES", 2**18)
+    monkeypatch.setattr(text_blocks, "_BLOCK_BYTES", 2**18)
     read_edge_list(path)
     tracemalloc.start()
     graph = read_edge_list(path)

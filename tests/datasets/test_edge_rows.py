@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pagraph import FormatError
-from pagraph.datasets import edge_rows, read_edge_list
-from pagraph.datasets.edge_rows import Block, NotIntegersError, read_blocks
+from pagraph.datasets import edge_rows, parquet_rows, read_edge_list, text_blocks
+from pagraph.datasets.edge_rows import NotIntegersError
+from pagraph.datasets.text_blocks import Block, read_blocks
 from pagraph.errors import MissingDependencyError
 
 
@@ -26,11 +27,11 @@ def test_blocks_join_to_the_file(tmp_path_factory, lines, ending, zipped, size):
     content = ending.join(lines)
     path = tmp_path_factory.mktemp("text") / "file"
     path.write_bytes(gzip.compress(content) if zipped else content)
-    old, edge_rows._BLOCK_BYTES = edge_rows._BLOCK_BYTES, size
+    old, text_blocks._BLOCK_BYTES = text_blocks._BLOCK_BYTES, size
     try:
         blocks = list(read_blocks(path))
     finally:
-        edge_rows._BLOCK_BYTES = old
+        text_blocks._BLOCK_BYTES = old
     assert b"".join(block.data for block in blocks) == content
     line = 1
     for block in blocks[:-1]:
@@ -74,8 +75,8 @@ def test_broken_gzip(tmp_path, content):
 
 
 def test_a_line_without_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(edge_rows, "_BLOCK_BYTES", 1000)
-    monkeypatch.setattr(edge_rows, "_LINE_LIMIT", 5000)
+    monkeypatch.setattr(text_blocks, "_BLOCK_BYTES", 1000)
+    monkeypatch.setattr(text_blocks, "_LINE_LIMIT", 5000)
     (tmp_path / "a").write_bytes(b"1 2\n" + bytes(100_000))
     with pytest.raises(FormatError, match="lines of at most 5000 bytes, line 2 is longer"):
         list(read_blocks(tmp_path / "a"))
@@ -83,7 +84,7 @@ def test_a_line_without_end(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("zipped", [False, True])
 def test_progress_ends_at_the_size_of_the_file(tmp_path, monkeypatch, zipped):
-    monkeypatch.setattr(edge_rows, "_BLOCK_BYTES", 1000)
+    monkeypatch.setattr(text_blocks, "_BLOCK_BYTES", 1000)
     content = b"1 2\n" * 5000
     path = tmp_path / "a"
     path.write_bytes(gzip.compress(content) if zipped else content)
@@ -277,7 +278,7 @@ class TestParquet:
 
     @pytest.mark.parametrize("dtype", [np.int16, np.int32, np.int64, np.uint64])
     def test_integers_and_weights_across_batches(self, write, monkeypatch, dtype):
-        monkeypatch.setattr(edge_rows, "_BATCH_ROWS", 7)
+        monkeypatch.setattr(parquet_rows, "_BATCH_ROWS", 7)
         ends = np.arange(40, dtype=dtype).reshape(2, 20)
         path = write({"a": ends[0], "b": ends[1], "w": np.arange(20) / 4, "rest": ["x"] * 20}, row_group_size=11)
         calls = []
@@ -354,7 +355,7 @@ class TestParquet:
 
 
 def test_pieces_of_both_widths(tmp_path, monkeypatch):
-    monkeypatch.setattr(edge_rows, "_BLOCK_BYTES", 8)
+    monkeypatch.setattr(text_blocks, "_BLOCK_BYTES", 8)
     (tmp_path / "a.txt").write_text("1 2\n3 4\n1 99999999999\n5 6\n")
     rows = edge_rows.read_integers(tmp_path / "a.txt", weight=None, header=None, progress=None)
     src, dst, weight = rows.src, rows.dst, rows.weight

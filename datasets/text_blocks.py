@@ -1,0 +1,117 @@
+"""Text files in blocks of whole lines, packed ones unpacked; and pyarrow, where it is installed."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import os
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import IO, Any
+
+from ..errors import FormatError, MissingDependencyError
+
+__all__ = ["Block", "Path", "Progress", "arrow", "first_line", "read_blocks", "require_arrow", "separator_of"]
+
+_BLOCK_BYTES = 8 * 2**20
+_LINE_LIMIT = 2**20
+_PACKED: dict[bytes, Callable[[IO[bytes]], Any]] = {
+    rb"\x1f\x8b": lambda file: gzip.GzipFile(fileobj=file),
+    rb"BZh[1-9](1AY&SY|\x17rE8P\x90)": bz2.BZ2File,
+    rb"\xfd7zXZ\x00": lzma.LZMAFile,
+}
+"""First bytes of packed files, and what unpacks them."""
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_LINE = re.compile(rb"[^\r\n]+")
+_HEAD = re.compile(rb"(?:[ \t]*(?:[#%][^\r\n]*)?(?:[\r\n]|\Z))*")  # comments and empty lines
+
+Path = str | os.PathLike[str]
+Progress = Callable[[int, int], None]
+"""Called with the bytes read and the file's size."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """The bytes of some whole lines of a file, and the number of the first line, from 1."""
+
+    data: bytes
+    first_line: int
+
+    def line_at(self, offset: int) -> tuple[int, str]:
+        """Get number and (shortened) text of the line that begins at ``offset``."""
+        text = self.data[offset : offset + 80].split(b"\n")[0].decode("utf-8", "replace")
+        return self.first_line + self.data.count(b"\n", 0, offset), text.rstrip("\r")
+
+
+def read_blocks(path: Path, *, progress: Progress | None = None) -> Iterator[Block]:
+    """Yield the file's lines in blocks of a few MiB; gzip, bzip2 and xz are recognised by their first bytes.
+
+    ``progress`` is called with the bytes read from the disk and the file's size.
+    """
+    with open(path, "rb") as raw:
+        size = os.fstat(raw.fileno()).st_size
+        lead = raw.read(10)
+        unpack = next((unpack for magic, unpack in _PACKED.items() if re.match(magic, lead)), None)
+        raw.seek(0)
+        rest, line, first = b"", 1, True
+        for data in _read(unpack(raw) if unpack else raw, path):
+            data = data.removeprefix(_BYTE_ORDER_MARK) if first else data
+            first = False
+            end = data.rfind(b"\n") + 1
+            if end:
+                yield (block := Block(b"".join([rest, memoryview(data)[:end]]), line))
+                line += block.data.count(b"\n")
+                rest = data[end:]
+            else:
+                rest += data
+            if len(rest) > _LINE_LIMIT:
+                raise FormatError(f"{path} must have lines of at most {_LINE_LIMIT} bytes, line {line} is longer")
+            if progress is not None:
+                progress(raw.tell(), size)
+        if rest:
+            yield Block(rest, line)
+
+
+def _read(stream: IO[bytes], path: Path) -> Iterator[bytes]:
+    try:
+        while data := stream.read(_BLOCK_BYTES):
+            yield data
+    except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # of the disk
+            raise
+        form = type(stream).__name__.removesuffix("File").lower()
+        raise FormatError(f"{path} is no whole {form} file: {error}") from error
+
+
+def first_line(data: bytes) -> tuple[int, bytes]:
+    """Find the first line that is neither empty nor a comment: its place and text, which is empty without one."""
+    head = _HEAD.match(data)
+    begin = head.end() if head else 0
+    line = _LINE.match(data, begin)
+    return begin, line[0] if line else b""
+
+
+def separator_of(line: bytes) -> str | None:
+    """The first of tab, comma and semicolon that is in a line; None: fields end at spaces."""
+    return next((mark for mark in "\t,;" if mark.encode() in line), None)
+
+
+def require_arrow(what: str) -> Any:
+    """Import pyarrow, or raise MissingDependencyError saying what needs it."""
+    pa = arrow()
+    if pa is None:
+        raise MissingDependencyError(f"{what} needs pyarrow, which is not installed: pip install 'pagraph[arrow]'")
+    return pa
+
+
+def arrow() -> Any:
+    """Import pyarrow; None where it is not installed."""
+    try:
+        import pyarrow.compute
+        import pyarrow.csv
+    except ImportError:
+        return None
+    return pyarrow
