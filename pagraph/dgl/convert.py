@@ -75,10 +75,14 @@ def to_dgl(graph: Graph) -> Any:
 
     Fields that are ``IndexedRows`` become columns as those of a subgraph: DGL gathers the whole column when it is first
     read as ``ndata[...]``; our loaders, and the columns of blocks, read single rows.
+
+    Raises:
+        ValueError: An id is outside the graph, as in a damaged folder.
     """
     data = {}
     for etype in graph.edge_types:
         csc = graph.csc_of(etype)
+        csc.validate()
         ids = torch.arange(csc.num_edges, device="cpu") if csc.edge_ids is None else csc.edge_ids
         # Copies, whatever the dtype: DGL sorts rows in place.
         data[etype] = ("csc", tuple(part.to(torch.int64, copy=True) for part in (csc.indptr, csc.indices, ids)))

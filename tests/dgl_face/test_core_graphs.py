@@ -148,6 +148,13 @@ def test_dgl_does_not_sort_the_graphs_own_arrays():
     assert graph.csc.indices.tolist() == [2, 1, 0, 1]
 
 
+def test_damaged_ids_are_not_handed_to_dgl():
+    graph = random_graph()
+    graph.csc.indices[7] = N
+    with pytest.raises(ValueError, match=r"indices must be in \[0, 300\), got 300"):
+        to_dgl(graph)
+
+
 def test_a_loader_of_a_part_can_be_pickled(part):
     loader = ours(part, torch.arange(N), SAMPLER, batch_size=50, seed=0)
     again = pickle.loads(pickle.dumps(loader))
