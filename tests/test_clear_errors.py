@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from pagraph import Graph, Loader, NeighborSampler
-from pagraph.datasets import read_graph
+from pagraph.datasets import citation, read_graph, rmat, sbm
 from pagraph.errors import FormatError
 from pagraph.profile import hit_rate_curve
 
@@ -77,7 +77,7 @@ def test_workers(graph):
         Loader(graph, IDS, NeighborSampler([1]), num_workers=-1)
 
 
-@pytest.mark.parametrize("device", ["gpu", "cuda:x", "cpu:-1", "", 5.5])
+@pytest.mark.parametrize("device", ["gpu", "cuda:x", "cpu:-1", "", 5.5, 2**63])
 def test_devices(graph, device):
     with pytest.raises(ValueError, match='device must be "cpu", "cuda", "cuda:1" or a torch.device, got'):
         Loader(graph, IDS, NeighborSampler([1]), device=device)
@@ -118,3 +118,25 @@ def test_an_array_that_is_said_to_be_larger_than_it_is(tmp_path):
             changed.writestr(name, header.getvalue() if name == "indptr.npy" else whole.read(name))
     with pytest.raises(FormatError, match=r"indptr.npy must hold int32 of shape \(2147483648,\), it has \d+ bytes"):
         read_graph(tmp_path / "b.npz")
+
+
+def test_numpys_integers_are_numbers_like_any():
+    small = np.int8(100)
+    assert rmat(small // 20, seed=small).csc.indices.equal(rmat(5, seed=100).csc.indices)
+    assert sbm(small, num_classes=np.int8(3), num_features=np.int8(2), seed=small).num_nodes == 100
+    assert citation(small, num_authors=small, num_author_features=small, seed=small).num_nodes_of("author") == 100
+    loader = Loader(rmat(5), IDS, NeighborSampler([1]), seed=1)
+    loader.load_state_dict({**loader.state_dict(), "epoch": np.array(3)})
+    assert len(list(loader)) == 3
+
+
+@pytest.mark.parametrize("count", ["nan", 1.5, torch.ones(2)])
+def test_numbers_of_vertices(graph, count):
+    for value in (count, {"_N": count}):
+        with pytest.raises(TypeError, match=r"num_nodes(\['_N'\])? must be an integer, got "):
+            Graph(graph.csc, value)
+
+
+def test_what_other_packages_say_of_a_file_is_one_short_line():
+    assert str(FormatError("a.parquet: bad header\nno end")) == "a.parquet: bad header no end"
+    assert len(str(FormatError("x" * 5000))) < 1100

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..system.checks import as_integer
 from .csc import CSC, id_dtype, writeable
 from .indexed_rows import IndexedRows
 from .upper import upper_room
@@ -346,9 +347,10 @@ class Graph:
 
     def _node_counts(self, num_nodes: int | Mapping[str, int] | None) -> dict[str, int]:
         if isinstance(num_nodes, Mapping):
-            return {t: int(n) for t, n in num_nodes.items()}
+            return {t: as_integer(f"num_nodes[{t!r}]", n) for t, n in num_nodes.items()}
         if num_nodes is not None:
-            return {self._only("vertex", sorted({t for e in self._csc for t in (e[0], e[2])})): int(num_nodes)}
+            only = self._only("vertex", sorted({t for e in self._csc for t in (e[0], e[2])}))
+            return {only: as_integer("num_nodes", num_nodes)}
         counts: dict[str, int] = {}
         for (src_type, _, dst_type), csc in self._csc.items():
             counts.setdefault(src_type, csc.num_src)
