@@ -5,9 +5,11 @@ import pytest
 import torch
 
 from pagraph import Graph, Loader, NeighborSampler
-from pagraph.datasets import citation, read_graph, rmat, sbm
+from pagraph.datasets import citation, read_graph, rmat, sbm, write_graph
 from pagraph.errors import FormatError
+from pagraph.partition import draw_train, partition_graph
 from pagraph.profile import hit_rate_curve
+from pagraph.train import TrainOptions
 
 IDS = torch.arange(3)
 
@@ -34,6 +36,33 @@ def test_graphs(graph):
         Graph(graph.csc, 4, ndata="abc")
     with pytest.raises(TypeError, match=r"csc must be a CSC, or a mapping .*Graph.from_coo\), got tuple"):
         Graph((IDS, IDS))
+
+
+@pytest.mark.parametrize("csc", [{"a": 1}, {("a", "to", "b"): 1}, {"abc": None}])
+def test_mappings_to_what_is_no_csc(csc):
+    with pytest.raises(TypeError, match="csc must map edge types, such as .*, to a CSC each, got"):
+        Graph(csc)
+
+
+@pytest.mark.parametrize("origin", ["nan", [[1], [2, 3]], 5])
+def test_origins(graph, tmp_path, origin):
+    with pytest.raises(TypeError, match="origin must be a mapping, got"):
+        write_graph(graph, tmp_path / "g", origin=origin)
+
+
+def test_seeds_of_any_size(graph):
+    many = rmat(5)
+    assert draw_train(many, 0.5, seed=2**70 + 3).equal(draw_train(many, 0.5, seed=3))
+    parts = [
+        partition_graph(many, 2, hops=1, method="hash", train=many.csc.indices[:9].unique(), seed=s) for s in (0, 2**64)
+    ]
+    assert parts[0].num_parts == parts[1].num_parts == 2
+
+
+def test_devices_of_training():
+    for device in ([], 2**63, "gpu"):
+        with pytest.raises(ValueError, match=r"device must be auto, cpu or cuda\[:N\], got"):
+            TrainOptions(device=device)
 
 
 @pytest.mark.parametrize("values", [[None], ["a"], [[1], [1, 2]], object()])

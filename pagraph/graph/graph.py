@@ -65,6 +65,10 @@ class Graph:
             if fields is not None and not isinstance(fields, Mapping):
                 raise TypeError(f"{name} must be a mapping from name to rows, got {fields!r}"[:300])
         self._csc: dict[EdgeType, CSC] = {EDGE_TYPE: csc} if isinstance(csc, CSC) else dict(csc)
+        for edge_type, arrays in self._csc.items():
+            if not (isinstance(edge_type, tuple) and len(edge_type) == 3 and isinstance(arrays, CSC)):
+                got = f"{edge_type!r}: {type(arrays).__name__}"
+                raise TypeError(f"csc must map edge types, such as ('a', 'to', 'b'), to a CSC each, got {got}")
         if not self._csc and not (isinstance(num_nodes, Mapping) and num_nodes):
             raise ValueError("csc must hold at least 1 edge type, got 0")
         self._out_csc: dict[EdgeType, CSC] = {}

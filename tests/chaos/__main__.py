@@ -36,11 +36,11 @@ def main(parts: tuple[str, ...], seconds: float, trials: int | None, seed: int, 
                 name, f"{result.trials:,}", str(len(result.failures)), f"{result.seconds:.0f}", result.figures
             )
             for number, what in result.failures.items():
-                print(f"{name} {number}: {what[:300]}\n    repeat: python -m tests.chaos --part {name} --case {number}")
+                click.echo(f"{name} {number}: {what[-300:]}")
             campaign.failed += len(result.failures)
     Console().print(table)
     if campaign.failed:
-        print(f"{campaign.failed} failing cases are in {keep}")
+        click.echo(f"{campaign.failed} failing cases are in {keep}/PART-NUMBER, again: --part PART --case NUMBER")
     sys.exit(bool(campaign.failed))
 
 

@@ -10,20 +10,21 @@ from .loaders import LOADERS, draw_options, graph_of
 from .worker import Case
 
 _SECONDS = float(os.environ.get("CHAOS_BATCH_SECONDS", 40))
+_EPOCHS = 100  # of a loader, which keeps some KiB of figures for each
 _MOST_GROWTH = 8 * 2**20  # noise of the allocators, with up to four threads
 
 
 def trial(case: Case) -> None:
     kind, options = case.choose("loader", LOADERS), draw_options(case)
-    loader, end = LOADERS[kind](graph_of(case.samples), **options), time.monotonic() + _SECONDS
-    warm, count, first, before = time.monotonic() + _SECONDS / 4, 0, 0, 0
-    while time.monotonic() < end:
-        for _ in loader:
-            count += 1
-        if not before and time.monotonic() > warm:
+    graph, begin = graph_of(case.samples), time.monotonic()
+    count, before = 0, None
+    while (passed := time.monotonic() - begin) < _SECONDS or before is None:
+        loader = LOADERS[kind](graph, **options)
+        for _ in range(_EPOCHS):
+            count += sum(1 for _ in loader)
+        del loader
+        if before is None and passed > _SECONDS / 2:
             before, first = resident(), count
-    if not before:
-        return
     growth = resident() - before
     case.figures = {"batches": count, "most KiB grown": growth / 1024}
     assert growth < _MOST_GROWTH, f"{growth:,} bytes more after {count - first:,} batches"

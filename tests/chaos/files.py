@@ -80,6 +80,7 @@ def sampled(path: Path) -> None:
 FOLDER = [lambda path: use(open_graph(path, verify=True)), lambda path: use(open_graph(path)), sampled, info]
 EDGES = [lambda path: use(read_graph(path)), lambda path: use(read_graph(path, relabel=True, undirected=True))]
 FILE = [lambda path: use(read_graph(path))]
+TRACE = [lambda path: merge_traces(path, path, out=path.with_name("out"))]
 
 KINDS = {
     "graph": FOLDER,

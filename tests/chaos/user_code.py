@@ -1,4 +1,4 @@
-"""Exceptions in the user's functions: they arrive as they are, threads end, files stay whole, and the loader goes on."""
+"""Exceptions in the user's functions: they arrive as they are, threads end, files stay whole, the loader goes on."""
 
 import dataclasses
 import traceback

@@ -63,8 +63,9 @@ def unclear(error: Exception, homes: tuple[str, ...], quoted: str) -> str | None
         return None if error.filename is not None else "an error of the system without a file"
     if isinstance(error, (PaGraphError, TypeError, AttributeError)):
         return None
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    if any(f"/site-packages/{home}/" in last.filename or type(error).__module__.startswith(home) for home in homes):
+    frames = traceback.extract_tb(error.__traceback__)
+    last, files = frames[-1], [type(error).__module__, *(frame.filename for frame in frames)]
+    if any(home in file for home in homes for file in files):
         return None
     if not isinstance(error, _ARGUMENT_ERRORS):
         return "an unexpected kind of error"
