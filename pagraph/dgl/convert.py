@@ -58,6 +58,20 @@ def core_graph(graph: Any, edge_dir: str = "in") -> Graph:
         return by_direction[edge_dir]
 
 
+def structures_of(graph: Any) -> dict[str, Graph]:
+    """The results of :func:`core_graph` so far, by direction. They go along with a pickled or copied graph: DGL orders
+    the rows of its copies anew, and another order of the neighbours makes other draws."""
+    with _lock:
+        index, by_direction = _core_graphs.get(graph, (None, {}))
+        return dict(by_direction) if index is graph._graph else {}
+
+
+def restore_structures(graph: Any, by_direction: Mapping[str, Graph]) -> None:
+    """Let :func:`core_graph` return what :func:`structures_of` returned for the graph that this one is a copy of."""
+    with _lock:
+        _core_graphs[graph] = graph._graph, dict(by_direction)
+
+
 def by_edge_type(graph: Any, what: str, numbers: Mapping[Any, Any]) -> dict[EdgeType, Any]:
     """A mapping by triple or by relation as one by canonical type; DGLError unless it names just the graph's types."""
     by_type = {graph.to_canonical_etype(etype): number for etype, number in numbers.items()}

@@ -5,7 +5,7 @@
     python -m tests.chaos --part files --case 12          one trial again
 
 A trial follows from its part and one integer. A part is a module here with a function ``trial(case)``, which raises
-what is wrong; it runs in a process of its own, which may crash, hang or take all memory. To add
+what is wrong; it runs in another process, which may crash, hang or take all memory. To add
 
 - a part: the module, and its name in ``PARTS``;
 - a kind of file: a line in ``files.KINDS``, and the file in ``samples.build``;
@@ -15,11 +15,12 @@ what is wrong; it runs in a process of its own, which may crash, hang or take al
 """
 
 PARTS = {
+    "kills": "verbs killed or interrupted",
+    "exhausted": "no disk, memory or descriptors left",
     "files": "damaged files of every kind",
     "arguments": "one wrong argument in a valid call",
-    "kills": "verbs and loops killed or interrupted",
-    "exhausted": "no disk, memory or descriptors left",
     "user_code": "exceptions in the user's functions",
-    "threads": "forks, threads, copies of loaders",
+    "threads": "forks, threads, interrupts and copies of loaders",
     "batches": "memory of endless epochs",
 }
+"""Those that fork a process that has no threads yet come first."""

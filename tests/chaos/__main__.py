@@ -38,6 +38,7 @@ def main(parts: tuple[str, ...], seconds: float, trials: int | None, seed: int, 
             for number, what in result.failures.items():
                 click.echo(f"{name} {number}: {what[-300:]}")
             campaign.failed += len(result.failures)
+        campaign.end()
     Console().print(table)
     if campaign.failed:
         click.echo(f"{campaign.failed} failing cases are in {keep}/PART-NUMBER, again: --part PART --case NUMBER")

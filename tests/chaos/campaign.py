@@ -40,39 +40,39 @@ class Campaign:
         self.work, self.keep, self.failed = work, keep, 0
         command = [sys.executable, "-m", "tests.chaos.samples", str(work / "samples")]
         subprocess.run(command, cwd=ROOT, check=True, env=_environment())
+        self._worker = Worker(work, keep)
+
+    def end(self) -> None:
+        """End the last process."""
+        self._worker.end()
 
     def run(self, part: str, first: int, seconds: float, trials: int | None) -> Result:
         """Trials from the case ``first`` on, until the time or their number is over, or too many failed."""
-        result, begin, worker = Result(), time.monotonic(), None
+        result, begin = Result(), time.monotonic()
         while time.monotonic() - begin < seconds and result.trials != trials and len(result.failures) < _MOST_FAILURES:
-            if worker is None or worker.trials >= _TRIALS_OF_A_WORKER:
-                if worker is not None:
-                    worker.end()
-                worker = Worker(part, self.work, self.keep)
+            if self._worker.is_over or self._worker.trials >= _TRIALS_OF_A_WORKER:
+                self._worker.end()
+                self._worker = Worker(self.work, self.keep)
             number = first + result.trials
-            answer = worker.trial(number)
+            answer = self._worker.trial(part, number)
             result.trials += 1
             for name, value in answer.get("figures", {}).items():
                 result.sums[name] = max(result.sums[name], value) if "most" in name else result.sums[name] + value
             if answer["failure"] is not None:
                 result.failures[number] = answer["failure"]
-            if worker.is_over:
-                worker = None
-        if worker is not None:
-            worker.end()
         result.seconds = time.monotonic() - begin
         return result
 
 
 class Worker:
-    """A process that runs trials of a part."""
+    """A process that runs trials."""
 
-    def __init__(self, part: str, work: Path, keep: Path) -> None:
-        self.part, self.keep, self.trials, self.is_over = part, keep, 0, False
+    def __init__(self, work: Path, keep: Path) -> None:
+        self.keep, self.trials, self.is_over = keep, 0, False
         keep.mkdir(exist_ok=True)
         self._log = open(work / "worker.log", "w+b")  # noqa: SIM115  (as long as the process)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.chaos.worker", part, str(work), str(keep)],
+            [sys.executable, "-m", "tests.chaos.worker", str(work), str(keep)],
             cwd=ROOT,
             env=_environment(),
             stdin=subprocess.PIPE,
@@ -81,10 +81,10 @@ class Worker:
             start_new_session=True,
         )
 
-    def trial(self, number: int) -> dict:
+    def trial(self, part: str, number: int) -> dict:
         """What became of one trial: ``failure``, a line or None, and ``figures``."""
         self.trials += 1
-        self._process.stdin.write(f"{number}\n".encode())
+        self._process.stdin.write(f"{part} {number}\n".encode())
         self._process.stdin.flush()
         ready, _, _ = select.select([self._process.stdout], [], [], TRIAL_SECONDS)
         line = self._process.stdout.readline() if ready else b""
@@ -94,7 +94,7 @@ class Worker:
         code = self._process.returncode
         failure = f"ended with {code}" if ready else f"did not end in {TRIAL_SECONDS} seconds"
         self._log.seek(0)
-        folder = self.keep / f"{self.part}-{number}"
+        folder = self.keep / f"{part}-{number}"
         folder.mkdir(exist_ok=True)
         (folder / "failure.txt").write_bytes(failure.encode() + b"\n" + self._log.read()[-20000:])
         return {"failure": failure}
@@ -104,7 +104,7 @@ class Worker:
         self.is_over = True
         self._process.stdin.close()
         try:
-            self._process.wait(timeout=10 if not select.select([self._process.stdout], [], [], 0)[0] else 2)
+            self._process.wait(timeout=10)
         except subprocess.TimeoutExpired:
             os.killpg(self._process.pid, signal.SIGABRT)  # with the stacks of all threads
         self._process.wait()

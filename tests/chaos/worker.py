@@ -1,4 +1,4 @@
-"""The process of a part: reads numbers of cases, answers each with a line of JSON."""
+"""The process of trials: reads their parts and numbers, answers each with a line of JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-_MEMORY = 12 * 2**30  # of addresses, beyond what the imports take
+_MEMORY = 24 * 2**30  # of addresses, of which imports and threads take a good part
 _ARGUMENT_ERRORS = (ValueError, KeyError, IndexError, OverflowError, OSError)
 
 
@@ -94,16 +94,17 @@ def run_trial(module: Any, part: str, number: int, samples: Path, keep: Path) ->
     return {"failure": failure, "figures": case.figures}
 
 
-def main(part: str, work: str, keep: str) -> None:
+def main(work: str, keep: str) -> None:
     """Answer until the input ends."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    module = importlib.import_module(f".{part}", __package__)
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + _MEMORY,) * 2)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for line in sys.stdin:
-        answer = run_trial(module, part, int(line), Path(work, "samples"), Path(keep))
+        part, number = line.split()
+        module = importlib.import_module(f".{part}", __package__)
+        answer = run_trial(module, part, int(number), Path(work, "samples"), Path(keep))
         print(json.dumps(answer), file=answers, flush=True)
 
 
