@@ -64,11 +64,12 @@ def unclear(error: Exception, homes: tuple[str, ...], quoted: str) -> str | None
     if isinstance(error, (PaGraphError, TypeError, AttributeError)):
         return None
     frames = traceback.extract_tb(error.__traceback__)
-    last, files = frames[-1], [type(error).__module__, *(frame.filename for frame in frames)]
+    files = [type(error).__module__, *(frame.filename for frame in frames)]
     if any(home in file for home in homes for file in files):
         return None
     if not isinstance(error, _ARGUMENT_ERRORS):
         return "an unexpected kind of error"
+    last = frames[-1]
     if "/pagraph/" not in last.filename and "/partition/" not in last.filename and "/datasets/" not in last.filename:
         return "raised by another package"
     line = linecache.getline(last.filename, last.lineno or 0).strip()

@@ -1,7 +1,7 @@
 """A ``pagraph.Graph`` in the DGL face: converted once, shared by its loaders, with its fields as they are."""
 
-import gc
 import copy
+import gc
 import pickle
 import weakref
 
