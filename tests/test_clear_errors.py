@@ -169,3 +169,10 @@ def test_numbers_of_vertices(graph, count):
 def test_what_other_packages_say_of_a_file_is_one_short_line():
     assert str(FormatError("a.parquet: bad header\nno end")) == "a.parquet: bad header no end"
     assert len(str(FormatError("x" * 5000))) < 1100
+
+
+def test_threads_of_curves(graph):
+    with pytest.raises(ValueError, match="threads must be at least 1, got 0"):
+        hit_rate_curve(graph, IDS, NeighborSampler([1]), threads=0)
+    with pytest.raises(TypeError, match="threads must be an integer, got -0.5"):
+        hit_rate_curve(graph, IDS, NeighborSampler([1]), threads=-0.5)

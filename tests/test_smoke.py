@@ -93,6 +93,9 @@ def test_command_is_a_program(folder):
 
 
 class TestVerbs:
+    def test_doctor(self):
+        assert "compiled kernels" in run("doctor")
+
     def test_generate(self, folder):
         assert (folder / "blocks" / "manifest.json").is_file()
 
@@ -112,7 +115,7 @@ class TestVerbs:
         assert "feat_mean" in run("preaggregate", folder / "blocks", folder / "summed")
 
     def test_profile(self, folder):
-        assert "cache_policy=" in run("profile", folder / "blocks", "--batch-size", 32)
+        assert "To set: cache=" in run("profile", folder / "blocks", "--batch-size", 32)
 
     def test_train(self, folder):
         if importlib.util.find_spec("dgl") is None:

@@ -22,13 +22,14 @@ __all__ = ["BAD_INPUT", "VERBS", "main", "show_error"]
 
 VERBS = {
     "bench": ("bench", "Measure how near pagraph comes to the limits of a GPU."),
+    "doctor": ("doctor", "Say what works here, what falls back, and what to mend."),
     "generate": ("generate", "Generate an RMAT or block-model graph."),
     "import": ("import_", "Write a graph from elsewhere as a graph folder."),
     "info": ("info", "Show what is in a graph folder, and what a cache would hold."),
     "partition": ("partition", "Divide a graph into self-contained parts, one per process."),
     "preaggregate": ("preaggregate", "Sum up neighbours once, to sample one hop less."),
     "profile": ("profile", "Say what a feature cache would save, and its best size."),
-    "train": ("train", "Train GraphSAGE or GCN on a graph folder."),
+    "train": ("train", "Train GraphSAGE, GCN or GAT on a graph folder."),
 }
 """Verb to its module in this package, and what ``pagraph --help`` says about it."""
 
@@ -111,3 +112,7 @@ def _describe(error: Exception) -> tuple[str, int]:
 @click.version_option(__version__, prog_name="pagraph")
 def main() -> None:
     """Sampled mini-batches for GNN training, fast enough that the GPU never waits."""
+
+
+def __dir__() -> list[str]:
+    return __all__

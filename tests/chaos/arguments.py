@@ -57,10 +57,21 @@ NASTY: list[Callable[[], Any]] = [
     *[lambda: np.array(["2020-01-01"], "M8[D]"), lambda: np.zeros((2, 0)), lambda: np.int8(3), lambda: np.bool_(True)],
     *[lambda: NeighborSampler([2]), lambda: Graph.from_coo([0], [1]), lambda: Graph.from_coo([], [], 0)],
 ]
-_NO_NUMBER = re.compile("ambiguous|only one element|inhomogeneous|not implemented for|is not supported|meta tensors")
+_NO_NUMBER = re.compile(
+    "ambiguous|only one element|inhomogeneous|not implemented for|is not supported|meta tensors|Could not run"
+)
 """NumPy's and torch's own words for arrays where one number belongs."""
 _MANY = {"epochs", "num_nodes", "num_edges", "num_papers", "num_authors", "num_institutions", "scale", "edge_factor"}
-_MANY |= {"num_features", "num_classes", "num_author_features", "authorships", "citations", "num_workers", "hidden"}
+_MANY |= {
+    "threads",
+    "num_features",
+    "num_classes",
+    "num_author_features",
+    "authorships",
+    "citations",
+    "num_workers",
+    "hidden",
+}
 _FOREIGN = (
     "dgl._ffi",
     "/dgl/",

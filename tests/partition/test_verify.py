@@ -249,9 +249,7 @@ def test_findings_in_words():
 
 
 @pytest.mark.parametrize("kind", ["pipe", "device", "loop"])
-@pytest.mark.parametrize(
-    "name", ["manifest.json", "part-1/manifest.json", "part-1/indices.npy", "part-1/train.npy"]
-)
+@pytest.mark.parametrize("name", ["manifest.json", "part-1/manifest.json", "part-1/indices.npy", "part-1/train.npy"])
 def test_what_is_no_file_is_refused_at_once(out, name, kind):
     path = out / name
     path.unlink()
