@@ -405,7 +405,7 @@ def test_a_pickled_graph_is_equal():
         assert torch.equal(clone.ndata["x"], graph.ndata["x"]) and clone.num_nodes == 4
 
 
-class TestFields:
+class TestCheckedFields:
     """What is put into ``ndata`` and ``edata`` is checked as by ``set_field``."""
 
     PUTS = {

@@ -106,6 +106,9 @@ class TestVerbs:
         (folder / "edges.txt").write_text("0 1\n1 2\n")
         assert "3 vertices, 2 edges" in run("import", folder / "edges.txt", folder / "imported")
 
+    def test_export(self, folder):
+        assert "as ogb reads it" in run("export", folder / "blocks", folder / "tables", "--form", "ogb")
+
     def test_partition(self, folder):
         options = ["--parts", 2, "--hops", 1, "--method", "hash", "--cache", 0]
         assert "written to" in run("partition", folder / "blocks", folder / "parts", *options)

@@ -5,6 +5,7 @@ A verb is a module of this package with a click command named ``command``, and a
 
 from __future__ import annotations
 
+import difflib
 import errno
 import importlib
 import os
@@ -23,6 +24,7 @@ __all__ = ["BAD_INPUT", "VERBS", "main", "show_error"]
 VERBS = {
     "bench": ("bench", "Measure how near pagraph comes to the limits of a GPU."),
     "doctor": ("doctor", "Say what works here, what falls back, and what to mend."),
+    "export": ("export", "Write a graph folder as DGL, PyG or OGB read it."),
     "generate": ("generate", "Generate an RMAT or block-model graph."),
     "import": ("import_", "Write a graph from elsewhere as a graph folder."),
     "info": ("info", "Show what is in a graph folder, and what a cache would hold."),
@@ -52,6 +54,9 @@ class _Verbs(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
+            near = difflib.get_close_matches(cmd_name, VERBS, n=1)
+            if near:
+                ctx.fail(f"No such command {cmd_name!r}; did you mean {near[0]!r}?")
             return None
         module = importlib.import_module(f".{VERBS[cmd_name][0]}", __name__)
         command: click.Command = module.command
@@ -60,6 +65,27 @@ class _Verbs(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(verb, text) for verb, (_, text) in VERBS.items()])
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[__name__] = list(args)
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the verb; its errors name options as they are typed, and the verb that takes a path."""
+        try:
+            return super().invoke(ctx)
+        except _INPUT_ERRORS as error:
+            from .hints import hint
+            from .options import as_typed
+
+            command: click.Command = self
+            words = list(ctx.meta[__name__])
+            while isinstance(command, click.Group) and words and (named := command.get_command(ctx, words[0])):
+                command, words = named, words[1:]
+            text = as_typed(str(error), command) + hint(str(error), command, words)
+            if text == str(error):
+                raise
+            raise click.ClickException(text) from error
 
     def main(
         self,

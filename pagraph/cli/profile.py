@@ -89,6 +89,8 @@ class Compared:
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @options_of(
     TrainOptions,
+    ("task", "fanout", "batch_size", "epochs", "device", "num_workers", "seed"),
+    task="What batches begin with: vertices, or edges and as many random pairs, as for link prediction.",
     fanout="Neighbours sampled per hop; the last serves the seeds, -1 takes all.",
     batch_size="Seeds per mini-batch.",
     epochs={"help": "Epochs to measure.", "default": 1},
@@ -102,13 +104,6 @@ class Compared:
 @click.option(
     "--node-type", help="Type of the training vertices, where there are several.  [default: those with train_mask]"
 )
-@click.option(
-    "--task",
-    type=click.Choice(["nodes", "links"]),
-    default="nodes",
-    show_default=True,
-    help="What batches begin with: vertices, or edges and as many random pairs, as for link prediction.",
-)
 @click.option("--measure", is_flag=True, help="Also time real loading with the recommended cache.")
 @options_of(Outputs)
 def command(
@@ -116,7 +111,6 @@ def command(
     split: str,
     train_fraction: float | None,
     node_type: str | None,
-    task: str,
     measure: bool,
     **settings: Any,
 ) -> None:
@@ -128,15 +122,15 @@ def command(
     outputs, compared = build(Outputs, settings), build(Compared, settings)
     if outputs.trace is not None and not measure:
         raise click.UsageError("--trace must come with --measure, which runs what is traced")
-    if task == "links":
+    options = build(TrainOptions, settings)
+    if options.task == "links":
         _refuse_for_links(node_type=node_type, split=split, measure=measure)
     check_outputs(vars(outputs), PLOT_FORMATS)
-    options = build(TrainOptions, settings)
     graph = open_graph(folder, split=split)
     if measure and not graph.is_homogeneous:
         raise click.UsageError(f"--measure must be for a graph with one vertex type and one edge type, got {graph}")
     blocks = NeighborSampler(list(options.fanout))
-    if task == "links":
+    if options.task == "links":
         seeds: Any = training_edges(graph, fraction=train_fraction, seed=options.seed)
     else:
         seeds = choose_seeds(graph, node_type, train_fraction, seed=options.seed)
@@ -144,7 +138,7 @@ def command(
         curve = hit_rate_curve(
             graph,
             seeds,
-            EdgeBatches(blocks, graph, UniformNegatives(1)) if task == "links" else blocks,
+            EdgeBatches(blocks, graph, UniformNegatives(1)) if options.task == "links" else blocks,
             batch_size=options.batch_size,
             epochs=options.epochs,
             policies=compared.policies,
@@ -165,10 +159,10 @@ def command(
         cache = recommended_cache(curve, recommendation), recommendation.policy
         loading, spans = _measured(graph, seeds, options, compared, cache, outputs)
     train = None
-    if task == "nodes" and graph.is_homogeneous and train_fraction is None:  # what `pagraph train` can train on
+    if options.task == "nodes" and graph.is_homogeneous and train_fraction is None:  # what `pagraph train` can train on
         train = train_command(folder, split, options, curve, recommendation)
     print_profile(curve, recommendation, loading, title=str(folder), command=train)
-    source = {"folder": str(folder), "task": task, "split": split, "train_fraction": train_fraction}
+    source = {"folder": str(folder), "task": options.task, "split": split, "train_fraction": train_fraction}
     source |= {"node_type": node_type}
     _write(outputs, curve, recommendation, loading, spans, source, train)
 
@@ -295,8 +289,8 @@ def print_profile(
     console = Console(highlight=False, markup=False)
     best = curve.at(recommendation.policy, recommendation.budget_rows)
     console.print(
-        f"{title}: {curve.num_nodes:,} vertices; an epoch has {curve.batches:,} batches and reads "
-        f"{curve.reads:,.0f} rows",
+        f"{title}: {curve.num_nodes:,} vertices; an epoch has {curve.batches:,} batch{'es' * (curve.batches != 1)} "
+        f"and reads {curve.reads:,.0f} rows",
         soft_wrap=True,
     )
     first, advice, *details = answer(curve, recommendation)

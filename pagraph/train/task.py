@@ -195,7 +195,8 @@ def check_features(graph: Graph, options: TrainOptions, more: Sequence[str] = ()
     missing = [name for name in wanted if name not in graph.ndata]
     if missing:
         raise ValueError(
-            f"graph must have the fields {', '.join(wanted)} to be trained on, it lacks {', '.join(missing)}"
+            f"graph must have the fields {', '.join(wanted)} to be trained on, it lacks {', '.join(missing)} and has "
+            f"{', '.join(graph.ndata) or 'none'}"
         )
     width = graph.ndata[features[0]].shape[1:]
     for name in features:

@@ -170,7 +170,7 @@ def test_a_comparison_has_a_timeline_of_our_loader(folder, tmp_path):
         (["--fanout", "10,x"], "fanout must be integers with commas between, got '10,x'"),
         (["--fanout", "10,0"], "fanout must be one or more of -1 or at least 1, got [10, 0]"),
         (["--epochs", "0"], "epochs must be at least 1, got 0"),
-        (["--batch-size", "-5"], "batch_size must be at least 1, got -5"),
+        (["--batch-size", "-5"], "--batch-size must be at least 1, got -5"),
         (["--lr", "nan"], "lr must be positive and finite, got nan"),
         (["--dropout", "1"], "dropout must be in [0, 1), got 1.0"),
         (["--device", "gpu"], "device must be auto, cpu or cuda[:N], got 'gpu'"),
@@ -180,7 +180,7 @@ def test_a_comparison_has_a_timeline_of_our_loader(folder, tmp_path):
         (["--cache-policy", "magic"], "'magic'"),
         (
             ["--cache-dtype", "int8"],
-            "cache_dtype must be None, torch.float16, torch.bfloat16 or their names, got 'int8'",
+            "--cache-dtype must be None, torch.float16, torch.bfloat16 or their names, got 'int8'",
         ),
         (["--model", "gin"], "'gin'"),
         (["--model", "gat", "--hidden", "9"], "hidden must be a multiple of heads, 4, for GAT, got 9"),
@@ -216,7 +216,7 @@ def test_a_graph_without_features(tmp_path):
     for name in ("feat", "label"):
         del graph.ndata[name]
     write_graph(graph, tmp_path / "bare")
-    assert fails(tmp_path / "bare").endswith("to be trained on, it lacks feat, label")
+    assert fails(tmp_path / "bare").endswith("to be trained on, it lacks feat, label and has none")
 
 
 def test_the_original_is_not_changed(folder):

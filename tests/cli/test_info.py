@@ -110,7 +110,7 @@ class TestRefusals:
         write_partition(partition_graph(Graph.open(folder), 2, hops=1, method="hash"), tmp_path / "parts")
         done = run(tmp_path / "parts")
         assert (done.exit_code, done.stdout) == (2, "")
-        assert done.stderr.endswith(f"its parts are graph folders, such as '{tmp_path / 'parts' / 'part-0'}'\n")
+        assert f"its parts are graph folders, such as '{tmp_path / 'parts' / 'part-0'}'" in done.stderr
         assert run(tmp_path / "parts" / "part-0").exit_code == 0
 
     @pytest.mark.parametrize("verify", [False, True])

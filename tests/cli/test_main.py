@@ -77,6 +77,7 @@ class TestBadInput:
         ("args", "message"),
         [
             (["nope"], "No such command 'nope'"),
+            (["inof"], "No such command 'inof'; did you mean 'info'?"),
             (["--nope"], "No such option"),
             (["info"], "Missing argument 'DIR'"),
             (["generate", "rmat", "x", "--scale", "big"], "'big' is not a valid integer"),
