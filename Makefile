@@ -24,7 +24,7 @@ export OMP_WAIT_POLICY ?= passive
 # Neighbouring tests share fixtures and compiled kernels: each process gets whole stretches, and takes over what is left.
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
-.PHONY: venv demo test quick test-wheel bench gpu lint docs clean
+.PHONY: venv demo test quick test-wheel bench chaos gpu lint docs clean
 
 venv: $(READY)
 
@@ -64,6 +64,15 @@ lint: $(READY)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/run.py
+
+# Random attacks for ten minutes: see tests/chaos/__init__.py. What failed is kept in .chaos/.
+#
+#   make chaos CHAOS_SECONDS=3600 CHAOS_SEED=1000 CHAOS_PARTS=files,kills
+chaos: export CHAOS_SECONDS ?= 600
+chaos: export CHAOS_SEED ?= 1
+chaos: export CHAOS_PARTS ?=
+chaos: $(READY)
+	$(BIN)/python -m tests.chaos
 
 # What needs a GPU: the tests, then the benchmarks, whatever becomes of the tests. Installs nothing, so that it runs
 # where nothing can be downloaded: with the environment's Python if there is one, else with $(PYTHON).
@@ -107,4 +116,4 @@ docs/pictures/parts.svg: | $(READY)
 	$(BIN)/pagraph partition .demo/groups .demo/parts -k 4 --hops 2 --plot $@
 
 clean:
-	rm -rf build dist site .demo
+	rm -rf build dist site .demo .chaos

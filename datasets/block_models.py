@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..graph.graph import CSC, EdgeType, Graph, id_dtype
 from ..seeds.keys import derive_key
-from ..system.checks import as_integer
+from ..system.checks import as_integer, as_integers
 from .edges import Ids, csc_of_pairs, drop_repeats, graph_of, mirror
 from .random_fields import check_fractions, for_ranges, random_bits, random_labels, random_masks, random_normal
 
@@ -63,7 +63,10 @@ def sbm(
         >>> graph.num_nodes, sorted(graph.ndata)
         (1000, ['feat', 'label', 'test_mask', 'train_mask', 'val_mask'])
     """
-    count = 10 * num_nodes if num_edges is None else num_edges
+    num_nodes, num_classes, num_features, seed = as_integers(
+        num_nodes=num_nodes, num_classes=num_classes, num_features=num_features, seed=seed
+    )
+    count = 10 * num_nodes if num_edges is None else as_integer("num_edges", num_edges)
     _check_sbm(num_nodes, count, num_classes, num_features)
     _check_model(num_classes, homophily, exponent, feature_noise)
     check_fractions(fractions)
@@ -259,8 +262,14 @@ def citation(
         >>> [graph.num_nodes_of(name) for name in graph.node_types]
         [1000, 1500, 13]
     """
-    authors = math.ceil(num_papers * 1.5) if num_authors is None else num_authors
-    institutions = math.ceil(num_papers / 80) if num_institutions is None else num_institutions
+    num_papers, num_classes, num_features, seed = as_integers(
+        num_papers=num_papers, num_classes=num_classes, num_features=num_features, seed=seed
+    )
+    authors, institutions, num_author_features = as_integers(
+        num_authors=math.ceil(num_papers * 1.5) if num_authors is None else num_authors,
+        num_institutions=math.ceil(num_papers / 80) if num_institutions is None else num_institutions,
+        num_author_features=num_author_features,
+    )
     counts = dict(zip(_TYPES, (num_papers, authors, institutions), strict=True))
     _check_citation(counts, authorships, citations, num_classes, num_features, num_author_features)
     _check_model(num_classes, homophily, exponent, feature_noise)

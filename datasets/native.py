@@ -196,6 +196,8 @@ def write_graph(
         >>> Graph.open(target)
         Graph(num_nodes=3, num_edges=2, ids=int32)
     """
+    if origin is not None and not isinstance(origin, Mapping):
+        raise TypeError(f"origin must be a mapping, got {origin!r}"[:300])
     json.dumps(dict(origin or {}))  # before the long work: what JSON cannot hold raises TypeError
     for edge_type in graph.edge_types:
         graph.csc_of(edge_type).validate()

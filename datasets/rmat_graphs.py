@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ..graph.graph import Graph, id_dtype
 from ..seeds.keys import derive_key
-from ..system.checks import as_integer
+from ..system.checks import as_integer, as_integers
 from .edges import Ids, drop_repeats, graph_of, mirror
 from .random_fields import check_fractions, for_ranges, random_labels, random_masks, random_normal
 
@@ -61,6 +61,9 @@ def rmat(
         >>> rmat(10, edge_factor=8, seed=1)
         Graph(num_nodes=1024, num_edges=8192, ids=int32)
     """
+    scale, num_features, num_classes, seed = as_integers(
+        scale=scale, num_features=num_features, num_classes=num_classes, seed=seed
+    )
     count = _check(scale, edge_factor, num_edges, num_features, num_classes)
     check_fractions(fractions)
     bounds = _bounds(scale, probabilities, noise, derive_key(seed, 0))
@@ -88,7 +91,7 @@ def _check(scale: int, edge_factor: float, num_edges: int | None, num_features: 
         raise ValueError(f"edge_factor must be a number of at least 0, got {edge_factor}")
     for name, count in (("num_edges", num_edges or 0), ("num_features", num_features), ("num_classes", num_classes)):
         as_integer(name, count, least=0)
-    return int(edge_factor * 2**scale) if num_edges is None else num_edges
+    return int(edge_factor * 2**scale) if num_edges is None else int(num_edges)
 
 
 def _bounds(

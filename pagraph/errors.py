@@ -10,6 +10,8 @@ Its hierarchy::
 Wrong arguments raise plain ``ValueError``, ``TypeError`` or ``IndexError`` that name argument, rule and value.
 """
 
+_LONGEST = 1000
+
 
 class PaGraphError(Exception):
     """Base class of everything that pagraph raises on its own account."""
@@ -17,6 +19,11 @@ class PaGraphError(Exception):
 
 class FormatError(PaGraphError, ValueError):
     """A file or folder is missing, truncated, corrupt, or does not match its manifest."""
+
+    def __str__(self) -> str:
+        """The message as one line that is not too long: it may quote another package's reader, or the file."""
+        text = " ".join(super().__str__().splitlines())
+        return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
 class MissingDependencyError(PaGraphError, ImportError):

@@ -175,5 +175,6 @@ def draw_train(graph: Graph, fraction: float, *, seed: int = 0) -> Tensor:
     if not 0 < fraction <= 1:
         raise ValueError(f"fraction must be in (0, 1], got {fraction}")
     count = max(1, round(graph.num_nodes * fraction))
-    order = torch.randperm(graph.num_nodes, generator=torch.Generator().manual_seed(seed), device="cpu")
+    generator = torch.Generator().manual_seed(as_integer("seed", seed) % 2**64)
+    order = torch.randperm(graph.num_nodes, generator=generator, device="cpu")
     return order[:count].sort().values

@@ -160,6 +160,16 @@ class TestNewFile:
         assert (tmp_path / "a").read_bytes() == b"old"
 
 
+@pytest.mark.parametrize("kind", ["device", "link"])
+def test_a_full_device_says_where(tmp_path, kind):
+    path = "/dev/full"
+    if kind == "link":
+        path = tmp_path / "link"
+        path.symlink_to("/dev/full")
+    with pytest.raises(OSError, match=f"No space left on device: '{path}'"):
+        write_json(path, {})
+
+
 class TestCheckWritable:
     def test_leaves_nothing(self, tmp_path):
         (tmp_path / "old").write_bytes(b"old")

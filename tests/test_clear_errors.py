@@ -5,9 +5,11 @@ import pytest
 import torch
 
 from pagraph import Graph, Loader, NeighborSampler
-from pagraph.datasets import read_graph
+from pagraph.datasets import citation, read_graph, rmat, sbm, write_graph
 from pagraph.errors import FormatError
+from pagraph.partition import draw_train, partition_graph
 from pagraph.profile import hit_rate_curve
+from pagraph.train import TrainOptions
 
 IDS = torch.arange(3)
 
@@ -34,6 +36,33 @@ def test_graphs(graph):
         Graph(graph.csc, 4, ndata="abc")
     with pytest.raises(TypeError, match=r"csc must be a CSC, or a mapping .*Graph.from_coo\), got tuple"):
         Graph((IDS, IDS))
+
+
+@pytest.mark.parametrize("csc", [{"a": 1}, {("a", "to", "b"): 1}, {"abc": None}])
+def test_mappings_to_what_is_no_csc(csc):
+    with pytest.raises(TypeError, match="csc must map edge types, such as .*, to a CSC each, got"):
+        Graph(csc)
+
+
+@pytest.mark.parametrize("origin", ["nan", [[1], [2, 3]], 5])
+def test_origins(graph, tmp_path, origin):
+    with pytest.raises(TypeError, match="origin must be a mapping, got"):
+        write_graph(graph, tmp_path / "g", origin=origin)
+
+
+def test_seeds_of_any_size(graph):
+    many = rmat(5)
+    assert draw_train(many, 0.5, seed=2**70 + 3).equal(draw_train(many, 0.5, seed=3))
+    parts = [
+        partition_graph(many, 2, hops=1, method="hash", train=many.csc.indices[:9].unique(), seed=s) for s in (0, 2**64)
+    ]
+    assert parts[0].num_parts == parts[1].num_parts == 2
+
+
+def test_devices_of_training():
+    for device in ([], 2**63, "gpu"):
+        with pytest.raises(ValueError, match=r"device must be auto, cpu or cuda\[:N\], got"):
+            TrainOptions(device=device)
 
 
 @pytest.mark.parametrize("values", [[None], ["a"], [[1], [1, 2]], object()])
@@ -77,7 +106,7 @@ def test_workers(graph):
         Loader(graph, IDS, NeighborSampler([1]), num_workers=-1)
 
 
-@pytest.mark.parametrize("device", ["gpu", "cuda:x", "cpu:-1", "", 5.5])
+@pytest.mark.parametrize("device", ["gpu", "cuda:x", "cpu:-1", "", 5.5, 2**63])
 def test_devices(graph, device):
     with pytest.raises(ValueError, match='device must be "cpu", "cuda", "cuda:1" or a torch.device, got'):
         Loader(graph, IDS, NeighborSampler([1]), device=device)
@@ -118,3 +147,32 @@ def test_an_array_that_is_said_to_be_larger_than_it_is(tmp_path):
             changed.writestr(name, header.getvalue() if name == "indptr.npy" else whole.read(name))
     with pytest.raises(FormatError, match=r"indptr.npy must hold int32 of shape \(2147483648,\), it has \d+ bytes"):
         read_graph(tmp_path / "b.npz")
+
+
+def test_numpys_integers_are_numbers_like_any():
+    small = np.int8(100)
+    assert rmat(small // 20, seed=small).csc.indices.equal(rmat(5, seed=100).csc.indices)
+    assert sbm(small, num_classes=np.int8(3), num_features=np.int8(2), seed=small).num_nodes == 100
+    assert citation(small, num_authors=small, num_author_features=small, seed=small).num_nodes_of("author") == 100
+    loader = Loader(rmat(5), IDS, NeighborSampler([1]), seed=1)
+    loader.load_state_dict({**loader.state_dict(), "epoch": np.array(3)})
+    assert len(list(loader)) == 3
+
+
+@pytest.mark.parametrize("count", ["nan", 1.5, torch.ones(2)])
+def test_numbers_of_vertices(graph, count):
+    for value in (count, {"_N": count}):
+        with pytest.raises(TypeError, match=r"num_nodes(\['_N'\])? must be an integer, got "):
+            Graph(graph.csc, value)
+
+
+def test_what_other_packages_say_of_a_file_is_one_short_line():
+    assert str(FormatError("a.parquet: bad header\nno end")) == "a.parquet: bad header no end"
+    assert len(str(FormatError("x" * 5000))) < 1100
+
+
+def test_threads_of_curves(graph):
+    with pytest.raises(ValueError, match="threads must be at least 1, got 0"):
+        hit_rate_curve(graph, IDS, NeighborSampler([1]), threads=0)
+    with pytest.raises(TypeError, match="threads must be an integer, got -0.5"):
+        hit_rate_curve(graph, IDS, NeighborSampler([1]), threads=-0.5)

@@ -2,13 +2,14 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pagraph.train.preaggregation as module
-from pagraph import Graph
+from pagraph import FormatError, Graph, Loader, NeighborSampler
 from pagraph.datasets import open_graph, write_graph
 from pagraph.partition import partition_graph, write_partition
 from pagraph.train.preaggregation import NeighborSums, preaggregate, preaggregated_for
@@ -210,6 +211,22 @@ def test_features_that_do_not_fit(graph, bad, tmp_path):
     graph.set_field("feat", bad)
     with pytest.raises(ValueError, match=r"feat must be a 2-D real field, got torch.\w+ \(50"):
         preaggregate(graph, tmp_path / "out", model="sage")
+
+
+@pytest.mark.parametrize("bit", [9, 20, 31])
+def test_flipped_bits_in_the_indices_are_found(graph, tmp_path, bit):
+    """By comparing checksums, and else wherever the edges are read: each id is checked before it is used."""
+    folder = tmp_path / "out"
+    preaggregate(graph, folder, model="sage")
+    indices = np.load(folder / "edge-indices.npy", mmap_mode="r+")
+    indices.view(np.uint32)[:] ^= 1 << bit
+    indices.flush()
+    with pytest.raises(FormatError, match=r"edge-indices.npy is corrupt: its SHA-256"):
+        open_graph(folder, verify=True)
+    damaged = open_graph(folder)
+    for use in (lambda: list(Loader(damaged, range(50), NeighborSampler([3]))), damaged.csc.validate):
+        with pytest.raises(ValueError, match=r"indices must be in \[0, 50\), got"):
+            use()
 
 
 def test_a_corrupt_source_is_noticed(graph, tmp_path):

@@ -159,7 +159,7 @@ def resolve_device(device: Any, *, name: str = "device") -> torch.device:
     """``device`` as a ``torch.device`` that is there, else ValueError; "cuda" means the current CUDA device."""
     try:
         resolved = torch.device(device)
-    except (RuntimeError, TypeError):
+    except (RuntimeError, TypeError, ValueError):
         raise ValueError(f'{name} must be "cpu", "cuda", "cuda:1" or a torch.device, got {device!r}') from None
     if resolved.type != "cuda":
         return resolved

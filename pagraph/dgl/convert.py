@@ -60,6 +60,20 @@ def core_graph(graph: Any, edge_dir: str = "in") -> Graph:
         return by_direction[edge_dir]
 
 
+def structures_of(graph: Any) -> dict[str, Graph]:
+    """The results of :func:`core_graph` so far, by direction. They go along with a pickled or copied graph: DGL orders
+    the rows of its copies anew, and another order of the neighbours makes other draws."""
+    with _lock:
+        index, by_direction = _core_graphs.get(graph, (None, {}))
+        return dict(by_direction) if index is graph._graph else {}
+
+
+def restore_structures(graph: Any, by_direction: Mapping[str, Graph]) -> None:
+    """Let :func:`core_graph` return what :func:`structures_of` returned for the graph that this one is a copy of."""
+    with _lock:
+        _core_graphs[graph] = graph._graph, dict(by_direction)
+
+
 def by_edge_type(graph: Any, what: str, numbers: Mapping[Any, Any]) -> dict[EdgeType, Any]:
     """A mapping by triple or by relation as one by canonical type; DGLError unless it names just the graph's types."""
     by_type = {graph.to_canonical_etype(etype): number for etype, number in numbers.items()}
@@ -77,10 +91,14 @@ def to_dgl(graph: Graph) -> Any:
 
     Fields that are ``IndexedRows`` become columns as those of a subgraph: DGL gathers the whole column when it is first
     read as ``ndata[...]``; our loaders, and the columns of blocks, read single rows.
+
+    Raises:
+        ValueError: An id is outside the graph, as in a damaged folder.
     """
     data = {}
     for etype in graph.edge_types:
         csc = graph.csc_of(etype)
+        csc.validate()
         ids = torch.arange(csc.num_edges, device="cpu") if csc.edge_ids is None else csc.edge_ids
         # Copies, whatever the dtype: DGL sorts rows in place.
         data[etype] = ("csc", tuple(part.to(torch.int64, copy=True) for part in (csc.indptr, csc.indices, ids)))

@@ -32,7 +32,7 @@ from .arguments import (
     tensor_indices,
 )
 from .columns import Columns
-from .convert import dgl_graph
+from .convert import dgl_graph, restore_structures, structures_of
 from .edge_source import EdgeSource
 from .foreign_source import ForeignSource
 from .graphbolt import import_dgl
@@ -240,7 +240,8 @@ class DataLoader(LoaderControls, _DGLDataLoader):
         return len(self._order)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self._arguments, self.other_storages, self.state_dict())
+        known = structures_of(self.graph) if isinstance(self.graph, dgl.DGLGraph) else {}
+        return _rebuild, (type(self), self._arguments, self.other_storages, self.state_dict(), known)
 
     def check_worker_number_rationality(self) -> None:
         """Nothing to warn of: workers are threads (torch would warn of that many processes)."""
@@ -300,9 +301,15 @@ class _Order(torch.utils.data.IterableDataset[Any]):
 
 
 def _rebuild(
-    cls: type[DataLoader], arguments: dict[str, Any], storages: dict[str, Any], state: dict[str, Any]
+    cls: type[DataLoader],
+    arguments: dict[str, Any],
+    storages: dict[str, Any],
+    state: dict[str, Any],
+    structures: dict[str, Graph],
 ) -> DataLoader:
     """A pickled or copied loader: made anew with the same arguments, at the same place."""
+    if structures:
+        restore_structures(arguments["graph"], structures)
     loader = cls(**arguments)
     loader.other_storages.update(storages)
     loader.load_state_dict(state)

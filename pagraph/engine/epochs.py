@@ -162,9 +162,8 @@ class Epochs(Generic[T]):
                 raise ValueError(f"state must have the key {name!r}, it has {list(state)}")
             if name in expected and not _equal(state[name], expected[name]):
                 raise ValueError(f"state[{name!r}] must be {expected[name]} for this loader, got {state[name]}")
-        epoch, batch, key = state["epoch"], state["batch"], state["key"]
-        for name, value in {"epoch": epoch, "batch": batch, "key": 0 if key is None else key}.items():
-            as_integer(f"state[{name!r}]", value)
+        epoch, batch = (as_integer(f"state[{name!r}]", state[name]) for name in ("epoch", "batch"))
+        key = None if state["key"] is None else as_integer("state['key']", state["key"])
         if epoch < 0 or not 0 <= batch <= len(self):
             raise ValueError(f"state must be at a batch in [0, {len(self)}], got batch {batch} of epoch {epoch}")
         if self.order.seed is None and batch and key is None:

@@ -28,6 +28,7 @@ _GLANCE = 4  # items after which a trial ends that goes much worse
 _AHEAD = 5e-5  # seconds of waiting for an item: below, threads are ahead of the reader
 _LONG = 2e-3  # seconds of waiting for an item: above, the hand-over is little of it
 _SHORT = 1e-3  # seconds between items: below, threads that are ahead may still slow the reader down
+_LOOK_SECONDS = 1.0  # of waiting, after which a look is taken whether the threads live
 
 
 class ThreadUse:
@@ -300,7 +301,7 @@ class _Shared(Generic[S, T]):
                     raise StopIteration
                 works = (self._helps or self._rests) and self._has_room and not self._ended
                 if not works or not self._draw_lock.acquire(blocking=False):
-                    self._changed.wait()
+                    self._wait()
                     continue
             try:
                 drawn = self._drawn() if self._has_room and not self._ended else None
@@ -315,6 +316,14 @@ class _Shared(Generic[S, T]):
                 continue
             with self._changed:
                 return self._deliver(result, begin)
+
+    def _wait(self) -> None:
+        """Wait for a change, and see now and then whether all threads live: one without memory may just end."""
+        if self._changed.wait(timeout=_LOOK_SECONDS) or self._stopped:
+            return
+        living = sum(thread.is_alive() for thread in self.threads)
+        if living < (1 if self._ended else len(self.threads)) and self._delivered not in self._results:
+            raise PipelineError("a thread of the loader has died, and a batch with it: is there memory left?")
 
     def _deliver(self, result: Any, asked: float) -> Any:
         self._delivered += 1

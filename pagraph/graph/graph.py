@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..system.checks import as_integer
 from .csc import CSC, id_dtype
 from .fields import Fields
 from .upper import upper_room
@@ -64,6 +65,10 @@ class Graph:
             if fields is not None and not isinstance(fields, Mapping):
                 raise TypeError(f"{name} must be a mapping from name to rows, got {fields!r}"[:300])
         self._csc: dict[EdgeType, CSC] = {EDGE_TYPE: csc} if isinstance(csc, CSC) else dict(csc)
+        for edge_type, arrays in self._csc.items():
+            if not (isinstance(edge_type, tuple) and len(edge_type) == 3 and isinstance(arrays, CSC)):
+                got = f"{edge_type!r}: {type(arrays).__name__}"
+                raise TypeError(f"csc must map edge types, such as ('a', 'to', 'b'), to a CSC each, got {got}")
         if not self._csc and not (isinstance(num_nodes, Mapping) and num_nodes):
             raise ValueError("csc must hold at least 1 edge type, got 0")
         self._out_csc: dict[EdgeType, CSC] = {}
@@ -338,9 +343,10 @@ class Graph:
 
     def _node_counts(self, num_nodes: int | Mapping[str, int] | None) -> dict[str, int]:
         if isinstance(num_nodes, Mapping):
-            return {t: int(n) for t, n in num_nodes.items()}
+            return {t: as_integer(f"num_nodes[{t!r}]", n) for t, n in num_nodes.items()}
         if num_nodes is not None:
-            return {self._only("vertex", sorted({t for e in self._csc for t in (e[0], e[2])})): int(num_nodes)}
+            only = self._only("vertex", sorted({t for e in self._csc for t in (e[0], e[2])}))
+            return {only: as_integer("num_nodes", num_nodes)}
         counts: dict[str, int] = {}
         for (src_type, _, dst_type), csc in self._csc.items():
             counts.setdefault(src_type, csc.num_src)

@@ -98,7 +98,7 @@ def hit_rate_curve(
     batches = len(SeedOrder(seeds, batch_size, drop_last=drop_last))
     if not batches:
         raise ValueError(f"seeds must fill at least 1 batch of {batch_size}, got {num_seeds}")
-    threads = threads or default_threads()
+    threads = default_threads() if threads is None else as_integer("threads", threads, least=1)
     ideals = {name: _ideal_epochs(name) for name, policy in named.items() if policy is None and name != ORACLE}
     count = partial(
         count_accesses,

@@ -334,14 +334,14 @@ def _load(path: str) -> Any:
     try:
         with allowed:
             return torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:
+    except Exception as error:  # its text, which advises weights_only=False, is not passed on
         other = re.search(r"GLOBAL ([\w.]+)", str(error))
         if other is None:
             limits = "" if hasattr(torch.serialization, "safe_globals") else _LIMITS
-            raise FormatError(f"{path} must be a file that torch.save wrote, it cannot be read{limits}") from error
+            raise FormatError(f"{path} must be a file that torch.save wrote, it cannot be read{limits}") from None
         raise FormatError(
             f"{path} must hold tensors and plain values alone, it holds {other[1]}: save data.to_dict() of such values"
-        ) from error
+        ) from None
 
 
 def _data_of(content: Any) -> Data | HeteroData:

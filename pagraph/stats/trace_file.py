@@ -12,6 +12,7 @@ import json
 import os
 import threading
 import time
+import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -139,7 +140,7 @@ def read_trace(path: str | os.PathLike[str]) -> dict[str, Any]:
         if data[:2] == b"\x1f\x8b":
             data = gzip.decompress(data)
         trace = json.loads(data)
-    except (ValueError, EOFError, OSError) as error:
+    except (ValueError, EOFError, OSError, zlib.error) as error:
         raise FormatError(f"{path} must be a trace in JSON, {error}") from None
     if isinstance(trace, list):  # the format's short form
         trace = {"traceEvents": trace}

@@ -69,7 +69,7 @@ def new_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
     part = _part_of(target)
     part.mkdir()
     try:
-        with _opened(part) as descriptor:
+        with _named(folder), _opened(part) as descriptor:
             # The lock says to other processes that the writer is alive. Where a file system has no locks, leftovers
             # stay until they are removed by hand.
             with contextlib.suppress(OSError):
@@ -78,10 +78,8 @@ def new_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
             _sync_tree(part)
             check_absent(target)
             os.rename(part, target)
-    except BaseException as error:
+    except BaseException:
         shutil.rmtree(part, ignore_errors=True)
-        if isinstance(error, OSError) and error.errno is not None and error.filename is None:
-            error.filename = str(target)  # a full disk is found by write(), which does not know where it writes
         raise
     _sync(target.parent)
 
@@ -103,13 +101,13 @@ def new_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """
     target = Path(os.path.realpath(path))
     if target.exists() and not target.is_file():
-        with open(target, "wb") as file:
+        with _named(path), open(target, "wb") as file:
             yield file
         return
     _remove_leftovers(target)
     part = _part_of(target)
     try:
-        with open(part, "xb") as file:
+        with _named(path), open(part, "xb") as file:
             with contextlib.suppress(OSError):  # as for a folder
                 fcntl.flock(file, fcntl.LOCK_EX)
             yield file
@@ -168,6 +166,17 @@ def _without_nan(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_without_nan(item) for item in value]
     return value
+
+
+@contextlib.contextmanager
+def _named(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Let errors that name no file name this one: a full disk is found by write(), which does not know its path."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            error.filename = os.fspath(path)
+        raise
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["as_flag", "as_integer", "as_names"]
+__all__ = ["as_flag", "as_integer", "as_integers", "as_names"]
 
 
 def as_flag(name: str, value: Any) -> bool:
@@ -47,3 +47,12 @@ def as_integer(name: str, value: Any, *, least: int | None = None) -> int:
     if least is not None and number < least:
         raise ValueError(f"{name} must be at least {least}, got {number}")
     return number
+
+
+def as_integers(**values: Any) -> tuple[int, ...]:
+    """Arguments as ints, in their order; TypeError as :func:`as_integer`. NumPy's integers would overflow in sums.
+
+    >>> as_integers(num_nodes=np.int8(100), seed=1)
+    (100, 1)
+    """
+    return tuple(as_integer(name, value) for name, value in values.items())

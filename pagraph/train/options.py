@@ -115,7 +115,7 @@ class TrainOptions:
             return torch.device("cuda", torch.cuda.current_device()) if has_cuda else torch.device("cpu")
         try:
             device = torch.device(self.device)
-        except RuntimeError:
+        except (RuntimeError, TypeError, ValueError):
             raise ValueError(f"device must be auto, cpu or cuda[:N], got {self.device!r}") from None
         if device.type not in ("cpu", "cuda"):
             raise ValueError(f"device must be auto, cpu or cuda[:N], got {self.device!r}")

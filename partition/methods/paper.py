@@ -21,7 +21,7 @@ def hash_parts(
     graph: Graph, train: Tensor, num_parts: int, hops: int, *, seed: int = 0, progress: Progress | None = None
 ) -> Tensor:
     """Random partition: shuffled training vertices are dealt out in turn, sizes differ by one at most."""
-    order = torch.randperm(len(train), generator=torch.Generator().manual_seed(seed), device="cpu")
+    order = torch.randperm(len(train), generator=torch.Generator().manual_seed(seed % 2**64), device="cpu")
     parts = torch.empty(len(train), dtype=torch.int32, device="cpu")
     parts[order] = (torch.arange(len(train), device="cpu") % num_parts).int()
     return parts

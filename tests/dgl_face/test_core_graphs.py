@@ -1,5 +1,6 @@
 """A ``pagraph.Graph`` in the DGL face: converted once, shared by its loaders, with its fields as they are."""
 
+import copy
 import gc
 import pickle
 import weakref
@@ -148,11 +149,29 @@ def test_dgl_does_not_sort_the_graphs_own_arrays():
     assert graph.csc.indices.tolist() == [2, 1, 0, 1]
 
 
+def test_damaged_ids_are_not_handed_to_dgl():
+    graph = random_graph()
+    graph.csc.indices[7] = N
+    with pytest.raises(ValueError, match=r"indices must be in \[0, 300\), got 300"):
+        to_dgl(graph)
+
+
 def test_a_loader_of_a_part_can_be_pickled(part):
     loader = ours(part, torch.arange(N), SAMPLER, batch_size=50, seed=0)
     again = pickle.loads(pickle.dumps(loader))
     for input_nodes, _, blocks in again:
         assert torch.equal(blocks[0].srcdata["feat"], part.ndata["feat"][input_nodes])
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, lambda of: pickle.loads(pickle.dumps(of))])
+@pytest.mark.parametrize("make", [lambda graph: graph, to_dgl])
+def test_copies_draw_the_same_whatever_order_the_rows_have(part, duplicate, make):
+    """DGL orders the rows of a graph's copy anew, and draws are places in rows."""
+    loader = ours(make(part), torch.arange(N), SAMPLER, batch_size=50, seed=0)
+    again = duplicate(loader)
+    for (input_nodes, _, blocks), (inputs, _, copied) in zip(loader, again, strict=True):
+        assert torch.equal(input_nodes, inputs)
+        assert all(torch.equal(a.edata[dgl.EID], b.edata[dgl.EID]) for a, b in zip(blocks, copied, strict=True))
 
 
 def test_seeds_outside_the_graph_are_refused():

@@ -83,6 +83,7 @@ def test_bad_fanouts_are_refused_before_the_first_batch(fanouts):
         (torch.tensor([-1]), IndexError, "got -1"),
         (torch.zeros(2, 2, dtype=torch.int64), ValueError, r"must be 1-D, got shape \(2, 2\)"),
         (IDS.int(), dgl.DGLError, "id dtype"),
+        (torch.ones(300, dtype=torch.bool), dgl.DGLError, r"must be ids, such as mask.nonzero\(\).squeeze\(1\)$"),
         ("abc", AttributeError, "device"),
         (None, AttributeError, "NoneType"),
         (np.array(["a", "b"]), TypeError, "indices must be ids of an integer dtype, got an array of <U1"),

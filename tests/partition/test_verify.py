@@ -13,7 +13,7 @@ from plain_partition import make_partition, partitions
 
 from pagraph import FormatError, Graph
 from pagraph.datasets import open_graph, write_graph
-from pagraph.partition import partition_graph, write_partition
+from pagraph.partition import open_partition, partition_graph, write_partition
 from pagraph.partition.part_check import Finding
 from pagraph.partition.verification import Verification, verify_partition
 
@@ -246,3 +246,18 @@ def test_findings_in_words():
     with pytest.raises(FormatError, match=r"part 2: a \(and 1 more\)"):
         Verification(3, 0, 0, 0, 0, findings).raise_if_wrong()
     assert Verification(3, 0, 0, 0, 0, ()).raise_if_wrong() is None
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "loop"])
+@pytest.mark.parametrize("name", ["manifest.json", "part-1/manifest.json", "part-1/indices.npy", "part-1/train.npy"])
+def test_what_is_no_file_is_refused_at_once(out, name, kind):
+    path = out / name
+    path.unlink()
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero" if kind == "device" else path)
+    with pytest.raises(FormatError):
+        verify_partition(out).raise_if_wrong()
+    with pytest.raises(FormatError):
+        open_partition(out, 1, verify=True)

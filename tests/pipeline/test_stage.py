@@ -11,6 +11,7 @@ import time
 import pytest
 
 from pagraph.engine import SerialStage, Stage
+from pagraph.errors import PipelineError
 
 pytestmark = pytest.mark.usefixtures("no_threads_left")
 
@@ -176,6 +177,20 @@ def test_ctrl_c_while_waiting_ends_everything():
     """)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == "interrupted []", done.stderr
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_thread_that_just_dies_is_noticed(workers):
+    """As one does that has no memory left to report its failure."""
+
+    def die(*_):
+        if threading.current_thread() is not threading.main_thread():
+            raise MemoryError
+
+    batches = stage(range(20), workers=workers, on_change=die)
+    with pytest.raises(PipelineError, match="a thread of the loader has died, and a batch with it"):
+        list(batches)
 
 
 def test_the_serial_stage_has_the_same_contract():

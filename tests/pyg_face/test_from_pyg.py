@@ -11,7 +11,7 @@ from pagraph import Graph
 from pagraph.features import IndexedRows
 from pagraph.graph.graph import EDGE_TYPE
 from pagraph.partition import open_partition, partition_graph, write_partition
-from pagraph.pyg import NeighborSampler, core_graph, to_pyg
+from pagraph.pyg import LinkNeighborLoader, NeighborLoader, NeighborSampler, core_graph, to_pyg
 
 ENDS = torch.tensor([[3, 2, 1, 0], [1, 0, 1, 0]])
 
@@ -189,6 +189,14 @@ class TestBack:
     def test_only_of_graphs(self, graph):
         with pytest.raises(TypeError, match=f"graph must be a pagraph.Graph, got {type(graph).__name__}"):
             to_pyg(graph)
+
+
+@pytest.mark.parametrize(
+    "load", [lambda graph: NeighborLoader(graph, [2]), lambda graph: LinkNeighborLoader(graph, [2])]
+)
+def test_loaders_say_how_a_graph_becomes_data(load):
+    with pytest.raises(ValueError, match=r"data must be .*, got a pagraph.Graph: pagraph.pyg.to_pyg\(graph\) makes"):
+        load(Graph.from_coo([0], [1]))
 
 
 @pytest.mark.parametrize(

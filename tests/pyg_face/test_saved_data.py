@@ -1,6 +1,8 @@
 """Files that ``torch.save`` wrote of PyG's data are read, and nothing else in them is unpickled."""
 
 import os
+import pickle
+import traceback
 
 import pytest
 import torch
@@ -138,6 +140,13 @@ def test_text_is_no_graph(tmp_path):
     (tmp_path / "g.pt").write_text("hello")
     with pytest.raises(FormatError, match=r"g\.pt must be a file that torch\.save wrote, it cannot be read"):
         read_graph(tmp_path / "g.pt")
+
+
+def test_torchs_advice_to_unpickle_anything_is_not_repeated(tmp_path):
+    (tmp_path / "g.pt").write_bytes(pickle.dumps(Evil()))
+    with pytest.raises(FormatError, match=r"g\.pt must ") as caught:
+        read_graph(tmp_path / "g.pt")
+    assert "weights_only" not in "".join(traceback.format_exception(caught.value))
 
 
 def test_options_of_other_forms(tmp_path):

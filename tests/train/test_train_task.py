@@ -79,6 +79,8 @@ def test_an_empty_mask(graph, part):
         ("label", torch.zeros(600), "label must be a 1-D field of integers, got torch.float32"),
         ("label", torch.zeros(600, 3, dtype=torch.int64), r"label must be a 1-D field of integers, got .*\(600, 3\)"),
         ("label", torch.full((600,), -1), "label must be at least 0 where a mask is set, got -1"),
+        ("label", torch.full((600,), 2**40), "label must be below 100000, the numbers of .*, got 1099511627776"),
+        ("val_mask", torch.ones(600, 2), r"val_mask must have one value for each vertex, got shape \(600, 2\)"),
     ],
 )
 def test_fields_that_do_not_fit(graph, name, value, message):
