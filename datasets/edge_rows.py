@@ -16,7 +16,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import FormatError, MissingDependencyError
+from ..errors import FormatError, MissingDependencyError, how_to_install
 
 __all__ = ["Block", "EdgeRows", "NotIntegersError", "read_blocks", "read_integers", "read_parquet", "read_words"]
 
@@ -390,7 +390,7 @@ def read_parquet(path: Path, *, weight: str | None, relabel: bool, progress: Pro
     pa = _arrow()
     if pa is None:
         raise MissingDependencyError(
-            "reading Parquet needs pyarrow, which is not installed: pip install 'pagraph[arrow]'"
+            f"reading Parquet needs pyarrow, which is not installed: {how_to_install('arrow')}"
         )
     import pyarrow.parquet
 

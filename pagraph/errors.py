@@ -10,6 +10,8 @@ Its hierarchy::
 Wrong arguments raise plain ``ValueError``, ``TypeError`` or ``IndexError`` that name argument, rule and value.
 """
 
+import sys
+
 
 class PaGraphError(Exception):
     """Base class of everything that pagraph raises on its own account."""
@@ -25,3 +27,11 @@ class MissingDependencyError(PaGraphError, ImportError):
 
 class PipelineError(PaGraphError, RuntimeError):
     """The loader or one of its stages was used in a way it cannot serve."""
+
+
+def how_to_install(extra: str) -> str:
+    """The command that installs an extra of pagraph, or why this Python cannot have it; ends an error's text."""
+    if extra == "dgl" and sys.version_info >= (3, 13):
+        version = "{}.{}".format(*sys.version_info)
+        return f"take Python 3.12 or older, as DGL has no build for Python {version}"
+    return f"pip install 'pagraph[{extra}]'"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from types import ModuleType
 
-from ..errors import MissingDependencyError
+from ..errors import MissingDependencyError, how_to_install
 
 __all__ = ["import_pyg"]
 
@@ -25,7 +25,7 @@ def import_pyg() -> ModuleType:
         if error.name != "torch_geometric":
             raise
         raise MissingDependencyError(
-            "pagraph.pyg needs PyG, which is not installed: pip install pagraph[pyg]"
+            f"pagraph.pyg needs PyG, which is not installed: {how_to_install('pyg')}"
         ) from error
     package: ModuleType = torch_geometric
     return package

@@ -16,6 +16,7 @@ from timelines import checked, spans
 
 from pagraph import Graph
 from pagraph.datasets import sbm, write_graph
+from pagraph.errors import how_to_install
 from pagraph.partition import open_partition, partition_graph, write_partition
 
 QUICK = ["--epochs", "2", "--hidden", "8", "--fanout", "5,5", "--batch-size", "200", "--device", "cpu"]
@@ -265,14 +266,14 @@ def test_one_framework_is_enough(folder, missing, layers):
     done = run_without([missing], "train", folder, *QUICK, "--layers", "dgl" if missing == "dgl" else "pyg")
     assert (done.returncode, done.stdout) == (1, "")
     (line,) = done.stderr.splitlines()
-    assert line.endswith(f"which is not installed: pip install {PACKAGES[missing]}; or take the layers of {layers}")
+    assert line.endswith(f"which is not installed: {how_to_install(EXTRAS[missing])}; or take the layers of {layers}")
 
 
-PACKAGES = {"dgl": "'pagraph[dgl]'", "torch_geometric": "pagraph[pyg]"}
+EXTRAS = {"dgl": "dgl", "torch_geometric": "pyg"}
 
 
 def test_without_a_framework_one_line_names_both(folder):
     done = run_without(["dgl", "torch_geometric"], "train", folder, *QUICK)
     assert (done.returncode, done.stdout) == (1, "")
     (line,) = done.stderr.splitlines()
-    assert "pip install 'pagraph[pyg]'" in line and "pip install 'pagraph[dgl]'" in line
+    assert f"neither is installed: pip install 'pagraph[pyg]'; for DGL's, {how_to_install('dgl')}" in line
