@@ -18,7 +18,8 @@ def import_pyg() -> ModuleType:
     """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of what PyG does when it is imported
+            for category in (DeprecationWarning, FutureWarning):  # of torch.jit, which PyG uses when it is imported
+                warnings.simplefilter("ignore", category)
             import torch_geometric
             import torch_geometric.loader
     except ModuleNotFoundError as error:
