@@ -4,7 +4,7 @@ Its hierarchy::
 
     PaGraphError
     |-- FormatError (also a ValueError)        a file or folder is not what it says it is
-    |-- MissingDependencyError (ImportError)   an optional package is needed and absent
+    |-- MissingDependencyError (also a ModuleNotFoundError)   an optional package is needed and absent
     `-- PipelineError (RuntimeError)           the loader was used in a way it cannot serve
 
 Wrong arguments raise plain ``ValueError``, ``TypeError`` or ``IndexError`` that name argument, rule and value.
@@ -21,7 +21,7 @@ class FormatError(PaGraphError, ValueError):
     """A file or folder is missing, truncated, corrupt, or does not match its manifest."""
 
 
-class MissingDependencyError(PaGraphError, ImportError):
+class MissingDependencyError(PaGraphError, ModuleNotFoundError):
     """An optional package is needed for this call and is not installed."""
 
 
