@@ -1,6 +1,8 @@
 """What all tests share: where real graphs lie, and that nothing is left behind."""
 
+import functools
 import importlib.util
+import inspect
 import os
 import threading
 import time
@@ -10,6 +12,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 import torch
+from click.testing import CliRunner
 
 
 def has_interpreter():
@@ -22,6 +25,9 @@ def has_interpreter():
 
 if not torch.cuda.is_available() and has_interpreter():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # read when a kernel is first imported
+
+if "mix_stderr" in inspect.signature(CliRunner).parameters:  # before click 8.2, and then the default
+    CliRunner.__init__ = functools.partialmethod(CliRunner.__init__, mix_stderr=False)
 
 pytest.register_assert_rewrite("timelines")
 NO_DGL = "pagraph.dgl needs DGL, which is not installed" if importlib.util.find_spec("dgl") is None else None
