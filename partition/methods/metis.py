@@ -79,9 +79,9 @@ def _without_directions(graph: Graph) -> Any:
     from scipy.sparse import csr_matrix
 
     indptr, indices = graph.csc.indptr.numpy(), graph.csc.indices.numpy()
-    inward = csr_matrix((np.ones(len(indices), dtype=bool), indices, indptr), shape=(graph.num_nodes, graph.num_nodes))
+    no_loop = indices != graph.csc.destinations().numpy()
+    inward = csr_matrix((no_loop, indices, indptr), shape=(graph.num_nodes, graph.num_nodes))
     both = inward + inward.T
-    both.setdiag(False)
     both.eliminate_zeros()
     return both
 
