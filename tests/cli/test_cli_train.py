@@ -66,7 +66,8 @@ def test_json(folder, tmp_path):
     assert 0 < report["test_accuracy"] <= 1 and 0 < report["val_accuracy"] <= 1
     for name in ("epoch_seconds", "loading_seconds", "computing_seconds", "loss"):
         assert len(report[name]) == 2 and all(value > 0 for value in report[name])
-    assert (report["settings"]["seed"], report["settings"]["layers"]) == (5, "dgl")
+    assert report["settings"]["seed"] == 5
+    assert report["settings"]["layers"] == ("pyg" if importlib.util.find_spec("dgl") is None else "dgl")
     assert report["folder"] == str(folder)
     assert [path.name for path in tmp_path.iterdir()] == ["report.json"]
 
@@ -260,6 +261,8 @@ def run_without(packages, *arguments):
 
 @pytest.mark.parametrize(("missing", "layers"), [("dgl", "pyg"), ("torch_geometric", "dgl")])
 def test_one_framework_is_enough(folder, missing, layers):
+    if missing == "torch_geometric":
+        pytest.importorskip("pagraph.dgl")
     done = run_without([missing], "train", folder, *QUICK, "--model", "gcn")
     assert done.returncode == 0, done.stderr
     assert f"gcn with {layers}'s layers and pagraph's loader on cpu" in done.stdout
