@@ -1,6 +1,6 @@
 # Each target does all its own set-up: the first one that runs on a fresh machine makes $(VENV).
 #
-#   make test                      lint, test-wheel, demo, bench, venv likewise
+#   make test                      lint, test-wheel, demo, bench, docs, venv likewise
 #   make quick                     the tests without the slow ones
 #   make test PYTHON=python3.12    another Python
 #   make test VENV=~/envs/gnn      an environment of your own: missing packages are installed into it
@@ -15,6 +15,7 @@ BIN := $(VENV)/bin
 GPU_PYTHON ?= $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
 READY := $(VENV)/.pagraph-installed
 DEMO := .demo/sbm
+PICTURES := docs/pictures/hit-rates.svg docs/pictures/parts.svg
 PIP := $(BIN)/python -m pip install -qq
 
 # libgomp's waiting threads spin by default, which starves the loader's own threads on few cores.
@@ -23,7 +24,7 @@ export OMP_WAIT_POLICY ?= passive
 # Neighbouring tests share fixtures and compiled kernels: each process gets whole stretches, and takes over what is left.
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
-.PHONY: venv demo test quick test-wheel matrix bench gpu lint clean
+.PHONY: venv demo test quick test-wheel matrix bench gpu lint docs clean
 
 venv: $(READY)
 
@@ -94,5 +95,22 @@ $(DEMO): | $(READY)
 	@mkdir -p $(@D)
 	$(BIN)/pagraph generate sbm $(DEMO) --nodes 200000 --features 200
 
+# The documentation site, site/index.html, without the network; a warning is an error. NO_MKDOCS_2_WARNING: nor is what
+# its theme says of other programs printed.
+docs: export NO_MKDOCS_2_WARNING = 1
+docs: $(READY) $(PICTURES)
+	$(BIN)/mkdocs build --strict
+
+# Delete a picture to have it drawn again.
+docs/pictures/hit-rates.svg: | $(READY)
+	rm -rf .demo/rmat
+	$(BIN)/pagraph generate rmat .demo/rmat --scale 16 --features 64 --classes 8
+	$(BIN)/pagraph profile .demo/rmat --train-fraction 0.1 --fanout 15,10 --plot $@
+
+docs/pictures/parts.svg: | $(READY)
+	rm -rf .demo/groups .demo/parts
+	$(BIN)/pagraph generate sbm .demo/groups --nodes 20000 --classes 40 --homophily 0.999 --exponent 3
+	$(BIN)/pagraph partition .demo/groups .demo/parts -k 4 --hops 2 --plot $@
+
 clean:
-	rm -rf build dist .demo
+	rm -rf build dist site .demo

@@ -1,21 +1,24 @@
 """Neighbour loading for PyG: our NeighborLoader, our DGL face on the same graph, and PyG's own where it can run.
 
 PyG expands a vertex once, DGL every known vertex in each layer: with the same fan-outs PyG draws fewer edges. So what
-is compared are edges and rows per second, each contender running whole epochs in turn. PyG's own loader needs pyg-lib
-or torch-sparse; without one it is left out. The conversion from ``edge_index`` is timed apart, in shuffled order.
+is compared are edges and rows per second, each contender running whole epochs in turn. PyG's own loader samples with
+pyg-lib (``build_pyg_lib.py`` builds it) or torch-sparse; it is measured with each that is installed, and it is checked
+that this one draws the batches. The conversion from ``edge_index`` is timed apart, in shuffled order.
 
-Run: ``python benchmarks/pyg_loader.py`` (about 2 minutes without PyG's loader, 6 with it; 5 GiB of memory).
+Run: ``python benchmarks/pyg_loader.py`` (on 2 cores about 2 minutes without PyG's loader, 5 with pyg-lib, 10 more with
+torch-sparse; 5 GiB of memory).
 """
 
 import os
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # spinning threads would slow all down on few cores
 
-import importlib.util
 import time
 import warnings
+from importlib.metadata import version
 
 import torch
+import torch_geometric.typing
 from contest import Case, arguments, count_nodes, run
 from dgl.dataloading import NeighborSampler
 from report import summarise, write
@@ -27,7 +30,28 @@ import pagraph.pyg
 from torch_geometric.data import Data  # isort: skip
 from torch_geometric.loader import NeighborLoader  # isort: skip
 
-PEERS = [name for name in ("pyg_lib", "torch_sparse") if importlib.util.find_spec(name)]
+SWITCHES = {"pyg_lib": "WITH_PYG_LIB", "torch_sparse": "WITH_TORCH_SPARSE"}
+"""Extension that PyG samples with to the name that says in ``torch_geometric.typing`` whether it could be loaded."""
+PEERS = [name for name, switch in SWITCHES.items() if getattr(torch_geometric.typing, switch)]
+OPERATORS = {"pyg_lib": "pyg::neighbor_sample", "torch_sparse": "torch_sparse::neighbor_sample"}
+
+
+class Peer:
+    """PyG's loader over the operator of one of the extensions; PyG by itself takes pyg-lib where it has both."""
+
+    def __init__(self, extension, loader):
+        self.extension, self.loader = extension, loader
+
+    def __iter__(self):
+        for name, switch in SWITCHES.items():
+            setattr(torch_geometric.typing, switch, name == self.extension)
+        yield from self.loader
+
+    def check(self):
+        """Check that the extension draws the first batch, which must be made in this process."""
+        with torch.profiler.profile() as profiler:
+            next(iter(self))
+        assert OPERATORS[self.extension] in {event.name for event in profiler.events()}
 
 
 def count_batch(*names):
@@ -53,10 +77,12 @@ def cases(graph, seeds, fanouts, batch_size, names):
     def ours(**options):
         return lambda: pagraph.pyg.NeighborLoader(data, hops, **settings, **options)
 
-    def theirs(workers):
-        return lambda: NeighborLoader(data, hops, **settings, num_workers=workers, is_sorted=False)
+    def theirs(extension, workers):
+        return lambda: Peer(extension, NeighborLoader(data, hops, **settings, num_workers=workers))
 
-    loaders = {f"{PEERS[0]}, {n} workers": theirs(n) for n in (0, 2)} if PEERS else {}
+    loaders = {f"{extension}, {n} workers": theirs(extension, n) for extension in PEERS for n in (0, 2)}
+    for extension in PEERS:
+        theirs(extension, 0)().check()
     loaders |= {
         "pagraph.pyg, no thread": ours(prefetch=0),
         "pagraph.pyg, 1 thread": ours(num_workers=1),
@@ -76,7 +102,7 @@ def cases(graph, seeds, fanouts, batch_size, names):
 
 
 def rates(results):
-    """Edges and rows per second of every loader, against the better of PyG's and against the DGL face's same way."""
+    """Edges and rows per second of every loader, against the better of PyG's with each extension and the DGL face."""
     loaders = {name: r for result in results for name, r in result["loaders"].items()}
     table = {}
     for name, r in loaders.items():
@@ -85,11 +111,11 @@ def rates(results):
             "edges_per_second": r["edges"] / r["median"],
             "rows_per_second": r["rows"] / r["median"],
         }
-    peers = [table[name] for name in table if not name.startswith("pagraph")]
     for name, row in table.items():
         for what in ("edges_per_second", "rows_per_second"):
-            if peers:
-                row[f"times_{what}_of_pyg"] = row[what] / max(peer[what] for peer in peers)
+            for extension in PEERS:
+                best = max(table[f"{extension}, {workers} workers"][what] for workers in (0, 2))
+                row[f"times_{what}_of_{extension}"] = row[what] / best
             if name.startswith("pagraph.pyg"):
                 row[f"times_{what}_of_dgl_face"] = row[what] / table[name.replace(".pyg", ".dgl")][what]
     return table
@@ -108,12 +134,18 @@ def conversion(graph, rounds):
     return {"edges": graph.num_edges(), "first_loader": summarise(first), "second_loader": summarise(second)}
 
 
+def versions():
+    """PyG's version and those of the extensions that it could load."""
+    return {name: version(name) for name in ("torch_geometric", *PEERS)}
+
+
 def main():
     options = arguments(__doc__, scale=20, edges=10_000_000, dim=128, fanout="15,10,5", batch_size=1000, seeds=100_000)
     graph = generate(options.scale, options.edges, options.dim)
     seeds = random_ids(graph.num_nodes(), options.seeds)
     fanouts = [int(fanout) for fanout in options.fanout.split(",")]
     written = {"options": vars(options), "vertices": graph.num_nodes(), "edges": graph.num_edges()}
+    written |= {"pyg_samples_with": versions(), "load_average": os.getloadavg()}
     warnings.filterwarnings("ignore", message="Using 'NeighborSampler' without")
     for key, names in (("sampling", []), ("sampling_and_rows", ["feat"])):
         pyg, dgl = cases(graph, seeds, fanouts, options.batch_size, names)

@@ -1,9 +1,37 @@
 """Graph folders, importers of other people's files, and generators of graphs that look like real ones."""
 
-from .block_models import citation, sbm
-from .edge_list import read_edge_list
-from .native import write_graph
-from .opening import open_graph, read_graph
-from .rmat import rmat
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["citation", "open_graph", "read_edge_list", "read_graph", "rmat", "sbm", "write_graph"]
+if TYPE_CHECKING:
+    from .block_models import citation, sbm
+    from .edge_list import read_edge_list
+    from .exporting import export_graph
+    from .native import write_graph
+    from .opening import open_graph
+    from .rmat_graphs import rmat
+    from .sources import read_graph
+
+# Loaded when first used: a manifest can be read without importing torch.
+_HOMES = {
+    "citation": "block_models",
+    "export_graph": "exporting",
+    "open_graph": "opening",
+    "read_edge_list": "edge_list",
+    "read_graph": "sources",
+    "rmat": "rmat_graphs",
+    "sbm": "block_models",
+    "write_graph": "native",
+}
+
+__all__ = ["citation", "export_graph", "open_graph", "read_edge_list", "read_graph", "rmat", "sbm", "write_graph"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

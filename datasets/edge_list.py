@@ -13,7 +13,8 @@ import torch
 from ..errors import FormatError
 from ..graph.graph import EDGE_TYPE, Graph
 from .edge_rows import EdgeRows, NotIntegersError, Progress, read_integers, read_parquet, read_words
-from .edges import mirror
+from .edges import ANY_ID, mirror
+from .original_ids import word_rows
 
 __all__ = ["read_edge_list"]
 
@@ -54,7 +55,7 @@ def read_edge_list(
             ``relabel`` is not set.
     """
     if relabel and num_nodes is not None:
-        raise ValueError(f"num_nodes must be None with relabel, got {num_nodes}")
+        raise ValueError(f"num_nodes must be None with relabel=True, got {num_nodes}")
     rows = _read(path, relabel, weight, header, progress)
     src, dst, values = rows.src, rows.dst, rows.weight
     if len(src) == 0 and num_nodes is None:
@@ -92,7 +93,7 @@ def _read(
             return rows
     except NotIntegersError as error:
         if not relabel:
-            raise FormatError(f"{error}; relabel takes any words as ids") from None
+            raise FormatError(f"{error}; relabel=True takes any words as ids") from None
     return read_words(path, weight=weight, header=header, progress=progress)
 
 
@@ -104,13 +105,14 @@ def _check_sizes(
         return
     low, high = int(min(src.min(), dst.min())), int(max(src.max(), dst.max()))
     if low < 0:
-        raise ValueError(f"ids in {path} must be at least 0, got {low}; relabel takes any ids")
+        raise ValueError(f"ids in {path} must be at least 0, got {low}; relabel=True takes any ids")
     if num_nodes is not None and high >= num_nodes:
         raise ValueError(f"ids in {path} must be below num_nodes={num_nodes}, got {high}")
-    limit = max(10_000_000, 16 * len(src))
+    limit = max(ANY_ID, 16 * len(src))
     if num_nodes is None and high >= limit:
         raise ValueError(
-            f"ids in {path} must be below {limit} for {len(src)} edges, got {high}; relabel numbers the vertices anew"
+            f"ids in {path} must be below {limit} for {len(src)} edges, got {high}; relabel=True numbers the vertices "
+            "anew"
         )
 
 
@@ -122,5 +124,4 @@ def _sort_words(
     order = np.argsort(encoded, kind="stable")
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.arange(len(order))
-    letters = encoded[order].view(np.uint8).reshape(len(order), encoded.dtype.itemsize)
-    return place[src], place[dst], torch.from_numpy(letters)
+    return place[src], place[dst], word_rows(encoded[order])

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import array
+import bz2
 import csv
 import gzip
 import logging
+import lzma
 import os
 import re
 import zlib
@@ -18,18 +20,35 @@ import numpy.typing as npt
 
 from ..errors import FormatError, MissingDependencyError, how_to_install
 
-__all__ = ["Block", "EdgeRows", "NotIntegersError", "read_blocks", "read_integers", "read_parquet", "read_words"]
+__all__ = [
+    *(
+        "Block",
+        "EdgeRows",
+        "NotIntegersError",
+        "arrow",
+        "extended",
+        "first_line",
+        "read_blocks",
+        "read_integers",
+        "read_parquet",
+    ),
+    *("read_words", "require_arrow", "separator_of"),
+]
 
 _BLOCK_BYTES = 8 * 2**20
 _BATCH_ROWS = 2**20
 _LINE_LIMIT = 2**20
 _FIELD_BYTES = 32
-_GZIP_MAGIC = b"\x1f\x8b"
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_HEADER_WORDS = {
-    *("src", "source", "from", "u", "head", "node1", "id1", "node_1", "fromnodeid", "dst", "target", "to"),
-    *("destination", "v", "tail", "node2", "id2", "node_2", "tonodeid"),
+_PACKED: dict[bytes, Callable[[IO[bytes]], Any]] = {
+    rb"\x1f\x8b": lambda file: gzip.GzipFile(fileobj=file),
+    rb"BZh[1-9](1AY&SY|\x17rE8P\x90)": bz2.BZ2File,
+    rb"\xfd7zXZ\x00": lzma.LZMAFile,
 }
+"""First bytes of packed files, and what unpacks them."""
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_SOURCE_WORDS = {"src", "source", "from", "u", "head", "node1", "id1", "node_1", "fromnodeid"}
+_TARGET_WORDS = {"dst", "target", "to", "destination", "v", "tail", "node2", "id2", "node_2", "tonodeid"}
+_HEADER_WORDS = _SOURCE_WORDS | _TARGET_WORDS
 _LINE = re.compile(rb"[^\r\n]+")
 _FIELD = re.compile(rb"[^ \t,;]+")
 _COMMENT = re.compile(rb"^[ \t]*[#%][^\n]*", re.MULTILINE)
@@ -50,19 +69,19 @@ _log = logging.getLogger(__name__)
 
 class EdgeRows:
     """Growing arrays of edges; ids take 32 bits as long as they fit, and number ``words`` where the file's are words;
-    ``weight`` is float32, and empty where weights are not asked for."""
+    ``weight`` is empty where weights are not asked for."""
 
-    def __init__(self) -> None:
+    def __init__(self, weight_dtype: Any = np.float32) -> None:
         self.src: Column = np.empty(0, dtype=np.int32)
         self.dst: Column = np.empty(0, dtype=np.int32)
-        self.weight: Column = np.empty(0, dtype=np.float32)
+        self.weight: Column = np.empty(0, dtype=weight_dtype)
         self.words: dict[str, int] | None = None
 
     def add(self, src: Column, dst: Column, weight: Column | None = None) -> None:
         """Append a block of edges."""
-        self.src, self.dst = _extended(self.src, src), _extended(self.dst, dst)
+        self.src, self.dst = extended(self.src, src), extended(self.dst, dst)
         if weight is not None:
-            self.weight = _extended(self.weight, weight)
+            self.weight = extended(self.weight, weight)
 
     def number(self, words: list[str]) -> npt.NDArray[np.int64]:
         """Number each word; new words get the next numbers."""
@@ -70,7 +89,7 @@ class EdgeRows:
         return np.array([numbers.setdefault(word, len(numbers)) for word in words], dtype=np.int64)
 
 
-def _extended(values: Column, more: Column) -> Column:
+def extended(values: Column, more: Column) -> Column:
     """Append in place: large memory is remapped and not copied, so that it is never needed twice."""
     if values.dtype == np.int32 and len(more) and not (more.min() >= -(2**31) and more.max() < 2**31):
         values = values.astype(np.int64)
@@ -94,14 +113,17 @@ class Block:
 
 
 def read_blocks(path: Path, *, progress: Progress | None = None) -> Iterator[Block]:
-    """Yield the file's lines in blocks of a few MiB; gzip is recognised by its first bytes. ``progress`` is called with
-    the bytes read from the disk and the file's size."""
+    """Yield the file's lines in blocks of a few MiB; gzip, bzip2 and xz are recognised by their first bytes.
+
+    ``progress`` is called with the bytes read from the disk and the file's size.
+    """
     with open(path, "rb") as raw:
         size = os.fstat(raw.fileno()).st_size
-        zipped = raw.read(2) == _GZIP_MAGIC
+        lead = raw.read(10)
+        unpack = next((unpack for magic, unpack in _PACKED.items() if re.match(magic, lead)), None)
         raw.seek(0)
         rest, line, first = b"", 1, True
-        for data in _read(gzip.GzipFile(fileobj=raw) if zipped else raw, path):
+        for data in _read(unpack(raw) if unpack else raw, path):
             data = data.removeprefix(_BYTE_ORDER_MARK) if first else data
             first = False
             end = data.rfind(b"\n") + 1
@@ -119,12 +141,15 @@ def read_blocks(path: Path, *, progress: Progress | None = None) -> Iterator[Blo
             yield Block(rest, line)
 
 
-def _read(stream: IO[bytes] | gzip.GzipFile, path: Path) -> Iterator[bytes]:
+def _read(stream: IO[bytes], path: Path) -> Iterator[bytes]:
     try:
         while data := stream.read(_BLOCK_BYTES):
             yield data
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise FormatError(f"{path} is no whole gzip file: {error}") from error
+    except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # of the disk
+            raise
+        form = type(stream).__name__.removesuffix("File").lower()
+        raise FormatError(f"{path} is no whole {form} file: {error}") from error
 
 
 class NotIntegersError(Exception):
@@ -161,29 +186,38 @@ class WeightColumn:
         return "third" if self.place == 2 else f"{self.place + 1}th"
 
 
-def _separator(line: bytes) -> str | None:
+def separator_of(line: bytes) -> str | None:
     """The first of tab, comma and semicolon that is in a line; None: fields end at spaces."""
     return next((mark for mark in "\t,;" if mark.encode() in line), None)
 
 
-def read_integers(path: Path, *, weight: str | None, header: bool | None, progress: Progress | None) -> EdgeRows:
-    """Read a text file whose ids are integers; raises as :func:`_read_lines` and :func:`read_blocks`."""
-    if _arrow() is None:
+def read_integers(
+    path: Path, *, weight: str | None, header: bool | None, progress: Progress | None, place: int = 2
+) -> EdgeRows:
+    """Read a text file whose ids are integers; raises as :func:`_read_lines` and :func:`read_blocks`.
+
+    Weights are float32. Of a file without a header they may be taken from another ``place`` than the third column,
+    and are then float64.
+    """
+    if arrow() is None:
         _log.warning("reading %s line by line, which is slow: pip install 'pagraph[arrow]' reads it with Arrow", path)
-    rows, column = EdgeRows(), None
+    rows, column = EdgeRows(np.float32 if place == 2 else np.float64), None
     begun = False
     for block in read_blocks(path, progress=progress):
         if not begun:
             block, line = _without_header(block, header)
             if line is not None:
                 begun, column = True, _weights_of_header(path, weight, line, block)
+                if place != 2:
+                    text = first_line(block.data)[1]
+                    column = WeightColumn(place, "\t" if b"\t" in text and b" " not in text else None)
         columns = _read_with_arrow(block.data, column)
         rows.add(*(_read_lines(path, block, column) if columns is None else columns))
     return rows
 
 
 def _weights_of_header(path: Path, weight: str | None, line: bytes, block: Block) -> WeightColumn | None:
-    separator = _separator(line)
+    separator = separator_of(line)
     names = [name.strip(' \t"') for name in line.decode("utf-8", "replace").split(separator)] if line else None
     try:
         return WeightColumn.find(path, weight, names, separator)
@@ -194,7 +228,7 @@ def _weights_of_header(path: Path, weight: str | None, line: bytes, block: Block
 
 def _without_header(block: Block, header: bool | None) -> tuple[Block, bytes | None]:
     """Comment out a header in the first line; also gives it, empty if there is none, None if the line comes later."""
-    begin, line = _first_line(block.data)
+    begin, line = first_line(block.data)
     if not line:
         return block, None
     fields = _FIELD.findall(line)[:2]
@@ -203,7 +237,7 @@ def _without_header(block: Block, header: bool | None) -> tuple[Block, bytes | N
     return Block(block.data[:begin] + b"#" + block.data[begin:], block.first_line), line  # line numbers stay right
 
 
-def _first_line(data: bytes) -> tuple[int, bytes]:
+def first_line(data: bytes) -> tuple[int, bytes]:
     """Find the first line that is neither empty nor a comment: its place and text, which is empty without one."""
     head = _HEAD.match(data)
     begin = head.end() if head else 0
@@ -211,7 +245,15 @@ def _first_line(data: bytes) -> tuple[int, bytes]:
     return begin, line[0] if line else b""
 
 
-def _arrow() -> Any:
+def require_arrow(what: str) -> Any:
+    """Import pyarrow, or raise MissingDependencyError saying what needs it."""
+    pa = arrow()
+    if pa is None:
+        raise MissingDependencyError(f"{what} needs pyarrow, which is not installed: {how_to_install('arrow')}")
+    return pa
+
+
+def arrow() -> Any:
     """Import pyarrow; None where it is not installed."""
     try:
         import pyarrow.compute
@@ -223,11 +265,11 @@ def _arrow() -> Any:
 
 def _read_with_arrow(data: bytes, column: WeightColumn | None) -> Columns | None:
     """Parse a block with Arrow; None where it cannot, or would take other spellings of integers than we do."""
-    if _arrow() is None or any(x in data and b"0" + x in data for x in (b"x", b"X")):  # a search for one byte is fast
+    if arrow() is None or any(x in data and b"0" + x in data for x in (b"x", b"X")):  # a search for one byte is fast
         return None
-    begin, line = _first_line(data)
+    begin, line = first_line(data)
     named = column is not None and column.place > 2
-    separator = (column.separator if column is not None and named else _separator(line)) or " "
+    separator = (column.separator if column is not None and named else separator_of(line)) or " "
     is_loose = named and separator == " " and b"  " in data  # Arrow would find empty fields
     if data.find(b"#", begin) < 0 and data.find(b"%", begin) < 0 and not is_loose:
         columns = _read_csv(data, begin, line, separator, column)
@@ -236,10 +278,10 @@ def _read_with_arrow(data: bytes, column: WeightColumn | None) -> Columns | None
     if named:  # what is tidied loses empty fields, and words with spaces in them become several
         return None
     data = _tidied(data)
-    columns = _read_csv(data, *_first_line(data), ",", column)
+    columns = _read_csv(data, *first_line(data), ",", column)
     if columns is None:  # the lines may have different numbers of fields
         data = _FURTHER_FIELDS[column is not None].sub(rb"\1", data)
-        columns = _read_csv(data, *_first_line(data), ",", column)
+        columns = _read_csv(data, *first_line(data), ",", column)
     return columns
 
 
@@ -247,7 +289,7 @@ def _read_csv(data: bytes, begin: int, line: bytes, separator: str, column: Weig
     """Parse the lines from ``begin`` on, of which ``line`` is the first; None unless all have as many fields."""
     if not line:
         return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
-    pa = _arrow()
+    pa = arrow()
     names = [str(i) for i in range(line.count(separator.encode()) + 1)]
     weights = [] if column is None else [str(column.place)]
     if len(names) < 2 or not set(weights) <= set(names):
@@ -332,7 +374,7 @@ def read_words(path: Path, *, weight: str | None, header: bool | None, progress:
         lines = _text_lines(path, block)
         if not begun and lines:
             first = lines[0][1]
-            delimiter = _separator(first.encode())
+            delimiter = separator_of(first.encode())
             names = [word.strip() for word in _cut(first, delimiter)]
             named = header or (header is None and {word.lower() for word in names[:2]} <= _HEADER_WORDS)
             if header is None and not named and not any(word.lstrip("+-").isdigit() for word in names[:2]):
@@ -357,7 +399,7 @@ def read_words(path: Path, *, weight: str | None, header: bool | None, progress:
     if guessed and len(rows.src) > 1 and not _comes_again(rows):
         raise FormatError(
             f"{path}, line {guessed[:80]!r} may be a header or an edge, as no other line has its ids: header=True or "
-            "False says which (--header, --no-header)"
+            "header=False says which"
         )
     return rows
 
@@ -386,22 +428,24 @@ def _cut(line: str, delimiter: str | None) -> list[str]:
 
 
 def read_parquet(path: Path, *, weight: str | None, relabel: bool, progress: Progress | None) -> EdgeRows:
-    """Read the first columns of a Parquet file, batch by batch: integers, or words with ``relabel``."""
-    pa = _arrow()
-    if pa is None:
-        raise MissingDependencyError(
-            f"reading Parquet needs pyarrow, which is not installed: {how_to_install('arrow')}"
-        )
+    """Read a Parquet file, batch by batch: ids are integers, or words with ``relabel``.
+
+    The ends of the edges are the columns of well-known names ("source", "target"), or else the first two.
+    """
+    pa = require_arrow("reading Parquet")
     import pyarrow.parquet
 
     rows, size, done = EdgeRows(), os.path.getsize(path), 0
     try:
         with pyarrow.parquet.ParquetFile(path, buffer_size=_LINE_LIMIT) as file:
-            names = file.schema_arrow.names
+            schema = _ends_first(file.schema_arrow)
+            names = schema.names
             column = WeightColumn.find(path, weight, names, None)
             places = [0, 1] if column is None else [0, 1, column.place]
-            types = _column_types(path, file.schema_arrow, places, relabel)
-            for batch in file.iter_batches(_BATCH_ROWS, columns=[names[place] for place in places]):
+            types = _column_types(path, schema, places, relabel)
+            chosen = [names[place] for place in places]
+            for batch in file.iter_batches(_BATCH_ROWS, columns=chosen):
+                batch = batch.select(chosen)  # they come in the file's order
                 columns = [_values(path, batch, i, type_, done) for i, type_ in enumerate(types)]
                 if pa.types.is_string(types[0]):
                     columns[:2] = [_numbered(rows, column) for column in columns[:2]]
@@ -416,9 +460,18 @@ def read_parquet(path: Path, *, weight: str | None, relabel: bool, progress: Pro
     return rows
 
 
+def _ends_first(schema: Any) -> Any:
+    """The schema with the two columns in front that are called as the ends of edges, where there are such."""
+    found = [[f for f in schema if f.name.lower() in words] for words in (_SOURCE_WORDS, _TARGET_WORDS)]
+    if any(len(fields) != 1 for fields in found):
+        return schema
+    ends = [fields[0] for fields in found]
+    return arrow().schema([*ends, *(f for f in schema if f.name not in (ends[0].name, ends[1].name))])
+
+
 def _column_types(path: Path, schema: Any, places: list[int], relabel: bool) -> list[Any]:
     """Choose the Arrow types to read these columns as, or raise FormatError."""
-    types = _arrow().types
+    types = arrow().types
     if len(schema) < 2:
         raise FormatError(f"{path} must have at least 2 columns, got {len(schema)}")
     ids, values = [schema.field(0), schema.field(1)], [schema.field(place) for place in places[2:]]
@@ -429,17 +482,17 @@ def _column_types(path: Path, schema: Any, places: list[int], relabel: bool) -> 
             raise FormatError(f"{path}, column {column.name!r} must hold integers or words, got {column.type}")
         if is_word and not relabel:
             message = f"{path}, column {column.name!r} must hold integers, got {column.type}"
-            raise FormatError(f"{message}; relabel takes any words as ids")
+            raise FormatError(f"{message}; relabel=True takes any words as ids")
     for column in values:
         if not (types.is_integer(column.type) or types.is_floating(column.type) or types.is_decimal(column.type)):
             raise FormatError(f"{path}, column {column.name!r} must hold numbers, got {column.type}")
-    pa = _arrow()
+    pa = arrow()
     return [pa.string() if any(words) else pa.int64()] * 2 + [pa.float64()] * len(values)
 
 
 def _values(path: Path, batch: Any, place: int, type_: Any, rows_before: int) -> Any:
     """Cast a column of a batch to ``type_``, or raise FormatError where a row has no value or one that does not fit."""
-    pa, column, name = _arrow(), batch.column(place), batch.schema.names[place]
+    pa, column, name = arrow(), batch.column(place), batch.schema.names[place]
     try:
         cast = column.cast(type_, safe=place < 2)
     except pa.ArrowInvalid as error:

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
+from ..errors import FormatError
 from ..graph.graph import CSC, Graph, id_dtype
+from ..system.memory import host_available
+from ..system.units import bytes_text
 
-__all__ = ["csc_of_pairs", "drop_repeats", "graph_of", "mirror"]
+__all__ = ["ANY_ID", "build_graph", "check_size", "count_nodes", "csc_of_pairs", "drop_repeats", "graph_of", "mirror"]
 
 Ids = npt.NDArray[Any]
+
+ANY_ID = 10_000_000
+"""Below this, ids may be as far apart as they like."""
 
 _SIMPLE_LIMIT = 2**31
 
@@ -64,3 +73,57 @@ def graph_of(src: Ids, dst: Ids, num_nodes: int) -> Graph:
     """Build a graph whose edge ids are positions in the CSC, for edges whose order means nothing."""
     csc = Graph.from_coo(src, dst, num_nodes).csc
     return Graph(CSC(csc.indptr, csc.indices, csc.num_src))
+
+
+def check_size(path: str | os.PathLike[str], num_nodes: int) -> None:
+    """Raise FormatError where the index of the vertices that ``path`` speaks of does not fit into memory."""
+    least, free = 8 * num_nodes, host_available()
+    if num_nodes < 0 or least > free:
+        raise FormatError(
+            f"{path} must have no more vertices than fit into memory, got {num_nodes:,}, whose index takes "
+            f"{bytes_text(least)} of {bytes_text(free)}"
+        )
+
+
+def count_nodes(path: str | os.PathLike[str], src: Ids, dst: Ids) -> int:
+    """The largest id plus 1, or FormatError where that would make a graph of mostly nothing."""
+    count = 1 + max((int(ids.max()) for ids in (src, dst) if len(ids)), default=-1)
+    limit = max(ANY_ID, 16 * len(src))
+    if count > limit:
+        raise FormatError(f"ids in {path} must be below {limit} for {len(src)} edges, got {count - 1}")
+    return count
+
+
+def build_graph(
+    path: str | os.PathLike[str],
+    src: Ids,
+    dst: Ids,
+    num_nodes: int | None,
+    *,
+    edata: Mapping[str, Tensor] | None = None,
+    undirected: bool = False,
+) -> Graph:
+    """Build the graph of the edges that ``path`` holds, in both directions if ``undirected``.
+
+    Args:
+        path: The file, for errors.
+        src: Source ids.
+        dst: Target ids.
+        num_nodes: Number of vertices. Default: the largest id plus 1.
+        edata: Edge fields in the file's order; the other direction of an edge gets the same rows.
+        undirected: Add the other direction of each edge but self-loops.
+
+    Raises:
+        FormatError: Ids are no integers or not below ``num_nodes``, a field has another length, or the vertices do not
+            fit into memory.
+    """
+    count = count_nodes(path, src, dst) if num_nodes is None else num_nodes
+    check_size(path, count)
+    fields = dict(edata or {})
+    if undirected:
+        src, dst, origin = mirror(src, dst)
+        fields = {name: values[torch.from_numpy(origin)] for name, values in fields.items()}
+    try:
+        return Graph.from_coo(src, dst, count, edata=fields)
+    except (TypeError, ValueError) as error:
+        raise FormatError(f"{path}: {error}") from error

@@ -8,13 +8,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-import torch
 
 from ..errors import FormatError
-from ..graph.graph import EdgeType
+
+if TYPE_CHECKING:
+    from ..graph.graph import EdgeType
 
 __all__ = [
     *("FORMAT", "MANIFEST", "PARTITION_FORMAT", "VERSION", "ArrayEntry", "EdgeEntry", "Manifest", "NodeEntry"),
@@ -109,6 +110,8 @@ _NATIVE = (
 )
 # What NumPy has no dtype for is stored as integers of the same width.
 _VIEWED = {"bfloat16": "int16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8"}
+# What some versions of torch do not have; for the others torch, whose import takes a second, need not be asked.
+_NEWER = ("uint16", "uint32", "uint64", "float8_e4m3fn", "float8_e5m2")
 
 
 def stored_dtype(name: str) -> np.dtype[Any]:
@@ -117,7 +120,12 @@ def stored_dtype(name: str) -> np.dtype[Any]:
     >>> stored_dtype("float32"), stored_dtype("bfloat16")
     (dtype('float32'), dtype('int16'))
     """
-    if name not in (*_NATIVE, *_VIEWED) or not isinstance(getattr(torch, name, None), torch.dtype):
+    known = name in (*_NATIVE, *_VIEWED)
+    if name in _NEWER:
+        import torch
+
+        known = hasattr(torch, name)
+    if not known:
         raise ValueError(f"dtype must be one of {[*_NATIVE, *_VIEWED]} and known to torch, got {name!r}")
     return np.dtype(_VIEWED.get(name, name))
 

@@ -1,21 +1,38 @@
-"""Summary of a graph for ``pagraph info``: counts, degree skew, fields, bytes, edges that a cache would hold."""
+"""Summary of a graph for ``pagraph info``: counts, degree skew, fields, bytes, edges that a cache would hold.
+
+Imports no torch, which takes longer than all the rest for a small graph.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from ..features.disk import on_disk
-from ..graph.graph import CSC, Graph
-from ..graph.indexed_rows import FieldValue
+from ..errors import FormatError
+from ..system.atomic import is_unfinished
+from ..system.memory import address_on_disk
+from .manifest import MANIFEST, ArrayEntry, Manifest, stored_dtype
 
-__all__ = ["CACHE_SHARES", "EdgeSummary", "FieldSummary", "GraphSummary", "summarise"]
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from ..graph.graph import Graph
+    from ..graph.indexed_rows import FieldValue
+
+    Array = npt.NDArray[Any]
+
+__all__ = ["CACHE_SHARES", "EdgeSummary", "FieldSummary", "GraphSummary", "summarise", "summarise_folder"]
 
 CACHE_SHARES = (0.01, 0.05, 0.10, 0.20)
 """Shares of the vertices for which the share of the edges is told."""
+
+_LABELS = "label"
+_MOST_CLASSES = 1 << 16  # with more different values a field numbers no classes
+_CHUNK = 1 << 20  # edges, or labels, that are looked at together
 
 
 @dataclass(frozen=True)
@@ -27,6 +44,8 @@ class FieldSummary:
         kind: "field" or "structure".
         where: "disk" (memory-mapped) or "memory".
         true: Number of true values of a mask; None for other dtypes.
+        classes: Number of different labels from 0 on in a field of integers named ``label``; None for other fields,
+            and above 65,536.
     """
 
     owner: str
@@ -37,6 +56,7 @@ class FieldSummary:
     bytes: int
     where: str
     true: int | None = None
+    classes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -50,6 +70,8 @@ class EdgeSummary:
         by_out_degree: Share of the edges that leave the vertices of highest out-degree, for each of
             ``CACHE_SHARES``: those that a degree-ranked cache holds when in-edges are sampled.
         by_in_degree: The same for edges into the vertices of highest in-degree: when out-edges are sampled.
+        both_ways: Whether there are as many edges from ``v`` to ``u`` as from ``u`` to ``v``, for all vertices; None
+            between different vertex types.
     """
 
     type: str
@@ -60,6 +82,7 @@ class EdgeSummary:
     self_loops: int | None
     by_out_degree: tuple[float, ...]
     by_in_degree: tuple[float, ...]
+    both_ways: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -89,65 +112,161 @@ class GraphSummary:
 
 
 def summarise(graph: Graph) -> GraphSummary:
-    """Summarise a graph; reads the whole structure once, and the masks, but no other fields.
+    """Summarise a graph; reads the whole structure once or twice, masks and labels, but no other fields.
 
+    >>> from pagraph import Graph
     >>> summary = summarise(Graph.from_coo([0, 1, 1], [1, 1, 2]))
     >>> summary.edges[0].max_out_degree, summary.edges[0].self_loops
     (2, 1)
     """
-    counts = {name: graph.num_nodes_of(name) for name in graph.node_types}
-    edges = []
-    arrays = []
+    edges, arrays = [], []
     for name in graph.node_types:
-        arrays += [_array(name, key, "field", value) for key, value in graph.node_fields(name).items()]
+        arrays += [_tensor(name, key, "field", value) for key, value in graph.node_fields(name).items()]
     for edge_type in graph.edge_types:
         label, csc = "/".join(edge_type), graph.csc_of(edge_type)
-        edges.append(_edges(label, csc, same_ends=edge_type[0] == edge_type[2]))
+        csc.validate()
+        same_ends = edge_type[0] == edge_type[2]
+        edges.append(_edges(label, csc.indptr.numpy(), csc.indices.numpy(), csc.num_src, same_ends=same_ends))
         for key, value in (("indptr", csc.indptr), ("indices", csc.indices), ("edge_ids", csc.edge_ids)):
             if value is not None:
-                arrays.append(_array(label, key, "structure", value))
-        arrays += [_array(label, key, "field", value) for key, value in graph.edge_fields(edge_type).items()]
+                arrays.append(_tensor(label, key, "structure", value))
+        arrays += [_tensor(label, key, "field", value) for key, value in graph.edge_fields(edge_type).items()]
+    return GraphSummary(graph.num_nodes_by_type, edges, arrays)
+
+
+def summarise_folder(folder: Path) -> GraphSummary | None:
+    """Summarise a native folder as :func:`summarise` does its graph.
+
+    None where it is no such folder, or is damaged: to open it says what is wrong.
+    """
+    if is_unfinished(folder) or not (folder / MANIFEST).is_file():
+        return None
+    edges, arrays = [], []
+    try:
+        manifest = Manifest.read(folder)
+        counts = {node.name: node.num_nodes for node in manifest.node_types}
+        for node in manifest.node_types:
+            arrays += [_mapped(folder, node.name, key, "field", entry)[0] for key, entry in node.fields.items()]
+        for edge in manifest.edge_types:
+            label = "/".join(edge.type)
+            indptr, offsets = _mapped(folder, label, "indptr", "structure", edge.indptr)
+            indices, sources = _mapped(folder, label, "indices", "structure", edge.indices)
+            arrays += [indptr, indices]
+            if edge.edge_ids is not None:
+                arrays.append(_mapped(folder, label, "edge_ids", "structure", edge.edge_ids)[0])
+            arrays += [_mapped(folder, label, key, "field", entry)[0] for key, entry in edge.fields.items()]
+            same_ends = edge.type[0] == edge.type[2]
+            edges.append(_edges(label, offsets, sources, counts[edge.type[0]], same_ends=same_ends))
+    except (FormatError, ValueError, OSError):
+        return None
     return GraphSummary(counts, edges, arrays)
 
 
-def _edges(label: str, csc: CSC, *, same_ends: bool) -> EdgeSummary:
-    in_degrees, out_degrees = torch.diff(csc.indptr).long(), csc.source_counts
-    isolated = self_loops = None
-    if same_ends:
-        isolated = int(((in_degrees == 0) & (out_degrees == 0)).sum())
-        self_loops = int((csc.indices == csc.destinations()).sum())
+def _edges(label: str, indptr: Array, indices: Array, num_src: int, *, same_ends: bool) -> EdgeSummary:
+    """Summarise a CSC in little memory; ValueError if it is none."""
+    in_degrees, out_degrees = np.diff(indptr), np.zeros(num_src, np.int64)
+    if indptr.dtype.kind != "i" or indptr[0] != 0 or indptr[-1] != len(indices) or (in_degrees < 0).any():
+        raise ValueError("indptr must run from 0 to the number of edges, and never decrease")
+    loops = 0
+    for src, dst in _chunks(indptr, indices, num_src):
+        if src.min() < 0 or src.max() >= num_src:
+            raise ValueError(f"indices must be in [0, {num_src})")
+        out_degrees += np.bincount(src, minlength=num_src)
+        loops += np.count_nonzero(src == dst)
     return EdgeSummary(
         label,
-        csc.num_edges,
-        int(in_degrees.max()) if len(in_degrees) else 0,
-        int(out_degrees.max()) if len(out_degrees) else 0,
-        isolated,
-        self_loops,
+        len(indices),
+        int(in_degrees.max(initial=0)),
+        int(out_degrees.max(initial=0)),
+        int(np.count_nonzero((in_degrees == 0) & (out_degrees == 0))) if same_ends else None,
+        int(loops) if same_ends else None,
         edge_shares(out_degrees),
         edge_shares(in_degrees),
+        np.array_equal(in_degrees, out_degrees) and _both_ways(indptr, indices, num_src) if same_ends else None,
     )
 
 
-def edge_shares(degrees: Tensor, shares: tuple[float, ...] = CACHE_SHARES) -> tuple[float, ...]:
+def _chunks(indptr: Array, indices: Array, num_src: int) -> Iterator[tuple[Array, Array]]:
+    """Sources and destinations of the edges, in order, not fewer at a time than there are sources."""
+    step = max(_CHUNK, num_src)
+    for begin in range(0, len(indices), step):
+        end = min(begin + step, len(indices))
+        first, last = np.searchsorted(indptr, begin, "right") - 1, np.searchsorted(indptr, end, "left")
+        counts = np.diff(np.clip(indptr[first : last + 1], begin, end))
+        yield indices[begin:end], np.repeat(np.arange(first, last), counts)
+
+
+def _both_ways(indptr: Array, indices: Array, num_nodes: int) -> bool:
+    """Whether the edges and the reversed edges are the same, by sums of 64-bit hashes: nothing need be sorted."""
+    total = 0
+    for src, dst in _chunks(indptr, indices, num_nodes):
+        total += _hash_sum(src, dst, num_nodes) - _hash_sum(dst, src, num_nodes)
+    return total % 2**64 == 0
+
+
+def _hash_sum(src: Array, dst: Array, num_nodes: int) -> int:
+    """Sum of the hashes of pairs: splitmix64's, of the number of each pair."""
+    x = src.astype(np.uint64) * np.uint64(num_nodes) + dst.astype(np.uint64)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):
+        x = (x ^ (x >> np.uint64(shift))) * np.uint64(factor)
+    return int(x.sum())
+
+
+def edge_shares(degrees: Any, shares: tuple[float, ...] = CACHE_SHARES) -> tuple[float, ...]:
     """Share of the edges at the vertices of highest degree, for each share of the vertices, rounded down.
 
-    >>> edge_shares(torch.tensor([1, 6, 2, 1]), (0.25, 0.5))
+    >>> edge_shares([1, 6, 2, 1], (0.25, 0.5))
     (0.6, 0.8)
     """
-    ranked = torch.sort(degrees, descending=True).values.cumsum(0)
+    ranked = np.sort(np.asarray(degrees))[::-1].cumsum(dtype=np.int64)
     total = int(ranked[-1]) if len(ranked) else 0
-    tops = [int(len(degrees) * share) for share in shares]
+    tops = [int(len(ranked) * share) for share in shares]
     return tuple(int(ranked[top - 1]) / total if top and total else 0.0 for top in tops)
 
 
-def _array(owner: str, name: str, kind: str, value: FieldValue) -> FieldSummary:
-    return FieldSummary(
-        owner,
-        name,
-        kind,
-        str(value.dtype).removeprefix("torch."),
-        tuple(value.shape),
-        value.numel() * value.element_size(),
-        "disk" if on_disk(value) else "memory",
-        int(value[:].sum()) if value.dtype == torch.bool else None,
-    )
+def _mapped(folder: Path, owner: str, name: str, kind: str, entry: ArrayEntry) -> tuple[FieldSummary, Array]:
+    """Map the array of an entry, and summarise it; ValueError where the file is another."""
+    file, stored = folder / entry.file, stored_dtype(entry.dtype)
+    if not file.is_file() or file.stat().st_size != entry.bytes:
+        raise ValueError(f"{file} must be a file of {entry.bytes} bytes")
+    values: Array = np.empty(entry.shape, stored) if 0 in entry.shape else np.lib.format.open_memmap(file, mode="r")
+    if values.dtype != stored or values.shape != entry.shape or not values.flags.c_contiguous:
+        raise ValueError(f"{file} must hold {entry.dtype} of shape {entry.shape}")
+    on_disk = values.nbytes > 0 and address_on_disk(values.ctypes.data)
+    where = "disk" if on_disk else "memory"
+    return _array(owner, name, kind, entry.dtype, values.shape, values.nbytes, where, lambda: values), values
+
+
+def _tensor(owner: str, name: str, kind: str, value: FieldValue) -> FieldSummary:
+    from ..features.disk import on_disk
+
+    dtype, size = str(value.dtype).removeprefix("torch."), value.numel() * value.element_size()
+    where = "disk" if on_disk(value) else "memory"
+    return _array(owner, name, kind, dtype, tuple(value.shape), size, where, lambda: value[:].cpu().numpy())
+
+
+def _array(
+    owner: str,
+    name: str,
+    kind: str,
+    dtype: str,
+    shape: tuple[int, ...],
+    size: int,
+    where: str,
+    values: Callable[[], Array],
+) -> FieldSummary:
+    """Summarise an array, whose ``values`` are read if it is a mask or holds labels."""
+    true = int(np.count_nonzero(values())) if dtype == "bool" else None
+    labels = kind == "field" and name == _LABELS and len(shape) == 1 and "int" in dtype
+    return FieldSummary(owner, name, kind, dtype, shape, size, where, true, _classes(values()) if labels else None)
+
+
+def _classes(labels: Array) -> int | None:
+    """Count the different values from 0 on, some at a time: neither many nor large ones take memory."""
+    found: Array = np.empty(0, labels.dtype)
+    for begin in range(0, len(labels), _CHUNK):
+        chunk = labels[begin : begin + _CHUNK]
+        found = np.union1d(found, chunk[chunk >= 0])
+        if len(found) > _MOST_CLASSES:
+            return None
+    return len(found)

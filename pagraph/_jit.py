@@ -32,6 +32,14 @@ def _kernel_digest() -> str:
     return digest.hexdigest()[:16]
 
 
+_temporary: list[str] = []
+
+
+def cache_state() -> tuple[str, bool, int]:
+    """The folder of compiled kernels, whether it outlives the process, and how many of its kernels are compiled."""
+    return _CACHE_DIR, _CACHE_DIR not in _temporary, sum(1 for _ in Path(_CACHE_DIR).glob("**/*.nbi"))
+
+
 def _cache_dir() -> str:
     """Where compiled kernels are kept: never inside the package (leftovers would survive an uninstall)."""
     version = f"py{sys.version_info[0]}{sys.version_info[1]}-numba{numba.__version__}"
@@ -41,6 +49,7 @@ def _cache_dir() -> str:
         if os.path.isabs(folder) and _is_private(folder):
             return folder
     temporary = tempfile.mkdtemp(prefix="pagraph-")
+    _temporary.append(temporary)
     atexit.register(shutil.rmtree, temporary, ignore_errors=True)
     return temporary
 

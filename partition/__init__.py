@@ -39,3 +39,7 @@ __all__ = [
     "write_pagraph_partition",
     "write_partition",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -21,7 +21,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..datasets.opening import load_sparse, open_graph
+from ..datasets.matrices import load_sparse
+from ..datasets.opening import open_graph
 from ..errors import FormatError
 from ..graph.graph import Graph
 from ..graph.mapped import map_npy

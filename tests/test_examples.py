@@ -1,5 +1,6 @@
 """Every example runs and learns, those for DGL with pagraph's import line and with DGL's."""
 
+import importlib.util
 import re
 import runpy
 import subprocess
@@ -32,6 +33,7 @@ class Example:
         within: How far the figures with the two import lines may lie apart.
         says: What the output must contain with pagraph's line.
         spawns: Whether it starts processes of its own.
+        needs: A package without which the example is skipped.
     """
 
     name: str
@@ -41,6 +43,7 @@ class Example:
     within: float = 0.03
     says: str = "hit rate"
     spawns: bool = False
+    needs: str = ""
 
 
 # Features alone cannot be right more often than 0.595 on the generated graphs (see pagraph.datasets.sbm).
@@ -62,6 +65,7 @@ PYG = [
     Example("pyg_blocks.py", least=0.8),
     Example("gpu_sage.py", least=0.8, says="the graph is sampled from: "),
     Example("gpu_ddp.py", says="hit rate", spawns=True),
+    Example("lightning_sage.py", least=0.8, needs="lightning"),
 ]
 
 # Of these, those for the core's loader.
@@ -122,6 +126,8 @@ def test_learns_the_same_with_either_import_line(case, run, tmp_path):
 @pytest.mark.parametrize("case", PYG, ids=lambda case: case.name.removesuffix(".py"))
 def test_learns_with_pygs_layers(case, run):
     pytest.importorskip("pagraph.pyg")
+    if case.needs and importlib.util.find_spec(case.needs) is None:
+        pytest.skip(f"needs {case.needs} (pip install {case.needs})")
     output = run(EXAMPLES / case.name, case.arguments, case.spawns)
     assert case.says in output and figure(case.metric, output) > case.least
 

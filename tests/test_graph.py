@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import re
 
 import networkx
 import numpy as np
@@ -402,3 +403,46 @@ def test_a_pickled_graph_is_equal():
         assert torch.equal(clone.csc.indptr, graph.csc.indptr) and torch.equal(clone.csc.indices, graph.csc.indices)
         assert torch.equal(clone.adjacency("out").indices, graph.adjacency("out").indices)
         assert torch.equal(clone.ndata["x"], graph.ndata["x"]) and clone.num_nodes == 4
+
+
+class TestCheckedFields:
+    """What is put into ``ndata`` and ``edata`` is checked as by ``set_field``."""
+
+    PUTS = {
+        "by name": lambda fields, value: fields.__setitem__("x", value),
+        "update": lambda fields, value: fields.update(x=value),
+        "update with a mapping": lambda fields, value: fields.update({"x": value}),
+        "setdefault": lambda fields, value: fields.setdefault("x", value),
+        "in place or": lambda fields, value: fields.__ior__({"x": value}),
+    }
+
+    @pytest.mark.parametrize("put", PUTS.values(), ids=PUTS)
+    def test_arrays_and_lists_become_tensors(self, put):
+        graph = Graph.from_coo([0, 1], [1, 2], 3)
+        for value in (np.arange(3.0), [0.0, 1.0, 2.0], torch.arange(3.0)):
+            graph.ndata.clear()
+            put(graph.ndata, value)
+            assert isinstance(graph.ndata["x"], torch.Tensor) and graph.ndata["x"].tolist() == [0.0, 1.0, 2.0]
+
+    @pytest.mark.parametrize("put", PUTS.values(), ids=PUTS)
+    def test_wrong_rows_are_refused(self, put):
+        graph = Graph.from_coo([0, 1], [1, 2], 3)
+        with pytest.raises(ValueError, match=re.escape("field 'x' must have one row per vertex (3), got 5")):
+            put(graph.ndata, np.zeros((5, 2)))
+        with pytest.raises(ValueError, match=re.escape("field 'x' must have one row per edge (2), got a scalar")):
+            put(graph.edata, torch.tensor(1))
+        with pytest.raises(TypeError, match="field 'x' must be a tensor or rows of numbers"):
+            put(graph.ndata, "abc")
+        assert graph.ndata == {} and graph.edata == {}
+
+    def test_a_copy_checks_too(self):
+        graph = Graph.from_coo([0], [1], 2, ndata={"x": [1, 2]})
+        for copied in (pickle.loads(pickle.dumps(graph)), copy.deepcopy(graph)):
+            assert copied.ndata["x"].tolist() == [1, 2]
+            with pytest.raises(ValueError, match="one row per vertex"):
+                copied.ndata["y"] = [1]
+
+
+def test_only_sparse_matrices_come_from_scipy():
+    with pytest.raises(TypeError, match=r"matrix must be a sparse matrix of scipy, got ndarray"):
+        Graph.from_scipy(np.eye(3))

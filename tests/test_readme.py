@@ -1,4 +1,7 @@
-"""The commands and scripts of README.md and of pages of docs/ run as they stand, from top to bottom of the page."""
+"""The commands and scripts of README.md and of the pages of docs/ run as they stand, from top to bottom of the page.
+
+What cannot run here, or is a part of a script, stands in blocks of other languages: ``sh``, ``py``, ``text``.
+"""
 
 import re
 import shlex
@@ -10,17 +13,33 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+import pagraph.datasets
 from pagraph.cli import main
+from pagraph.partition import partition_graph
 
 ROOT = Path(__file__).resolve().parent.parent
-DOCS = ("gpu", "pyg", "train", "profile", "policies", "partition")
-NAMES = ("README.md", *(f"docs/{name}.md" for name in DOCS))
-PAGES = [page for page in NAMES if (ROOT / page).exists()]
+PAGES = ["README.md", *sorted(str(page.relative_to(ROOT)) for page in ROOT.glob("docs/**/*.md"))]
+# Shown and not run here; `make test-wheel` builds the wheel and installs it.
+WHEEL = f"dist/pagraph-{pagraph.__version__}-py3-none-any.whl"
+INSTALLATIONS = (
+    *(
+        f'pip install "{source}[{extra}]"'
+        for source in (".", WHEEL)
+        for extra in ("dgl", "pyg", "metis", "plot", "arrow")
+    ),
+    "pip wheel --no-deps --wheel-dir dist .",
+)
+OWN_WORDS = re.compile(r"\b(rooms|faces?|promis(?:es|ed|e)|tells?)\b", re.IGNORECASE)
 
 
 def blocks(page: str) -> list[tuple[str, str]]:
     """The fenced ``console`` and ``python`` blocks of a page, in order."""
     return re.findall(r"^```(console|python)\n(.*?)^```$", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
+
+
+def prose(page: Path) -> str:
+    """The page without its fenced blocks."""
+    return re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
 
 
 def run(command: list[str], folder: Path) -> str:
@@ -47,7 +66,7 @@ def run_console(line: str, folder: Path) -> None:
         if (ROOT / "Makefile").exists() and shutil.which("make"):
             run(["make", "--dry-run", "--directory", str(ROOT), *arguments], folder)
     else:
-        assert line in ('pip install "pagraph[dgl]"', 'pip install "pagraph[pyg]"'), f"no way to test {line!r}"
+        assert line in INSTALLATIONS, f"no way to test {line!r}"
 
 
 @pytest.fixture
@@ -58,14 +77,13 @@ def empty_folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)])
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_page_runs(page, empty_folder):
     if page == "docs/train.md":  # it speaks of a graph that the reader has
         run_pagraph(["generate", "sbm", "blocks", "--nodes", "2000"])
-    found = blocks(page)
-    assert found
-    for language, text in found:
+    for language, text in blocks(page):
         if language == "python":
             run([sys.executable, "-c", text], empty_folder)
         else:
@@ -77,10 +95,38 @@ def test_page_runs(page, empty_folder):
 def test_links_lead_somewhere():
     if not (ROOT / "docs").is_dir():
         pytest.skip("needs the checkout, not only its tests")
-    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
-        prose = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
-        for target in re.findall(r"\]\((?!https?:)([^)#]+)", prose):
+    for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]:
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)", prose(page)):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_pictures_are_drawn_by_a_command_that_a_page_states():
+    text = "".join(prose(ROOT / page) + "".join(code for _, code in blocks(page)) for page in PAGES)
+    for picture in ROOT.glob("docs/pictures/*"):
+        assert f"--plot {picture.name}" in text
+
+
+def test_readme_is_short():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
+
+
+@pytest.mark.parametrize("page", sorted(set(PAGES) - {"docs/design.md"}))
+def test_pages_for_users_keep_to_the_words_of_the_trade(page):
+    assert OWN_WORDS.findall(prose(ROOT / page)) == []
+
+
+def test_the_figures_of_the_parts_on_readme():
+    text = (ROOT / "README.md").read_text()
+    nodes, parts = 20_000, 4
+    assert f"sbm groups --nodes {nodes} --classes 40 --homophily 0.999 --exponent 3\n" in text
+    assert f"partition groups parts -k {parts} --hops 2\n" in text
+    graph = pagraph.datasets.sbm(nodes, num_classes=40, homophily=0.999, exponent=3)
+    factors = {}
+    for method in ("auto", "pagraph", "hash"):
+        partition = partition_graph(graph, parts, hops=2, method=method)
+        factors[method] = sum(len(partition.vertices(part).ids) for part in range(parts)) / nodes
+    said = "hold {auto:.2f} times its vertices (by PaGraph's score {pagraph:.2f}, at random {hash:.2f} times)"
+    assert said.format(**factors) in text
 
 
 @pytest.mark.skipif(not (ROOT / "Makefile").exists(), reason="needs the checkout, not only its tests")

@@ -93,6 +93,9 @@ def test_command_is_a_program(folder):
 
 
 class TestVerbs:
+    def test_doctor(self):
+        assert "compiled kernels" in run("doctor")
+
     def test_generate(self, folder):
         assert (folder / "blocks" / "manifest.json").is_file()
 
@@ -103,6 +106,9 @@ class TestVerbs:
         (folder / "edges.txt").write_text("0 1\n1 2\n")
         assert "3 vertices, 2 edges" in run("import", folder / "edges.txt", folder / "imported")
 
+    def test_export(self, folder):
+        assert "as ogb reads it" in run("export", folder / "blocks", folder / "tables", "--form", "ogb")
+
     def test_partition(self, folder):
         options = ["--parts", 2, "--hops", 1, "--method", "hash", "--cache", 0]
         assert "written to" in run("partition", folder / "blocks", folder / "parts", *options)
@@ -112,7 +118,7 @@ class TestVerbs:
         assert "feat_mean" in run("preaggregate", folder / "blocks", folder / "summed")
 
     def test_profile(self, folder):
-        assert "cache_policy=" in run("profile", folder / "blocks", "--batch-size", 32)
+        assert "To set: cache=" in run("profile", folder / "blocks", "--batch-size", 32)
 
     def test_train(self, folder):
         if importlib.util.find_spec("dgl") is None:

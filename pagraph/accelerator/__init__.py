@@ -18,3 +18,7 @@ __all__ = [
     "accelerator_for",
     "with_room",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

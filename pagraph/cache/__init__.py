@@ -5,3 +5,7 @@ from .fields import FieldRows, FieldSet
 from .plan import CachePlan, CachePlans, FieldPlan, auto_budget
 
 __all__ = ["CachePlan", "CachePlans", "Demand", "FieldPlan", "FieldRows", "FieldSet", "auto_budget", "divide"]
+
+
+def __dir__() -> list[str]:
+    return __all__

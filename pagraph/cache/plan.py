@@ -13,6 +13,7 @@ import torch
 from ..accelerator import Accelerator, accelerator_for
 from ..system.budget import SLOT_BYTES, Budget, budget_text
 from ..system.memory import host_available
+from ..system.tables import Table
 from ..system.units import bytes_text
 
 __all__ = [
@@ -66,6 +67,12 @@ class FieldPlan:
     def expected_bytes_saved(self) -> float | None:
         """Bytes an epoch that are expected not to be read from ``tier``; None where that is not known."""
         return None if self.expected_hits is None else self.expected_hits * self.row_bytes
+
+    def to_dict(self) -> dict[str, float]:
+        """Its numbers by the names above: "rows", "nbytes", and those that are expected, as far as they are known."""
+        names = ("rows", "nbytes", "expected_reads", "expected_hits", "expected_hit_rate", "expected_bytes_saved")
+        values = {name: getattr(self, name) for name in names}
+        return {name: value for name, value in values.items() if value is not None}
 
     def __repr__(self) -> str:
         return f"{self.key!r}: {self.rows} rows, {bytes_text(self.nbytes)}, others on {self.tier}"
@@ -128,42 +135,74 @@ class CachePlan:
             f"{bytes_text(self.nbytes)} of {bytes_text(self.budget_bytes)}; {parts})"
         )
 
+    def to_dict(self) -> dict[str, float]:
+        """All numbers by flat names, see :meth:`CachePlans.to_dict`."""
+        return _numbers([self])
+
     def __str__(self) -> str:
-        return _table([self])
+        return str(_table([self]))
+
+    def _repr_html_(self) -> str:
+        return _table([self]).html
 
 
 class CachePlans(list[CachePlan]):
-    """The cached rows of each type; ``str()`` is one table with all fields and their total."""
+    """The cached rows of each type; ``str()`` is one table with all fields and their total, as in a notebook."""
+
+    def to_dict(self) -> dict[str, float]:
+        """All numbers by flat names, for TensorBoard or W&B.
+
+        "budget_bytes", "table_bytes", "nbytes" (tables included), "expected_hit_rate" and "expected_bytes_saved" as far
+        as they are known, and "field/NAME/..." with the names of :meth:`FieldPlan.to_dict`.
+        """
+        return _numbers(self)
 
     def __str__(self) -> str:
-        return _table(self)
+        return str(_table(self))
+
+    def _repr_html_(self) -> str:
+        return _table(self).html
+
+
+def _numbers(plans: Sequence[CachePlan]) -> dict[str, float]:
+    rate, saved = _expected(plans)
+    totals = {
+        "budget_bytes": max((plan.budget_bytes for plan in plans), default=0),
+        "table_bytes": sum(plan.table_bytes for plan in plans),
+        "nbytes": sum(plan.nbytes for plan in plans),
+        "expected_hit_rate": rate,
+        "expected_bytes_saved": saved,
+    }
+    numbers = {name: value for name, value in totals.items() if value is not None}
+    parts = [part for plan in plans for part in plan]
+    return numbers | {f"field/{part.key}/{name}": n for part in parts for name, n in part.to_dict().items()}
+
+
+def _expected(plans: Sequence[CachePlan]) -> tuple[float | None, float | None]:
+    """Hit rate and bytes saved an epoch that are expected of all fields; None where they are not known."""
+    parts = [part for plan in plans for part in plan]
+    rate = _rate(_sum(part.expected_hits for part in parts), _sum(part.expected_reads for part in parts))
+    return rate, _sum(part.expected_bytes_saved for part in parts)
 
 
 _HEAD = ("field", "rows", "of all", "bytes", "hit rate", "saved an epoch", "others on")
 
 
-def _table(plans: Sequence[CachePlan]) -> str:
+def _table(plans: Sequence[CachePlan]) -> Table:
     """One line a field, then the tables and the total; expected numbers are named so."""
     if not plans:
-        return "cache: no field"
+        return Table([["cache: no field"]])
     budget, device = plans[0].budget_bytes, plans[0].device
     used = sum(plan.nbytes for plan in plans)
     title = f"cache on {device}: {bytes_text(used)} of {bytes_text(budget)}"
     if not any(plan.fields for plan in plans):
-        return f"{title}; no field{plans[0].reason and ', '}{plans[0].reason}"
+        return Table([[f"{title}; no field{plans[0].reason and ', '}{plans[0].reason}"]], left=(0,))
     lines = [_HEAD, *(_line(part, plan.num_nodes) for plan in plans for part in plan)]
     lines.append(("tables", "", "", bytes_text(sum(plan.table_bytes for plan in plans)), "", "", ""))
-    parts = [part for plan in plans for part in plan]
-    rate = _rate(_sum(part.expected_hits for part in parts), _sum(part.expected_reads for part in parts))
-    saved = _sum(part.expected_bytes_saved for part in parts)
+    rate, saved = _expected(plans)
     lines.append(("total", "", "", bytes_text(used), _percent(rate), _known(saved), ""))
-    columns = []  # names to the left, numbers to the right
-    for i, column in enumerate(zip(*lines, strict=True)):
-        width = max(map(len, column))
-        columns.append([text.ljust(width) if i in (0, len(_HEAD) - 1) else text.rjust(width) for text in column])
-    text = ["  ".join(line).rstrip() for line in zip(*columns, strict=True)]
     note = "" if rate is None and saved is None else "; hit rates and bytes saved are expectations"
-    return "\n".join([title + note, *text])
+    return Table(lines, title + note, left=(0, len(_HEAD) - 1))  # names to the left, numbers to the right
 
 
 def _line(part: FieldPlan, num_nodes: int) -> tuple[str, ...]:

@@ -22,13 +22,15 @@ __all__ = ["BAD_INPUT", "VERBS", "main", "show_error"]
 
 VERBS = {
     "bench": ("bench", "Measure how near pagraph comes to the limits of a GPU."),
+    "doctor": ("doctor", "Say what works here, what falls back, and what to mend."),
+    "export": ("export", "Write a graph folder as DGL, PyG or OGB read it."),
     "generate": ("generate", "Generate an RMAT or block-model graph."),
     "import": ("import_", "Write a graph from elsewhere as a graph folder."),
     "info": ("info", "Show what is in a graph folder, and what a cache would hold."),
     "partition": ("partition", "Divide a graph into self-contained parts, one per process."),
     "preaggregate": ("preaggregate", "Sum up neighbours once, to sample one hop less."),
     "profile": ("profile", "Say what a feature cache would save, and its best size."),
-    "train": ("train", "Train GraphSAGE or GCN on a graph folder."),
+    "train": ("train", "Train GraphSAGE, GCN or GAT on a graph folder."),
 }
 """Verb to its module in this package, and what ``pagraph --help`` says about it."""
 
@@ -59,6 +61,27 @@ class _Verbs(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(verb, text) for verb, (_, text) in VERBS.items()])
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[__name__] = list(args)
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the verb; its errors name options as they are typed, and the verb that takes a path."""
+        try:
+            return super().invoke(ctx)
+        except _INPUT_ERRORS as error:
+            from .hints import hint
+            from .options import as_typed
+
+            command: click.Command = self
+            words = list(ctx.meta[__name__])
+            while isinstance(command, click.Group) and words and (named := command.get_command(ctx, words[0])):
+                command, words = named, words[1:]
+            text = as_typed(str(error), command) + hint(str(error), command, words)
+            if text == str(error):
+                raise
+            raise click.ClickException(text) from error
 
     def main(
         self,
@@ -111,3 +134,7 @@ def _describe(error: Exception) -> tuple[str, int]:
 @click.version_option(__version__, prog_name="pagraph")
 def main() -> None:
     """Sampled mini-batches for GNN training, fast enough that the GPU never waits."""
+
+
+def __dir__() -> list[str]:
+    return __all__

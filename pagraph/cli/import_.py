@@ -19,20 +19,26 @@ from .terminal import progress_bar, write_folder
 @options_of(
     read_graph,
     split={"metavar": "PREFIX", "help": "Folders: use another split, such as pub_."},
-    num_nodes="Edge lists: vertices.  [default: largest id + 1]",
+    num_nodes="Edge lists, edge_index: vertices.  [default: largest id + 1]",
     relabel="Edge lists: take any numbers or words as ids.",
-    undirected="Edge lists, .npz: store both directions of every edge.",
-    weight={"metavar": "NAME", "help": "Edge lists, .npz: keep the weights as this field."},
+    undirected="Each edge is named once: store both directions.",
+    weight={"metavar": "NAME", "help": "Edge lists, matrices: keep the weights as this field."},
     header={
         "flags": ("--header/--no-header",),
         "help": "Edge lists: the first line names the fields.  [default: look]",
     },
+    features={"metavar": "FILE", "help": "A row per vertex, for the field feat: .npy, .npz, .csv, .parquet, .pt."},
+    labels={"metavar": "FILE", "help": "A row per vertex, for the field label."},
+    train={"metavar": "FILE|FRACTION", "help": "Ids or a mask, or a share such as 0.6: the field train_mask."},
+    val={"metavar": "FILE|FRACTION", "help": "The same for val_mask."},
+    test={"metavar": "FILE|FRACTION", "help": "The same for test_mask."},
 )
 def command(source: Path, out: Path, **settings: Any) -> None:
     """Read the graph SRC and write it as the folder OUT, which must not exist yet.
 
-    SRC is a folder in PaGraph's form, a sparse matrix of scipy (.npz), an edge list (.txt, .tsv or .csv,
-    plain or with .gz, or .parquet), or a graph that DGL (.bin) or PyG (.pt) saved.
+    SRC is an edge list (.txt, .tsv, .csv, also packed, or .parquet), Matrix Market (.mtx), GraphML, GML, KONECT's
+    out.NAME, an .npz of scipy or of a GNN benchmark, an edge_index (.npz, .npy, .pt), a graph that DGL (.bin) or
+    PyG (.pt) saved, a folder of PaGraph's, OGB's or GraphBolt's, or a YAML file that describes tables.
     """
     check_absent(out, name="OUT")
     with progress_bar(f"reading {source.name}") as progress:

@@ -25,14 +25,15 @@ def command(folder: Path, verify: bool, json_file: Path | None) -> None:
     The first table says which share of the edges leads from (or to) the 1, 5, 10 and 20 % of the vertices
     with the highest degrees: what a degree-ranked cache of them would hold.
     """
-    from ..datasets import open_graph
     from ..datasets.manifest import Manifest
-    from ..datasets.opening import folder_form
-    from ..datasets.summary import summarise
+    from ..datasets.summary import summarise, summarise_folder
     from ..system.atomic import write_json
 
-    form = folder_form(folder)
-    summary = summarise(open_graph(folder, verify=verify))
+    form, summary = "native", None if verify else summarise_folder(folder)
+    if summary is None:
+        from ..datasets.opening import folder_form, open_graph
+
+        form, summary = folder_form(folder), summarise(open_graph(folder, verify=verify))
     origin = Manifest.read(folder).origin if form == "native" else {}
     _print(Console(highlight=False, markup=False), folder, form, origin, summary)
     if verify:
@@ -76,13 +77,16 @@ def _edge_table(edge: EdgeSummary, *, several: bool) -> Table:
 
 def _oddities(edge: EdgeSummary) -> str | None:
     found = ((edge.isolated, "isolated vertices"), (edge.self_loops, "self-loops"))
-    return ", ".join(f"{count:,} {what}" for count, what in found if count) or None
+    words = [f"{count:,} {what}" for count, what in found if count]
+    if edge.num_edges and edge.both_ways is not None:
+        words.insert(0, "every edge goes both ways" if edge.both_ways else "not every edge goes both ways")
+    return ", ".join(words) or None
 
 
 def _array_table(arrays: list[FieldSummary], *, several: bool) -> Table:
     table = Table()
-    for name in ("array", "dtype", "shape", "bytes", "where", "true"):
-        table.add_column(name, justify="right" if name in ("bytes", "true") else "left")
+    for name in ("array", "dtype", "shape", "bytes", "where", "holds"):
+        table.add_column(name, justify="right" if name in ("bytes", "holds") else "left")
     for array in arrays:
         name = array.name if array.kind == "field" else f"({array.name})"
         table.add_row(
@@ -91,6 +95,12 @@ def _array_table(arrays: list[FieldSummary], *, several: bool) -> Table:
             " x ".join(f"{size:,}" for size in array.shape),
             bytes_text(array.bytes),
             array.where,
-            "" if array.true is None else f"{array.true:,}",
+            _content(array),
         )
     return table
+
+
+def _content(array: FieldSummary) -> str:
+    if array.classes is not None:
+        return f"{array.classes:,} classes"
+    return "" if array.true is None else f"{array.true:,} true"

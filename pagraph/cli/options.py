@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+import re
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import click
 
-__all__ = ["build", "naming_options", "options_of", "split_option", "train_fraction_option"]
+__all__ = ["as_typed", "build", "options_of", "split_option", "train_fraction_option"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _T = TypeVar("_T")
@@ -28,7 +28,9 @@ train_fraction_option = click.option(
 )
 
 
-def options_of(source: Callable[..., Any], /, **documented: str | Mapping[str, Any]) -> Callable[[_F], _F]:
+def options_of(
+    source: Callable[..., Any], only: Collection[str] = (), /, **documented: str | Mapping[str, Any]
+) -> Callable[[_F], _F]:
     """Decorator that gives a command one option for each documented parameter of ``source``, in order.
 
     Types and defaults are those of the parameter. ``bool`` becomes a flag, ``X | None`` is read as ``X``, and a tuple
@@ -36,14 +38,18 @@ def options_of(source: Callable[..., Any], /, **documented: str | Mapping[str, A
 
     Args:
         source: A dataclass, whose fields may be documented by their ``metadata``, or a function.
+        only: Parameters to take. Default: all that are documented.
         documented: Parameter to its help text, or to a mapping that replaces its ``metadata``: "help", "flags" (names
             on the command line, default ``--its-name``), "choices", and any argument of ``click.option``.
     """
-    named = _documented(source) | {name: {"help": d} if isinstance(d, str) else d for name, d in documented.items()}
+    named = _documented(source)
+    for name, document in documented.items():
+        named[name] = {**named.get(name, {}), "help": document} if isinstance(document, str) else document
     parameters, hints = inspect.signature(source).parameters, get_type_hints(source)
+    taken = [name for name in parameters if name in (only or named)]
 
     def decorate(command: _F) -> _F:
-        for name in reversed([name for name in parameters if name in named]):  # the last decorator is the first option
+        for name in reversed(taken):  # the last decorator is the first option
             command = _option(name, hints.get(name, str), parameters[name].default, named[name])(command)
         return command
 
@@ -55,16 +61,22 @@ def build(kind: Callable[..., _T], settings: Mapping[str, Any]) -> _T:
     return kind(**{name: settings[name] for name in inspect.signature(kind).parameters if name in settings})
 
 
-@contextmanager
-def naming_options(kind: Callable[..., Any]) -> Iterator[None]:
-    """Errors that begin with a documented field begin with its option: "--parts must be" for "num_parts must be"."""
-    try:
-        yield
-    except (TypeError, ValueError) as error:
-        name, _, rest = str(error).partition(" ")
-        if name not in _documented(kind):
-            raise
-        raise type(error)(f"{max(_flags(name, _documented(kind)[name]), key=len)} {rest}") from error
+def as_typed(message: str, command: click.Command) -> str:
+    """Rewrite a message of the library with the options of ``command`` in place of the arguments that they set.
+
+    ``num_parts must be`` at the beginning becomes ``--parts must be``; anywhere, ``relabel=True`` becomes
+    ``--relabel``, ``header=False`` ``--no-header`` and ``num_nodes=3`` ``--num-nodes 3``.
+    """
+    for parameter in command.params:
+        if not isinstance(parameter, click.Option):
+            continue
+        option, name = max(parameter.opts, key=len), re.escape(str(parameter.name))
+        off = max(parameter.secondary_opts, key=len, default=f"without {option}")
+        message = re.sub(rf"^{name} (?=must)", f"{option} ", message)
+        message = re.sub(rf"\b{name}=True\b", option, message)
+        message = re.sub(rf"\b{name}=False\b", off, message)
+        message = re.sub(rf"\b{name}=(?=\w)", f"{option} ", message)
+    return message
 
 
 def _flags(name: str, document: Mapping[str, Any]) -> tuple[str, ...]:

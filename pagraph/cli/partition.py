@@ -39,7 +39,7 @@ from ..partition.steps import Steps
 from ..partition.writing import FEATURES, check_fields, check_out
 from ..system.atomic import check_absent, check_writable, write_json
 from ..system.budget import Budget
-from .options import build, naming_options, options_of, split_option, train_fraction_option
+from .options import build, options_of, split_option, train_fraction_option
 from .partition_report import print_comparison, print_partition
 from .terminal import check_outputs, file_option, progress_bar
 
@@ -104,8 +104,7 @@ class Work:
     def open(self) -> tuple[Graph, Tensor]:
         """The graph and its training vertices, checked to go with the options and the format."""
         graph, train = self.source.open()
-        with naming_options(PartitionOptions):
-            self.options.check_graph(graph, len(train))
+        self.options.check_graph(graph, len(train))
         if self.form == "pagraph" and "label" not in graph.ndata:
             raise ValueError("--format must not be pagraph for a graph without labels, got pagraph")
         return graph, train
@@ -222,8 +221,7 @@ def command(
     _check(settings, methods, compare)
     _check_form(form, features, settings["evaluation"])
     names = methods or (tuple(METHODS) if compare else (PartitionOptions.method,))
-    with naming_options(PartitionOptions):
-        options = build(PartitionOptions, {**settings, "method": names[0]})
+    options = build(PartitionOptions, {**settings, "method": names[0]})
     trial = None if Budget.parse(settings["budget"]) is None else build(CacheTrial, settings)
     if trial is not None:
         trial.fanout_of(options.hops)

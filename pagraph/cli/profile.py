@@ -26,6 +26,7 @@ from ..profile import (
     hit_rate_curve,
     measure_loading,
     recommend,
+    training_edges,
     training_seeds,
 )
 from ..profile.budgets import FieldNames
@@ -33,8 +34,10 @@ from ..profile.loading import SageStep
 from ..report import html_page, save_plot
 from ..report.plot import PLOT_FORMATS
 from ..report.times import WORKERS, Span, read_spans, verdict
-from ..report.words import answer, best_caption, best_of, cache_argument, hop_name
+from ..report.words import answer, best_caption, best_of, hop_name, recommended_cache, settings_words
 from ..sampling import NeighborSampler
+from ..sampling.batches import EdgeBatches
+from ..sampling.negative import UniformNegatives
 from ..system.atomic import new_file, write_json
 from ..system.units import bytes_text, percent
 from ..train.options import TrainOptions
@@ -86,6 +89,8 @@ class Compared:
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @options_of(
     TrainOptions,
+    ("task", "fanout", "batch_size", "epochs", "device", "num_workers", "seed"),
+    task="What batches begin with: vertices, or edges and as many random pairs, as for link prediction.",
     fanout="Neighbours sampled per hop; the last serves the seeds, -1 takes all.",
     batch_size="Seeds per mini-batch.",
     epochs={"help": "Epochs to measure.", "default": 1},
@@ -117,17 +122,23 @@ def command(
     outputs, compared = build(Outputs, settings), build(Compared, settings)
     if outputs.trace is not None and not measure:
         raise click.UsageError("--trace must come with --measure, which runs what is traced")
-    check_outputs(vars(outputs), PLOT_FORMATS)
     options = build(TrainOptions, settings)
+    if options.task == "links":
+        _refuse_for_links(node_type=node_type, split=split, measure=measure)
+    check_outputs(vars(outputs), PLOT_FORMATS)
     graph = open_graph(folder, split=split)
     if measure and not graph.is_homogeneous:
         raise click.UsageError(f"--measure must be for a graph with one vertex type and one edge type, got {graph}")
-    seeds = choose_seeds(graph, node_type, train_fraction, seed=options.seed)
+    blocks = NeighborSampler(list(options.fanout))
+    if options.task == "links":
+        seeds: Any = training_edges(graph, fraction=train_fraction, seed=options.seed)
+    else:
+        seeds = choose_seeds(graph, node_type, train_fraction, seed=options.seed)
     with progress_bar("sampling") as progress:
         curve = hit_rate_curve(
             graph,
             seeds,
-            NeighborSampler(list(options.fanout)),
+            EdgeBatches(blocks, graph, UniformNegatives(1)) if options.task == "links" else blocks,
             batch_size=options.batch_size,
             epochs=options.epochs,
             policies=compared.policies,
@@ -145,14 +156,21 @@ def command(
     spans: list[Span] = []
     if measure:
         assert isinstance(seeds, Tensor)  # one vertex type
-        cache = cache_argument(recommendation.budget_rows, curve.num_nodes), recommendation.policy
+        cache = recommended_cache(curve, recommendation), recommendation.policy
         loading, spans = _measured(graph, seeds, options, compared, cache, outputs)
     train = None
-    if graph.is_homogeneous and train_fraction is None:  # what `pagraph train` can train on
+    if options.task == "nodes" and graph.is_homogeneous and train_fraction is None:  # what `pagraph train` can train on
         train = train_command(folder, split, options, curve, recommendation)
     print_profile(curve, recommendation, loading, title=str(folder), command=train)
-    source = {"folder": str(folder), "split": split, "train_fraction": train_fraction, "node_type": node_type}
+    source = {"folder": str(folder), "task": options.task, "split": split, "train_fraction": train_fraction}
+    source |= {"node_type": node_type}
     _write(outputs, curve, recommendation, loading, spans, source, train)
+
+
+def _refuse_for_links(**options: Any) -> None:
+    for name, given in options.items():
+        if given:
+            raise click.UsageError(f"--{name.replace('_', '-')} must be with --task nodes, got it with --task links")
 
 
 def choose_seeds(graph: Graph, node_type: str | None, fraction: float | None, *, seed: int) -> Seeds:
@@ -275,6 +293,10 @@ def print_profile(
         f"{curve.reads:,.0f} rows",
         soft_wrap=True,
     )
+    first, advice, *details = answer(curve, recommendation)
+    console.print(first)
+    console.print(advice)
+    console.print()
     print_whole(console, _rates(curve, best))
     console.print(_hops(curve, best))
     if loading is not None:
@@ -283,11 +305,10 @@ def print_profile(
         if step := loading.settings.get("step"):
             console.print(f"Computing is {step}, a stand-in for your model.", soft_wrap=True)
     console.print()
-    for sentence in answer(curve, recommendation):
+    for sentence in details:
         console.print(sentence)
     console.print(_smallest(recommendation))
-    share = cache_argument(recommendation.budget_rows, curve.num_nodes)
-    console.print(f'To set: cache="{share}", cache_policy="{recommendation.policy}"', soft_wrap=True)
+    console.print(f"To set: {settings_words(curve, recommendation)}", soft_wrap=True)
     if command is not None:
         console.print(f"To train: {command}", soft_wrap=True)
 
@@ -299,12 +320,13 @@ def train_command(
     fanout = ",".join(map(str, options.fanout))
     words = ["pagraph", "train", str(folder), f"--fanout={fanout}", f"--batch-size={options.batch_size}"]
     words += [f"--split={split}"] if split else []
-    words += [f"--cache={cache_argument(recommendation.budget_rows, curve.num_nodes)}"]
-    return shlex.join([*words, f"--cache-policy={recommendation.policy}"])
+    words += [f"--cache={recommended_cache(curve, recommendation)}"]
+    words += [f"--cache-policy={recommendation.policy}"] if recommendation.worth_it else []
+    return shlex.join(words)
 
 
 def _rates(curve: HitRateCurve, best: CurveRecord) -> Table:
-    caption = f"* {best_caption(curve)}, > the recommended budget"
+    caption = f"* {best_caption(curve)}, > the advised budget"
     columns = ["budget", "rows", *(["bytes"] if curve.row_bytes else []), *curve.policies]
     table = number_table(f"hit rate in {curve.unit}, %", columns, caption)
     for records in curve.with_budget(best.budget_rows):
@@ -325,7 +347,9 @@ def _hops(curve: HitRateCurve, best: CurveRecord) -> Table:
     for name in ("found by", "rows an epoch", "hit rate", "rows fetched"):
         table.add_column(name, justify="left" if name == "found by" else "right")
     for hop, (rows, rate) in enumerate(zip(curve.rows_by_hop, best.hit_rate_by_hop, strict=True)):
-        table.add_row(hop_name(hop), f"{rows:,.0f}", percent(rate if rows else None), f"{rows * (1 - rate):,.0f}")
+        table.add_row(
+            hop_name(curve, hop), f"{rows:,.0f}", percent(rate if rows else None), f"{rows * (1 - rate):,.0f}"
+        )
     table.add_row("all", f"{curve.reads:,.0f}", percent(best.hit_rate), f"{curve.reads * (1 - best.hit_rate):,.0f}")
     return table
 

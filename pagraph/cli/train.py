@@ -1,8 +1,9 @@
-"""``pagraph train``: train GraphSAGE or GCN on a graph folder or a partition, and report accuracy and times."""
+"""``pagraph train``: train GraphSAGE, GCN or GAT on a graph folder or a partition, and report accuracy and times."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..train import EpochRecord, Reporter, TrainOptions, TrainResult
-from ..train.options import FRAMEWORKS
+from ..train.options import FRAMEWORKS, TIMEOUT
 from . import BAD_INPUT, show_error
 from .options import build, options_of, split_option
 from .terminal import file_option
@@ -46,6 +47,18 @@ if TYPE_CHECKING:
 @file_option(
     "--trace", "Write a timeline of the loader here, for Perfetto; .gz is compressed. Several processes: a file each."
 )
+@click.option(
+    "--checkpoint",
+    type=click.Path(path_type=Path),
+    help="Save the run here after each epoch, and go on from what is there: the same bits as without a break.",
+)
+@click.option(
+    "--timeout",
+    type=float,
+    default=TIMEOUT,
+    show_default=True,
+    help="Seconds that a process waits for the others before all end.",
+)
 def command(
     folder: Path,
     split: str,
@@ -53,11 +66,14 @@ def command(
     compare: str | None,
     json_file: Path | None,
     trace_file: Path | None,
+    checkpoint: Path | None,
+    timeout: float,
     **settings: Any,
 ) -> None:
     """Train on the graph folder or partition DIR and report accuracy, and where the time of each epoch went.
 
-    The test accuracy is that of the epoch with the best validation accuracy, both with all neighbours.
+    The test accuracy is that of the epoch with the best validation accuracy, both with all neighbours. With --task
+    links some edges are held out, and AUC and mean reciprocal rank say how well they are told from random pairs.
 
     A partition of K parts is trained by K processes that average their gradients:
 
@@ -72,13 +88,13 @@ def command(
     from ..train.assignment import assign
     from ..train.distributed import end_process, joined_world
 
-    with joined_world(device=settings["device"]) as world, _one_voice(world):
-        options = world.together(lambda: _options(folder, settings, json_file, world))
+    with joined_world(device=settings["device"], timeout=timeout) as world, _one_voice(world):
+        options = world.together(lambda: _options(folder, settings, json_file, checkpoint, world))
         work = assign(folder, options, split=split, world=world)
         say = click.echo if world.is_first else (lambda _text: None)
         say("\n".join(assignment_lines(folder, work)))
         names = (compare, "pagraph") if compare else (options.loader,)
-        results = {name: _run(work, replace(options, loader=name), world, trace_file) for name in names}
+        results = {name: _run(work, replace(options, loader=name), world, trace_file, checkpoint) for name in names}
         for name, result in results.items():
             say(result_line(result, title=name))
         if compare:
@@ -90,8 +106,11 @@ def command(
         end_process()
 
 
-def _options(folder: Path, settings: dict[str, Any], json_file: Path | None, world: World) -> TrainOptions:
+def _options(
+    folder: Path, settings: dict[str, Any], json_file: Path | None, checkpoint: Path | None, world: World
+) -> TrainOptions:
     from ..train.assignment import default_fanout
+    from ..train.checkpoint import check_checkpoint
     from ..train.distributed import choose_device
     from ..train.models import framework_of
 
@@ -99,13 +118,17 @@ def _options(folder: Path, settings: dict[str, Any], json_file: Path | None, wor
         raise click.BadParameter(f"--json must be in a folder that exists, got {json_file}")
     choose_device(settings["device"], world)
     options = build(TrainOptions, {**settings, "fanout": settings["fanout"] or default_fanout(folder)})
+    if checkpoint is not None:
+        check_checkpoint(checkpoint, options)
     framework = framework_of(options.layers)
     if options.loader != "pagraph":
         framework.check_own_loader()
     return options
 
 
-def _run(work: Assignment, options: TrainOptions, world: World, trace_file: Path | None) -> TrainResult:
+def _run(
+    work: Assignment, options: TrainOptions, world: World, trace_file: Path | None, checkpoint: Path | None
+) -> TrainResult:
     from ..stats import Tracer
     from ..train.loop import train
 
@@ -119,7 +142,15 @@ def _run(work: Assignment, options: TrainOptions, world: World, trace_file: Path
         if trace_file is not None and options.loader == "pagraph":
             path = rank_file(trace_file, world.rank) if world.size > 1 else trace_file
             tracer = stack.enter_context(Tracer(path))
-        return train(work.task, options, evaluation=work.evaluation, world=world, reporter=reporter, tracer=tracer)
+        return train(
+            work.task,
+            options,
+            evaluation=work.evaluation,
+            world=world,
+            reporter=reporter,
+            tracer=tracer,
+            checkpoint=checkpoint,
+        )
 
 
 def rank_file(path: Path, rank: int) -> Path:
@@ -130,10 +161,13 @@ def rank_file(path: Path, rank: int) -> Path:
     return path.with_name(f"{stem or ending}.rank{rank}{dot + ending if stem else ''}{packed}")
 
 
+_ANOTHER_SPEAKS = 5.0  # seconds
+
+
 @contextmanager
 def _one_voice(world: World) -> Iterator[None]:
     """Let the process that failed, and no other, print its error before all end."""
-    from ..train.distributed import OtherProcessError, end_process, naming_lost_processes
+    from ..train.distributed import LostProcessError, OtherProcessError, end_process, naming_lost_processes
 
     if not world.connected:
         yield
@@ -145,6 +179,8 @@ def _one_voice(world: World) -> Iterator[None]:
         world.wait_for_end()
         end_process(BAD_INPUT)
     except Exception as error:
+        if isinstance(error, LostProcessError) and world.local_rank:
+            time.sleep(_ANOTHER_SPEAKS)  # the first of this machine lost it too: torchrun ends this one
         # At once: leaving the others in order would mean to wait for them, and they may be gone, or wait for this one.
         end_process(show_error(error))
 
@@ -176,6 +212,10 @@ class ConsoleReporter(Reporter):
     def __exit__(self, *_error: Any) -> None:
         self._progress.stop()
 
+    def resumed(self, epochs: int) -> None:
+        """Say where the run goes on."""
+        self._console.print(f"going on after epoch {epochs}/{self._epochs}")
+
     def batch(self, epoch: int, done: int, total: int) -> None:
         """Move the bar."""
         text = f"epoch {epoch + 1}/{self._epochs}"
@@ -189,8 +229,8 @@ class ConsoleReporter(Reporter):
 def epoch_line(record: EpochRecord, epochs: int) -> str:
     """An epoch in one line; what was not measured is left out."""
     parts = [f"epoch {record.epoch + 1:>{len(str(epochs))}}/{epochs}", f"loss {record.loss:.4f}"]
-    if record.val_accuracy is not None and record.test_accuracy is not None:
-        parts.append(f"val {record.val_accuracy:.2%}  test {record.test_accuracy:.2%}")
+    if record.val is not None and record.test is not None:
+        parts.append(f"val {_metrics(record.val)}  test {_metrics(record.test)}")
     loading, computing = record.loading_seconds, record.computing_seconds
     loadings, computings = (
         [getattr(r, name) for r in record.ranks] for name in ("loading_seconds", "computing_seconds")
@@ -205,6 +245,16 @@ def epoch_line(record: EpochRecord, epochs: int) -> str:
             f"hit rate {record.hit_rate:.1%}{_spread(rates, '.1%')} of rows, {record.byte_hit_rate:.1%} of bytes"
         )
     return "  ".join(parts)
+
+
+_TITLES = {"accuracy": "accuracy", "auc": "AUC", "mrr": "MRR"}
+
+
+def _metrics(metrics: Mapping[str, float]) -> str:
+    """Shares of an epoch's line; accuracy goes without its name."""
+    return ", ".join(
+        f"{value:.2%}" if name == "accuracy" else f"{_TITLES[name]} {value:.2%}" for name, value in metrics.items()
+    )
 
 
 def _spread(values: Sequence[float], form: str) -> str:
@@ -228,7 +278,7 @@ def assignment_lines(folder: Path, work: Assignment) -> list[str]:
         f"{folder}: {parts} of {hops}, {sum(manifest.train_per_part):,} vertices to train on; {val:,} to validate and "
         f"{test:,} to test, evaluated {where}",
         f"part {part.index}: {graph.num_nodes:,} vertices, {graph.num_edges:,} edges, {task.num_features} {how}, "
-        f"{task.num_classes} classes; {len(task.train):,} vertices to train on",
+        f"{task.num_outputs} classes; {len(task.train):,} vertices to train on",
     ]
 
 
@@ -250,10 +300,10 @@ def json_report(result: TrainResult, folder: Path, split: str, work: Assignment)
 
 def result_line(result: TrainResult, *, title: str) -> str:
     """The summary of one run."""
-    line = (
-        f"{title}: test accuracy {result.test_accuracy:.2%} at the best validation accuracy "
-        f"{result.val_accuracy:.2%} (epoch {result.best.epoch + 1})"
-    )
+    best = result.best
+    name, val = next(iter((best.val or {}).items()))
+    shown = ", ".join(f"test {_TITLES[name]} {value:.2%}" for name, value in (best.test or {}).items())
+    line = f"{title}: {shown} at the best validation {_TITLES[name]} {val:.2%} (epoch {best.epoch + 1})"
     return (
         line
         if result.hit_rate is None
@@ -269,8 +319,9 @@ def comparison_lines(peer: TrainResult, ours: TrainResult) -> list[str]:
         theirs, mine = peer.median_seconds(field), ours.median_seconds(field)
         ratio = f"{theirs / mine:.2f}" if mine > 0 else "-"
         rows.append([f"{name}, s per epoch (median)", f"{theirs:.3f}", f"{mine:.3f}", ratio])
-    rows.append(["test accuracy", f"{peer.test_accuracy:.2%}", f"{ours.test_accuracy:.2%}", ""])
-    rows.append(["validation accuracy", f"{peer.val_accuracy:.2%}", f"{ours.val_accuracy:.2%}", ""])
+    for title, of in (("test", "test"), ("validation", "val")):
+        before, now = getattr(peer.best, of), getattr(ours.best, of)
+        rows += [[f"{title} {_TITLES[name]}", f"{before[name]:.2%}", f"{now[name]:.2%}", ""] for name in before]
     for what, rate in (("rows", ours.hit_rate), ("bytes", ours.byte_hit_rate)):
         rows.append([f"cache hit rate, {what}", "-", "-" if rate is None else f"{rate:.1%}", ""])
     widths = [max(len(row[i]) for row in rows) for i in range(4)]

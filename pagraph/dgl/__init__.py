@@ -1,4 +1,4 @@
-"""The DGL face: ``from pagraph.dgl import DataLoader`` in place of ``from dgl.dataloading import DataLoader``.
+"""DGL's data loader replaced: ``from pagraph.dgl import DataLoader`` in place of ``dgl.dataloading``'s.
 
 Importing it imports DGL, with a placeholder for GraphBolt where DGL's own binary does not fit the torch in use.
 
@@ -40,7 +40,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *filter(_is_dgls, dir(_dataloading))})
+    return __all__
 
 
 __all__ += [name for name in dir(_dataloading) if _is_dgls(name) and name not in globals()]

@@ -19,6 +19,7 @@ from ..graph.field_version import FieldVersion
 from ..graph.graph import EdgeType, Graph
 from ..graph.indexed_rows import FieldValue
 from ..sampling.block_sampler import ExcludedEdges
+from ..system.atomic import new_file
 from .deferred import frame_of, waiting_column
 from .graphbolt import import_dgl
 
@@ -31,6 +32,7 @@ __all__ = [
     "dgl_graph",
     "excluded_sets",
     "load_saved_graph",
+    "save_graph",
     "to_dgl",
 ]
 
@@ -136,6 +138,31 @@ def load_saved_graph(path: str | os.PathLike[str], index: int = 0) -> Graph:
     if not 0 <= index < len(graphs):
         raise FormatError(f"{path} must hold graph {index}, it holds {len(graphs)}")
     return Graph.from_dgl(graphs[index])
+
+
+_SAVED = {
+    *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
+    *(torch.float16, torch.float32, torch.float64, torch.bfloat16),
+}
+
+
+def save_graph(graph: Graph, path: str | os.PathLike[str]) -> None:
+    """Save a graph by ``dgl.save_graphs``.
+
+    Raises:
+        ValueError: A field has a dtype that DGL does not save, or is of bools, which DGL saves as uint8, without a name
+            that ends in ``mask``, or of uint8 with such a name.
+    """
+    for (_, type_, name), values in _fields(graph).items():
+        if values.dtype not in _SAVED:
+            raise ValueError(f"field {name!r} of {type_} must have a dtype that DGL saves, got {values.dtype}")
+        if (values.dtype == torch.bool) != name.endswith("mask") and values.dtype in (torch.bool, torch.uint8):
+            raise ValueError(
+                f"field {name!r} of {type_} must be called ..._mask just where it is bool, which DGL saves as uint8, "
+                f"got {values.dtype}"
+            )
+    with new_file(path) as file:
+        dgl.save_graphs(file.name, [to_dgl(graph)])
 
 
 _TRIAL = """

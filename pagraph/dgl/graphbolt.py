@@ -42,6 +42,11 @@ def _missing(name: str) -> GraphBoltMissingError:
     )
 
 
+def is_placeholder(module: ModuleType) -> bool:
+    """Whether a module stands in for GraphBolt."""
+    return isinstance(module, _Placeholder)
+
+
 def import_dgl() -> Any:
     """Import DGL, with a placeholder for GraphBolt where its binary is missing for this torch.
 

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from ..graph.graph import Graph
@@ -42,18 +43,33 @@ class _DGL:
         conv: nn.Module = dgl.nn.pytorch.GraphConv(in_size, out_size, norm="none", allow_zero_in_degree=True)
         return conv
 
+    def gat_conv(self, in_size: int, out_size: int, heads: int) -> nn.Module:
+        conv: nn.Module = dgl.nn.pytorch.GATConv(in_size, out_size // heads, heads, allow_zero_in_degree=True)
+        return conv
+
+    def attention(self, conv: Any) -> tuple[Tensor, ...]:
+        return (conv.attn_l[0], conv.attn_r[0]) if hasattr(conv, "attn_l") else ()
+
     def weights(self, conv: Any) -> tuple[Tensor, Tensor | None, Tensor]:
         if hasattr(conv, "fc_self"):
             return conv.fc_neigh.weight, conv.fc_self.weight, conv.fc_self.bias
+        if hasattr(conv, "attn_l"):
+            return conv.fc.weight, None, conv.bias
         return conv.weight.T, None, conv.bias
 
     def convolve(self, conv: nn.Module, block: Any, x: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         rows: Tensor = conv(block, x, edge_weight=edge_weight)
-        return rows
+        return rows.flatten(1)  # GAT's come by head
 
     def edges(self, block: Any) -> tuple[Tensor, Tensor]:
         src, dst = block.edges()
         return src.long(), dst.long()
+
+    def num_dst(self, block: Any) -> int:
+        return int(block.num_dst_nodes())
+
+    def with_edges(self, block: Any, src: Tensor, dst: Tensor) -> Any:
+        return dgl.create_block((src, dst), block.num_src_nodes(), block.num_dst_nodes())
 
     def check_own_loader(self) -> None:
         """DGL's needs nothing else."""
@@ -77,6 +93,20 @@ class _DGL:
     def batch(self, item: Any, num_hops: int, label: str) -> tuple[Sequence[Any], Mapping[str, Tensor], Tensor]:
         blocks = item[2]
         return blocks, blocks[0].srcdata, blocks[-1].dstdata[label]
+
+    def link_loader(
+        self, graph: Graph, edges: Tensor, fanout: Sequence[int], fields: Sequence[str], *, own: bool, **more: Any
+    ) -> Any:
+        sampler = dgl.dataloading.as_edge_prediction_sampler(
+            dgl.dataloading.NeighborSampler(list(fanout), prefetch_node_feats=list(fields)),
+            negative_sampler=dgl.dataloading.negative_sampler.Uniform(1),
+        )
+        return (_DGLsLoader if own else DataLoader)(dgl_graph(graph), edges, sampler, shuffle=True, **more)
+
+    def link_batch(self, item: Any, num_hops: int) -> tuple[Sequence[Any], Mapping[str, Tensor], Tensor, Tensor]:
+        _, links, others, blocks = item
+        ends = (torch.stack(pairs.edges()).long() for pairs in (links, others))
+        return blocks, blocks[0].srcdata, *ends
 
     def seed(self, seed: int) -> None:
         dgl.seed(seed % 2**31)

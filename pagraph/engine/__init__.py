@@ -4,3 +4,7 @@ from .epochs import Epochs, PipelineOptions, Steps
 from .stage import SerialStage, Stage
 
 __all__ = ["Epochs", "PipelineOptions", "SerialStage", "Stage", "Steps"]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -18,3 +18,7 @@ __all__ = [
     "IndexedRows",
     "on_disk",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

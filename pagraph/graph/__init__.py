@@ -4,3 +4,7 @@ from .csc import CSC
 from .graph import Graph
 
 __all__ = ["CSC", "Graph"]
+
+
+def __dir__() -> list[str]:
+    return __all__

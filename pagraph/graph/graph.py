@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .csc import CSC, id_dtype, writeable
-from .indexed_rows import IndexedRows
+from .csc import CSC, id_dtype
+from .fields import Fields
 from .upper import upper_room
 
 EdgeType = tuple[str, str, str]
@@ -70,8 +70,8 @@ class Graph:
         self._lock = threading.Lock()
         self._num_nodes = self._node_counts(num_nodes)
         self._check_counts()
-        self._ndata: dict[str, dict[str, Any]] = {t: {} for t in self._num_nodes}
-        self._edata: dict[EdgeType, dict[str, Any]] = {t: {} for t in self._csc}
+        self._ndata = {t: Fields("vertex", count) for t, count in self._num_nodes.items()}
+        self._edata = {t: Fields("edge", csc.num_edges) for t, csc in self._csc.items()}
         self._set_fields(
             {self.node_types[0]: ndata} if len(self._num_nodes) == 1 else ndata or {},
             {self.edge_types[0]: edata} if len(self._csc) == 1 else edata or {},
@@ -111,8 +111,11 @@ class Graph:
         Every stored entry is one edge, explicit zeros and duplicates included; ids follow ``matrix.tocoo()``.
 
         Raises:
+            TypeError: It is no sparse matrix.
             ValueError: The matrix is not square.
         """
+        if not hasattr(matrix, "tocoo"):
+            raise TypeError(f"matrix must be a sparse matrix of scipy, got {type(matrix).__name__}")
         coo = matrix.tocoo(copy=False)
         if coo.shape[0] != coo.shape[1]:
             raise ValueError(f"matrix must be square, got shape {tuple(coo.shape)}")
@@ -281,20 +284,20 @@ class Graph:
     # -- fields -------------------------------------------------------------------------------------------
 
     @property
-    def ndata(self) -> dict[str, Any]:
-        """Vertex fields of a graph with one vertex type, tensors or ``IndexedRows``; :meth:`set_field` changes them."""
+    def ndata(self) -> Fields:
+        """Vertex fields of a graph with one vertex type, tensors or ``IndexedRows``."""
         return self.node_fields(self._only("vertex", self.node_types))
 
     @property
-    def edata(self) -> dict[str, Any]:
+    def edata(self) -> Fields:
         """Edge fields of a graph with one edge type."""
         return self.edge_fields(self._only("edge", self.edge_types))
 
-    def node_fields(self, node_type: str) -> dict[str, Any]:
+    def node_fields(self, node_type: str) -> Fields:
         """Fields of one vertex type, tensors or ``IndexedRows``."""
         return self._of_type(self._ndata, node_type)
 
-    def edge_fields(self, edge_type: EdgeType) -> dict[str, Any]:
+    def edge_fields(self, edge_type: EdgeType) -> Fields:
         """Fields of one edge type."""
         return self._of_type(self._edata, edge_type)
 
@@ -315,21 +318,10 @@ class Graph:
             TypeError: The rows are no numbers.
             KeyError: The graph has no such type.
         """
-        value = writeable(value) if isinstance(value, np.ndarray) else value
-        try:
-            tensor = value if isinstance(value, Tensor | IndexedRows) else torch.as_tensor(value, device="cpu")
-        except (RuntimeError, TypeError, ValueError) as error:
-            raise TypeError(f"field {name!r} must be a tensor or rows of numbers: {error}") from None
         if edge_type is not None:
-            target, owner = self.edge_fields(edge_type), "edge"
-            rows = self._csc[edge_type].num_edges
+            self.edge_fields(edge_type)[name] = value
         else:
-            ntype = node_type if node_type is not None else self._only("vertex", self.node_types)
-            target, owner, rows = self.node_fields(ntype), "vertex", self._num_nodes[ntype]
-        got = tensor.shape[0] if tensor.dim() else "a scalar"
-        if got != rows:
-            raise ValueError(f"field {name!r} must have one row per {owner} ({rows}), got {got}")
-        target[name] = tensor
+            self.node_fields(self._only("vertex", self.node_types) if node_type is None else node_type)[name] = value
 
     # -- helpers ------------------------------------------------------------------------------------------
 

@@ -118,7 +118,7 @@ class Block:
         ``EdgeIndex(block.to_pyg(), sparse_size=(block.num_src, block.num_dst), sort_order="col")``.
 
         Returns:
-            Shape ``(2, num_edges)``, int64: local sources, and local destinations, which do not decrease.
+            Local sources, and local destinations, which do not decrease; shape ``(2, num_edges)``, int64.
         """
         return edge_pairs(self.indptr, self.indices)
 

@@ -5,7 +5,7 @@ from .budgets import DEFAULT_BUDGETS
 from .curve import BudgetChoice, CurveRecord, HitRateCurve, Recommendation, recommend
 from .hit_rates import DEFAULT_POLICIES, hit_rate_curve
 from .loading import LOADING_STAGES, EpochTimes, LoadingTimes, measure_loading
-from .seeds import training_seeds
+from .seeds import training_edges, training_seeds
 
 __all__ = [
     "DEFAULT_BUDGETS",
@@ -21,5 +21,10 @@ __all__ = [
     "measure_loading",
     "merge_traces",
     "recommend",
+    "training_edges",
     "training_seeds",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -105,6 +105,11 @@ class HitRateCurve:
         return any("/" in key for key in self.row_bytes)
 
     @property
+    def of_links(self) -> bool:
+        """Whether batches begin with edges, of which hop 0 are the ends, those of negative pairs included."""
+        return bool(self.settings.get("of_links"))
+
+    @property
     def unit(self) -> str:
         """What policies save most of: "bytes" where vertex types have rows of different widths, else "rows"."""
         return "bytes" if self.has_widths else "rows"
@@ -183,10 +188,11 @@ class HitRateCurve:
         )
 
 
-_BENDS = 0.2  # how far above the straight line a knee must be to be called one
+_BENDS = 0.1  # how far above the straight line a knee must be to be called one
+_SMALL = 0.1  # share of the vertices in what is called a small cache
 _SHARES = (0.90, 0.95, 0.99)
 _TIE = 0.002  # a fifth of a point: what the noise of another epoch may change
-_CHEAPEST_FIRST = ("degree", "adaptive", "random", "vip", "presample", "auto")
+_OF_EQUALS = ("auto", "degree", "adaptive", "random", "vip", "presample")  # the default, then the cheapest first
 
 
 @dataclass(frozen=True)
@@ -205,7 +211,9 @@ class Recommendation:
 
     Attributes:
         policy: The policy to use.
-        budget_rows, budget_fraction, budget_bytes, hit_rate: The cache it should have, as in ``CurveRecord``: the knee.
+        budget_rows, budget_fraction, budget_bytes, hit_rate: The cache it should have, as in ``CurveRecord``: the
+            knee. Where the curve hardly bends no cache is worth its memory, and this is the small one.
+        small: A small cache: the smallest measured budget of at least a tenth of the vertices, or else the largest.
         knee: Where the policy's curve bends: the budget at which it is furthest above the straight line from no cache
             to the largest budget; rows beyond it save less than the average row.
         bend: Its distance from that line, in [0, 1]: near 0 every row saves as much as any other.
@@ -219,19 +227,20 @@ class Recommendation:
     budget_fraction: float
     budget_bytes: int | None
     hit_rate: float
+    small: BudgetChoice
     knee: BudgetChoice
     bend: float
     smallest_for: dict[float, BudgetChoice | None]
     reason: str
 
     @property
-    def hardly_bends(self) -> bool:
-        """Whether the curve is nearly straight, so that the knee says little."""
-        return self.bend < _BENDS
+    def worth_it(self) -> bool:
+        """Whether the curve bends: where it is nearly straight, no cache saves more than its share of the rows."""
+        return self.bend >= _BENDS
 
     def to_json(self) -> dict[str, Any]:
         """All of it for ``json.dumps``; the keys of ``smallest_for`` are "0.90", "0.95" and "0.99"."""
-        values = asdict(self)
+        values = asdict(self) | {"worth_it": self.worth_it}
         values["smallest_for"] = {f"{share:.2f}": choice for share, choice in values["smallest_for"].items()}
         return values
 
@@ -239,9 +248,9 @@ class Recommendation:
 def recommend(curve: HitRateCurve) -> Recommendation:
     """Choose the policy that saves most on average over the budgets, and the budget at the knee of its curve.
 
-    Measured by the share of the bytes that the cache serves, on the curve's grid. A cheaper policy replaces the best
-    one if it saves at most a fifth of a point less with every budget. The knee is that of kneedle (Satopaa et al.,
-    ICDCS workshops 2011) without smoothing.
+    Measured by the share of the bytes that the cache serves, on the curve's grid. The default policy, or else a cheaper
+    one, replaces the best if it saves at most a fifth of a point less with every budget. The knee is that of kneedle
+    (Satopaa et al., ICDCS workshops 2011) without smoothing.
 
     Raises:
         ValueError: The curve has no policy that training can use.
@@ -256,8 +265,18 @@ def recommend(curve: HitRateCurve) -> Recommendation:
         share: next((_choice(r) for r in records if curve.saved_share(r) >= share * most - 1e-12), None)
         for share in _SHARES
     }
-    choice, reason = _choice(knee), _reason(curve, policy, knee, bend, records)
-    return Recommendation(policy, **asdict(choice), knee=choice, bend=bend, smallest_for=smallest, reason=reason)
+    small = next((r for r in records if round(r.budget_fraction, 2) >= _SMALL), records[-1])
+    chosen = knee if bend >= _BENDS else small
+    reason = _reason(curve, chosen, records, bends=bend >= _BENDS)
+    return Recommendation(
+        policy,
+        **asdict(_choice(chosen)),
+        small=_choice(small),
+        knee=_choice(knee),
+        bend=bend,
+        smallest_for=smallest,
+        reason=reason,
+    )
 
 
 def _best(curve: HitRateCurve) -> str:
@@ -265,8 +284,8 @@ def _best(curve: HitRateCurve) -> str:
     saved = {policy: [curve.saved_share(record) for record in _known(curve, policy)] for policy in usable}
     best = max(usable, key=lambda policy: fmean(saved[policy]))
     close = [p for p in usable if all(a >= b - _TIE for a, b in zip(saved[p], saved[best], strict=True))]
-    cost = {policy: place for place, policy in enumerate(_CHEAPEST_FIRST)}
-    return min(close, key=lambda policy: cost.get(policy.partition(":")[0], len(cost)))
+    place = {policy: place for place, policy in enumerate(_OF_EQUALS)}
+    return min(close, key=lambda policy: place.get(policy.partition(":")[0], len(place)))
 
 
 def _known(curve: HitRateCurve, policy: str) -> list[CurveRecord]:
@@ -288,22 +307,21 @@ def _choice(record: CurveRecord) -> BudgetChoice:
     return BudgetChoice(record.budget_rows, record.budget_fraction, record.budget_bytes, record.hit_rate)
 
 
-def _reason(curve: HitRateCurve, policy: str, knee: CurveRecord, bend: float, records: Sequence[CurveRecord]) -> str:
+def _reason(curve: HitRateCurve, best: CurveRecord, records: Sequence[CurveRecord], *, bends: bool) -> str:
     what = "bytes" if curve.has_widths else "reads"
     text = (
-        f"{policy} serves {curve.served(knee):.1%} of all {what} from {knee.budget_fraction:.1%} of the vertices, "
-        f"{knee.share_of_oracle:.0%} of what the best choice of vertices would."
+        f"{best.policy} serves {curve.served(best):.1%} of all {what} from {best.budget_fraction:.1%} of the vertices, "
+        f"{best.share_of_oracle:.0%} of what the best choice of vertices would."
     )
     last = records[-1]
-    if last.budget_rows > knee.budget_rows:
-        before = curve.served(knee) / max(1, knee.budget_rows)
-        after = (curve.served(last) - curve.served(knee)) / (last.budget_rows - knee.budget_rows)
-        if before > after:
-            ratio = f"{after / before:.0%}" if after >= 0.005 * before else "less than 1%"
-            text += f" A row beyond these saves {ratio} of what one of them does on average."
-    if bend < _BENDS:
-        text += " But the curve hardly bends: rows differ little in what they save."
-    rates = [(curve.served(curve.at(p, knee.budget_rows)), p) for p in curve.usable if p != policy]
+    if not bends:
+        text += " A cache is not worth it: the curve hardly bends, rows differ little in what they save."
+    elif last.budget_rows > best.budget_rows:
+        before = curve.served(best) / max(1, best.budget_rows)
+        after = (curve.served(last) - curve.served(best)) / (last.budget_rows - best.budget_rows)
+        ratio = f"{after / before:.0%}" if after >= 0.005 * before else "less than 1%"
+        text += f" A row beyond these saves {ratio} of what one of them does on average."
+    rates = [(curve.served(curve.at(p, best.budget_rows)), p) for p in curve.usable if p != best.policy]
     if rates:
         rate, other = max(rates)
         text += f" The next policy with this budget, {other}, serves {rate:.1%}."

@@ -18,6 +18,7 @@ from ..ranking.degree import turned
 from ..ranking.policies import POLICIES, resolve_policy
 from ..ranking.policy import Policy, Ranking, apply_policy
 from ..ranking.presample import AccessCounts, count_accesses, default_threads
+from ..sampling.batches import EdgeBatches
 from ..sampling.sampler import HopSampler, MiniBatchSampler
 from ..seeds.order import SeedOrder
 from ..system.checks import as_integer
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT_POLICIES", "hit_rate_curve"]
 
 DEFAULT_POLICIES = ("auto", "degree", "presample", "vip", "random", "oracle")
+"""Policies that a curve compares unless told otherwise; the oracle is for comparison alone."""
 _IDEAL_EPOCHS = 30  # whose mean ``ideal`` ranks by; ``ideal:N`` takes N
 _ANALYSIS = ("ideal", "oracle")
 _PREDICTORS = ("auto", "vip", "presample")
@@ -42,7 +44,7 @@ _PREDICTORS = ("auto", "vip", "presample")
 
 def hit_rate_curve(
     graph: Graph,
-    seeds: Tensor | Mapping[str, Tensor],
+    seeds: Tensor | Mapping[Any, Tensor],
     sampler: MiniBatchSampler,
     *,
     batch_size: int = 1000,
@@ -63,7 +65,8 @@ def hit_rate_curve(
 
     Args:
         graph, sampler, batch_size, seed, drop_last: As for a loader.
-        seeds: Ids of the training vertices, shape ``(n,)``, int32 or int64; a mapping from type for several types.
+        seeds: Ids of the training vertices, shape ``(n,)``, int32 or int64; a mapping from type for several types. Of
+            edges where the sampler is a ``pagraph.sampling.batches.EdgeBatches``, as the loaders of links make it.
         epochs: Epochs to measure.
         policies: Names or functions, see ``pagraph.cache``; besides them ``"oracle"``, which ranks by the reads of each
             measured epoch itself, and ``"ideal"`` (``"ideal:N"``), which ranks by the mean of 30 (N) other epochs. Of
@@ -85,7 +88,8 @@ def hit_rate_curve(
     as_integer("epochs", epochs, least=1)
     if not isinstance(sampler, MiniBatchSampler):
         raise TypeError(f"sampler must be a pagraph sampler, such as NeighborSampler, got {type(sampler).__name__}")
-    num_seeds = check_seeds(graph, seeds)
+    of_links = isinstance(sampler, EdgeBatches)
+    num_seeds = check_seeds(graph, seeds, of_links=of_links)
     named = _name_policies(policies)
     if ADAPTIVE in named and epochs < 2:
         raise ValueError(f"epochs must be at least 2 to measure what {ADAPTIVE!r} learns in the first, got {epochs}")
@@ -116,6 +120,7 @@ def hit_rate_curve(
         tally.expected = ranks.expectation()
     _measure(tally, count, epochs=epochs, cuts=cuts, ranks=ranks, clock=clock)
     settings = {"sampler": repr(sampler), "seeds": num_seeds, "batch_size": batch_size, "epochs": epochs, "seed": seed}
+    settings |= {"of_links": True} if of_links else {}
     settings |= {"drop_last": drop_last, "policies": [*named], "budgets": [*budgets]}
     measured = [name for name in named if name == ORACLE or name in cuts]
     return HitRateCurve(

@@ -1,4 +1,4 @@
-"""The PyG face: ``from pagraph.pyg import NeighborLoader`` in place of ``from torch_geometric.loader import ...``.
+"""PyG's loaders replaced: ``from pagraph.pyg import NeighborLoader`` in place of ``torch_geometric.loader``'s.
 
 Needs PyG alone: neither pyg-lib nor torch-sparse, which PyPI does not offer as wheels.
 
@@ -30,7 +30,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *filter(_is_pygs, dir(_loader))})
+    return sorted({*__all__, *filter(_is_pygs, dir(_loader))})  # one more: a deprecated class
 
 
 __all__ += [name for name in _loader.__all__ if name not in globals()]

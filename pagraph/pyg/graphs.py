@@ -19,6 +19,7 @@ from ..graph.csc import CSC, check_range, id_dtype, writeable
 from ..graph.field_version import FieldVersion
 from ..graph.graph import EDGE_TYPE, NODE_TYPE, EdgeType, Graph
 from ..graph.minibatch import plain_tensor
+from ..system.atomic import new_file
 from ..system.threads import ForkLock
 from .package import import_pyg
 from .stores import is_typed, store_graph
@@ -30,7 +31,7 @@ from torch_geometric.data.graph_store import EdgeLayout  # noqa: E402
 from torch_geometric.data.storage import BaseStorage, EdgeStorage, GlobalStorage, NodeStorage  # noqa: E402
 from torch_geometric.typing import SparseTensor  # noqa: E402  (torch-sparse's, or PyG's own that nobody has)
 
-__all__ = ["core_graph", "csc_of", "has_types", "load_saved_data", "local_dtype", "to_pyg", "whole_graph"]
+__all__ = ["core_graph", "csc_of", "has_types", "load_saved_data", "local_dtype", "save_data", "to_pyg", "whole_graph"]
 
 
 def core_graph(data: Any) -> Graph:
@@ -183,7 +184,11 @@ def to_pyg(graph: Graph) -> Data | HeteroData:
     """
     if not isinstance(graph, Graph):
         raise TypeError(f"graph must be a pagraph.Graph, got {type(graph).__name__}")
-    data = Data() if graph.is_homogeneous else HeteroData()
+    return _filled(Data() if graph.is_homogeneous else HeteroData(), graph)
+
+
+def _filled(data: Data | HeteroData, graph: Graph) -> Data | HeteroData:
+    """Put the vertices, edges and fields of ``graph`` into empty data."""
     for ntype in graph.node_types:
         (data if isinstance(data, Data) else data[ntype]).num_nodes = graph.num_nodes_of(ntype)
     for etype in graph.edge_types:
@@ -206,10 +211,27 @@ def to_pyg(graph: Graph) -> Data | HeteroData:
                 warnings.warn(
                     f"the edge field {name!r} is called {theirs!r} in the Data, where vertices and edges share their "
                     "names",
-                    stacklevel=2,
+                    stacklevel=3,
                 )
             _put(store, theirs, values, store.is_edge_attr, f"edge field {name!r}")
     return data
+
+
+def save_data(graph: Graph, path: str | os.PathLike[str]) -> None:
+    """Save a graph by ``torch.save`` as PyG's ``Data``, or ``HeteroData`` where its types have names.
+
+    Raises:
+        ValueError: PyG has another use for a field's name, or vertices and edges would share it; see :func:`to_pyg`.
+    """
+    data = Data() if (graph.node_types, graph.edge_types) == ([NODE_TYPE], [EDGE_TYPE]) else HeteroData()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        try:
+            _filled(data, graph)
+        except UserWarning as warning:
+            raise ValueError(f"fields must keep their names in PyG's form: {warning}") from None
+    with new_file(path) as file:
+        torch.save(data, file)
 
 
 def _put(store: Any, name: str, values: Any, is_theirs: Callable[[str], bool], of: str) -> None:

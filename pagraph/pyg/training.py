@@ -16,13 +16,15 @@ from torch import Tensor, nn
 from ..errors import MissingDependencyError
 from ..graph.graph import Graph
 from .graphs import to_pyg
-from .loaders import NeighborLoader
+from .loaders import LinkNeighborLoader, NeighborLoader
 from .package import import_pyg
 
 import_pyg()
 from torch_geometric import typing as pyg_typing  # noqa: E402
+from torch_geometric.loader import LinkNeighborLoader as _LinkNeighborLoader  # noqa: E402
 from torch_geometric.loader import NeighborLoader as _NeighborLoader  # noqa: E402
-from torch_geometric.nn import GCNConv, SAGEConv  # noqa: E402
+from torch_geometric.nn import GATConv, GCNConv, SAGEConv  # noqa: E402
+from torch_geometric.sampler import NegativeSampling  # noqa: E402
 
 __all__ = ["PyGBlock", "framework"]
 
@@ -34,15 +36,23 @@ class PyGBlock(NamedTuple):
     num_dst: int
 
 
-class _PyGsLoader(_NeighborLoader):
-    """PyG's own loader, whose batches are moved to a device as a training loop would move them."""
+class _OnDevice:
+    """Base of PyG's own loaders whose batches are moved to a device as a training loop would move them."""
 
     def __init__(self, *args: Any, device: torch.device, **more: Any) -> None:
         super().__init__(*args, **more)
         self._to = device
 
     def __iter__(self) -> Iterator[Any]:
-        return (batch.to(self._to) for batch in super().__iter__())
+        return (batch.to(self._to) for batch in super().__iter__())  # type: ignore[misc]
+
+
+class _PyGsLoader(_OnDevice, _NeighborLoader):
+    """PyG's own ``NeighborLoader``."""
+
+
+class _PyGsLinkLoader(_OnDevice, _LinkNeighborLoader):
+    """PyG's own ``LinkNeighborLoader``."""
 
 
 class _PyG:
@@ -58,6 +68,13 @@ class _PyG:
         conv: nn.Module = GCNConv(in_size, out_size, normalize=False, add_self_loops=False)
         return conv
 
+    def gat_conv(self, in_size: int, out_size: int, heads: int) -> nn.Module:
+        conv: nn.Module = GATConv(in_size, out_size // heads, heads, add_self_loops=False)
+        return conv
+
+    def attention(self, conv: Any) -> tuple[Tensor, ...]:
+        return (conv.att_src[0], conv.att_dst[0]) if isinstance(conv, GATConv) else ()
+
     def weights(self, conv: Any) -> tuple[Tensor, Tensor | None, Tensor]:
         if isinstance(conv, SAGEConv):
             return conv.lin_l.weight, conv.lin_r.weight, conv.lin_l.bias
@@ -67,11 +84,17 @@ class _PyG:
         if isinstance(conv, SAGEConv):
             rows: Tensor = conv((x, x[: block.num_dst]), block.edge_index)
             return rows
-        rows = conv(x, block.edge_index, edge_weight)
+        rows = conv(x, block.edge_index) if isinstance(conv, GATConv) else conv(x, block.edge_index, edge_weight)
         return rows[: block.num_dst]
 
     def edges(self, block: PyGBlock) -> tuple[Tensor, Tensor]:
         return block.edge_index[0], block.edge_index[1]
+
+    def num_dst(self, block: PyGBlock) -> int:
+        return block.num_dst
+
+    def with_edges(self, block: PyGBlock, src: Tensor, dst: Tensor) -> PyGBlock:
+        return PyGBlock(torch.stack([src, dst]), block.num_dst)
 
     def check_own_loader(self) -> None:
         if not (pyg_typing.WITH_PYG_LIB or pyg_typing.WITH_TORCH_SPARSE):
@@ -95,16 +118,25 @@ class _PyG:
     ) -> Any:
         if own:
             self.check_own_loader()
-        data = to_pyg(Graph(graph.csc))
-        for name in (*fields, label):
-            rows = graph.ndata[name]
-            data[name] = rows if isinstance(rows, Tensor) else rows.materialize()
+        data = _data(graph, (*fields, label))
         return (_PyGsLoader if own else NeighborLoader)(data, list(fanout)[::-1], ids, shuffle=True, **more)
 
     def batch(self, item: Any, num_hops: int, label: str) -> tuple[Sequence[Any], Mapping[str, Tensor], Tensor]:
-        hops = list(pairwise(_hop_ends(item, num_hops)))
-        blocks = [PyGBlock(item.edge_index[:, :edges], before) for (before, _), (_, edges) in reversed(hops)]
-        return blocks, item, item[label][: item.batch_size]
+        return _blocks(item, num_hops, item.batch_size), item, item[label][: item.batch_size]
+
+    def link_loader(
+        self, graph: Graph, edges: Tensor, fanout: Sequence[int], fields: Sequence[str], *, own: bool, **more: Any
+    ) -> Any:
+        if own:
+            self.check_own_loader()
+        more["edge_label_index"] = torch.stack([graph.csc.indices[edges], graph.csc.destinations()[edges]]).long()
+        loader = _PyGsLinkLoader if own else LinkNeighborLoader
+        negatives = NegativeSampling("triplet")
+        return loader(_data(graph, fields), list(fanout)[::-1], neg_sampling=negatives, shuffle=True, **more)
+
+    def link_batch(self, item: Any, num_hops: int) -> tuple[Sequence[Any], Mapping[str, Tensor], Tensor, Tensor]:
+        links, others = (torch.stack([item.src_index, item[f"dst_{kind}_index"]]) for kind in ("pos", "neg"))
+        return _blocks(item, num_hops, 1 + int(torch.cat([links, others]).max())), item, links, others
 
     def seed(self, seed: int) -> None:
         """PyG's random numbers are torch's."""
@@ -113,11 +145,26 @@ class _PyG:
 framework = _PyG()
 
 
-def _hop_ends(batch: Any, num_hops: int) -> list[tuple[int, int]]:
+def _data(graph: Graph, fields: Sequence[str]) -> Any:
+    """PyG's data of a graph with some of its fields."""
+    data = to_pyg(Graph(graph.csc))
+    for name in fields:
+        rows = graph.ndata[name]
+        data[name] = rows if isinstance(rows, Tensor) else rows.materialize()
+    return data
+
+
+def _blocks(batch: Any, num_hops: int, num_seeds: int) -> list[PyGBlock]:
+    """The blocks of a batch, whose first vertices are the seeds."""
+    hops = list(pairwise(_hop_ends(batch, num_hops, num_seeds)))
+    return [PyGBlock(batch.edge_index[:, :edges], before) for (before, _), (_, edges) in reversed(hops)]
+
+
+def _hop_ends(batch: Any, num_hops: int, num_seeds: int) -> list[tuple[int, int]]:
     """Numbers of vertices and edges known after each hop, the seeds being hop 0."""
     if batch.get("num_sampled_nodes") is not None:
         return list(zip(accumulate(batch.num_sampled_nodes), accumulate([0, *batch.num_sampled_edges]), strict=True))
-    (src, dst), known = batch.edge_index, int(batch.batch_size)
+    (src, dst), known = batch.edge_index, int(num_seeds)
     ends = [(known, 0)]
     for _ in range(num_hops):  # torch-sparse counts nothing; its edges, too, come in the order of their destinations
         edges = int(torch.searchsorted(dst, known))

@@ -22,3 +22,7 @@ __all__ = [
     "rank_edges",
     "resolve_policy",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

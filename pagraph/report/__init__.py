@@ -4,3 +4,7 @@ from .page import html_page
 from .plot import save_plot
 
 __all__ = ["html_page", "save_plot"]
+
+
+def __dir__() -> list[str]:
+    return __all__

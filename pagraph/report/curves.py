@@ -6,8 +6,9 @@ import json
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from ..system.tables import element, row, table
 from ..system.units import bytes_text, percent
-from .markup import Drawing, bar, element, policy_styles, round_ticks, row, table
+from .markup import Drawing, bar, policy_styles, round_ticks
 from .words import best_caption, best_of, hop_name
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ def curve_chart(curve: HitRateCurve, recommendation: Recommendation) -> str:
     """Hit rates over the budget; ``data-points`` tells the page's script, in JSON, what to show for each budget."""
     policies = curve.policies
     label = f"Hit rate in {curve.unit} over budget for {', '.join(policies)}; {recommendation.policy} is recommended."
+    marked = "recommended" if recommendation.worth_it else "a small cache"
     points = json.dumps(_points(curve, policies))
     drawing = Drawing(_WIDTH, _HEIGHT, label=label, class_="chart", id="curves", data_points=points)
     _axes(drawing, curve)
@@ -38,9 +40,9 @@ def curve_chart(curve: HitRateCurve, recommendation: Recommendation) -> str:
             d=_path(curve, policy),
             class_=f"line {_class(policies, policy)}{chosen}",
         )
-    drawing.add("circle", element("title", "recommended"), cx=x, cy=y, r=6, class_="recommended")
+    drawing.add("circle", element("title", marked), cx=x, cy=y, r=6, class_="recommended")
     place, anchor = (x + 10, "start") if x < _WIDTH * 0.6 else (x - 10, "end")
-    words = f"recommended: {percent(best.budget_fraction)}"
+    words = f"{marked}: {percent(best.budget_fraction)}"
     drawing.text(place, _HEIGHT - _BOTTOM - 8, words, text_anchor=anchor, class_="strong halo")
     return str(drawing)
 
@@ -142,7 +144,7 @@ def hop_table(curve: HitRateCurve, record: CurveRecord) -> str:
         whole = element("rect", x=0, y=0, width=width, height=10, class_="miss")
         hits = element("rect", x=0, y=0, width=width * rate, height=10, class_="hit")
         cell = element("td", bar(title + whole + hits), class_="bar")
-        rows.append(row(hop_name(hop), [f"{reads:,.0f}", percent(rate if reads else None)], cell))
+        rows.append(row(hop_name(curve, hop), [f"{reads:,.0f}", percent(rate if reads else None)], cell))
     return table(head, rows, class_="numbers hops")
 
 
@@ -165,9 +167,7 @@ def _rates(curve: HitRateCurve, recommendation: Recommendation) -> str:
         rates = [element("td", percent(curve.served(r)), class_="best" if r.policy in best else None) for r in records]
         chosen = "chosen" if first.budget_rows == recommendation.budget_rows else None
         rows.append(row(percent(first.budget_fraction), cells, *rates, class_=chosen))
-    caption = element(
-        "caption", f"Hit rate in {curve.unit}; {best_caption(curve)} is bold, the recommended budget shaded"
-    )
+    caption = element("caption", f"Hit rate in {curve.unit}; {best_caption(curve)} is bold, the advised budget shaded")
     return table(_headers(head), rows, caption=caption, class_="numbers")
 
 

@@ -1,4 +1,4 @@
-"""SVG and HTML as text: elements, tables, axis ticks, and the colours of policies and stages."""
+"""SVG as text: drawings, bars, axis ticks, and the colours of policies and stages."""
 
 from __future__ import annotations
 
@@ -9,40 +9,9 @@ from html import escape
 from itertools import cycle
 from typing import Any
 
-__all__ = ["STAGE_STYLES", "Drawing", "Style", "bar", "element", "policy_styles", "round_ticks", "row", "table"]
+from ..system.tables import element
 
-
-def element(tag: str, content: str = "", **attributes: Any) -> str:
-    """Format an element.
-
-    Args:
-        tag: Name of the element.
-        content: Markup inside it: escaped already.
-        attributes: ``class_`` becomes ``class``, ``stroke_width`` becomes ``stroke-width``; numbers are written with
-            two decimals at most; None leaves the attribute out.
-
-    Example:
-        >>> element("rect", x=1.5, stroke_width=2, class_="a<b")
-        '<rect x="1.5" stroke-width="2" class="a&lt;b"></rect>'
-    """
-    parts = [tag]
-    for name, value in attributes.items():
-        if value is not None:
-            text = f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
-            parts.append(f'{name.rstrip("_").replace("_", "-")}="{escape(text)}"')
-    return f"<{' '.join(parts)}>{content}</{tag}>"
-
-
-def table(head: Iterable[str], rows: Iterable[str], *, caption: str = "", **attributes: Any) -> str:
-    """A table of header cells and body rows, each markup already; see :func:`row`."""
-    top = element("thead", element("tr", "".join(head)))
-    return element("table", caption + top + element("tbody", "".join(rows)), **attributes)
-
-
-def row(header: str, cells: Iterable[str], *more: str, **attributes: Any) -> str:
-    """A body row: its header, plain cells, and cells that are markup already."""
-    content = element("th", header, scope="row") + "".join(element("td", cell) for cell in cells) + "".join(more)
-    return element("tr", content, **attributes)
+__all__ = ["STAGE_STYLES", "Drawing", "Style", "bar", "policy_styles", "round_ticks"]
 
 
 def bar(content: str) -> str:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from .. import __version__
 from ..profile import recommend
+from ..system.tables import element, row, table
 from ..system.units import bytes_text, percent
 from .curves import curve_chart, curve_key, hop_table, number_table, policy_css
-from .markup import STAGE_STYLES, element, row, table
+from .markup import STAGE_STYLES
 from .times import Span, time_bars, timeline
-from .words import GLOSSARY, answer, cache_argument, policy_words
+from .words import GLOSSARY, answer, hop_name, policy_words, settings_words
 
 if TYPE_CHECKING:
     from ..profile import BudgetChoice, HitRateCurve, LoadingTimes, Recommendation
@@ -71,8 +72,7 @@ def _paragraph(words: str, **attributes: Any) -> str:
 
 
 def _answer(curve: HitRateCurve, recommendation: Recommendation, title: str, command: str | None) -> str:
-    share, policy = cache_argument(recommendation.budget_rows, curve.num_nodes), recommendation.policy
-    code = f'loader = DataLoader(graph, seeds, sampler, ..., cache="{share}", cache_policy="{policy}")'
+    code = f"loader = DataLoader(graph, seeds, sampler, ..., {settings_words(curve, recommendation)})"
     intro = (
         "Training a graph neural network reads the feature rows of the same vertices again and again. A cache keeps "
         f"some of them where the model computes, so that they need not be fetched. This page says which, how many and "
@@ -97,7 +97,11 @@ def _code(line: str) -> str:
 
 
 def _choices(curve: HitRateCurve, recommendation: Recommendation) -> str:
-    choices: list[tuple[str, BudgetChoice | None]] = [("recommended: the knee", recommendation.knee)]
+    aim = "recommended: the knee" if recommendation.worth_it else "the knee, which hardly is one"
+    choices: list[tuple[str, BudgetChoice | None]] = [
+        ("a small cache", recommendation.small),
+        (aim, recommendation.knee),
+    ]
     choices += [(f"{share:.0%} of the best possible", choice) for share, choice in recommendation.smallest_for.items()]
     head = [element("th", words) for words in ("aim", "budget", "rows", "bytes", "hit rate")]
     rows = []
@@ -134,9 +138,9 @@ def _curves(curve: HitRateCurve, recommendation: Recommendation) -> str:
 def _hops(curve: HitRateCurve, recommendation: Recommendation) -> str:
     best = curve.at(recommendation.policy, recommendation.budget_rows)
     words = (
-        "A batch begins with training vertices, then neighbours are drawn for them, hop by hop. The bars show how many "
-        "rows each hop adds and, in colour, how many of them the recommended cache serves. Training vertices are read "
-        "once an epoch each; popular neighbours are read in batch after batch, and pay most."
+        f"A batch begins with {hop_name(curve, 0)}, then neighbours are drawn for them, hop by hop. The bars show how "
+        f"many rows each hop adds and, in colour, how many of them a cache of {percent(best.budget_fraction)} of the "
+        "vertices serves. Popular neighbours are read in batch after batch, and pay most."
     )
     return _section("Whose rows the cache serves", _paragraph(words), hop_table(curve, best))
 

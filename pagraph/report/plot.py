@@ -110,7 +110,7 @@ def _draw_curves(axes: Any, curve: HitRateCurve, best: CurveRecord) -> None:
     axes.legend(
         [handles[i] for i in order],
         [labels[i] for i in order],
-        title=f"with {_budget(best)},\nthe recommended budget",
+        title=f"with {_budget(best)}",
         loc="upper left",
         bbox_to_anchor=(1.01, 1.0),  # outside: with few budgets or many policies there is no free corner
         borderaxespad=0.0,
@@ -135,7 +135,7 @@ def _budget(record: CurveRecord) -> str:
 
 
 def _draw_hops(axes: Any, curve: HitRateCurve, best: CurveRecord) -> None:
-    names = [hop_name(hop) for hop in range(len(curve.rows_by_hop))]
+    names = [hop_name(curve, hop) for hop in range(len(curve.rows_by_hop))]
     hits = [rows * rate for rows, rate in zip(curve.rows_by_hop, best.hit_rate_by_hop, strict=True)]
     misses = [rows - hit for rows, hit in zip(curve.rows_by_hop, hits, strict=True)]
     axes.barh(names, hits, color=_HIT, height=0.6, label="from the cache")

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..stats import read_trace
+from ..system.tables import element, row
 from ..system.units import percent
-from .markup import STAGE_STYLES, Drawing, bar, element, round_ticks, row
+from .markup import STAGE_STYLES, Drawing, bar, round_ticks
 
 if TYPE_CHECKING:
     from ..profile import LoadingTimes

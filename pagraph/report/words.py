@@ -11,7 +11,10 @@ from ..system.units import bytes_text, percent
 if TYPE_CHECKING:
     from ..profile import CurveRecord, HitRateCurve, Recommendation
 
-__all__ = ["GLOSSARY", "answer", "best_caption", "best_of", "cache_argument", "hop_name", "policy_words"]
+__all__ = [
+    *("GLOSSARY", "answer", "best_caption", "best_of", "cache_argument", "hop_name", "policy_words"),
+    *("recommended_cache", "settings_words"),
+]
 
 _POLICY_WORDS = {
     "auto": "counts reads in sampled epochs, and helps itself with computed chances where the counts are thin; the "
@@ -56,9 +59,20 @@ def cache_argument(rows: int, num_nodes: int) -> str:
     return next((t for t in texts if math.floor(float(t) / 100 * num_nodes + 1e-6) == rows), texts[-1]) + "%"
 
 
-def hop_name(hop: int) -> str:
+def recommended_cache(curve: HitRateCurve, recommendation: Recommendation) -> str:
+    """Value of ``cache=`` that a profile recommends; "0" where a cache is not worth it."""
+    return cache_argument(recommendation.budget_rows, curve.num_nodes) if recommendation.worth_it else "0"
+
+
+def settings_words(curve: HitRateCurve, recommendation: Recommendation) -> str:
+    """Arguments of a loader that set what is recommended."""
+    policy = f', cache_policy="{recommendation.policy}"' if recommendation.worth_it else ""
+    return f'cache="{recommended_cache(curve, recommendation)}"{policy}'
+
+
+def hop_name(curve: HitRateCurve, hop: int) -> str:
     """Name of a hop for readers."""
-    return "training vertices" if hop == 0 else f"hop {hop}"
+    return f"hop {hop}" if hop else "ends of links" if curve.of_links else "training vertices"
 
 
 def policy_words(policy: str) -> str:
@@ -79,13 +93,13 @@ def best_of(curve: HitRateCurve, records: Iterable[CurveRecord]) -> set[str]:
 
 
 def answer(curve: HitRateCurve, recommendation: Recommendation) -> list[str]:
-    """Summarise what to set and what it saves, in a few sentences."""
+    """Summarise in a few sentences what a small cache saves, whether one is worth it, and what to set."""
     best = curve.at(recommendation.policy, recommendation.budget_rows)
-    nbytes = "" if best.budget_bytes is None else f", {bytes_text(best.budget_bytes)}"
+    small = curve.at(recommendation.policy, recommendation.small.budget_rows)
     sentences = [
-        f"Give the cache {percent(best.budget_fraction)} of the vertices ({best.budget_rows:,} rows{nbytes}) and let "
-        f"the policy {best.policy} choose them: it then serves {percent(curve.served(best))} of the {curve.unit} that "
-        "training reads.",
+        f"A cache of {percent(small.budget_fraction)} of the vertices serves {percent(curve.served(small))} of the "
+        f"{curve.unit} that training reads.",
+        _advice(curve, recommendation, best),
         _saving(curve, best),
     ]
     if curve.oracle_served(best):
@@ -93,12 +107,8 @@ def answer(curve: HitRateCurve, recommendation: Recommendation) -> list[str]:
             f"A cache of this size that knew in advance what will be read would serve "
             f"{percent(curve.oracle_served(best))}."
         )
-    sentences.append(_beyond(curve, best))
-    if recommendation.hardly_bends:
-        sentences.append(
-            "But the curve hardly bends: rows differ little in what they save. A smaller cache saves nearly in "
-            "proportion, so let the memory that is free decide."
-        )
+    if recommendation.worth_it:
+        sentences.append(_beyond(curve, best))
     sentences.append(_others(curve, best))
     if curve.has_widths:
         sentences.append(
@@ -106,6 +116,19 @@ def answer(curve: HitRateCurve, recommendation: Recommendation) -> list[str]:
             "saves most of them."
         )
     return [sentence for sentence in sentences if sentence]
+
+
+def _advice(curve: HitRateCurve, recommendation: Recommendation, best: CurveRecord) -> str:
+    nbytes = "" if best.budget_bytes is None else f", {bytes_text(best.budget_bytes)}"
+    if recommendation.worth_it:
+        return (
+            f"Give the cache {percent(best.budget_fraction)} of the vertices ({best.budget_rows:,} rows{nbytes}) and "
+            f"let the policy {best.policy} choose them: it then serves {percent(curve.served(best))}."
+        )
+    return (
+        "That is not worth it: the curve hardly bends, rows differ little in what they save, so a cache saves little "
+        "more than its share of the rows. Give it memory only where that is free."
+    )
 
 
 def _saving(curve: HitRateCurve, best: CurveRecord) -> str:
@@ -141,6 +164,7 @@ def _others(curve: HitRateCurve, best: CurveRecord) -> str:
     first, own = curve.served(others[0]), curve.served(best)
     if percent(first) != percent(own) and first > own:
         text += (
-            f" Over all budgets {best.policy} saves more, or is at most 0.2 points behind and takes less to compute."
+            f" Over all budgets {best.policy} saves more, or is at most 0.2 points behind and the default, or takes "
+            "less to compute."
         )
     return text

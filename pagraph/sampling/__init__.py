@@ -6,3 +6,7 @@ from .layerwise import LayerSampler
 from .subgraph_sampler import SubgraphSampler
 
 __all__ = ["BlockSampler", "LaborSampler", "LayerSampler", "NeighborSampler", "SubgraphSampler"]
+
+
+def __dir__() -> list[str]:
+    return __all__

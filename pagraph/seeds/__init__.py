@@ -3,3 +3,7 @@
 from .keys import derive_key
 
 __all__ = ["derive_key"]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -15,3 +15,7 @@ __all__ = [
     "merge_traces",
     "read_trace",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Protocol
 
+from .tables import field_table
+
 if TYPE_CHECKING:
     from ..accelerator import Event
     from ..features.store import Hits
@@ -86,6 +88,18 @@ class FieldStats:
             hits / asked if asked else 0.0 for hits, asked in zip(self.hits_by_hop, self.asked_by_hop, strict=True)
         )
 
+    def to_dict(self) -> dict[str, float]:
+        """Its numbers: "rows", "hits", "seconds", "bytes/TIER"; if a cache may serve it the hit rates.
+
+        These are "hit_rate", "byte_hit_rate" and "hit_rate/hop_N".
+        """
+        numbers = {"rows": self.asked, "hits": self.hits, "seconds": self.seconds}
+        numbers |= {f"bytes/{tier}": nbytes for tier, nbytes in self.nbytes.items()}
+        if self.cacheable:
+            numbers |= {"hit_rate": self.hit_rate, "byte_hit_rate": self.byte_hit_rate}
+            numbers |= {f"hit_rate/hop_{hop}": rate for hop, rate in enumerate(self.hit_rate_by_hop)}
+        return numbers
+
     def __add__(self, other: FieldStats) -> FieldStats:
         return self._combined(other, 1)
 
@@ -138,6 +152,20 @@ class CacheStats:
     def cacheable(self) -> FieldStats:
         """The sum over the fields that a cache may serve."""
         return sum((f for f in self.fields.values() if f.cacheable), FieldStats())
+
+    def to_dict(self) -> dict[str, float]:
+        """All numbers by flat names: "rows", "hit_rate", "byte_hit_rate", and "field/NAME/..." of each field.
+
+        What follows the field's name is a name of :meth:`FieldStats.to_dict`.
+        """
+        numbers = {"rows": self.total.asked, "hit_rate": self.hit_rate, "byte_hit_rate": self.byte_hit_rate}
+        return numbers | {f"field/{key}/{name}": n for key, f in self.fields.items() for name, n in f.to_dict().items()}
+
+    def __str__(self) -> str:
+        return str(field_table(self))
+
+    def _repr_html_(self) -> str:
+        return field_table(self).html
 
     def __sub__(self, earlier: CacheStats) -> CacheStats:
         nothing = FieldStats()

@@ -11,18 +11,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from .reads import CacheStats, FieldStats
+from ..system.tables import Table, html_of
+from .reads import CacheStats
+from .tables import STAGES, epoch_tables
 from .trace import EpochTrace, Tracing
 
 if TYPE_CHECKING:
     from ..accelerator import Accelerator, Event
 
 __all__ = ["DeviceTimes", "EpochStats", "LoaderStats"]
-
-STAGES = ("filling", "sampling", "fetching", "building", "waiting")
-"""Where time goes: filling caches, drawing neighbours, reading rows, building the face's objects, the reader waiting.
-
-All but the last are summed over threads; ``waiting`` is the reader's own time, whatever it waited for."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +68,23 @@ class EpochStats:
     def loading_seconds(self) -> float:
         """Seconds that the reader waited for batches."""
         return self.seconds.get("waiting", 0.0)
+
+    def to_dict(self) -> dict[str, float]:
+        """All numbers by flat names, for TensorBoard, W&B or a ``pandas.DataFrame`` with a row for each epoch.
+
+        "epoch", "batches", "seeds", "edges", "input_nodes", "seconds/STAGE" (see ``STAGES``), on a GPU
+        "device_seconds/STAGE", and those of :meth:`CacheStats.to_dict`.
+        """
+        seconds = {f"seconds/{stage}": self.seconds.get(stage, 0.0) for stage in STAGES}
+        device = {f"device_seconds/{stage}": value for stage, value in self.device_seconds.items()}
+        begun = {"epoch": self.epoch, "batches": self.batches}
+        return {**begun, **self.counts, **seconds, **device, **self.reads.to_dict()}
+
+    def __str__(self) -> str:
+        return "\n\n".join(map(str, epoch_tables([self])))
+
+    def _repr_html_(self) -> str:
+        return html_of(epoch_tables([self]))
 
 
 _LONG = 60.0  # seconds after which times count from a later event: a device tells milliseconds by 24 bits
@@ -257,7 +271,7 @@ class EpochRecorder:
 
 
 class LoaderStats:
-    """A loader's figures: ``epochs``, one entry each, and their ``total``; ``str()`` gives a table.
+    """A loader's figures: ``epochs``, one entry each, and their ``total``; ``str()`` gives tables, as does a notebook.
 
     Field counters belong to the loader: of two epochs that run at the same time, each counts the reads of both.
     """
@@ -291,71 +305,22 @@ class LoaderStats:
         counts = _sum(e.counts for e in epochs)
         return EpochStats(-1, sum(e.batches for e in epochs), seconds, counts, self._reads(), on_device)
 
+    def to_dict(self) -> dict[str, float]:
+        """The numbers of :attr:`total`, see :meth:`EpochStats.to_dict`, with "epochs", how many began, for "epoch"."""
+        numbers = self.total.to_dict()
+        del numbers["epoch"]
+        return {"epochs": len(self._recorders), **numbers}
+
     def __str__(self) -> str:
-        epochs, total = self.epochs, self.total
-        rows = [["epoch", "batches", *(f"{s} s" for s in STAGES), "edges", "rows", *_RATES]]
-        rows += [_row(str(e.epoch), e) for e in epochs]
-        rows.append(_row("total", total))
-        tables = [rows]
-        if total.device_seconds:
-            tables.append(_device_rows(epochs, total))
-        if total.reads.fields:
-            tables.append(_field_rows(total.reads))
-        if total.hit_rate_by_field:
-            tables.append(_hop_rows([*((str(e.epoch), e.reads) for e in epochs), ("total", total.reads)]))
-        return "\n\n".join(map(_table, tables))
+        return "\n\n".join(map(str, self._tables()))
 
     __repr__ = __str__
 
+    def _repr_html_(self) -> str:
+        return html_of(self._tables())
 
-def _device_rows(epochs: list[EpochStats], total: EpochStats) -> list[list[str]]:
-    """Seconds of the device by epoch and stage."""
-    stages = list(total.device_seconds)
-    lines = [*((str(e.epoch), e) for e in epochs), ("total", total)]
-    rows = [[name, *(f"{e.device_seconds.get(stage, 0.0):.3f}" for stage in stages)] for name, e in lines]
-    return [["epoch", *(f"{stage} on device s" for stage in stages)], *rows]
-
-
-def _field_rows(reads: CacheStats) -> list[list[str]]:
-    """Rows and bytes by field."""
-    tiers = sorted({tier for f in reads.fields.values() for tier in f.nbytes})
-    rows = [["field", "read s", "rows", "hits", *_RATES, *(f"{tier} bytes" for tier in tiers)]]
-    for key, f in reads.fields.items():
-        nbytes = [f"{f.nbytes.get(tier, 0):,}" for tier in tiers]
-        rows.append([str(key), f"{f.seconds:.3f}", f"{f.asked:,}", f"{f.hits:,}", *_rates([f]), *nbytes])
-    return rows
-
-
-def _hop_rows(reads: list[tuple[str, CacheStats]]) -> list[list[str]]:
-    """Hit rates by epoch, field and hop, of the fields that a cache may serve; "-" where a hop read nothing."""
-    lines = [(name, str(key), f) for name, r in reads for key, f in r.fields.items() if f.cacheable and f.asked]
-    hops = max((len(f.asked_by_hop) for _, _, f in lines), default=0)
-    rows = [["epoch", "field", "hit rate", *(f"hop {hop}" for hop in range(hops))]]
-    for name, key, f in lines:
-        rates = [f"{r:.1%}" if n else "-" for r, n in zip(f.hit_rate_by_hop, f.asked_by_hop, strict=True)]
-        rows.append([name, key, f"{f.hit_rate:.1%}", *rates, *["-"] * (hops - len(rates))])
-    return rows
-
-
-def _row(name: str, e: EpochStats) -> list[str]:
-    times = [f"{e.seconds.get(stage, 0.0):.3f}" for stage in STAGES]
-    edges, asked = e.counts.get("edges", 0), e.reads.total.asked
-    return [name, str(e.batches), *times, f"{edges:,}", f"{asked:,}", *_rates(e.reads.fields.values())]
-
-
-_RATES = ("hit rate", "of bytes")
-
-
-def _rates(fields: Iterable[FieldStats]) -> list[str]:
-    """Format both hit rates of some fields; "-" where a cache may serve none of them."""
-    reads = CacheStats(dict(enumerate(fields)))
-    known = any(f.cacheable for f in reads.fields.values())
-    return [f"{rate:.1%}" if known else "-" for rate in (reads.hit_rate, reads.byte_hit_rate)]
-
-
-def _table(rows: list[list[str]]) -> str:
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return "\n".join("  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True)) for row in rows)
+    def _tables(self) -> list[Table]:
+        return epoch_tables([*self.epochs, self.total])
 
 
 def _sum(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

@@ -3,3 +3,7 @@
 from .budget import Budget, rows_that_fit
 
 __all__ = ["Budget", "rows_that_fit"]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["address_on_disk", "host_available", "may_write"]
+__all__ = ["address_on_disk", "file_system_of", "host_available", "host_limit", "host_total", "may_write"]
 
 
 def host_available(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int:
@@ -13,20 +14,37 @@ def host_available(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgr
     return max(0, min([_system_available(proc), *_cgroup_room(proc, cgroups)]))
 
 
+def host_total() -> int:
+    """Bytes of physical memory; 0 where the system does not tell."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        return 0
+
+
+def host_limit(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """Most bytes that the control groups of this process allow; None where none limits them."""
+    limits = [_read(group / limit).strip() for group, limit, _, _ in _groups(proc, cgroups)]
+    known = [int(most) for most in limits if most.isdigit()]
+    return min((most for most in known if most < host_total()), default=None)  # version 1 writes 2**63 for none
+
+
 def _system_available(proc: Path) -> int:
     """Available memory; half of the physical memory where the system does not report it."""
     for line in _read(proc / "meminfo").splitlines():
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) * 1024
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
-    except (ValueError, OSError):
-        return 0
+    return host_total() // 2
 
 
 def _cgroup_room(proc: Path, cgroups: Path) -> list[int]:
-    """Limit minus use of every control group above this process, for both versions of the interface."""
-    room: list[int] = []
+    """Limit minus use of every control group above this process."""
+    room = [_group_room(*group) for group in _groups(proc, cgroups)]
+    return [left for left in room if left is not None]
+
+
+def _groups(proc: Path, cgroups: Path) -> Iterator[tuple[Path, str, str, str]]:
+    """Every control group above this process, with the names of its files, for both versions of the interface."""
     for line in _read(proc / "self" / "cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers == "":
@@ -41,12 +59,9 @@ def _cgroup_room(proc: Path, cgroups: Path) -> list[int]:
             # Inside a container the path may be that of the host: the mount itself is then the group.
             folder = root / path.strip("/")
             for group in [folder, *folder.parents]:
-                left = _group_room(group, limit, usage, reclaimable)
-                if left is not None:
-                    room.append(left)
+                yield group, limit, usage, reclaimable
                 if group == root:
                     break
-    return room
 
 
 def _group_room(group: Path, limit: str, usage: str, reclaimable: str) -> int | None:
@@ -99,6 +114,12 @@ def _is_disk_file(path: str, device: str) -> bool:
     if not path.startswith("/") or path.startswith(_MEMORY_PATHS):
         return False
     return _file_system(device) not in _MEMORY_FILE_SYSTEMS
+
+
+def file_system_of(path: Path) -> str | None:
+    """Type of the file system that a path is on, such as "ext4"; None where the system does not tell."""
+    device = os.stat(path).st_dev
+    return _file_system(f"{os.major(device):x}:{os.minor(device):x}")
 
 
 def _file_system(device: str) -> str | None:

@@ -1,6 +1,10 @@
-"""Trains GraphSAGE or GCN on a graph: the library side of ``pagraph train``; DGL or PyG is imported by a run."""
+"""Trains GraphSAGE, GCN or GAT on a graph: the library side of ``pagraph train``; DGL or PyG is imported by a run."""
 
 from .options import TrainOptions
 from .result import EpochRecord, Reporter, TrainResult
 
 __all__ = ["EpochRecord", "Reporter", "TrainOptions", "TrainResult"]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -19,6 +19,7 @@ from ..partition.manifest import is_partition
 from ..partition.opening import open_manifest
 from .distributed import ALONE, World
 from .evaluate import Evaluation
+from .links import LinkTask, make_link_task
 from .options import TrainOptions
 from .task import SETS, Task, count_classes, gcn_norm, make_task, prepare_task, split_ids, whole_norm
 
@@ -29,7 +30,7 @@ __all__ = ["Assignment", "assign", "default_fanout"]
 class Assignment:
     """Task and evaluation of one process; ``part`` is the part that the task is made of, None for a whole graph."""
 
-    task: Task
+    task: Task | LinkTask
     evaluation: Evaluation
     part: Part | None = None
 
@@ -57,8 +58,12 @@ def assign(
     asked = world.gather(options)
     own = world.together(lambda: _open(Path(folder), _same(options, asked), split, world))
     parts = () if own.part is None else tuple(entry.sha256 for entry in own.part.manifest.folders)
-    views = world.gather((parts, own.task.num_classes, len(own.evaluation.val), len(own.evaluation.test)))
-    return world.together(lambda: _agreed(own, *zip(*views, strict=True)))
+    task = own.task
+    if isinstance(task, LinkTask):
+        return own
+    views = world.gather((parts, task.num_classes, len(own.evaluation.val), len(own.evaluation.test)))
+    num_classes = world.together(lambda: _agreed(*zip(*views, strict=True)))
+    return replace(own, task=replace(task, num_classes=num_classes))
 
 
 def default_fanout(folder: str | os.PathLike[str]) -> tuple[int, ...]:
@@ -81,22 +86,25 @@ def _same(options: TrainOptions, asked: Sequence[TrainOptions]) -> TrainOptions:
 
 
 def _agreed(
-    own: Assignment,
     parts: Sequence[tuple[str, ...]],
     num_classes: Sequence[int],
     num_val: Sequence[int],
     num_test: Sequence[int],
-) -> Assignment:
-    """The assignment with what all processes know: digests of the parts, classes, vertices to validate and to test."""
+) -> int:
+    """Number of classes in what all processes know: digests of the parts, classes, vertices to validate and to test."""
     if len(set(parts)) > 1:
         raise ValueError("processes must open parts of the same partition, got different ones on several machines")
     for name, counts in (("val", num_val), ("test", num_test)):
         if sum(counts) == 0:
             raise ValueError(f"{name}_mask must select at least 1 vertex of the parts, got 0")
-    return replace(own, task=replace(own.task, num_classes=max(num_classes)))
+    return max(num_classes)
 
 
 def _open(folder: Path, options: TrainOptions, split: str, world: World) -> Assignment:
+    if options.task == "links" and (world.size > 1 or is_partition(folder)):
+        raise ValueError(
+            f"task must be 'nodes' for several processes and for parts, got 'links' for {world.size} and {folder}"
+        )
     if is_partition(folder):
         if split:
             raise ValueError(f"split must be chosen when a graph is divided, got {split!r} for the partition {folder}")
@@ -107,8 +115,9 @@ def _open(folder: Path, options: TrainOptions, split: str, world: World) -> Assi
             f"folder must hold a partition for {world.size} processes, got the graph folder {folder}: divide it with "
             f"pagraph partition {folder} OUT -k {world.size}"
         )
-    task = make_task(open_graph(folder, split=split), options)
-    return Assignment(task, Evaluation.of(task))
+    make = make_link_task if options.task == "links" else make_task
+    task = make(open_graph(folder, split=split), options)
+    return Assignment(task, task.evaluation())
 
 
 def _open_part(folder: Path, options: TrainOptions, world: World) -> Assignment:

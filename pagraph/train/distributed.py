@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ..engine.epochs import default_workers
 from ..errors import PaGraphError
+from .options import TIMEOUT
 
 __all__ = [
     "ALONE",
@@ -32,9 +35,6 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-
-TIMEOUT = timedelta(minutes=10)
-"""How long a process waits for the others before it fails; the longest honest wait is for another's cache to fill."""
 
 POWERSGD_RANK = 4
 POWERSGD_START = 10
@@ -142,14 +142,26 @@ ALONE = World()
 
 
 @contextmanager
-def joined_world(*, device: str = "auto") -> Iterator[World]:
-    """Join the processes that torchrun started: over gloo, and unless ``device`` is "cpu", NCCL for CUDA tensors."""
+def joined_world(*, device: str = "auto", timeout: float = TIMEOUT) -> Iterator[World]:
+    """Join the processes that torchrun started: over gloo, and unless ``device`` is "cpu", NCCL for CUDA tensors.
+
+    Args:
+        device: As in ``TrainOptions``.
+        timeout: Seconds that this process waits for another one.
+
+    Raises:
+        ValueError: ``timeout`` is not positive, or a variable that torchrun sets is no number.
+        LostProcessError: The others cannot be joined.
+    """
+    if not (math.isfinite(timeout) and timeout > 0):
+        raise ValueError(f"timeout must be positive and finite, got {timeout}")
     world = World.from_environment()
     if not world.connected:
         yield world
         return
     nccl = device != "cpu" and torch.cuda.is_available() and dist.is_nccl_available()
-    dist.init_process_group("cpu:gloo,cuda:nccl" if nccl else "gloo", timeout=TIMEOUT)
+    with naming_lost_processes(world):
+        dist.init_process_group("cpu:gloo,cuda:nccl" if nccl else "gloo", timeout=timedelta(seconds=timeout))
     try:
         yield world
     except BaseException:
@@ -179,7 +191,8 @@ def naming_lost_processes(world: World) -> Iterator[None]:
         # gloo raises a plain RuntimeError that names its source file.
         if not (isinstance(error, getattr(dist, "DistError", ())) or "gloo" in str(error)):
             raise
-        raise LostProcessError(f"rank {world.rank}: another process ended or did not answer: {error}") from error
+        text = re.sub(r"^\[\S+:\d+\] ", "", str(error))
+        raise LostProcessError(f"rank {world.rank}: another process ended or did not answer: {text}") from error
 
 
 def choose_device(device: str, world: World) -> None:

@@ -1,12 +1,12 @@
-"""Accuracy with all neighbours: whole vertex sets, one layer at a time, by one process or several."""
+"""Predictions with all neighbours: whole vertex sets, one layer at a time, by one process or several."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -15,9 +15,14 @@ from ..features.field import host_feature
 from ..graph.csc import CSC
 from ..graph.graph import Graph
 from .distributed import ALONE, World
-from .task import LABELS, Task
 
-__all__ = ["Evaluation", "Neighbours", "accuracies", "predict"]
+if TYPE_CHECKING:
+    from .task import Task
+
+__all__ = ["LABELS", "Evaluation", "Neighbours", "accuracies", "predict"]
+
+LABELS = "label"
+"""The vertex field of the classes."""
 
 _BATCH = 8192
 _CHUNK = 4096  # vertices that a thread takes at once
@@ -46,6 +51,11 @@ class Evaluation:
         """The evaluation of a task."""
         return cls(task.source, task.val, task.test, task.norm, hop_ends)
 
+    def metrics(self, model: Any, *, world: World = ALONE) -> tuple[dict[str, float], dict[str, float]]:
+        """Measure a model on the validation and on the test vertices of all processes, by name."""
+        val, test = accuracies(model, self, world=world)
+        return {"accuracy": val}, {"accuracy": test}
+
 
 def accuracies(model: Any, evaluation: Evaluation, *, world: World = ALONE) -> tuple[float, float]:
     """Shares of the validation and of the test vertices, of all processes together, that are classified right."""
@@ -62,7 +72,7 @@ def accuracies(model: Any, evaluation: Evaluation, *, world: World = ALONE) -> t
 
 @torch.no_grad()
 def predict(model: Any, evaluation: Evaluation, *, world: World = ALONE) -> tuple[Tensor, int]:
-    """Class scores with nothing sampled, shape ``(n, classes)``, and the first of the ``n`` vertices they are for.
+    """Outputs with nothing sampled, shape ``(n, classes)``, and the first of the ``n`` vertices they are for.
 
     Each layer is computed for all vertices before the next, so every vertex is computed once per layer. A layer's
     weights are applied before neighbours are added up, so that messages are small. Several processes compute a share of
@@ -89,7 +99,7 @@ def predict(model: Any, evaluation: Evaluation, *, world: World = ALONE) -> tupl
             world.complete(sent)
             share = world.share(ends[count - i - 1])
             rows = rows[: share.stop - share.start]
-            neighbours.add(sent, share, rows)
+            neighbours.add(sent, share, rows, model.attention(i))
             del sent
             inputs = iter(torch.split(rows.relu_(), _BATCH)) if i + 1 < count else iter(())
         return rows, share.start
@@ -116,8 +126,14 @@ def _project(model: Any, i: int, inputs: Iterable[Tensor], sent: Tensor) -> Tens
     return own
 
 
+def _by_head(rows: Tensor, vectors: Tensor) -> Tensor:
+    """Dot products of each head's part of the rows and its vector, ``(len(rows), heads)``."""
+    heads, width = vectors.shape
+    return torch.stack([rows[:, h * width : (h + 1) * width] @ vectors[h] for h in range(heads)], 1)
+
+
 class Neighbours:
-    """Adds up rows over in-neighbours, as GraphSAGE (mean) or GCN does; nothing of the graph is copied.
+    """Adds up rows over in-neighbours, as GraphSAGE (mean), GCN or GAT does; nothing of the graph is copied.
 
     With the ``norm`` of :func:`pagraph.train.task.gcn_norm` every vertex has one self-loop, whatever the graph's own,
     and the edges that are there make up for those that a part dropped. None: the mean.
@@ -132,25 +148,35 @@ class Neighbours:
         if self._norm is not None:
             rows[share].mul_(self._norm[share, :1])
 
-    def add(self, sent: Tensor, share: slice, out: Tensor) -> None:
-        """Add what the vertices of ``share`` receive to ``out``, a row each; ``sent`` has a row for every vertex."""
+    def add(self, sent: Tensor, share: slice, out: Tensor, attention: Sequence[Tensor] = ()) -> None:
+        """Add what the vertices of ``share`` receive to ``out``, a row each; ``sent`` has a row for every vertex.
+
+        With the ``attention`` vectors of GAT, for sources and for destinations, ``(heads, width)``, that is a mean over
+        the in-neighbours and the vertex itself, once, weighted as GAT does.
+        """
+        scores = [_by_head(sent, vectors.cpu()) for vectors in attention]
         begins = range(share.start, share.stop, _CHUNK)
         chunks = [out[begin - share.start :][:_CHUNK] for begin in begins]
         if len(chunks) <= 1:
             for begin, chunk in zip(begins, chunks, strict=True):
-                self._add(sent, begin, chunk)
+                self._add(sent, scores, begin, chunk)
             return
         with ThreadPoolExecutor(torch.get_num_threads(), thread_name_prefix="pagraph-evaluate") as pool:
-            for _ in pool.map(partial(self._add, sent), begins, chunks):
+            for _ in pool.map(partial(self._add, sent, scores), begins, chunks):
                 pass  # what failed in a thread is raised here
 
-    def _add(self, sent: Tensor, begin: int, out: Tensor) -> None:
+    def _add(self, sent: Tensor, scores: Sequence[Tensor], begin: int, out: Tensor) -> None:
         from . import _preaggregation
 
         end = begin + len(out)
         indptr = self._csc.indptr[begin : end + 1].long()  # perhaps the graph's own memory
         ids = self._csc.indices[int(indptr[0]) : int(indptr[-1])]
-        counts, weights, offsets = indptr.diff(), torch.ones(len(ids), device="cpu"), indptr - indptr[0]
+        offsets = indptr - indptr[0]
+        if scores:
+            arrays = (offsets, ids, *scores, sent, out)
+            _preaggregation.add_attended(begin, *(array.numpy() for array in arrays))
+            return
+        counts, weights = indptr.diff(), torch.ones(len(ids), device="cpu")
         if self._norm is None:
             sums, to = torch.zeros_like(out), counts.clamp(min=1).float().reciprocal()
         else:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -11,19 +12,20 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 from ..accelerator import accelerator_for, with_room
 from ..seeds.keys import derive_key
 from ..stats import Tracer
 from ..stats.reads import CACHE_TIER, FieldStats
+from .checkpoint import Checkpoint, open_checkpoint
 from .distributed import ALONE, World, data_parallel
-from .evaluate import Evaluation, accuracies
-from .models import GCN, BlockModel, Framework, GraphSAGE, framework_of
+from .evaluate import Evaluation
+from .links import LinkTask
+from .models import GAT, GCN, BlockModel, Framework, GraphSAGE, framework_of
 from .options import TrainOptions
 from .result import EpochRecord, RankRecord, Reporter, TrainResult
-from .task import LABELS, Task
+from .task import Task
 
 __all__ = ["repeated_with_room", "train"]
 
@@ -31,13 +33,14 @@ T = TypeVar("T")
 
 
 def train(
-    task: Task,
+    task: Task | LinkTask,
     options: TrainOptions,
     *,
     evaluation: Evaluation | None = None,
     world: World = ALONE,
     reporter: Reporter | None = None,
     tracer: Tracer | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
 ) -> TrainResult:
     """Train and evaluate one model, in this process or together with others that call this too.
 
@@ -47,17 +50,21 @@ def train(
     frameworks' own loaders draw from them.
 
     Args:
-        task: From :func:`pagraph.train.task.make_task`, made with the same ``options.model``.
+        task: From :func:`pagraph.train.task.make_task` or :func:`pagraph.train.links.make_link_task`, made with the
+            same ``options``.
         options: How to train.
         evaluation: Graph and vertices to evaluate. Default: the task's own, shared out between the processes.
         world: The processes.
         reporter: Told of every batch of this process, and of every epoch.
         tracer: Gets the timeline of pagraph's loader. A framework's own cannot be traced.
+        checkpoint: Folder whose state the run goes on from, if there is one, and that gets the state after each epoch:
+            with the same bits as an uninterrupted run.
 
     Raises:
         MissingDependencyError: The framework of ``options.layers``, or what its own loader needs, is not installed.
+        ValueError, FormatError: The checkpoint is of another run; it is damaged.
     """
-    reporter, evaluation = reporter or Reporter(), evaluation or Evaluation.of(task)
+    reporter, evaluation = reporter or Reporter(), evaluation or task.evaluation()
     framework = framework_of(options.layers)
     torch.manual_seed(options.seed)
     model = _make_model(task, options, framework)
@@ -73,29 +80,46 @@ def train(
         loader.trace(tracer, label="train")
     sizes = world.gather(len(task.train))
     steps, weight = -(-max(sizes) // options.batch_size), world.size * sizes[world.rank] / sum(sizes)
-    run = _Run(options, framework, loader, learner, optimizer, model.fields, steps, weight, reporter)
-    records: list[EpochRecord] = []
-    for epoch in range(options.epochs):
-        record = EpochRecord.of(epoch, world.gather(run.epoch(epoch, len(task.train))))
+    run = _Run(task, options, framework, loader, learner, optimizer, model.fields, steps, weight, reporter)
+    saved = open_checkpoint(checkpoint, task, options, world)
+    return TrainResult(options, tuple(_epochs(run, model, evaluation, world, saved)))
+
+
+def _epochs(
+    run: _Run, model: BlockModel, evaluation: Evaluation, world: World, saved: Checkpoint | None
+) -> list[EpochRecord]:
+    """Go through all epochs, or through those that a checkpoint has not seen."""
+    options, optimizer = run.options, run.optimizer
+    records: list[EpochRecord] = [] if saved is None else saved.restore(model, optimizer)
+    if records:
+        run.rehearse()
+        run.loader.set_epoch(len(records) * -(-run.steps // len(run.loader)))
+        run.reporter.resumed(len(records))
+    for epoch in range(len(records), options.epochs):
+        record = EpochRecord.of(epoch, world.gather(run.epoch(epoch)))
         if (epoch + 1) % options.eval_every == 0 or epoch + 1 == options.epochs:
-            val, test = accuracies(model, evaluation, world=world)
-            record = replace(record, val_accuracy=val, test_accuracy=test)
+            val, test = evaluation.metrics(model, world=world)
+            record = replace(record, val=val, test=test)
         records.append(record)
-        reporter.epoch(record)
-    return TrainResult(options, tuple(records))
+        if saved is not None:
+            saved.save(model, optimizer, records)
+        run.reporter.epoch(record)
+    return records
 
 
-def _make_model(task: Task, options: TrainOptions, framework: Framework) -> BlockModel:
+def _make_model(task: Task | LinkTask, options: TrainOptions, framework: Framework) -> BlockModel:
     hidden = len(options.fanout) - 1 + int(task.preaggregated)
-    sizes = [task.num_features, *[options.hidden] * hidden, task.num_classes]
+    sizes = [task.num_features, *[options.hidden] * hidden, task.num_outputs]
     settings: dict[str, Any] = {"dropout": options.dropout, "preaggregated": task.preaggregated}
-    make = GraphSAGE if options.model == "sage" else GCN
-    model = make(sizes, framework, row_normalize=options.row_normalize, **settings)
+    settings |= {"row_normalize": options.row_normalize, "heads": options.heads}
+    model = {"sage": GraphSAGE, "gcn": GCN, "gat": GAT}[options.model](sizes, framework, **settings)
     return model.to(options.torch_device())
 
 
-def _make_loader(task: Task, options: TrainOptions, world: World, framework: Framework, fields: tuple[str, ...]) -> Any:
-    """The chosen loader over the training vertices; all get the same arguments but for what only pagraph's has."""
+def _make_loader(
+    task: Task | LinkTask, options: TrainOptions, world: World, framework: Framework, fields: tuple[str, ...]
+) -> Any:
+    """The chosen loader over the training vertices or links; all get the same arguments but for pagraph's."""
     more: dict[str, Any] = {"batch_size": options.batch_size, "device": options.torch_device()}
     more["num_workers"] = options.num_workers
     own = options.loader != "pagraph"
@@ -104,7 +128,7 @@ def _make_loader(task: Task, options: TrainOptions, world: World, framework: Fra
         more |= {"cache": options.cache, "cache_policy": options.cache_policy, "cache_dtype": options.cache_dtype}
         more |= {"seed": _seed_of(options.seed, world.rank)}
         more |= {} if options.prefetch is None else {"prefetch": options.prefetch}
-    return framework.loader(task.graph, task.train, options.fanout, fields, LABELS, own=own, **more)
+    return task.loader(framework, options.fanout, fields, own=own, **more)
 
 
 def _seed_of(seed: int, rank: int) -> int:
@@ -119,6 +143,7 @@ class _Run:
     ``weight`` is that of this process's batch mean in a step's gradient, which averages over the processes.
     """
 
+    task: Task | LinkTask
     options: TrainOptions
     framework: Framework
     loader: Any
@@ -129,7 +154,18 @@ class _Run:
     weight: float
     reporter: Reporter
 
-    def epoch(self, epoch: int, num_train: int) -> RankRecord:
+    def rehearse(self) -> None:
+        """Compute a gradient for nothing where processes average: a run that goes on must not begin with its first one.
+
+        ``DistributedDataParallel`` lays gradients out anew after the first, and with them the order in which more than
+        two processes add them up (torch 2.13 with gloo: other bits with three).
+        """
+        if isinstance(self.learner, DistributedDataParallel):
+            device = self.options.torch_device()
+            with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+                self._gradients(next(iter(self.loader)))
+
+    def epoch(self, epoch: int) -> RankRecord:
         """Make the steps of an epoch."""
         self.learner.train()
         device = self.options.torch_device()
@@ -151,7 +187,7 @@ class _Run:
             self.reporter.batch(epoch, done, self.steps)
             mark = time.perf_counter()
         seconds = _now(device) - begin
-        record = RankRecord(num_train, total_loss / seeds, seconds, loading, computing)
+        record = RankRecord(len(self.task.train), total_loss / seeds, seconds, loading, computing)
         if stats is None:
             return record
         reads = [e.reads for e in self.loader.stats.epochs[counted:]]
@@ -161,11 +197,15 @@ class _Run:
 
     def _gradients(self, item: Any) -> tuple[torch.Tensor, int]:
         """The gradients of one batch; its loss, and its number of seeds."""
-        blocks, rows, labels = self.framework.batch(item, len(self.options.fanout), LABELS)
-        loss = cross_entropy(self.learner(blocks, *(rows[name].float() for name in self.fields)), labels)
+
+        def compute(blocks: Sequence[Any], rows: Mapping[str, torch.Tensor]) -> torch.Tensor:
+            outputs: torch.Tensor = self.learner(blocks, *(rows[name].float() for name in self.fields))
+            return outputs
+
+        loss, size = self.task.loss(self.framework, item, len(self.options.fanout), compute)
         self.optimizer.zero_grad()
         (loss * self.weight).backward()  # type: ignore[no-untyped-call]
-        return loss, len(labels)
+        return loss, size
 
 
 def _batches_of_epoch(loader: Any, steps: int) -> Iterator[Any]:

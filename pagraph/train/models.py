@@ -1,13 +1,12 @@
-"""The two models of the PaGraph paper on sampled blocks: GraphSAGE (mean) and GCN, of DGL's or PyG's layers.
+"""The models of ``pagraph train`` on sampled blocks: GraphSAGE (mean), GCN and GAT, of DGL's or PyG's layers.
 
-Both can begin with pre-aggregated features (``preaggregation``): their first layer then needs no block, so that there
-is one layer more than there are blocks. The parameters, and with all neighbours the outputs, are the same.
+The first two can begin with pre-aggregated features (``preaggregation``): their first layer then needs no block, so
+that there is one layer more than there are blocks. The parameters, and with all neighbours the outputs, are the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from typing import Any, Protocol
 
 import torch
@@ -19,7 +18,7 @@ from ..graph.graph import Graph
 from .options import FRAMEWORKS
 from .preaggregation import FEATURES, SUMS
 
-__all__ = ["GCN", "NORM", "BlockModel", "Framework", "GraphSAGE", "framework_of", "peers"]
+__all__ = ["GAT", "GCN", "NORM", "BlockModel", "Framework", "GraphSAGE", "framework_of", "peers"]
 
 NORM = "gcn_norm"
 """The vertex field GCN reads; see :func:`pagraph.train.task.gcn_norm`."""
@@ -36,6 +35,12 @@ class Framework(Protocol):
     def gcn_conv(self, in_size: int, out_size: int) -> nn.Module:
         """GCN's convolution, normalised by edge weights alone."""
 
+    def gat_conv(self, in_size: int, out_size: int, heads: int) -> nn.Module:
+        """GAT's convolution, which lays its heads, ``out_size / heads`` wide each, side by side; adds no self-loops."""
+
+    def attention(self, conv: Any) -> tuple[Tensor, ...]:
+        """GAT's attention vectors for sources and for destinations, both ``(heads, width)``; none of another's."""
+
     def weights(self, conv: Any) -> tuple[Tensor, Tensor | None, Tensor]:
         """The matrix for neighbours, the one for the vertex itself, if any, both ``(out, in)``; and the bias."""
 
@@ -44,6 +49,12 @@ class Framework(Protocol):
 
     def edges(self, block: Any) -> tuple[Tensor, Tensor]:
         """Local sources and destinations of a block's edges, int64."""
+
+    def num_dst(self, block: Any) -> int:
+        """Number of a block's destinations."""
+
+    def with_edges(self, block: Any, src: Tensor, dst: Tensor) -> Any:
+        """A block of the same vertices with other edges and no data, for :meth:`convolve`."""
 
     def check_own_loader(self) -> None:
         """Raise ``MissingDependencyError`` if the framework's own loader cannot run."""
@@ -67,6 +78,14 @@ class Framework(Protocol):
 
     def batch(self, item: Any, num_hops: int, label: str) -> tuple[Sequence[Any], Mapping[str, Tensor], Tensor]:
         """The blocks of what a loader gave, the rows of the first one's sources by field, and the seeds' labels."""
+
+    def link_loader(
+        self, graph: Graph, edges: Tensor, fanout: Sequence[int], fields: Sequence[str], *, own: bool, **more: Any
+    ) -> Any:
+        """A shuffling loader over the edges ``edges``, with a random destination for each; else as :meth:`loader`."""
+
+    def link_batch(self, item: Any, num_hops: int) -> tuple[Sequence[Any], Mapping[str, Tensor], Tensor, Tensor]:
+        """Blocks and rows as :meth:`batch`, and local ends of the edges and of the random pairs, both ``(2, n)``."""
 
     def seed(self, seed: int) -> None:
         """Seed the framework's own random numbers."""
@@ -105,7 +124,7 @@ def peers() -> list[str]:
 
 
 class BlockModel(nn.Module):
-    """Convolutions on sampled blocks, one per hop, with ReLU and dropout between; base of the two models.
+    """Convolutions on sampled blocks, one per hop, with ReLU and dropout between; base of the models.
 
     For one state of torch's generator the initial parameters are the same in all frameworks: Glorot's, biases of 0.
 
@@ -115,6 +134,7 @@ class BlockModel(nn.Module):
         dropout: Share of the hidden values dropped in training.
         preaggregated: Whether the first layer takes what neighbours send from the field :data:`SUMS`.
         row_normalize: Whether each row of features is divided by the sum of its magnitudes.
+        heads: Attention heads of GAT's hidden layers.
 
     Attributes:
         layers: The framework's convolutions.
@@ -134,11 +154,12 @@ class BlockModel(nn.Module):
         dropout: float,
         preaggregated: bool = False,
         row_normalize: bool = False,
+        heads: int = 1,
     ) -> None:
         super().__init__()
-        self.sizes, self._framework = tuple(sizes), framework
+        self.sizes, self.heads, self._framework = tuple(sizes), heads, framework
         with torch.random.fork_rng(devices=[]):  # what the frameworks draw themselves differs
-            self.layers = nn.ModuleList(self._make(a, b) for a, b in pairwise(sizes))
+            self.layers = nn.ModuleList(self._make(i) for i in range(len(sizes) - 1))
         self.dropout = nn.Dropout(dropout)
         self.preaggregated, self.row_normalize = preaggregated, row_normalize
         self.features = self._summed if preaggregated else (FEATURES,)
@@ -147,11 +168,11 @@ class BlockModel(nn.Module):
             for layer in self.layers:
                 *matrices, bias = framework.weights(layer)
                 bias.zero_()
-                for matrix in matrices:
+                for matrix in (*matrices, *framework.attention(layer)):
                     if matrix is not None:
                         matrix.copy_(nn.init.xavier_uniform_(torch.empty(matrix.shape, device="cpu"), self._gain))
 
-    def _make(self, in_size: int, out_size: int) -> nn.Module:
+    def _make(self, i: int) -> nn.Module:
         raise NotImplementedError
 
     def forward(self, blocks: Sequence[Any], *rows: Tensor) -> Tensor:
@@ -171,9 +192,14 @@ class BlockModel(nn.Module):
     def project(self, i: int, x: Tensor) -> tuple[Tensor, Tensor]:
         """Split layer ``i``, but for its activation, into a vertex's own summand and the message that it sends.
 
-        The output is the one plus the mean of in-neighbours' messages, for GCN the normalised sum of these and its own.
+        The output is the one plus the mean of in-neighbours' messages, for GCN the normalised sum of these and its own,
+        for GAT their sum weighted by :meth:`attention`.
         """
         return self._kept(i, x), self._sent(i, x)
+
+    def attention(self, i: int) -> tuple[Tensor, ...]:
+        """GAT's attention vectors of layer ``i`` for sources and for destinations, ``(heads, width)``; else none."""
+        return self._framework.attention(self.layers[i])
 
     def _kept(self, i: int, x: Tensor) -> Tensor:
         _, own, bias = self._framework.weights(self.layers[i])
@@ -194,8 +220,8 @@ class GraphSAGE(BlockModel):
 
     _gain, _summed = nn.init.calculate_gain("relu"), (FEATURES, SUMS["sage"])
 
-    def _make(self, in_size: int, out_size: int) -> nn.Module:
-        return self._framework.sage_conv(in_size, out_size)
+    def _make(self, i: int) -> nn.Module:
+        return self._framework.sage_conv(*self.sizes[i : i + 2])
 
 
 class GCN(BlockModel):
@@ -209,8 +235,28 @@ class GCN(BlockModel):
 
     _gain, _summed, _more = 1.0, (SUMS["gcn"],), (NORM,)
 
-    def _make(self, in_size: int, out_size: int) -> nn.Module:
-        return self._framework.gcn_conv(in_size, out_size)
+    def _make(self, i: int) -> nn.Module:
+        return self._framework.gcn_conv(*self.sizes[i : i + 2])
+
+
+class GAT(BlockModel):
+    """The graph attention network of Velickovic et al.; for the arguments see :class:`BlockModel`.
+
+    A vertex attends to its sampled in-neighbours and, always and once, to itself.
+    """
+
+    _gain, _summed = nn.init.calculate_gain("relu"), ()
+
+    def _make(self, i: int) -> nn.Module:
+        in_size, out_size = self.sizes[i : i + 2]
+        return self._framework.gat_conv(in_size, out_size, self.heads if i + 2 < len(self.sizes) else 1)
+
+    def layer(self, i: int, block: Any, x: Tensor, norm: Tensor | None = None) -> Tensor:
+        """Run layer ``i`` on a block."""
+        src, dst = self._framework.edges(block)
+        others, loops = src != dst, torch.arange(self._framework.num_dst(block), device=src.device)
+        ends = (torch.cat([side[others], loops]) for side in (src, dst))
+        return super().layer(i, self._framework.with_edges(block, *ends), x)
 
 
 def _edge_weight(src: Tensor, dst: Tensor, norm: Tensor) -> Tensor:

@@ -14,13 +14,16 @@ from ..ranking.policies import resolve_policy
 from ..system.budget import Budget
 from ..system.checks import as_integer
 
-__all__ = ["COMPRESSIONS", "FRAMEWORKS", "LOADERS", "MODELS", "TrainOptions"]
+__all__ = ["COMPRESSIONS", "FRAMEWORKS", "LOADERS", "MODELS", "TASKS", "TIMEOUT", "TrainOptions"]
 
-MODELS = ("sage", "gcn")
+TASKS = ("nodes", "links")
+MODELS = ("sage", "gcn", "gat")
 FRAMEWORKS = {"dgl": "dgl", "pyg": "torch_geometric"}
 """Names of what layers and baselines may be taken from, and the packages they are in; the first installed is taken."""
 LOADERS = ("pagraph", *FRAMEWORKS)
 COMPRESSIONS = ("none", "fp16", "powersgd")
+TIMEOUT = 600.0
+"""Seconds that a process waits for the others: the longest honest wait is for another's cache to fill."""
 
 
 def _documented(default: Any, text: str, **metadata: Any) -> Any:
@@ -39,7 +42,8 @@ class TrainOptions:
         ValueError: An option breaks its rule.
     """
 
-    model: str = _documented("sage", "GraphSAGE with mean aggregation, or GCN.", choices=MODELS)
+    task: str = _documented("nodes", "Classify vertices, or predict links between them.", choices=TASKS)
+    model: str = _documented("sage", "GraphSAGE with mean aggregation, GCN, or GAT.", choices=MODELS)
     layers: str = _documented(
         "auto",
         "Framework whose layers are trained. auto: that of the loader compared with, or DGL, or where it is not "
@@ -55,6 +59,7 @@ class TrainOptions:
     batch_size: int = _documented(1000, "Seeds per mini-batch, of each process.")
     epochs: int = _documented(20, "Passes over the training vertices.")
     hidden: int = _documented(64, "Width of the hidden layers.")
+    heads: int = _documented(4, "Attention heads of GAT's hidden layers, which share their width; the last has one.")
     lr: float = _documented(0.003, "Learning rate of Adam.")
     dropout: float = _documented(0.5, "Share of hidden values dropped.")
     weight_decay: float = _documented(5e-4, "L2 penalty of Adam.")
@@ -72,7 +77,8 @@ class TrainOptions:
     grad_compression: str = _documented("none", "How several processes send gradients.", choices=COMPRESSIONS)
 
     def __post_init__(self) -> None:
-        for name, known in (("model", MODELS), ("loader", LOADERS), ("grad_compression", COMPRESSIONS)):
+        choices = {"task": TASKS, "model": MODELS, "loader": LOADERS, "grad_compression": COMPRESSIONS}
+        for name, known in choices.items():
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}")
         if self.layers not in ("auto", *FRAMEWORKS):
@@ -83,8 +89,10 @@ class TrainOptions:
             raise ValueError(f"layers must be {self.loader!r} with {self.loader}'s loader, got {self.layers!r}")
         if not self.fanout or any(k != -1 and k < 1 for k in self.fanout):
             raise ValueError(f"fanout must be one or more of -1 or at least 1, got {list(self.fanout)}")
-        for name in ("batch_size", "epochs", "hidden", "eval_every"):
+        for name in ("batch_size", "epochs", "hidden", "heads", "eval_every"):
             as_integer(name, getattr(self, name), least=1)
+        if self.model == "gat" and self.hidden % self.heads:
+            raise ValueError(f"hidden must be a multiple of heads, {self.heads}, for GAT, got {self.hidden}")
         for name in ("num_workers", "prefetch"):
             as_integer(name, getattr(self, name) or 0, least=0)
         if not (math.isfinite(self.lr) and self.lr > 0):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean, median
 from typing import Any
@@ -18,7 +18,7 @@ class RankRecord:
 
     Attributes:
         train: Number of its training vertices.
-        loss: Mean cross-entropy over the seeds that it saw.
+        loss: Mean loss over the seeds that it saw: cross-entropy, of links binary with as many random pairs.
         seconds: Wall time of the epoch without evaluation.
         loading_seconds: Time blocked in the loader's ``next()``.
         computing_seconds: Time from a batch in hand to the end of the optimiser's step. Of several processes it holds
@@ -46,12 +46,13 @@ class EpochRecord:
 
     Attributes:
         epoch: Its number, from 0.
-        loss: Mean cross-entropy over the training vertices.
+        loss: Mean loss over the training vertices or links.
         seconds: Wall time of the slowest process.
         hit_rate: Rows served by the feature cache / rows asked for; None with a framework's own loader.
         byte_hit_rate: Bytes served by the feature cache / bytes of all rows; None likewise.
-        val_accuracy: Accuracy on the validation vertices after the epoch; None where it was not evaluated.
-        test_accuracy: The same on the test vertices.
+        val: Metrics on the validation vertices or links after the epoch, by name: ``accuracy``, of links ``auc`` and
+            ``mrr``; None where it was not evaluated. The first one says which epoch is the best.
+        test: The same on the test vertices or links.
         ranks: Measurements of each process.
     """
 
@@ -62,8 +63,8 @@ class EpochRecord:
     computing_seconds: float
     hit_rate: float | None = None
     byte_hit_rate: float | None = None
-    val_accuracy: float | None = None
-    test_accuracy: float | None = None
+    val: Mapping[str, float] | None = None
+    test: Mapping[str, float] | None = None
     ranks: tuple[RankRecord, ...] = ()
 
     @classmethod
@@ -81,9 +82,22 @@ class EpochRecord:
             ranks=tuple(ranks),
         )
 
+    @property
+    def val_accuracy(self) -> float | None:
+        """Accuracy on the validation vertices; None where it was not evaluated."""
+        return None if self.val is None else self.val["accuracy"]
+
+    @property
+    def test_accuracy(self) -> float | None:
+        """Accuracy on the test vertices; None where it was not evaluated."""
+        return None if self.test is None else self.test["accuracy"]
+
 
 class Reporter:
     """Progress callbacks of a training run; these do nothing."""
+
+    def resumed(self, epochs: int) -> None:
+        """The run goes on from a checkpoint, after so many epochs."""
 
     def batch(self, epoch: int, done: int, total: int) -> None:
         """``done`` of ``total`` batches of an epoch have been computed."""
@@ -111,9 +125,8 @@ class TrainResult:
 
     @property
     def best(self) -> EpochRecord:
-        """The first epoch with the highest validation accuracy."""
-        evaluated = [e for e in self.epochs if e.val_accuracy is not None]
-        return max(evaluated, key=lambda e: e.val_accuracy or 0.0)
+        """The first epoch with the highest validation accuracy, of links AUC."""
+        return max((e for e in self.epochs if e.val), key=lambda e: next(iter((e.val or {}).values())))
 
     @property
     def val_accuracy(self) -> float:
@@ -134,15 +147,19 @@ class TrainResult:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-ready summary; lists have one entry per epoch."""
+        best = self.best
+        sets = {"test": best.test or {}, "val": best.val or {}}
         return {
-            "test_accuracy": self.test_accuracy,
-            "val_accuracy": self.val_accuracy,
-            "best_epoch": self.best.epoch,
+            **{f"{of}_{name}": value for of, metrics in sets.items() for name, value in metrics.items()},
+            "best_epoch": best.epoch,
             "hit_rate": self.hit_rate,
             "byte_hit_rate": self.byte_hit_rate,
             **_by_epoch(self.epochs),
-            "val_accuracy_by_epoch": [e.val_accuracy for e in self.epochs],
-            "test_accuracy_by_epoch": [e.test_accuracy for e in self.epochs],
+            **{
+                f"{of}_{name}_by_epoch": [(getattr(e, of) or {}).get(name) for e in self.epochs]
+                for of in ("val", "test")
+                for name in sets[of]
+            },
             "ranks": [_rank_json(ranks) for ranks in zip(*(e.ranks for e in self.epochs), strict=True)],
             "settings": asdict(self.options),
         }

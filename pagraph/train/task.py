@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from ..graph.csc import CSC
 from ..graph.graph import Graph
-from .models import NORM
+from .evaluate import LABELS, Evaluation
+from .models import NORM, Framework
 from .options import TrainOptions
 from .preaggregation import FEATURES, SUMS, gcn_degrees, preaggregated_for
 
@@ -18,18 +21,23 @@ __all__ = [
     "FEATURES",
     "LABELS",
     "SETS",
+    "Compute",
     "Task",
+    "check_features",
     "count_classes",
     "gcn_norm",
+    "looped",
     "make_task",
     "prepare_task",
     "split_ids",
     "whole_norm",
 ]
 
-LABELS = "label"
 SETS = ("train", "val", "test")
 """The vertex sets of a task; in a graph the mask of each is a field."""
+
+Compute = Callable[[Sequence[Any], Mapping[str, Tensor]], Tensor]
+"""Runs a model on blocks and the rows of the first one's sources."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +63,24 @@ class Task:
     num_classes: int
     preaggregated: bool = False
     norm: Tensor | None = None
+
+    @property
+    def num_outputs(self) -> int:
+        """Width of the model's last layer."""
+        return self.num_classes
+
+    def evaluation(self) -> Evaluation:
+        """What is evaluated."""
+        return Evaluation.of(self)
+
+    def loader(self, framework: Framework, fanout: Sequence[int], fields: Sequence[str], **more: Any) -> Any:
+        """A loader over the training vertices; ``more`` is that of ``Framework.loader``."""
+        return framework.loader(self.graph, self.train, fanout, fields, LABELS, **more)
+
+    def loss(self, framework: Framework, item: Any, num_hops: int, compute: Compute) -> tuple[Tensor, int]:
+        """The loss of a batch of the loader, and its number of seeds; ``compute`` runs the model."""
+        blocks, rows, labels = framework.batch(item, num_hops, LABELS)
+        return cross_entropy(compute(blocks, rows), labels), len(labels)
 
     def __str__(self) -> str:
         graph = self.graph
@@ -106,7 +132,7 @@ def prepare_task(graph: Graph, options: TrainOptions, ids: Mapping[str, Tensor],
     sampled = source = Graph(graph.csc, ndata=fields)
     if options.model == "gcn":
         norm = whole_norm(graph) if norm is None else norm
-        sampled = Graph(_looped(graph.csc), ndata={**fields, NORM: norm})
+        sampled = Graph(looped(graph.csc), ndata={**fields, NORM: norm})
     return Task(
         sampled,
         source,
@@ -142,7 +168,7 @@ def gcn_norm(in_degrees: Tensor, out_degrees: Tensor) -> Tensor:
     return torch.stack([out_degrees.float().clamp(min=1).rsqrt(), in_degrees.float().sqrt()], dim=1)
 
 
-def _looped(csc: CSC) -> CSC:
+def looped(csc: CSC) -> CSC:
     """The edges with exactly one self-loop on every vertex, behind its other in-edges; they are numbered anew."""
     loops = torch.arange(csc.num_dst, dtype=csc.indices.dtype, device="cpu")
     src, dst = csc.indices, csc.destinations()
@@ -153,23 +179,30 @@ def _looped(csc: CSC) -> CSC:
 
 def _check(graph: Graph, options: TrainOptions, sets: Sequence[str] = ()) -> list[str]:
     """Names of the fields that are the features, all of one width; the masks of ``sets`` must be there too."""
+    features = check_features(graph, options, [LABELS, *(f"{name}_mask" for name in sets)])
+    labels = graph.ndata[LABELS]
+    if labels.dim() != 1 or labels.is_floating_point() or labels.is_complex():
+        raise ValueError(f"{LABELS} must be a 1-D field of integers, got {labels.dtype} {tuple(labels.shape)}")
+    return features
+
+
+def check_features(graph: Graph, options: TrainOptions, more: Sequence[str] = ()) -> list[str]:
+    """Names of the fields that are the features; ValueError unless they and ``more`` fields are there and fit."""
     if not graph.is_homogeneous:
         raise ValueError(f"graph must have one vertex type and one edge type, got {graph}")
     features = _feature_names(graph, options)
-    wanted = [*features, LABELS, *(f"{name}_mask" for name in sets)]
+    wanted = [*features, *more]
     missing = [name for name in wanted if name not in graph.ndata]
     if missing:
         raise ValueError(
             f"graph must have the fields {', '.join(wanted)} to be trained on, it lacks {', '.join(missing)}"
         )
-    labels, width = graph.ndata[LABELS], graph.ndata[features[0]].shape[1:]
+    width = graph.ndata[features[0]].shape[1:]
     for name in features:
         rows = graph.ndata[name]
         if len(rows.shape) != 2 or rows.dtype.is_complex or rows.shape[1:] != width:
             of_width = f" {width[0]} wide" if name != features[0] else ""
             raise ValueError(f"{name} must be a 2-D real field{of_width}, got {rows.dtype} {tuple(rows.shape)}")
-    if labels.dim() != 1 or labels.is_floating_point() or labels.is_complex():
-        raise ValueError(f"{LABELS} must be a 1-D field of integers, got {labels.dtype} {tuple(labels.shape)}")
     return features
 
 

@@ -51,3 +51,7 @@ def resolve_method(name: str) -> Method:
     if name not in METHODS:
         raise ValueError(f"method must be one of {', '.join(METHODS)}, got {name!r}")
     return METHODS[name]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -57,6 +57,38 @@ def test_a_plan_sums_what_its_fields_are_expected_to_save():
     assert with_unknown.expected_hit_rate is None and with_unknown.expected_bytes_saved is None
 
 
+def test_numbers_by_flat_names():
+    feat = FieldPlan("feat", 10, 640, "disk", 64, 80.0, 60.0)
+    plan = CachePlan(CPU, 100, 2000, 400, (feat,))
+    assert (
+        CachePlans([plan]).to_dict()
+        == plan.to_dict()
+        == {
+            "budget_bytes": 2000,
+            "table_bytes": 400,
+            "nbytes": 1040,
+            "expected_hit_rate": 0.75,
+            "expected_bytes_saved": 3840.0,
+            "field/feat/rows": 10,
+            "field/feat/nbytes": 640,
+            "field/feat/expected_reads": 80.0,
+            "field/feat/expected_hits": 60.0,
+            "field/feat/expected_hit_rate": 0.75,
+            "field/feat/expected_bytes_saved": 3840.0,
+        }
+    )
+    both = CachePlans([plan, replace(plan, fields=(FieldPlan("w", 5, 40, "host"),))]).to_dict()
+    assert "expected_hit_rate" not in both and both["field/w/rows"] == 5 and both["nbytes"] == 1480
+    assert CachePlans().to_dict() == {"budget_bytes": 0, "table_bytes": 0, "nbytes": 0}
+
+
+def test_a_plan_is_a_table_in_a_notebook():
+    plan = CachePlan(CPU, 100, 2000, 400, (FieldPlan("<b>", 10, 640, "disk"),))
+    for shown in (plan, CachePlans([plan])):
+        assert "&lt;b&gt;" in shown._repr_html_() and "<b>" not in shown._repr_html_()
+    assert "cache: no field" in CachePlans()._repr_html_()
+
+
 def test_a_plan_prints_as_a_table():
     fields = (FieldPlan("user/feat", 10, 5120, "disk", 512, 80.0, 60.0), FieldPlan("user/age", 7, 56, "host", 8))
     edges = (FieldPlan("edge:w", 30, 120, "disk", 4, 50.0, 50.0),)

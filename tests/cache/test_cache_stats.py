@@ -8,7 +8,7 @@ import torch
 
 from pagraph.accelerator import Event
 from pagraph.features.store import Hits
-from pagraph.stats import CacheStats, FieldStats, ReadCounters
+from pagraph.stats import CacheStats, EpochStats, FieldStats, LoaderStats, ReadCounters
 from pagraph.stats.reads import PendingRead
 
 
@@ -124,6 +124,57 @@ def test_rates_by_field_and_hop_are_of_the_fields_that_a_cache_may_serve():
     assert stats.hit_rate_by_hop == (2 / 3, 1 / 3)
     assert stats.total.asked_by_hop == (7, 7, 1)
     assert CacheStats().hit_rate_by_hop == () and CacheStats().hit_rate_by_field == {}
+
+
+def test_numbers_by_flat_names():
+    counters = ReadCounters()
+    counters.record("feat", "host", 10, (1, 3), 8, True, 0.5, bounds=(2, 10))
+    counters.record("<label>", "disk", 2, None, 8, False)
+    reads = counters.snapshot()
+    assert reads.to_dict() == {
+        "rows": 12,
+        "hit_rate": 0.4,
+        "byte_hit_rate": 32 / 96,
+        "field/feat/rows": 10,
+        "field/feat/hits": 4,
+        "field/feat/seconds": 0.5,
+        "field/feat/bytes/host": 48,
+        "field/feat/bytes/cache": 32,
+        "field/feat/hit_rate": 0.4,
+        "field/feat/byte_hit_rate": 0.4,
+        "field/feat/hit_rate/hop_0": 0.5,
+        "field/feat/hit_rate/hop_1": 3 / 8,
+        "field/<label>/rows": 2,
+        "field/<label>/hits": 0,
+        "field/<label>/seconds": 0.0,
+        "field/<label>/bytes/disk": 16,
+    }
+    epoch = EpochStats(3, 5, {"waiting": 1.5}, {"edges": 7}, reads, {"reading": 0.25})
+    numbers = epoch.to_dict()
+    assert (numbers["epoch"], numbers["batches"], numbers["edges"]) == (3, 5, 7)
+    assert (numbers["seconds/waiting"], numbers["seconds/sampling"], numbers["device_seconds/reading"]) == (
+        1.5,
+        0,
+        0.25,
+    )
+    assert reads.to_dict().items() <= numbers.items()
+    for shown in (reads, epoch):  # what a notebook shows, and a terminal
+        assert "<td>40.0%</td>" in shown._repr_html_() and "&lt;label&gt;" in shown._repr_html_()
+        assert "<label>" in str(shown)
+
+
+def test_a_loaders_numbers_are_those_of_all_epochs():
+    counters = ReadCounters()
+    stats = LoaderStats(counters.snapshot)
+    for epoch in range(2):
+        recorder = stats.begin(epoch)
+        record(counters)
+        recorder.delivered(edges=3)
+        recorder.close()
+    numbers = stats.to_dict()
+    assert (numbers["epochs"], numbers["batches"], numbers["edges"], numbers["field/feat/rows"]) == (2, 2, 6, 20)
+    assert "epoch" not in numbers and all(isinstance(value, int | float) for value in numbers.values())
+    assert stats._repr_html_().count("<table>") == 3 and "<td>total</td>" in stats._repr_html_()
 
 
 class Moment(Event):

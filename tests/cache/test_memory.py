@@ -1,5 +1,8 @@
 """How much memory there is: the arithmetic for every case, and the system's reports in all their forms."""
 
+import subprocess
+from pathlib import Path
+
 import pytest
 import torch
 from hypothesis import given
@@ -7,7 +10,7 @@ from hypothesis import strategies as st
 
 from pagraph.cache import auto_budget
 from pagraph.cache.plan import device_bytes, device_reserve, host_bytes
-from pagraph.system.memory import host_available
+from pagraph.system.memory import file_system_of, host_available, host_limit, host_total
 
 GIB = 1 << 30
 
@@ -165,7 +168,31 @@ def test_without_meminfo_half_of_the_physical_memory(tmp_path):
     assert host_available(tmp_path / "none", tmp_path / "none") > 0
 
 
+@pytest.mark.parametrize(("limits", "least"), [(("500000", "300000"), 300_000), (("max", "700000"), 700_000)])
+def test_the_limit_of_control_groups(system, limits, least):
+    assert host_limit(system.proc, system.cgroups) is None
+    system.member("0::/a/b\n")
+    system.group("a", memory__max=limits[0])
+    system.group("a/b", memory__max=limits[1])
+    assert host_limit(system.proc, system.cgroups) == least
+
+
+def test_no_limit_of_a_control_group(system):
+    system.member("2:memory:/\n")
+    system.group("memory", memory__limit_in_bytes="9223372036854771712")
+    assert host_limit(system.proc, system.cgroups) is None
+
+
+def test_file_systems(tmp_path):
+    for path in (tmp_path, Path("/dev/shm")):
+        said = subprocess.run(["df", "--output=fstype", path], capture_output=True, text=True).stdout.split()
+        assert file_system_of(path) in (said[-1], None)
+    with pytest.raises(FileNotFoundError):
+        file_system_of(tmp_path / "none")
+
+
 def test_on_this_machine():
+    assert host_available() <= host_total()
     assert 0 < auto_budget(torch.device("cpu")) < 1 << 50
     assert auto_budget(torch.device("meta")) == 0
 

@@ -34,7 +34,7 @@ run, fails = partial(runs.run, "train"), partial(runs.fails, "train")
 
 
 @pytest.mark.parametrize("layers", ["dgl", "pyg"])
-@pytest.mark.parametrize("model", ["sage", "gcn"])
+@pytest.mark.parametrize("model", ["sage", "gcn", "gat"])
 def test_trains_and_reports(folder, model, layers):
     result = run(folder, "--model", model, "--layers", layers, *QUICK)
     assert result.exit_code == 0, result.output
@@ -94,6 +94,39 @@ def test_compare_runs_both_and_prints_a_table(folder, tmp_path):
     assert reports["dgl"]["settings"]["seed"] == reports["pagraph"]["settings"]["seed"]
 
 
+@pytest.mark.parametrize("layers", ["dgl", "pyg"])
+def test_link_prediction(folder, tmp_path, layers):
+    options = [*QUICK, "--task", "links", "--model", "gcn", "--batch-size", "5000", "--layers", layers]
+    result = run(folder, *options, "--json", tmp_path / "report.json")
+    assert result.exit_code == 0, result.output
+    counts = r"1,500 vertices, [\d,]+ edges to sample, 16 features; "
+    counts += r"[\d,]+ links to train on, ([\d,]+) to validate, \1 to test"
+    assert re.search(counts, result.stdout)
+    metrics = r"val AUC [\d.]+%, MRR [\d.]+%  test AUC [\d.]+%, MRR [\d.]+%"
+    assert len(re.findall(rf"^epoch \d/2  loss [\d.]+  {metrics}  [\d.]+ s: loading", result.stdout, re.MULTILINE)) == 2
+    summary = r"^pagraph: test AUC [\d.]+%, test MRR [\d.]+% at the best validation AUC [\d.]+% \(epoch \d\), cache hit"
+    assert re.search(summary, result.stdout, re.MULTILINE)
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert 0 < report["test_auc"] < 1 and len(report["val_mrr_by_epoch"]) == 2
+    assert report["settings"]["task"] == "links"
+
+
+def test_a_comparison_of_link_prediction(folder):
+    result = run(folder, *QUICK, "--task", "links", "--batch-size", "5000", "--compare", "dgl")
+    assert result.exit_code == 0, result.output
+    for row in ("test AUC", "test MRR", "validation AUC", "validation MRR"):
+        assert re.search(rf"^{row}( +[\d.]+%){{2}}$", result.stdout, re.MULTILINE)
+
+
+def test_a_run_that_goes_on(folder, tmp_path):
+    options = [*QUICK, "--checkpoint", tmp_path / "saved"]
+    assert "going on" not in run(folder, *options, "--epochs", "1").stdout
+    assert re.search(r"^going on after epoch 1/2\nepoch 2/2 ", run(folder, *options).stdout, re.MULTILINE)
+    other = run(folder, *options, "--hidden", "4")
+    message = f"Error: hidden must be 8 as in the checkpoint {tmp_path / 'saved' / 'checkpoint.pt'}, got 4\n"
+    assert (other.exit_code, other.stderr) == (2, message)
+
+
 def test_another_split(folder, tmp_path):
     data = tmp_path / "two"
     graph = sbm(500, num_features=8, num_classes=3, seed=1)
@@ -139,7 +172,7 @@ def test_a_comparison_has_a_timeline_of_our_loader(folder, tmp_path):
         (["--fanout", "10,x"], "fanout must be integers with commas between, got '10,x'"),
         (["--fanout", "10,0"], "fanout must be one or more of -1 or at least 1, got [10, 0]"),
         (["--epochs", "0"], "epochs must be at least 1, got 0"),
-        (["--batch-size", "-5"], "batch_size must be at least 1, got -5"),
+        (["--batch-size", "-5"], "--batch-size must be at least 1, got -5"),
         (["--lr", "nan"], "lr must be positive and finite, got nan"),
         (["--dropout", "1"], "dropout must be in [0, 1), got 1.0"),
         (["--device", "gpu"], "device must be auto, cpu or cuda[:N], got 'gpu'"),
@@ -149,9 +182,10 @@ def test_a_comparison_has_a_timeline_of_our_loader(folder, tmp_path):
         (["--cache-policy", "magic"], "'magic'"),
         (
             ["--cache-dtype", "int8"],
-            "cache_dtype must be None, torch.float16, torch.bfloat16 or their names, got 'int8'",
+            "--cache-dtype must be None, torch.float16, torch.bfloat16 or their names, got 'int8'",
         ),
-        (["--model", "gat"], "'gat'"),
+        (["--model", "gin"], "'gin'"),
+        (["--model", "gat", "--hidden", "9"], "hidden must be a multiple of heads, 4, for GAT, got 9"),
         (["--json", "/no/such/folder/x.json"], "--json must be in a folder that exists, got /no/such/folder/x.json"),
         (
             ["--trace", "/no/such/folder/t.json"],
@@ -162,6 +196,13 @@ def test_a_comparison_has_a_timeline_of_our_loader(folder, tmp_path):
         (["--baseline", "dgl", "--compare", "dgl"], "--baseline and --compare must not be given together"),
         (["--layers", "pyg", "--compare", "dgl"], "layers must be 'dgl' with dgl's loader, got 'pyg'"),
         (["--layers", "jax"], "'jax'"),
+        (["--task", "edges"], "'edges'"),
+        (["--timeout", "0"], "timeout must be positive and finite, got 0"),
+        (
+            ["--checkpoint", "/tmp/c", "--compare", "dgl"],
+            "checkpoint must be of a run with pagraph's loader, got dgl's",
+        ),
+        (["--checkpoint", "/dev/null"], "checkpoint must be a folder, got '/dev/null'"),
     ],
 )
 def test_bad_options_give_one_line_before_anything_runs(folder, arguments, message):
@@ -198,6 +239,7 @@ def test_a_partition_of_one_part(folder, tmp_path, where, words):
     counts = f"{train} vertices to train on; {val} to validate and {test} to test"
     assert first == f"{tmp_path / 'one'}: 1 part of 1 hop, {counts}, evaluated on {words}"
     part = open_partition(tmp_path / "one", 0).graph
+    assert "task must be 'nodes' for several processes and for parts" in fails(tmp_path / "one", "--task", "links")
     sizes = f"{part.num_nodes:,} vertices, {part.num_edges:,} edges, 16 features, 4 classes"
     assert second == f"part 0: {sizes}; {train} vertices to train on"
 

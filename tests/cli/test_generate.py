@@ -116,10 +116,10 @@ def test_defaults_are_the_library_s(verb, generator):
         (["rmat", "--probabilities", "1,2"], "probabilities must be 4 numbers with commas between, got '1,2'"),
         (["rmat", "--probabilities", "a,b,c,d"], "probabilities must be 4 numbers"),
         (["rmat", "--fractions", "1,1,1"], "fractions must add up to at most 1"),
-        (["sbm", "--nodes", "0"], "num_nodes must be in"),
+        (["sbm", "--nodes", "0"], "--nodes must be in"),
         (["sbm", "--homophily", "2"], "homophily must be in [0, 1], got 2.0"),
         (["sbm", "--fractions", "0.5"], "fractions must be 3 numbers"),
-        (["citation", "--papers", "0"], "num_papers must be in"),
+        (["citation", "--papers", "0"], "--papers must be in"),
         (["citation", "--citations", "-1"], "citations must be a number of at least 0, got -1.0"),
     ],
 )

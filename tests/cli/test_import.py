@@ -84,11 +84,16 @@ def test_pagraph_folder_with_another_split(tmp_path, data_folder):
     [
         ("a.txt", "0 1\nx 2\n", [], "line 2 must begin with two integers, got 'x 2'"),
         ("a.txt", "", [], "must hold at least 1 edge, got none"),
-        ("a.txt", "0 5\n", ["--num-nodes", "3"], "must be below num_nodes=3, got 5"),
+        ("a.txt", "0 5\n", ["--num-nodes", "3"], "must be below --num-nodes 3, got 5"),
         ("a.npz", "no zip", [], "must be a sparse matrix saved by scipy: it is no .npz file"),
         ("a.bin", "no graph", [], "must be a file that dgl.save_graphs wrote"),
-        ("a.xyz", "0 1\n", [], "source must be a graph folder or end in one of"),
-        ("a.txt", "0 1\n", ["--split", "pub_"], "split must not be given for a source of the form 'edge list'"),
+        ("a.xyz", "0 1\n", [], "source must be a graph folder, a file named out.NAME"),
+        (
+            "a.txt",
+            "0 1\n",
+            ["--split", "pub_"],
+            "Error: --split must not be given for a source of the form 'edge list'",
+        ),
         (None, None, [], "source must exist, got"),
     ],
 )

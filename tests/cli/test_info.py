@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -37,6 +39,21 @@ def test_tables(folder):
     assert "train_mask" in text
     assert "(indptr)" in text
     assert "\x1b" not in text
+
+
+def test_classes_and_direction(folder, tmp_path):
+    text = run(folder).stdout
+    assert "2 classes" in text and "not every edge goes both ways" in text
+    write_graph(rmat(6, undirected=True), tmp_path / "both")
+    assert "\nevery edge goes both ways" in run(tmp_path / "both").stdout
+
+
+def test_does_not_wait_for_the_import_of_torch(folder):
+    """It takes longer than all the rest."""
+    script = "import sys; from pagraph.cli import main; main(sys.argv[1:], standalone_mode=False); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script, "info", folder], capture_output=True, text=True, timeout=120)
+    assert "4,096 edges" in done.stdout, done.stderr
+    assert not {"torch", "numba", "scipy"} & set(done.stdout.split())
 
 
 def test_json(folder, tmp_path):
@@ -93,7 +110,7 @@ class TestRefusals:
         write_partition(partition_graph(Graph.open(folder), 2, hops=1, method="hash"), tmp_path / "parts")
         done = run(tmp_path / "parts")
         assert (done.exit_code, done.stdout) == (2, "")
-        assert done.stderr.endswith(f"its parts are graph folders, such as '{tmp_path / 'parts' / 'part-0'}'\n")
+        assert f"its parts are graph folders, such as '{tmp_path / 'parts' / 'part-0'}'" in done.stderr
         assert run(tmp_path / "parts" / "part-0").exit_code == 0
 
     @pytest.mark.parametrize("verify", [False, True])

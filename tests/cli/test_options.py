@@ -7,7 +7,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from pagraph.cli.options import build, naming_options, options_of
+from pagraph.cli.options import as_typed, build, options_of
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,7 @@ def generate(scale: int, shares: tuple[float, float] = (0.5, 0.5), *, width: int
 @options_of(Settings)
 @options_of(generate, scale={"help": "Scale.", "default": 16}, shares="Shares.", width={"help": "W.", "metavar": "N"})
 def command(**settings):
-    with naming_options(Settings):
-        click.echo(build(Settings, settings))
+    click.echo(build(Settings, settings))
     click.echo([settings[name] for name in ("scale", "shares", "width")])
 
 
@@ -63,6 +62,19 @@ def test_types_defaults_and_choices():
         "--shares TEXT Shares. [default: 0.5,0.5]",
         "--width N W. [default: 0]",
         "--help Show this message and exit.",
+    ]
+
+
+def test_only_some_and_another_help():
+    @click.command()
+    @options_of(Settings, ("mode", "seed"), mode="Another help.")
+    def chosen(**settings):
+        click.echo(settings)
+
+    lines = [" ".join(line.split()) for line in CliRunner().invoke(chosen, ["--help"]).stdout.splitlines()]
+    assert lines[lines.index("Options:") + 1 : -1] == [
+        "--seed INTEGER Seed. [default: 0]",
+        "--mode [a|b] Another help. [default: a]",
     ]
 
 
@@ -90,11 +102,22 @@ def test_refused_by_the_command(arguments, message):
     assert message in run(*arguments).stderr
 
 
-def test_refused_by_the_dataclass_in_the_words_of_the_command_line():
-    for arguments, error, message in (
-        (["-k", 0], ValueError, "--parts must be at least 1, got 0"),
-        (["-k", 1, "--seed", -1], TypeError, "--seed must be at least 0, got -1"),
-    ):
-        assert repr(run(*arguments).exception) == repr(error(message))
-    with pytest.raises(ValueError, match=r"^batch_size must be at least 1"), naming_options(Settings):
-        Settings(1, batch_size=0)
+@click.command()
+@options_of(Settings, simple={"help": "Simple.", "flags": ("--simple/--no-simple",)})
+def typed(**settings):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("message", "want"),
+    [
+        ("num_parts must be at least 1, got 0", "--parts must be at least 1, got 0"),
+        ("batch_size must be at least 1, got 0", "batch_size must be at least 1, got 0"),  # no option
+        ("ids must be below seed=3, got 4; simple=True says so", "ids must be below --seed 3, got 4; --simple says so"),
+        ("simple=True or simple=False says which", "--simple or --no-simple says which"),
+        ("a seed must be sown", "a seed must be sown"),
+        ("fileseed=3", "fileseed=3"),
+    ],
+)
+def test_messages_of_the_library_in_the_words_of_the_command_line(message, want):
+    assert as_typed(message, typed) == want

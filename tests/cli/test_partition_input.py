@@ -33,7 +33,7 @@ class TestBadInput:
             (["--fanout", "ten"], "fanout must be integers with commas between, got 'ten'"),
             (["--fanout", "0,5"], "fanouts must be positive or -1"),
             (["--fanout", "5,5,5"], "fanout must have at most 2 entries for 2 hops"),
-            (["--batch-size", "0"], "batch_size must be an integer of at least 1, got 0"),
+            (["--batch-size", "0"], "--batch-size must be an integer of at least 1, got 0"),
             (["--features", "link"], "'link' is not one of 'copy', 'reference'"),
             (["--format", "dgl", "--features", "reference"], "--features must be copy with --format dgl"),
             (["--format", "pagraph", "--evaluation", "parts"], "--evaluation must be source with --format pagraph"),

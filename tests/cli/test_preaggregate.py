@@ -53,7 +53,7 @@ def test_bad_input(folder, tmp_path):
     assert "folder must exist" in fails("preaggregate", tmp_path / "none", tmp_path / "two")
     assert "'gat'" in fails("preaggregate", folder, tmp_path / "two", "--model", "gat")
     assert "model must be 'gcn', for which the features are pre-aggregated, got 'sage'" in fails("train", out)
-    assert "row_normalize must be asked for before" in fails("train", out, "--model", "gcn", "--row-normalize")
+    assert "--row-normalize must be asked for before" in fails("train", out, "--model", "gcn", "--row-normalize")
     write_graph(Graph.from_coo([0], [1]), tmp_path / "bare")
     assert "graph must have the field feat" in fails("preaggregate", tmp_path / "bare", tmp_path / "two")
     assert {path.name for path in tmp_path.iterdir()} == {"out", "bare"}

@@ -1,6 +1,8 @@
 """Edge lists: every spelling of the same graph reads alike, every broken one gets one clear error."""
 
+import bz2
 import gzip
+import lzma
 
 import numpy as np
 import pytest
@@ -115,7 +117,7 @@ class TestNumbers:
     )
     def test_lines_that_cannot_be_read(self, write, text, message):
         path = write(text)
-        with pytest.raises(FormatError, match="relabel takes any words as ids") as caught:
+        with pytest.raises(FormatError, match="relabel=True takes any words as ids") as caught:
             read_edge_list(path)
         assert message in str(caught.value)
         assert str(path) in str(caught.value)
@@ -128,9 +130,13 @@ class TestNumbers:
     @pytest.mark.parametrize(
         ("text", "num_nodes", "message"),
         [
-            ("0 -1\n", None, "must be at least 0, got -1; relabel takes any ids"),
+            ("0 -1\n", None, "must be at least 0, got -1; relabel=True takes any ids"),
             ("0 5\n", 5, "must be below num_nodes=5, got 5"),
-            ("0 9223372036854775807\n", None, "must be below 10000000 for 1 edges, got 9223372036854775807; relabel"),
+            (
+                "0 9223372036854775807\n",
+                None,
+                "must be below 10000000 for 1 edges, got 9223372036854775807; relabel=True",
+            ),
             ("0 10000000\n", None, "must be below 10000000 for 1 edges, got 10000000"),
         ],
     )
@@ -205,7 +211,9 @@ class TestRelabel:
 
     def test_a_first_line_of_words_that_may_be_a_header_or_an_edge(self, write):
         path = write("person,friend\nalice,bob\nbob,carol\n")
-        with pytest.raises(FormatError, match="'person,friend' may be a header or an edge.*--header, --no-header"):
+        with pytest.raises(
+            FormatError, match="'person,friend' may be a header or an edge.*header=True or header=False says"
+        ):
             read_edge_list(path, relabel=True)
         assert words(read_edge_list(path, relabel=True, header=True)) == ["alice", "bob", "carol"]
         assert len(words(read_edge_list(path, relabel=True, header=False))) == 5
@@ -253,7 +261,7 @@ class TestRelabel:
             read_edge_list(write(content), relabel=True)
 
     def test_number_of_vertices_is_what_there_is(self, write):
-        with pytest.raises(ValueError, match="num_nodes must be None with relabel, got 5"):
+        with pytest.raises(ValueError, match="num_nodes must be None with relabel=True, got 5"):
             read_edge_list(write("0 1\n"), relabel=True, num_nodes=5)
 
 
@@ -270,3 +278,19 @@ def test_memory_does_not_grow_with_the_text(write, monkeypatch):
     tracemalloc.stop()
     assert graph.num_edges == 10_001
     assert peak < 8e6
+
+
+@pytest.mark.parametrize(("ending", "module"), [("gz", gzip), ("bz2", bz2), ("xz", lzma)])
+def test_packed_files(tmp_path, ending, module):
+    path = tmp_path / f"a.txt.{ending}"
+    packed = module.compress(b"0 1\n" * 2000 + b"1 2\n")
+    path.write_bytes(packed)
+    assert read_edge_list(path).num_edges == 2001
+    path.write_bytes(packed[:-8])
+    with pytest.raises(FormatError, match="is no whole (gzip|bz2|lzma) file"):
+        read_edge_list(path)
+    damaged = bytearray(packed)
+    damaged[len(packed) // 2] ^= 0xFF
+    path.write_bytes(damaged)
+    with pytest.raises(FormatError):
+        read_edge_list(path)

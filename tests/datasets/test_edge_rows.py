@@ -106,7 +106,7 @@ def read(request, tmp_path_factory):
         path.write_bytes(text.encode() if isinstance(text, str) else text)
         with pytest.MonkeyPatch.context() as patch:
             if request.param == "lines":
-                patch.setattr(edge_rows, "_arrow", lambda: None)
+                patch.setattr(edge_rows, "arrow", lambda: None)
             rows = edge_rows.read_integers(path, weight=weight, header=header, progress=None)
         return tuple(column.tolist() for column in (rows.src, rows.dst, rows.weight))
 
@@ -179,7 +179,7 @@ def test_arrow_reads_what_is_read_line_by_line(tmp_path_factory, data, weighted)
 
     got = outcome()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(edge_rows, "_arrow", lambda: None)
+        patch.setattr(edge_rows, "arrow", lambda: None)
         assert got == outcome()
 
 
@@ -243,7 +243,7 @@ def test_arrow_finds_the_named_column_that_is_found_line_by_line(tmp_path_factor
 
     got = outcome()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(edge_rows, "_arrow", lambda: None)
+        patch.setattr(edge_rows, "arrow", lambda: None)
         assert got == outcome()
 
 
@@ -295,7 +295,9 @@ class TestParquet:
         names = [bytes(row).rstrip(b"\0").decode() for row in graph.ndata["original_id"].tolist()]
         assert names == ["Zoë", "alice", "carl"]
         assert graph.csc.indices.tolist() == [1, 2, 2]
-        with pytest.raises(FormatError, match="column 'a' must hold integers, got string; relabel takes any words"):
+        with pytest.raises(
+            FormatError, match="column 'a' must hold integers, got string; relabel=True takes any words"
+        ):
             read_edge_list(path)
 
     def test_integers_and_words_together(self, write):
@@ -323,13 +325,21 @@ class TestParquet:
                 "column 'a' must hold int64: .*9223372036854775808",
             ),
             ({"a": np.array([], dtype=int), "b": np.array([], dtype=int)}, {}, "must hold at least 1 edge, got none"),
-            ({"a": [1], "b": [-2]}, {}, "must be at least 0, got -2; relabel takes any ids"),
+            ({"a": [1], "b": [-2]}, {}, "must be at least 0, got -2; relabel=True takes any ids"),
             ({"a": [1], "b": [2]}, {"header": True}, "header must be None for Parquet.*, got True"),
         ],
     )
     def test_refuses(self, write, columns, options, message):
         with pytest.raises(ValueError, match=message):
             read_edge_list(write(columns), **options)
+
+    @pytest.mark.parametrize("names", [("src", "dst"), ("source", "target"), ("From", "TO")])
+    def test_columns_of_well_known_names_wherever_they_are(self, write, names):
+        source, target = names
+        path = write({"w": [0.5, 1.5], target: [1, 2], "x": [7, 8], source: [3, 0]})
+        graph = read_edge_list(path, weight="w")
+        assert graph.csc.indices.tolist() == [3, 0] and graph.csc.destinations().tolist() == [1, 2]
+        assert graph.edata["w"].tolist() == [0.5, 1.5]
 
     def test_broken_files(self, write):
         path = write({"a": [1, 2], "b": [3, 4]})

@@ -11,7 +11,7 @@ import torch
 
 from pagraph import FormatError, Graph
 from pagraph.datasets import open_graph, write_graph
-from pagraph.datasets.opening import load_sparse
+from pagraph.datasets.matrices import load_sparse
 
 
 @pytest.fixture

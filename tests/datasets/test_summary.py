@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 
 from pagraph import Graph
 from pagraph.datasets import open_graph, write_graph
-from pagraph.datasets.summary import CACHE_SHARES, edge_shares, summarise
+from pagraph.datasets import summary as summary_module
+from pagraph.datasets.summary import CACHE_SHARES, edge_shares, summarise, summarise_folder
 from pagraph.features.disk import on_disk
 from pagraph.graph.graph import EDGE_TYPE
 
@@ -20,7 +22,9 @@ from pagraph.graph.graph import EDGE_TYPE
 @given(st.lists(st.tuples(st.integers(0, 24), st.integers(0, 24)), max_size=60))
 def test_equals_plain_counting(pairs):
     src, dst = [u for u, _ in pairs], [v for _, v in pairs]
-    edge = summarise(Graph.from_coo(src, dst, 25)).edges[0]
+    with mock.patch.object(summary_module, "_CHUNK", 7):  # so that there are several
+        edge = summarise(Graph.from_coo(src, dst, 25)).edges[0]
+    assert edge.both_ways == (Counter(pairs) == Counter((v, u) for u, v in pairs))
     out, into = Counter(src), Counter(dst)
     assert edge.num_edges == len(pairs)
     assert edge.max_out_degree == max(out.values(), default=0)
@@ -32,6 +36,15 @@ def test_equals_plain_counting(pairs):
         for counts, got in ((out, by_out), (into, by_in)):
             held = sum(count for _, count in counts.most_common(top))
             assert got == pytest.approx(held / len(pairs) if pairs else 0.0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=30), st.booleans())
+def test_edges_that_go_both_ways(pairs, one_more):
+    """Parallel edges and self-loops included; equal degrees alone are not enough."""
+    every = [*pairs, *((v, u) for u, v in pairs), *([(0, 1), (1, 2), (2, 0)] if one_more else [])]
+    edge = summarise(Graph.from_coo([u for u, _ in every], [v for _, v in every], 6)).edges[0]
+    assert edge.both_ways is not one_more
 
 
 def test_edge_shares_of_nothing():
@@ -84,6 +97,20 @@ class TestArrays:
             pytest.skip("temporary folders are in memory here")
         assert {array.where for array in summarise(open_graph(tmp_path / "g")).arrays} == {"disk"}
 
+    def test_a_folder_without_opening_it(self, graph, tmp_path):
+        graph.set_field("label", [-1, 2, 0])
+        write_graph(graph, tmp_path / "g")
+        quick = summarise_folder(tmp_path / "g")
+        assert quick == summarise(open_graph(tmp_path / "g"))
+        assert {array.name: array.classes for array in quick.arrays}["label"] == 2
+
+    @pytest.mark.parametrize(("file", "content"), [("node-feat.npy", b"x"), ("edge-indptr.npy", None)])
+    def test_a_damaged_folder(self, graph, tmp_path, file, content):
+        write_graph(graph, tmp_path / "g")
+        path = tmp_path / "g" / file
+        path.write_bytes(content or path.read_bytes()[:-4] + b"\0\0\0\1")
+        assert summarise_folder(tmp_path / "g") is None
+
     def test_json(self, graph):
         value = json.loads(json.dumps(summarise(graph).to_json()))
         assert (value["num_nodes"], value["num_edges"], value["bytes"]) == (3, 3, 97)
@@ -93,8 +120,18 @@ class TestArrays:
         assert value["cache_shares"] == [0.01, 0.05, 0.1, 0.2]
 
 
+@pytest.mark.parametrize(
+    ("labels", "classes"),
+    [([2**62, 2**62, 5], 2), ([-1, -1, -1], 0), ([], 0), (list(range(70_000)), None), ([[0, 1]], None), ([0.5], None)],
+)
+def test_number_of_classes(labels, classes):
+    """Different values, however large; of too many nothing is said, nor of what numbers no classes."""
+    graph = Graph.from_coo([], [], len(labels), ndata={"label": torch.tensor(labels, dtype=None if labels else int)})
+    assert summarise(graph).arrays[0].classes == classes
+
+
 def test_several_types():
     graph = Graph({("a", "x", "b"): Graph.from_coo([0, 1], [0, 0], 2).csc})
     edge = summarise(graph).edges[0]
-    assert (edge.type, edge.isolated, edge.self_loops) == ("a/x/b", None, None)
+    assert (edge.type, edge.isolated, edge.self_loops, edge.both_ways) == ("a/x/b", None, None, None)
     assert edge.max_in_degree == 2

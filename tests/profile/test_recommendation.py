@@ -54,13 +54,25 @@ def test_the_policy_that_hits_most_on_average():
     assert "The next policy with this budget, degree, serves 30.0%." in found.reason
 
 
-def test_of_equal_policies_the_cheapest():
+def test_of_equal_policies_the_default_or_else_the_cheapest():
     rates = {100: 0.5, 1000: 1.0}
     for policies in (("auto", "presample_3", "vip", "degree"), ("degree", "auto")):
-        assert recommend(curve(**{policy: rates for policy in policies})).policy == "degree"
-    assert recommend(curve(auto=rates, mine=rates, presample_3=rates)).policy == "presample:3"
-    assert recommend(curve(degree={100: 0.499, 1000: 1.0}, auto=rates)).policy == "degree"
-    assert recommend(curve(degree={100: 0.49, 1000: 1.0}, auto=rates)).policy == "auto"
+        assert recommend(curve(**{policy: rates for policy in policies})).policy == "auto"
+    assert recommend(curve(presample_3=rates, vip=rates, degree=rates)).policy == "degree"
+    assert recommend(curve(mine=rates, presample_3=rates)).policy == "presample:3"
+    assert recommend(curve(auto={100: 0.499, 1000: 1.0}, degree=rates)).policy == "auto"
+    assert recommend(curve(auto={100: 0.49, 1000: 1.0}, degree=rates)).policy == "degree"
+
+
+def test_a_cache_is_worth_it_where_the_curve_bends():
+    bent = recommend(curve(auto={50: 0.3, 100: 0.4, 200: 0.9, 1000: 1.0}))
+    assert bent.worth_it and (bent.budget_rows, bent.small.budget_rows, bent.small.hit_rate) == (200, 100, 0.4)
+    straight = recommend(curve(auto={50: 0.06, 100: 0.12, 580: 0.67, 1000: 1.0}))
+    assert not straight.worth_it and straight.knee.budget_rows == 580
+    assert (straight.budget_rows, straight.hit_rate) == (100, 0.12) and straight.small.budget_rows == 100
+    assert "A cache is not worth it" in straight.reason and straight.reason.startswith("auto serves 12.0% of all reads")
+    assert recommend(curve(auto={10: 0.1, 50: 0.2})).small.budget_rows == 50  # none of a tenth
+    assert recommend(curve(auto={99: 0.1, 110: 0.2})).small.budget_rows == 99  # a tenth, rounded down to whole rows
 
 
 def test_what_only_analysis_can_use_is_not_recommended():
@@ -82,7 +94,7 @@ def test_is_json():
     read = json.loads(json.dumps(found.to_json()))
     assert read["smallest_for"] == {"0.90": None, "0.95": None, "0.99": None}
     assert read["knee"] == {"budget_rows": 100, "budget_fraction": 0.1, "budget_bytes": 4800, "hit_rate": 0.5}
-    assert read["policy"] == "degree" and read["reason"] == found.reason
+    assert read["policy"] == "degree" and read["reason"] == found.reason and read["worth_it"] is found.worth_it
 
 
 def test_of_rows_of_several_widths_the_bytes_decide():
@@ -129,14 +141,14 @@ def test_what_is_asked_for_changes_nothing():
     assert [c.budget_rows for c in found[0].smallest_for.values()] == [810, 910, 990]  # squares, rounded up
 
 
-def test_a_cheaper_policy_must_be_close_with_every_budget():
+def test_the_default_policy_must_be_close_with_every_budget():
     asked = {1000: 1.0}
     measured = curve(degree=asked, auto=asked)
-    near = with_grid(measured, degree=lambda s: s**0.5 - (0.0019 if s < 1 else 0), auto=lambda s: s**0.5)
-    assert recommend(near).policy == "degree"
+    near = with_grid(measured, auto=lambda s: s**0.5 - (0.0019 if s < 1 else 0), degree=lambda s: s**0.5)
+    assert recommend(near).policy == "auto"
     # As good on average to a tenth of a point, but not where it counts.
-    dip = with_grid(measured, degree=lambda s: s**0.5 - (0.05 if s == 0.1 else 0), auto=lambda s: s**0.5)
-    assert recommend(dip).policy == "auto"
+    dip = with_grid(measured, auto=lambda s: s**0.5 - (0.05 if s == 0.1 else 0), degree=lambda s: s**0.5)
+    assert recommend(dip).policy == "degree"
 
 
 def test_a_straight_line_does_not_bend():

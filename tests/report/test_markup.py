@@ -1,8 +1,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pagraph.report.markup import element, round_ticks
+from pagraph.report.markup import round_ticks
 from pagraph.report.words import cache_argument
+from pagraph.system.tables import element
 
 
 @given(st.floats(1e-6, 1e9), st.integers(4, 12))

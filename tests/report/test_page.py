@@ -53,7 +53,8 @@ def test_the_answer_comes_first(curve):
     assert (best.policy, best.budget_rows) == ("auto", 200)
     assert text.index('cache="20%", cache_policy="auto"') < text.index("How much of the reading")
     assert "Give the cache 20.0% of the vertices (200 rows, 11.72 KiB) and let the policy auto choose them" in text
-    assert "it then serves 70.0% of the rows that training reads" in text
+    assert "it then serves 70.0%. An" in text
+    assert "A cache of 10.0% of the vertices serves 50.0% of the rows that training reads. Give the cache" in text
     assert "An epoch then fetches 23.44 KiB instead of 78.12 KiB, 70.0% less." in text
     assert "knew in advance what will be read would serve 80.0%" in text
     assert "a cache of 50.0% of the vertices would serve 90.0%, 20.0 points more" in text
@@ -133,7 +134,7 @@ def test_one_budget_and_one_policy(make_curve):
     curve = make_curve(rates={"random": (0.1, 0.2, 0.5, 1.0)})
     curve = dataclasses.replace(curve, records=curve.records[:1])
     text = Page(html_page(curve)).text
-    assert "Give the cache 10.0% of the vertices" in text
+    assert "A cache of 10.0% of the vertices serves 10.0%" in text
     assert "none measured" in text
     assert "Other policies" not in text and "oracle is the limit" not in text
 
@@ -143,16 +144,18 @@ def test_nothing_to_use_is_refused(make_curve):
         html_page(make_curve(rates={"oracle": (0.6, 0.8, 1.0, 1.0)}))
 
 
-def test_a_curve_that_hardly_bends_is_called_that(make_curve):
-    words = "the curve hardly bends"
+def test_a_cache_that_is_not_worth_it(make_curve):
+    words = "That is not worth it: the curve hardly bends"
     assert words not in Page(html_page(make_curve())).text
     straight = {"auto": (0.12, 0.23, 0.55, 1.0), "oracle": (0.6, 0.8, 1.0, 1.0)}
-    assert words in Page(html_page(make_curve(rates=straight))).text
+    text = Page(html_page(make_curve(rates=straight))).text
+    assert f"A cache of 10.0% of the vertices serves 12.0% of the rows that training reads. {words}" in text
+    assert 'sampler, ..., cache="0")' in text and "Give the cache" not in text and "recommended: " not in text
 
 
 def test_a_better_policy_that_is_not_recommended_is_explained(make_curve):
-    words = "at most 0.2 points behind and takes less to compute"
-    close = {"auto": (0.5, 0.702, 0.9, 1.0), "degree": (0.5, 0.7, 0.9, 1.0), "oracle": (0.6, 0.8, 1.0, 1.0)}
+    words = "at most 0.2 points behind and the default, or takes less to compute"
+    close = {"auto": (0.5, 0.7, 0.9, 1.0), "degree": (0.5, 0.702, 0.9, 1.0), "oracle": (0.6, 0.8, 1.0, 1.0)}
     assert words in Page(html_page(make_curve(rates=close))).text
     assert words not in Page(html_page(make_curve())).text
 

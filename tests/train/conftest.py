@@ -33,10 +33,20 @@ def pyg_without_extensions(monkeypatch):
             output.num_sampled_nodes = output.num_sampled_edges = None
             return output
 
+        def sample_from_edges(self, inputs, neg_sampling=None):
+            output = super().sample_from_edges(inputs, neg_sampling)
+            output.num_sampled_nodes = output.num_sampled_edges = None
+            return output
+
     class Loader(training._PyGsLoader):
         def __init__(self, data, num_neighbors, input_nodes, **more):
             sampler = Uncounted(data, num_neighbors)
             super().__init__(data, num_neighbors, input_nodes, neighbor_sampler=sampler, **more)
 
+    class LinkLoader(training._PyGsLinkLoader):
+        def __init__(self, data, num_neighbors, **more):
+            super().__init__(data, num_neighbors, neighbor_sampler=Uncounted(data, num_neighbors), **more)
+
     monkeypatch.setattr(training, "_PyGsLoader", Loader)
+    monkeypatch.setattr(training, "_PyGsLinkLoader", LinkLoader)
     monkeypatch.setattr(training._PyG, "check_own_loader", lambda self: None)

@@ -14,16 +14,20 @@ from pathlib import Path
 TIMEOUT = 120
 
 
+def program(arguments):
+    """``-m pagraph train``, or this script if the first argument is a scenario's name; and the arguments."""
+    return [*([__file__] if arguments[0] in SCENARIOS else ["-m", "pagraph", "train"]), *map(str, arguments)]
+
+
 def torchrun(count, *arguments):
-    """Run ``-m pagraph train`` in ``count`` processes, or this script if the first argument is a scenario's name."""
-    program = [__file__] if arguments[0] in SCENARIOS else ["-m", "pagraph", "train"]
+    """Run a program in ``count`` processes."""
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={count}"]
-    command = [*launcher, *program, *map(str, arguments)]
+    command = [*launcher, *program(arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, env=environment())
 
 
-def several(count, *arguments):
-    """Run this script in ``count`` processes that nobody watches over: each must end by itself."""
+def start(count, *arguments):
+    """Start a program in ``count`` processes that nobody watches over: each must end by itself."""
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
@@ -31,9 +35,14 @@ def several(count, *arguments):
     for rank in range(count):
         env = environment() | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank)}
         env |= {"LOCAL_RANK": str(rank), "WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)}
-        command = [sys.executable, __file__, *map(str, arguments)]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        started.append(subprocess.Popen(command, env=env, **pipes))
+        started.append(subprocess.Popen([sys.executable, *program(arguments)], env=env, **pipes))
+    return started
+
+
+def several(count, *arguments):
+    """Run a program in ``count`` processes that nobody watches over."""
+    started = start(count, *arguments)
     try:
         return [(*process.communicate(timeout=TIMEOUT), process.returncode) for process in started]
     finally:

@@ -6,9 +6,10 @@ from pagraph.datasets import open_graph, write_graph
 from pagraph.train import Reporter, TrainOptions
 from pagraph.train.evaluate import Evaluation, predict
 from pagraph.train.loop import train
-from pagraph.train.models import GCN, NORM, GraphSAGE
+from pagraph.train.models import GAT, GCN, NORM, GraphSAGE
 from pagraph.train.task import make_task
 
+MODELS = {"sage": GraphSAGE, "gcn": GCN, "gat": GAT}
 QUICK = {"batch_size": 100, "epochs": 8, "hidden": 16, "fanout": (5, 5), "device": "cpu", "lr": 0.01}
 
 
@@ -42,7 +43,7 @@ def kind(request, pyg_without_extensions):
     return KINDS[request.param]
 
 
-@pytest.mark.parametrize("model", ["sage", "gcn"])
+@pytest.mark.parametrize("model", MODELS)
 def test_learns(graph, model, kind, no_threads_left):
     result = run(graph, model=model, epochs=30, **kind)
     # The class that the features show is right for 70 % of the vertices.
@@ -73,7 +74,7 @@ def test_evaluating_does_not_change_training(graph):
     assert [e.val_accuracy is not None for e in once.epochs] == [False, False, True, True]
 
 
-@pytest.mark.parametrize("model", ["sage", "gcn"])
+@pytest.mark.parametrize("model", MODELS)
 def test_with_all_neighbours_both_frameworks_train_alike(graph, model):
     settings = {"fanout": (-1, -1), "batch_size": 1000, "dropout": 0.0, "epochs": 3, "model": model}
     ours, theirs = (run(graph, layers=layers, **settings) for layers in NAMES)
@@ -113,11 +114,11 @@ def test_a_failing_reporter_stops_the_run_and_leaves_no_thread(graph, no_threads
 
 
 @pytest.mark.parametrize("row_normalize", [False, True])
-@pytest.mark.parametrize("name", ["sage", "gcn"])
+@pytest.mark.parametrize("name", MODELS)
 def test_layer_wise_prediction_equals_the_whole_graph(graph, name, row_normalize, framework):
     task = make_task(graph, TrainOptions(model=name))
     torch.manual_seed(1)
-    model = {"sage": GraphSAGE, "gcn": GCN}[name]([8, 7, 6, 4], framework, dropout=0.5, row_normalize=row_normalize)
+    model = MODELS[name]([8, 9, 6, 4], framework, dropout=0.5, row_normalize=row_normalize, heads=3)
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter)
     got, begin = predict(model, Evaluation.of(task))

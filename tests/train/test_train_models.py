@@ -1,17 +1,19 @@
-"""The two models in both frameworks, against their definitions."""
+"""The models in both frameworks, against their definitions."""
 
 import copy
 
 import pytest
 import torch
+from community import community_graph
 from faces import all_frameworks, loader_of, read, sampled, whole_block
 
 from pagraph import Graph
 from pagraph.train import TrainOptions
-from pagraph.train.models import GCN, NORM, GraphSAGE
+from pagraph.train.evaluate import Evaluation, predict
+from pagraph.train.models import GAT, GCN, NORM, GraphSAGE
 from pagraph.train.task import make_task
 
-MODELS = {"sage": GraphSAGE, "gcn": GCN}
+MODELS = {"sage": GraphSAGE, "gcn": GCN, "gat": GAT}
 
 
 def kipf_matrix(task):
@@ -74,6 +76,48 @@ def test_sage_is_own_part_plus_mean_of_the_neighbours(graph, framework):
     torch.testing.assert_close(got.double(), mean @ neighbours.T + x[seeds] @ own.T + bias, rtol=1e-4, atol=1e-5)
 
 
+def reference_gat(framework, graph, model):
+    """The framework's own GATConv on the whole graph, every vertex with one self-loop, with the model's weights."""
+    src, dst = graph.csc.indices.long(), graph.csc.destinations().long()
+    loops = torch.arange(graph.num_nodes)
+    src, dst = torch.cat([src[src != dst], loops]), torch.cat([dst[src != dst], loops])
+    x = graph.ndata["feat"]
+    for i, layer in enumerate(model.layers):
+        heads, width = framework.attention(layer)[0].shape
+        if framework.name == "dgl":
+            import dgl
+
+            conv = dgl.nn.pytorch.GATConv(x.shape[1], width, heads)
+            conv.load_state_dict(layer.state_dict())
+            x = conv(dgl.graph((src, dst), num_nodes=graph.num_nodes), x).flatten(1)
+        else:
+            from torch_geometric.nn import GATConv
+
+            conv = GATConv(x.shape[1], width, heads, add_self_loops=False)
+            conv.load_state_dict(layer.state_dict())
+            x = conv(x, torch.stack([src, dst]))
+        x = x if i + 1 == len(model.layers) else x.relu()
+    return x.detach()
+
+
+def test_gat_with_all_neighbours_and_layer_wise_is_the_frameworks_own_on_the_whole_graph(framework):
+    graph = community_graph(600, degree=4)
+    src, dst = graph.csc.indices, graph.csc.destinations()
+    again = torch.tensor([0, 0, 3, 21, 21, 500, 599])  # self-loops, besides vertices without in-edges
+    src, dst = torch.cat([src[dst >= 20], again, src[-50:]]), torch.cat([dst[dst >= 20], again, dst[-50:]])
+    graph = Graph.from_coo(src, dst, 600, ndata=graph.ndata)
+    task = make_task(graph, TrainOptions(model="gat"))
+    torch.manual_seed(0)
+    model = GAT([8, 12, 6, 4], framework, dropout=0.5, heads=3).eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter)
+    want = reference_gat(framework, graph, model)
+    got, _ = predict(model, Evaluation.of(task))
+    torch.testing.assert_close(got, want, rtol=1e-3, atol=1e-3)
+    blocks, rows, seeds = sampled(framework, task.graph, [-1, -1, -1], torch.tensor([3, 500, 7]), model.fields)
+    torch.testing.assert_close(model(blocks, *rows).detach(), want[seeds], rtol=1e-3, atol=1e-3)
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_layers_and_dropout(graph, framework, name):
     task = make_task(graph, TrainOptions(model=name))
@@ -98,8 +142,9 @@ def test_both_frameworks_begin_with_the_same_parameters_and_compute_the_same(gra
     gradients, outputs, parameters = [], [], []
     for framework in all_frameworks().values():
         torch.manual_seed(7)
-        model = MODELS[name]([8, 6, 4], framework, dropout=0.0)
-        weights = [w for layer in model.layers for w in framework.weights(layer) if w is not None]
+        model = MODELS[name]([8, 6, 4], framework, dropout=0.0, heads=2)
+        layers = [(*framework.weights(layer), *framework.attention(layer)) for layer in model.layers]
+        weights = [w for layer in layers for w in layer if w is not None]
         parameters.append([w.detach().clone() for w in weights])
         norm = [task.graph.ndata[NORM]] if name == "gcn" else []
         block = whole_block(framework, task.graph)

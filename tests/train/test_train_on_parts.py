@@ -21,11 +21,12 @@ from pagraph.train.assignment import assign
 from pagraph.train.distributed import OtherProcessError, World
 from pagraph.train.evaluate import Evaluation, accuracies, predict
 from pagraph.train.loop import train
-from pagraph.train.models import GCN, GraphSAGE, framework_of
+from pagraph.train.models import GAT, GCN, GraphSAGE, framework_of
 from pagraph.train.task import make_task
 
 pytestmark = pytest.mark.slow
 
+MODELS = {"gcn": GCN, "sage": GraphSAGE, "gat": GAT}
 FULL = {"fanout": (-1, -1), "batch_size": 1000, "epochs": 4, "hidden": 8, "dropout": 0.0, "lr": 0.05}
 
 
@@ -67,12 +68,12 @@ def folder(whole, tmp_path_factory):
 
 
 class TestInOneProcess:
-    @pytest.mark.parametrize("model", ["gcn", "sage"])
+    @pytest.mark.parametrize("model", MODELS)
     def test_a_part_predicts_for_its_own_what_the_whole_graph_does(self, whole, folder, model):
         options = TrainOptions(model=model, device="cpu", fanout=(5, 5))
         task = make_task(whole, options)
         torch.manual_seed(1)
-        net = {"gcn": GCN, "sage": GraphSAGE}[model]([8, 6, 4], framework_of("pyg"), dropout=0.5)
+        net = MODELS[model]([8, 6, 4], framework_of("pyg"), dropout=0.5, heads=2)
         everything, _ = predict(net, Evaluation.of(task))
         evaluated = []
         for index in range(2):
@@ -203,6 +204,7 @@ def same_run(got, want):
 RUNS = {
     "gcn": {"folder": "uneven", "model": "gcn", **FULL},
     "sage": {"folder": "uneven", "model": "sage", **FULL},
+    "gat": {"folder": "uneven", "model": "gat", **FULL},
     "own": {"folder": "evaluated", "model": "gcn", **FULL},
     "fp16": {"folder": "uneven", "model": "gcn", "grad_compression": "fp16", **FULL},
     "powersgd": {"folder": "uneven", "grad_compression": "powersgd", **FULL, "hidden": 64, "epochs": 25},
@@ -222,7 +224,7 @@ def reports(folder, tmp_path_factory):
 
 
 class TestInTwoProcesses:
-    @pytest.mark.parametrize("name", ["gcn", "sage", "own", "dgl", "pyg"])
+    @pytest.mark.parametrize("name", ["gcn", "sage", "gat", "own", "dgl", "pyg"])
     def test_whole_batches_train_exactly_as_one_process(self, whole, reports, name):
         run = {k: v for k, v in RUNS[name].items() if k != "folder"}
         options = TrainOptions(device="cpu", **{**run, "loader": "pagraph", "layers": "dgl"})

@@ -20,7 +20,8 @@ def test_defaults_are_valid_and_frozen():
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("model", "gat", "model must be one of sage, gcn, got 'gat'"),
+        ("task", "edges", "task must be one of nodes, links, got 'edges'"),
+        ("model", "gin", "model must be one of sage, gcn, gat, got 'gin'"),
         ("loader", "pyt", "loader must be one of pagraph, dgl, pyg, got 'pyt'"),
         ("layers", "jax", "layers must be one of auto, dgl, pyg, got 'jax'"),
         ("fanout", (), "fanout must be one or more of -1 or at least 1, got []"),
@@ -29,6 +30,7 @@ def test_defaults_are_valid_and_frozen():
         ("batch_size", 0, "batch_size must be at least 1, got 0"),
         ("epochs", -1, "epochs must be at least 1, got -1"),
         ("hidden", 0, "hidden must be at least 1, got 0"),
+        ("heads", 0, "heads must be at least 1, got 0"),
         ("eval_every", 0, "eval_every must be at least 1, got 0"),
         ("lr", 0.0, "lr must be positive and finite, got 0.0"),
         ("lr", float("nan"), "lr must be positive and finite, got nan"),
@@ -65,6 +67,12 @@ def test_auto_takes_the_gpu_where_there_is_one():
 def test_boundaries_are_accepted():
     options = TrainOptions(fanout=(-1,), dropout=0.0, weight_decay=0.0, num_workers=0, prefetch=0, seed=2**32 - 1)
     assert options.fanout == (-1,)
+
+
+def test_heads_share_the_hidden_width():
+    with pytest.raises(ValueError, match="hidden must be a multiple of heads, 4, for GAT, got 10"):
+        TrainOptions(model="gat", hidden=10)
+    assert TrainOptions(model="sage", hidden=10).heads == 4
 
 
 def test_layers_go_with_the_loader():

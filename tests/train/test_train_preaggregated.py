@@ -126,7 +126,7 @@ def test_features_of_half_precision(graph, tmp_path):
     assert train(task, options).epochs[0].loss < 20
 
 
-@pytest.mark.parametrize(("made_for", "asked"), [("sage", "gcn"), ("gcn", "sage")])
+@pytest.mark.parametrize(("made_for", "asked"), [("sage", "gcn"), ("gcn", "sage"), ("sage", "gat")])
 def test_another_model_is_refused(graph, made_for, asked):
     message = f"model must be '{made_for}', for which the features are pre-aggregated, got '{asked}'"
     with pytest.raises(ValueError, match=message):

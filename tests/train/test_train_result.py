@@ -9,7 +9,8 @@ from pagraph.train.result import RankRecord
 
 def record(epoch, val=None, test=None, seconds=1.0):
     ranks = (RankRecord(10, 0.5, seconds, 0.25, 0.75, hits=1, asked=2),)
-    return EpochRecord(epoch, 0.5, seconds, 0.25, 0.75, hit_rate=0.5, val_accuracy=val, test_accuracy=test, ranks=ranks)
+    metrics = {} if val is None else {"val": {"accuracy": val}, "test": {"accuracy": test}}
+    return EpochRecord(epoch, 0.5, seconds, 0.25, 0.75, hit_rate=0.5, ranks=ranks, **metrics)
 
 
 def result(*records):
@@ -59,7 +60,7 @@ def test_an_epoch_of_several_processes():
     assert (found.loading_seconds, found.computing_seconds, found.hit_rate) == (1.5, 3.5, 0.25)
     whole = result(found, found)
     assert whole.hit_rate == 0.25
-    report = json.loads(json.dumps(TrainResult(TrainOptions(), (replace(found, val_accuracy=0.5),)).to_json()))
+    report = json.loads(json.dumps(TrainResult(TrainOptions(), (replace(found, val={"accuracy": 0.5}),)).to_json()))
     assert [(r["train"], r["hit_rate"], r["loading_seconds"]) for r in report["ranks"]] == [
         (300, 0.1, [1.0]),
         (100, 0.5, [2.0]),

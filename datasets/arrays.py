@@ -1,0 +1,233 @@
+"""Reads one array from a file: ``.npy`` (mapped), ``.npz``, ``.pt``, Parquet, or text with a row a line."""
+
+from __future__ import annotations
+
+import math
+import os
+import pickle
+import struct
+import tokenize
+import zipfile
+import zlib
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ..errors import FormatError
+from ..graph.csc import writeable
+from ..graph.mapped import map_npy, read_npy_header
+from .edge_rows import arrow, extended, read_blocks, require_arrow, separator_of
+
+__all__ = [
+    *("TEXTS", "UNREADABLE", "array_tensor", "has_ending", "load_npz", "load_tensors", "map_or_read", "npz_members"),
+    *("one_column", "parquet_values", "read_array", "read_numbers"),
+]
+
+TEXTS = tuple(f".{kind}{packed}" for kind in ("txt", "tsv", "csv") for packed in ("", ".gz", ".xz", ".bz2"))
+
+UNREADABLE = (
+    *(ValueError, TypeError, KeyError, AttributeError, RuntimeError, EOFError, OSError, IndexError),
+    *(OverflowError, MemoryError, zipfile.BadZipFile, zlib.error, struct.error, tokenize.TokenError),
+)
+"""What numpy, zipfile and scipy raise for content that is not what it should be."""
+
+
+def has_ending(path: str | os.PathLike[str], endings: tuple[str, ...]) -> bool:
+    """Whether the name of a file ends so, in letters of any case."""
+    return Path(path).name.lower().endswith(endings)
+
+
+def read_array(path: str | os.PathLike[str]) -> Tensor:
+    """Read the one array of a file, by its name's ending; text and Parquet give two dimensions.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        FormatError: The ending is none of those, or the file holds something else or several arrays.
+        MissingDependencyError: Text or Parquet without pyarrow.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise FileNotFoundError(f"file must exist, got {str(file)!r}")
+    if has_ending(file, (".npy",)):
+        return map_or_read(file)
+    if has_ending(file, (".npz",)):
+        arrays = load_npz(file)
+        if len(arrays) != 1:
+            raise FormatError(f"{file} must hold 1 array, it holds {sorted(arrays)}")
+        return array_tensor(file, *arrays.values())
+    if has_ending(file, (".pt", ".pth")):
+        content = load_tensors(file)
+        if not isinstance(content, Tensor) or content.layout != torch.strided:
+            raise FormatError(f"{file} must hold 1 tensor, it holds a {type(content).__name__}")
+        return content
+    if has_ending(file, (".parquet",)):
+        return _read_parquet(file)
+    if has_ending(file, TEXTS):
+        return read_numbers(file)
+    raise FormatError(f"{file} must end in one of .npy, .npz, .pt, .parquet, {', '.join(TEXTS)}")
+
+
+def one_column(rows: Tensor) -> Tensor:
+    """Rows of one number each as a 1-D tensor; others as they are."""
+    return rows.squeeze(1) if rows.dim() == 2 and rows.shape[1] == 1 else rows
+
+
+def array_tensor(path: str | os.PathLike[str], array: npt.NDArray[Any]) -> Tensor:
+    """An array as a tensor, or FormatError where torch has no such dtype."""
+    try:
+        return torch.from_numpy(writeable(np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))))
+    except TypeError as error:
+        raise FormatError(f"{path} must hold values that torch has a dtype for: {error}") from error
+
+
+def map_or_read(file: Path) -> Tensor:
+    """Map a ``.npy`` file where its bytes can be used as they are; otherwise convert it in memory."""
+    with open(file, "rb") as stream:
+        header = read_npy_header(stream)
+    if header.dtype.isnative and not (header.fortran_order and len(header.shape) > 1):
+        return map_npy(file, random_access=len(header.shape) > 1)
+    try:
+        array: Any = np.load(file, allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise FormatError(f"{file} cannot be read: {error}") from error
+    return array_tensor(file, array)
+
+
+def npz_members(file: IO[bytes]) -> dict[str, bool]:
+    """Name of each array of an ``.npz`` file, and whether it can be read without unpickling.
+
+    Raises:
+        ValueError: An array is larger than what is there: NumPy makes room for what a header says.
+    """
+    if not zipfile.is_zipfile(file):
+        raise ValueError("it is no .npz file")
+    file.seek(0)
+    members = {}
+    with zipfile.ZipFile(file) as archive:
+        for member in archive.infolist():
+            with archive.open(member) as stream:
+                version = np.lib.format.read_magic(stream)
+                read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+                shape, _, dtype = read(stream)
+            if not dtype.hasobject and math.prod(shape) * dtype.itemsize > member.file_size:
+                raise ValueError(
+                    f"{member.filename} must hold {dtype} of shape {shape}, it has {member.file_size} bytes"
+                )
+            members[member.filename.removesuffix(".npy")] = not dtype.hasobject
+    file.seek(0)
+    return members
+
+
+def load_npz(path: str | os.PathLike[str]) -> dict[str, npt.NDArray[Any]]:
+    """Read the arrays of an ``.npz`` file, but for those of Python objects; FormatError if it is damaged."""
+    try:
+        with open(path, "rb") as file:
+            members = npz_members(file)
+            arrays = np.load(file, allow_pickle=False)
+            return {name: arrays[name] for name, is_plain in members.items() if is_plain}
+    except FileNotFoundError:
+        raise
+    except UNREADABLE as error:
+        raise FormatError(f"{path} must be an .npz file of arrays: {error}") from error
+
+
+def load_tensors(path: str | os.PathLike[str]) -> Any:
+    """Read what ``torch.save`` wrote, where it is tensors and plain values alone, or raise FormatError."""
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise FormatError(f"{path} must hold tensors and plain values alone") from error
+    except Exception as error:  # of a damaged file, anything may be wrong
+        raise FormatError(f"{path} must be a file that torch.save wrote, it cannot be read") from error
+
+
+def read_numbers(path: str | os.PathLike[str]) -> Tensor:
+    """Read a text table of numbers, 2-D: int64 where all are integers, else float32; packed ones are unpacked.
+
+    A first line with a word in it names the columns. Empty fields are NaN.
+    """
+    pa = require_arrow("reading text tables")
+    for dtype in (np.dtype(np.int64), np.dtype(np.float32)):
+        try:
+            return _read_text(path, dtype)
+        except pa.ArrowInvalid as error:
+            reason = " ".join(str(error).split())[:200]
+    raise FormatError(f"{path} must be a table of numbers, as many in every line: {reason}")
+
+
+def _read_text(path: str | os.PathLike[str], dtype: np.dtype[Any]) -> Tensor:
+    pa = arrow()
+    import pyarrow.csv
+
+    type_, width, values, mark = pa.from_numpy_dtype(dtype), 0, np.empty(0, dtype=dtype), " "
+    for block in read_blocks(path):
+        data = block.data
+        if not width:
+            data = data.lstrip(b"\r\n")
+            line = data.split(b"\n", 1)[0].rstrip(b"\r")
+            if not line:
+                continue
+            mark = separator_of(line) or " "
+            fields = line.decode("utf-8", "replace").split(mark)
+            width = len(fields)
+            if not all(map(_is_number, fields)):
+                data = data[len(line) :].lstrip(b"\r\n")
+        if not data.strip():
+            continue
+        names = [str(i) for i in range(width)]
+        table = pyarrow.csv.read_csv(
+            pa.BufferReader(data),
+            read_options=pyarrow.csv.ReadOptions(column_names=names, block_size=max(len(data), 1)),
+            parse_options=pyarrow.csv.ParseOptions(delimiter=mark),
+            convert_options=pyarrow.csv.ConvertOptions(
+                column_types=dict.fromkeys(names, type_),
+                null_values=[] if dtype.kind == "i" else ["", "nan", "NaN"],
+            ),
+        )
+        columns = [table[name].to_numpy() for name in names]
+        values = extended(values, np.stack(columns, axis=1).astype(dtype, copy=False).reshape(-1))
+    return torch.from_numpy(values.reshape(-1, width) if width else values.reshape(0, 1))
+
+
+def _is_number(field: str) -> bool:
+    try:
+        float(field or "nan")
+    except ValueError:
+        return False
+    return True
+
+
+def _read_parquet(path: Path) -> Tensor:
+    """All columns of a Parquet file side by side; a column of lists, all as long, is a matrix already."""
+    pa = require_arrow("reading Parquet")
+    import pyarrow.parquet
+
+    try:
+        table = pyarrow.parquet.read_table(path)
+        columns = [parquet_values(path, name, table[name]) for name in table.column_names]
+    except (pa.ArrowException, OSError) as error:
+        raise FormatError(f"{path} is no whole Parquet file of numbers: {error}") from error
+    if not columns:
+        raise FormatError(f"{path} must have at least 1 column, got none")
+    return array_tensor(path, np.concatenate([c if c.ndim == 2 else c[:, None] for c in columns], axis=1))
+
+
+def parquet_values(path: str | os.PathLike[str], name: str, column: Any) -> npt.NDArray[Any]:
+    """The numbers of an Arrow column, 2-D for a column of lists; FormatError for others and for missing ones."""
+    pa, chunk, width = arrow(), column.combine_chunks(), None
+    types = pa.types
+    if types.is_list(chunk.type) or types.is_large_list(chunk.type) or types.is_fixed_size_list(chunk.type):
+        lengths = set(pa.compute.list_value_length(chunk).to_pylist())
+        if len(lengths) > 1:
+            raise FormatError(f"{path}, column {name!r} must hold lists of the same length, got {lengths}")
+        width, chunk = next(iter(lengths), 0) or 0, chunk.flatten()
+    is_number = types.is_integer(chunk.type) or types.is_floating(chunk.type) or types.is_boolean(chunk.type)
+    if not is_number or chunk.null_count or (width is not None and len(chunk) != width * len(column)):
+        got = "missing ones" if is_number else chunk.type
+        raise FormatError(f"{path}, column {name!r} must hold numbers, got {got}")
+    values: npt.NDArray[Any] = chunk.to_numpy(zero_copy_only=False)
+    return values if width is None else values.reshape(len(column), width)

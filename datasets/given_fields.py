@@ -1,0 +1,151 @@
+"""Fields for a graph from files beside it: features, labels, and the vertices to train, validate and test on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..graph.graph import Graph
+from .arrays import one_column, read_array
+from .opening import PARTS
+
+__all__ = ["VertexSet", "add_fields"]
+
+File = str | os.PathLike[str]
+VertexSet = File | float
+"""A file of ids or of a mask, or a fraction of the vertices."""
+
+
+def add_fields(
+    graph: Graph,
+    *,
+    features: File | None = None,
+    labels: File | None = None,
+    train: VertexSet | None = None,
+    val: VertexSet | None = None,
+    test: VertexSet | None = None,
+) -> None:
+    """Give a graph of one vertex type the fields ``feat``, ``label``, ``train_mask``, ``val_mask`` and ``test_mask``.
+
+    Rows are in the order of the vertices. Where a field ``original_id`` keeps other ids, files hold those: of words,
+    which no file of ids can hold, there are masks and fractions alone. Files are read by
+    :func:`~pagraph.datasets.arrays.read_array`; a ``.npy`` file stays mapped.
+
+    Args:
+        graph: The graph, which must not have those fields yet.
+        features: File of a row per vertex, of two or more dimensions.
+        labels: File of a row per vertex; one column of it is taken as 1-D.
+        train: File of ids, or of a mask: bools, or 0 and 1 for each of three or more vertices. Or a fraction in (0, 1]
+            of the vertices, drawn from those that no file names, always the same ones.
+        val: The same.
+        test: The same.
+
+    Raises:
+        FormatError: A file holds something else.
+        ValueError: The rows are not as many as the vertices; ids are out of range or repeated; sets have vertices in
+            common; a fraction is out of range, or more than are left; the graph has the field already, or several
+            vertex types.
+    """
+    all_: dict[str, Any] = {"features": features, "labels": labels, "train": train, "val": val, "test": test}
+    given = {name: value for name, value in all_.items() if value is not None}
+    for name in given:
+        if len(graph.node_types) != 1:
+            raise ValueError(f"{name} must be given for a graph of one vertex type, got {graph.node_types}")
+        field = {"features": "feat", "labels": "label"}.get(name, f"{name}_mask")
+        if field in graph.ndata:
+            raise ValueError(f"{name} must not be given for a graph that has the field {field!r}, got {given[name]!r}")
+    if features is not None:
+        graph.set_field("feat", _rows("features", features, graph.num_nodes))
+    if labels is not None:
+        graph.set_field("label", one_column(_rows("labels", labels, graph.num_nodes)))
+    for part, ids in _sets({part: given[part] for part in PARTS if part in given}, graph).items():
+        mask = torch.zeros(graph.num_nodes, dtype=torch.bool, device="cpu")
+        mask[ids] = True
+        graph.set_field(f"{part}_mask", mask)
+
+
+def _rows(name: str, file: File, count: int) -> Tensor:
+    rows = read_array(file)
+    least = 2 if name == "features" else 1
+    if rows.dim() < least or len(rows) != count:
+        dims = " and two dimensions or more" if least == 2 else ""
+        raise ValueError(f"{name} must have one row per vertex ({count}){dims}, got shape {list(rows.shape)} in {file}")
+    return rows
+
+
+def _sets(given: Mapping[str, VertexSet], graph: Graph) -> dict[str, Tensor]:
+    """Ids of the vertices of each set; fractions are drawn from what files leave."""
+    count = graph.num_nodes
+    fractions = {part: share for part, value in given.items() if (share := _fraction(value)) is not None}
+    sets = {part: _ids(part, value, graph) for part, value in given.items() if part not in fractions}  # type: ignore[arg-type]
+    owner = torch.full((count,), -1, dtype=torch.int8, device="cpu")
+    for number, (part, ids) in enumerate(sets.items()):
+        taken = owner[ids] >= 0
+        if bool(taken.any()):
+            vertex = int(ids[taken][0])
+            other = list(sets)[int(owner[vertex])]
+            raise ValueError(
+                f"{part} must have no vertex in common with {other}, got {int(taken.sum())}, such as {vertex}"
+            )
+        owner[ids] = number
+    left = (owner < 0).nonzero().squeeze(1)
+    for part, share in fractions.items():
+        if not 0 < share <= 1:
+            raise ValueError(f"{part} must be a file or a fraction in (0, 1], got {given[part]}")
+    wanted = {part: round(share * count) for part, share in fractions.items()}
+    if sum(fractions.values()) > 1 + 1e-9 or sum(wanted.values()) > len(left) + len(wanted):
+        raise ValueError(
+            f"{' and '.join(fractions)} must be fractions of no more than the vertices that are left "
+            f"({len(left)} of {count}), got {', '.join(map(str, fractions.values()))}"
+        )
+    order = left[torch.randperm(len(left), generator=torch.Generator().manual_seed(0), device="cpu")]
+    begin = 0
+    for part, size in wanted.items():
+        sets[part] = order[begin : begin + size]
+        begin += size
+    return sets
+
+
+def _fraction(value: VertexSet) -> float | None:
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return None
+
+
+def _ids(part: str, file: File, graph: Graph) -> Tensor:
+    values, count = one_column(read_array(file)), graph.num_nodes
+    if values.dim() != 1 or values.is_floating_point() or values.is_complex():
+        kind = f"{values.dtype} of shape {list(values.shape)}"
+        raise ValueError(f"{part} must be a file of ids or of a mask, got {kind} in {file}")
+    is_mask = values.dtype == torch.bool or (len(values) == count > 2 and bool(((values == 0) | (values == 1)).all()))
+    if is_mask:
+        if len(values) != count:
+            raise ValueError(f"{part} must have one entry per vertex ({count}) as a mask, got {len(values)} in {file}")
+        return values.nonzero().squeeze(1)
+    ids = values.long()
+    if "original_id" in graph.ndata:
+        ids = _places(part, ids, graph.ndata["original_id"], file)
+    if len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= count):
+        wrong = int(ids.min()) if int(ids.min()) < 0 else int(ids.max())
+        raise ValueError(f"{part} must hold ids in [0, {count}), got {wrong} in {file}")
+    repeated = len(ids) - len(set(ids.tolist()))
+    if repeated:
+        raise ValueError(f"{part} must hold each id once, got {repeated} again in {file}")
+    return ids
+
+
+def _places(part: str, ids: Tensor, originals: Tensor, file: File) -> Tensor:
+    """The vertices with these original ids."""
+    if originals.dim() != 1:
+        raise ValueError(f"{part} must be a mask or a fraction where the ids are words, got ids in {file}")
+    known, order = originals.sort()
+    places = torch.searchsorted(known, ids).clamp(max=max(len(known) - 1, 0))
+    unknown = known[places] != ids
+    if bool(unknown.any()):
+        raise ValueError(f"{part} must hold ids of the source, got {int(ids[unknown][0])} in {file}")
+    return order[places]

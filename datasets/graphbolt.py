@@ -1,0 +1,176 @@
+"""Reads the folders that GraphBolt's ``OnDiskDataset`` takes: ``metadata.yaml`` and the arrays that it names."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import FormatError
+from ..graph.graph import CSC, EDGE_TYPE, NODE_TYPE, EdgeType, Graph
+from .arrays import map_or_read, read_array
+from .descriptions import load_yaml, named_file
+from .edge_rows import NotIntegersError, read_integers
+from .edges import check_size
+from .manifest import size_of, take, take_name, take_optional
+
+__all__ = ["METADATA", "read_graphbolt"]
+
+METADATA = "metadata.yaml"
+
+_SETS = {"train_set": "train_mask", "validation_set": "val_mask", "test_set": "test_mask"}
+_SEEDS = ("seeds", "seed_nodes")  # since DGL 2.2, and before
+
+_log = logging.getLogger(__name__)
+
+
+def read_graphbolt(folder: str | os.PathLike[str]) -> Graph:
+    """Read a data set of GraphBolt's as its author wrote it, with one or several types; needs no DGL.
+
+    ``feature_data`` becomes fields. Of the first task over vertices, the sets become the masks ``train_mask``,
+    ``val_mask`` and ``test_mask``, and their ``labels`` the field ``label`` where the features have none: -1 (NaN) for
+    vertices in no set. Tasks over edges, and further ones, stay behind with a warning.
+
+    Raises:
+        FormatError: ``metadata.yaml`` describes no graph, or a file it names is missing, damaged, or does not fit.
+    """
+    path = Path(folder)
+    path = path.parent if path.name == METADATA else path
+    description = load_yaml(path / METADATA)
+    where = str(path / METADATA)
+    if "graph" not in description and "graph_topology" in description:
+        raise FormatError(f"{where} must describe a graph, it is of a preprocessed data set: give the folder above it")
+    reader = _Reader(path, where)
+    graph = reader.graph(take(description, "graph", dict, where))
+    features = [*_items(description["graph"], "feature_data", where), *_items(description, "feature_data", where)]
+    for feature in features:
+        reader.add_feature(graph, feature)
+    reader.add_task(graph, _items(description, "tasks", where))
+    return graph
+
+
+def _items(value: Any, key: str, where: str) -> list[Any]:
+    """The list ``value[key]``, empty where there is none."""
+    return (take_optional(value, key, list, where) or []) if key in value else []
+
+
+class _Reader:
+    """Reads what one ``metadata.yaml`` describes."""
+
+    def __init__(self, folder: Path, where: str) -> None:
+        self._folder, self._where = folder, where
+        self._labelled: set[str] = set()  # types whose features have labels
+
+    def graph(self, value: dict[str, Any]) -> Graph:
+        counts, csc = {}, {}
+        for node in take(value, "nodes", list, self._where):
+            ntype = take_name(node, "type", self._where) if _has_type(node) else NODE_TYPE
+            counts[ntype] = size_of(take(node, "num", int, self._where), "num", self._where)
+            check_size(self._where, counts[ntype])
+        for edge in take(value, "edges", list, self._where):
+            etype = self._edge_type(edge)
+            if not {etype[0], etype[2]} <= set(counts):
+                raise FormatError(f"{self._where}: edges must join types of {list(counts)}, got {':'.join(etype)}")
+            ends = self._ends(edge)
+            try:
+                csc[etype] = CSC.from_coo(ends[0], ends[1], (counts[etype[0]], counts[etype[2]]))
+            except (TypeError, ValueError) as error:
+                raise FormatError(f"{self._where}: edges {':'.join(etype)}: {error}") from error
+        if not csc:
+            raise FormatError(f"{self._where}: edges must hold at least 1 edge type, got none")
+        return Graph(csc, counts)
+
+    def _edge_type(self, value: Any) -> EdgeType:
+        if not _has_type(value):
+            return EDGE_TYPE
+        names = take_name(value, "type", self._where).split(":")
+        if len(names) != 3:
+            raise FormatError(f"{self._where}: type must be source:relation:target, got {':'.join(names)!r}")
+        return names[0], names[1], names[2]
+
+    def _ends(self, value: Any) -> Any:
+        path = named_file(self._folder, value.get("path"), f"{self._where}: path")
+        if value.get("format") == "csv":
+            try:
+                rows = read_integers(path, weight=None, header=None, progress=None)
+            except NotIntegersError as error:
+                raise FormatError(str(error)) from None
+            return rows.src, rows.dst
+        ends = self._array(value)
+        if ends.dim() != 2 or len(ends) != 2:
+            raise FormatError(f"{path} must have shape [2, edges], got {list(ends.shape)}")
+        return ends
+
+    def _array(self, value: Any) -> Tensor:
+        path = named_file(self._folder, take(value, "path", str, self._where), f"{self._where}: path")
+        form = take(value, "format", str, self._where)
+        if form not in ("numpy", "torch"):
+            raise FormatError(f"{self._where}: format must be 'numpy' or 'torch' ('csv' for edges), got {form!r}"[:300])
+        return map_or_read(path) if form == "numpy" else read_array(path)
+
+    def add_feature(self, graph: Graph, value: Any) -> None:
+        domain = take(value, "domain", str, self._where)
+        if domain == "graph":
+            _log.warning("%s: the feature %r of the whole graph stays behind", self._where, value.get("name"))
+            return
+        name = take_name(value, "name", self._where)
+        if domain == "edge":
+            self._set(graph, name, self._array(value), edge_type=self._edge_type(value))
+        else:
+            self._set(graph, name, self._array(value), node_type=self._node_type(value))
+
+    def _node_type(self, value: Any) -> str:
+        return take_name(value, "type", self._where) if _has_type(value) else NODE_TYPE
+
+    def _set(self, graph: Graph, name: str, values: Tensor, **owner: Any) -> None:
+        try:
+            graph.set_field(name, values, **owner)
+        except (KeyError, ValueError) as error:
+            raise FormatError(f"{self._where}: {error.args[0]}") from error
+
+    def add_task(self, graph: Graph, tasks: list[Any]) -> None:
+        """Make fields of the sets of the first task over vertices."""
+        done = False
+        self._labelled = {t for t in graph.node_types if "label" in graph.node_fields(t)}
+        for task in tasks:
+            sets = {mask: _items(task, name, self._where) for name, mask in _SETS.items()}
+            items = [(mask, part, self._data(part)) for mask, parts in sets.items() for part in parts]
+            if done or not all("seeds" in data and data["seeds"].dim() == 1 for _, _, data in items):
+                _log.warning("%s: the task %r stays behind", self._where, task.get("name"))
+                continue
+            done = True
+            for mask, part, data in items:
+                self._add_set(graph, mask, self._node_type(part), data)
+
+    def _data(self, part: Any) -> dict[str, Tensor]:
+        """The arrays of a set for one type: "seeds", if there are any, and others by their names."""
+        found = {}
+        for item in take(part, "data", list, self._where):
+            name = take_optional(item, "name", str, self._where) if "name" in item else None
+            found["seeds" if name in _SEEDS or name is None else name] = self._array(item)
+        return found
+
+    def _add_set(self, graph: Graph, mask: str, ntype: str, data: dict[str, Tensor]) -> None:
+        count, ids = graph.num_nodes_by_type.get(ntype), data["seeds"]
+        integers = not (ids.is_floating_point() or ids.is_complex())
+        if count is None or not integers or (len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= count)):
+            raise FormatError(f"{self._where}: {mask.replace('_mask', '')} set must hold ids of {ntype} below {count}")
+        fields, labels = graph.node_fields(ntype), data.get("labels")
+        fields.setdefault(mask, torch.zeros(count, dtype=torch.bool, device="cpu"))[ids.long()] = True
+        if labels is None or ntype in self._labelled:
+            return
+        nothing = float("nan") if labels.is_floating_point() else -1
+        empty = torch.full((count, *labels.shape[1:]), nothing, dtype=labels.dtype, device="cpu")
+        label = fields.setdefault("label", empty)
+        if len(labels) != len(ids) or (label.dtype, label.shape) != (labels.dtype, empty.shape):
+            got = f"{labels.dtype} of shape {list(labels.shape)} for {len(ids)} seeds"
+            raise FormatError(f"{self._where}: labels must be of one kind, one row per seed, got {got}")
+        label[ids.long()] = labels
+
+
+def _has_type(value: Any) -> bool:
+    return isinstance(value, dict) and value.get("type") is not None

@@ -1,0 +1,172 @@
+"""Reads sparse matrices as graphs: SciPy's ``.npz``, Matrix Market, and the ``.npz`` of GNN benchmarks."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ..errors import FormatError
+from ..graph.graph import Graph
+from ..system.memory import host_available
+from ..system.units import bytes_text
+from .arrays import UNREADABLE, array_tensor, load_npz, npz_members, one_column
+from .edge_rows import NotIntegersError, Progress, first_line, read_blocks, read_integers
+from .edges import build_graph, check_size
+
+__all__ = ["dense", "load_sparse", "read_benchmark", "read_matrix_market", "read_scipy"]
+
+_MATRIX_MARKET = re.compile(
+    rb"%%MatrixMarket\s+matrix\s+coordinate\s+(real|integer|pattern|complex)"
+    rb"\s+(general|symmetric|skew-symmetric|hermitian)\s",
+    re.IGNORECASE,
+)
+
+
+def load_sparse(path: str | os.PathLike[str]) -> Any:
+    """Load a file of ``scipy.sparse.save_npz`` (CSR, CSC, COO) without unpickling; FormatError if none or damaged."""
+    try:
+        with open(path, "rb") as file:
+            npz_members(file)
+            members = np.load(file, allow_pickle=False)
+            arrays = {name: members[name] for name in members.files}
+        return _build(arrays)
+    except FileNotFoundError:
+        raise
+    except UNREADABLE as error:
+        raise FormatError(f"{path} must be a sparse matrix saved by scipy: {error}") from error
+
+
+def _build(arrays: dict[str, Any]) -> Any:
+    if "format" not in arrays or "shape" not in arrays:
+        raise ValueError(f"it holds {sorted(arrays)}, and neither 'format' nor 'shape'")
+    kind = arrays["format"].item()
+    kind = kind.decode("ascii", "replace") if isinstance(kind, bytes) else str(kind)
+    shape = tuple(int(n) for n in arrays["shape"])
+    if kind not in ("csr", "csc", "coo") or len(shape) != 2:
+        raise ValueError(f"the format must be csr, csc or coo in 2 dimensions, got {kind!r} of {shape}")
+    for name in ("indices", "indptr", "row", "col", "coords"):
+        if name in arrays and arrays[name].dtype.kind not in "iu":
+            raise ValueError(f"{name} must hold integers, got {arrays[name].dtype}")
+    import scipy.sparse
+
+    if kind == "coo":
+        coords = tuple(arrays["coords"]) if "coords" in arrays else (arrays["row"], arrays["col"])
+        return scipy.sparse.coo_matrix((arrays["data"], coords), shape=shape)
+    build = scipy.sparse.csr_matrix if kind == "csr" else scipy.sparse.csc_matrix
+    matrix = build((arrays["data"], arrays["indices"], arrays["indptr"]), shape=shape)
+    # The quick check of the constructor lets through what makes tocoo() write out of bounds.
+    matrix.check_format(full_check=True)
+    return matrix
+
+
+def dense(matrix: Any) -> Tensor:
+    """A sparse matrix as dense float32, by blocks of rows, so that no second dense copy is needed."""
+    rows = matrix.tocsr()
+    least, free = 4 * rows.shape[0] * rows.shape[1], host_available()
+    if least > free:
+        raise FormatError(f"a matrix must fit into memory to be dense, got {bytes_text(least)} of {bytes_text(free)}")
+    out = torch.empty(rows.shape, dtype=torch.float32, device="cpu")
+    for begin in range(0, rows.shape[0], 4096):
+        block = rows[begin : begin + 4096].toarray()
+        out[begin : begin + 4096] = torch.from_numpy(block.astype(np.float32, copy=False))
+    return out
+
+
+def read_scipy(path: str | os.PathLike[str], *, undirected: bool = False, weight: str | None = None) -> Graph:
+    """Read a square sparse matrix that scipy saved; ``matrix[src, dst]`` stored means an edge."""
+    return _graph(path, load_sparse(path), undirected=undirected, weight=weight)
+
+
+def _graph(path: str | os.PathLike[str], matrix: Any, *, undirected: bool, weight: str | None) -> Graph:
+    coo = matrix.tocoo()
+    if coo.shape[0] != coo.shape[1]:
+        raise FormatError(f"{path} must hold a square matrix, got shape {tuple(coo.shape)}")
+    edata = {} if weight is None else {weight: array_tensor(path, coo.data)}
+    return build_graph(path, coo.row, coo.col, int(coo.shape[0]), edata=edata, undirected=undirected)
+
+
+def read_matrix_market(
+    path: str | os.PathLike[str],
+    *,
+    undirected: bool = False,
+    weight: str | None = None,
+    progress: Progress | None = None,
+) -> Graph:
+    """Read a square Matrix Market file in coordinate form, also packed; row and column are source and target.
+
+    A symmetric matrix, which names each entry once, becomes edges in both directions. Weights are float32. It is read
+    as the edge list it is: SciPy's reader ends the process over some damaged files.
+
+    Raises:
+        FormatError: The file is damaged, dense, not square, or has no real values for ``weight``.
+        ValueError: ``undirected`` for a symmetric matrix.
+    """
+    block = next(read_blocks(path), None)
+    head = _MATRIX_MARKET.match(block.data) if block is not None else None
+    size = first_line(block.data)[1].split() if block is not None else []
+    if head is None or len(size) != 3 or not all(word.isdigit() and len(word) < 19 for word in size):
+        raise FormatError(f"{path} must be a Matrix Market file in coordinate form, its head says something else")
+    field, symmetry, (rows, columns, entries) = head[1].lower(), head[2].lower(), map(int, size)
+    if rows != columns:
+        raise FormatError(f"{path} must hold a square matrix, got {rows} x {columns}")
+    if weight is not None and field in (b"pattern", b"complex"):
+        raise FormatError(f"{path} must hold real values for the field {weight!r}, its matrix is {field.decode()}")
+    if undirected and symmetry != b"general":
+        kind = symmetry.decode()
+        raise ValueError(f"undirected=True must not be given for {path}, whose {kind} matrix has both directions")
+    try:
+        lines = read_integers(path, weight=weight, header=False, progress=progress)
+    except NotIntegersError as error:
+        raise FormatError(str(error)) from None
+    src, dst, values = lines.src[1:] - 1, lines.dst[1:] - 1, lines.weight[1:]  # the first line has the sizes
+    if len(src) != entries:
+        raise FormatError(f"{path} must hold {entries} entries as its head says, got {len(src)}")
+    edata = {} if weight is None else {weight: torch.from_numpy(values)}
+    graph = build_graph(path, src, dst, rows, edata=edata, undirected=undirected or symmetry != b"general")
+    if symmetry == b"skew-symmetric" and weight is not None:
+        graph.edata[weight][entries:] *= -1
+    return graph
+
+
+_BENCHMARK_NAMES = {"attr": "feat", "attr_matrix": "feat", "labels": "label"}
+
+
+def read_benchmark(path: str | os.PathLike[str], *, undirected: bool = False, weight: str | None = None) -> Graph:
+    """Read the ``.npz`` of GNN benchmarks: the CSR matrix ``adj_data``, ``adj_indices``, ``adj_indptr``, ``adj_shape``.
+
+    ``attr_data`` and so on (sparse), or ``attr_matrix``, becomes the field ``feat``, dense float32 if it was sparse,
+    and ``labels`` ``label``. Other arrays of numbers with a row per vertex keep their names. Lists of names, which are
+    pickled, stay behind.
+    """
+    arrays = load_npz(path)
+    matrices = {name: _take_csr(path, arrays, name) for name in ("attr", "labels") if f"{name}_data" in arrays}
+    graph = _graph(path, _take_csr(path, arrays, "adj"), undirected=undirected, weight=weight)
+    fields = {name: dense(matrix) for name, matrix in matrices.items()}
+    for name, array in arrays.items():
+        if array.ndim and len(array) == graph.num_nodes and array.dtype.kind in "biuf":
+            fields[name] = array_tensor(path, array)
+    for name, values in fields.items():
+        ours = _BENCHMARK_NAMES.get(name, name)
+        if len(values) != graph.num_nodes:
+            raise FormatError(f"{path}: {name} must have a row per vertex ({graph.num_nodes}), got {len(values)}")
+        graph.set_field(ours, one_column(values) if ours == "label" else values)
+    return graph
+
+
+def _take_csr(path: str | os.PathLike[str], arrays: dict[str, npt.NDArray[Any]], name: str) -> Any:
+    """Take the arrays of one CSR matrix out of ``arrays``."""
+    try:
+        parts = {part: arrays.pop(f"{name}_{part}") for part in ("data", "indices", "indptr", "shape")}
+        matrix = _build({"format": np.array("csr"), **parts})
+        check_size(path, matrix.shape[0])
+        return matrix
+    except FormatError:
+        raise
+    except UNREADABLE as error:
+        raise FormatError(f"{path} must hold a CSR matrix {name}_data, {name}_indices, ...: {error}") from error

@@ -1,0 +1,111 @@
+"""Reads GraphML and GML files through networkx."""
+
+from __future__ import annotations
+
+import gzip
+import logging
+import os
+import xml.parsers.expat
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import FormatError
+from ..graph.graph import Graph
+from .edges import build_graph
+from .original_ids import id_field
+
+__all__ = ["read_gml", "read_graphml"]
+
+_log = logging.getLogger(__name__)
+
+
+def read_graphml(path: str | os.PathLike[str]) -> Graph:
+    """Read GraphML, plain or gzipped, by networkx; vertices are numbered in the file's order.
+
+    Attributes that are numbers on all vertices (or all edges) become fields, others stay behind with a warning. The
+    field ``original_id`` keeps the file's ids, unless they count from 0. An undirected edge becomes two.
+
+    Raises:
+        FormatError: The file is damaged, or has a document type, whose entities can grow without end.
+    """
+    import networkx
+
+    _refuse_doctype(path)
+    return _graph(path, _read(path, networkx.read_graphml))
+
+
+def read_gml(path: str | os.PathLike[str]) -> Graph:
+    """Read GML, plain or gzipped, as :func:`read_graphml` does; ``original_id`` keeps the labels where all have one."""
+    import networkx
+
+    graph = _read(path, lambda file: networkx.read_gml(file, label="id"))
+    labels = [data.pop("label", None) for _, data in graph.nodes(data=True)]
+    ids = list(map(str, labels)) if None not in labels and len(set(map(str, labels))) == len(labels) else None
+    return _graph(path, graph, ids)
+
+
+def _read(path: str | os.PathLike[str], read: Any) -> Any:
+    try:
+        with _opened(path) as file:
+            return read(file)
+    except FileNotFoundError:
+        raise
+    except Exception as error:  # of a damaged file, networkx raises anything
+        reason = " ".join(str(error).split())[:200]
+        raise FormatError(f"{path} cannot be read by networkx: {reason}") from error
+
+
+def _opened(path: str | os.PathLike[str]) -> Any:
+    return gzip.open(path) if os.fspath(path).lower().endswith(".gz") else open(path, "rb")
+
+
+def _refuse_doctype(path: str | os.PathLike[str]) -> None:
+    """Parse up to the first element: a document type comes before it."""
+
+    def refuse(*_: Any) -> None:
+        raise FormatError(f"{path} must have no document type (<!DOCTYPE ...>)")
+
+    begun = []
+    parser = xml.parsers.expat.ParserCreate()
+    parser.StartDoctypeDeclHandler = refuse
+    parser.StartElementHandler = lambda *_: begun.append(True)
+    try:
+        with _opened(path) as file:
+            while not begun and (data := file.read(2**16)):
+                parser.Parse(data)
+    except (xml.parsers.expat.ExpatError, EOFError, gzip.BadGzipFile) as error:
+        raise FormatError(f"{path} must be XML: {error}") from error
+
+
+def _graph(path: str | os.PathLike[str], source: Any, ids: list[str] | None = None) -> Graph:
+    place = {node: i for i, node in enumerate(source)}
+    ends = np.array([(place[u], place[v]) for u, v in source.edges()], dtype=np.int64).reshape(-1, 2)
+    edata = _fields(path, "edge", [data for *_, data in source.edges(data=True)])
+    graph = build_graph(
+        path, ends[:, 0].copy(), ends[:, 1].copy(), len(place), edata=edata, undirected=not source.is_directed()
+    )
+    ndata = _fields(path, "vertex", [data for _, data in source.nodes(data=True)])
+    kept = id_field(ids if ids is not None else map(str, source))
+    if kept is not None:
+        ndata.setdefault("original_id", kept)
+    for name, values in ndata.items():
+        graph.set_field(name, values)
+    return graph
+
+
+def _fields(path: str | os.PathLike[str], owner: str, rows: list[dict[str, Any]]) -> dict[str, Tensor]:
+    """The attributes that are numbers in all rows."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    fields = {}
+    for name in names:
+        values = [row.get(name) for row in rows]
+        is_number = all(isinstance(value, bool | int | float) for value in values)
+        array = np.array(values) if is_number else np.empty(0, dtype=object)
+        if array.dtype.kind in "bif" and name.isprintable():
+            fields[name] = torch.from_numpy(array)
+        elif name != "id":  # GraphML's name of an edge
+            _log.warning("%s: the %s attribute %r stays behind, as not all have a number of it", path, owner, name)
+    return fields

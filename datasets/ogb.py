@@ -1,0 +1,284 @@
+"""OGB's raw folders of comma-separated tables: read, and written."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import FormatError
+from ..graph.graph import CSC, EDGE_TYPE, NODE_TYPE, EdgeType, Graph
+from ..system.atomic import new_folder
+from .arrays import one_column, read_numbers
+from .edge_rows import NotIntegersError, Progress, read_blocks, read_integers
+from .edges import check_size, mirror
+from .opening import PARTS
+
+__all__ = ["is_ogb", "read_ogb", "write_ogb"]
+
+_EDGES, _TRIPLETS, _COUNT, _COUNTS = "edge", "triplet-type-list", "num-node-list", "num-node-dict"
+_SETS = dict(zip(PARTS, ("train", "valid", "test"), strict=True))
+_SPLIT = "random"  # name of the split that is written
+_CHUNK_ROWS = 65536
+_PLAIN = re.compile(r"[A-Za-z0-9_.+-]*[A-Za-z0-9_+-]")
+_FORMATS = {torch.int64: "%d", torch.float32: "%.8e"}  # all digits, and a point by which floats are known
+
+
+def is_ogb(folder: Path) -> bool:
+    """Whether ``folder`` is a data set of OGB's, with its raw tables."""
+    return any(_table(folder / "raw", name).is_file() for name in (_EDGES, _TRIPLETS))
+
+
+def _table(folder: Path, name: str) -> Path:
+    return folder / f"{name}.csv.gz"
+
+
+class _Places:
+    """Where the tables of a type are: in folders of its own if there are several types."""
+
+    def __init__(self, folder: Path, *, typed: bool) -> None:
+        self.raw, self._root, self._typed = folder / "raw", folder, typed
+
+    def nodes(self, ntype: str) -> Path:
+        return self.raw / "node-feat" / ntype if self._typed else self.raw
+
+    def labels(self, ntype: str) -> Path:
+        return self.raw / "node-label" / ntype if self._typed else self.raw
+
+    def edges(self, etype: EdgeType) -> Path:
+        return self.raw / "relations" / "___".join(etype) if self._typed else self.raw
+
+    def split(self, name: str, ntype: str) -> Path:
+        return self._root / "split" / name / (ntype if self._typed else "")
+
+    def splits(self) -> list[str]:
+        folder = self._root / "split"
+        return sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+
+
+def read_ogb(
+    folder: str | os.PathLike[str], *, split: str = "", undirected: bool = False, progress: Progress | None = None
+) -> Graph:
+    """Read the one graph of a folder that OGB downloads for a task of nodes: ``raw/`` and ``split/``.
+
+    ``node-feat`` becomes the field ``feat``, ``node-label`` ``label`` (one column of it 1-D), ``edge-feat`` the edge
+    field ``feat``, tables such as ``node_year`` fields without that prefix, and the split the three masks. Tables of
+    integers are int64, others float32. Several types (``triplet-type-list.csv.gz``) are read as such.
+
+    Args:
+        folder: The data set's folder, which holds ``raw``.
+        split: Name of the folder in ``split/``. Default: the only one.
+        undirected: Each edge is named once (as in ogbn-products): add the other direction.
+        progress: Called with the bytes of edges read and the file's size.
+
+    Raises:
+        FormatError: A table is missing or damaged, does not fit the others, or there are several graphs.
+        MissingDependencyError: There are tables of features and no pyarrow.
+        ValueError: ``split`` is none of the splits, or not given where there are several; ``undirected`` with several
+            types.
+    """
+    path = Path(folder)
+    typed = _table(path / "raw", _TRIPLETS).is_file()
+    places = _Places(path, typed=typed)
+    splits = places.splits()
+    if split not in splits and (split or len(splits) > 1):
+        raise ValueError(f"split must be one of {splits}, got {split!r}")
+    if undirected and typed:
+        raise ValueError(f"undirected=True must not be given for {path}, which has several types")
+    counts, triplets = _types(places.raw) if typed else ({NODE_TYPE: _single_count(places.raw)}, [EDGE_TYPE])
+    for count in counts.values():
+        check_size(path, count)
+    csc, edata = {}, {}
+    for etype in triplets:
+        csc[etype], edata[etype] = _read_edges(places.edges(etype), etype, counts, undirected, progress)
+    graph = Graph(csc, counts)
+    for etype in triplets:
+        for name, values in edata[etype].items():
+            graph.set_field(name, values, edge_type=etype)
+    for ntype, count in counts.items():
+        fields = _fields(places.nodes(ntype), "node") | _labels(places.labels(ntype))
+        for one in [split] if split else splits:
+            fields |= _masks(places.split(one, ntype), count)
+        for name, values in fields.items():
+            try:
+                graph.set_field(name, values, node_type=ntype)
+            except ValueError as error:
+                raise FormatError(f"{places.nodes(ntype)}: {error}") from None
+    return graph
+
+
+def _types(raw: Path) -> tuple[dict[str, int], list[EdgeType]]:
+    """Number of vertices of each type, and the edge types."""
+    names, *rows = _lines(_table(raw, _COUNTS))
+    if len(rows) != 1 or len(rows[0]) != len(names) or not all(word.isdecimal() for word in rows[0]):
+        raise FormatError(f"{_table(raw, _COUNTS)} must name the types of 1 graph and count their vertices")
+    triplets = list(dict.fromkeys(map(tuple, _lines(_table(raw, _TRIPLETS)))))
+    for triplet in triplets:
+        if len(triplet) != 3 or triplet[0] not in names or triplet[2] not in names:
+            raise FormatError(f"{_table(raw, _TRIPLETS)} must hold triples of types of {names}, got {list(triplet)}")
+    if not triplets or not all(map(_PLAIN.fullmatch, [*names, *(word for triplet in triplets for word in triplet)])):
+        raise FormatError(f"{raw} must have types of plain names, got {names} and {triplets}"[:300])
+    return dict(zip(names, map(int, rows[0]), strict=True)), triplets  # type: ignore[return-value]
+
+
+def _lines(table: Path) -> list[list[str]]:
+    """The words of each line of a small table."""
+    if not table.is_file():
+        raise FormatError(f"{table} is missing")
+    text = b"".join(block.data for block in read_blocks(table)).decode("utf-8", "replace")
+    return [[word.strip() for word in line.split(",")] for line in text.splitlines() if line.strip()] or [[]]
+
+
+def _single_count(raw: Path) -> int:
+    counts = _lines(_table(raw, _COUNT))
+    if len(counts) != 1 or len(counts[0]) != 1 or not counts[0][0].isdecimal():
+        raise FormatError(f"{_table(raw, _COUNT)} must hold the number of vertices of 1 graph, got {len(counts)} lines")
+    return int(counts[0][0])
+
+
+def _read_edges(
+    folder: Path, etype: EdgeType, counts: dict[str, int], undirected: bool, progress: Progress | None
+) -> tuple[CSC, dict[str, Tensor]]:
+    table = _table(folder, _EDGES)
+    if not table.is_file():
+        raise FormatError(f"{table} is missing")
+    try:
+        rows = read_integers(table, weight=None, header=False, progress=progress)
+    except NotIntegersError as error:
+        raise FormatError(str(error)) from None
+    src, dst, fields = rows.src, rows.dst, _fields(folder, "edge")
+    for name, values in fields.items():
+        if len(values) != len(src):
+            raise FormatError(f"{folder}: field {name!r} must have a row per edge ({len(src)}), got {len(values)}")
+    if undirected:
+        src, dst, origin = mirror(src, dst)
+        fields = {name: values[torch.from_numpy(origin)] for name, values in fields.items()}
+    try:
+        return CSC.from_coo(src, dst, (counts[etype[0]], counts[etype[2]])), fields
+    except ValueError as error:
+        raise FormatError(f"{table}: {error}") from None
+
+
+def _fields(folder: Path, owner: str) -> dict[str, Tensor]:
+    """The tables of a type's vertices or edges: ``node-feat``, ``node_year``..."""
+    fields = {}
+    if (table := _table(folder, f"{owner}-feat")).is_file():
+        fields["feat"] = read_numbers(table)
+    for table in sorted(folder.glob(f"{owner}_*.csv.gz")):
+        name = table.name[len(owner) + 1 : -len(".csv.gz")]
+        if not name.isprintable():
+            raise FormatError(f"{folder} must hold tables of printable names, got {table.name!r}")
+        fields[name] = one_column(read_numbers(table))
+    return fields
+
+
+def _labels(folder: Path) -> dict[str, Tensor]:
+    table = _table(folder, "node-label")
+    return {"label": one_column(read_numbers(table))} if table.is_file() else {}
+
+
+def _masks(folder: Path, count: int) -> dict[str, Tensor]:
+    masks = {}
+    for part, name in _SETS.items():
+        if (table := _table(folder, name)).is_file():
+            ids = one_column(read_numbers(table))
+            if len(ids) and (
+                ids.dtype != torch.int64 or ids.dim() != 1 or int(ids.min()) < 0 or int(ids.max()) >= count
+            ):
+                raise FormatError(f"{table} must hold ids of vertices, one a line and each below {count}")
+            masks[f"{part}_mask"] = torch.zeros(count, dtype=torch.bool, device="cpu")
+            masks[f"{part}_mask"][ids.long()] = True
+    return masks
+
+
+def write_ogb(graph: Graph, out: str | os.PathLike[str]) -> None:
+    """Write a graph as :func:`read_ogb` reads it, whole or not at all; OGB's own readers take ``raw``, too.
+
+    Raises:
+        FileExistsError: ``out`` exists.
+        ValueError: The tables cannot hold a type or field: a name with other characters than letters, digits and
+            ``_.+-``; another dtype than int64 and float32, but for the masks of the three sets; other shapes than
+            ``(rows, columns)`` of ``feat`` and ``(rows,)`` or two and more columns of others; fields without rows.
+    """
+    typed = (graph.node_types, graph.edge_types) != ([NODE_TYPE], [EDGE_TYPE])
+    _check(graph)
+    with new_folder(out) as folder:
+        places = _Places(folder, typed=typed)
+        places.raw.mkdir()
+        if typed:
+            counts = graph.num_nodes_by_type
+            _write_lines(_table(places.raw, _COUNTS), [",".join(counts), ",".join(map(str, counts.values()))])
+            _write_lines(_table(places.raw, _TRIPLETS), [",".join(etype) for etype in graph.edge_types])
+        else:
+            _write_lines(_table(places.raw, _COUNT), [str(graph.num_nodes)])
+        for etype in graph.edge_types:
+            _write_edges(graph, etype, places.edges(etype))
+        for ntype in graph.node_types:
+            for table, values in _node_tables(graph, ntype, places):
+                _write(table, values)
+
+
+def _write_edges(graph: Graph, etype: EdgeType, folder: Path) -> None:
+    csc = graph.csc_of(etype)
+    ends = torch.empty((csc.num_edges, 2), dtype=torch.int64, device="cpu")
+    ids = slice(None) if csc.edge_ids is None else csc.edge_ids.long()
+    ends[ids, 0], ends[ids, 1] = csc.indices.long(), csc.destinations().long()
+    _write(_table(folder, _EDGES), ends)
+    _write_lines(_table(folder, "num-edge-list"), [str(csc.num_edges)])
+    for name, values in graph.edge_fields(etype).items():
+        _write(_table(folder, "edge-feat" if name == "feat" else f"edge_{name}"), values)
+
+
+def _node_tables(graph: Graph, ntype: str, places: _Places) -> Iterator[tuple[Path, Any]]:
+    masks = {f"{part}_mask": name for part, name in _SETS.items()}
+    for name, values in graph.node_fields(ntype).items():
+        if name in masks and values.dtype == torch.bool:
+            yield _table(places.split(_SPLIT, ntype), masks[name]), values[:].nonzero()
+        elif name == "label":
+            yield _table(places.labels(ntype), "node-label"), values
+        else:
+            yield _table(places.nodes(ntype), "node-feat" if name == "feat" else f"node_{name}"), values
+
+
+def _check(graph: Graph) -> None:
+    """Raise ValueError for what the tables cannot hold."""
+    words = [*graph.node_types, *(word for etype in graph.edge_types for word in etype)]
+    owners = [(f"vertex field {t}", graph.node_fields(t)) for t in graph.node_types]
+    owners += [(f"edge field {'/'.join(t)}", graph.edge_fields(t)) for t in graph.edge_types]
+    for word in words:
+        if not _PLAIN.fullmatch(word) or "___" in word:
+            raise ValueError(f"types must have names of letters, digits and single _.+- for OGB's form, got {word!r}")
+    for owner, fields in owners:
+        for name, values in fields.items():
+            if not _PLAIN.fullmatch(name):
+                raise ValueError(f"{owner}/{name!r} must have a name of letters, digits and _.+- for OGB's form")
+            if owner.startswith("vertex") and name in {f"{part}_mask" for part in PARTS} and values.dtype == torch.bool:
+                continue
+            if values.dtype not in _FORMATS:
+                raise ValueError(f"{owner}/{name} must be int64 or float32 for OGB's form, got {values.dtype}")
+            shape = list(values.shape)
+            sound = len(shape) == 2 if name == "feat" else len(shape) == 1 or (len(shape) == 2 and shape[1] > 1)
+            if not sound or 0 in shape:
+                rule = "rows and columns" if name == "feat" else "rows of one number, or several columns"
+                raise ValueError(f"{owner}/{name} must have {rule} for OGB's form, got shape {shape}")
+
+
+def _write(table: Path, values: Any) -> None:
+    table.parent.mkdir(parents=True, exist_ok=True)
+    with gzip.GzipFile(table, "wb", compresslevel=6, mtime=0) as file:
+        for begin in range(0, values.shape[0], _CHUNK_ROWS):
+            rows: Any = values[begin : begin + _CHUNK_ROWS].numpy()
+            np.savetxt(file, rows, fmt=_FORMATS[values.dtype], delimiter=",")
+
+
+def _write_lines(table: Path, lines: list[str]) -> None:
+    table.parent.mkdir(parents=True, exist_ok=True)
+    with gzip.GzipFile(table, "wb", mtime=0) as file:
+        file.write("".join(f"{line}\n" for line in lines).encode())

@@ -1,0 +1,205 @@
+"""What a graph can be read from: one list of forms, each with how it is recognised, its options and its reader."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..errors import FormatError
+from ..graph.graph import Graph
+from .arrays import TEXTS, UNREADABLE, npz_members
+from .edge_list import read_edge_list
+from .given_fields import VertexSet, add_fields
+from .graphbolt import METADATA, read_graphbolt
+from .konect import read_konect
+from .matrices import read_benchmark, read_matrix_market, read_scipy
+from .networkx_files import read_gml, read_graphml
+from .ogb import is_ogb, read_ogb
+from .opening import open_graph
+from .tables import read_tables
+from .tensors import EDGE_INDEX, read_edge_index, read_pyg
+
+__all__ = ["Form", "read_dgl", "read_graph", "source_form"]
+
+_DGL_MAGIC = (0xDD2E4FF046B4A13F).to_bytes(8, "little")
+
+
+def read_dgl(path: str | os.PathLike[str]) -> Graph:
+    """Read the first graph of a file that ``dgl.save_graphs`` wrote, with all its fields; needs DGL.
+
+    DGL saves bools as uint8: fields whose names end in ``mask`` become bool again.
+    """
+    with open(path, "rb") as file:
+        magic = file.read(8)
+    if magic != _DGL_MAGIC:  # DGL's own reader may crash on other files
+        raise FormatError(f"{path} must be a file that dgl.save_graphs wrote, it does not begin like one")
+    from ..dgl import load_saved_graph
+
+    graph = load_saved_graph(path)
+    owners = [graph.node_fields(t) for t in graph.node_types] + [graph.edge_fields(t) for t in graph.edge_types]
+    for fields in owners:
+        for name, values in fields.items():
+            if name.endswith("mask") and values.dtype == torch.uint8 and not bool((values > 1).any()):
+                fields[name] = values.bool()
+    return graph
+
+
+def _open_verified(folder: Path, *, split: str = "") -> Graph:
+    return open_graph(folder, verify=True, split=split)
+
+
+@dataclass(frozen=True)
+class Form:
+    """A form of folder or file.
+
+    Attributes:
+        name: Its name in errors.
+        what: The same for a sentence that begins "It is ...".
+        read: Its reader.
+        options: Those of :func:`read_graph` that the reader takes.
+        endings: What names of files of this form end in.
+        is_it: Whether a folder, or a file with such an ending, has this form. Default: every one.
+    """
+
+    name: str
+    what: str
+    read: Callable[..., Graph]
+    options: tuple[str, ...] = ()
+    endings: tuple[str, ...] = ()
+    is_it: Callable[[Path], bool] = Path.exists
+
+
+def _members(path: Path) -> set[str]:
+    """Names of the arrays in an ``.npz`` file; none in a damaged one."""
+    try:
+        with open(path, "rb") as file:
+            return set(npz_members(file))
+    except UNREADABLE:
+        return set()
+
+
+_EDGES = ("num_nodes", "relabel", "undirected", "weight", "header", "progress")
+_FORMS = (
+    Form("edge list", "an edge list", read_edge_list, _EDGES, (*TEXTS, ".parquet")),
+    Form(
+        *("matrix market", "a Matrix Market file", read_matrix_market, ("undirected", "weight", "progress")),
+        endings=(".mtx", ".mtx.gz", ".mtx.xz", ".mtx.bz2"),
+    ),
+    Form("graphml", "a GraphML file", read_graphml, (), (".graphml", ".graphml.gz")),
+    Form("gml", "a GML file", read_gml, (), (".gml", ".gml.gz")),
+    Form(
+        *("benchmark", "a benchmark's graph", read_benchmark, ("undirected", "weight"), (".npz",)),
+        is_it=lambda path: "adj_data" in _members(path),
+    ),
+    Form(
+        *("edge index", "an edge_index", read_edge_index, ("num_nodes", "undirected"), (".npz",)),
+        is_it=lambda path: EDGE_INDEX in _members(path),
+    ),
+    Form("scipy", "a sparse matrix of scipy", read_scipy, ("undirected", "weight"), (".npz",)),
+    Form("edge index", "an edge_index", read_edge_index, ("num_nodes", "undirected"), (".npy",)),
+    Form("dgl", "a graph that DGL saved", read_dgl, (), (".bin",)),
+    Form("pyg", "a graph that torch saved", read_pyg, (), (".pt",)),
+    Form(
+        *("graphbolt", "the description of a data set of GraphBolt's", read_graphbolt, (), (".yaml",)),
+        is_it=lambda path: path.name == METADATA,
+    ),
+    Form("tables", "the description of tables", read_tables, (), (".yaml", ".yml")),
+)
+_FOLDERS = (
+    Form(
+        *("ogb", "a data set of OGB's", read_ogb, ("split", "undirected", "progress")),
+        is_it=is_ogb,
+    ),
+    Form(
+        *("graphbolt", "a data set of GraphBolt's", read_graphbolt),
+        is_it=lambda path: (path / METADATA).is_file(),
+    ),
+    Form("folder", "a graph folder", _open_verified, ("split",)),
+)
+_KONECT = Form("konect", "a network of KONECT's", read_konect, ("undirected", "weight", "progress"))
+
+
+def source_form(source: str | os.PathLike[str]) -> Form:
+    """Detect the form of ``source`` by its name, and where several have that, by a look inside."""
+    path = Path(source)
+    if not path.exists():
+        raise FileNotFoundError(f"source must exist, got {str(path)!r}")
+    if path.is_dir():
+        return next(form for form in _FOLDERS if form.is_it(path))
+    if not path.is_file():  # a pipe or a device may never end
+        raise FormatError(f"source must be a file or a folder, got {str(path)!r}")
+    name = path.name.lower()
+    for form in _FORMS:
+        if name.endswith(form.endings) and form.is_it(path):
+            return form
+    if name.startswith("out."):
+        return _KONECT
+    endings = dict.fromkeys(ending for form in _FORMS for ending in form.endings if ending.count(".") == 1)
+    raise FormatError(
+        f"source must be a graph folder, a file named out.NAME (KONECT's), or end in one of {', '.join(endings)} (text "
+        f"also with .gz, .xz or .bz2), got {str(path)!r}"
+    )
+
+
+def read_graph(
+    source: str | os.PathLike[str],
+    *,
+    split: str = "",
+    num_nodes: int | None = None,
+    relabel: bool = False,
+    undirected: bool = False,
+    weight: str | None = None,
+    header: bool | None = None,
+    features: str | os.PathLike[str] | None = None,
+    labels: str | os.PathLike[str] | None = None,
+    train: VertexSet | None = None,
+    val: VertexSet | None = None,
+    test: VertexSet | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Graph:
+    """Read a graph from a folder or file of any supported form; fields keep the names they have in DGL.
+
+    Args:
+        source: A graph folder; an edge list (``.txt``, ``.tsv``, ``.csv``, also packed as ``.gz``, ``.xz`` or
+            ``.bz2``, or ``.parquet``); Matrix Market (``.mtx``), GraphML, GML, KONECT's ``out.NAME``; an ``.npz`` of
+            scipy, of a GNN benchmark or with an ``edge_index``; an ``edge_index`` in ``.npy`` or ``.pt``; a graph that
+            DGL (``.bin``) or PyG (``.pt``) saved; the folder of a data set of OGB's or GraphBolt's; or a YAML
+            file that describes tables.
+        split: For folders: see :func:`open_graph`; for OGB's, the name of the folder in ``split/``.
+        num_nodes: For edge lists and ``edge_index``: number of vertices. Default: the largest id plus 1.
+        relabel: For edge lists, like ``header``: see :func:`read_edge_list`.
+        undirected: Where each edge is named once: store both directions.
+        weight: For edge lists and matrices: name of an edge field for the weights.
+        header: For edge lists.
+        features: For graphs without such a field, like the next four: a file for the field ``feat``; see
+            :func:`~pagraph.datasets.given_fields.add_fields`.
+        labels: A file for the field ``label``.
+        train: A file of ids or of a mask for the field ``train_mask``, or a fraction of the vertices.
+        val: The same for ``val_mask``.
+        test: The same for ``test_mask``.
+        progress: Called with the bytes read and the file's size, where that can be told.
+
+    Raises:
+        FileNotFoundError: There is nothing at that path.
+        FormatError: The form is not known, or the content is corrupt.
+        MissingDependencyError: The form needs DGL, PyG or pyarrow, which is not installed.
+        ValueError: An option does not go with the form, ids are out of range, or fields do not fit the graph.
+    """
+    form = source_form(source)
+    chosen: dict[str, Any] = {"split": split, "num_nodes": num_nodes, "relabel": relabel, "undirected": undirected}
+    chosen |= {"weight": weight, "header": header}
+    unset = (None, "")
+    given = {n: v for n, v in chosen.items() if v not in unset and (v is not False or n == "header")}
+    for name in given:
+        if name not in form.options:
+            raise ValueError(f"{name} must not be given for a source of the form {form.name!r}")
+    if "progress" in form.options:
+        given["progress"] = progress
+    graph = form.read(source, **given)
+    add_fields(graph, features=features, labels=labels, train=train, val=val, test=test)
+    return graph

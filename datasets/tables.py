@@ -1,0 +1,234 @@
+"""Reads several tables as a graph of several types: a YAML file says which columns are ids and fields."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import FormatError
+from ..graph.graph import CSC, EdgeType, Graph
+from .arrays import TEXTS, array_tensor, has_ending, parquet_values, read_array
+from .descriptions import load_yaml, named_file
+from .edge_rows import arrow, read_blocks, require_arrow, separator_of
+from .manifest import take
+from .original_ids import id_field
+
+__all__ = ["read_tables"]
+
+
+def read_tables(path: str | os.PathLike[str]) -> Graph:
+    """Read tables with ids of any kind as a graph, as a YAML file beside them describes it::
+
+        nodes:
+          paper:
+            file: papers.csv
+            id: paper_id
+            fields: {feat: [f0, f1, f2], label: field_of_study, year: year}
+          author: {file: authors.parquet, id: name, fields: [h_index]}
+          venue: {}
+        edges:
+          author:writes:paper: {file: writes.csv, src: name, dst: paper_id, fields: [position]}
+          paper:at:venue: {file: papers.csv, src: paper_id, dst: venue}
+
+    Vertices are numbered in the order of their table, those of a type without one (``venue``) in the order in which
+    the edges name them; ``original_id`` keeps the ids, unless they count from 0. A field is a column of numbers, a list
+    of columns, a Parquet column of lists, or ``{file: feat.npy}`` with a row per row of the table. Fractions of text
+    tables are float32. Tables are text with a header (``.csv``, ``.tsv``, ``.txt``, also packed) or Parquet.
+
+    Raises:
+        FormatError: The description or a table is damaged, an id is repeated or in no table, or a field is no numbers.
+        MissingDependencyError: pyarrow is not installed.
+    """
+    require_arrow("reading tables")
+    file = Path(path)
+    description, where = load_yaml(file), str(file)
+    nodes, edges = take(description, "nodes", dict, where), take(description, "edges", dict, where)
+    if not edges:
+        raise FormatError(f"{where}: edges must name at least 1 edge type, got none")
+    types = {}
+    for ntype, value in nodes.items():
+        types[_printable(ntype, where)] = _NodeTable(_Table(file, value, f"{where}: {ntype}") if value else None)
+    ends = {}
+    for name, value in edges.items():
+        etype, table = _edge_type(name, types, where), _Table(file, value, f"{where}: {name}")
+        ends[etype] = (types[etype[0]].numbers(table, "src"), types[etype[2]].numbers(table, "dst"), table.fields())
+    counts = {ntype: len(table.ids) for ntype, table in types.items()}
+    csc = {t: CSC.from_coo(src, dst, (counts[t[0]], counts[t[2]])) for t, (src, dst, _) in ends.items()}
+    graph = Graph(csc, counts)
+    for ntype, nodes_of in types.items():
+        for name, values in nodes_of.fields().items():
+            graph.set_field(name, values, node_type=ntype)
+    for etype, (_, _, fields) in ends.items():
+        for name, values in fields.items():
+            graph.set_field(name, values, edge_type=etype)
+    return graph
+
+
+def _printable(name: Any, where: str) -> str:
+    if not isinstance(name, str) or not name or not name.isprintable():
+        raise FormatError(f"{where}: names must be printable characters, got {name!r}"[:300])
+    return name
+
+
+def _edge_type(name: Any, types: Mapping[str, Any], where: str) -> EdgeType:
+    words = _printable(name, where).split(":")
+    if len(words) != 3 or words[0] not in types or words[2] not in types:
+        raise FormatError(
+            f"{where}: edges must be named source:relation:target with types of {list(types)}, got {name!r}"
+        )
+    return words[0], words[1], words[2]
+
+
+class _NodeTable:
+    """The vertices of one type: their ids as words, in order, and their fields."""
+
+    def __init__(self, table: _Table | None) -> None:
+        self._table = table
+        self.ids = arrow().array([], arrow().string())
+        if table is not None:
+            self.ids = table.words("id")
+            if len(self.ids.unique()) != len(self.ids):
+                raise FormatError(f"{table.file}: ids must be given once each, {_repeated(self.ids)!r} is there again")
+
+    def numbers(self, edges: _Table, end: str) -> Any:
+        """The numbers of the vertices at one end of a table's edges; FormatError for ids that are not in our table."""
+        import pyarrow.compute
+
+        words = edges.words(end)
+        if self._table is None:
+            self.ids = arrow().concat_arrays([self.ids, words]).unique()
+        places = pyarrow.compute.index_in(words, value_set=self.ids)
+        if self._table is not None and places.null_count:
+            unknown = words[places.is_null().index(True).as_py()].as_py()
+            raise FormatError(f"{edges.file}: {end} must be an id of {self._table.file}, got {unknown!r}")
+        return places.to_numpy().astype(np.int64)
+
+    def fields(self) -> dict[str, Tensor]:
+        fields = {} if self._table is None else self._table.fields()
+        kept = id_field(self.ids.to_pylist())
+        return fields if kept is None else {**fields, "original_id": kept}
+
+
+def _repeated(ids: Any) -> str:
+    counts = ids.value_counts()
+    return str(counts.field("values")[int(np.argmax(counts.field("counts").to_numpy()))].as_py())
+
+
+class _Table:
+    """A table as a description has it: the file, and which of its columns are ids and fields."""
+
+    def __init__(self, description: Path, value: Any, where: str) -> None:
+        self._folder, self._value, self._where = description.parent, value, where
+        self.file = named_file(self._folder, take(value, "file", str, where), f"{where}: file")
+        fields = value.get("fields") or {}
+        named = {name: name for name in fields} if isinstance(fields, list) else fields
+        if not isinstance(named, dict):
+            raise FormatError(
+                f"{where}: fields must be a list of columns, or a mapping from name, got {fields!r}"[:300]
+            )
+        self._fields = {_printable(name, where): source for name, source in named.items()}
+        ids = [value[key] for key in ("id", "src", "dst") if key in value]
+        columns = [
+            c for s in self._fields.values() if not isinstance(s, dict) for c in (s if isinstance(s, list) else [s])
+        ]
+        self._columns = _read(self.file, [_printable(name, where) for name in dict.fromkeys([*ids, *columns])])
+
+    def words(self, key: str) -> Any:
+        """The ids of a column as an Arrow array of words."""
+        column = self._columns[take(self._value, key, str, self._where)].combine_chunks()
+        pa = arrow()
+        try:
+            words = column.cast(pa.string())
+        except pa.ArrowException as error:
+            raise FormatError(f"{self.file}: {key} must be a column of integers or words: {error}") from error
+        missing = words.is_null().index(True).as_py()
+        missing = missing if missing >= 0 else words.index("").as_py()
+        if missing >= 0:
+            raise FormatError(f"{self.file}, row {missing + 1} must have an id in the column of {key}, got none")
+        return words
+
+    def fields(self) -> dict[str, Tensor]:
+        """The fields, each with a row per row of the table."""
+        found = {}
+        for name, source in self._fields.items():
+            if isinstance(source, dict):
+                found[name] = read_array(named_file(self._folder, source.get("file"), f"{self._where}: {name}"))
+                if len(found[name]) != self._columns.num_rows:
+                    rule = f"must have a row per row of {self.file} ({self._columns.num_rows})"
+                    raise FormatError(f"{self._where}: {name} {rule}, got {len(found[name])}")
+            elif isinstance(source, list):
+                found[name] = torch.stack([self._numbers(column) for column in source], dim=1)
+            else:
+                found[name] = self._numbers(source)
+        return found
+
+    def _numbers(self, name: str) -> Tensor:
+        column, pa = self._columns[name], arrow()
+        if not has_ending(self.file, (".parquet",)):
+            for type_ in (pa.int64(), pa.float32()):
+                try:
+                    return array_tensor(self.file, column.cast(type_).to_numpy())
+                except pa.ArrowInvalid as error:
+                    reason = " ".join(str(error).split())[:200]
+            raise FormatError(f"{self.file}, column {name!r} must hold numbers: {reason}")
+        return array_tensor(self.file, parquet_values(self.file, name, column))
+
+
+def _read(file: Path, columns: list[str]) -> Any:
+    """Read these columns as an Arrow table: those of text as words, of Parquet as they are."""
+    pa = arrow()
+    import pyarrow.parquet
+
+    try:
+        if has_ending(file, (".parquet",)):
+            names = pyarrow.parquet.read_schema(file).names
+            _check_columns(file, columns, names)
+            return pyarrow.parquet.read_table(file, columns=columns)
+        if has_ending(file, TEXTS):
+            return _read_text(file, columns)
+    except (pa.ArrowException, OSError) as error:
+        raise FormatError(f"{file} cannot be read: {' '.join(str(error).split())[:200]}") from error
+    raise FormatError(f"{file} must end in .parquet, {', '.join(TEXTS)}")
+
+
+def _check_columns(file: Path, columns: list[str], names: list[str]) -> None:
+    for name in columns:
+        if names.count(name) != 1:
+            raise FormatError(f"{file} must have one column {name!r}, it has {names}"[:300])
+
+
+def _read_text(file: Path, columns: list[str]) -> Any:
+    pa = arrow()
+    import pyarrow.csv
+
+    names: list[str] = []
+    tables, mark = [], ","
+    for block in read_blocks(file):
+        data = block.data
+        if not names:
+            line = data.split(b"\n", 1)[0]
+            mark = separator_of(line) or " "
+            names = [word.strip(' "\r') for word in line.decode("utf-8", "replace").split(mark)]
+            _check_columns(file, columns, names)
+            data = data[len(line) + 1 :]
+        if data.strip():
+            tables.append(
+                pyarrow.csv.read_csv(
+                    pa.BufferReader(data),
+                    read_options=pyarrow.csv.ReadOptions(column_names=names, block_size=len(data)),
+                    parse_options=pyarrow.csv.ParseOptions(delimiter=mark),
+                    convert_options=pyarrow.csv.ConvertOptions(
+                        include_columns=columns, column_types=dict.fromkeys(names, pa.string()), null_values=[]
+                    ),
+                )
+            )
+    if not names:
+        raise FormatError(f"{file} must begin with a line of column names, it is empty")
+    empty = pa.table({name: pa.array([], pa.string()) for name in columns})
+    return pa.concat_tables(tables) if tables else empty

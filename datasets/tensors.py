@@ -1,0 +1,124 @@
+"""Reads graphs from files of an ``edge_index``: NumPy's ``.npy`` and ``.npz``, torch's ``.pt``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import FormatError
+from ..graph.graph import Graph
+from .arrays import array_tensor, load_npz, load_tensors, map_or_read, one_column
+from .edges import build_graph, count_nodes
+from .opening import PARTS
+
+__all__ = ["EDGE_INDEX", "read_edge_index", "read_pyg"]
+
+EDGE_INDEX = "edge_index"
+
+
+def read_edge_index(path: str | os.PathLike[str], *, num_nodes: int | None = None, undirected: bool = False) -> Graph:
+    """Read ``edge_index`` (2 x E: sources, then targets) from a ``.npy`` file, or with fields from an ``.npz`` file.
+
+    A ``num_nodes`` in the file says how many vertices there are, else the rows of ``x`` or ``feat`` do, else the
+    largest id. An array with a row per vertex becomes a vertex field, one with a row per edge an edge field; where
+    there are as many edges as vertices, those with ``edge`` in their names are the edges', as in PyG. Others stay
+    behind.
+
+    Raises:
+        FormatError: The edges are no integers of such a shape, or ids are out of range.
+        ValueError: An id is not below ``num_nodes``.
+    """
+    if os.fspath(path).lower().endswith(".npy"):
+        return _graph(path, {EDGE_INDEX: map_or_read(Path(path))}, num_nodes, undirected, is_named=False)
+    arrays = {name: array_tensor(path, array) for name, array in load_npz(path).items() if array.dtype.kind in "biuf"}
+    if EDGE_INDEX not in arrays:
+        raise FormatError(f"{path}: {EDGE_INDEX} must hold integers, got another dtype")
+    return _graph(path, arrays, num_nodes, undirected, is_named=True)
+
+
+def read_pyg(path: str | os.PathLike[str]) -> Graph:
+    """Read a graph that ``torch.save`` wrote, with all its fields: an ``edge_index`` alone or in a dict, or PyG's.
+
+    PyG's is a ``Data`` or ``HeteroData``, its ``to_dict()``, or a data set's ``processed/data.pt``, and needs PyG.
+    Vertex fields get the names they have in DGL: ``x`` becomes ``feat`` and ``y`` ``label`` (one column of it 1-D),
+    unless there are such fields already. Masks of several splits, a column each, become ``train_mask``,
+    ``split1_train_mask`` and so on.
+    """
+    try:
+        content = load_tensors(path)
+    except FormatError:  # PyG's classes, or a file that its reader says what is wrong with
+        content = None
+    if isinstance(content, Tensor):
+        return _graph(path, {EDGE_INDEX: content}, None, False, is_named=False)
+    if isinstance(content, Mapping) and isinstance(content.get(EDGE_INDEX), Tensor):
+        return _graph(path, content, None, False, is_named=True)
+    from ..pyg.graphs import load_saved_data
+
+    graph = load_saved_data(path)
+    for ntype in graph.node_types:
+        _rename(graph.node_fields(ntype))
+    return graph
+
+
+def _graph(
+    path: str | os.PathLike[str], arrays: Mapping[Any, Any], num_nodes: int | None, undirected: bool, *, is_named: bool
+) -> Graph:
+    src, dst = _ends(path, arrays[EDGE_INDEX], is_named)
+    rows = {
+        name: rows for name, rows in arrays.items() if _is_rows(rows) and isinstance(name, str) and name != EDGE_INDEX
+    }
+    count = _num_nodes(path, arrays) if num_nodes is None else num_nodes
+    if count is None:
+        count = count_nodes(path, src.numpy(), dst.numpy())
+    ndata = {name: r for name, r in rows.items() if len(r) == count and (count != len(src) or "edge" not in name)}
+    edata = {name: r for name, r in rows.items() if len(r) == len(src) and name not in ndata}
+    graph = build_graph(path, src.numpy(), dst.numpy(), count, edata=edata, undirected=undirected)
+    _rename(ndata)
+    for name, values in ndata.items():
+        graph.set_field(name, values)
+    return graph
+
+
+def _ends(path: str | os.PathLike[str], edge_index: Tensor, is_named: bool) -> tuple[Tensor, Tensor]:
+    shape = list(edge_index.shape)
+    if edge_index.dtype.is_floating_point or edge_index.dtype.is_complex or edge_index.dtype == torch.bool:
+        raise FormatError(f"{path}: {EDGE_INDEX} must hold integers, got {edge_index.dtype}")
+    if len(shape) != 2 or 2 not in shape:
+        raise FormatError(f"{path}: {EDGE_INDEX} must have shape [2, edges] or [edges, 2], got {shape}")
+    if shape == [2, 2] and not is_named:
+        raise FormatError(f"{path} must be no array of 2 x 2, in which rows may be edges or ends; save more, or a list")
+    src, dst = edge_index if shape[0] == 2 else edge_index.T
+    return src.long(), dst.long()
+
+
+def _is_rows(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.layout == torch.strided and value.dim() > 0
+
+
+def _num_nodes(path: str | os.PathLike[str], arrays: Mapping[Any, Any]) -> int | None:
+    stated = arrays.get("num_nodes")
+    if isinstance(stated, int | Tensor | np.integer):
+        if isinstance(stated, Tensor) and (stated.numel() != 1 or stated.is_floating_point()):
+            raise FormatError(f"{path}: num_nodes must be 1 integer, got {stated.dtype} of shape {list(stated.shape)}")
+        return int(stated)
+    names = ("x", "feat", "features", "y", "label", "labels", *(f"{part}_mask" for part in PARTS))
+    return next((len(arrays[name]) for name in names if _is_rows(arrays.get(name))), None)
+
+
+def _rename(fields: dict[str, Any]) -> None:
+    """Give vertex fields of PyG's names and shapes those of DGL."""
+    for theirs, ours in (("x", "feat"), ("y", "label")):
+        if theirs in fields and ours not in fields:
+            fields[ours] = fields.pop(theirs)
+    if "label" in fields:
+        fields["label"] = one_column(fields["label"])
+    for name in (f"{part}_mask" for part in PARTS):
+        if name in fields and fields[name].dim() == 2:
+            for number, mask in enumerate(fields.pop(name).unbind(1)):
+                fields[f"split{number}_{name}" if number else name] = mask

@@ -1,0 +1,52 @@
+"""Griffe extension: what our docstrings have and mkdocstrings does not know.
+
+- Sphinx roles (``:func:`name```) become links, or code where the name has no page.
+- A section ``Example:`` is one of examples, not a note.
+- ``first, second: Text.`` documents two arguments.
+- A function that has the name of its module (``pagraph.datasets.rmat``) hides it, as on import.
+"""
+
+import re
+from typing import Any
+
+import griffe
+
+ROLE = re.compile(r":(?:attr|class|data|func|meth|mod):`~?([^`]+)`")
+SEVERAL_ARGUMENTS = re.compile(r"^( +)(\w+(?:, \w+)+)(:.*(?:\n\1 .*)*)", re.MULTILINE)
+
+
+class Docstrings(griffe.Extension):
+    """Rewrites the docstrings of a package before they are parsed."""
+
+    def on_package(self, *, pkg: griffe.Module, **kwargs: Any) -> None:
+        """Rewrite all of them; by now every name can be found."""
+        rewrite(pkg)
+
+
+def rewrite(obj: griffe.Object) -> None:
+    """Rewrite the docstrings of an object and of what it holds."""
+    if obj.docstring is not None:
+        text = ROLE.sub(lambda role: link(obj, role[1]), obj.docstring.value)
+        text = SEVERAL_ARGUMENTS.sub(lambda found: one_each(*found.groups()), text)
+        obj.docstring.value = re.sub(r"^Example:$", "Examples:", text, flags=re.MULTILINE)
+    for name, member in list(obj.members.items()):
+        if member.is_alias:
+            continue
+        rewrite(member)
+        if member.is_module and name in member.members and name in (obj.exports or ()):
+            obj.members[name] = griffe.Alias(name, target=member.members[name], parent=obj)
+
+
+def link(obj: griffe.Object, name: str) -> str:
+    """The name as code that leads to its page, if it has one."""
+    first, dot, rest = name.partition(".")
+    try:
+        target = obj.resolve(first) + dot + rest
+    except griffe.NameResolutionError:
+        target = name
+    return f'<autoref identifier="{target}" optional>`{name}`</autoref>'
+
+
+def one_each(indent: str, names: str, text: str) -> str:
+    """The same text for each name."""
+    return "\n".join(f"{indent}{name}{text}" for name in names.split(", "))

@@ -1,0 +1,29 @@
+"""``pagraph export``: write a graph folder in the form of another library."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ..datasets import export_graph, open_graph
+from ..datasets.exporting import EXPORT_FORMS, check_target
+from .options import split_option
+
+
+@click.command(name="export")
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("out", type=click.Path(path_type=Path))
+@click.option("--form", type=click.Choice(tuple(EXPORT_FORMS)), required=True, help="Whose form.")
+@split_option
+def command(folder: Path, out: Path, form: str, split: str) -> None:
+    """Write the graph folder DIR with all its fields as OUT, which must not exist yet.
+
+    The form dgl is a file of dgl.save_graphs (OUT ends in .bin), pyg a Data or HeteroData that torch.save wrote (.pt),
+    ogb a folder of comma-separated tables, raw/ and split/. What a form cannot hold is refused. pagraph import
+    reads all of them.
+    """
+    check_target(out, form, name="OUT")
+    graph = open_graph(folder, split=split)
+    export_graph(graph, out, form=form)
+    click.echo(f"{out}: {graph.num_nodes:,} vertices, {graph.num_edges:,} edges, as {form} reads it")

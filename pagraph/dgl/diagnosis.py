@@ -1,0 +1,77 @@
+"""What the DGL face makes of the installed DGL, for ``pagraph doctor``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from .graphbolt import import_dgl, is_placeholder
+from .layer_sampler import LayerSampler
+from .workload import native_sampler, runs_users_code
+
+dgl = import_dgl()
+from dgl import dataloading  # noqa: E402
+
+__all__ = ["graphbolt_words", "sampling_paths"]
+
+_OURS = "pagraph's kernels"
+_FALLS_BACK = "its own code: no kernel of pagraph samples like it"
+
+
+def graphbolt_words() -> str:
+    """What ``dgl.graphbolt`` is here."""
+    module = sys.modules.get("dgl.graphbolt")
+    if module is None:
+        return "this DGL has none"
+    return "a placeholder: DGL has no binary for this torch" if is_placeholder(module) else "DGL's own"
+
+
+def sampling_paths() -> dict[str, str]:
+    """Kinds of samplers of this DGL, to whose code samples for ``pagraph.dgl.DataLoader``, and why.
+
+    The loader's own recogniser is asked, about a sampler of each kind.
+    """
+    graph, paths = dgl.graph(([0, 1], [1, 0])), {}
+    for name, make in _samplers():
+        try:
+            sampler = make()
+        except (AttributeError, TypeError) as error:
+            paths[name] = f"not in this DGL ({error})"
+            continue
+        paths[name] = _FALLS_BACK if native_sampler(graph, sampler) is None else _OURS
+        if runs_users_code(sampler):
+            paths[name] += ", and your function"
+    return paths | {"your function, its own code": "run in the training loop's thread unless num_workers is set"}
+
+
+class _Changed(dataloading.NeighborSampler):
+    """A user's subclass that samples in its own way."""
+
+    def sample_blocks(self, *arguments: Any, **options: Any) -> Any:
+        return super().sample_blocks(*arguments, **options)
+
+
+def _samplers() -> Iterator[tuple[str, Callable[[], Any]]]:
+    d, inner = dataloading, dataloading.NeighborSampler([1])
+    yield "NeighborSampler", lambda: d.NeighborSampler([1])
+    yield "a subclass with its own sample_blocks", lambda: _Changed([1])
+    yield "MultiLayerFullNeighborSampler", lambda: d.MultiLayerFullNeighborSampler(1)
+    yield "LaborSampler", lambda: d.LaborSampler([1])
+    yield "LaborSampler(batch_dependency=2)", lambda: d.LaborSampler([1], batch_dependency=2)
+    yield "pagraph.dgl.LayerSampler", lambda: LayerSampler([1])
+    yield "edges, negative_sampler.Uniform", lambda: _of_edges(inner, d.negative_sampler.Uniform(1))
+    yield "edges, your own negative sampler", lambda: _of_edges(inner, lambda graph, edges: None)
+    for name in ("ShaDowKHopSampler", "ClusterGCNSampler", "SAINTSampler"):
+        yield name, partial(_bare, name)
+
+
+def _bare(name: str) -> Any:
+    """A sampler that was not set up: to set up ClusterGCN's divides the graph and writes files."""
+    kind = getattr(dataloading, name)
+    return kind.__new__(kind)
+
+
+def _of_edges(inner: Any, negatives: Any) -> Any:
+    return dataloading.as_edge_prediction_sampler(inner, negative_sampler=negatives)

@@ -1,0 +1,21 @@
+"""What the PyG face makes of the installed PyG, for ``pagraph doctor``."""
+
+from __future__ import annotations
+
+import pagraph.pyg as face
+
+from .package import import_pyg
+
+__all__ = ["sampling_paths"]
+
+
+def sampling_paths() -> dict[str, str]:
+    """Names that ``pagraph.pyg`` offers in place of PyG's, to whose code runs, and why."""
+    theirs = import_pyg().loader
+    ours = [name for name in theirs.__all__ if getattr(face, name) is not getattr(theirs, name)]
+    return {
+        ", ".join(ours): "pagraph's kernels; neither pyg-lib nor torch-sparse is needed",
+        "other names of torch_geometric.loader": "PyG's own, unchanged",
+        "neighbor_sampler=...": "its own code, in the training loop's thread unless num_workers is set",
+        "a subclass with its own filter_fn or collate_fn": "pagraph's kernels in torch's workers, without a cache",
+    }

@@ -1,0 +1,186 @@
+"""Checkpoints of a training run: all that its next epoch depends on, in one file that is replaced whole."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..errors import FormatError
+from ..system.atomic import check_writable, new_file
+from .distributed import World
+from .links import LinkTask
+from .options import TrainOptions
+from .result import EpochRecord, RankRecord
+from .task import Task
+
+__all__ = ["Checkpoint", "check_checkpoint", "open_checkpoint"]
+
+_FILE = "checkpoint.pt"
+_VERSION = 1
+_MAY_CHANGE = ("epochs", "device", "cache", "cache_policy", "num_workers", "prefetch")
+"""Options that do not change which numbers an epoch computes."""
+
+
+def check_checkpoint(folder: str | os.PathLike[str], options: TrainOptions) -> None:
+    """Check that a run with these options can be saved there, and make the folder if need be.
+
+    Raises:
+        ValueError: The run draws random numbers or keeps sums that cannot be saved.
+        OSError: Nothing can be written there.
+    """
+    if options.loader != "pagraph":
+        raise ValueError(f"checkpoint must be of a run with pagraph's loader, got {options.loader}'s own")
+    if options.grad_compression == "powersgd":
+        raise ValueError("checkpoint must be of a run without powersgd, which keeps what it did not send yet")
+    if os.path.lexists(folder) and not os.path.isdir(folder):
+        raise NotADirectoryError(f"checkpoint must be a folder, got {os.fspath(folder)!r}")
+    os.makedirs(folder, exist_ok=True)
+    check_writable("checkpoint", Path(folder) / _FILE)
+
+
+def open_checkpoint(
+    folder: str | os.PathLike[str] | None, task: Task | LinkTask, options: TrainOptions, world: World
+) -> Checkpoint | None:
+    """The checkpoint of a run, or None without a folder; arguments and errors are those of :class:`Checkpoint`."""
+    given = world.gather(folder is not None)
+    world.together(lambda: _all_or_none(given))
+    return None if folder is None else Checkpoint(folder, task, options, world)
+
+
+def _all_or_none(given: Sequence[bool]) -> None:
+    if len(set(given)) > 1:
+        raise ValueError(f"checkpoint must be given to all processes or to none, got {list(given)} by rank")
+
+
+class Checkpoint:
+    """The newest state of a run, in a folder that the first process of each machine writes and reads.
+
+    Every file holds the states of all processes, so that machines need not share the folder, and the newest file that
+    any of them has is enough. All processes of ``world`` must call the methods.
+
+    Args:
+        folder: Made if need be.
+        task: What this process trains on.
+        options: Options of the run.
+        world: The processes.
+
+    Raises:
+        ValueError: A run with these options cannot be saved.
+        OSError: Nothing can be written there.
+    """
+
+    def __init__(
+        self, folder: str | os.PathLike[str], task: Task | LinkTask, options: TrainOptions, world: World
+    ) -> None:
+        world.together(lambda: check_checkpoint(folder, options))
+        self._path, self._world, self._options = Path(folder) / _FILE, world, options
+        self._writes = world.local_rank == 0
+        settings = {name: value for name, value in asdict(options).items() if name not in _MAY_CHANGE}
+        self._about: dict[str, Any] = {
+            "version": _VERSION,
+            "settings": settings,
+            "graphs": world.gather(_described(task)),
+        }
+
+    def save(self, model: nn.Module, optimizer: torch.optim.Optimizer, records: Sequence[EpochRecord]) -> None:
+        """Replace what is saved by the state after the last of these epochs."""
+        state = {
+            **self._about,
+            "model": model.state_dict(),
+            "optimizer": optimizer.state_dict(),
+            "random": self._world.gather(_random_state(self._options.torch_device())),
+            "records": [asdict(record) for record in records],
+        }
+        self._world.together(lambda: self._write(state) if self._writes else None)
+
+    def _write(self, state: Mapping[str, Any]) -> None:
+        with new_file(self._path) as file:
+            torch.save(state, file)
+
+    def restore(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> list[EpochRecord]:
+        """Put everything as it was after the last epoch that was saved; returns the epochs so far, none if none was.
+
+        Raises:
+            ValueError: The saved run had other settings, another graph or another number of processes.
+            FormatError: A file is damaged, or no checkpoint.
+            OtherProcessError: Another process failed.
+        """
+        world = self._world
+        found = world.gather(world.together(lambda: self._read() if self._writes else None))
+        newest = max(filter(None, found), key=lambda state: len(state["records"]), default=None)
+        return [] if newest is None else world.together(lambda: self._put_back(newest, model, optimizer))
+
+    def _read(self) -> dict[str, Any] | None:
+        if not os.path.lexists(self._path):
+            return None
+        if not self._path.is_file():
+            raise self._damaged()
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # torch's, about files in other forms
+                state = torch.load(self._path, map_location="cpu", weights_only=True)
+            if state["version"] != _VERSION:
+                raise ValueError
+            kinds = {"settings": dict, "graphs": list, "model": dict, "optimizer": dict, "random": list}
+            known = {name: kind(state[name]) for name, kind in kinds.items()}
+            return {**known, "records": [_record(saved) for saved in state["records"]]}
+        except Exception:  # whatever torch's reader makes of a damaged file, or what is missing in it
+            raise self._damaged() from None
+
+    def _damaged(self) -> FormatError:
+        return FormatError(f"checkpoint must be a whole file that pagraph train wrote, got {self._path}")
+
+    def _put_back(self, state: dict[str, Any], model: nn.Module, optimizer: torch.optim.Optimizer) -> list[EpochRecord]:
+        self._check(state)
+        records: list[EpochRecord] = state["records"]
+        if len(records) > self._options.epochs:
+            raise ValueError(
+                f"epochs must be at least the {len(records)} of the checkpoint {self._path}, got {self._options.epochs}"
+            )
+        try:
+            model.load_state_dict(state["model"])
+            optimizer.load_state_dict(state["optimizer"])
+            random = state["random"][self._world.rank]
+            torch.set_rng_state(random["cpu"])
+            if "cuda" in random and self._options.torch_device().type == "cuda":
+                torch.cuda.set_rng_state(random["cuda"], self._options.torch_device())
+        except (AttributeError, KeyError, IndexError, RuntimeError, TypeError, ValueError):
+            raise self._damaged() from None
+        return records
+
+    def _check(self, state: Mapping[str, Any]) -> None:
+        """Whether a checkpoint is of this very run."""
+        where = f"as in the checkpoint {self._path}"
+        for name, value in self._about["settings"].items():
+            saved = state["settings"].get(name)
+            if saved != value:
+                raise ValueError(f"{name} must be {saved!r} {where}, got {value!r}")
+        ours, theirs = self._about["graphs"], state["graphs"]
+        if len(theirs) != len(ours):
+            raise ValueError(f"processes must be {len(theirs)} {where}, got {len(ours)}")
+        for one, other in zip(ours, theirs, strict=True):
+            if one != other:
+                raise ValueError(f"graph must be the one {where}, {other!r}, got {one!r}")
+
+
+def _described(task: Task | LinkTask) -> str:
+    """A task in words, and a digest of what is trained on."""
+    digest = hashlib.sha256(task.train.numpy().tobytes()).hexdigest()
+    return f"{task} ({digest[:8]})"
+
+
+def _random_state(device: torch.device) -> dict[str, torch.Tensor]:
+    state = {"cpu": torch.get_rng_state()}
+    return state | {"cuda": torch.cuda.get_rng_state(device)} if device.type == "cuda" else state
+
+
+def _record(saved: dict[str, Any]) -> EpochRecord:
+    return EpochRecord(**{**saved, "ranks": tuple(RankRecord(**rank) for rank in saved["ranks"])})

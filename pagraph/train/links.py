@@ -1,0 +1,206 @@
+"""Link prediction on one graph: which edges are held out, and what is learned and measured on the others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from ..graph.csc import CSC
+from ..graph.graph import Graph
+from .distributed import ALONE, World
+from .evaluate import Evaluation, predict
+from .models import NORM, Framework
+from .options import TrainOptions
+from .preaggregation import FEATURES, preaggregated_for
+from .task import SETS, Compute, check_features, looped, whole_norm
+
+__all__ = ["LinkEvaluation", "LinkTask", "make_link_task"]
+
+_HELD_OUT = 10  # one pair in so many, for validation and for test
+_RIVALS = 100  # random ends that a held-out link is ranked against
+_AT_ONCE = 1024
+_LOCAL = 2**31  # more than the vertices of any batch
+
+
+@dataclass(frozen=True, eq=False)
+class LinkEvaluation(Evaluation):
+    """Graph and links to evaluate: ``val`` and ``test`` are ends, int64, shape ``(2, n)``."""
+
+    def metrics(self, model: Any, *, world: World = ALONE) -> tuple[dict[str, float], dict[str, float]]:
+        """AUC and mean reciprocal rank on the validation and on the test links, against random pairs."""
+        embedding, _ = predict(model, self, world=world)
+        return _measured(embedding, self.val), _measured(embedding, self.test)
+
+
+@dataclass(frozen=True, eq=False)
+class LinkTask:
+    """Link prediction on one graph; a link is scored by the dot product of its ends' embeddings.
+
+    Attributes:
+        graph: Graph to sample: no edge of it joins the ends of a held-out link. For GCN with one self-loop on every
+            vertex.
+        source: The same graph as it is, with the features.
+        train: Ids of the edges of ``graph`` that are learned from, int64: one for each pair of vertices.
+        val: Ends of the validation links, int64, shape ``(2, n)``; ``test`` are those of the test links.
+        num_features: Width of the features.
+        num_outputs: Width of the embeddings.
+        norm: GCN's normalisation; None for the other models.
+    """
+
+    graph: Graph
+    source: Graph
+    train: Tensor
+    val: Tensor
+    test: Tensor
+    num_features: int
+    num_outputs: int
+    norm: Tensor | None = None
+    preaggregated = False
+
+    def evaluation(self) -> Evaluation:
+        """What is evaluated."""
+        return LinkEvaluation(self.source, self.val, self.test, self.norm)
+
+    def loader(self, framework: Framework, fanout: Sequence[int], fields: Sequence[str], **more: Any) -> Any:
+        """A loader over the training links; ``more`` is that of ``Framework.link_loader``."""
+        return framework.link_loader(self.graph, self.train, fanout, fields, **more)
+
+    def loss(self, framework: Framework, item: Any, num_hops: int, compute: Compute) -> tuple[Tensor, int]:
+        """The loss of a batch of the loader, and its number of links; ``compute`` runs the model.
+
+        No vertex sees a neighbour over an edge that joins the ends of one of the links.
+        """
+        blocks, rows, links, others = framework.link_batch(item, num_hops)
+        seen = _keys(links[0], links[1], _LOCAL).sort().values
+        embedding = compute([_without(framework, block, seen) for block in blocks], rows)
+        scores = torch.cat([_scores(embedding, *ends) for ends in (links, others)])
+        truth = torch.zeros_like(scores)
+        truth[: links.shape[1]] = 1.0
+        return binary_cross_entropy_with_logits(scores, truth), links.shape[1]
+
+    def __str__(self) -> str:
+        graph = self.source
+        return (
+            f"{graph.num_nodes:,} vertices, {graph.num_edges:,} edges to sample, {self.num_features} features; "
+            f"{len(self.train):,} links to train on, {self.val.shape[1]:,} to validate, {self.test.shape[1]:,} to test"
+        )
+
+
+def make_link_task(graph: Graph, options: TrainOptions) -> LinkTask:
+    """Divide the links of a graph, a link being a pair of different vertices with an edge in either direction.
+
+    The edge fields ``train_mask``, ``val_mask`` and ``test_mask`` say which edges are which. Without them a tenth of
+    the links is for validation and a tenth for test, drawn at random, the same for all seeds. All edges between the
+    ends of held-out links are left out of the graph; edges that no mask selects, and self-loops, are only sampled.
+
+    Raises:
+        ValueError: A field is missing or does not fit; the graph has several vertex or edge types, pre-aggregated
+            features, or too few links.
+    """
+    if preaggregated_for(graph) is not None:
+        raise ValueError("task must be 'nodes' with pre-aggregated features, which sum up held-out links, got 'links'")
+    check_features(graph, options)
+    csc = graph.csc
+    src, dst, count = csc.indices.long(), csc.destinations().long(), csc.num_dst
+    keys = _keys(src, dst, count)
+    sets = _masked(graph, keys) if any(f"{name}_mask" in graph.edata for name in SETS) else _drawn(keys)
+    kept = ~torch.isin(keys, torch.cat([sets["val"], sets["test"]]))
+    rest = CSC.from_coo(src[kept], dst[kept], count)
+    fields: dict[str, Any] = {FEATURES: graph.ndata[FEATURES]}
+    source = sampled = Graph(CSC(rest.indptr, rest.indices, count), ndata=fields)
+    norm = whole_norm(source) if options.model == "gcn" else None
+    if norm is not None:
+        sampled = Graph(looped(source.csc), ndata={**fields, NORM: norm})
+    train = _one_edge_each(sampled.csc, sets["train"])
+    if len(train) == 0:
+        raise ValueError("train_mask must select at least 1 edge of a link that is not held out, got 0")
+    val, test = (torch.stack([sets[name] // count, sets[name] % count]) for name in ("val", "test"))
+    return LinkTask(sampled, source, train, val, test, fields[FEATURES].shape[1], options.hidden, norm)
+
+
+def _keys(src: Tensor, dst: Tensor, count: int) -> Tensor:
+    """A number for each pair of vertices below ``count``, the same in both directions; -1 for a self-loop."""
+    return torch.where(src == dst, -1, torch.minimum(src, dst) * count + torch.maximum(src, dst))
+
+
+def _distinct(keys: Tensor) -> Tensor:
+    return torch.from_numpy(np.unique(keys[keys >= 0].numpy()))
+
+
+def _masked(graph: Graph, keys: Tensor) -> dict[str, Tensor]:
+    """The keys that the edges' masks select."""
+    ids, sets = graph.csc.edge_ids, {}
+    for name in SETS:
+        mask = graph.edata.get(f"{name}_mask")
+        if mask is None or mask.dim() != 1:
+            got = "none" if mask is None else f"shape {tuple(mask.shape)}"
+            raise ValueError(f"{name}_mask must have one value for each edge where the edges have masks, got {got}")
+        sets[name] = _distinct(keys[mask.bool() if ids is None else mask.bool()[ids.long()]])
+        if len(sets[name]) == 0:
+            raise ValueError(f"{name}_mask must select at least 1 edge between different vertices, got 0")
+    return sets
+
+
+def _drawn(keys: Tensor) -> dict[str, Tensor]:
+    """Random keys for validation and test, and the rest."""
+    links = _distinct(keys)
+    if len(links) < _HELD_OUT:
+        raise ValueError(f"graph must have at least {_HELD_OUT} links to hold some of them out, got {len(links)}")
+    mixed = links[torch.randperm(len(links), generator=_generator(), device="cpu")]
+    held_out = len(links) // _HELD_OUT
+    return {"val": mixed[:held_out], "test": mixed[held_out : 2 * held_out], "train": mixed[2 * held_out :]}
+
+
+def _one_edge_each(csc: CSC, links: Tensor) -> Tensor:
+    """The first edge of each of some links, ascending; links without an edge have none."""
+    keys = _keys(csc.indices.long(), csc.destinations().long(), csc.num_dst)
+    ordered, edges = keys.sort(stable=True)
+    first = torch.ones_like(ordered, dtype=torch.bool)
+    first[1:] = ordered[1:] != ordered[:-1]
+    return edges[first & torch.isin(ordered, links)].sort().values
+
+
+def _without(framework: Framework, block: Any, seen: Tensor) -> Any:
+    """A block without the edges whose keys are among these sorted ones; a binary search took 5 ms for 300,000 edges."""
+    src, dst = framework.edges(block)
+    keys = _keys(src, dst, _LOCAL)
+    kept = seen[torch.searchsorted(seen, keys).clamp(max=len(seen) - 1)] != keys
+    return framework.with_edges(block, src[kept], dst[kept])
+
+
+def _scores(embedding: Tensor, src: Tensor, dst: Tensor) -> Tensor:
+    return (embedding[src] * embedding[dst]).sum(1)
+
+
+def _measured(embedding: Tensor, links: Tensor) -> dict[str, float]:
+    """AUC against one random end for each link, and the mean reciprocal rank of the right one among 100 others.
+
+    Ends are drawn uniformly, the same ones at every call; the few that are neighbours count as wrong.
+    """
+    generator, right, wrong, reciprocal = _generator(), [], [], 0.0
+    for src, dst in zip(*(ends.split(_AT_ONCE) for ends in links), strict=True):
+        ends = torch.randint(len(embedding), (len(src), _RIVALS), generator=generator, device="cpu")
+        score = _scores(embedding, src, dst)
+        others = torch.einsum("nd,nkd->nk", embedding[src], embedding[ends])
+        beaten_by = (others > score[:, None]).sum(1) + (others == score[:, None]).sum(1) / 2
+        reciprocal += float((1 / (1 + beaten_by.double())).sum())
+        right.append(score)
+        wrong.append(others[:, 0])
+    return {"auc": _auc(torch.cat(right), torch.cat(wrong)), "mrr": reciprocal / links.shape[1]}
+
+
+def _auc(right: Tensor, wrong: Tensor) -> float:
+    """Area under the ROC curve: how often a right score is above a wrong one; a tie counts half."""
+    ordered = wrong.sort().values
+    below = torch.searchsorted(ordered, right) + torch.searchsorted(ordered, right, right=True)
+    return float(below.double().mean()) / 2 / len(wrong)
+
+
+def _generator() -> torch.Generator:
+    return torch.Generator(device="cpu").manual_seed(0)

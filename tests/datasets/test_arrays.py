@@ -1,0 +1,93 @@
+"""One array of a file, whatever form it has."""
+
+import bz2
+import gzip
+import lzma
+
+import numpy as np
+import pytest
+import torch
+
+from pagraph import FormatError
+from pagraph.datasets import edge_rows
+from pagraph.datasets.arrays import read_array, read_numbers
+
+pa = pytest.importorskip("pyarrow")
+import pyarrow.parquet  # noqa: E402
+
+ROWS = np.arange(12, dtype=np.float32).reshape(4, 3) / 7
+
+
+def test_every_form_holds_the_same(tmp_path):
+    np.save(tmp_path / "a.npy", ROWS)
+    np.save(tmp_path / "f.npy", np.asfortranarray(ROWS.astype(">f4")))
+    np.savez_compressed(tmp_path / "a.npz", rows=ROWS)
+    torch.save(torch.from_numpy(ROWS), tmp_path / "a.pt")
+    columns = pa.table({str(i): ROWS[:, i] for i in range(3)})
+    pyarrow.parquet.write_table(columns, tmp_path / "a.parquet")
+    lists = pa.table({"rows": pa.array(list(ROWS), pa.list_(pa.float32()))})
+    pyarrow.parquet.write_table(lists, tmp_path / "l.parquet")
+    np.savetxt(tmp_path / "a.csv", ROWS, delimiter=",", header="x,y,z", comments="")
+    np.savetxt(tmp_path / "a.txt", ROWS)
+    for name, pack in (("gz", gzip.compress), ("xz", lzma.compress), ("bz2", bz2.compress)):
+        (tmp_path / f"a.csv.{name}").write_bytes(pack((tmp_path / "a.csv").read_bytes()))
+    for file in sorted(tmp_path.iterdir()):
+        read = read_array(file)
+        assert read.dtype == torch.float32 and read.equal(torch.from_numpy(ROWS)), file.name
+
+
+@pytest.mark.parametrize("size", [7, 64])
+def test_text_in_blocks(size, tmp_path, monkeypatch):
+    monkeypatch.setattr(edge_rows, "_BLOCK_BYTES", size)
+    want = np.arange(300).reshape(100, 3)
+    np.savetxt(tmp_path / "a.csv", want, fmt="%d", delimiter=",")
+    assert read_numbers(tmp_path / "a.csv").equal(torch.from_numpy(want))
+    (tmp_path / "a.csv").write_text((tmp_path / "a.csv").read_text() + "1,nan,\n")
+    last = read_numbers(tmp_path / "a.csv")
+    assert last.dtype == torch.float32 and last.shape == (101, 3) and last[-1].isnan().tolist() == [False, True, True]
+
+
+def test_no_rows(tmp_path):
+    (tmp_path / "a.csv").write_text("\n")
+    assert read_numbers(tmp_path / "a.csv").shape == (0, 1)
+    (tmp_path / "a.csv").write_text("x,y\n")
+    assert read_numbers(tmp_path / "a.csv").shape == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "write", "message"),
+    [
+        ("a.bin", lambda p: p.touch(), r"must end in one of \.npy, \.npz"),
+        ("a.npy", lambda p: np.save(p, np.array([{}])), "must hold plain numbers"),
+        ("a.npz", lambda p: np.savez(p, a=ROWS, b=ROWS), r"must hold 1 array, it holds \['a', 'b'\]"),
+        ("a.npz", lambda p: np.savez(p, a=np.array([{}])), r"must hold 1 array, it holds \[\]"),
+        ("a.npz", lambda p: p.write_text("no"), "must be an .npz file of arrays: it is no .npz file"),
+        ("a.pt", lambda p: torch.save([1], p), "must hold 1 tensor, it holds a list"),
+        ("a.pt", lambda p: torch.save(torch.nn.Linear(1, 1), p), "must hold tensors and plain values alone"),
+        ("a.pt", lambda p: p.write_text("no"), "must be a file that torch.save wrote|must hold tensors"),
+        ("a.csv", lambda p: p.write_text("1,2\n3,x\n"), "must be a table of numbers"),
+        ("a.csv", lambda p: p.write_text("1,2\n3\n"), "must be a table of numbers"),
+        ("a.parquet", lambda p: p.write_text("no"), "is no whole Parquet file"),
+        (
+            *("a.parquet", lambda p: pyarrow.parquet.write_table(pa.table({"a": ["x"]}), p)),
+            "column 'a' must hold numbers, got string",
+        ),
+        (
+            *("a.parquet", lambda p: pyarrow.parquet.write_table(pa.table({"a": [1, None]}), p)),
+            "column 'a' must hold numbers, got missing ones",
+        ),
+        (
+            *("a.parquet", lambda p: pyarrow.parquet.write_table(pa.table({"a": [[1], [1, 2]]}), p)),
+            "column 'a' must hold lists of the same length",
+        ),
+    ],
+)
+def test_refuses(name, write, message, tmp_path):
+    write(tmp_path / name)
+    with pytest.raises(FormatError, match=message):
+        read_array(tmp_path / name)
+
+
+def test_missing(tmp_path):
+    with pytest.raises(FileNotFoundError, match="file must exist, got"):
+        read_array(tmp_path / "a.npy")

@@ -1,0 +1,101 @@
+"""Files of an ``edge_index``: ``.npy``, ``.npz`` and ``.pt``."""
+
+import numpy as np
+import pytest
+import torch
+from small_graphs import ends
+
+from pagraph import FormatError
+from pagraph.datasets import read_graph
+from pagraph.graph.graph import EDGE_TYPE
+
+EDGES = np.array([[0, 1, 2, 2], [1, 2, 0, 4]])
+
+
+@pytest.mark.parametrize("edges", [EDGES, EDGES.T, EDGES.T.astype(np.uint16), np.asfortranarray(EDGES)])
+def test_alone(edges, tmp_path):
+    np.save(tmp_path / "e.npy", edges)
+    torch.save(torch.from_numpy(edges.astype(np.int32)), tmp_path / "e.pt")
+    for name in ("e.npy", "e.pt"):
+        graph = read_graph(tmp_path / name)
+        assert graph.num_nodes == 5
+        assert ends(graph, EDGE_TYPE).tolist() == EDGES.T.tolist()
+    assert read_graph(tmp_path / "e.npy", num_nodes=9, undirected=True).num_edges == 8
+    assert read_graph(tmp_path / "e.npy", num_nodes=9).num_nodes == 9
+
+
+FIELDS = {
+    "x": np.random.default_rng(0).random((6, 3), dtype=np.float32),
+    "y": np.arange(6)[:, None],
+    "train_mask": np.array([[True, False]] * 6),
+    "edge_attr": np.arange(4.0),
+    "name": np.array("cora"),
+    "further": np.zeros(11),
+}
+
+
+def save(folder, form, **arrays):
+    if form == "npz":
+        np.savez(folder / "g.npz", **arrays)
+    else:
+        torch.save(
+            {n: torch.from_numpy(a) if a.dtype.kind != "U" else str(a) for n, a in arrays.items()}, folder / "g.pt"
+        )
+    return folder / f"g.{form}"
+
+
+@pytest.mark.parametrize("form", ["npz", "pt"])
+def test_with_fields(form, tmp_path):
+    graph = read_graph(save(tmp_path, form, edge_index=EDGES, **FIELDS))
+    assert graph.num_nodes == 6
+    assert set(graph.ndata) == {"feat", "label", "train_mask", "split1_train_mask"}
+    assert graph.ndata["label"].tolist() == list(range(6))
+    assert graph.ndata["feat"].equal(torch.from_numpy(FIELDS["x"]))
+    assert graph.edata["edge_attr"].tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("form", ["npz", "pt"])
+def test_as_many_edges_as_vertices(form, tmp_path):
+    arrays = {"w": np.zeros(4), "edge_w": np.ones(4), "num_nodes": np.array(4)}
+    graph = read_graph(save(tmp_path, form, edge_index=EDGES % 4, **arrays))
+    assert set(graph.ndata) == {"w"} and set(graph.edata) == {"edge_w"}
+
+
+def test_undirected_edges_have_the_same_rows(tmp_path):
+    graph = read_graph(save(tmp_path, "npz", edge_index=EDGES, edge_attr=np.arange(4)), undirected=True)
+    assert graph.edata["edge_attr"].tolist() == [0, 1, 2, 3] * 2
+
+
+@pytest.mark.parametrize(
+    ("form", "arrays", "message"),
+    [
+        ("npz", {"edge_index": EDGES * 1.0}, "edge_index must hold integers, got torch.float64"),
+        ("pt", {"edge_index": EDGES[:, :3, None]}, r"must have shape \[2, edges\] or \[edges, 2\], got \[2, 3, 1\]"),
+        ("npz", {"edge_index": -EDGES}, r"must be in \[0, 1\), got -"),
+        ("npz", {"edge_index": EDGES, "num_nodes": np.array(3)}, r"must be in \[0, 3\), got 4"),
+        ("pt", {"edge_index": EDGES, "num_nodes": np.array([3.5, 1])}, "num_nodes must be 1 integer"),
+        ("npz", {"edge_index": EDGES, "num_nodes": np.array(2**50)}, "no more vertices than fit into memory"),
+        ("npz", {"edge_index": EDGES, "x": np.zeros((3, 2))}, r"must be in \[0, 3\), got 4"),
+    ],
+)
+def test_refuses(form, arrays, message, tmp_path):
+    with pytest.raises(FormatError, match=message):
+        read_graph(save(tmp_path, form, **arrays))
+
+
+def test_two_by_two(tmp_path):
+    edges = np.array([[0, 1], [2, 3]])
+    np.save(tmp_path / "e.npy", edges)
+    with pytest.raises(FormatError, match="must be no array of 2 x 2, in which rows may be edges or ends"):
+        read_graph(tmp_path / "e.npy")
+    assert ends(read_graph(save(tmp_path, "npz", edge_index=edges)), EDGE_TYPE).tolist() == [[0, 2], [1, 3]]
+
+
+def test_damaged(tmp_path):
+    for form in ("npz", "pt"):
+        path = save(tmp_path, form, edge_index=EDGES, **FIELDS)
+        content = path.read_bytes()
+        for length in (0, 10, len(content) // 2, len(content) - 30):
+            path.write_bytes(content[:length])
+            with pytest.raises(FormatError):
+                read_graph(path)
