@@ -140,8 +140,14 @@ def test_nothing_else_is_unpickled(wrap, tmp_path, monkeypatch):
         (torch.zeros(2, 3), "edge_index must hold integers, got torch.float32"),
         ({"weight": torch.zeros(2)}, "the file holds a dict without edge_index"),
         ([], "the file holds a list"),
-        ({"edge_index": torch.tensor([[9], [0]]), "num_nodes": 3}, r"edge_index\[0\] must be in \[0, 3\), got 9"),
-        ({"edge_index": torch.zeros(3, dtype=torch.int64), "num_nodes": 3}, "one sound graph"),
+        pytest.param(
+            Data(edge_index=torch.tensor([[9], [0]]), num_nodes=3),
+            r"edge_index\[0\] must be in \[0, 3\), got 9",
+            marks=reads_objects,
+        ),
+        pytest.param(
+            Data(edge_index=torch.zeros(3, dtype=torch.int64), num_nodes=3), "one sound graph", marks=reads_objects
+        ),
         ({"a": {"x": 1}, "b": {}}, "one sound graph"),
     ],
 )
