@@ -123,7 +123,7 @@ def test_a_run_that_goes_on(folder, tmp_path):
     assert "going on" not in run(folder, *options, "--epochs", "1").stdout
     assert re.search(r"^going on after epoch 1/2\nepoch 2/2 ", run(folder, *options).stdout, re.MULTILINE)
     other = run(folder, *options, "--hidden", "4")
-    message = f"Error: hidden must be 8 as in the checkpoint {tmp_path / 'saved' / 'checkpoint.pt'}, got 4\n"
+    message = f"Error: --hidden must be 8 as in the checkpoint {tmp_path / 'saved' / 'checkpoint.pt'}, got 4\n"
     assert (other.exit_code, other.stderr) == (2, message)
 
 
@@ -218,7 +218,9 @@ def test_a_graph_without_features(tmp_path):
     for name in ("feat", "label"):
         del graph.ndata[name]
     write_graph(graph, tmp_path / "bare")
-    assert fails(tmp_path / "bare").endswith("to be trained on, it lacks feat, label and has none")
+    assert fails(tmp_path / "bare").endswith(
+        "to be trained on, it lacks feat, label and has train_mask, val_mask, test_mask"
+    )
 
 
 def test_the_original_is_not_changed(folder):
