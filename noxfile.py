@@ -13,7 +13,7 @@ nox.options.error_on_missing_interpreters = False
 
 PROJECT = nox.project.load_toml("pyproject.toml")["project"]
 EXTRAS = "arrow,dgl,metis,plot,pyg"
-TOOLS = ("build", "hypothesis", "pytest", "pytest-timeout", "setuptools")
+TOOLS = ("build", "hypothesis", "pytest", "pytest-timeout", "pytest-xdist", "setuptools")
 TORCH = "2.13.0"
 
 
@@ -89,7 +89,8 @@ def install_torch(session, version, *, cpu_only=False):
 
 def run_tests(session, *pins):
     """Install the checkout with its extras, at the pinned versions, and run the tests; torch stays as it is."""
-    torch = session.run("python", "-c", "import torch; print(torch.__version__)", silent=True).strip()
+    version = "from importlib.metadata import version; print(version('torch'))"
+    torch = session.run("python", "-c", version, silent=True).strip()
     session.install(f"torch=={torch}", *pins, *tools(), "--editable", f".[{EXTRAS}]")
     session.run("python", "-m", "pip", "list")
     session.run("pytest", *(session.posargs or ("-m", "not slow")), env={"OMP_WAIT_POLICY": "passive"})
