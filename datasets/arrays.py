@@ -21,7 +21,7 @@ from ..errors import FormatError
 from ..graph.csc import writeable
 from ..graph.mapped import map_npy, read_npy_header
 from .edge_rows import extended
-from .text_blocks import arrow, read_blocks, require_arrow, separator_of
+from .text_blocks import arrow, read_columns, require_arrow
 
 __all__ = [
     *("TEXTS", "UNREADABLE", "array_tensor", "has_ending", "load_npz", "load_tensors", "map_or_read", "npz_members"),
@@ -161,37 +161,19 @@ def read_numbers(path: str | os.PathLike[str]) -> Tensor:
 
 
 def _read_text(path: str | os.PathLike[str], dtype: np.dtype[Any]) -> Tensor:
-    pa = arrow()
-    import pyarrow.csv
+    values = np.empty(0, dtype=dtype)
+    names: list[str] = []
 
-    type_, width, values, mark = pa.from_numpy_dtype(dtype), 0, np.empty(0, dtype=dtype), " "
-    for block in read_blocks(path):
-        data = block.data
-        if not width:
-            data = data.lstrip(b"\r\n")
-            line = data.split(b"\n", 1)[0].rstrip(b"\r")
-            if not line:
-                continue
-            mark = separator_of(line) or " "
-            fields = line.decode("utf-8", "replace").split(mark)
-            width = len(fields)
-            if not all(map(_is_number, fields)):
-                data = data[len(line) :].lstrip(b"\r\n")
-        if not data.strip():
-            continue
-        names = [str(i) for i in range(width)]
-        table = pyarrow.csv.read_csv(
-            pa.BufferReader(data),
-            read_options=pyarrow.csv.ReadOptions(column_names=names, block_size=max(len(data), 1)),
-            parse_options=pyarrow.csv.ParseOptions(delimiter=mark),
-            convert_options=pyarrow.csv.ConvertOptions(
-                column_types=dict.fromkeys(names, type_),
-                null_values=[] if dtype.kind == "i" else ["", "nan", "NaN"],
-            ),
-        )
-        columns = [table[name].to_numpy() for name in names]
-        values = extended(values, np.stack(columns, axis=1).astype(dtype, copy=False).reshape(-1))
-    return torch.from_numpy(values.reshape(-1, width) if width else values.reshape(0, 1))
+    def plan(words: list[str]) -> tuple[list[str], bool, dict[str, Any]]:
+        names.extend(map(str, range(len(words))))
+        types = dict.fromkeys(names, arrow().from_numpy_dtype(dtype))
+        missing = [] if dtype.kind == "i" else ["", "nan", "NaN"]
+        return names, not all(map(_is_number, words)), {"column_types": types, "null_values": missing}
+
+    for table in read_columns(path, plan):
+        rows = np.stack([column.to_numpy() for column in table.columns], axis=1)
+        values = extended(values, rows.astype(dtype, copy=False).reshape(-1))
+    return torch.from_numpy(values.reshape(-1, max(len(names), 1)))
 
 
 def _is_number(field: str) -> bool:
@@ -222,7 +204,7 @@ def parquet_values(path: str | os.PathLike[str], name: str, column: Any) -> npt.
     pa, chunk, width = arrow(), column.combine_chunks(), None
     types = pa.types
     if types.is_list(chunk.type) or types.is_large_list(chunk.type) or types.is_fixed_size_list(chunk.type):
-        lengths = set(pa.compute.list_value_length(chunk).to_pylist())
+        lengths = set(pa.compute.list_value_length(chunk).unique().to_pylist())
         if len(lengths) > 1:
             raise FormatError(f"{path}, column {name!r} must hold lists of the same length, got {lengths}")
         width, chunk = next(iter(lengths), 0) or 0, chunk.flatten()

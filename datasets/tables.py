@@ -17,7 +17,7 @@ from .arrays import TEXTS, array_tensor, has_ending, parquet_values, read_array
 from .descriptions import load_yaml, named_file
 from .manifest import take
 from .original_ids import id_field
-from .text_blocks import arrow, read_blocks, require_arrow, separator_of
+from .text_blocks import arrow, read_columns, require_arrow
 
 __all__ = ["read_tables"]
 
@@ -204,31 +204,15 @@ def _check_columns(file: Path, columns: list[str], names: list[str]) -> None:
 
 
 def _read_text(file: Path, columns: list[str]) -> Any:
-    pa = arrow()
-    import pyarrow.csv
-
+    pa, texts = arrow(), dict.fromkeys(columns, arrow().string())
     names: list[str] = []
-    tables, mark = [], ","
-    for block in read_blocks(file):
-        data = block.data
-        if not names:
-            line = data.split(b"\n", 1)[0]
-            mark = separator_of(line) or " "
-            names = [word.strip(' "\r') for word in line.decode("utf-8", "replace").split(mark)]
-            _check_columns(file, columns, names)
-            data = data[len(line) + 1 :]
-        if data.strip():
-            tables.append(
-                pyarrow.csv.read_csv(
-                    pa.BufferReader(data),
-                    read_options=pyarrow.csv.ReadOptions(column_names=names, block_size=len(data)),
-                    parse_options=pyarrow.csv.ParseOptions(delimiter=mark),
-                    convert_options=pyarrow.csv.ConvertOptions(
-                        include_columns=columns, column_types=dict.fromkeys(names, pa.string()), null_values=[]
-                    ),
-                )
-            )
+
+    def plan(words: list[str]) -> tuple[list[str], bool, dict[str, Any]]:
+        names.extend(words)
+        _check_columns(file, columns, names)
+        return names, True, {"include_columns": columns, "column_types": texts, "null_values": []}
+
+    tables = list(read_columns(file, plan))
     if not names:
         raise FormatError(f"{file} must begin with a line of column names, it is empty")
-    empty = pa.table({name: pa.array([], pa.string()) for name in columns})
-    return pa.concat_tables(tables) if tables else empty
+    return pa.concat_tables(tables) if tables else pa.table({name: pa.array([], pa.string()) for name in columns})

@@ -14,7 +14,10 @@ from typing import IO, Any
 
 from ..errors import FormatError, MissingDependencyError, how_to_install
 
-__all__ = ["Block", "Path", "Progress", "arrow", "first_line", "read_blocks", "require_arrow", "separator_of"]
+__all__ = [
+    *("Block", "Path", "Progress", "arrow", "first_line", "read_blocks", "read_columns", "require_arrow"),
+    "separator_of",
+]
 
 _BLOCK_BYTES = 8 * 2**20
 _LINE_LIMIT = 2**20
@@ -26,6 +29,8 @@ _PACKED: dict[bytes, Callable[[IO[bytes]], Any]] = {
 """First bytes of packed files, and what unpacks them."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _LINE = re.compile(rb"[^\r\n]+")
+_BLANK = re.compile(rb"\A(?:[ #]*[\r\n]+)*")
+_PADDING = re.compile(rb"^ +| +(?=\r?$)| +(?= )", re.MULTILINE)  # all but one space between the words of a line
 _HEAD = re.compile(rb"(?:[ \t]*(?:[#%][^\r\n]*)?(?:[\r\n]|\Z))*")  # comments and empty lines
 
 Path = str | os.PathLike[str]
@@ -97,6 +102,41 @@ def first_line(data: bytes) -> tuple[int, bytes]:
 def separator_of(line: bytes) -> str | None:
     """The first of tab, comma and semicolon that is in a line; None: fields end at spaces."""
     return next((mark for mark in "\t,;" if mark.encode() in line), None)
+
+
+def read_columns(path: Path, plan: Callable[[list[str]], tuple[list[str], bool, dict[str, Any]]]) -> Iterator[Any]:
+    """Yield the table of each block of a text with columns, as Arrow reads it; needs pyarrow.
+
+    Columns end where the first line's do: at tabs, commas or semicolons, else at any number of spaces. ``plan`` gets
+    the words of that line, and returns the columns' names, whether the words are names, as they always are behind a
+    ``#``, and the arguments of Arrow's ``ConvertOptions``.
+    """
+    pa = arrow()
+    mark, options = "", None
+    names: list[str] = []
+    for block in read_blocks(path):
+        data = block.data
+        if options is None:
+            data = _BLANK.sub(b"", data, 1)
+            line = data.split(b"\n", 1)[0]
+            text = line.decode("utf-8", "replace").lstrip("# ").rstrip("\r ")
+            if not text:  # then the file ends here
+                continue
+            mark = separator_of(line) or (" " if " " in text else ",")
+            words = [word.strip(' "') for word in text.split(None if mark == " " else mark)]
+            names, has_names, arguments = plan(words)
+            options = pa.csv.ConvertOptions(**arguments)
+            if has_names or line.lstrip().startswith(b"#"):
+                data = data[len(line) :]
+        if mark == " ":
+            data = _PADDING.sub(b"", data)
+        if data.strip():
+            yield pa.csv.read_csv(
+                pa.BufferReader(data),
+                read_options=pa.csv.ReadOptions(column_names=names, block_size=len(data)),
+                parse_options=pa.csv.ParseOptions(delimiter=mark),
+                convert_options=options,
+            )
 
 
 def require_arrow(what: str) -> Any:

@@ -47,6 +47,22 @@ def test_text_in_blocks(size, tmp_path, monkeypatch):
     assert last.dtype == torch.float32 and last.shape == (101, 3) and last[-1].isnan().tolist() == [False, True, True]
 
 
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("0.5  1.5\n 2 3\n", [[0.5, 1.5], [2, 3]]),  # aligned by spaces
+        ("1 2 \r\n3   4\r\n", [[1, 2], [3, 4]]),
+        (" 1\n20\n", [[1], [20]]),
+        ("# a b\n1 2\n3 4\n", [[1, 2], [3, 4]]),
+        ("#\n\n  \n# 8 9\n1 2\n", [[1, 2]]),
+        ("x,y\n1, 2\n,4.5", [[1, 2], [float("nan"), 4.5]]),
+    ],
+)
+def test_columns_of_text(text, rows, tmp_path):
+    (tmp_path / "a.txt").write_bytes(text.encode())
+    np.testing.assert_array_equal(read_numbers(tmp_path / "a.txt").numpy(), rows)
+
+
 def test_no_rows(tmp_path):
     (tmp_path / "a.csv").write_text("\n")
     assert read_numbers(tmp_path / "a.csv").shape == (0, 1)

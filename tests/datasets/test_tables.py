@@ -112,3 +112,11 @@ def test_tables_that_do_not_fit(file, old, new, message, folder):
         (folder / file).write_text((folder / file).read_text().replace(old, new))
     with pytest.raises(FormatError, match=message):
         read_graph(folder / "graph.yaml")
+
+
+def test_one_column_of_words_with_spaces(folder):
+    (folder / "venues.txt").write_text("name\nkdd 20\nsocc\n")
+    (folder / "papers.csv").write_text((folder / "papers.csv").read_text().replace('"kdd, 20"', "kdd 20"))
+    description = DESCRIPTION.replace("venue: {}", "venue: {file: venues.txt, id: name}")
+    (folder / "graph.yaml").write_text(description)
+    assert words(read_graph(folder / "graph.yaml").node_fields("venue")) == ["kdd 20", "socc"]
