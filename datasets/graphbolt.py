@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -24,6 +24,8 @@ METADATA = "metadata.yaml"
 
 _SETS = {"train_set": "train_mask", "validation_set": "val_mask", "test_set": "test_mask"}
 _SEEDS = ("seeds", "seed_nodes")  # since DGL 2.2, and before
+
+_T = TypeVar("_T")
 
 _log = logging.getLogger(__name__)
 
@@ -55,7 +57,14 @@ def read_graphbolt(folder: str | os.PathLike[str]) -> Graph:
 
 def _items(value: Any, key: str, where: str) -> list[Any]:
     """The list ``value[key]``, empty where there is none."""
-    return (take_optional(value, key, list, where) or []) if key in value else []
+    return _optional(value, key, list, where) or []
+
+
+def _optional(value: Any, key: str, kind: type[_T], where: str) -> _T | None:
+    """Get ``value[key]``, which must be a ``kind``, null or left out, or raise FormatError."""
+    if not isinstance(value, dict):
+        raise FormatError(f"{where}: {key} must be in a mapping, got {value!r}"[:300])
+    return take_optional(value, key, kind, where) if key in value else None
 
 
 class _Reader:
@@ -93,7 +102,7 @@ class _Reader:
         return names[0], names[1], names[2]
 
     def _ends(self, value: Any) -> Any:
-        path = named_file(self._folder, value.get("path"), f"{self._where}: path")
+        path = named_file(self._folder, take(value, "path", str, self._where), f"{self._where}: path")
         if value.get("format") == "csv":
             try:
                 rows = read_integers(path, weight=None, header=None, progress=None)
@@ -150,7 +159,7 @@ class _Reader:
         """The arrays of a set for one type: "seeds", if there are any, and others by their names."""
         found = {}
         for item in take(part, "data", list, self._where):
-            name = take_optional(item, "name", str, self._where) if "name" in item else None
+            name = _optional(item, "name", str, self._where)
             found["seeds" if name in _SEEDS or name is None else name] = self._array(item)
         return found
 
@@ -163,6 +172,7 @@ class _Reader:
         fields.setdefault(mask, torch.zeros(count, dtype=torch.bool, device="cpu"))[ids.long()] = True
         if labels is None or ntype in self._labelled:
             return
+        labels = labels if labels.dtype.is_signed else labels.long()  # others have no -1
         nothing = float("nan") if labels.is_floating_point() else -1
         empty = torch.full((count, *labels.shape[1:]), nothing, dtype=labels.dtype, device="cpu")
         label = fields.setdefault("label", empty)

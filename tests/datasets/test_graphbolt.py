@@ -91,6 +91,14 @@ def test_labels_among_the_features_stay(one_type, tmp_path):
     assert read_graph(describe(tmp_path, one_type)).ndata["label"].tolist() == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, bool])
+def test_labels_without_a_sign(dtype, one_type, tmp_path):
+    for name in ("train_set", "validation_set"):
+        labels = np.load(tmp_path / "set" / f"{name}-l.npy") % 2
+        np.save(tmp_path / "set" / f"{name}-l.npy", labels.astype(dtype))
+    assert read_graph(describe(tmp_path, one_type)).ndata["label"].tolist() == [1, 1, -1, 0]
+
+
 def test_labels_of_another_kind(one_type, tmp_path):
     np.save(tmp_path / "set" / "validation_set-l.npy", np.array([0.5]))
     with pytest.raises(FormatError, match="labels must be of one kind, one row per seed, got torch.float64"):
@@ -114,6 +122,9 @@ def test_labels_of_another_kind(one_type, tmp_path):
         (lambda d: d["feature_data"][1].update(domain="node"), r"field 'w' must have one row per vertex \(4\), got 3"),
         (lambda d: d["feature_data"][0].update(name="\x1b[2J"), "name must be printable characters"),
         (lambda d: d.update(tasks="no"), "tasks must be"),
+        (lambda d: d.update(tasks=[1]), "train_set must be in a mapping, got 1"),
+        (lambda d: d["tasks"][0].update(train_set=[{"data": [1]}]), "name must be in a mapping, got 1"),
+        (lambda d: d["graph"].update(edges=["edges.csv"]), "path must be a JSON str, got None"),
     ],
 )
 def test_refuses(change, message, one_type, tmp_path):
@@ -129,6 +140,14 @@ def test_what_is_no_description(text, tmp_path, monkeypatch):
     with pytest.raises(FormatError, match="must be YAML|must hold a mapping|must be a file of at most"):
         read_graph(tmp_path)
     assert not (tmp_path / "evil").exists()
+
+
+@pytest.mark.parametrize("deepest", ["[*a8, *a8]", "&b [*b]"])
+def test_what_repeats_itself_without_end(deepest, tmp_path):
+    lines = ["a0: &a0 [x]", *(f"a{i + 1}: &a{i + 1} [{', '.join([f'*a{i}'] * 9)}]" for i in range(8))]
+    (tmp_path / "metadata.yaml").write_text("\n".join([*lines, f"graph: {deepest}"]))
+    with pytest.raises(FormatError, match="must have at most 1048576 entries, with those that it repeats"):
+        read_graph(tmp_path)
 
 
 def test_preprocessed_folder(tmp_path):
