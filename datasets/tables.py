@@ -127,7 +127,7 @@ class _Table:
         self._folder, self._value, self._where = description.parent, value, where
         self.file = named_file(self._folder, take(value, "file", str, where), f"{where}: file")
         fields = value.get("fields") or {}
-        named = {name: name for name in fields} if isinstance(fields, list) else fields
+        named = {_printable(name, where): name for name in fields} if isinstance(fields, list) else fields
         if not isinstance(named, dict):
             raise FormatError(
                 f"{where}: fields must be a list of columns, or a mapping from name, got {fields!r}"[:300]
@@ -135,9 +135,12 @@ class _Table:
         self._fields = {_printable(name, where): source for name, source in named.items()}
         ids = [value[key] for key in ("id", "src", "dst") if key in value]
         columns = [
-            c for s in self._fields.values() if not isinstance(s, dict) for c in (s if isinstance(s, list) else [s])
+            c
+            for s in self._fields.values()
+            if not isinstance(s, dict)
+            for c in (s if s and isinstance(s, list) else [s])
         ]
-        self._columns = _read(self.file, [_printable(name, where) for name in dict.fromkeys([*ids, *columns])])
+        self._columns = _read(self.file, list(dict.fromkeys(_printable(name, where) for name in [*ids, *columns])))
 
     def words(self, key: str) -> Any:
         """The ids of a column as an Arrow array of words."""
@@ -163,7 +166,7 @@ class _Table:
                     rule = f"must have a row per row of {self.file} ({self._columns.num_rows})"
                     raise FormatError(f"{self._where}: {name} {rule}, got {len(found[name])}")
             elif isinstance(source, list):
-                found[name] = torch.stack([self._numbers(column) for column in source], dim=1)
+                found[name] = torch.column_stack([self._numbers(column) for column in source])
             else:
                 found[name] = self._numbers(source)
         return found

@@ -84,6 +84,9 @@ def test_numbers_are_ids(folder):
         ("author:writes:paper", "author:paper", "edges must be named source:relation:target"),
         ("author:writes:paper", "author:writes:book", "with types of"),
         ("fields: [position]", "fields: 3", "fields must be a list of columns"),
+        ("fields: [position]", "fields: [[position]]", r"names must be printable characters, got \['position'\]"),
+        ("feat: [f0, f1]", "feat: []", r"names must be printable characters, got \[\]"),
+        ("id: paper_id", "id: [paper_id]", r"names must be printable characters, got \['paper_id'\]"),
         ("src: name", "source: name", "src must be a JSON str|src must be"),
         ("nodes:", "vertices:", "nodes must be"),
     ],
@@ -112,6 +115,12 @@ def test_tables_that_do_not_fit(file, old, new, message, folder):
         (folder / file).write_text((folder / file).read_text().replace(old, new))
     with pytest.raises(FormatError, match=message):
         read_graph(folder / "graph.yaml")
+
+
+def test_matrix_beside_numbers(folder):
+    fields = "fields: {feat: [embedding, h_index]}"
+    (folder / "graph.yaml").write_text(DESCRIPTION.replace("fields: [h_index, embedding]", fields))
+    assert read_graph(folder / "graph.yaml").node_fields("author")["feat"].tolist() == [[1, 2, 3], [3, 4, 9]]
 
 
 def test_one_column_of_words_with_spaces(folder):
