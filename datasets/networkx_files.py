@@ -6,6 +6,7 @@ import gzip
 import logging
 import os
 import xml.parsers.expat
+import zlib
 from typing import Any
 
 import numpy as np
@@ -76,7 +77,9 @@ def _refuse_doctype(path: str | os.PathLike[str]) -> None:
         with _opened(path) as file:
             while not begun and (data := file.read(2**16)):
                 parser.Parse(data)
-    except (xml.parsers.expat.ExpatError, EOFError, gzip.BadGzipFile) as error:
+    except FormatError:
+        raise
+    except (xml.parsers.expat.ExpatError, EOFError, gzip.BadGzipFile, zlib.error, LookupError, ValueError) as error:
         raise FormatError(f"{path} must be XML: {error}") from error
 
 

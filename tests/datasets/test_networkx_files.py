@@ -74,12 +74,21 @@ def test_numbers_are_ids(tmp_path):
         ("g.gml", "graph [ node [ id 0 ] edge [ source 0 target 1 ] ]", "cannot be read by networkx"),
         ("g.gml.gz", "graph [ ]", "cannot be read by networkx"),
         ("g.graphml.gz", "<graphml/>", "must be XML"),
+        ("g.graphml", '<?xml version="1.0" encoding="shift_jis"?><graphml/>', "must be XML: multi-byte"),
+        ("g.graphml", '<?xml version="1.0" encoding="none"?><graphml/>', "must be XML: unknown encoding"),
     ],
 )
 def test_damaged(name, text, message, tmp_path):
     (tmp_path / name).write_text(text)
     with pytest.raises(FormatError, match=message):
         read_graph(tmp_path / name)
+
+
+def test_damaged_in_the_middle(tmp_path):
+    packed = gzip.compress(b"".join(b"<!-- %d -->" % (i * 7919 % 1000) for i in range(3000)))
+    (tmp_path / "g.graphml.gz").write_bytes(packed[:100] + b"\xff" * 50 + packed[150:])
+    with pytest.raises(FormatError, match="must be XML: Error -3 while decompressing"):
+        read_graph(tmp_path / "g.graphml.gz")
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
