@@ -133,7 +133,7 @@ def _ids(part: str, file: File, graph: Graph) -> Tensor:
     if len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= count):
         wrong = int(ids.min()) if int(ids.min()) < 0 else int(ids.max())
         raise ValueError(f"{part} must hold ids in [0, {count}), got {wrong} in {file}")
-    repeated = len(ids) - len(set(ids.tolist()))
+    repeated = len(ids) - len(torch.unique(ids))
     if repeated:
         raise ValueError(f"{part} must hold each id once, got {repeated} again in {file}")
     return ids
@@ -143,9 +143,8 @@ def _places(part: str, ids: Tensor, originals: Tensor, file: File) -> Tensor:
     """The vertices with these original ids."""
     if originals.dim() != 1:
         raise ValueError(f"{part} must be a mask or a fraction where the ids are words, got ids in {file}")
-    known, order = originals.sort()
-    places = torch.searchsorted(known, ids).clamp(max=max(len(known) - 1, 0))
-    unknown = known[places] != ids
+    unknown = ~torch.isin(ids, originals)
     if bool(unknown.any()):
         raise ValueError(f"{part} must hold ids of the source, got {int(ids[unknown][0])} in {file}")
-    return order[places]
+    known, order = originals.sort()
+    return order[torch.searchsorted(known, ids)]

@@ -57,6 +57,9 @@ def test_ids_are_those_of_the_source(tmp_path):
     assert graph.ndata["original_id"][graph.ndata["train_mask"]].tolist() == [7, 300]
     with pytest.raises(ValueError, match="train must hold ids of the source, got 2"):
         read_graph(tmp_path / "e.txt", relabel=True, **save(tmp_path, train=np.array([300, 2])))
+    empty = Graph.from_coo([], [], 0, ndata={"original_id": torch.zeros(0, dtype=torch.int64)})
+    with pytest.raises(ValueError, match="train must hold ids of the source, got 300"):
+        add_fields(empty, train=tmp_path / "train.npy")
     (tmp_path / "w.txt").write_text("a b\nb c\n")
     with pytest.raises(ValueError, match="train must be a mask or a fraction where the ids are words"):
         read_graph(tmp_path / "w.txt", relabel=True, **save(tmp_path, train=np.array([0, 2])))
