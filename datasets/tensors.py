@@ -20,6 +20,7 @@ from .opening import PARTS
 __all__ = ["EDGE_INDEX", "read_edge_index", "read_pyg"]
 
 EDGE_INDEX = "edge_index"
+_NO_FIELDS = (EDGE_INDEX, "num_nodes")
 
 
 def read_edge_index(path: str | os.PathLike[str], *, num_nodes: int | None = None, undirected: bool = False) -> Graph:
@@ -70,9 +71,8 @@ def _graph(
     path: str | os.PathLike[str], arrays: Mapping[Any, Any], num_nodes: int | None, undirected: bool, *, is_named: bool
 ) -> Graph:
     src, dst = _ends(path, arrays[EDGE_INDEX], is_named)
-    rows = {
-        name: rows for name, rows in arrays.items() if _is_rows(rows) and isinstance(name, str) and name != EDGE_INDEX
-    }
+    others = {name: rows for name, rows in arrays.items() if isinstance(name, str) and name not in _NO_FIELDS}
+    rows = {name: rows for name, rows in others.items() if _is_rows(rows)}
     count = _num_nodes(path, arrays) if num_nodes is None else num_nodes
     if count is None:
         count = count_nodes(path, src.numpy(), dst.numpy())
@@ -87,6 +87,8 @@ def _graph(
 
 def _ends(path: str | os.PathLike[str], edge_index: Tensor, is_named: bool) -> tuple[Tensor, Tensor]:
     shape = list(edge_index.shape)
+    if edge_index.layout != torch.strided:
+        raise FormatError(f"{path}: {EDGE_INDEX} must be a dense tensor, got layout {edge_index.layout}")
     if edge_index.dtype.is_floating_point or edge_index.dtype.is_complex or edge_index.dtype == torch.bool:
         raise FormatError(f"{path}: {EDGE_INDEX} must hold integers, got {edge_index.dtype}")
     if len(shape) != 2 or 2 not in shape:

@@ -61,6 +61,14 @@ def test_as_many_edges_as_vertices(form, tmp_path):
     assert set(graph.ndata) == {"w"} and set(graph.edata) == {"edge_w"}
 
 
+@pytest.mark.parametrize("form", ["npz", "pt"])
+def test_number_of_vertices_is_no_field(form, tmp_path):
+    for num_nodes in (1, 2):
+        edges = np.array([[0, num_nodes - 1]]).T
+        graph = read_graph(save(tmp_path, form, edge_index=edges, num_nodes=np.array([num_nodes])))
+        assert graph.num_nodes == num_nodes and not graph.ndata and not graph.edata
+
+
 def test_undirected_edges_have_the_same_rows(tmp_path):
     graph = read_graph(save(tmp_path, "npz", edge_index=EDGES, edge_attr=np.arange(4)), undirected=True)
     assert graph.edata["edge_attr"].tolist() == [0, 1, 2, 3] * 2
@@ -81,6 +89,12 @@ def test_undirected_edges_have_the_same_rows(tmp_path):
 def test_refuses(form, arrays, message, tmp_path):
     with pytest.raises(FormatError, match=message):
         read_graph(save(tmp_path, form, **arrays))
+
+
+def test_sparse(tmp_path):
+    torch.save(torch.from_numpy(EDGES).to_sparse(), tmp_path / "e.pt")
+    with pytest.raises(FormatError, match="edge_index must be a dense tensor, got layout torch.sparse_coo"):
+        read_graph(tmp_path / "e.pt")
 
 
 def test_two_by_two(tmp_path):
