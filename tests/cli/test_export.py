@@ -59,6 +59,12 @@ def test_a_file_to_import(verb, tmp_path):
     )
 
 
+def test_no_hint_about_what_is_to_be_written(blocks, tmp_path):
+    (tmp_path / "out.pt").touch()
+    done = run("export", blocks, tmp_path / "out.pt", "--form", "pyg")
+    assert done.exit_code == 2 and done.stderr == f"Error: OUT must not exist yet, got '{tmp_path / 'out.pt'}'\n"
+
+
 def test_a_folder_to_import(tmp_path):
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw" / "edge.csv.gz").touch()
