@@ -185,6 +185,7 @@ def save_graph(graph: Graph, path: str | os.PathLike[str]) -> None:
 
 _TRIAL = """
 import sys
+sys.path[:] = sys.argv[3:]  # without the folder that this runs in, where a torch.py may lie beside the file
 from pagraph.dgl.graphbolt import import_dgl
 dgl = import_dgl()
 if sys.platform == "linux":
@@ -204,7 +205,7 @@ def _try_to_load(path: str) -> None:
     """Read a file in another process first: of a damaged one DGL's reader may abort, take all memory, or not end."""
     size = os.path.getsize(path)
     seconds = _TRIAL_SECONDS + size / _TRIAL_RATE
-    command = [sys.executable, "-c", _TRIAL, path, str(_TRIAL_BYTES + 8 * size)]
+    command = [sys.executable, "-c", _TRIAL, path, str(_TRIAL_BYTES + 8 * size), *sys.path]
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=seconds)
     except subprocess.TimeoutExpired:

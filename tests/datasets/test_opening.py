@@ -1,5 +1,7 @@
 """Every form of folder and file is recognised, keeps its fields under their names, and refuses others' options."""
 
+import sys
+
 import numpy as np
 import pytest
 import scipy.sparse
@@ -188,6 +190,14 @@ class TestDgl:
         (tmp_path / "b.bin").write_bytes(whole[:place] + b"\xff\xff\x7f" + whole[place:])
         with pytest.raises(FormatError, match=r"b.bin (must be a file that dgl.save_graphs wrote|is damaged)"):
             read_graph(tmp_path / "b.bin")
+
+    def test_modules_beside_the_file_are_not_run(self, dgl, tmp_path, monkeypatch):
+        dgl.save_graphs(str(tmp_path / "g.bin"), [dgl.rand_graph(10, 30)])
+        (tmp_path / "torch.py").write_text(f"open({str(tmp_path / 'run')!r}, 'w')")
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "path", [folder for folder in sys.path if folder])
+        assert read_graph("g.bin").num_edges == 30
+        assert not (tmp_path / "run").exists()
 
     def test_truncated(self, dgl, tmp_path):
         path = tmp_path / "g.bin"
