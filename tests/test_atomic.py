@@ -258,3 +258,19 @@ class TestLeftovers:
         (tmp_path / ".out.json.1123abcd.partial").symlink_to(tmp_path / "elsewhere")
         write_json(tmp_path / "out.json", {})
         assert len(names(tmp_path)) == 3
+
+
+def test_a_second_writer_leaves_what_the_first_puts_in_place(tmp_path, monkeypatch):
+    replace = os.replace
+
+    def after_another(part, target):
+        monkeypatch.setattr(os, "replace", replace)
+        with new_file(tmp_path / "a") as file:
+            file.write(b"the other's")
+        replace(part, target)
+
+    monkeypatch.setattr(os, "replace", after_another)
+    with new_file(tmp_path / "a") as file:
+        file.write(b"the first's")
+    assert (tmp_path / "a").read_bytes() == b"the first's"
+    assert os.listdir(tmp_path) == ["a"]

@@ -113,7 +113,7 @@ def new_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.replace(part, target)
+            os.replace(part, target)  # still locked: another writer takes what is not for a leftover
     except BaseException:
         part.unlink(missing_ok=True)
         raise
