@@ -30,7 +30,6 @@ _PACKED: dict[bytes, Callable[[IO[bytes]], Any]] = {
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _LINE = re.compile(rb"[^\r\n]+")
 _BLANK = re.compile(rb"\A(?:[ #]*[\r\n]+)*")
-_PADDING = re.compile(rb"^ +| +(?=\r?$)| +(?= )", re.MULTILINE)  # all but one space between the words of a line
 _HEAD = re.compile(rb"(?:[ \t]*(?:[#%][^\r\n]*)?(?:[\r\n]|\Z))*")  # comments and empty lines
 
 Path = str | os.PathLike[str]
@@ -129,7 +128,7 @@ def read_columns(path: Path, plan: Callable[[list[str]], tuple[list[str], bool, 
             if has_names or line.lstrip().startswith(b"#"):
                 data = data[len(line) :]
         if mark == " ":
-            data = _PADDING.sub(b"", data)
+            data = _without_padding(data)
         if data.strip():
             yield pa.csv.read_csv(
                 pa.BufferReader(data),
@@ -137,6 +136,14 @@ def read_columns(path: Path, plan: Callable[[list[str]], tuple[list[str], bool, 
                 parse_options=pa.csv.ParseOptions(delimiter=mark),
                 convert_options=options,
             )
+
+
+def _without_padding(data: bytes) -> bytes:
+    """Lines with one space between words and none around them; several times as fast as a regular expression."""
+    data = data.replace(b"\r\n", b"\n")
+    while b"  " in data:
+        data = data.replace(b"  ", b" ")
+    return data.replace(b"\n ", b"\n").replace(b" \n", b"\n").strip(b" ")
 
 
 def require_arrow(what: str) -> Any:
