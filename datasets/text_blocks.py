@@ -132,7 +132,7 @@ def read_columns(path: Path, plan: Callable[[list[str]], tuple[list[str], bool, 
         if data.strip():
             yield pa.csv.read_csv(
                 pa.BufferReader(data),
-                read_options=pa.csv.ReadOptions(column_names=names, block_size=len(data)),
+                read_options=pa.csv.ReadOptions(column_names=names, block_size=len(data), use_threads=False),
                 parse_options=pa.csv.ParseOptions(delimiter=mark),
                 convert_options=options,
             )

@@ -14,6 +14,8 @@ from pagraph.accelerator import HostAccelerator, OutOfMemory
 from pagraph.errors import FormatError
 from pagraph.sampling import LaborSampler
 
+pytest.importorskip("triton")
+
 pytestmark = pytest.mark.usefixtures("no_threads_left")
 DEVICES = [
     HostAccelerator,

@@ -14,7 +14,12 @@ MODULES = ["pagraph", *sorted(info.name for info in pkgutil.walk_packages(pagrap
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_of_a_module(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert doctest.testmod(importlib.import_module(name)).failed == 0
+    try:
+        module = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        pytest.importorskip(str(error.name))  # Triton, of the modules of its kernels
+        raise
+    assert doctest.testmod(module).failed == 0
 
 
 def test_examples_are_found():

@@ -142,7 +142,7 @@ def test_metadata():
     assert meta["Version"] == pagraph.__version__
     requires = importlib.metadata.requires("pagraph")
     always = {r.split(">=")[0] for r in requires if "extra ==" not in r}
-    assert always == {"torch", "numpy", "scipy", "numba", "networkx", "click", "rich"}
+    assert always == {"torch", "numpy", "scipy", "numba", "networkx", "click", "rich", "pyyaml"}
     assert {"dgl", "pyg", "plot", "dev"} <= set(meta.get_all("Provides-Extra"))
 
 

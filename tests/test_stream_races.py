@@ -15,6 +15,8 @@ from pagraph.accelerator.triton_kernels import launch
 from pagraph.features.gpu.accelerated import Link
 from pagraph.graph.field_version import FieldVersion
 
+pytest.importorskip("triton")
+
 
 @pytest.fixture
 def detector(monkeypatch):

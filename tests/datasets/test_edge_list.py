@@ -3,6 +3,8 @@
 import bz2
 import gzip
 import lzma
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -294,3 +296,18 @@ def test_packed_files(tmp_path, ending, module):
     path.write_bytes(damaged)
     with pytest.raises(FormatError):
         read_edge_list(path)
+
+
+@pytest.mark.slow
+def test_a_process_that_ends_after_a_refusal_ends_in_order(tmp_path):
+    """Arrow's threads aborted in one of four such processes."""
+    (tmp_path / "ids.txt").write_text("1 4000000000\n")
+    (tmp_path / "words.csv").write_text("person,friend\na,b\nb,c\n")
+    script = (
+        "from pagraph.datasets import read_graph\n"
+        "for name, options in (('ids.txt', {}), ('words.csv', {'relabel': True})):\n"
+        "    try:\n        read_graph(name, **options)\n"
+        "    except ValueError:\n        pass\n"
+    )
+    runs = [subprocess.Popen([sys.executable, "-c", script], cwd=tmp_path, stderr=subprocess.PIPE) for _ in range(4)]
+    assert [(run.communicate()[1], run.returncode) for run in runs] == [(b"", 0)] * 4
