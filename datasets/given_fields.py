@@ -44,7 +44,7 @@ def add_fields(
         features: File of a row per vertex, of two or more dimensions.
         labels: File of a row per vertex; one column of it is taken as 1-D.
         train: File of ids, or of a mask: bools, or 0 and 1 for each of three or more vertices. Or a fraction in (0, 1]
-            of the vertices, drawn from those that no file names, always the same ones.
+            of the vertices (``0.6`` or ``60%``), drawn from those that no file names, always the same ones.
         val: The same.
         test: The same.
 
@@ -115,9 +115,10 @@ def _sets(given: Mapping[str, VertexSet], graph: Graph) -> dict[str, Tensor]:
 
 
 def _fraction(value: VertexSet) -> float | None:
+    text = str(value)
     try:
-        return float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+        return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
         return None
 
 

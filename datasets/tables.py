@@ -39,7 +39,8 @@ def read_tables(path: str | os.PathLike[str]) -> Graph:
     Vertices are numbered in the order of their table, those of a type without one (``venue``) in the order in which
     the edges name them; ``original_id`` keeps the ids, unless they count from 0. A field is a column of numbers, a list
     of columns, a Parquet column of lists, or ``{file: feat.npy}`` with a row per row of the table. Fractions of text
-    tables are float32; 0 and 1 in a field named ``..._mask`` are bools. Tables are text with a header (``.csv``, ``.tsv``, ``.txt``, also packed) or Parquet.
+    tables are float32; 0 and 1 in a field named ``..._mask`` are bools. Tables are text with a header (``.csv``,
+    ``.tsv``, ``.txt``, also packed) or Parquet.
 
     Raises:
         FormatError: The description or a table is damaged, an id is repeated or in no table, or a field is no numbers.

@@ -3,7 +3,7 @@
 - Sphinx roles (``:func:`name```) become links, or code where the name has no page.
 - A section ``Example:`` is one of examples, not a note.
 - ``first, second: Text.`` documents two arguments.
-- Fields made by ``_documented(default, text)`` (``pagraph.train.TrainOptions``) are arguments with that default and text.
+- Fields of ``pagraph.train.TrainOptions``, ``_documented(default, text)``, are arguments with that default and text.
 - A function that has the name of its module (``pagraph.datasets.rmat``) hides it, as on import.
 """
 

@@ -43,7 +43,7 @@ def test_masks_of_integers(edges, tmp_path):
 
 
 def test_fractions(edges, tmp_path):
-    graph = read_graph(edges, train=0.5, val="0.3", test=0.2)
+    graph = read_graph(edges, train=0.5, val="30%", test="0.2")
     sets = [selected(graph, part) for part in ("train", "val", "test")]
     assert [len(ids) for ids in sets] == [5, 3, 2] and sorted(sum(sets, [])) == list(range(COUNT))
     assert sets == [selected(read_graph(edges, train=0.5, val=0.3, test=0.2), p) for p in ("train", "val", "test")]
