@@ -24,7 +24,7 @@ export OMP_WAIT_POLICY ?= passive
 # Neighbouring tests share fixtures and compiled kernels: each process gets whole stretches, and takes over what is left.
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
-.PHONY: venv demo test quick test-wheel bench chaos gpu lint docs clean
+.PHONY: venv demo test quick test-wheel matrix bench chaos gpu lint docs clean
 
 venv: $(READY)
 
@@ -61,6 +61,12 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy -p pagraph
+
+# The tests with the lowest, the newest and other versions, each set in an environment of its own: gigabytes, and hours.
+#
+#   make matrix NOX_OPTIONS='-s lowest'        one of them; see noxfile.py
+matrix: $(READY)
+	$(BIN)/nox $(NOX_OPTIONS)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/run.py

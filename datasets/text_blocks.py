@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import IO, Any
 
-from ..errors import FormatError, MissingDependencyError
+from ..errors import FormatError, MissingDependencyError, how_to_install
 
 __all__ = ["Block", "Path", "Progress", "arrow", "first_line", "read_blocks", "require_arrow", "separator_of"]
 
@@ -103,7 +103,7 @@ def require_arrow(what: str) -> Any:
     """Import pyarrow, or raise MissingDependencyError saying what needs it."""
     pa = arrow()
     if pa is None:
-        raise MissingDependencyError(f"{what} needs pyarrow, which is not installed: pip install 'pagraph[arrow]'")
+        raise MissingDependencyError(f"{what} needs pyarrow, which is not installed: {how_to_install('arrow')}")
     return pa
 
 

@@ -5,6 +5,7 @@ neither DGL nor PyG nor CUDA. Names are loaded when they are first used, so that
 """
 
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -17,6 +18,22 @@ if TYPE_CHECKING:
     from .sampling import NeighborSampler
 
 __version__ = "0.1.0"
+
+
+def _check_numpy() -> None:
+    """Refuse a pair of torch and numpy that would fail later, and in other words: "Numpy is not available"."""
+    try:
+        torch, numpy = version("torch"), version("numpy")
+    except PackageNotFoundError:  # what says its version in another way, if anything is there
+        return
+    if int(numpy.split(".")[0]) >= 2 and tuple(map(int, torch.split(".")[:2])) < (2, 3):
+        raise ImportError(
+            f"torch {torch} was built for numpy 1 and cannot use numpy {numpy}: pip install 'numpy<2', "
+            "or take torch 2.3 or newer"
+        )
+
+
+_check_numpy()
 
 _HOMES = {
     "Block": "graph.minibatch",

@@ -4,11 +4,13 @@ Its hierarchy::
 
     PaGraphError
     |-- FormatError (also a ValueError)        a file or folder is not what it says it is
-    |-- MissingDependencyError (ImportError)   an optional package is needed and absent
+    |-- MissingDependencyError (also a ModuleNotFoundError)   an optional package is needed and absent
     `-- PipelineError (RuntimeError)           the loader was used in a way it cannot serve
 
 Wrong arguments raise plain ``ValueError``, ``TypeError`` or ``IndexError`` that name argument, rule and value.
 """
+
+import sys
 
 _LONGEST = 1000
 
@@ -26,9 +28,17 @@ class FormatError(PaGraphError, ValueError):
         return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
-class MissingDependencyError(PaGraphError, ImportError):
+class MissingDependencyError(PaGraphError, ModuleNotFoundError):
     """An optional package is needed for this call and is not installed."""
 
 
 class PipelineError(PaGraphError, RuntimeError):
     """The loader or one of its stages was used in a way it cannot serve."""
+
+
+def how_to_install(extra: str) -> str:
+    """The command that installs an extra of pagraph, or why this Python cannot have it; ends an error's text."""
+    if extra == "dgl" and sys.version_info >= (3, 13):
+        version = "{}.{}".format(*sys.version_info)
+        return f"take Python 3.12 or older, as DGL has no build for Python {version}"
+    return f"pip install 'pagraph[{extra}]'"

@@ -1,10 +1,12 @@
 """Wrong arguments of the core: one error each that names the argument, the rule and the value."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 
-from pagraph import Graph, Loader, NeighborSampler
+from pagraph import Graph, Loader, NeighborSampler, errors
 from pagraph.datasets import citation, read_graph, rmat, sbm, write_graph
 from pagraph.errors import FormatError
 from pagraph.partition import draw_train, partition_graph
@@ -119,6 +121,19 @@ def test_states(graph):
         with pytest.raises((TypeError, ValueError), match=rf"state\['{key}'\] must be"):
             loader.load_state_dict({**state, key: torch.tensor([1, 2])})
     loader.load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    ("extra", "version", "cure"),
+    [
+        ("dgl", (3, 12, 1), "pip install 'pagraph[dgl]'"),
+        ("dgl", (3, 14, 0), "take Python 3.12 or older, as DGL has no build for Python 3.14"),
+        ("pyg", (3, 14, 0), "pip install 'pagraph[pyg]'"),
+    ],
+)
+def test_packages_that_this_python_can_have(monkeypatch, extra, version, cure):
+    monkeypatch.setattr(errors, "sys", SimpleNamespace(version_info=version))
+    assert errors.how_to_install(extra) == cure
 
 
 def test_curves(graph):

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ..errors import MissingDependencyError
+from ..errors import MissingDependencyError, how_to_install
 
 _NAME = "dgl.graphbolt"
 
@@ -58,7 +58,7 @@ def import_dgl() -> Any:
     if "dgl" not in sys.modules:
         spec = importlib.util.find_spec("dgl")
         if spec is None:
-            raise MissingDependencyError("pagraph.dgl needs DGL, which is not installed: pip install 'pagraph[dgl]'")
+            raise MissingDependencyError(f"pagraph.dgl needs DGL, which is not installed: {how_to_install('dgl')}")
         if not _graphbolt_loads(spec):
             _forget_failed_import()
             placeholder = _Placeholder(_NAME, "Placeholder: this DGL has no GraphBolt for the torch in use.")
@@ -68,7 +68,7 @@ def import_dgl() -> Any:
         import dgl
     except ModuleNotFoundError as error:
         raise MissingDependencyError(
-            f"DGL needs the package {error.name!r}, which is not installed: pip install 'pagraph[dgl]'"
+            f"DGL needs the package {error.name!r}, which is not installed: {how_to_install('dgl')}"
         ) from error
     return dgl
 

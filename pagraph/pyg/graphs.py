@@ -322,11 +322,6 @@ def load_saved_data(path: str | os.PathLike[str]) -> Graph:
         raise FormatError(f"{path} must hold one sound graph of PyG's: {error}") from error
 
 
-_LIMITS = (
-    f"; torch {torch.__version__} reads plain values alone, not PyG's objects: save data.to_dict(), or take torch 2.5"
-)
-
-
 def _load(path: str) -> Any:
     allowed: AbstractContextManager[Any] = nullcontext()
     if hasattr(torch.serialization, "safe_globals"):  # from torch 2.5 on; before, only plain values can be read
@@ -335,10 +330,14 @@ def _load(path: str) -> Any:
         with allowed:
             return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # its text, which advises weights_only=False, is not passed on
-        other = re.search(r"GLOBAL ([\w.]+)", str(error))
+        other = re.search(r"(?:GLOBAL|Unsupported class) ([\w.]+)", str(error))
         if other is None:
-            limits = "" if hasattr(torch.serialization, "safe_globals") else _LIMITS
-            raise FormatError(f"{path} must be a file that torch.save wrote, it cannot be read{limits}") from None
+            raise FormatError(f"{path} must be a file that torch.save wrote, it cannot be read") from None
+        if other[1].startswith("torch_geometric.") and not hasattr(torch.serialization, "safe_globals"):
+            raise FormatError(
+                f"{path} holds an object of PyG's, {other[1]}, which torch reads safely from 2.5 on, this is torch "
+                f"{torch.__version__}: save data.to_dict(), or take a newer torch"
+            ) from None
         raise FormatError(
             f"{path} must hold tensors and plain values alone, it holds {other[1]}: save data.to_dict() of such values"
         ) from None

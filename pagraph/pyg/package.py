@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from types import ModuleType
 
-from ..errors import MissingDependencyError
+from ..errors import MissingDependencyError, how_to_install
 
 __all__ = ["import_pyg"]
 
@@ -18,14 +18,15 @@ def import_pyg() -> ModuleType:
     """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of what PyG does when it is imported
+            for category in (DeprecationWarning, FutureWarning):  # of torch.jit, which PyG uses when it is imported
+                warnings.simplefilter("ignore", category)
             import torch_geometric
             import torch_geometric.loader
     except ModuleNotFoundError as error:
         if error.name != "torch_geometric":
             raise
         raise MissingDependencyError(
-            "pagraph.pyg needs PyG, which is not installed: pip install pagraph[pyg]"
+            f"pagraph.pyg needs PyG, which is not installed: {how_to_install('pyg')}"
         ) from error
     package: ModuleType = torch_geometric
     return package

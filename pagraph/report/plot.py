@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import MissingDependencyError
+from ..errors import MissingDependencyError, how_to_install
 from ..profile import recommend
 from ..system.atomic import new_file
 from ..system.units import bytes_text, percent, short_count
@@ -40,7 +40,7 @@ def check_plot(path: str | os.PathLike[str], formats: Sequence[str] = PLOT_FORMA
         if error.name is not None and error.name.partition(".")[0] != "matplotlib":
             raise  # matplotlib is there and something it needs is not: its own message is the better one
         raise MissingDependencyError(
-            "a plot needs matplotlib, which is not installed: pip install 'pagraph[plot]'"
+            f"a plot needs matplotlib, which is not installed: {how_to_install('plot')}"
         ) from None
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from ..errors import MissingDependencyError
+from ..errors import MissingDependencyError, how_to_install
 from ..graph.graph import Graph
 from .options import FRAMEWORKS
 from .preaggregation import FEATURES, SUMS
@@ -95,8 +95,8 @@ def framework_of(name: str) -> Framework:
     """Import the framework of a run's ``layers``; MissingDependencyError without it (for "auto": without any)."""
     if name == "auto":
         raise MissingDependencyError(
-            "training needs the layers of DGL or PyG, and neither is installed: pip install 'pagraph[pyg]', or "
-            "pip install 'pagraph[dgl]' (DGL has no build for Python 3.13)"
+            f"training needs the layers of DGL or PyG, and neither is installed: {how_to_install('pyg')}; for DGL's, "
+            f"{how_to_install('dgl')}"
         )
     try:
         if name == "dgl":

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ...errors import MissingDependencyError
+from ...errors import MissingDependencyError, how_to_install
 from ...graph.graph import Graph
 from ..partition import Progress
 from .balancing import balance_parts, deal_out
@@ -31,10 +31,10 @@ def metis_parts(
 ) -> Tensor:
     """METIS (Karypis and Kumar, SIAM J. Sci. Comput. 1998) on the graph without directions.
 
-    Calls ``pymetis`` or, without it, the METIS in DGL, whose seed cannot be set and which does not always repeat
-    itself. Only training vertices weigh anything; the largest part is brought within 1 % of the mean by moving the
-    vertices with the least to lose. Vertices without edges are dealt out. ``hops`` is not read: METIS knows edges only.
-    The graph and METIS's copies of it must fit into memory (about 60 bytes an edge).
+    Calls ``pymetis`` (2025.2 or newer) or, without it, the METIS in DGL, whose seed cannot be set and which does not
+    always repeat itself. Only training vertices weigh anything; the largest part is brought within 1 % of the mean by
+    moving the vertices with the least to lose. Vertices without edges are dealt out. ``hops`` is not read: METIS knows
+    edges only. The graph and METIS's copies of it must fit into memory (about 60 bytes an edge).
 
     Raises:
         MissingDependencyError: Neither package is installed.
@@ -79,9 +79,9 @@ def _without_directions(graph: Graph) -> Any:
     from scipy.sparse import csr_matrix
 
     indptr, indices = graph.csc.indptr.numpy(), graph.csc.indices.numpy()
-    inward = csr_matrix((np.ones(len(indices), dtype=bool), indices, indptr), shape=(graph.num_nodes, graph.num_nodes))
+    no_loop = indices != graph.csc.destinations().numpy()
+    inward = csr_matrix((no_loop, indices, indptr), shape=(graph.num_nodes, graph.num_nodes))
     both = inward + inward.T
-    both.setdiag(False)
     both.eliminate_zeros()
     return both
 
@@ -89,11 +89,14 @@ def _without_directions(graph: Graph) -> Any:
 def _find_metis() -> Callable[[Ids, Ids, Ids, int, int], Parts]:
     """The function that calls METIS: rows of a symmetric matrix, vertex weights, parts and seed to the parts."""
     if importlib.util.find_spec("pymetis") is not None:
-        return _by_pymetis
+        import pymetis
+
+        if hasattr(pymetis, "CSRAdjacency"):  # from 2025.2 on
+            return _by_pymetis
     if importlib.util.find_spec("dgl") is not None:
         return _by_dgl
     raise MissingDependencyError(
-        "method 'metis' needs pymetis or DGL, and neither is installed: pip install 'pagraph[metis]'"
+        f"method 'metis' needs pymetis 2025.2 or newer, or DGL, and neither is installed: {how_to_install('metis')}"
     )
 
 

@@ -81,6 +81,7 @@ def run_trial(module: Any, part: str, number: int, samples: Path, keep: Path) ->
     folder = keep / f"{part}-{number}"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
+    os.chdir(folder)  # a word may be taken for a path
     case = Case(random.Random(f"{part} {number}"), folder, samples)
     failure = None
     try:
@@ -90,6 +91,7 @@ def run_trial(module: Any, part: str, number: int, samples: Path, keep: Path) ->
     except BaseException as error:
         failure = f"{'; '.join(case.done)}: {' '.join(traceback.format_exception_only(error)).strip()}"[-1500:]
         (folder / "failure.txt").write_text("\n".join([*case.done, traceback.format_exc()]))
+    os.chdir(keep)
     if failure is None:
         shutil.rmtree(folder)
     return {"failure": failure, "figures": case.figures}
@@ -97,6 +99,7 @@ def run_trial(module: Any, part: str, number: int, samples: Path, keep: Path) ->
 
 def main(work: str, keep: str) -> None:
     """Answer until the input ends."""
+    kept, samples = Path(keep).absolute(), Path(work, "samples").absolute()
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     pages = int(Path("/proc/self/statm").read_text().split()[0])
@@ -105,7 +108,7 @@ def main(work: str, keep: str) -> None:
     for line in sys.stdin:
         part, number = line.split()
         module = importlib.import_module(f".{part}", __package__)
-        answer = run_trial(module, part, int(number), Path(work, "samples"), Path(keep))
+        answer = run_trial(module, part, int(number), samples, kept)
         print(json.dumps(answer), file=answers, flush=True)
 
 

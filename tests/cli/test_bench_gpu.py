@@ -39,7 +39,7 @@ def test_measures_nothing_but_gpus(device):
 @pytest.mark.parametrize("name", ["rows", "reads", "row-bytes", "repeats"])
 def test_refuses_sizes_of_nothing(name):
     line = fails("bench", "gpu", "--device", "interpreter", f"--{name}", 0)
-    assert line == f"Error: {name.replace('-', '_')} must be at least 1, got 0"
+    assert line == f"Error: --{name} must be at least 1, got 0"
 
 
 @interpreted

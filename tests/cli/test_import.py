@@ -64,7 +64,7 @@ def test_pyg_and_training_on_it(tmp_path):
     src, dst = source.csc.indices, source.csc.destinations()
     graph = data.Data(x=source.ndata["feat"], edge_index=torch.stack([src, dst]).long(), y=source.ndata["label"])
     graph.update({f"{part}_mask": source.ndata[f"{part}_mask"] for part in ("train", "val", "test")})
-    torch.save(graph, tmp_path / "g.pt")
+    torch.save(graph.to_dict(), tmp_path / "g.pt")
     done = run(tmp_path / "g.pt", tmp_path / "g")
     assert (done.exit_code, done.stderr) == (0, "")
     opened = Graph.open(tmp_path / "g", verify=True)

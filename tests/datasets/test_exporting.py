@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_graphs import HETEROGENEOUS, HOMOGENEOUS, assert_same, random_graph
+from tiny_graphs import HETEROGENEOUS, HOMOGENEOUS, assert_same, random_graph
 
 from pagraph import Graph
 from pagraph.datasets import export_graph, open_graph, read_graph, write_graph

@@ -7,7 +7,7 @@ import pytest
 import scipy.io
 import scipy.sparse
 import torch
-from small_graphs import ends
+from tiny_graphs import ends
 
 from pagraph import FormatError
 from pagraph.datasets import read_graph

@@ -5,7 +5,7 @@ import gzip
 import numpy as np
 import pytest
 import torch
-from small_graphs import HETEROGENEOUS, HOMOGENEOUS, ends, random_graph
+from tiny_graphs import HETEROGENEOUS, HOMOGENEOUS, ends, random_graph
 
 from pagraph import FormatError
 from pagraph.datasets import export_graph, read_graph

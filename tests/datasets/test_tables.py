@@ -5,7 +5,7 @@ import gzip
 import numpy as np
 import pytest
 import torch
-from small_graphs import ends
+from tiny_graphs import ends
 
 from pagraph import FormatError
 from pagraph.datasets import read_graph, write_graph

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from small_graphs import ends
+from tiny_graphs import ends
 
 from pagraph import FormatError
 from pagraph.datasets import read_graph

@@ -62,7 +62,8 @@ def test_a_loader_made_again_is_equal(options, seed):
         assert type(clone) is DataLoader and len(clone) == len(loader)
         for name in SAME:
             assert getattr(clone, name) is getattr(loader, name) or getattr(clone, name) == getattr(loader, name), name
-        assert len(pickle.loads(pickle.dumps(clone))) == len(loader)
+        if loader.generator is None or "__reduce__" in vars(torch.Generator):  # older ones cannot be pickled
+            assert len(pickle.loads(pickle.dumps(clone))) == len(loader)
         assert two_epochs(clone) == expected
 
 

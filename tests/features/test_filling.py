@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from plain_rows import dtypes
 
 from pagraph.features import FeatureCache, HostFeature, store
 from pagraph.features.store import fill_cache, slots_for
@@ -14,7 +15,7 @@ def fill(tensor, ids, **options):
     return fill_cache(HostFeature(tensor), ids, device=CPU, num_nodes=tensor.shape[0], **options)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.bool, torch.uint16, torch.complex64], ids=str)
+@pytest.mark.parametrize("dtype", dtypes("float32", "bfloat16", "bool", "uint16", "complex64"), ids=str)
 @pytest.mark.parametrize("shape", [(), (3,), (2, 2), (0,)], ids=str)
 @pytest.mark.parametrize("count", [0, 1, 10, 25])
 def test_row_i_is_that_of_the_i_th_id(dtype, shape, count):

@@ -8,28 +8,16 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plain_rows import dtypes, picked, same
 
 from pagraph.features import CachedFeature, HostFeature
 from pagraph.features.store import fill_cache
 
 CPU = torch.device("cpu")
-DTYPES = [
-    torch.float16,
-    torch.bfloat16,
-    torch.float32,
-    torch.float64,
-    torch.uint8,
-    torch.int8,
-    torch.int16,
-    torch.int32,
-    torch.int64,
-    torch.uint16,
-    torch.uint64,
-    torch.bool,
-    torch.complex64,
-    torch.complex128,
-    torch.float8_e5m2,
-]
+DTYPES = dtypes(
+    *("float16", "bfloat16", "float32", "float64", "uint8", "int8", "int16", "int32", "int64", "uint16", "uint64"),
+    *("bool", "complex64", "complex128", "float8_e5m2"),
+)
 SHAPES = [(), (1,), (3,), (17,), (128,), (2, 3), (4, 1, 5)]
 
 
@@ -41,20 +29,6 @@ def random_tensor(shape, dtype, seed=0):
     if dtype == torch.bool:
         raw = raw % 2
     return raw.view(dtype).view(shape) if size else torch.empty(shape, dtype=dtype)
-
-
-def as_bytes(tensor):
-    return tensor.contiguous().view(-1).view(torch.uint8) if tensor.numel() else torch.empty(0).byte()
-
-
-def same(left, right):
-    return left.shape == right.shape and left.dtype == right.dtype and torch.equal(as_bytes(left), as_bytes(right))
-
-
-def picked(tensor, ids):
-    """The reference: plain indexing of the bytes of each row."""
-    rows = tensor.contiguous().view(tensor.shape[0], -1).view(torch.uint8)
-    return rows[ids.long()].reshape(-1).view(tensor.dtype).view(len(ids), *tensor.shape[1:])
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -83,8 +83,23 @@ def test_other_seeds_give_other_parts():
 
 def test_says_what_to_install_when_neither_binding_is_there(monkeypatch):
     without(monkeypatch, "pymetis", "dgl")
-    with pytest.raises(MissingDependencyError, match=r"needs pymetis or DGL.*pip install 'pagraph\[metis\]'"):
+    with pytest.raises(MissingDependencyError, match=NEITHER):
         METHODS["metis"](Graph.from_coo([0], [1]), torch.arange(2), 2, 1)
+
+
+NEITHER = r"needs pymetis 2025\.2 or newer, or DGL, and neither is installed: pip install 'pagraph\[metis\]'"
+
+
+@leaves_files_open
+def test_a_pymetis_that_is_too_old(monkeypatch):
+    monkeypatch.delattr(pytest.importorskip("pymetis"), "CSRAdjacency")
+    graph = Graph.from_coo(torch.arange(50), torch.arange(1, 51))
+    with monkeypatch.context() as no_dgl:
+        without(no_dgl, "dgl")
+        with pytest.raises(MissingDependencyError, match=NEITHER):
+            METHODS["metis"](graph, torch.arange(51), 2, 1)
+    pytest.importorskip("pagraph.dgl")
+    assert METHODS["metis"](graph, torch.arange(51), 2, 1).bincount().tolist() in ([25, 26], [26, 25])
 
 
 @given(st.data(), st.integers(1, 8), st.integers(1, 300))

@@ -10,12 +10,12 @@ import textwrap
 import pytest
 import torch
 
-import pagraph.dgl
 from pagraph import FormatError, Loader, NeighborSampler, open_partition
 from pagraph.features import IndexedRows, on_disk
 from pagraph.partition import write_partition
 
-import dgl  # isort: skip
+DataLoader = pytest.importorskip("pagraph.dgl").DataLoader
+dgl = pytest.importorskip("dgl")
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_wide_fields_are_rows_by_reference_and_narrow_ones_are_not(parts, whole)
 def test_both_loaders_read_them(parts, whole, cache):
     part = open_partition(parts, 0)
     sampler = dgl.dataloading.NeighborSampler([5], prefetch_node_feats=["feat", "half"], prefetch_labels=["label"])
-    loader = pagraph.dgl.DataLoader(part.graph, part.train, sampler, batch_size=16, cache=cache)
+    loader = DataLoader(part.graph, part.train, sampler, batch_size=16, cache=cache)
     for input_nodes, output_nodes, blocks in loader:
         ids = part.global_ids[input_nodes]
         assert same(blocks[0].srcdata["feat"], whole.ndata["feat"][ids])
@@ -65,7 +65,7 @@ def test_copied_and_referred_parts_give_the_same_batches(parts, divided, tmp_pat
 
 def batches_of(part):
     sampler = dgl.dataloading.NeighborSampler([5], prefetch_node_feats=["feat"])
-    return list(pagraph.dgl.DataLoader(part.graph, part.train, sampler, batch_size=16, shuffle=True, seed=0))
+    return list(DataLoader(part.graph, part.train, sampler, batch_size=16, shuffle=True, seed=0))
 
 
 def test_the_two_folders_may_be_moved_together(parts, whole, tmp_path):

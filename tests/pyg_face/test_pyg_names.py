@@ -46,7 +46,9 @@ try: import pagraph.pyg
 except MissingDependencyError as error: print(error)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    assert done.stdout.strip() == "pagraph.pyg needs PyG, which is not installed: pip install pagraph[pyg]", done.stderr
+    assert done.stdout.strip() == "pagraph.pyg needs PyG, which is not installed: pip install 'pagraph[pyg]'", (
+        done.stderr
+    )
 
 
 def test_needs_no_binary_of_pygs_and_gives_no_warning():

@@ -133,30 +133,42 @@ def test_called_loaders_transform_too(name):
     assert one == 1 and batch.input_id.tolist() == [0]
 
 
+class Filtering:
+    def filter_fn(self, out):
+        batch = super().filter_fn(out)
+        batch.seen = "filter_fn"
+        return batch
+
+
+class Collating:
+    def collate_fn(self, index):
+        return super().collate_fn(index[:1])
+
+
+class Neither:
+    pass
+
+
+# Under names of the module: from Python 3.14 on, torch's worker processes get their loaders pickled.
+SUBCLASSES = {
+    base: [type(own.__name__ + base.__name__, (own, base), {}) for own in (Filtering, Collating, Neither)]
+    for base in (NeighborLoader, LinkNeighborLoader)
+}
+globals().update({made.__name__: made for classes in SUBCLASSES.values() for made in classes})
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("base", [NeighborLoader, LinkNeighborLoader])
 @pytest.mark.parametrize("filter_per_worker", [True, False])
 def test_methods_of_a_users_own_subclass_are_called(base, workers, filter_per_worker):
-    class Filtering(base):
-        def filter_fn(self, out):
-            batch = super().filter_fn(out)
-            batch.seen = "filter_fn"
-            return batch
-
-    class Collating(base):
-        def collate_fn(self, index):
-            return super().collate_fn(index[:1])
-
-    class Neither(base):
-        pass
-
+    filtering, collating, neither = SUBCLASSES[base]
     data, options = make_data(), dict(batch_size=9, num_workers=workers, filter_per_worker=filter_per_worker)
-    for batch in Filtering(data, [3, 2], **options):
+    for batch in filtering(data, [3, 2], **options):
         assert batch.seen == "filter_fn" and torch.equal(batch.x, data.x[batch.n_id])
-    loader = Collating(data, [3, 2], **options)
+    loader = collating(data, [3, 2], **options)
     for _ in range(2):
         assert [batch.input_id.tolist() for batch in loader] == [[i] for i in range(0, len(loader.dataset), 9)]
-    loader = Neither(data, [3, 2], **options)
+    loader = neither(data, [3, 2], **options)
     assert sum(len(batch.input_id) for batch in loader) == len(loader.dataset)
     assert loader.stats.total.batches == len(loader)
 

@@ -1,0 +1,96 @@
+"""The tests with the versions that pagraph promises, each set in an environment of its own: ``make matrix``.
+
+``nox --list`` names the sessions, ``nox -s lowest`` runs one. What this machine cannot have, an interpreter or a build
+of torch, is skipped with the reason. Arguments for pytest stand after ``--``, in place of ``-m "not slow"``.
+"""
+
+import re
+
+import nox
+
+nox.options.default_venv_backend = "venv"
+nox.options.error_on_missing_interpreters = False
+
+PROJECT = nox.project.load_toml("pyproject.toml")["project"]
+EXTRAS = "arrow,dgl,metis,plot,pyg"
+TOOLS = ("build", "hypothesis", "pytest", "pytest-timeout", "pytest-xdist", "setuptools")
+TORCH = "2.13.0"
+
+
+@nox.session(python="3.11")
+def lowest(session):
+    """The lowest versions of everything at once."""
+    pins = lowest_versions()
+    install_torch(session, pins.pop("torch"))
+    run_tests(session, *(f"{name}=={version}" for name, version in pins.items()))
+
+
+@nox.session(python="3.11")
+def old_dgl(session):
+    """DGL 1.1.3, before GraphBolt, with PyG 2.6."""
+    install_torch(session, TORCH)
+    run_tests(session, "dgl==1.1.3", "torch_geometric==2.6.*")
+
+
+@nox.session(python="3.11")
+def current(session):
+    """The newest versions of everything but torch, which is that of `make venv`."""
+    install_torch(session, TORCH)
+    run_tests(session)
+
+
+@nox.session(python=["3.14", "3.13"])
+def without_dgl(session):
+    """The newest Pythons, for which DGL has no build."""
+    install_torch(session, "2.14.1")
+    run_tests(session)
+
+
+@nox.session(python=["3.10", "3.12"])
+def other_python(session):
+    """Other Pythons that have DGL, where a CPU build of torch can be had."""
+    install_torch(session, TORCH, cpu_only=True)
+    run_tests(session)
+
+
+@nox.session(python="3.11")
+@nox.parametrize(("torch", "numpy"), [("2.2.2", "numpy<2"), ("2.5.1", "numpy")])
+def other_torch(session, torch, numpy):
+    """Older versions of torch with the newest of all else that they can use, where a CPU build can be had."""
+    install_torch(session, torch, cpu_only=True)
+    run_tests(session, numpy)
+
+
+def lowest_versions():
+    """The lower bounds in pyproject.toml, by package."""
+    extras = PROJECT["optional-dependencies"]
+    listed = [*PROJECT["dependencies"], *(each for extra in EXTRAS.split(",") for each in extras[extra]), *tools()]
+    return dict(re.findall(r"^([\w-]+)>=([\w.]+)", "\n".join(listed), re.MULTILINE))
+
+
+def tools():
+    """What the tests need beside the package, as pyproject.toml has it."""
+    return [each for each in PROJECT["optional-dependencies"]["dev"] if re.split("[>;]", each)[0] in TOOLS]
+
+
+def install_torch(session, version, *, cpu_only=False):
+    """Install a CPU build of torch; without one the default build, with gigabytes of CUDA, or with `cpu_only` skip."""
+    index = ("--retries", "1", "--timeout", "20", "--index-url", "https://download.pytorch.org/whl/cpu")
+    for where in ((), index):
+        try:
+            session.install(*where, f"torch=={version}+cpu")
+        except nox.command.CommandFailed:
+            continue
+        return
+    if cpu_only:
+        session.skip(f"no CPU build of torch {version} for Python {session.python} can be had here")
+    session.install(f"torch=={version}")
+
+
+def run_tests(session, *pins):
+    """Install the checkout with its extras, at the pinned versions, and run the tests; torch stays as it is."""
+    version = "from importlib.metadata import version; print(version('torch'))"
+    torch = session.run("python", "-c", version, silent=True).strip()
+    session.install(f"torch=={torch}", *pins, *tools(), "--editable", f".[{EXTRAS}]")
+    session.run("python", "-m", "pip", "list")
+    session.run("pytest", *(session.posargs or ("-m", "not slow")), env={"OMP_WAIT_POLICY": "passive"})

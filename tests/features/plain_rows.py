@@ -1,0 +1,22 @@
+"""Plain references for rows: torch's own indexing, of bytes, as older versions of torch cannot index every dtype."""
+
+import torch
+
+
+def dtypes(*names):
+    """The dtypes of these names that this torch has."""
+    return [getattr(torch, name) for name in names if hasattr(torch, name)]
+
+
+def as_bytes(tensor):
+    return tensor.contiguous().view(-1).view(torch.uint8) if tensor.numel() else torch.empty(0).byte()
+
+
+def same(left, right):
+    return left.shape == right.shape and left.dtype == right.dtype and torch.equal(as_bytes(left), as_bytes(right))
+
+
+def picked(tensor, ids):
+    """The rows of these ids."""
+    rows = as_bytes(tensor).view(len(tensor), tensor.nbytes // len(tensor))
+    return rows[ids.long()].view(-1).view(tensor.dtype).view(len(ids), *tensor.shape[1:])
