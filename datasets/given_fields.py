@@ -124,8 +124,8 @@ def _fraction(value: VertexSet) -> float | None:
 
 def _ids(part: str, file: File, graph: Graph) -> Tensor:
     count, originals = graph.num_nodes, graph.ndata.get("original_id")
-    has_words = originals is not None and originals.dim() == 2
-    if has_words and has_ending(file, TEXTS):
+    words_are_ids = originals is not None and originals.dim() == 2
+    if originals is not None and words_are_ids and has_ending(file, TEXTS):
         words = _lines(file)
         if len(words) != count or not set(words.tolist()) <= {b"0", b"1"}:  # else a mask, as below
             return _once(part, _places(part, words, words_of(originals), file), file)
@@ -138,7 +138,7 @@ def _ids(part: str, file: File, graph: Graph) -> Tensor:
         if len(values) != count:
             raise ValueError(f"{part} must have one entry per vertex ({count}) as a mask, got {len(values)} in {file}")
         return values.nonzero().squeeze(1)
-    if has_words:
+    if words_are_ids:
         raise ValueError(f"{part} must be a text file, a mask or a fraction where the ids are words, got {file}")
     ids = values.long()
     if originals is not None:
@@ -172,7 +172,7 @@ def _places(part: str, ids: npt.NDArray[Any], originals: npt.NDArray[Any], file:
 
 
 def _once(part: str, ids: Tensor, file: File) -> Tensor:
-    repeated = len(ids) - len(ids.unique())
+    repeated = len(ids) - len(set(ids.tolist()))
     if repeated:
         raise ValueError(f"{part} must hold each id once, got {repeated} again in {file}")
     return ids
