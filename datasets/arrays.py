@@ -24,8 +24,8 @@ from .edge_rows import extended
 from .text_blocks import arrow, read_columns, require_arrow
 
 __all__ = [
-    *("TEXTS", "UNREADABLE", "array_tensor", "has_ending", "load_npz", "load_tensors", "map_or_read", "npz_members"),
-    *("one_column", "parquet_values", "read_array", "read_numbers"),
+    *("TEXTS", "UNREADABLE", "array_tensor", "bool_mask", "has_ending", "load_npz", "load_tensors", "map_or_read"),
+    *("npz_members", "one_column", "parquet_values", "read_array", "read_numbers"),
 ]
 
 TEXTS = tuple(f".{kind}{packed}" for kind in ("txt", "tsv", "csv") for packed in ("", ".gz", ".xz", ".bz2"))
@@ -75,6 +75,12 @@ def read_array(path: str | os.PathLike[str]) -> Tensor:
 def one_column(rows: Tensor) -> Tensor:
     """Rows of one number each as a 1-D tensor; others as they are."""
     return rows.squeeze(1) if rows.dim() == 2 and rows.shape[1] == 1 else rows
+
+
+def bool_mask(name: str, values: Tensor) -> Tensor:
+    """Integers 0 and 1 of a field whose name ends in ``mask`` as bools, other fields as they are."""
+    is_mask = name.endswith("mask") and not values.is_floating_point() and bool(((values == 0) | (values == 1)).all())
+    return values.bool() if is_mask else values
 
 
 def array_tensor(path: str | os.PathLike[str], array: npt.NDArray[Any]) -> Tensor:

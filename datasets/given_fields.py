@@ -6,12 +6,16 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from ..graph.graph import Graph
-from .arrays import one_column, read_array
+from .arrays import TEXTS, has_ending, one_column, read_array
 from .opening import PARTS
+from .original_ids import words_of
+from .text_blocks import read_blocks
 
 __all__ = ["VertexSet", "add_fields"]
 
@@ -31,16 +35,16 @@ def add_fields(
 ) -> None:
     """Give a graph of one vertex type the fields ``feat``, ``label``, ``train_mask``, ``val_mask`` and ``test_mask``.
 
-    Rows are in the order of the vertices. Where a field ``original_id`` keeps other ids, files hold those: of words,
-    which no file of ids can hold, there are masks and fractions alone. Files are read by
-    :func:`~pagraph.datasets.arrays.read_array`; a ``.npy`` file stays mapped.
+    Rows are in the order of the vertices. Where a field ``original_id`` keeps other ids, files hold those; words stand
+    in a text file, one a line. Files are read by :func:`~pagraph.datasets.arrays.read_array`; a ``.npy`` file stays
+    mapped.
 
     Args:
         graph: The graph, which must not have those fields yet.
         features: File of a row per vertex, of two or more dimensions.
         labels: File of a row per vertex; one column of it is taken as 1-D.
         train: File of ids, or of a mask: bools, or 0 and 1 for each of three or more vertices. Or a fraction in (0, 1]
-            of the vertices, drawn from those that no file names, always the same ones.
+            of the vertices (``0.6`` or ``60%``), drawn from those that no file names, always the same ones.
         val: The same.
         test: The same.
 
@@ -111,14 +115,21 @@ def _sets(given: Mapping[str, VertexSet], graph: Graph) -> dict[str, Tensor]:
 
 
 def _fraction(value: VertexSet) -> float | None:
+    text = str(value)
     try:
-        return float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+        return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
         return None
 
 
 def _ids(part: str, file: File, graph: Graph) -> Tensor:
-    values, count = one_column(read_array(file)), graph.num_nodes
+    count, originals = graph.num_nodes, graph.ndata.get("original_id")
+    words_are_ids = originals is not None and originals.dim() == 2
+    if originals is not None and words_are_ids and has_ending(file, TEXTS):
+        words = _lines(file)
+        if len(words) != count or not set(words.tolist()) <= {b"0", b"1"}:  # else a mask, as below
+            return _once(part, _places(part, words, words_of(originals), file), file)
+    values = one_column(read_array(file))
     if values.dim() != 1 or values.is_floating_point() or values.is_complex():
         kind = f"{values.dtype} of shape {list(values.shape)}"
         raise ValueError(f"{part} must be a file of ids or of a mask, got {kind} in {file}")
@@ -127,24 +138,41 @@ def _ids(part: str, file: File, graph: Graph) -> Tensor:
         if len(values) != count:
             raise ValueError(f"{part} must have one entry per vertex ({count}) as a mask, got {len(values)} in {file}")
         return values.nonzero().squeeze(1)
+    if words_are_ids:
+        raise ValueError(f"{part} must be a text file, a mask or a fraction where the ids are words, got {file}")
     ids = values.long()
-    if "original_id" in graph.ndata:
-        ids = _places(part, ids, graph.ndata["original_id"], file)
+    if originals is not None:
+        ids = _places(part, ids.numpy(), originals.numpy(), file)
     if len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= count):
         wrong = int(ids.min()) if int(ids.min()) < 0 else int(ids.max())
         raise ValueError(f"{part} must hold ids in [0, {count}), got {wrong} in {file}")
+    return _once(part, ids, file)
+
+
+def _lines(file: File) -> npt.NDArray[np.bytes_]:
+    """The lines of a text file that are not empty."""
+    if not os.path.isfile(file):
+        raise FileNotFoundError(f"file must exist, got {str(file)!r}")
+    lines = (line.strip() for block in read_blocks(file) for line in block.data.splitlines())
+    return np.array([line for line in lines if line], dtype=np.bytes_)
+
+
+def _places(part: str, ids: npt.NDArray[Any], originals: npt.NDArray[Any], file: File) -> Tensor:
+    """The vertices with these original ids."""
+    order = np.argsort(originals, kind="stable")
+    known = originals[order]
+    places = np.searchsorted(known, ids)
+    unknown = places == len(known)
+    unknown[~unknown] = known[places[~unknown]] != ids[~unknown]
+    if unknown.any():
+        wrong = ids[unknown][0]
+        shown = repr(wrong.decode("utf-8", "replace")[:80]) if isinstance(wrong, bytes) else wrong
+        raise ValueError(f"{part} must hold ids of the source, got {shown} in {file}")
+    return torch.from_numpy(order[places])
+
+
+def _once(part: str, ids: Tensor, file: File) -> Tensor:
     repeated = len(ids) - len(torch.unique(ids))
     if repeated:
         raise ValueError(f"{part} must hold each id once, got {repeated} again in {file}")
     return ids
-
-
-def _places(part: str, ids: Tensor, originals: Tensor, file: File) -> Tensor:
-    """The vertices with these original ids."""
-    if originals.dim() != 1:
-        raise ValueError(f"{part} must be a mask or a fraction where the ids are words, got ids in {file}")
-    unknown = ~torch.isin(ids, originals)
-    if bool(unknown.any()):
-        raise ValueError(f"{part} must hold ids of the source, got {int(ids[unknown][0])} in {file}")
-    known, order = originals.sort()
-    return order[torch.searchsorted(known, ids)]

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-__all__ = ["id_field", "word_rows"]
+__all__ = ["id_field", "word_rows", "words_of"]
 
 
 def id_field(words: Iterable[str]) -> Tensor | None:
@@ -27,3 +27,8 @@ def id_field(words: Iterable[str]) -> Tensor | None:
 def word_rows(words: npt.NDArray[np.bytes_]) -> Tensor:
     """Words as rows of bytes, padded with zeros."""
     return torch.from_numpy(words.view(np.uint8).reshape(len(words), words.dtype.itemsize))
+
+
+def words_of(rows: Tensor) -> npt.NDArray[np.bytes_]:
+    """The words that :func:`word_rows` made rows of."""
+    return np.ascontiguousarray(rows.numpy()).view(f"S{max(rows.shape[1], 1)}").reshape(-1)

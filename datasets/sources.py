@@ -12,7 +12,7 @@ import torch
 
 from ..errors import FormatError
 from ..graph.graph import Graph
-from .arrays import TEXTS, UNREADABLE, npz_members
+from .arrays import TEXTS, UNREADABLE, bool_mask, npz_members
 from .edge_list import read_edge_list
 from .given_fields import VertexSet, add_fields
 from .graphbolt import METADATA, read_graphbolt
@@ -44,8 +44,8 @@ def read_dgl(path: str | os.PathLike[str]) -> Graph:
     owners = [graph.node_fields(t) for t in graph.node_types] + [graph.edge_fields(t) for t in graph.edge_types]
     for fields in owners:
         for name, values in fields.items():
-            if name.endswith("mask") and values.dtype == torch.uint8 and not bool((values > 1).any()):
-                fields[name] = values.bool()
+            if values.dtype == torch.uint8:
+                fields[name] = bool_mask(name, values)
     return graph
 
 

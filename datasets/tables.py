@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..errors import FormatError
 from ..graph.graph import CSC, EdgeType, Graph
-from .arrays import TEXTS, array_tensor, has_ending, parquet_values, read_array
+from .arrays import TEXTS, array_tensor, bool_mask, has_ending, parquet_values, read_array
 from .descriptions import load_yaml, named_file
 from .manifest import take
 from .original_ids import id_field
@@ -39,7 +39,8 @@ def read_tables(path: str | os.PathLike[str]) -> Graph:
     Vertices are numbered in the order of their table, those of a type without one (``venue``) in the order in which
     the edges name them; ``original_id`` keeps the ids, unless they count from 0. A field is a column of numbers, a list
     of columns, a Parquet column of lists, or ``{file: feat.npy}`` with a row per row of the table. Fractions of text
-    tables are float32. Tables are text with a header (``.csv``, ``.tsv``, ``.txt``, also packed) or Parquet.
+    tables are float32; 0 and 1 in a field named ``..._mask`` are bools. Tables are text with a header (``.csv``,
+    ``.tsv``, ``.txt``, also packed) or Parquet.
 
     Raises:
         FormatError: The description or a table is damaged, an id is repeated or in no table, or a field is no numbers.
@@ -168,7 +169,7 @@ class _Table:
             elif isinstance(source, list):
                 found[name] = torch.column_stack([self._numbers(column) for column in source])
             else:
-                found[name] = self._numbers(source)
+                found[name] = bool_mask(name, self._numbers(source))
         return found
 
     def _numbers(self, name: str) -> Tensor:

@@ -3,9 +3,11 @@
 - Sphinx roles (``:func:`name```) become links, or code where the name has no page.
 - A section ``Example:`` is one of examples, not a note.
 - ``first, second: Text.`` documents two arguments.
+- Fields of ``pagraph.train.TrainOptions``, ``_documented(default, text)``, are arguments with that default and text.
 - A function that has the name of its module (``pagraph.datasets.rmat``) hides it, as on import.
 """
 
+import ast
 import re
 from typing import Any
 
@@ -13,6 +15,8 @@ import griffe
 
 ROLE = re.compile(r":(?:attr|class|data|func|meth|mod):`~?([^`]+)`")
 SEVERAL_ARGUMENTS = re.compile(r"^( +)(\w+(?:, \w+)+)(:.*(?:\n\1 .*)*)", re.MULTILINE)
+
+DOCUMENTED = "pagraph.train.options._documented"
 
 
 class Docstrings(griffe.Extension):
@@ -28,7 +32,8 @@ def rewrite(obj: griffe.Object) -> None:
     if obj.docstring is not None:
         text = ROLE.sub(lambda role: link(obj, role[1]), obj.docstring.value)
         text = SEVERAL_ARGUMENTS.sub(lambda found: one_each(*found.groups()), text)
-        obj.docstring.value = re.sub(r"^Example:$", "Examples:", text, flags=re.MULTILINE)
+        text = re.sub(r"^Example:$", "Examples:", text, flags=re.MULTILINE)
+        obj.docstring.value = with_fields(obj, text) if obj.is_class else text
     for name, member in list(obj.members.items()):
         if member.is_alias:
             continue
@@ -45,6 +50,18 @@ def link(obj: griffe.Object, name: str) -> str:
     except griffe.NameResolutionError:
         target = name
     return f'<autoref identifier="{target}" optional>`{name}`</autoref>'
+
+
+def with_fields(cls: griffe.Class, text: str) -> str:
+    """The docstring of a dataclass with its documented fields as arguments; their defaults become plain values."""
+    lines = []
+    for name, member in cls.members.items():
+        value = member.value if member.is_attribute else None
+        if isinstance(value, griffe.ExprCall) and value.canonical_path == DOCUMENTED:
+            member.value, text_of = value.arguments[:2]
+            lines.append(f"    {name}: {ast.literal_eval(str(text_of))}")
+    section = "\n".join(["Args:", *lines, "", "Raises:"])
+    return re.sub(r"^Raises:$", lambda _: section, text, flags=re.MULTILINE) if lines else text
 
 
 def one_each(indent: str, names: str, text: str) -> str:

@@ -20,7 +20,7 @@ from .terminal import progress_bar, write_folder
     read_graph,
     split={"metavar": "PREFIX", "help": "Folders: use another split, such as pub_."},
     num_nodes="Edge lists, edge_index: vertices.  [default: largest id + 1]",
-    relabel="Edge lists: take any numbers or words as ids.",
+    relabel="Edge lists: take any numbers or words as ids; vertices are sorted by them.",
     undirected="Each edge is named once: store both directions.",
     weight={"metavar": "NAME", "help": "Edge lists, matrices: keep the weights as this field."},
     header={
@@ -29,7 +29,7 @@ from .terminal import progress_bar, write_folder
     },
     features={"metavar": "FILE", "help": "A row per vertex, for the field feat: .npy, .npz, .csv, .parquet, .pt."},
     labels={"metavar": "FILE", "help": "A row per vertex, for the field label."},
-    train={"metavar": "FILE|FRACTION", "help": "Ids or a mask, or a share such as 0.6: the field train_mask."},
+    train={"metavar": "FILE|FRACTION", "help": "Ids or a mask, or a share such as 60%: the field train_mask."},
     val={"metavar": "FILE|FRACTION", "help": "The same for val_mask."},
     test={"metavar": "FILE|FRACTION", "help": "The same for test_mask."},
 )
@@ -44,3 +44,5 @@ def command(source: Path, out: Path, **settings: Any) -> None:
     with progress_bar(f"reading {source.name}") as progress:
         graph = read_graph(source, **settings, progress=progress)
     write_folder(graph, out, origin={"source": source.name})
+    if settings["relabel"] and (settings["features"] or settings["labels"]):
+        click.echo("note: rows of --features and --labels were taken in the order of the sorted ids", err=True)

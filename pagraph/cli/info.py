@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..system.units import bytes_text
+from .terminal import print_whole
 
 if TYPE_CHECKING:
     from ..datasets.summary import EdgeSummary, FieldSummary, GraphSummary
@@ -54,7 +55,7 @@ def _print(console: Console, folder: Path, form: str, origin: dict[str, Any], su
         console.print(f"from {origins if origins.isprintable() else ascii(origins)}", soft_wrap=True)
     for edge in summary.edges:
         console.print(_edge_table(edge, several=len(summary.edges) > 1))
-    console.print(_array_table(summary.arrays, several=len(summary.edges) > 1))
+    print_whole(console, _array_table(summary.arrays, several=len(summary.edges) > 1))
 
 
 def _edge_table(edge: EdgeSummary, *, several: bool) -> Table:

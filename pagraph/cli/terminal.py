@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from rich.box import SIMPLE_HEAD
@@ -14,10 +14,11 @@ from rich.measure import Measurement
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from ..datasets import write_graph
-from ..graph.graph import Graph
 from ..system.atomic import check_writable
 from ..system.units import bytes_text
+
+if TYPE_CHECKING:
+    from ..graph.graph import Graph
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _WIDEST = 1000
@@ -60,6 +61,8 @@ def print_whole(console: Console, table: Table) -> None:
 
 def write_folder(graph: Graph, out: Path, *, origin: Mapping[str, Any]) -> None:
     """Write ``graph`` as the folder ``out`` and say so in one line."""
+    from ..datasets import write_graph  # it imports torch, which `pagraph info` does not wait for
+
     with progress_bar(f"writing {out.name}") as progress:
         write_graph(graph, out, origin=origin, progress=progress)
     click.echo(summary_line(graph, out))

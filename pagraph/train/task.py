@@ -189,7 +189,10 @@ def _check(graph: Graph, options: TrainOptions, sets: Sequence[str] = ()) -> lis
 def check_features(graph: Graph, options: TrainOptions, more: Sequence[str] = ()) -> list[str]:
     """Names of the fields that are the features; ValueError unless they and ``more`` fields are there and fit."""
     if not graph.is_homogeneous:
-        raise ValueError(f"graph must have one vertex type and one edge type, got {graph}")
+        raise ValueError(
+            f"graph must have one vertex type and one edge type, got {graph}; for several types write a loop around "
+            f"pagraph.dgl.DataLoader or pagraph.pyg.NeighborLoader"
+        )
     features = _feature_names(graph, options)
     wanted = [*features, *more]
     missing = [name for name in wanted if name not in graph.ndata]

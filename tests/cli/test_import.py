@@ -29,6 +29,13 @@ def test_edge_list(tmp_path):
     assert origin == {"source": "a.tsv.gz"}
 
 
+def test_says_whose_rows_were_taken(tmp_path):
+    (tmp_path / "a.txt").write_text("user-2 user-10\n")
+    np.save(tmp_path / "labels.npy", np.array([10, 2]))
+    done = run(tmp_path / "a.txt", tmp_path / "g", "--relabel", "--labels", tmp_path / "labels.npy")
+    assert done.exit_code == 0 and "in the order of the sorted ids" in done.stderr
+
+
 def test_numbers(tmp_path):
     (tmp_path / "a.txt").write_text("x y\n0 1\n")
     assert run(tmp_path / "a.txt", tmp_path / "g", "--num-nodes", 7, "--header").exit_code == 0

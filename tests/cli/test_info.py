@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from pagraph import Graph
 from pagraph.cli import main
-from pagraph.datasets import rmat, write_graph
+from pagraph.datasets import citation, rmat, write_graph
 from pagraph.partition import partition_graph, write_partition
 
 
@@ -46,6 +46,14 @@ def test_classes_and_direction(folder, tmp_path):
     assert "2 classes" in text and "not every edge goes both ways" in text
     write_graph(rmat(6, undirected=True), tmp_path / "both")
     assert "\nevery edge goes both ways" in run(tmp_path / "both").stdout
+
+
+def test_long_names_are_shown_whole(tmp_path):
+    graph = citation(30, num_features=2)
+    write_graph(graph, tmp_path / "papers")
+    text = CliRunner().invoke(main, ["info", str(tmp_path / "papers")], env={"COLUMNS": "60"}).stdout
+    for etype in graph.edge_types:
+        assert f"│ {'/'.join(etype)}: (indices) " in text
 
 
 def test_does_not_wait_for_the_import_of_torch(folder):

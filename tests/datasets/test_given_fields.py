@@ -43,7 +43,7 @@ def test_masks_of_integers(edges, tmp_path):
 
 
 def test_fractions(edges, tmp_path):
-    graph = read_graph(edges, train=0.5, val="0.3", test=0.2)
+    graph = read_graph(edges, train=0.5, val="30%", test="0.2")
     sets = [selected(graph, part) for part in ("train", "val", "test")]
     assert [len(ids) for ids in sets] == [5, 3, 2] and sorted(sum(sets, [])) == list(range(COUNT))
     assert sets == [selected(read_graph(edges, train=0.5, val=0.3, test=0.2), p) for p in ("train", "val", "test")]
@@ -60,9 +60,26 @@ def test_ids_are_those_of_the_source(tmp_path):
     empty = Graph.from_coo([], [], 0, ndata={"original_id": torch.zeros(0, dtype=torch.int64)})
     with pytest.raises(ValueError, match="train must hold ids of the source, got 300"):
         add_fields(empty, train=tmp_path / "train.npy")
-    (tmp_path / "w.txt").write_text("a b\nb c\n")
-    with pytest.raises(ValueError, match="train must be a mask or a fraction where the ids are words"):
-        read_graph(tmp_path / "w.txt", relabel=True, **save(tmp_path, train=np.array([0, 2])))
+
+
+def test_words_as_ids(tmp_path):
+    pytest.importorskip("pyarrow")
+    source, train, val = tmp_path / "w.txt", tmp_path / "train.txt", tmp_path / "val.csv"
+    source.write_text("élise bo\nbo 10\n10 cy\n")
+    train.write_text("élise\r\n\n10\n")
+    val.write_text("0\n1\n0\n0\n")  # a mask: 10, bo, cy, élise
+    graph = read_graph(source, relabel=True, train=train, val=val)
+    assert [selected(graph, part) for part in ("train", "val")] == [[0, 3], [1]]
+    train.write_text("bo\nmy friend\n")
+    with pytest.raises(ValueError, match="train must hold ids of the source, got 'my friend' in"):
+        read_graph(source, relabel=True, train=train)
+    train.write_text("bo\nbo\n")
+    with pytest.raises(ValueError, match="train must hold each id once, got 1 again"):
+        read_graph(source, relabel=True, train=train)
+    with pytest.raises(ValueError, match="train must be a text file, a mask or a fraction where the ids are words"):
+        read_graph(source, relabel=True, **save(tmp_path, train=np.array([0, 2])))
+    with pytest.raises(FileNotFoundError, match="file must exist, got"):
+        read_graph(source, relabel=True, train=tmp_path / "none.txt")
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,17 @@ def test_numbers_are_ids(folder):
     assert graph.node_fields("item") == {}  # they count from 0
 
 
+def test_masks_are_bools(folder):
+    (folder / "u.csv").write_text("user,train,stars\na,1,0\nb,0,1\nc,1,2\n")
+    (folder / "graph.yaml").write_text(
+        "nodes: {user: {file: u.csv, id: user, fields: {train_mask: train, stars_mask: stars, one: train}}}\n"
+        "edges: {'user:is:user': {file: u.csv, src: user, dst: user}}"
+    )
+    fields = read_graph(folder / "graph.yaml").ndata
+    assert fields["train_mask"].tolist() == [True, False, True] and fields["train_mask"].dtype == torch.bool
+    assert fields["stars_mask"].dtype == torch.int64 and fields["one"].dtype == torch.int64  # no masks
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
