@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from tokenize import TokenError
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -229,7 +230,10 @@ def _mapped(folder: Path, owner: str, name: str, kind: str, entry: ArrayEntry) -
     file, stored = folder / entry.file, stored_dtype(entry.dtype)
     if not file.is_file() or file.stat().st_size != entry.bytes:
         raise ValueError(f"{file} must be a file of {entry.bytes} bytes")
-    values: Array = np.empty(entry.shape, stored) if 0 in entry.shape else np.lib.format.open_memmap(file, mode="r")
+    try:
+        values: Array = np.empty(entry.shape, stored) if 0 in entry.shape else np.lib.format.open_memmap(file, mode="r")
+    except (SyntaxError, TokenError) as error:  # NumPy's reader of a damaged header may give up with Python's
+        raise ValueError(f"{file} must have a header") from error
     if values.dtype != stored or values.shape != entry.shape or not values.flags.c_contiguous:
         raise ValueError(f"{file} must hold {entry.dtype} of shape {entry.shape}")
     on_disk = values.nbytes > 0 and address_on_disk(values.ctypes.data)

@@ -18,6 +18,7 @@ from pagraph.profile import merge_traces
 from tests.partition.damage import edit_json
 from tests.partition.damage import seal as seal_part
 
+from .samples import sample_graph, train_a_little
 from .worker import Case
 
 NASTY = [
@@ -69,6 +70,11 @@ def read_parts(path: Path) -> None:
         use(open_partition(path, part).graph)
 
 
+def resume(path: Path) -> None:
+    """Go on from a checkpoint of a run of one epoch."""
+    train_a_little(sample_graph(), path)
+
+
 def sampled(path: Path) -> None:
     """Sampled without asking first whether all ids are sound, as a loader does."""
     graph = open_graph(path)
@@ -80,6 +86,7 @@ def sampled(path: Path) -> None:
 FOLDER = [lambda path: use(open_graph(path, verify=True)), lambda path: use(open_graph(path)), sampled, info]
 EDGES = [lambda path: use(read_graph(path)), lambda path: use(read_graph(path, relabel=True, undirected=True))]
 FILE = [lambda path: use(read_graph(path))]
+CHECKPOINT = [lambda path: resume(path)]
 TRACE = [lambda path: merge_traces(path, path, out=path.with_name("out"))]
 
 KINDS = {
@@ -93,6 +100,10 @@ KINDS = {
     **dict.fromkeys(["edges.txt", "edges.tsv", "edges.csv", "words.csv", "edges.txt.gz", "edges.parquet"], EDGES),
     **dict.fromkeys(["graph.pt", "dict.pt"], FILE),
     "graph.bin": FILE,
+    **dict.fromkeys(["edges.mtx", "edges.graphml", "edges.gml", "out.edges", "edges.txt.xz", "edges.txt.bz2"], FILE),
+    **dict.fromkeys(["benchmark.npz", "index.npz", "index.npy", "index.pt", "ogb"], FILE),
+    "tables": [lambda path: use(read_graph(path / "graph.yaml"))],
+    "saved": CHECKPOINT,
     **dict.fromkeys(
         ["trace.json", "trace.json.gz"], [lambda path: merge_traces(path, path, out=path.with_name("out"))]
     ),

@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import torch
+
 from pagraph import open_partition
 from pagraph.cli import main
 from pagraph.datasets import open_graph
@@ -22,6 +24,10 @@ VERBS = {
     "import words": "import {in}/words.csv {out}/g --relabel",
     "import npz": "import {in}/csr.npz {out}/g --weight w",
     "import pyg": "import {in}/graph.pt {out}/g",
+    "import mtx": "import {in}/edges.mtx {out}/g --weight w --features {in}/feat.npy --train 0.5 --test 0.25",
+    "import ogb": "import {in}/ogb {out}/g",
+    "export": "export {in}/graph {out}/g.pt --form pyg",
+    "export ogb": "export {in}/plain {out}/g --form ogb",
     "info": "info {in}/graph --verify --json {out}/a.json",
     "partition": "partition {in}/graph {out}/parts --parts 2 --hops 1 --json {out}/a.json",
     "partition dgl": "partition {in}/graph {out}/g --parts 2 --hops 1 --method hash --format dgl",
@@ -32,6 +38,7 @@ VERBS = {
     "profile": "profile {in}/graph --fanout 3,3 --budgets 5%,50% --json {out}/a.json --html {out}/a.html",
     "profile measure": "profile {in}/graph --fanout 3 --policies degree --measure --trace {out}/trace.json.gz",
     "train": _TRAIN + " --json {out}/a.json --trace {out}/trace.json",
+    "train links": _TRAIN + " --task links --checkpoint {out}/saved",
     "train pyg": _TRAIN + " --layers pyg --model gcn --cache 50% --json {out}/a.json",
 }
 """Each as one line; ``{in}`` is the folder of samples, ``{out}`` an empty one."""
@@ -88,6 +95,9 @@ def check_output(path: Path) -> None:
         read_trace(path)
     elif path.suffix == ".json":
         json.loads(path.read_text())
+    elif path.name == "saved" or path.suffix == ".pt":
+        for file in path.iterdir() if path.is_dir() else [path]:
+            torch.load(file, weights_only=path.is_dir())
     elif path.name == "parts":
         assert not verify_partition(path).findings, path
         open_partition(path, 0, verify=True)

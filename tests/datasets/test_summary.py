@@ -111,6 +111,13 @@ class TestArrays:
         path.write_bytes(content or path.read_bytes()[:-4] + b"\0\0\0\1")
         assert summarise_folder(tmp_path / "g") is None
 
+    @pytest.mark.parametrize(("old", "new"), [(b"}", b"]"), (b" \n", b"(\n"), (b"False", b"\xb0\x8a9]l")])
+    def test_a_damaged_header(self, graph, tmp_path, old, new):
+        write_graph(graph, tmp_path / "g")
+        path = tmp_path / "g" / "node-feat.npy"
+        path.write_bytes(path.read_bytes().replace(old, new, 1))
+        assert summarise_folder(tmp_path / "g") is None
+
     def test_json(self, graph):
         value = json.loads(json.dumps(summarise(graph).to_json()))
         assert (value["num_nodes"], value["num_edges"], value["bytes"]) == (3, 3, 97)
