@@ -30,6 +30,8 @@ MASKS = ("train_mask", "val_mask", "test_mask")
 
 def exported(graph, folder, form):
     """The graph after native -> form -> native."""
+    if form == "pyg" and not hasattr(torch.serialization, "safe_globals"):
+        pytest.skip("torch before 2.5 reads no objects of PyG's")
     write_graph(graph, folder / "native")
     out = folder / f"out{ENDINGS[form]}"
     export_graph(open_graph(folder / "native"), out, form=form)

@@ -37,7 +37,7 @@ def field(rows, dtype, shape=()):
 
 
 def same_bits(a, b):
-    as_bytes = [t.contiguous().reshape(-1).view(torch.uint8) if t.numel() else t.reshape(-1) for t in (a, b)]
+    as_bytes = [t.contiguous().reshape(-1).view(torch.uint8) if t.numel() else torch.empty(0) for t in (a, b)]
     return a.dtype == b.dtype and a.shape == b.shape and torch.equal(*as_bytes)
 
 

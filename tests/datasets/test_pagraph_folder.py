@@ -222,7 +222,7 @@ def path(tmp_path):
 
 
 def sound(form="csr"):
-    return scipy.sparse.random(20, 30, 0.2, form, rng=np.random.default_rng(1))
+    return scipy.sparse.random(20, 30, 0.2, form, random_state=1)
 
 
 @pytest.mark.parametrize("form", ["csr", "csc", "coo"])

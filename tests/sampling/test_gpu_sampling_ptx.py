@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-pytest.importorskip("triton")
+pytest.importorskip("triton", minversion="3.2")
 
 pytestmark = pytest.mark.slow
 
