@@ -9,6 +9,7 @@ import sys
 import threading
 
 import pytest
+import torch
 
 from pagraph.system.atomic import check_absent, check_writable, is_unfinished, new_file, new_folder, write_json
 
@@ -168,6 +169,8 @@ def test_a_full_device_says_where(tmp_path, kind):
         path.symlink_to("/dev/full")
     with pytest.raises(OSError, match=f"No space left on device: '{path}'"):
         write_json(path, {})
+    with pytest.raises(OSError, match=f"No space left on device: '{path}'"), new_file(path) as file:
+        torch.save(torch.zeros(100_000), file)  # which raises a RuntimeError of its own
 
 
 class TestCheckWritable:

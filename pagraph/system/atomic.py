@@ -170,12 +170,17 @@ def _without_nan(value: Any) -> Any:
 
 @contextlib.contextmanager
 def _named(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Let errors that name no file name this one: a full disk is found by write(), which does not know its path."""
+    """Let errors that name no file name this one: a full disk is found by write(), which does not know its path.
+
+    ``torch.save`` reports it as a RuntimeError, behind which stands that of write().
+    """
     try:
         yield
-    except OSError as error:
-        if error.errno is not None and error.filename is None:
-            error.filename = os.fspath(path)
+    except (OSError, RuntimeError) as error:
+        cause = error.__context__ if isinstance(error, RuntimeError) else error
+        if isinstance(cause, OSError) and cause.errno is not None and cause.filename is None:
+            cause.filename = os.fspath(path)
+            raise cause
         raise
 
 

@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from .verbs import VERBS, Run, arguments_of, check_output
+from .verbs import NEW, VERBS, Run, arguments_of, check_output
 from .worker import Case
 
 _seconds: dict[str, float] = {}  # that a whole run of a verb takes
@@ -26,7 +26,8 @@ def trial(case: Case) -> None:
         outputs = check_whole(out)
         for path in outputs:  # folders must not exist yet, files are written anew
             subprocess.run(["rm", "-rf", str(path)], check=True)
-    old = {Path(word) for word in arguments if word.startswith(str(out)) and "." in Path(word).name}
+    files = [Path(word) for word in arguments if word.startswith(str(out)) and "." in Path(word).name]
+    old = {path for path in files if path.suffix not in NEW}
     old = {path for path in sorted(old) if case.rng.random() < 0.5}
     for path in old:
         path.write_text("old")
@@ -80,7 +81,7 @@ def check_killed(code: int, kind: int, text: str) -> None:
 def run_again(case: Case, arguments: list[str], out: Path) -> None:
     """The next run goes through, and removes what the killed one left."""
     for path in out.iterdir():
-        if path.is_dir() and ".partial" not in path.name:
+        if (path.is_dir() or path.suffix in NEW) and ".partial" not in path.name:
             subprocess.run(["rm", "-rf", str(path)], check=True)
     for left in out.glob(".*.partial"):
         os.utime(left, (0, 0))  # an empty one may be new, and another's

@@ -42,6 +42,8 @@ VERBS = {
     "train pyg": _TRAIN + " --layers pyg --model gcn --cache 50% --json {out}/a.json",
 }
 """Each as one line; ``{in}`` is the folder of samples, ``{out}`` an empty one."""
+NEW = {"", ".pt"}
+"""What the names end in of outputs that must not exist yet, all folders among them."""
 
 
 def arguments_of(verb: str, samples: Path, out: Path) -> list[str]:
