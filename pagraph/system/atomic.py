@@ -180,7 +180,7 @@ def _named(path: str | os.PathLike[str]) -> Iterator[None]:
         cause = error.__context__ if isinstance(error, RuntimeError) else error
         if isinstance(cause, OSError) and cause.errno is not None and cause.filename is None:
             cause.filename = os.fspath(path)
-            raise cause
+            raise cause from None
         raise
 
 
