@@ -23,6 +23,7 @@ T = TypeVar("T")
 __all__ = ["Epochs", "PipelineOptions", "Steps"]
 
 _STATE_VERSION = 1
+_MOST = 2**14  # of threads or waiting batches: a larger number is a mistake, and would take all memory
 
 
 def default_workers() -> int:
@@ -40,15 +41,16 @@ class PipelineOptions:
             reader's thread, and starts no thread.
 
     Raises:
-        TypeError, ValueError: A value is not an integer; it is negative.
+        TypeError, ValueError: A value is not an integer; it is negative, or more than any machine has use for.
     """
 
     workers: int = 0
     prefetch: int = 2
 
     def __post_init__(self) -> None:
-        for name in ("workers", "prefetch"):
-            as_integer(name, getattr(self, name), least=0)
+        for name, value in (("num_workers", self.workers), ("prefetch", self.prefetch)):
+            if as_integer(name, value, least=0) > _MOST:
+                raise ValueError(f"{name} must be at most {_MOST}, got {value}")
 
     @property
     def threads(self) -> int:

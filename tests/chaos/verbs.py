@@ -45,6 +45,9 @@ VERBS = {
 NEW = {"", ".pt"}
 """What the names end in of outputs that must not exist yet, all folders among them."""
 
+BEFORE_MAIN = 99
+"""Exit code of a run that was interrupted before the verb began."""
+
 
 def arguments_of(verb: str, samples: Path, out: Path) -> list[str]:
     return [word.replace("{in}", str(samples)).replace("{out}", str(out)) for word in VERBS[verb].split()]
@@ -59,7 +62,7 @@ class Run:
         if self.pid:
             os.close(output)
             return
-        code = 99
+        code = BEFORE_MAIN
         try:
             os.setsid()
             for number in (1, 2):

@@ -306,3 +306,9 @@ def test_another_batch_size_is_named_as_such():
     state = make_loader(graph, seed=1).state_dict()
     with pytest.raises(ValueError, match=r"state\['batch_size'\] must be 8 for this loader, got 16"):
         make_loader(graph, seed=1, batch_size=8).load_state_dict(state)
+
+
+@pytest.mark.parametrize(("name", "options"), [("num_workers", (2**63, 2)), ("prefetch", (2, 2**40))])
+def test_more_threads_and_batches_than_memory_holds_are_refused(name, options):
+    with pytest.raises(ValueError, match=f"{name} must be at most 16384, got {max(options)}"):
+        PipelineOptions(*options)
