@@ -110,6 +110,8 @@ class TestFromCoo:
             ([0, 5], [0, 1], 3, ValueError, r"src must be in \[0, 3\), got 5"),
             ([0, 1], [0, -2], 3, ValueError, r"dst must be in \[0, 3\), got -2"),
             ([0.5], [0], None, TypeError, "src must hold integers, got float64"),
+            ([0, [1, 2]], [0], None, TypeError, "src must hold integers, got a list: "),
+            ([torch.ones(1, requires_grad=True)], [0], None, TypeError, "src must hold integers, got a list: "),
             ([0], torch.tensor([True]), None, TypeError, "dst must hold integers, got torch.bool"),
             ([[0]], [[0]], None, ValueError, r"src must be 1-D, got shape \(1, 1\)"),
             ([], [], -1, ValueError, "num_nodes must be at least 0, got -1"),

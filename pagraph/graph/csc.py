@@ -207,7 +207,10 @@ def _check_ids(name: str, value: Any) -> None:
 def as_ids(name: str, value: Any) -> Tensor:
     """Any integer array or list as a 1-D contiguous int32 or int64 tensor."""
     if not isinstance(value, Tensor):
-        array: npt.NDArray[Any] = np.asarray(value)
+        try:
+            array: npt.NDArray[Any] = np.asarray(value)
+        except (RuntimeError, ValueError) as error:  # tensors in a list, rows of several lengths
+            raise TypeError(f"{name} must hold integers, got a {type(value).__name__}: {error}") from None
         if array.size == 0:
             array = array.astype(np.int64)
         if array.dtype.kind not in "iu":

@@ -10,7 +10,7 @@ import torch
 from pagraph.accelerator import HostAccelerator
 from pagraph.accelerator.triton_kernels import launch
 
-pytest.importorskip("triton", minversion="3.2")
+pytest.importorskip("triton")
 if not HostAccelerator().runs_kernels:
     pytest.skip("needs TRITON_INTERPRET=1 in the environment", allow_module_level=True)
 

@@ -202,7 +202,7 @@ def trial(case: Case) -> None:
     word = case.choose("argument", arguments)
     value = case.rng.choice(NASTY)()
     if isinstance(value, int) and abs(value) > 2**20 and word in _MANY:  # valid, and takes for ever
-        value = -value
+        value = -abs(value)
     if isinstance(arguments[word], (list, tuple)) and case.rng.random() < 0.4:
         changed = list(arguments[word])
         changed[case.rng.randrange(len(changed) or 1) : 1] = [value]

@@ -11,7 +11,7 @@ interpreted = pytest.mark.skipif(torch.cuda.is_available(), reason="kernels are 
 
 @interpreted
 def test_measures_under_the_interpreter(tmp_path):
-    pytest.importorskip("triton", minversion="3.2")
+    pytest.importorskip("triton")
     file = tmp_path / "roofline.json"
     result = run("bench", "gpu", "--device", "interpreter", "--row-bytes", 64, "--json", file)
     assert result.exit_code == 0, result.output

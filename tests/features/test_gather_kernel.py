@@ -14,7 +14,7 @@ from pagraph.features.gpu import reachable
 from pagraph.features.gpu.reachable import ReachableRows, gather
 from pagraph.features.store import FeatureCache, slots_for
 
-pytest.importorskip("triton", minversion="3.2")
+pytest.importorskip("triton")
 needs_interpreter = pytest.mark.skipif(not HostAccelerator().runs_kernels, reason="needs Triton's interpreter")
 ON_CPU = HostAccelerator()
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

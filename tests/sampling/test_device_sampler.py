@@ -19,7 +19,7 @@ from pagraph.sampling.gpu import run
 from pagraph.sampling.gpu.sampler import DeviceSampler
 from pagraph.system.budget import Budget
 
-pytest.importorskip("triton", minversion="3.2")
+pytest.importorskip("triton")
 interpreted = pytest.mark.skipif(torch.cuda.is_available(), reason="kernels are compiled here, not interpreted")
 AUTO = Budget.parse("auto")
 

@@ -17,7 +17,7 @@ from pagraph.sampling.gpu import run as device_run
 from pagraph.sampling.gpu.run import DeviceRun, Fanouts
 from pagraph.seeds import derive_key
 
-pytest.importorskip("triton", minversion="3.2")
+pytest.importorskip("triton")
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="kernels are compiled here, not interpreted")
 
 LAST = 2**31 - 1
