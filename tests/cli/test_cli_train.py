@@ -141,9 +141,8 @@ def test_another_split(folder, tmp_path):
 def test_pagraphs_folder_form(tmp_path):
     import scipy.sparse as sp
 
-    rng = np.random.default_rng(0)
     labels = np.arange(300) % 3
-    sp.save_npz(tmp_path / "adj.npz", sp.random(300, 300, 0.03, format="csr", random_state=1)
+    sp.save_npz(tmp_path / "adj.npz", sp.random(300, 300, 0.03, format="csr", random_state=1))
     np.save(tmp_path / "feat.npy", np.eye(3, dtype=np.float32)[labels])
     np.save(tmp_path / "labels.npy", labels)
     for i, part in enumerate(("train", "val", "test")):
