@@ -234,6 +234,8 @@ def replace_file(case: Case, path: Path, files: list[Path]) -> None:
 def seal(target: Path) -> None:
     """Let the manifests vouch for what the files hold now, the parts' before the whole's."""
     for manifest in sorted(target.rglob("manifest.json"), key=lambda path: -len(path.parts)):
+        if not manifest.is_file():  # a pipe would be waited for
+            continue
         with contextlib.suppress(ValueError, OSError, TypeError, KeyError, IndexError, AttributeError):  # damaged, too
             edit_json(manifest, lambda value, folder=manifest.parent: seal_entries(value, folder))
             for part in range(2 if manifest.parent.name == "parts" else 0):
