@@ -71,7 +71,7 @@ def extended(values: Column, more: Column) -> Column:
     return values
 
 
-class NotIntegersError(Exception):
+class NotIntegersError(FormatError):
     """Raised for a line that does not begin with two integers: the file holds words, or is no edge list."""
 
 

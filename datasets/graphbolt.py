@@ -14,7 +14,7 @@ from ..errors import FormatError
 from ..graph.graph import CSC, EDGE_TYPE, NODE_TYPE, EdgeType, Graph
 from .arrays import map_or_read, read_array
 from .descriptions import load_yaml, named_file
-from .edge_rows import NotIntegersError, read_integers
+from .edge_rows import read_integers
 from .edges import check_size
 from .manifest import size_of, take, take_name, take_optional
 
@@ -104,10 +104,7 @@ class _Reader:
     def _ends(self, value: Any) -> Any:
         path = named_file(self._folder, take(value, "path", str, self._where), f"{self._where}: path")
         if value.get("format") == "csv":
-            try:
-                rows = read_integers(path, weight=None, header=None, progress=None)
-            except NotIntegersError as error:
-                raise FormatError(str(error)) from None
+            rows = read_integers(path, weight=None, header=None, progress=None)
             return rows.src, rows.dst
         ends = self._array(value)
         if ends.dim() != 2 or len(ends) != 2:

@@ -10,7 +10,7 @@ import torch
 
 from ..errors import FormatError
 from ..graph.graph import CSC, EdgeType, Graph
-from .edge_rows import EdgeRows, NotIntegersError, read_integers
+from .edge_rows import EdgeRows, read_integers
 from .edges import build_graph, check_size, count_nodes
 from .text_blocks import Progress, first_line, read_blocks
 
@@ -48,10 +48,11 @@ def read_konect(
     kind, counts, width = _describe(path)
     if undirected and kind == "sym":
         raise ValueError(f"undirected=True must not be given for {path}, whose head says that it is undirected (sym)")
-    rows = _read(path, weight, progress)
+    rows = read_integers(path, weight=weight, header=False, progress=progress)
     edata = {} if weight is None else {weight: torch.from_numpy(rows.weight)}
     if width > 3:
-        edata["time"] = _whole(torch.from_numpy(_read(path, "time", None, place=3).weight))
+        times = read_integers(path, weight="time", header=False, progress=None, place=3)
+        edata["time"] = _whole(torch.from_numpy(times.weight))
     for ends in (rows.src, rows.dst):
         if len(ends) and int(ends.min()) < 1:
             raise FormatError(f"ids in {path} must be at least 1, as KONECT's are, got {int(ends.min())}")
@@ -72,13 +73,6 @@ def _describe(path: str | os.PathLike[str]) -> tuple[str, tuple[int, int] | None
         )
     counts = None if head[2] is None else (int(head[3]), int(head[4]))
     return head[1].decode(), counts, len(first_line(block.data)[1].split())
-
-
-def _read(path: str | os.PathLike[str], weight: str | None, progress: Progress | None, place: int = 2) -> EdgeRows:
-    try:
-        return read_integers(path, weight=weight, header=False, progress=progress, place=place)
-    except NotIntegersError as error:
-        raise FormatError(str(error)) from None
 
 
 def _whole(values: torch.Tensor) -> torch.Tensor:

@@ -16,7 +16,7 @@ from ..graph.graph import Graph
 from ..system.memory import host_available
 from ..system.units import bytes_text
 from .arrays import UNREADABLE, array_tensor, load_npz, npz_members, one_column
-from .edge_rows import NotIntegersError, read_integers
+from .edge_rows import read_integers
 from .edges import build_graph, check_size
 from .text_blocks import Progress, first_line, read_blocks
 
@@ -121,10 +121,7 @@ def read_matrix_market(
     if undirected and symmetry != b"general":
         kind = symmetry.decode()
         raise ValueError(f"undirected=True must not be given for {path}, whose {kind} matrix has both directions")
-    try:
-        lines = read_integers(path, weight=weight, header=False, progress=progress)
-    except NotIntegersError as error:
-        raise FormatError(str(error)) from None
+    lines = read_integers(path, weight=weight, header=False, progress=progress)
     src, dst, values = lines.src[1:] - 1, lines.dst[1:] - 1, lines.weight[1:]  # the first line has the sizes
     if len(src) != entries:
         raise FormatError(f"{path} must hold {entries} entries as its head says, got {len(src)}")

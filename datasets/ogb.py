@@ -17,7 +17,7 @@ from ..errors import FormatError
 from ..graph.graph import CSC, EDGE_TYPE, NODE_TYPE, EdgeType, Graph
 from ..system.atomic import new_folder
 from .arrays import one_column, read_numbers
-from .edge_rows import NotIntegersError, read_integers
+from .edge_rows import read_integers
 from .edges import check_size, mirror
 from .opening import PARTS
 from .text_blocks import Progress, read_blocks
@@ -150,10 +150,7 @@ def _read_edges(
     table = _table(folder, _EDGES)
     if not table.is_file():
         raise FormatError(f"{table} is missing")
-    try:
-        rows = read_integers(table, weight=None, header=False, progress=progress)
-    except NotIntegersError as error:
-        raise FormatError(str(error)) from None
+    rows = read_integers(table, weight=None, header=False, progress=progress)
     src, dst, fields = rows.src, rows.dst, _fields(folder, "edge")
     for name, values in fields.items():
         if len(values) != len(src):
