@@ -69,7 +69,7 @@ def lowest_versions():
 
 
 def tools():
-    """What the tests need beside the package, as pyproject.toml has it."""
+    """Packages that the tests need beside the package, as pyproject.toml has it."""
     return [each for each in PROJECT["optional-dependencies"]["dev"] if re.split("[>;]", each)[0] in TOOLS]
 
 

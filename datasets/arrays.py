@@ -34,7 +34,7 @@ UNREADABLE = (
     *(ValueError, TypeError, KeyError, AttributeError, RuntimeError, EOFError, OSError, IndexError),
     *(OverflowError, MemoryError, zipfile.BadZipFile, zlib.error, struct.error, tokenize.TokenError),
 )
-"""What numpy, zipfile and scipy raise for content that is not what it should be."""
+"""Exceptions of numpy, zipfile and scipy for damaged content."""
 
 
 def has_ending(path: str | os.PathLike[str], endings: tuple[str, ...]) -> bool:

@@ -1,4 +1,4 @@
-"""What a graph can be read from: one list of forms, each with how it is recognised, its options and its reader."""
+"""Forms that a graph can be read from: one list, each with how it is recognised, its options and its reader."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ __all__ = ["hint"]
 
 
 def hint(message: str, command: click.Command, arguments: Sequence[str]) -> str:
-    """What to add to a message about a path among the ``arguments`` of ``command``; empty where nothing helps."""
+    """The text to add to a message about a path among the ``arguments`` of ``command``; empty where nothing helps."""
     context = command.make_context(command.name, list(arguments), resilient_parsing=True)
     values = [
         context.params.get(str(p.name)) for p in command.params if isinstance(p, click.Argument) and p.name != "out"
