@@ -24,12 +24,11 @@ def has_interpreter():
         return False
 
 
-if torch.cuda.is_available():
-    pass
-elif has_interpreter():
-    os.environ.setdefault("TRITON_INTERPRET", "1")  # read when a kernel is first imported
-else:
-    sys.modules.setdefault("triton", None)  # as if there were none
+if not torch.cuda.is_available():
+    if has_interpreter():
+        os.environ.setdefault("TRITON_INTERPRET", "1")  # read when a kernel is first imported
+    else:
+        sys.modules.setdefault("triton", None)  # as if there were none
 
 if "mix_stderr" in inspect.signature(CliRunner).parameters:  # before click 8.2, and then the default
     CliRunner.__init__ = functools.partialmethod(CliRunner.__init__, mix_stderr=False)
