@@ -20,11 +20,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from .._jit import kernel, prefetch
-
-# Found in the C library of the running process; only called for tensors that `placement.on_disk` knows as
-# mapped files, which it never does where these functions are missing.
-madvise = types.ExternalFunction("madvise", types.intc(types.uintp, types.uintp, types.intc))
-mincore = types.ExternalFunction("mincore", types.intc(types.uintp, types.uintp, types.uintp))
+from ..system._paging import is_cold
 
 
 @intrinsic
@@ -244,9 +240,6 @@ def first_bad(ids, limit):  # type: ignore[no-untyped-def]
     return -1
 
 
-_WILL_NEED = 3  # MADV_WILLNEED, the same number on every system that has it
-
-
 @kernel
 def count_cold(base, stride, limit, table, page, slots, num_cached, ids, samples, state):  # type: ignore[no-untyped-def]
     """Number of ``samples`` evenly spaced ``ids`` that are neither in the cache nor on a page in memory."""
@@ -256,35 +249,5 @@ def count_cold(base, stride, limit, table, page, slots, num_cached, ids, samples
         row = located(table, limit, np.int64(ids[i]))
         if row < 0 or find_slot(slots, num_cached, np.int64(ids[i])) >= 0:
             continue
-        start = np.int64(base) + row * stride
-        address = np.uint64(start - start % page)
-        if mincore(address, np.uint64(page), np.uint64(state.ctypes.data)) == 0 and state[0] & 1 == 0:
-            cold += 1
+        cold += is_cold(np.int64(base) + row * stride, page, state)
     return cold
-
-
-@kernel
-def announce(base, stride, row_bytes, limit, page, gap, most, ids):  # type: ignore[no-untyped-def]
-    """Request the pages of sorted rows ``ids``: gaps of at most ``gap`` pages, ``most`` a request; returns how many."""
-    requests = 0
-    first = np.int64(-1)
-    last = np.int64(-1)
-    for i in range(len(ids)):
-        row = np.int64(ids[i])
-        if row < 0 or row >= limit:
-            continue
-        start = np.int64(base) + row * stride
-        low = start // page
-        high = (start + row_bytes - 1) // page
-        if first >= 0 and low - last <= gap + 1 and high - first < most:
-            last = max(last, high)
-            continue
-        if first >= 0:
-            madvise(np.uint64(first * page), np.uint64((last - first + 1) * page), _WILL_NEED)
-            requests += 1
-        first = low
-        last = high
-    if first >= 0:
-        madvise(np.uint64(first * page), np.uint64((last - first + 1) * page), _WILL_NEED)
-        requests += 1
-    return requests

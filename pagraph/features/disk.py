@@ -11,6 +11,7 @@ import torch
 
 from ..graph.indexed_rows import FieldValue, IndexedRows
 from ..system.memory import address_on_disk
+from ..system.paging import GAP, GAP_IN_ORDER, Pages
 from .feature import Array, HostFeature
 
 __all__ = ["DiskFeature", "on_disk"]
@@ -38,15 +39,6 @@ def on_disk(values: FieldValue) -> bool:
     return known
 
 
-# Measured on a virtual disk (88 000 random 4 KiB reads/s, 1.2 GB/s in order) with random rows of 1 KiB from a
-# cold 1 GiB file. 100 000 rows, gap of 0, 1, 2, 4, 8 pages: 0.84, 0.75, 0.70, 0.70, 0.72 s and 408, 473, 566,
-# 729, 886 MB; 30 000 rows: 0.32, 0.31, 0.30, 0.31, 0.33 s. Several threads asking at once were no faster. The
-# system cuts requests at its readahead limit, usually 32 pages.
-_GAP = 2
-# Rows asked for in order are a bulk read, as when a cache is filled: the pages between cost no time, and are those
-# that the cache will miss (epoch of 20 batches from a cold file: 2.3 s, with the small gap 3.5 s).
-_GAP_IN_ORDER = 8
-_MOST = 32
 _SAMPLES = 128
 _NO_SLOTS: Array = np.empty(0, dtype=np.int32)
 
@@ -73,9 +65,9 @@ class DiskFeature(HostFeature):
         base, stride, limit = self.rows.ctypes.data, self.stride_bytes, self.source_rows
         if not _gather.count_cold(base, stride, limit, self.table, mmap.PAGESIZE, *asked, _SAMPLES, state):
             return
-        gap = _GAP_IN_ORDER if _csc.is_sorted(ids) else _GAP
+        gap = GAP_IN_ORDER if _csc.is_sorted(ids) else GAP
         misses = np.empty(len(ids), dtype=ids.dtype)
         misses = misses[: _gather.find_misses(*asked, misses)]
         if self.table is not None:
             misses = self.table[misses[(misses >= 0) & (misses < self.num_rows)]]
-        _gather.announce(base, stride, self.row_bytes, limit, mmap.PAGESIZE, gap, _MOST, np.sort(misses))
+        Pages(base, stride, self.row_bytes, limit).ask(np.sort(misses), gap=gap)

@@ -14,6 +14,7 @@ import torch
 from pagraph.features import CachedFeature, DiskFeature, HostFeature, IndexedRows, _gather, on_disk
 from pagraph.features.store import fill_cache
 from pagraph.graph.mapped import map_npy
+from pagraph.system import _paging
 from pagraph.system.memory import address_on_disk
 
 CPU = torch.device("cpu")
@@ -240,7 +241,7 @@ def test_the_pages_of_rows_by_reference_are_the_sources(npy):
 
 def requests(feature, ids, gap, most, page=mmap.PAGESIZE):
     base = feature.rows.ctypes.data
-    return _gather.announce(
+    return _paging.ask(
         base, feature.stride_bytes, feature.row_bytes, feature.num_rows, page, gap, most, np.asarray(ids)
     )
 
