@@ -11,6 +11,7 @@ import torch
 
 from ..accelerator import Accelerator, accelerator_for
 from ..cache.fields import FieldSet
+from ..cache.memory_plan import MemoryPlan
 from ..cache.plan import CachePlans
 from ..ranking.policies import ranks_all
 from ..stats.stats import EpochRecorder, LoaderStats
@@ -18,6 +19,7 @@ from ..stats.trace import Tracer
 from ..system.buffers import BufferPools
 from ..system.threads import run_worker_init
 from .epochs import Epochs, PipelineOptions, Steps
+from .planning import Planner
 
 if TYPE_CHECKING:
     from ..ranking.policy import Policy
@@ -99,6 +101,12 @@ class Engine(Generic[T]):
         self.stats = LoaderStats(lambda: fields.counters, self.accelerator)
         self.epochs: Epochs[T] = Epochs(workload.order, options=options, stats=self.stats)
         self.fields.observe(self.epochs.tracing)
+        self._planner = Planner(workload, fields, cache=budget, memory=memory)
+
+    @property
+    def memory_plan(self) -> MemoryPlan:
+        """The division of the host's memory, made when it or a first batch is asked for."""
+        return self._planner.plan(self.epochs.options)
 
     def use(
         self, source: BatchSource[T], *, options: PipelineOptions | None = None, worker_init_fn: Any = None
@@ -118,7 +126,7 @@ class Engine(Generic[T]):
             draw=source.draw,
             is_pure=source.is_pure,
             on_start=None if worker_init_fn is None else partial(run_worker_init, worker_init_fn),
-            before_first_batch=fields.prepare,
+            before_first_batch=partial(self._planner.prepare, self.epochs.options),
             after_first_step=fields.after_first_step,
             mark=None if accelerator is None else lambda: accelerator.current_stream.record(),
             settle=None if accelerator is None else fields.settle,
@@ -150,6 +158,14 @@ class LoaderControls:
     def cache_plan(self) -> CachePlans:
         """The static cache's rows and bytes of each type and what they should save; prints as a table."""
         return self._engine.fields.plans
+
+    @property
+    def memory_plan(self) -> MemoryPlan:
+        """The bytes of host memory that each part of the loader may take, made with the first batch; prints as a table.
+
+        ValueError where ``memory`` is less than a batch needs.
+        """
+        return self._engine.memory_plan
 
     def invalidate_cache(self) -> None:
         """Forget cached rows: for changes nobody can see (writes through NumPy views, by other processes)."""
