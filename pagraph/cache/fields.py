@@ -270,10 +270,17 @@ class FieldSet:
         with self._lock:
             return [(field, *self._roles[key]) for key, field in self._fields.items()]
 
-    def allow(self, nbytes: int) -> None:
-        """Bytes that a cache of "auto" on the CPU may take, in place of a share of what is free."""
+    def allow(self, nbytes: int, *, counts: bool) -> None:
+        """Bound a cache in memory.
+
+        Args:
+            nbytes: What "auto" may take, in place of a share of what is free.
+            counts: Whether there is memory to count the first epoch, and to rank by it.
+        """
         if self._static is not None:
             self._static.allowed = nbytes
+        if not counts:
+            self._first_epoch = None
 
     def prepare(self) -> None:
         """Fill the cache if its size and fields are known; call before the first batch of an epoch."""

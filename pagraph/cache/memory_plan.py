@@ -69,6 +69,7 @@ class MemoryPlan:
         topology: Bytes of edges that are kept in memory.
         cache: Bytes of the static cache of rows on the CPU, with its tables.
         needs: What there was to divide between.
+        ranked: What the cache's rows are ranked by where it is not the policy, which takes too much memory.
         reason: Why nothing is planned; empty where something is.
     """
 
@@ -80,6 +81,7 @@ class MemoryPlan:
     topology: int = 0
     cache: int = 0
     needs: MemoryNeeds = MemoryNeeds()
+    ranked: str = ""
     reason: str = ""
 
     @property
@@ -121,7 +123,7 @@ class MemoryPlan:
         ahead = f"rows that {self.lookahead} batches miss, {bytes_text(needs.ahead)} each"
         lines.append(("window", bytes_text(self.window), "", ahead if self.window else "no look-ahead"))
         lines.append(("topology", bytes_text(self.topology), _share(self.topology, needs.topology), "edges on disk"))
-        lines.append(("cache", bytes_text(self.cache), _share(self.cache, needs.cache), "rows on disk"))
+        lines.append(("cache", bytes_text(self.cache), _share(self.cache, needs.cache), f"rows on disk{self.ranked}"))
         lines.append(("left", bytes_text(self.left), "", ""))
         quarter = bytes_text(self.total // QUARTER)
         title = f"memory: {bytes_text(self.total)}; {quarter} more are for what computes and the system's pages"

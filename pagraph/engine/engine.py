@@ -19,7 +19,7 @@ from ..stats.trace import Tracer
 from ..system.buffers import BufferPools
 from ..system.threads import run_worker_init
 from .epochs import Epochs, PipelineOptions, Steps
-from .planning import Planner
+from .planning import Planner, Ranker
 
 if TYPE_CHECKING:
     from ..ranking.policy import Policy
@@ -82,14 +82,15 @@ class Engine(Generic[T]):
     ) -> None:
         self.accelerator = accelerator or (None if device is None else accelerator_for(device))
         self.pools = BufferPools(options.max_batches)
+        ranker = Ranker(workload, policy)
         self.fields = FieldSet(
             {},
             device=device or torch.device("cpu"),
             budget=budget,
-            rank=partial(workload.rank, policy),
+            rank=ranker,
             pool_of=self.pools,
             num_nodes=workload.num_rows,
-            outputs=workload.seed_reads,
+            outputs=ranker.seed_reads,
             ranks_all=ranks_all(policy),
             first_epoch=workload.first_epoch(policy),
             share=workload.share(policy),
@@ -101,7 +102,7 @@ class Engine(Generic[T]):
         self.stats = LoaderStats(lambda: fields.counters, self.accelerator)
         self.epochs: Epochs[T] = Epochs(workload.order, options=options, stats=self.stats)
         self.fields.observe(self.epochs.tracing)
-        self._planner = Planner(workload, fields, cache=budget, memory=memory)
+        self._planner = Planner(ranker, fields, cache=budget, memory=memory)
 
     @property
     def memory_plan(self) -> MemoryPlan:

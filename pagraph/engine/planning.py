@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import weakref
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..cache.choice import Role
@@ -14,6 +15,9 @@ from ..features.feature import DeviceFeature
 from ..features.field import Field, host_feature
 from ..features.narrow import stored_as
 from ..graph.graph import Graph
+from ..ranking.auto import adaptive, auto
+from ..ranking.few_batches import BYTES_A_ROW, FewBatches
+from ..ranking.policies import ranking_bytes
 from ..system.budget import SLOT_BYTES, Budget
 from ..system.memory import held_by_process, host_available
 from ..system.units import bytes_text
@@ -21,9 +25,10 @@ from .trial import Trial
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
 
     from ..cache.fields import FieldSet
-    from ..ranking.policy import RowType
+    from ..ranking.policy import Policy, Ranking, RowType
     from ..ranking.workload import Sampled, Workload
     from .epochs import PipelineOptions
 
@@ -63,13 +68,46 @@ class _Rows:
         return cls(row_type, role, base.num_rows, base.row_bytes, cached, isinstance(base, DiskFeature))
 
 
+class Ranker:
+    """Ranks by the loader's policy, or where memory does not allow that by a few batches."""
+
+    def __init__(self, workload: Workload, policy: Policy) -> None:
+        self.workload, self.policy = workload, policy
+
+    def __call__(self, types: Collection[RowType]) -> Mapping[RowType, Ranking]:
+        """Rank the rows of these types; see ``Workload.rank``."""
+        return self.workload.rank(self.policy, types)
+
+    def seed_reads(self, row_type: RowType) -> Tensor | None:
+        """Reads of each row as a seed, see ``Workload``; None where memory does not allow a number for each."""
+        return None if isinstance(self.policy, FewBatches) else self.workload.seed_reads(row_type)
+
+    def fit(self, plan: MemoryPlan, graph: Graph, num_hops: int, *, given: bool) -> MemoryPlan:
+        """Rank by a few batches from now on if the policy takes more than the plan has while the cache is empty.
+
+        ValueError for a policy that was asked for by name, or as ``adaptive`` would rank when the cache is full.
+        """
+        needed, room = ranking_bytes(self.policy, graph, num_hops), plan.cache + plan.window + plan.left
+        if needed <= room or not plan.cache:
+            return plan
+        if self.policy not in (auto, adaptive):
+            if not given:
+                return plan
+            raise ValueError(
+                f"memory must leave {needed} bytes ({bytes_text(needed)}) to rank by this cache_policy, it leaves "
+                f"{room}; cache_policy='auto' needs less"
+            )
+        self.policy = FewBatches(max(1, room // 2 // BYTES_A_ROW))
+        return replace(plan, ranked=f", those of a few batches: to rank all takes {bytes_text(needed)}")
+
+
 class Planner:
     """Divides a loader's memory once, when its first batch is asked for. Safe from any thread.
 
     What other loaders of this process have planned is theirs: it does not count as held by the process.
 
     Args:
-        workload: The loader's sampling.
+        ranker: Ranks the rows for the cache, of the loader's workload.
         fields: The fields that it reads.
         cache: Size of the static cache; None: there is none.
         memory: Bytes to divide. None: what is free, less a reserve.
@@ -78,12 +116,13 @@ class Planner:
         ValueError: ``cache``, in memory, is more than ``memory``.
     """
 
-    def __init__(self, workload: Workload, fields: FieldSet, *, cache: Budget | None, memory: Budget | None) -> None:
+    def __init__(self, ranker: Ranker, fields: FieldSet, *, cache: Budget | None, memory: Budget | None) -> None:
         limit = None if memory is None else memory.limit
         given = None if cache is None or fields.accelerator is not None else cache.limit
         if limit is not None and given is not None and given > limit:
             raise ValueError(f"cache must be at most memory, {limit} bytes ({bytes_text(limit)}), got {given}")
-        self._workload, self._fields, self._cache, self._limit = workload, fields, cache, limit
+        self._ranker, self._workload, self._fields = ranker, ranker.workload, fields
+        self._cache, self._limit = cache, limit
         self._lock = threading.Lock()
         self._plan: MemoryPlan | None = None
 
@@ -99,7 +138,7 @@ class Planner:
         """Make the plan, and let the cache be filled by it; for the start of an epoch."""
         plan = self.plan(options)
         if not plan.reason and self._fields.accelerator is None:
-            self._fields.allow(plan.cache)
+            self._fields.allow(plan.cache, counts=not plan.ranked)
         self._fields.prepare()
 
     def _made(self, options: PipelineOptions) -> MemoryPlan:
@@ -114,7 +153,10 @@ class Planner:
         # Only now: to sample has loaded the kernels.
         process = max(0, held_by_process() - sum(taken for other, taken in _taken.items() if other is not self))
         needs = self._needs(options, rows, now, trial or Trial(), process)
-        return divide_memory(self._total(process), needs, given=self._limit is not None)
+        given = self._limit is not None
+        plan = divide_memory(self._total(process), needs, given=given)
+        hops = 0 if now is None or now.sampler is None else now.sampler.num_hops
+        return plan if now is None else self._ranker.fit(plan, now.graph, hops, given=given)
 
     def _total(self, process: int) -> int:
         return usable_memory(host_available(), process) if self._limit is None else self._limit

@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import torch
 from torch import Tensor
 
 from ..cache.choice import Role
 from ..graph.subgraph import Subgraph
+from ..ranking.few_batches import spread_seeds
 from ..seeds.keys import derive_key
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ class Trial:
         count = max(1, min(_MOST_TRIALS, _SEEDS // batch_size))
         trials = []
         for place in range(count):
-            seeds = _some_seeds(now.seeds, batch_size, place / count)
+            seeds = spread_seeds(now.seeds, batch_size, place / count)
             trials.append(cls._of(now.sampler.sample(now.graph, seeds, derive_key(_KEY, place)), now.graph))
         return max(trials, key=lambda trial: (sum(trial.inputs.values()), trial.nbytes))
 
@@ -85,16 +84,6 @@ def _lengths(nodes: Tensor | Mapping[str, Tensor], graph: Graph) -> dict[str, in
     """Vertices by type."""
     by_type = nodes if isinstance(nodes, Mapping) else {graph.only_node_type: nodes}
     return {t: len(ids) for t, ids in by_type.items()}
-
-
-def _some_seeds(seeds: Any, size: int, begin: float) -> Any:
-    """About ``size`` seeds from all over them, by type if they were given so."""
-    if isinstance(seeds, Mapping):
-        total = max(1, sum(map(len, seeds.values())))
-        return {t: _some_seeds(ids, -(-size * len(ids) // total), begin) for t, ids in seeds.items() if len(ids)}
-    count = min(size, len(seeds))
-    places = (np.arange(count) + begin) * (len(seeds) / max(1, count))
-    return seeds[torch.from_numpy(places.astype(np.int64))]
 
 
 def _tensor_bytes(value: Any, seen: set[int]) -> int:
