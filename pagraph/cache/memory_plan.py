@@ -168,8 +168,8 @@ def divide_memory(total: int, needs: MemoryNeeds, *, given: bool = True) -> Memo
     cache = min(cache, rest)
     rest -= cache
     window = min(_window(needs), rest // (_WINDOW_SHARE if needs.lookahead is None else 2))
-    window -= window % needs.ahead if needs.ahead else 0
     rest -= window
+    window = window if window >= needs.ahead else 0  # it holds a batch, or is of no use
     wants_cache = 0 if needs.cache_given is not None else needs.cache
     topology, more = _shared(rest, (needs.topology, needs.topology_reads), (wants_cache, needs.cache_reads))
     return MemoryPlan(total, process, needs.in_flight, needs.staging, window, topology, cache + more, needs)

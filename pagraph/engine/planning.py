@@ -19,7 +19,7 @@ from ..ranking.auto import adaptive, auto
 from ..ranking.few_batches import BYTES_A_ROW, FewBatches
 from ..ranking.policies import ranking_bytes
 from ..system.budget import SLOT_BYTES, Budget
-from ..system.memory import held_by_process, host_available
+from ..system.memory import held_by_process, host_available, return_freed
 from ..system.units import bytes_text
 from .trial import Trial
 
@@ -76,7 +76,9 @@ class Ranker:
 
     def __call__(self, types: Collection[RowType]) -> Mapping[RowType, Ranking]:
         """Rank the rows of these types; see ``Workload.rank``."""
-        return self.workload.rank(self.policy, types)
+        ranked = self.workload.rank(self.policy, types)
+        return_freed()
+        return ranked
 
     def seed_reads(self, row_type: RowType) -> Tensor | None:
         """Reads of each row as a seed, see ``Workload``; None where memory does not allow a number for each."""
@@ -87,7 +89,7 @@ class Ranker:
 
         ValueError for a policy that was asked for by name, or as ``adaptive`` would rank when the cache is full.
         """
-        needed, room = ranking_bytes(self.policy, graph, num_hops), plan.cache + plan.window + plan.left
+        needed, room = ranking_bytes(self.policy, graph, num_hops), plan.cache + plan.left
         if needed <= room or not plan.cache:
             return plan
         if self.policy not in (auto, adaptive):
