@@ -263,7 +263,7 @@ def part_ends(bounds: Sequence[int] | None, count: int) -> Array:
     return np.array(known[1:], dtype=np.int64)
 
 
-_CHUNK_BYTES = 64 << 20
+_CHUNK_BYTES = 16 << 20
 _LINE = 64
 
 
