@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import torch
+from torch import Tensor
 
 from ..accelerator import Accelerator, accelerator_for
 from ..cache.fields import FieldSet
@@ -36,14 +37,20 @@ class BatchSource(Protocol[T_co]):
 
     @property
     def draw(self) -> Callable[[Ticket, EpochRecorder], Any] | None:
-        """Work done for one ticket at a time, in order; None: nothing, ``prepare`` takes the ticket."""
+        """Work done for one ticket at a time, in order; None: nothing, ``sample`` takes the ticket."""
 
     @property
     def is_pure(self) -> bool:
         """Whether preparing calls nothing that a user has written, so that the reader's thread may do it, too."""
 
-    def prepare(self, drawn: Any, recorder: EpochRecorder) -> Any:
-        """Sample and read ahead; a pure function, called by any thread."""
+    def sample(self, drawn: Any, recorder: EpochRecorder) -> Any:
+        """Sample a batch; a pure function, called by any thread."""
+
+    def reads(self, sampled: Any) -> Iterable[tuple[Hashable, Tensor]]:
+        """Keys of the fields that :meth:`fetch` will read, with their ids; others are not read within a window."""
+
+    def fetch(self, sampled: Any, recorder: EpochRecorder) -> Any:
+        """Read the fields ahead; called by any thread, which need not be the one that sampled."""
 
     def deliver(self, prepared: Any, recorder: EpochRecorder) -> T_co:
         """The finished batch; called by the reader, in order."""
@@ -111,8 +118,10 @@ class Engine(Generic[T]):
         fields, accelerator = self.fields, self.accelerator
         self.epochs.options = options or self.epochs.options
         self.epochs.steps = Steps(
-            source.prepare,
+            source.sample,
+            source.fetch,
             source.deliver,
+            reads=source.reads,
             draw=source.draw,
             is_pure=source.is_pure,
             on_start=None if worker_init_fn is None else partial(run_worker_init, worker_init_fn),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -16,6 +16,8 @@ from ..system.threads import usable_cpus
 from .stage import SerialStage, Stage, ThreadUse
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from ..accelerator import Event
 
 T = TypeVar("T")
@@ -68,7 +70,7 @@ class Steps(Generic[T]):
     """Callbacks that make each batch.
 
     Args:
-        prepare, deliver, draw, is_pure: See ``pagraph.engine.engine.BatchSource``.
+        sample, fetch, deliver, draw, is_pure, reads: See ``pagraph.engine.engine.BatchSource``.
         on_start: Called with the worker's number in each thread.
         before_first_batch: Called when an epoch begins.
         after_first_step: Called once, when the second batch is asked for: the first has been computed with.
@@ -77,10 +79,12 @@ class Steps(Generic[T]):
         shrink: Gives up half of what is cached on a device; returns whether there was anything.
     """
 
-    prepare: Callable[[Any, EpochRecorder], Any]
+    sample: Callable[[Any, EpochRecorder], Any]
+    fetch: Callable[[Any, EpochRecorder], Any]
     deliver: Callable[[Any, EpochRecorder], T]
     draw: Callable[[Ticket, EpochRecorder], Any] | None = None
     is_pure: bool = False
+    reads: Callable[[Any], Iterable[tuple[Hashable, Tensor]]] = lambda sampled: ()
     on_start: Callable[[int], object] | None = None
     before_first_batch: Callable[[], object] | None = None
     after_first_step: Callable[[], object] | None = None
@@ -101,7 +105,7 @@ class Epochs(Generic[T]):
         stats: LoaderStats,
     ) -> None:
         self.order = order
-        self.steps: Steps[T] = steps or Steps(_nothing, _nothing)
+        self.steps: Steps[T] = steps or Steps(_nothing, _nothing, _nothing)
         self.options = options
         self.stats = stats
         self.tracing = Tracing()
@@ -296,10 +300,10 @@ def _start(
     def work(item: tuple[int, Any]) -> Any:
         index, drawn = item
         if tracing.tracer is None:
-            return steps.prepare(drawn, recorder)
+            return steps.fetch(steps.sample(drawn, recorder), recorder)
         begin = recorder.trace.begin(index)
         try:
-            return steps.prepare(drawn, recorder)
+            return steps.fetch(steps.sample(drawn, recorder), recorder)
         finally:
             recorder.trace.end("preparing", begin)
 
