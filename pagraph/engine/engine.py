@@ -17,8 +17,10 @@ from ..ranking.policies import ranks_all
 from ..stats.stats import EpochRecorder, LoaderStats
 from ..stats.trace import Tracer
 from ..system.buffers import BufferPools
+from ..system.memory import host_available
 from ..system.threads import run_worker_init
 from .epochs import Epochs, PipelineOptions, Steps
+from .lookahead import AUTO_BATCHES, WindowReader
 
 if TYPE_CHECKING:
     from ..ranking.policy import Policy
@@ -124,6 +126,7 @@ class Engine(Generic[T]):
             reads=source.reads,
             draw=source.draw,
             is_pure=source.is_pure,
+            windows=self._windows,
             on_start=None if worker_init_fn is None else partial(run_worker_init, worker_init_fn),
             before_first_batch=fields.prepare,
             after_first_step=fields.after_first_step,
@@ -131,6 +134,15 @@ class Engine(Generic[T]):
             settle=None if accelerator is None else fields.settle,
             shrink=None if accelerator is None else fields.shrink,
         )
+
+    def _windows(self) -> WindowReader | None:
+        """Where the next epoch's groups of batches are read; None where no file is cold."""
+        lookahead, fields = self.epochs.options.lookahead, self.fields
+        if lookahead == 0 or not fields.is_cold:
+            return None
+        available = host_available()
+        begin = partial(fields.new_windows, lambda nbytes: nbytes > available // 2)
+        return WindowReader(lookahead or AUTO_BATCHES, available // 8, begin, fields.using)
 
     def start(self, source: BatchSource[T], **settings: Any) -> Iterator[T]:
         """Begin an epoch; takes what :meth:`use` takes."""

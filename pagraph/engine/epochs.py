@@ -13,6 +13,7 @@ from ..stats.stats import EpochRecorder, LoaderStats
 from ..stats.trace import Tracing
 from ..system.checks import as_integer
 from ..system.threads import usable_cpus
+from .lookahead import LookedAhead, WindowReader
 from .stage import SerialStage, Stage, ThreadUse
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ class Steps(Generic[T]):
 
     Args:
         sample, fetch, deliver, draw, is_pure, reads: See ``pagraph.engine.engine.BatchSource``.
+        windows: Called when an epoch begins: where to read the rows of several batches at once; None: in each batch.
         on_start: Called with the worker's number in each thread.
         before_first_batch: Called when an epoch begins.
         after_first_step: Called once, when the second batch is asked for: the first has been computed with.
@@ -85,6 +87,7 @@ class Steps(Generic[T]):
     draw: Callable[[Ticket, EpochRecorder], Any] | None = None
     is_pure: bool = False
     reads: Callable[[Any], Iterable[tuple[Hashable, Tensor]]] = lambda sampled: ()
+    windows: Callable[[], WindowReader | None] = lambda: None
     on_start: Callable[[int], object] | None = None
     before_first_batch: Callable[[], object] | None = None
     after_first_step: Callable[[], object] | None = None
@@ -293,7 +296,7 @@ def _nothing(*_: Any) -> Any:
 
 def _start(
     owner: Epochs[T], plan: EpochPlan, begin: int, recorder: EpochRecorder
-) -> Stage[Any, Any] | SerialStage[Any, Any]:
+) -> Stage[Any, Any] | SerialStage[Any, Any] | LookedAhead:
     """The stages of one epoch. Nothing here refers to the iterator, whose end must end them."""
     steps, options, tracing = owner.steps, owner.options, recorder.trace.tracing
 
@@ -308,7 +311,10 @@ def _start(
             recorder.trace.end("preparing", begin)
 
     source = _tickets(owner.order, plan, range(begin, owner.end_of(plan)), steps, recorder)
-    if not options.threads:
+    reader, threads = steps.windows(), options.threads
+    if reader is not None:
+        return LookedAhead(source, steps, recorder, reader, threads=threads, ahead=threads + options.prefetch)
+    if not threads:
         return SerialStage(source, work)
     return Stage(
         source,

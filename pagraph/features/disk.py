@@ -40,6 +40,7 @@ def on_disk(values: FieldValue) -> bool:
 
 
 _SAMPLES = 128
+_WARM = 10  # a file of which at most a tenth is missing is read as it is
 _NO_SLOTS: Array = np.empty(0, dtype=np.int32)
 
 
@@ -71,3 +72,34 @@ class DiskFeature(HostFeature):
         if self.table is not None:
             misses = self.table[misses[(misses >= 0) & (misses < self.num_rows)]]
         Pages(base, stride, self.row_bytes, limit).ask(np.sort(misses), gap=gap)
+
+    @property
+    def is_cold(self) -> bool:
+        """Whether much of the file, by a sample of its rows, is not in memory."""
+        from . import _gather
+
+        if self.rows is None or self.num_rows == 0 or self.row_bytes == 0:
+            return False
+        ids, state = np.linspace(0, self.num_rows - 1, _SAMPLES).astype(np.int64), np.zeros(1, dtype=np.uint8)
+        asked = self.source_rows, self.table, mmap.PAGESIZE, _NO_SLOTS, 0, ids, _SAMPLES, state
+        return int(_gather.count_cold(self.rows.ctypes.data, self.stride_bytes, *asked)) > _SAMPLES // _WARM
+
+    def read_into(self, ids: Array, places: Array, out: Array) -> None:
+        """Read the rows of distinct ``ids``, which are in range, in the file's order to ``places`` of ``out``.
+
+        Args:
+            ids: Shape ``(n,)``, int64.
+            places: Shape ``(n,)``, int64.
+            out: Flat bytes, ``row_bytes`` a place.
+        """
+        from . import _window
+
+        assert self.rows is not None
+        rows = ids if self.table is None else self.table[ids].astype(np.int64)
+        order = np.argsort(rows)
+        rows, places = rows[order], places[order]
+        if len(rows) and not (rows[0] >= 0 and rows[-1] < self.source_rows):
+            bad = order[0 if rows[0] < 0 else -1]
+            self.raise_bad(ids, int(bad))
+        Pages(self.rows.ctypes.data, self.stride_bytes, self.row_bytes, self.source_rows).ask(rows)
+        _window.scatter(self.rows, self.stride_bytes, self.row_bytes, rows, places, out)
