@@ -12,7 +12,7 @@ from torch import Tensor
 
 from .accelerator.cuda import resolve_accelerator, samples_on_device
 from .cache.choice import Role
-from .engine import PipelineOptions
+from .engine import PipelineOptions, parse_lookahead
 from .engine.block_source import BlockSource
 from .engine.engine import Engine, LoaderControls
 from .features.narrow import parse_cache_dtype
@@ -25,7 +25,7 @@ from .ranking.workload import Sampled, Workload
 from .sampling import BlockSampler
 from .sampling.block_sampler import foreign_sampler
 from .seeds.order import SeedOrder
-from .system.budget import Budget
+from .system.budget import Budget, memory_budget
 from .system.checks import as_integer, as_names
 
 if TYPE_CHECKING:
@@ -67,6 +67,10 @@ class Loader(LoaderControls):
             fields that a cache may serve are delivered rounded (see ``pagraph.features.narrow``), in the field's dtype.
         num_workers: Threads; 0 lets the loader choose.
         prefetch: Finished batches that may wait; 0 prepares each when it is asked for, without threads.
+        lookahead: Batches of a graph on disk that are sampled ahead, so that the rows that all of them miss are read
+            once and in the order of the file; ``"auto"``, or 0 for none.
+        memory: Bytes of host memory for the caches, the graph and the batches together, such as ``"4GiB"``; see
+            ``memory_plan``. ``"auto"``: what is free, less a reserve.
         seed: Makes order and sampling reproducible. Default: the global generators of NumPy and torch.
 
     Raises:
@@ -105,6 +109,8 @@ class Loader(LoaderControls):
         cache_dtype: str | torch.dtype | None = None,
         num_workers: int = 0,
         prefetch: int = 2,
+        lookahead: int | str = "auto",
+        memory: Any = "auto",
         seed: int | None = None,
     ) -> None:
         given = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
@@ -122,7 +128,7 @@ class Loader(LoaderControls):
             if name not in graph.ndata:
                 which = "fields" if name in fields else "labels"
                 raise KeyError(f"{which} must be among {sorted(graph.ndata)}, got {name!r}")
-        options = PipelineOptions(as_integer("num_workers", num_workers, least=0), prefetch)
+        options = PipelineOptions(as_integer("num_workers", num_workers, least=0), prefetch, parse_lookahead(lookahead))
         ids = seed_ids(seeds, graph.num_nodes)
         order = SeedOrder(ids, batch_size, shuffle=shuffle, drop_last=drop_last, seed=seed)
         self._engine: Engine[MiniBatch] = Engine(
@@ -134,6 +140,7 @@ class Loader(LoaderControls):
             accelerator=accelerator,
             cache_dtype=self.cache_dtype,
             transfer=transfer,
+            memory=memory_budget(memory),
         )
         of = self._engine.fields
         for names, role in ((fields, Role.INPUT), (labels, Role.OUTPUT)):

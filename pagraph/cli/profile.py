@@ -89,13 +89,15 @@ class Compared:
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @options_of(
     TrainOptions,
-    ("task", "fanout", "batch_size", "epochs", "device", "num_workers", "seed"),
+    ("task", "fanout", "batch_size", "epochs", "device", "num_workers", "lookahead", "memory", "seed"),
     task="What batches begin with: vertices, or edges and as many random pairs, as for link prediction.",
     fanout="Neighbours sampled per hop; the last serves the seeds, -1 takes all.",
     batch_size="Seeds per mini-batch.",
     epochs={"help": "Epochs to measure.", "default": 1},
     device="Where --measure delivers: auto, cpu, or cuda[:N].",
     num_workers="Sampling threads, 0: as many as are useful.",
+    lookahead="With --measure: batches sampled ahead, to read what they miss of a file once; 0 for none.",
+    memory="Host memory for caches, graph and batches: 4GiB or bytes; auto: what is free.",
     seed="Seed of shuffling and sampling.",
 )
 @options_of(Compared)
@@ -234,6 +236,8 @@ def _measured(
             policy=cache[1],
             device=device,
             num_workers=options.num_workers,
+            lookahead=options.batches_ahead(),
+            memory=options.memory,
             epochs=options.epochs + 1,
             seed=options.seed,
             compute=step,

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..engine import PipelineOptions
+from ..engine import PipelineOptions, parse_lookahead
 from ..engine.engine import BatchSource, Engine, LoaderControls
 from ..features.narrow import parse_cache_dtype
 from ..graph.graph import Graph
 from ..ranking.policies import resolve_policy
 from ..ranking.policy import Policy
 from ..seeds.order import DatasetOrder, EpochPlan, SeedOrder
-from ..system.budget import Budget
+from ..system.budget import Budget, memory_budget
 from ..system.checks import as_integer
 from ..system.threads import near_cores, starting_workers
 from .arguments import (
@@ -103,6 +103,10 @@ class DataLoader(LoaderControls, _DGLDataLoader):
             prefetched rows of columns that the cache may serve are delivered rounded, in the column's dtype; see
             ``pagraph.features.narrow`` for how much that changes. Default: as they are.
         prefetch: Finished batches that may wait. 0 prepares each batch when it is asked for, without threads.
+        lookahead: Batches of a graph on disk that are sampled ahead, so that the rows that all of them miss are read
+            once and in the order of the file; ``"auto"``, or 0 for none.
+        memory: Bytes of host memory for the caches, the graph and the batches together, such as ``"4GiB"``; see
+            ``memory_plan``. ``"auto"``: what is free, less a reserve.
         seed: Makes the order and the sampling a function of (seed, epoch). Without it, the sampling follows
             ``torch.manual_seed`` and the order ``numpy.random.seed``.
         **kwargs: ``num_workers`` (threads; 0 lets the loader choose), ``worker_init_fn`` (called in each thread),
@@ -142,6 +146,8 @@ class DataLoader(LoaderControls, _DGLDataLoader):
         cache_policy: str | Policy = "auto",
         cache_dtype: str | torch.dtype | None = None,
         prefetch: int = 2,
+        lookahead: int | str = "auto",
+        memory: Any = "auto",
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
@@ -159,6 +165,7 @@ class DataLoader(LoaderControls, _DGLDataLoader):
         self.use_ddp, self.ddp_seed, self.use_uva, self.gpu_cache = use_ddp, ddp_seed, use_uva, gpu_cache
         self.shuffle, self.drop_last, self.cpu_affinity_enabled = shuffle, drop_last, False
         self.cache, self.cache_policy, self.seed = cache, cache_policy, seed
+        self.lookahead, self.memory = lookahead, memory
         self.cache_dtype = parse_cache_dtype(cache_dtype)
         self.prefetch, self.device = as_integer("prefetch", prefetch), batch_device(device, graph, use_uva)
         self.other_storages: dict[str, Any] = {}
@@ -189,7 +196,7 @@ class DataLoader(LoaderControls, _DGLDataLoader):
             **kwargs,
         )
         self._order = order
-        self._options = PipelineOptions(self.num_workers, self.prefetch)
+        self._options = PipelineOptions(self.num_workers, self.prefetch, parse_lookahead(lookahead))
         self._engine: Engine[Any] = Engine(
             workload_of(graph, graph_sampler, order),
             policy=resolve_policy(cache_policy),
@@ -197,6 +204,7 @@ class DataLoader(LoaderControls, _DGLDataLoader):
             options=self._options,
             device=self.device,
             cache_dtype=self.cache_dtype,
+            memory=memory_budget(memory),
         )
         self._columns = Columns(graph, self._engine.fields, self.device)
         self._engine.use(self._source(), options=self._epoch_options())
@@ -213,7 +221,7 @@ class DataLoader(LoaderControls, _DGLDataLoader):
     def _epoch_options(self) -> PipelineOptions:
         """Options of a pass; user code stays in the reader's thread, on its RNG, unless workers are asked for."""
         users = self._native() is None or runs_users_code(self.graph_sampler)
-        return PipelineOptions(0, 0) if users and not self._options.workers else self._options
+        return PipelineOptions(0, 0, 0) if users and not self._options.workers else self._options
 
     def _source(self) -> BatchSource[Any]:
         """Makes the batches of graph and sampler as they are now."""

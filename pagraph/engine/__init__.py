@@ -1,9 +1,9 @@
 """The engine behind every loader: fields, batches, statistics and threads, wired in one place."""
 
-from .epochs import Epochs, PipelineOptions, Steps
+from .epochs import Epochs, PipelineOptions, Steps, parse_lookahead
 from .stage import SerialStage, Stage
 
-__all__ = ["Epochs", "PipelineOptions", "SerialStage", "Stage", "Steps"]
+__all__ = ["Epochs", "PipelineOptions", "SerialStage", "Stage", "Steps", "parse_lookahead"]
 
 
 def __dir__() -> list[str]:

@@ -71,6 +71,7 @@ class Engine(Generic[T]):
         device: Where batches are delivered. None: where what they are made of is, on the CPU.
         accelerator: Delivers them. Default: that of ``device``, where it has one.
         cache_dtype, transfer: See ``FieldSet``.
+        memory: Bytes of host memory that all of this may take. None: what is free, less a reserve.
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class Engine(Generic[T]):
         accelerator: Accelerator | None = None,
         cache_dtype: torch.dtype | None = None,
         transfer: str = "auto",
+        memory: Budget | None = None,
     ) -> None:
         self.accelerator = accelerator or (None if device is None else accelerator_for(device))
         self.pools = BufferPools(options.max_batches)

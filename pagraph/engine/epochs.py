@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-__all__ = ["Epochs", "PipelineOptions", "Steps"]
+__all__ = ["Epochs", "PipelineOptions", "Steps", "parse_lookahead"]
 
 _STATE_VERSION = 1
 _MOST = 2**14  # of threads or waiting batches: a larger number is a mistake, and would take all memory
@@ -34,6 +34,15 @@ def default_workers() -> int:
     return max(1, min(4, usable_cpus() // 2))
 
 
+def parse_lookahead(value: object) -> int | None:
+    """The argument ``lookahead``: an integer from 0 on, or None for "auto"; else TypeError or ValueError."""
+    if isinstance(value, str):
+        if value.strip().lower() == "auto":
+            return None
+        raise ValueError(f'lookahead must be "auto" or an integer, got {value!r}')
+    return as_integer("lookahead", value, least=0)
+
+
 @dataclass(frozen=True)
 class PipelineOptions:
     """Options of preparing batches ahead.
@@ -42,6 +51,8 @@ class PipelineOptions:
         workers: Threads that prepare batches. 0 takes ``default_workers()``.
         prefetch: Finished batches that may wait for the reader. 0 prepares each batch when it is asked for, in the
             reader's thread, and starts no thread.
+        lookahead: Batches that are sampled before the rows of any of them are read, each row once. 0: none. None: as
+            many as are of use and have room.
 
     Raises:
         TypeError, ValueError: A value is not an integer; it is negative, or more than any machine has use for.
@@ -49,9 +60,11 @@ class PipelineOptions:
 
     workers: int = 0
     prefetch: int = 2
+    lookahead: int | None = None
 
     def __post_init__(self) -> None:
-        for name, value in (("num_workers", self.workers), ("prefetch", self.prefetch)):
+        given = {"num_workers": self.workers, "prefetch": self.prefetch, "lookahead": self.lookahead or 0}
+        for name, value in given.items():
             if as_integer(name, value, least=0) > _MOST:
                 raise ValueError(f"{name} must be at most {_MOST}, got {value}")
 

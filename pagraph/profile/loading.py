@@ -96,6 +96,8 @@ def measure_loading(
     device: str | torch.device = "cpu",
     num_workers: int = 0,
     prefetch: int = 2,
+    lookahead: int | str = "auto",
+    memory: Any = "auto",
     epochs: int = 3,
     seed: int = 0,
     compute: Callable[[MiniBatch], object] | None = None,
@@ -107,7 +109,8 @@ def measure_loading(
     Args:
         graph: A homogeneous graph.
         seeds: Vertex ids to train on, shape ``(n,)``.
-        sampler, fields, labels, batch_size, drop_last, cache, device, num_workers, prefetch, seed: As for the loader.
+        sampler, fields, labels, batch_size, drop_last, cache, device, num_workers: As for the loader.
+        prefetch, lookahead, memory, seed: As for the loader.
         policy: The loader's ``cache_policy``.
         epochs: Epochs to run; of several the first is a warm-up that ``LoadingTimes.medians`` leaves out.
         compute: Training step, called with every batch. Default: none. The page shows its ``description``, if any.
@@ -139,6 +142,8 @@ def measure_loading(
         cache_policy=policy,
         num_workers=num_workers,
         prefetch=prefetch,
+        lookahead=lookahead,
+        memory=memory,
         seed=seed,
     )
     settings = {"batch_size": batch_size, "cache": str(cache), "policy": str(policy), "device": str(loader.device)}

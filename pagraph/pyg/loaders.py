@@ -66,6 +66,10 @@ class NeighborLoader(Pipelined, _pyg.NeighborLoader):
             All rows of attributes that the cache may serve are delivered rounded, in the attribute's dtype; see
             ``pagraph.features.narrow`` for how much that changes. Default: as they are.
         prefetch: Finished batches that may wait. 0 prepares each batch when it is asked for, without threads.
+        lookahead: Batches of a graph on disk that are sampled ahead, so that the rows that all of them miss are read
+            once and in the order of the file; ``"auto"``, or 0 for none.
+        memory: Bytes of host memory for the caches, the graph and the batches together, such as ``"4GiB"``; see
+            ``memory_plan``. ``"auto"``: what is free, less a reserve.
         seed: Makes the order and the sampling a function of (seed, epoch); of a sampler of the user's own it makes the
             sampling so. Without it, both follow ``torch.manual_seed``, the order as in PyG's loader.
         device: Where batches are delivered. Default: where their attributes are.
@@ -116,6 +120,8 @@ class NeighborLoader(Pipelined, _pyg.NeighborLoader):
         cache_policy: str | Policy = "auto",
         cache_dtype: str | torch.dtype | None = None,
         prefetch: int = 2,
+        lookahead: int | str = "auto",
+        memory: Any = "auto",
         seed: int | None = None,
         device: Any = None,
         **kwargs: Any,
@@ -196,6 +202,8 @@ class LinkNeighborLoader(Pipelined, _pyg.LinkNeighborLoader):
         cache_policy: See there.
         cache_dtype: See there.
         prefetch: See there.
+        lookahead: See there.
+        memory: See there.
         seed: See there.
         device: See there.
         **kwargs: See there.
@@ -244,6 +252,8 @@ class LinkNeighborLoader(Pipelined, _pyg.LinkNeighborLoader):
         cache_policy: str | Policy = "auto",
         cache_dtype: str | torch.dtype | None = None,
         prefetch: int = 2,
+        lookahead: int | str = "auto",
+        memory: Any = "auto",
         seed: int | None = None,
         device: Any = None,
         **kwargs: Any,

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..accelerator.cuda import resolve_device
-from ..engine import PipelineOptions
+from ..engine import PipelineOptions, parse_lookahead
 from ..engine.engine import Engine, LoaderControls
 from ..features.narrow import parse_cache_dtype
 from ..ranking.policies import resolve_policy
 from ..seeds.torch_order import StreamOrder, order_of, tell_epoch
-from ..system.budget import Budget
+from ..system.budget import Budget, memory_budget
 from ..system.buffers import BufferPools
 from ..system.checks import as_integer
 from ..system.threads import near_cores, starting_workers
@@ -48,7 +48,7 @@ _OF_THE_SAMPLER = (
     "is_sorted",
     "directed",
 )
-_OURS = ("cache", "cache_policy", "cache_dtype", "prefetch", "seed", "device")
+_OURS = ("cache", "cache_policy", "cache_dtype", "prefetch", "lookahead", "memory", "seed", "device")
 """Arguments of our loaders that PyG's have not."""
 
 
@@ -166,6 +166,7 @@ class Pipelined(LoaderControls):
             options=self._pipeline_options(),
             device=self._device,
             cache_dtype=parse_cache_dtype(options["cache_dtype"]),
+            memory=memory_budget(options["memory"]),
         )
         accelerator = self._engine.accelerator
         self._sender = None if accelerator is None else Sender(accelerator)
@@ -181,7 +182,8 @@ class Pipelined(LoaderControls):
         workers = as_integer("num_workers", self.num_workers)
         prefetch = as_integer("prefetch", self._options["prefetch"])
         ours = isinstance(self._view.sampler, NeighborSampler) and not self._streams
-        return PipelineOptions(workers, prefetch) if ours or workers else PipelineOptions(0, 0)
+        lookahead = parse_lookahead(self._options["lookahead"])
+        return PipelineOptions(workers, prefetch, lookahead) if ours or workers else PipelineOptions(0, 0, 0)
 
     def _source(self) -> SubgraphSource:
         loader: Any = self

@@ -72,7 +72,7 @@ def default_fanout(folder: str | os.PathLike[str]) -> tuple[int, ...]:
     return fanout[-open_manifest(folder).hops :] if is_partition(Path(folder)) else fanout
 
 
-_OWN = ("loader", "device", "cache", "cache_policy", "cache_dtype", "num_workers", "prefetch")
+_OWN = ("loader", "device", "cache", "cache_policy", "cache_dtype", "num_workers", "prefetch", "lookahead", "memory")
 """Options that each process may choose for itself: they change nothing of what the others wait for."""
 
 

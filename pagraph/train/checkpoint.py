@@ -25,7 +25,7 @@ __all__ = ["Checkpoint", "check_checkpoint", "open_checkpoint"]
 
 _FILE = "checkpoint.pt"
 _VERSION = 1
-_MAY_CHANGE = ("epochs", "device", "cache", "cache_policy", "num_workers", "prefetch")
+_MAY_CHANGE = ("epochs", "device", "cache", "cache_policy", "num_workers", "prefetch", "lookahead", "memory")
 """Options that do not change which numbers an epoch computes."""
 
 

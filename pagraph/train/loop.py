@@ -126,7 +126,8 @@ def _make_loader(
     if not own:
         more["num_workers"] = options.num_workers or world.loader_threads
         more |= {"cache": options.cache, "cache_policy": options.cache_policy, "cache_dtype": options.cache_dtype}
-        more |= {"seed": _seed_of(options.seed, world.rank)}
+        more |= {"seed": _seed_of(options.seed, world.rank), "memory": options.memory}
+        more |= {"lookahead": options.batches_ahead()}
         more |= {} if options.prefetch is None else {"prefetch": options.prefetch}
     return task.loader(framework, options.fanout, fields, own=own, **more)
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import torch
 
+from ..engine import PipelineOptions, parse_lookahead
 from ..features.narrow import parse_cache_dtype
 from ..ranking.policies import resolve_policy
-from ..system.budget import Budget
+from ..system.budget import Budget, memory_budget
 from ..system.checks import as_integer
 
 __all__ = ["COMPRESSIONS", "FRAMEWORKS", "LOADERS", "MODELS", "TASKS", "TIMEOUT", "TrainOptions"]
@@ -72,6 +73,8 @@ class TrainOptions:
     cache_dtype: str | None = _documented(None, "Cache float features as float16 or bfloat16, twice as many.")
     num_workers: int = _documented(0, "Sampling threads, 0: the loader's choice; DGL's and PyG's loaders: processes.")
     prefetch: int | None = _documented(None, "Batches made ahead.")
+    lookahead: str = _documented("auto", "Batches sampled ahead, to read what they miss of a file once; 0 for none.")
+    memory: str = _documented("auto", "Host memory for caches, graph and batches: 4GiB or bytes; auto: what is free.")
     eval_every: int = _documented(1, "Epochs between evaluations; the last epoch is always evaluated.")
     seed: int = _documented(0, "Of weights, dropout, shuffling and sampling.")
     grad_compression: str = _documented("none", "How several processes send gradients.", choices=COMPRESSIONS)
@@ -104,9 +107,18 @@ class TrainOptions:
         if not 0 <= self.seed < 2**32:
             raise ValueError(f"seed must be in [0, 2**32), got {self.seed}")
         Budget.parse(self.cache)
+        memory_budget(self.memory)
+        self.batches_ahead()
         resolve_policy(self.cache_policy)
         parse_cache_dtype(self.cache_dtype)
         self.torch_device()
+
+    def batches_ahead(self) -> int | str:
+        """``lookahead`` as the loaders take it: "auto" or a number; else ValueError."""
+        text = self.lookahead.strip()
+        ahead = int(text) if text.removeprefix("-").isdecimal() else text
+        PipelineOptions(lookahead=parse_lookahead(ahead))
+        return ahead
 
     def torch_device(self) -> torch.device:
         """Resolve the device; ValueError if its name is not one, or there is no such device here."""

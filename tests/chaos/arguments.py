@@ -88,7 +88,17 @@ def read(batches: Iterable[Any]) -> None:
 def loader_options(**more: Any) -> dict[str, Any]:
     """Those that all loaders have."""
     options = {"batch_size": 16, "shuffle": True, "drop_last": False, "cache": 0.5, "cache_policy": "degree"}
-    return {**options, "cache_dtype": None, "prefetch": 2, "num_workers": 1, "seed": 1, "device": "cpu", **more}
+    return {
+        **options,
+        "cache_dtype": None,
+        "prefetch": 2,
+        "num_workers": 1,
+        "seed": 1,
+        "device": "cpu",
+        "lookahead": "auto",
+        "memory": "4GiB",
+        **more,
+    }
 
 
 def calls(graph: Graph, samples: Path, out: Path) -> dict[str, tuple[Callable[..., Any], dict[str, Any], Any]]:

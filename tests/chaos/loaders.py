@@ -112,6 +112,8 @@ def draw_options(case: Any) -> dict[str, Any]:
         "prefetch": rng.choice([0, 1, 2, 5]),
         "num_workers": rng.choice([0, 1, 2, 3]),
         "cache": rng.choice([0, 0.1, 0.5, "auto"]),
+        "lookahead": rng.choice([0, 1, 3, "auto"]),
+        "memory": rng.choice(["auto", "8GiB"]),
         "seed": rng.randrange(100),
     }
     case.done.append(str(options))
