@@ -94,6 +94,7 @@ class FieldSet:
         cache_dtype: float16 or bfloat16, the dtype of cached rows of float32 and float64 fields. All rows of fields
             that the cache may serve are rounded alike, cached or not. None: as they are.
         accelerator: Delivers on ``device``. None: that of the device, if it is a CUDA device.
+        grows: In memory, let windows fill the cache (:meth:`new_windows`) where a file is not in memory.
         transfer: Path of missed rows to an accelerator: "auto", "zero-copy" or "staging", see ``Transfer``.
 
     Raises:
@@ -116,6 +117,7 @@ class FieldSet:
         cache_dtype: torch.dtype | None = None,
         accelerator: Accelerator | None = None,
         transfer: str = "auto",
+        grows: bool = False,
     ) -> None:
         if device.type == "cuda" and device.index is None:
             # Each thread has a current device of its own, and reads come from any thread.
@@ -146,6 +148,7 @@ class FieldSet:
                 share=share,
                 cache_dtype=cache_dtype,
                 link=self._link,
+                grows=grows,
             )
         for key, source in sources.items():
             self.add_source(key, source)

@@ -1,4 +1,4 @@
-"""Looks ahead: batches are sampled without their rows, a group's rows are read at once, then each batch gets its own."""
+"""Look-ahead: batches are sampled without their rows, those of a group are read at once, then each gets its own."""
 
 from __future__ import annotations
 
