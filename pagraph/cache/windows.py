@@ -65,7 +65,7 @@ class Windows:
         return sum(known[1].nbytes for known in self._known.values() if known is not None)
 
     def load(self, earlier: Windows | None) -> tuple[int, int]:
-        """Read the rows that an earlier group's windows do not have, and feed caches; returns rows and their bytes."""
+        """Read the rows that an earlier group's windows do not have; returns how many, and their bytes."""
         rows = nbytes = 0
         for key, known in self._known.items():
             if known is None:
@@ -73,9 +73,13 @@ class Windows:
             (_, _, path), window = known
             read = window.load(None if earlier is None else earlier._of(key, path), self._pool_of(("window", key)))
             rows, nbytes = rows + read, nbytes + read * path.row_bytes
-            if isinstance(path.cache, GrowingCache):
-                window.feed(path.cache, path.stored_elsewhere)
         return rows, nbytes
+
+    def feed(self) -> None:
+        """Give caches that grow what they want of the rows; from then on these count as hits."""
+        for known in self._known.values():
+            if known is not None and isinstance(known[0][2].cache, GrowingCache):
+                known[1].feed(known[0][2].cache, known[0][2].stored_elsewhere)
 
     def read(
         self, key: Hashable, path: ReadPath, ids: Tensor, pool: BufferPool | None, bounds: Sequence[int] | None

@@ -67,12 +67,12 @@ class LookedAhead:
         load, fetch = _Loading(recorder), partial(_fetch, steps, recorder, reader)
         if not threads:
             self._sampled: Any = SerialStage(source, sample)
-            self._loaded: Any = SerialStage(_groups(self._sampled, steps, reader), load)
+            self._loaded: Any = SerialStage(_groups(self._sampled, steps, reader, load.feed), load)
             self._fetched: Any = SerialStage(_each(self._loaded), fetch)
             return
         most = 2 * reader.batches + threads
         self._sampled = Stage(source, sample, workers=threads, ahead=most, on_start=steps.on_start)
-        self._loaded = Stage(_groups(self._sampled, steps, reader), load, workers=1, ahead=1)
+        self._loaded = Stage(_groups(self._sampled, steps, reader, load.feed), load, workers=1, ahead=1)
         depth = recorder.trace.depth
         self._fetched = Stage(_each(self._loaded), fetch, workers=threads, ahead=ahead, on_change=depth)
 
@@ -96,7 +96,9 @@ def _sample(steps: Steps[Any], recorder: EpochRecorder, item: Item) -> Item:
     return index, steps.sample(drawn, recorder)
 
 
-def _groups(sampled: Iterator[Item], steps: Steps[Any], reader: WindowReader) -> Iterator[tuple[Windows, list[Item]]]:
+def _groups(
+    sampled: Iterator[Item], steps: Steps[Any], reader: WindowReader, at_end: Callable[[], object]
+) -> Iterator[tuple[Windows, list[Item]]]:
     """Groups of sampled batches with the windows that their reads were added to; an error comes after its group."""
     size = 1
     while True:
@@ -112,6 +114,7 @@ def _groups(sampled: Iterator[Item], steps: Steps[Any], reader: WindowReader) ->
         if items:
             yield windows, items
         if isinstance(error, StopIteration):
+            at_end()
             return
         if error is not None:
             raise error
@@ -130,9 +133,15 @@ class _Loading:
         self._recorder.trace.at(-1)
         with self._recorder.time("window"):
             rows, nbytes = windows.load(self._before)
+            self.feed()
         self._before = windows
         self._recorder.count(window_rows=rows, window_bytes=nbytes)
         return group
+
+    def feed(self) -> None:
+        """Let caches have the last group's rows: what its batches read of them were misses."""
+        if self._before is not None:
+            self._before.feed()
 
 
 def _each(loaded: Iterator[tuple[Windows, list[Item]]]) -> Iterator[tuple[Item, Windows]]:
