@@ -14,11 +14,12 @@ import numpy as np
 from torch import Tensor
 
 from ..errors import FormatError, PipelineError
-from . import _disk_reads
 from .checks import as_integer
-from .disk_queues import REQUEST_BYTES, WAYS, Requests, queue, usable_way
-from .disk_trial import best_gap, rates_of
-from .mapped_file import MappedFile
+from .disk import _reads
+from .disk.mapped_file import MappedFile
+from .disk.queues import REQUEST_BYTES, Requests
+from .disk.trial import best_gap, rates_of
+from .disk.ways import WAYS, queue, usable_way
 
 __all__ = ["FileReader"]
 
@@ -179,7 +180,7 @@ class FileReader:
         rows = np.ascontiguousarray(rows)
         if rows.dtype != np.int64 or rows.ndim != 1:
             raise ValueError(f"rows must be 1-D of int64, got {rows.ndim}-D of {rows.dtype}")
-        wrong = _disk_reads.check_rows(rows, self.num_rows)
+        wrong = _reads.check_rows(rows, self.num_rows)
         if wrong >= 0:
             got = f"{rows[wrong]} at {wrong}" + (f", behind {rows[wrong - 1]}" if wrong else "")
             raise IndexError(f"rows must ascend, none twice, from 0 to {self.num_rows - 1}, got {got}")
@@ -190,7 +191,7 @@ class FileReader:
         places = np.ascontiguousarray(places)
         if places.dtype != np.int64 or places.shape != rows.shape:
             raise ValueError(f"places must be {len(rows)} int64, got {places.dtype} of shape {places.shape}")
-        wrong = _disk_reads.check_places(places, num_places)
+        wrong = _reads.check_places(places, num_places)
         if wrong >= 0:
             raise IndexError(f"places must be from 0 to {num_places - 1}, got {places[wrong]} at {wrong}")
         return rows, places
@@ -210,7 +211,7 @@ class FileReader:
         finally:
             with self._lock:
                 self.requests += requests.number
-                self.bytes_read += int(requests.state[_disk_reads.BYTES])
+                self.bytes_read += int(requests.state[_reads.BYTES])
 
 
 def _check_size(path: str, descriptor: int, least: int) -> None:
@@ -244,8 +245,8 @@ def _as_bytes(out: Array, row_bytes: int) -> Array:
 
 
 def _raise_error(state: Array, path: str, descriptor: int) -> None:
-    error, place = int(state[_disk_reads.ERROR]), int(state[_disk_reads.PLACE])
-    if error == _disk_reads.SHORT:
+    error, place = int(state[_reads.ERROR]), int(state[_reads.PLACE])
+    if error == _reads.SHORT:
         size = os.lseek(descriptor, 0, os.SEEK_END)
         raise FormatError(f"{path} was shortened while it was read: byte {place} must be there, got {size} bytes")
     if error:

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from pagraph.errors import FormatError, PipelineError
 from pagraph.graph.mapped import map_npy
-from pagraph.system.disk_queues import WAYS, Requests, queue, usable_way
+from pagraph.system.disk.queues import Requests
+from pagraph.system.disk.trial import Rates, best_gap
+from pagraph.system.disk.ways import WAYS, queue, usable_way
 from pagraph.system.disk_reads import FileReader
-from pagraph.system.disk_trial import Rates, best_gap
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux's reads")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .memory import is_disk_file
+from ..memory import is_disk_file
 
 __all__ = ["MappedFile"]
 

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import _disk_reads
-from .disk_queues import DEPTH, REQUEST_BYTES, Requests, queue, usable_way
-from .threads import ForkLock
+from ..threads import ForkLock
+from . import _reads
+from .queues import DEPTH, REQUEST_BYTES, Requests
+from .ways import queue, usable_way
 
 __all__ = ["Rates", "best_gap", "rates_of"]
 
@@ -81,7 +82,7 @@ def _seconds_of(descriptor: int, size: int, nbytes: int) -> float:
             begin = time.perf_counter()
             reads.read(requests)
             seconds = time.perf_counter() - begin
-            if requests.state[_disk_reads.ERROR]:
+            if requests.state[_reads.ERROR]:
                 return 0.0
             least = least if count == 1 else min(least, seconds / count)
             count = max(2 * DEPTH, min(4 * count, int(_SECONDS / least)))
@@ -91,12 +92,12 @@ def _seconds_of(descriptor: int, size: int, nbytes: int) -> float:
 def best_gap(rows: Array, job: tuple[int, ...], rates: Rates, most: int) -> int:
     """Blocks between neighbouring rows that are better read than left out, at most ``most`` bytes of them.
 
-    The smallest gap at which all requests take hardly more time than they must, by the two limits of ``Rates``.
+    Time, by the two limits of ``Rates``, counts in full and bytes by their square root: they take the place of others in
+    memory, and the disk's time from others. Twice the bytes must save a third of the time.
     """
     _, _, _, row_bytes, align, *_ = job
     counts = np.zeros(most // align + 1, dtype=np.int64)
-    _disk_reads.count_gaps(rows, job, counts)
+    _reads.count_gaps(rows, job, counts)
     requests = len(rows) - np.cumsum(counts)
     nbytes = len(rows) * -(-row_bytes // align) * align + np.cumsum(counts * np.arange(len(counts)) * align)
-    seconds = np.maximum(requests * rates.request, nbytes * rates.byte)
-    return int(np.argmax(seconds <= 1.05 * seconds.min()))
+    return int(np.argmin(np.maximum(requests * rates.request, nbytes * rates.byte) * np.sqrt(nbytes)))

@@ -10,7 +10,7 @@ alignment of requests, alignment of a read's begin, address of row 0 of the resu
 import numpy as np
 from numba import types
 
-from .._jit import add_atomic, int32_at, kernel
+from ..._jit import add_atomic, int32_at, kernel
 
 # Found in the C library of the running process. `syscall` takes any number of arguments; both x86-64 and ARM pass
 # them where a function of seven expects them.
@@ -74,9 +74,10 @@ def count_gaps(rows, job, counts):  # type: ignore[no-untyped-def]
 
 @kernel
 def make_requests(rows, job, gap, most, edges):  # type: ignore[no-untyped-def]
-    """Merge rows over at most ``gap`` unread blocks into requests of at most ``most`` bytes; returns how many."""
+    """Merge rows over at most ``gap`` blocks into requests of at most ``most`` bytes; how many, and the largest."""
     _, base, stride, row_bytes, align, _, _, _ = job
     requests = 0
+    largest = np.int64(0)
     low = np.int64(0)
     high = np.int64(0)  # behind the last byte of the request in the making
     for i in range(len(rows)):
@@ -85,13 +86,15 @@ def make_requests(rows, job, gap, most, edges):  # type: ignore[no-untyped-def]
         end = -(-(start + row_bytes) // align) * align
         if i > 0 and begin - high <= gap * align and end - low <= most:
             high = max(high, end)
+            largest = max(largest, high - low)
             continue
         edges[requests] = i
         requests += 1
         low = begin
         high = end
+        largest = max(largest, high - low)
     edges[requests] = len(rows)
-    return requests
+    return requests, largest
 
 
 @kernel
