@@ -132,6 +132,7 @@ class FieldSet:
         self._cache_dtype = cache_dtype
         self._num_rows: dict[RowType, int] = {NODE_TYPE: num_nodes} if isinstance(num_nodes, int) else dict(num_nodes)
         self._fields: dict[Hashable, Field] = {}
+        self._roles: dict[Hashable, tuple[RowType | None, Role]] = {}
         self._lock = threading.Lock()
         self._counters = ReadCounters()
         self._first_epoch = first_epoch
@@ -177,6 +178,8 @@ class FieldSet:
             if field is None:
                 field = self._fields[key] = Field(key, source, label, self._pool_of(key))
             field.source = source
+            before = self._roles.get(key)
+            self._roles[key] = row_type, role if before is None else before[1] | role
         if self._static is not None and row_type is not None and row_type in self._num_rows:
             self._static.add(key, field, row_type, role)
 
@@ -306,6 +309,24 @@ class FieldSet:
         """Whether a read now gives the same values: not once the field was replaced, written or deleted."""
         return self._fields[key].is_current(rows.version, rows.generation)
 
+    @property
+    def declared(self) -> list[tuple[Field, RowType | None, Role]]:
+        """The fields, with what they have rows of, and which rows of a batch are read."""
+        with self._lock:
+            return [(field, *self._roles[key]) for key, field in self._fields.items()]
+
+    def allow(self, nbytes: int, *, counts: bool) -> None:
+        """Bound a cache in memory.
+
+        Args:
+            nbytes: What "auto" may take, in place of a share of what is free.
+            counts: Whether there is memory to count the first epoch, and to rank by it.
+        """
+        if self._static is not None:
+            self._static.allowed = nbytes
+        if not counts:
+            self._first_epoch = None
+
     def prepare(self) -> None:
         """Fill the cache if its size and fields are known; call before the first batch of an epoch."""
         if self._static is None:
@@ -358,6 +379,16 @@ class FieldSet:
         """Unpin the fields' memory; what is read later is pinned anew. Dropping the set does it too."""
         if self._link is not None:
             self._link.close()
+
+    @property
+    def device(self) -> torch.device:
+        """Where rows are delivered."""
+        return self._device
+
+    @property
+    def cache_dtype(self) -> torch.dtype | None:
+        """The dtype of cached rows of floating-point numbers; None: as they are."""
+        return self._cache_dtype
 
     @property
     def accelerator(self) -> Accelerator | None:

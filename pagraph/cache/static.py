@@ -72,6 +72,7 @@ class StaticCache:
         self._holding = Holding(device, num_rows, outputs, cache_dtype=cache_dtype, link=link, grows=grows)
         self._fill_lock = threading.Lock()
         self._stepped = self._decided = self._refilled = False
+        self.allowed: int | None = None  # bytes in memory that "auto" may take; None: a share of what is free
         self._room = self._nbytes = 0  # what choices are made under; the same with tables that come on top
         if share is not None:
             with self._live_lock:
@@ -237,7 +238,9 @@ class StaticCache:
             widths = {t: sum(c.cached_bytes for c in found.values() if c.type == t) for t in self._num_rows}
             wanted = [(width, self._num_rows[t]) for t, width in widths.items() if width]
             if self._link is None:
-                self._room = self._budget.nbytes(wanted, free=lambda: auto_budget(self._device))
+                allowed = self.allowed
+                free = partial(auto_budget, self._device) if allowed is None else lambda: allowed
+                self._room = self._budget.nbytes(wanted, free=free)
             else:
                 self._room = room_for(self._budget, wanted, self._link.accelerator)
             self._install(found)

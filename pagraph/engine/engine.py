@@ -12,15 +12,16 @@ from torch import Tensor
 
 from ..accelerator import Accelerator, accelerator_for
 from ..cache.fields import FieldSet
+from ..cache.memory_plan import MemoryPlan
 from ..cache.plan import CachePlans
 from ..ranking.policies import ranks_all
 from ..stats.stats import EpochRecorder, LoaderStats
 from ..stats.trace import Tracer
 from ..system.buffers import BufferPools
-from ..system.memory import host_available
 from ..system.threads import run_worker_init
 from .epochs import Epochs, PipelineOptions, Steps
-from .lookahead import AUTO_BATCHES, WindowReader
+from .lookahead import AUTO_BATCHES, GROUPS, WindowReader
+from .planning import Planner, Ranker
 
 if TYPE_CHECKING:
     from ..ranking.policy import Policy
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from ..system.budget import Budget
 
 __all__ = ["BatchSource", "Engine", "LoaderControls"]
+
+MAPPED_SHARE = 0.5
+"""Files of up to this share of a loader's memory are left to the system's page cache; of larger ones rows are copied."""
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -89,14 +93,15 @@ class Engine(Generic[T]):
     ) -> None:
         self.accelerator = accelerator or (None if device is None else accelerator_for(device))
         self.pools = BufferPools(options.max_batches)
+        ranker = Ranker(workload, policy)
         self.fields = FieldSet(
             {},
             device=device or torch.device("cpu"),
             budget=budget,
-            rank=partial(workload.rank, policy),
+            rank=ranker,
             pool_of=self.pools,
             num_nodes=workload.num_rows,
-            outputs=workload.seed_reads,
+            outputs=ranker.seed_reads,
             ranks_all=ranks_all(policy),
             first_epoch=workload.first_epoch(policy),
             share=workload.share(policy),
@@ -109,6 +114,12 @@ class Engine(Generic[T]):
         self.stats = LoaderStats(lambda: fields.counters, self.accelerator)
         self.epochs: Epochs[T] = Epochs(workload.order, options=options, stats=self.stats)
         self.fields.observe(self.epochs.tracing)
+        self._planner = Planner(ranker, fields, cache=budget, memory=memory)
+
+    @property
+    def memory_plan(self) -> MemoryPlan:
+        """The division of the host's memory, made when it or a first batch is asked for."""
+        return self._planner.plan(self.epochs.options)
 
     def use(
         self, source: BatchSource[T], *, options: PipelineOptions | None = None, worker_init_fn: Any = None
@@ -129,23 +140,14 @@ class Engine(Generic[T]):
             reads=source.reads,
             draw=source.draw,
             is_pure=source.is_pure,
-            windows=self._windows,
+            windows=partial(_window_reader, fields, self._planner, self.epochs.options),
             on_start=None if worker_init_fn is None else partial(run_worker_init, worker_init_fn),
-            before_first_batch=fields.prepare,
+            before_first_batch=partial(self._planner.prepare, self.epochs.options),
             after_first_step=fields.after_first_step,
             mark=None if accelerator is None else lambda: accelerator.current_stream.record(),
             settle=None if accelerator is None else fields.settle,
             shrink=None if accelerator is None else fields.shrink,
         )
-
-    def _windows(self) -> WindowReader | None:
-        """Where the next epoch's groups of batches are read; None where no file is cold."""
-        lookahead, fields = self.epochs.options.lookahead, self.fields
-        if lookahead == 0 or not fields.is_cold:
-            return None
-        available = host_available()
-        begin = partial(fields.new_windows, lambda nbytes: nbytes > available // 2)
-        return WindowReader(lookahead or AUTO_BATCHES, available // 8, begin, fields.using)
 
     def start(self, source: BatchSource[T], **settings: Any) -> Iterator[T]:
         """Begin an epoch; takes what :meth:`use` takes."""
@@ -156,6 +158,15 @@ class Engine(Generic[T]):
         """End the newest pass, and unpin host memory."""
         self.epochs.close()
         self.fields.close()
+
+
+def _window_reader(fields: FieldSet, planner: Planner, options: PipelineOptions) -> WindowReader | None:
+    """Where an epoch's groups of batches are read; None where no file is cold. Not a method: the loader keeps it."""
+    if options.lookahead == 0 or not fields.is_cold:
+        return None
+    plan = planner.plan(options)
+    begin = partial(fields.new_windows, lambda nbytes: nbytes > MAPPED_SHARE * plan.total)
+    return WindowReader(options.lookahead or AUTO_BATCHES, max(1, plan.window // GROUPS), begin, fields.using)
 
 
 class LoaderControls:
@@ -172,6 +183,14 @@ class LoaderControls:
     def cache_plan(self) -> CachePlans:
         """The static cache's rows and bytes of each type and what they should save; prints as a table."""
         return self._engine.fields.plans
+
+    @property
+    def memory_plan(self) -> MemoryPlan:
+        """The bytes of host memory that each part of the loader may take, made with the first batch; prints as a table.
+
+        ValueError where ``memory`` is less than a batch needs.
+        """
+        return self._engine.memory_plan
 
     def invalidate_cache(self) -> None:
         """Forget cached rows: for changes nobody can see (writes through NumPy views, by other processes)."""

@@ -14,10 +14,13 @@ if TYPE_CHECKING:
     from ..stats.stats import EpochRecorder
     from .epochs import Steps
 
-__all__ = ["AUTO_BATCHES", "LookedAhead", "WindowReader"]
+__all__ = ["AUTO_BATCHES", "GROUPS", "LookedAhead", "WindowReader"]
 
 AUTO_BATCHES = 32
 """Most batches of a group where the user names no number."""
+
+GROUPS = 3
+"""Groups whose rows are in memory at once: one is read, one fetched from, one has batches left in other threads."""
 
 Item = tuple[int, Any]
 """Number of a batch, and the batch as far as it is made."""
@@ -29,7 +32,7 @@ class WindowReader:
 
     Attributes:
         batches: Most batches of a group, at least 1.
-        nbytes: Bytes of one group's rows; three groups may be in memory at once.
+        nbytes: Bytes of one group's rows, of ``GROUPS`` that may be in memory at once.
         begin: Begins a group's windows.
         using: Lets the calling thread read from windows.
     """

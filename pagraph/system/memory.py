@@ -9,6 +9,7 @@ from pathlib import Path
 __all__ = [
     "address_on_disk",
     "file_system_of",
+    "held_by_process",
     "host_available",
     "host_limit",
     "host_total",
@@ -20,6 +21,14 @@ __all__ = [
 def host_available(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int:
     """Bytes that this process could take without swapping, as the system and its control groups report."""
     return max(0, min([_system_available(proc), *_cgroup_room(proc, cgroups)]))
+
+
+def held_by_process(proc: Path = Path("/proc")) -> int:
+    """Bytes of this process that no file backs, so that the system cannot take them; 0 if it does not tell."""
+    for line in _read(proc / "self" / "status").splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) * 1024
+    return 0
 
 
 def host_total() -> int:

@@ -25,7 +25,7 @@ WAYS = [pytest.param(False, id="pages"), pytest.param(True, id="rows")]
 @pytest.fixture(params=WAYS)
 def holds_rows(request, monkeypatch):
     """Files that fit into memory keep their pages there; of larger ones rows are copied."""
-    monkeypatch.setattr(engine, "host_available", lambda: 1 << 20 if request.param else 1 << 40)
+    monkeypatch.setattr(engine, "MAPPED_SHARE", 0.0 if request.param else 0.5)
     return request.param
 
 
@@ -81,7 +81,7 @@ def test_a_cache_grows_from_what_is_read(graph, values, cold_file, holds_rows, c
 
 
 def test_a_row_is_read_once_in_two_groups(graph, values, cold_file, monkeypatch):
-    monkeypatch.setattr(engine, "host_available", lambda: 1 << 20)
+    monkeypatch.setattr(engine, "MAPPED_SHARE", 0.0)
     loader = make(graph, map_npy(cold_file("feat", values)), lookahead=64, batch_size=50)
     distinct = set()
     for batch in loader:
@@ -155,7 +155,7 @@ def test_errors_come_after_the_batches_before(graph, values, cold_file, holds_ro
 
 
 def test_a_warm_file_is_read_as_it_is(graph, values, cold_file, monkeypatch):
-    monkeypatch.setattr(engine, "host_available", lambda: 1 << 20)
+    monkeypatch.setattr(engine, "MAPPED_SHARE", 0.0)
     path = cold_file("feat", values)
     path.read_bytes()
     loader = make(graph, map_npy(path), lookahead=8)

@@ -1,0 +1,203 @@
+"""MemoryPlan: bytes of host memory that a loader of a graph on disk gives to each of its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..system.tables import Table
+from ..system.units import bytes_text, percent
+
+__all__ = ["MemoryNeeds", "MemoryPlan", "divide_memory", "usable_memory"]
+
+QUARTER = 4
+"""A control group of ``memory`` and a quarter of it is never exceeded: what computes, and pages of files, have that."""
+
+_PROCESS_SHARE = 8  # half of that quarter is for what the process holds already; more of it is taken from the plan
+_WINDOW_SHARE = 4  # at most this part of what the batches leave: a window only spares what comes twice in it
+_AHEAD = 32  # batches; 8 read 0.47 and 0.75 of the distinct pages on two real graphs, and more of them less
+
+
+@dataclass(frozen=True)
+class MemoryNeeds:
+    """Bytes that each part could use, and what they would save.
+
+    Attributes:
+        process: Bytes that the process holds: interpreter, libraries, model, what is in memory of the graph.
+        batch: Bytes of one batch with its rows.
+        batches: Batches that are in memory at once.
+        staging: Bytes of pinned buffers.
+        ahead: Bytes of one batch of the look-ahead window: what was sampled, and its rows that lie on disk.
+        lookahead: Batches to look ahead; None: as many as are of use.
+        num_batches: Batches of an epoch.
+        topology: Bytes of the graph's edges that lie on disk.
+        topology_reads: Bytes that an epoch reads of them, in whole pages.
+        cache: Bytes of all rows on disk that a static cache could hold, and of its tables.
+        cache_reads: Bytes that an epoch reads of these rows, in whole pages.
+        cache_given: Bytes that the cache was given; None: as many as are of use.
+    """
+
+    process: int = 0
+    batch: int = 0
+    batches: int = 0
+    staging: int = 0
+    ahead: int = 0
+    lookahead: int | None = None
+    num_batches: int = 1
+    topology: int = 0
+    topology_reads: float = 0.0
+    cache: int = 0
+    cache_reads: float = 0.0
+    cache_given: int | None = None
+
+    @property
+    def in_flight(self) -> int:
+        """Bytes of all batches at once."""
+        return self.batch * self.batches
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """Bytes of host memory for each part of a loader; ``str()`` is a table, as in a notebook.
+
+    Attributes:
+        total: Bytes that were given, or are free less a reserve.
+        process: Bytes that the process holds already, beyond an eighth of ``total``.
+        batches: Bytes of the batches that are made, wait, and are in the reader's hands.
+        staging: Bytes of pinned buffers on the way to a device.
+        window: Bytes of the look-ahead: sampled batches, and each row that they miss once.
+        topology: Bytes of edges that are kept in memory.
+        cache: Bytes of the static cache of rows on the CPU, with its tables.
+        needs: What there was to divide between.
+        ranked: What the cache's rows are ranked by where it is not the policy, which takes too much memory.
+        reason: Why nothing is planned; empty where something is.
+    """
+
+    total: int
+    process: int = 0
+    batches: int = 0
+    staging: int = 0
+    window: int = 0
+    topology: int = 0
+    cache: int = 0
+    needs: MemoryNeeds = MemoryNeeds()
+    ranked: str = ""
+    reason: str = ""
+
+    @property
+    def taken(self) -> int:
+        """Bytes that the loader may take."""
+        return self.batches + self.staging + self.window + self.topology + self.cache
+
+    @property
+    def left(self) -> int:
+        """Bytes that no part has use for."""
+        return max(0, self.total - self.process - self.taken)
+
+    @property
+    def lookahead(self) -> int:
+        """Batches that the window has room for."""
+        return self.window // self.needs.ahead if self.needs.ahead else 0
+
+    def to_dict(self) -> dict[str, int]:
+        """Bytes by part, "total" and "left" among them, for TensorBoard or W&B."""
+        names = ("total", "process", "batches", "staging", "window", "topology", "cache", "left")
+        return {name: getattr(self, name) for name in names}
+
+    def __str__(self) -> str:
+        return str(self._table())
+
+    def _repr_html_(self) -> str:
+        return self._table().html
+
+    def _table(self) -> Table:
+        if self.reason:
+            return Table([["part", "bytes"]], f"memory: nothing is planned, {self.reason}", left=(0,))
+        needs = self.needs
+        lines: list[Sequence[str]] = [("part", "bytes", "of what it could use", "")]
+        lines.append(("process", bytes_text(self.process), "", f"of the {bytes_text(needs.process)} that it holds"))
+        flying = f"{needs.batches} of {bytes_text(needs.batch)}: made, waiting, in your hands"
+        lines.append(("batches", bytes_text(self.batches), "", flying))
+        if self.staging:
+            lines.append(("staging", bytes_text(self.staging), "", "pinned, on the way to the device"))
+        ahead = f"rows that {self.lookahead} batches miss, {bytes_text(needs.ahead)} each"
+        lines.append(("window", bytes_text(self.window), "", ahead if self.window else "no look-ahead"))
+        lines.append(("topology", bytes_text(self.topology), _share(self.topology, needs.topology), "edges on disk"))
+        lines.append(("cache", bytes_text(self.cache), _share(self.cache, needs.cache), f"rows on disk{self.ranked}"))
+        lines.append(("left", bytes_text(self.left), "", ""))
+        quarter = bytes_text(self.total // QUARTER)
+        title = f"memory: {bytes_text(self.total)}; {quarter} more are for what computes and the system's pages"
+        return Table(lines, title, left=(0, 3))
+
+
+def _share(nbytes: int, most: int) -> str:
+    return percent(nbytes / most if most else None)
+
+
+def usable_memory(available: int, process: int) -> int:
+    """Bytes that a loader may plan with where none are given: a quarter of them is left of what there is.
+
+    Args:
+        available: Bytes that are free.
+        process: Bytes that the process holds already.
+    """
+    return (max(0, available) + max(0, process)) * QUARTER // (QUARTER + 1)
+
+
+def divide_memory(total: int, needs: MemoryNeeds, *, given: bool = True) -> MemoryPlan:
+    """Divide memory by what a byte of each part saves.
+
+    Batches in flight come first, as there is nothing without them. A window of look-ahead has at most a quarter of what
+    they leave. The rest is shared by the edges and the rows that are kept: with ``r`` bytes read an epoch of ``n``, the
+    best ``b`` bytes are taken to save ``r * sqrt(b / n)``, which gives each ``r ** 2 / n`` parts, up to all of it.
+
+    Args:
+        total: Bytes to divide.
+        needs: What the parts could use.
+        given: ``total`` was asked for: refuse one that is too small. Else the plan has the batches, and no more.
+
+    Raises:
+        ValueError: ``total`` is below what the batches and a cache of a given size need; it says how much that is.
+    """
+    process = max(0, needs.process - total // _PROCESS_SHARE)
+    rest = total - process - needs.in_flight - needs.staging
+    cache = min(needs.cache, needs.cache_given or 0)
+    if given and rest < cache:
+        raise ValueError(_too_small(total, needs, cache))
+    rest = max(0, rest)
+    cache = min(cache, rest)
+    rest -= cache
+    window = min(_window(needs), rest // (_WINDOW_SHARE if needs.lookahead is None else 2))
+    window -= window % needs.ahead if needs.ahead else 0
+    rest -= window
+    wants_cache = 0 if needs.cache_given is not None else needs.cache
+    topology, more = _shared(rest, (needs.topology, needs.topology_reads), (wants_cache, needs.cache_reads))
+    return MemoryPlan(total, process, needs.in_flight, needs.staging, window, topology, cache + more, needs)
+
+
+def _window(needs: MemoryNeeds) -> int:
+    """Bytes that the look-ahead could use."""
+    return needs.ahead * min(needs.num_batches, _AHEAD if needs.lookahead is None else needs.lookahead)
+
+
+def _shared(nbytes: int, first: tuple[int, float], second: tuple[int, float]) -> tuple[int, int]:
+    """Bytes for two parts of (bytes, bytes read), neither more than it has."""
+    weights = [reads**2 / size if size else 0.0 for size, reads in (first, second)]
+    if first[0] + second[0] <= nbytes:
+        return first[0], second[0]
+    whole = sum(weights)
+    part = int(nbytes * (weights[0] / whole if whole else first[0] / (first[0] + second[0])))
+    mine = max(min(part, first[0]), nbytes - second[0], 0)
+    return mine, min(nbytes - mine, second[0])
+
+
+def _too_small(total: int, needs: MemoryNeeds, cache: int) -> str:
+    """Why ``total`` does not do, and the least that does."""
+    base = needs.in_flight + needs.staging + cache
+    # The process counts beyond an eighth of the total: total - (process - total / 8) = base.
+    least = max(base, -(-(base + needs.process) * _PROCESS_SHARE // (_PROCESS_SHARE + 1)))
+    parts = [f"{needs.batches} batches of {bytes_text(needs.batch)} in memory at once (fewer with prefetch=0)"]
+    parts += [f"{bytes_text(needs.staging)} of pinned buffers"] if needs.staging else []
+    parts += [f"a cache of {bytes_text(cache)}"] if cache else []
+    parts += [f"the {bytes_text(needs.process)} that the process holds, of which an eighth of memory is free"]
+    return f"memory must be at least {least} bytes ({bytes_text(least)}) for {', '.join(parts)}; got {total}"

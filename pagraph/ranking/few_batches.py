@@ -1,0 +1,82 @@
+"""Ranking by a few sampled batches, where memory does not allow a number for every vertex."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..seeds.keys import derive_key
+from ..seeds.order import num_seeds
+from ..system.checks import as_integer
+from .policy import Ranking, descending
+
+if TYPE_CHECKING:
+    from ..graph.graph import Graph
+
+__all__ = ["FewBatches", "spread_seeds"]
+
+_MOST = 64
+_FEW = 0x66657773  # "fews": keeps these batches apart from those that are trained on
+BYTES_A_ROW = 64
+"""Bytes that a counted row takes while it is counted: its id twice, a sort, a place and a count, rounded up."""
+
+
+@dataclass(frozen=True)
+class FewBatches:
+    """Rank the vertices that at most 64 sampled batches read, by how many of them do; leave out all others.
+
+    Memory and time depend on the rows of these batches, not on the graph. The batches are of seeds from all over the
+    loader's.
+
+    Args:
+        rows: Sample no further batch once so many rows have been counted.
+
+    Raises:
+        TypeError, ValueError: ``rows`` is not an integer; it is below 1.
+    """
+
+    rows: int = 1 << 20
+
+    def __post_init__(self) -> None:
+        as_integer("rows", self.rows, least=1)
+
+    def __call__(
+        self, graph: Graph, seeds: Any, sampler: Any, seed: int, *, batch_size: int = 1000
+    ) -> dict[str, Ranking]:
+        """See ``pagraph.ranking.policy``; no vertex is ranked where only a user's own code samples."""
+        if sampler is None:
+            return {}
+        count = max(1, min(_MOST, -(-num_seeds(seeds) // batch_size)))
+        found: dict[str, list[np.ndarray[Any, Any]]] = {ntype: [] for ntype in graph.node_types}
+        rows = 0
+        for place in range(count):
+            key = derive_key(seed, _FEW, place)
+            batch = sampler.sample(graph, spread_seeds(seeds, batch_size, place / count), key)
+            nodes = batch.input_nodes
+            for ntype, ids in (nodes if isinstance(nodes, Mapping) else {graph.only_node_type: nodes}).items():
+                found[ntype].append(ids.numpy().astype(np.int64))  # a copy: the batch's own memory goes
+                rows += len(ids)
+            if rows >= self.rows:
+                break
+        return {ntype: _by_count(parts) for ntype, parts in found.items()}
+
+
+def _by_count(parts: list[np.ndarray[Any, Any]]) -> Ranking:
+    ids, counts = np.unique(np.concatenate([np.empty(0, np.int64), *parts]), return_counts=True)
+    order = descending(torch.from_numpy(counts))
+    return Ranking(torch.from_numpy(ids)[order], torch.from_numpy(counts)[order].double())
+
+
+def spread_seeds(seeds: Tensor | Mapping[Any, Tensor], size: int, begin: float) -> Any:
+    """About ``size`` seeds at equal distances, by type if they were given so; ``begin`` is a share of the distance."""
+    if isinstance(seeds, Mapping):
+        total = max(1, sum(map(len, seeds.values())))
+        return {t: spread_seeds(ids, -(-size * len(ids) // total), begin) for t, ids in seeds.items() if len(ids)}
+    count = min(size, len(seeds))
+    places = (np.arange(count) + begin) * (len(seeds) / max(1, count))
+    return seeds[torch.from_numpy(places.astype(np.int64))]
