@@ -133,3 +133,51 @@ def prefetch(typingctx: Any, array: Any, index: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(array, types.intp), codegen
+
+
+def _word(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    """Pointer to ``array.flat[index]``, of the first two arguments."""
+    struct = context.make_array(signature.args[0])(context, builder, args[0])
+    return builder.gep(struct.data, [args[1]])
+
+
+@intrinsic
+def load_acquire(typingctx: Any, array: Any, index: Any) -> Any:
+    """``array.flat[index]`` of 32 or 64 bits, written by another thread or the system; what it wrote before is seen."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.load_atomic(_word(context, builder, signature, args), "acquire", array.dtype.bitwidth // 8)
+
+    return array.dtype(array, types.intp), codegen
+
+
+@intrinsic
+def store_release(typingctx: Any, array: Any, index: Any, value: Any) -> Any:
+    """Set ``array.flat[index]`` of 32 or 64 bits; who sees it sees what was written before, too."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        place = _word(context, builder, signature, args)
+        builder.store_atomic(args[2], place, "release", array.dtype.bitwidth // 8)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, array.dtype), codegen
+
+
+@intrinsic
+def add_atomic(typingctx: Any, array: Any, index: Any, value: Any) -> Any:
+    """Add to ``array.flat[index]``, which other threads add to as well; returns what it was."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.atomic_rmw("add", _word(context, builder, signature, args), args[2], "seq_cst")
+
+    return array.dtype(array, types.intp, array.dtype), codegen
+
+
+@intrinsic
+def int32_at(typingctx: Any, address: Any) -> Any:
+    """The 32-bit integer at an address, such as the C library's ``errno``."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.load(builder.inttoptr(args[0], ir.IntType(32).as_pointer()))
+
+    return types.int32(types.uintp), codegen

@@ -11,6 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import hypothesis
+import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
@@ -72,3 +73,30 @@ def no_threads_left():
             return
         time.sleep(0.01)
     pytest.fail(f"threads left behind: {left}")
+
+
+@pytest.fixture
+def disk_folder(tmp_path):
+    """A folder on a real file system; skipped where temporary files live in memory."""
+    with open("/proc/self/mountinfo") as mounts:
+        table = [(line.split()[2], line.partition(" - ")[2].split()[0]) for line in mounts]
+    device = os.stat(tmp_path).st_dev
+    kind = dict(table).get(f"{os.major(device)}:{os.minor(device)}")
+    if kind in ("tmpfs", "ramfs"):
+        pytest.skip(f"needs temporary files on a disk, they are on {kind}")
+    return tmp_path
+
+
+@pytest.fixture
+def cold_file(disk_folder):
+    """Writes an array to a ``.npy`` file that is then out of the page cache; returns its path."""
+
+    def write(name, array):
+        path = disk_folder / f"{name}.npy"
+        np.save(path, array)
+        with open(path, "rb") as file:
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        return path
+
+    return write

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypeVar
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ..accelerator import Accelerator, Event, accelerator_for, with_room
+from ..features.disk import DiskFeature, on_disk
 from ..features.feature import DeviceFeature
 from ..features.field import Field, ReadPath, Snapshot, host_feature
 from ..features.gpu.accelerated import Link
@@ -31,6 +33,7 @@ from ..system.buffers import BufferPool
 from .choice import Outputs, Role
 from .plan import CachePlan, CachePlans
 from .static import StaticCache
+from .windows import Windows
 
 __all__ = ["FieldRows", "FieldSet"]
 
@@ -91,6 +94,7 @@ class FieldSet:
         cache_dtype: float16 or bfloat16, the dtype of cached rows of float32 and float64 fields. All rows of fields
             that the cache may serve are rounded alike, cached or not. None: as they are.
         accelerator: Delivers on ``device``. None: that of the device, if it is a CUDA device.
+        grows: In memory, let windows fill the cache (:meth:`new_windows`) where a file is not in memory.
         transfer: Path of missed rows to an accelerator: "auto", "zero-copy" or "staging", see ``Transfer``.
 
     Raises:
@@ -113,6 +117,7 @@ class FieldSet:
         cache_dtype: torch.dtype | None = None,
         accelerator: Accelerator | None = None,
         transfer: str = "auto",
+        grows: bool = False,
     ) -> None:
         if device.type == "cuda" and device.index is None:
             # Each thread has a current device of its own, and reads come from any thread.
@@ -131,6 +136,7 @@ class FieldSet:
         self._lock = threading.Lock()
         self._counters = ReadCounters()
         self._first_epoch = first_epoch
+        self._here = threading.local()  # the windows that the calling thread reads from
         self._static: StaticCache | None = None
         if budget is not None:
             self._static = StaticCache(
@@ -143,6 +149,7 @@ class FieldSet:
                 share=share,
                 cache_dtype=cache_dtype,
                 link=self._link,
+                grows=grows,
             )
         for key, source in sources.items():
             self.add_source(key, source)
@@ -202,8 +209,11 @@ class FieldSet:
         held, values, path = field.path(self._resolve)
         if path.cacheable and path.cache is None and field.is_due:
             held, values, path = self._filled_late(key, field, (held, values, path))
-        feature = path.feature
-        if isinstance(feature, CachedFeature):
+        feature, windows = path.feature, getattr(self._here, "windows", None)
+        found = None if windows is None else windows.read(key, path, ids, field.pool, bounds)
+        if found is not None:
+            tensor, hits = found
+        elif isinstance(feature, CachedFeature):
             tensor, hits = feature.read_counted(ids, field.pool, bounds)
         else:
             tensor, hits = feature.read(ids, field.pool), None
@@ -259,6 +269,41 @@ class FieldSet:
         read = PendingRead(field.label, path.tier, *count, begun, ready, by_hop)
         self._counters.record_pending(read, time.perf_counter() - begin)
         return FieldRows(tensor, path.version, path.generation, begun, ready, link.accelerator)
+
+    @property
+    def is_cold(self) -> bool:
+        """Whether a field lies in a file of which much is not in memory."""
+        for field in list(self._fields.values()):
+            try:
+                values = field.source()
+            except (KeyError, RuntimeError):
+                continue
+            base = host_feature(values, self._device) if on_disk(values) else None
+            if isinstance(base, DiskFeature) and base.is_cold:
+                return True
+        return False
+
+    def new_windows(self, holds_rows: Callable[[int], bool]) -> Windows:
+        """Windows for the next group of batches; see there."""
+        return Windows(self._reading_from_disk, self._pool_of, holds_rows)
+
+    def _reading_from_disk(self, key: Hashable) -> Reading | None:
+        field = self._fields.get(key)
+        if field is None or self._link is not None:
+            return None
+        try:
+            return field.path(self._resolve)
+        except (KeyError, RuntimeError):  # an error once its rows are needed
+            return None
+
+    @contextmanager
+    def using(self, windows: Windows) -> Iterator[None]:
+        """Let the calling thread read from windows within the ``with`` block."""
+        self._here.windows = windows
+        try:
+            yield
+        finally:
+            self._here.windows = None
 
     def is_current(self, key: Hashable, rows: FieldRows) -> bool:
         """Whether a read now gives the same values: not once the field was replaced, written or deleted."""

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..features.disk import DiskFeature
 from ..features.feature import DeviceFeature, PlainFeature
 from ..features.field import Field, Snapshot, can_cache, host_feature
 from ..features.gpu.accelerated import Link
 from ..features.gpu.filling import Filling, fill_rows, holds_on_device
 from ..features.narrow import NarrowFeature, stored_as
-from ..features.store import FeatureCache, fill_cache, holds
+from ..features.store import FeatureCache, fill_cache, growing_cache, holds
 from ..graph.field_version import FieldVersion
 from ..ranking.policy import RowType
 from .choice import Candidate, Choice, Outputs, Role
@@ -43,6 +44,7 @@ class Holding:
         *,
         cache_dtype: torch.dtype | None = None,
         link: Link | None = None,
+        grows: bool = False,
     ) -> None:
         self._device = device
         self._num_rows = dict(num_rows)
@@ -53,6 +55,7 @@ class Holding:
         self.entries: dict[Hashable, Entry] = {}
         self.choice = Choice()
         self.fillings: list[Filling] = []
+        self._grows = grows  # windows fill it
         self._ranked_here = True  # the choice's scores are this loader's reads
         self._parts: dict[Hashable, FieldPlan] = {}
         self._leaving: list[weakref.ref[torch.UntypedStorage]] = []
@@ -217,7 +220,10 @@ class Holding:
     def _filled(self, key: Hashable, candidate: Candidate, count: int) -> FeatureCache:
         index, stored = self.choice.indices[candidate.type], candidate.stored
         if self._link is None:
-            num_nodes = self._num_rows[candidate.type]
+            num_nodes, base = self._num_rows[candidate.type], candidate.base
+            if self._grows and isinstance(base, DiskFeature) and base.is_cold:
+                before = candidate.field.cached(candidate.seen.version)
+                return growing_cache(stored, index.ids[:count], slots=index.slots, before=before)
             return fill_cache(stored, index.ids[:count], device=self._device, num_nodes=num_nodes, slots=index.slots)
         assert not isinstance(stored, DeviceFeature)
         transfer = self._link.transfer(key, candidate.seen.version)

@@ -55,6 +55,7 @@ class StaticCache:
         share: Share | None = None,
         cache_dtype: torch.dtype | None = None,
         link: Link | None = None,
+        grows: bool = False,
     ) -> None:
         if link is not None:
             check_budget(budget, link.accelerator)
@@ -68,7 +69,7 @@ class StaticCache:
         self._cache_dtype = cache_dtype
         self._link = link
         self._accelerator = None if link is None else link.accelerator
-        self._holding = Holding(device, num_rows, outputs, cache_dtype=cache_dtype, link=link)
+        self._holding = Holding(device, num_rows, outputs, cache_dtype=cache_dtype, link=link, grows=grows)
         self._fill_lock = threading.Lock()
         self._stepped = self._decided = self._refilled = False
         self.allowed: int | None = None  # bytes in memory that "auto" may take; None: a share of what is free

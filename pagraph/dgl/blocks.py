@@ -102,8 +102,7 @@ class BlockBuilder:
 
     def edge_ids(self, etype: EdgeType, positions: Tensor) -> Tensor:
         """The graph's id of each edge of a type, shape ``(num_edges,)``."""
-        own = self._core.csc_of(etype).edge_ids
-        return (positions if own is None else own[positions.long()]).to(self._idtype)
+        return self._core.csc_of(etype).ids_at(positions).to(self._idtype)
 
     def _edge_frame(self, etype: EdgeType, relation: Relation) -> Any:
         """All edge columns and the edge ids, each gathered when first read."""

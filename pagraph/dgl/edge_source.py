@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -44,13 +44,13 @@ class _Drawn:
 
 @dataclass(frozen=True, eq=False)
 class _Sampled:
-    """An edge-wise batch with its rows."""
+    """An edge-wise batch, with its rows once they were fetched."""
 
     edges: dict[EdgeType, Tensor]
     nodes: dict[str, Tensor]
     pairs: list[Pairs]
-    labels: Rows
     inner: SampledNodes
+    labels: Rows = field(default_factory=dict)
 
 
 class EdgeSource:
@@ -94,8 +94,8 @@ class EdgeSource:
                 exclude = find_exclude_eids(graph, seeds, exclude, sampler.reverse_eids, sampler.reverse_etypes)
         return _Drawn(ticket.key, edges, negatives, exclude)
 
-    def prepare(self, drawn: _Drawn, recorder: EpochRecorder) -> _Sampled:
-        """Find the ends, draw negatives, number the vertices, sample their blocks, read the columns; in any thread."""
+    def sample(self, drawn: _Drawn, recorder: EpochRecorder) -> _Sampled:
+        """Find the ends, draw negatives, number the vertices, sample their blocks; in any thread."""
         idtype = self._graph.idtype
         with recorder.time("sampling"):
             positive = edge_ends(self._csc, drawn.edges, idtype)
@@ -105,12 +105,22 @@ class EdgeSource:
             nodes, pairs = compact_pairs(self._inner.core, groups, idtype)
             make = self._fixed.sets if drawn.exclude is self._sampler.exclude else excluded_sets
             exclude = make(self._graph, self._inner.core, drawn.exclude)
-        inner = self._inner.sample(nodes, drawn.key, recorder, exclude=exclude)
+        inner = self._inner.sample_blocks(nodes, drawn.key, recorder, exclude=exclude)
         nothing = torch.empty(0, dtype=idtype, device="cpu")
         edges = {etype: drawn.edges.get(etype, nothing) for etype in self._graph.canonical_etypes}
+        return _Sampled(edges, nodes, pairs, inner)
+
+    def reads(self, sampled: _Sampled) -> Iterator[tuple[Hashable, Tensor]]:
+        """The columns of the blocks, and those of the seed edges."""
+        yield from self._inner.reads(sampled.inner)
+        yield from self._inner.reads_of("edge", self._label_names, sampled.edges)
+
+    def fetch(self, sampled: _Sampled, recorder: EpochRecorder) -> _Sampled:
+        """Read the columns."""
+        inner = self._inner.fetch(sampled.inner, recorder)
         with recorder.time("fetching"):
-            labels = self._inner.read("edge", self._label_names, edges)
-        return _Sampled(edges, nodes, pairs, labels, inner)
+            labels = self._inner.read("edge", self._label_names, sampled.edges)
+        return replace(sampled, inner=inner, labels=labels)
 
     def _negative_pairs(self, drawn: _Drawn, positive: Pairs) -> Pairs:
         if self._negatives is not None:

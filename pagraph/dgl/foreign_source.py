@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -98,7 +98,16 @@ class ForeignSource:
             item = self._sampler.sample(self._graph, seeds)
         return _Drawn(item, [pair for graph in _graphs(item) for pair in parent_columns(graph, self._graph, before)])
 
-    def prepare(self, drawn: _Drawn, recorder: EpochRecorder) -> _Fetched:
+    def sample(self, drawn: _Drawn, recorder: EpochRecorder) -> _Drawn:
+        """The sampler has drawn the batch already."""
+        return drawn
+
+    def reads(self, drawn: _Drawn) -> Iterator[tuple[Hashable, Tensor]]:
+        """The lazy columns of the sampler's graphs."""
+        columns = (column for graph in _graphs(drawn.item) for column in find_lazy(graph))
+        return (((column.kind, column.type, column.name), column.ids) for column in columns)
+
+    def fetch(self, drawn: _Drawn, recorder: EpochRecorder) -> _Fetched:
         """Read what the lazy columns and leaves ask for."""
         columns: list[tuple[LazyColumn, ColumnRows]] = []
         leaves: list[Tensor] = []

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -64,14 +64,18 @@ Rows = dict[tuple[Any, str], ColumnRows]
 
 @dataclass(frozen=True, eq=False)
 class SampledNodes:
-    """A natively sampled batch with the rows of its columns."""
+    """A natively sampled batch, with the rows of its columns once they were fetched.
+
+    ``edge_ids`` are those of each block's edges by type, where columns of edges are prefetched.
+    """
 
     seeds: Any
     batch: HeteroMiniBatch
     structures: list[Any]
-    src: Rows
-    dst: Rows
-    edges: list[Rows]
+    edge_ids: list[dict[Any, Tensor]]
+    src: Rows = field(default_factory=dict)
+    dst: Rows = field(default_factory=dict)
+    edges: list[Rows] = field(default_factory=list)
 
 
 class NodeSource:
@@ -120,11 +124,11 @@ class NodeSource:
         columns.declare("node", self._dst_names, Role.OUTPUT)
         columns.declare("edge", self._edge_names, Role.INPUT)
 
-    def prepare(self, ticket: Ticket, recorder: EpochRecorder) -> SampledNodes:
-        """Sample, then read the prefetched columns."""
-        return self.sample(ticket.seeds, ticket.key, recorder)
+    def sample(self, ticket: Ticket, recorder: EpochRecorder) -> SampledNodes:
+        """See ``BatchSource``."""
+        return self.sample_blocks(ticket.seeds, ticket.key, recorder)
 
-    def sample(
+    def sample_blocks(
         self,
         seeds: Any,
         key: int,
@@ -132,7 +136,7 @@ class NodeSource:
         *,
         exclude: Mapping[EdgeType, ExcludedEdges] | None = None,
     ) -> SampledNodes:
-        """The batch of ``seeds``: a tensor for graphs with one vertex type, or a mapping from type."""
+        """The blocks of ``seeds``: a tensor for graphs with one vertex type, or a mapping from type."""
         begin = time.perf_counter_ns()
         try:
             batch = self._sampler.sample(
@@ -148,23 +152,41 @@ class NodeSource:
             recorder.spent("sampling", begin)
         begin = time.perf_counter_ns()
         structures = [self.builder.structure(block, place) for place, block in enumerate(batch.blocks)]
+        etypes = {etype for etype, _ in self._edge_names}
+        edge_ids = [
+            {etype: self.builder.edge_ids(etype, block.relations[etype].positions) for etype in etypes}
+            for block in (batch.blocks if etypes else ())
+        ]
         recorder.spent("building", begin)
-        begin = time.perf_counter_ns()
+        return SampledNodes(seeds, batch, structures, edge_ids)
+
+    def reads(self, sampled: SampledNodes) -> Iterator[tuple[Hashable, Tensor]]:
+        """The prefetched columns, as :meth:`fetch` reads them."""
+        batch = sampled.batch
+        yield from self.reads_of("node", self._src_names, batch.input_nodes)
+        yield from self.reads_of("node", self._dst_names, batch.blocks[-1].dst_nodes)
+        for ids in sampled.edge_ids:
+            yield from self.reads_of("edge", self._edge_names, ids)
+
+    @staticmethod
+    def reads_of(
+        kind: str, names: list[tuple[Any, str]], ids: Mapping[Any, Tensor]
+    ) -> Iterator[tuple[Hashable, Tensor]]:
+        """Keys of columns ("node" or "edge"), each with the ids of its type."""
+        return (((kind, type_, name), ids[type_]) for type_, name in names)
+
+    def fetch(self, sampled: SampledNodes, recorder: EpochRecorder) -> SampledNodes:
+        """Read the prefetched columns."""
+        begin, batch = time.perf_counter_ns(), sampled.batch
         src = self.read("node", self._src_names, batch.input_nodes, bounds=batch.hop_ends)
         dst = self.read("node", self._dst_names, batch.blocks[-1].dst_nodes)
-        edges = [self._read_edges(batch, place) for place in range(len(batch.blocks) if self._edge_names else 0)]
+        edges = []
+        for place, ids in enumerate(sampled.edge_ids):
+            hop = len(batch.blocks) - place  # the hop that drew them; the last block is hop 1
+            bounds = {etype: [0] * hop + [len(ids[etype])] for etype in ids}
+            edges.append(self.read("edge", self._edge_names, ids, bounds=bounds))
         recorder.spent("fetching", begin)
-        return SampledNodes(seeds, batch, structures, src, dst, edges)
-
-    def _read_edges(self, batch: HeteroMiniBatch, place: int) -> Rows:
-        """Rows of one block's edges, counted for the hop that drew them; the last block is hop 1."""
-        relations = batch.blocks[place].relations
-        ids = {
-            etype: self.builder.edge_ids(etype, relations[etype].positions)
-            for etype in {etype for etype, _ in self._edge_names}
-        }
-        hop = len(batch.blocks) - place
-        return self.read("edge", self._edge_names, ids, bounds={t: [0] * hop + [len(ids[t])] for t in ids})
+        return replace(sampled, src=src, dst=dst, edges=edges)
 
     def _edge_field(self, etype: EdgeType, name: str) -> Tensor | None:
         frame = frame_of(self._graph, "edge", etype)

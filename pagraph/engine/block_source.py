@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -72,28 +72,41 @@ class BlockSource:
         accelerator = fields.accelerator
         self._ring = None if accelerator is None else StagingRing(accelerator, slot_bytes=_BLOCK_SLOT_BYTES)
 
-    def prepare(self, ticket: Ticket, recorder: EpochRecorder) -> _Prepared:
-        """Sample, then read the fields."""
-        if self._ring is None:
-            begin = time.perf_counter_ns()
-            try:
-                batch = self._sampler.sample(self._graph, ticket.seeds, ticket.key, pools=self._pools)
-            finally:
-                recorder.spent("sampling", begin)
-            return self._read(batch, batch.input_nodes, None, recorder)
-        return self._fields.with_room(partial(self._prepare_there, ticket, recorder, self._ring))
-
-    def _prepare_there(self, ticket: Ticket, recorder: EpochRecorder, ring: StagingRing) -> _Prepared:
-        begin = time.perf_counter_ns()
+    def sample(self, ticket: Ticket, recorder: EpochRecorder) -> MiniBatch | Ticket:
+        """The blocks, on the CPU; a device that samples itself does so in :meth:`fetch`."""
         if self._device_sampler is not None:
-            sampled = self._device_sampler.sample(ticket.seeds, ticket.key)
-            batch, ready, ids = sampled.batch, sampled.ready, sampled.batch.input_nodes
-            recorder.device_time("sampling", sampled.begun, sampled.ready)
-        else:
-            on_host = self._sampler.sample(self._graph, ticket.seeds, ticket.key, pools=self._pools)
-            batch, begun, ready = _uploaded(on_host, ring)
-            ids = on_host.input_nodes
+            return ticket
+        begin = time.perf_counter_ns()
+        try:
+            batch: MiniBatch = self._sampler.sample(self._graph, ticket.seeds, ticket.key, pools=self._pools)
+            return batch
+        finally:
+            recorder.spent("sampling", begin)
+
+    def reads(self, sampled: MiniBatch | Ticket) -> Iterator[tuple[str, Tensor]]:
+        """Features are read for the input nodes, labels for the seeds."""
+        if isinstance(sampled, MiniBatch):
+            yield from ((name, sampled.input_nodes) for name in self._features)
+            yield from ((name, sampled.output_nodes) for name in self._labels)
+
+    def fetch(self, sampled: MiniBatch | Ticket, recorder: EpochRecorder) -> _Prepared:
+        """Read the fields; on an accelerator the blocks go there first."""
+        if self._ring is None:
+            assert isinstance(sampled, MiniBatch)
+            return self._read(sampled, sampled.input_nodes, None, recorder)
+        return self._fields.with_room(partial(self._fetch_there, sampled, recorder, self._ring))
+
+    def _fetch_there(self, sampled: MiniBatch | Ticket, recorder: EpochRecorder, ring: StagingRing) -> _Prepared:
+        begin = time.perf_counter_ns()
+        if isinstance(sampled, MiniBatch):
+            batch, begun, ready = _uploaded(sampled, ring)
+            ids = sampled.input_nodes
             recorder.device_time("copying", begun, ready)
+        else:
+            assert self._device_sampler is not None
+            there = self._device_sampler.sample(sampled.seeds, sampled.key)
+            batch, ready, ids = there.batch, there.ready, there.batch.input_nodes
+            recorder.device_time("sampling", there.begun, there.ready)
         recorder.spent("sampling", begin)
         return self._read(batch, ids, ready, recorder)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import torch
+from torch import Tensor
 
 from ..accelerator import Accelerator, accelerator_for
 from ..cache.fields import FieldSet
@@ -19,6 +20,7 @@ from ..stats.trace import Tracer
 from ..system.buffers import BufferPools
 from ..system.threads import run_worker_init
 from .epochs import Epochs, PipelineOptions, Steps
+from .lookahead import AUTO_BATCHES, GROUPS, WindowReader
 from .planning import Planner, Ranker
 
 if TYPE_CHECKING:
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
 
 __all__ = ["BatchSource", "Engine", "LoaderControls"]
 
+MAPPED_SHARE = 0.5
+"""Files of up to this share of a loader's memory are left to the system's page cache; of larger ones rows are copied."""
+
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
@@ -38,14 +43,20 @@ class BatchSource(Protocol[T_co]):
 
     @property
     def draw(self) -> Callable[[Ticket, EpochRecorder], Any] | None:
-        """Work done for one ticket at a time, in order; None: nothing, ``prepare`` takes the ticket."""
+        """Work done for one ticket at a time, in order; None: nothing, ``sample`` takes the ticket."""
 
     @property
     def is_pure(self) -> bool:
         """Whether preparing calls nothing that a user has written, so that the reader's thread may do it, too."""
 
-    def prepare(self, drawn: Any, recorder: EpochRecorder) -> Any:
-        """Sample and read ahead; a pure function, called by any thread."""
+    def sample(self, drawn: Any, recorder: EpochRecorder) -> Any:
+        """Sample a batch; a pure function, called by any thread."""
+
+    def reads(self, sampled: Any) -> Iterable[tuple[Hashable, Tensor]]:
+        """Keys of the fields that :meth:`fetch` will read, with their ids; others are not read within a window."""
+
+    def fetch(self, sampled: Any, recorder: EpochRecorder) -> Any:
+        """Read the fields ahead; called by any thread, which need not be the one that sampled."""
 
     def deliver(self, prepared: Any, recorder: EpochRecorder) -> T_co:
         """The finished batch; called by the reader, in order."""
@@ -97,6 +108,7 @@ class Engine(Generic[T]):
             cache_dtype=cache_dtype,
             accelerator=self.accelerator,
             transfer=transfer,
+            grows=options.lookahead != 0,
         )
         fields = self.fields
         self.stats = LoaderStats(lambda: fields.counters, self.accelerator)
@@ -122,10 +134,13 @@ class Engine(Generic[T]):
         fields, accelerator = self.fields, self.accelerator
         self.epochs.options = options or self.epochs.options
         self.epochs.steps = Steps(
-            source.prepare,
+            source.sample,
+            source.fetch,
             source.deliver,
+            reads=source.reads,
             draw=source.draw,
             is_pure=source.is_pure,
+            windows=partial(_window_reader, fields, self._planner, self.epochs.options),
             on_start=None if worker_init_fn is None else partial(run_worker_init, worker_init_fn),
             before_first_batch=partial(self._planner.prepare, self.epochs.options),
             after_first_step=fields.after_first_step,
@@ -143,6 +158,15 @@ class Engine(Generic[T]):
         """End the newest pass, and unpin host memory."""
         self.epochs.close()
         self.fields.close()
+
+
+def _window_reader(fields: FieldSet, planner: Planner, options: PipelineOptions) -> WindowReader | None:
+    """Where an epoch's groups of batches are read; None where no file is cold. Not a method: the loader keeps it."""
+    if options.lookahead == 0 or not fields.is_cold:
+        return None
+    plan = planner.plan(options)
+    begin = partial(fields.new_windows, lambda nbytes: nbytes > MAPPED_SHARE * plan.total)
+    return WindowReader(options.lookahead or AUTO_BATCHES, max(1, plan.window // GROUPS), begin, fields.using)
 
 
 class LoaderControls:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -13,9 +13,12 @@ from ..stats.stats import EpochRecorder, LoaderStats
 from ..stats.trace import Tracing
 from ..system.checks import as_integer
 from ..system.threads import usable_cpus
+from .lookahead import LookedAhead, WindowReader
 from .stage import SerialStage, Stage, ThreadUse
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from ..accelerator import Event
 
 T = TypeVar("T")
@@ -81,7 +84,8 @@ class Steps(Generic[T]):
     """Callbacks that make each batch.
 
     Args:
-        prepare, deliver, draw, is_pure: See ``pagraph.engine.engine.BatchSource``.
+        sample, fetch, deliver, draw, is_pure, reads: See ``pagraph.engine.engine.BatchSource``.
+        windows: Called when an epoch begins: where to read the rows of several batches at once; None: in each batch.
         on_start: Called with the worker's number in each thread.
         before_first_batch: Called when an epoch begins.
         after_first_step: Called once, when the second batch is asked for: the first has been computed with.
@@ -90,10 +94,13 @@ class Steps(Generic[T]):
         shrink: Gives up half of what is cached on a device; returns whether there was anything.
     """
 
-    prepare: Callable[[Any, EpochRecorder], Any]
+    sample: Callable[[Any, EpochRecorder], Any]
+    fetch: Callable[[Any, EpochRecorder], Any]
     deliver: Callable[[Any, EpochRecorder], T]
     draw: Callable[[Ticket, EpochRecorder], Any] | None = None
     is_pure: bool = False
+    reads: Callable[[Any], Iterable[tuple[Hashable, Tensor]]] = lambda sampled: ()
+    windows: Callable[[], WindowReader | None] = lambda: None
     on_start: Callable[[int], object] | None = None
     before_first_batch: Callable[[], object] | None = None
     after_first_step: Callable[[], object] | None = None
@@ -114,7 +121,7 @@ class Epochs(Generic[T]):
         stats: LoaderStats,
     ) -> None:
         self.order = order
-        self.steps: Steps[T] = steps or Steps(_nothing, _nothing)
+        self.steps: Steps[T] = steps or Steps(_nothing, _nothing, _nothing)
         self.options = options
         self.stats = stats
         self.tracing = Tracing()
@@ -302,22 +309,25 @@ def _nothing(*_: Any) -> Any:
 
 def _start(
     owner: Epochs[T], plan: EpochPlan, begin: int, recorder: EpochRecorder
-) -> Stage[Any, Any] | SerialStage[Any, Any]:
+) -> Stage[Any, Any] | SerialStage[Any, Any] | LookedAhead:
     """The stages of one epoch. Nothing here refers to the iterator, whose end must end them."""
     steps, options, tracing = owner.steps, owner.options, recorder.trace.tracing
 
     def work(item: tuple[int, Any]) -> Any:
         index, drawn = item
         if tracing.tracer is None:
-            return steps.prepare(drawn, recorder)
+            return steps.fetch(steps.sample(drawn, recorder), recorder)
         begin = recorder.trace.begin(index)
         try:
-            return steps.prepare(drawn, recorder)
+            return steps.fetch(steps.sample(drawn, recorder), recorder)
         finally:
             recorder.trace.end("preparing", begin)
 
     source = _tickets(owner.order, plan, range(begin, owner.end_of(plan)), steps, recorder)
-    if not options.threads:
+    reader, threads = steps.windows(), options.threads
+    if reader is not None:
+        return LookedAhead(source, steps, recorder, reader, threads=threads, ahead=threads + options.prefetch)
+    if not threads:
         return SerialStage(source, work)
     return Stage(
         source,

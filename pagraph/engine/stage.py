@@ -117,6 +117,8 @@ class SerialStage(Generic[S, T]):
         """End the stage; further reading raises StopIteration."""
         self._source = None
 
+    stop = close
+
 
 class Stage(Generic[S, T]):
     """Maps ``work`` over ``source`` with threads; results come in the source's order.
@@ -179,6 +181,10 @@ class Stage(Generic[S, T]):
             self.close()
             raise result.error
         return result  # type: ignore[no-any-return]
+
+    def stop(self) -> None:
+        """Tell the threads to end, and end the wait of who reads; waits for nothing."""
+        self._shared.stop()
 
     def close(self) -> None:
         """Stop and join all threads; safe to call twice."""

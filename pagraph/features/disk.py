@@ -5,11 +5,13 @@ from __future__ import annotations
 import mmap
 import threading
 import weakref
+from functools import cached_property
 
 import numpy as np
 import torch
 
 from ..graph.indexed_rows import FieldValue, IndexedRows
+from ..system.disk_reads import FileReader
 from ..system.memory import address_on_disk
 from ..system.paging import GAP, GAP_IN_ORDER, Pages
 from .feature import Array, HostFeature
@@ -40,6 +42,7 @@ def on_disk(values: FieldValue) -> bool:
 
 
 _SAMPLES = 128
+_WARM = 10  # a file of which at most a tenth is missing is read as it is
 _NO_SLOTS: Array = np.empty(0, dtype=np.int32)
 
 
@@ -71,3 +74,56 @@ class DiskFeature(HostFeature):
         if self.table is not None:
             misses = self.table[misses[(misses >= 0) & (misses < self.num_rows)]]
         Pages(base, stride, self.row_bytes, limit).ask(np.sort(misses), gap=gap)
+
+    @property
+    def is_cold(self) -> bool:
+        """Whether much of the file, by a sample of its rows, is not in memory."""
+        from . import _gather
+
+        if self.rows is None or self.num_rows == 0 or self.row_bytes == 0:
+            return False
+        ids, state = np.linspace(0, self.num_rows - 1, _SAMPLES).astype(np.int64), np.zeros(1, dtype=np.uint8)
+        asked = self.source_rows, self.table, mmap.PAGESIZE, _NO_SLOTS, 0, ids, _SAMPLES, state
+        return int(_gather.count_cold(self.rows.ctypes.data, self.stride_bytes, *asked)) > _SAMPLES // _WARM
+
+    def read_into(self, ids: Array, places: Array, out: Array) -> None:
+        """Read the rows of distinct ``ids``, which are in range, in the file's order to ``places`` of ``out``.
+
+        They come from the disk past the system's page cache; through the mapping where the file is not to be opened, or
+        the mapping was written.
+
+        Args:
+            ids: Shape ``(n,)``, int64.
+            places: Shape ``(n,)``, int64.
+            out: Flat bytes, ``row_bytes`` a place.
+
+        Raises:
+            FormatError: The file was shortened.
+            OSError: It cannot be read.
+        """
+        from . import _window
+
+        assert self.rows is not None
+        rows = ids if self.table is None else self.table[ids].astype(np.int64)
+        order = np.argsort(rows)
+        rows, places = rows[order], places[order]
+        if len(rows) and not (rows[0] >= 0 and rows[-1] < self.source_rows):
+            bad = order[0 if rows[0] < 0 else -1]
+            self.raise_bad(ids, int(bad))
+        reader = self._reader
+        if reader is None:
+            Pages(self.rows.ctypes.data, self.stride_bytes, self.row_bytes, self.source_rows).ask(rows)
+            _window.scatter(self.rows, self.stride_bytes, self.row_bytes, rows, places, out)
+            return
+        first = np.flatnonzero(np.diff(rows, prepend=-1))
+        if len(first) == len(rows):
+            reader.read(rows, out, places)
+            return
+        once = np.empty((len(first), self.row_bytes), dtype=np.uint8)  # rows by reference may be the same row
+        reader.read(rows[first], once)
+        copies = np.cumsum(np.diff(rows, prepend=-1) != 0) - 1
+        out[: len(out) // self.row_bytes * self.row_bytes].reshape(-1, self.row_bytes)[places] = once[copies]
+
+    @cached_property
+    def _reader(self) -> FileReader | None:
+        return FileReader.of(self._tensor, direct=True)

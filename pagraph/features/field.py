@@ -81,11 +81,15 @@ class ReadPath:
         self.tier, self.row_bytes = base.tier, base.row_bytes
         self.declined: object = None
         self.accelerated: Any = None  # an AcceleratedFeature, which knows this class
-        self.feature: Feature = base
-        if cache is not None and cache.rows.device.type == "cpu":
-            self.feature = CachedFeature(stored, cache)
-        elif isinstance(stored, NarrowFeature):
-            self.feature = RoundedFeature(stored)
+        self.feature = _delivered(base, stored, cache)
+
+    def stored_elsewhere(self, rows: HostFeature) -> StoredFeature:
+        """Copies of these rows, as a cache keeps them."""
+        return self.stored.over(rows) if isinstance(self.stored, NarrowFeature) else rows
+
+    def elsewhere(self, rows: HostFeature, cache: FeatureCache | None) -> Feature:
+        """Copies of these rows, some of them in a cache, delivered as :attr:`feature` delivers them."""
+        return _delivered(rows, self.stored_elsewhere(rows), cache)
 
     def recognise(self, mark: object) -> None:
         """Serve values of this mark from now on; rows on a device would keep their tensor in memory."""
@@ -102,6 +106,12 @@ class ReadPath:
             layout = values.storage_offset(), values.shape, values.stride(), values.dtype
             mark = values._version, weakref.ref(held), held.data_ptr(), *layout
         return held if mark == self._mark else None
+
+
+def _delivered(base: PlainFeature, stored: StoredFeature, cache: FeatureCache | None) -> Feature:
+    if cache is not None and cache.rows.device.type == "cpu":
+        return CachedFeature(stored, cache)
+    return RoundedFeature(stored) if isinstance(stored, NarrowFeature) else base
 
 
 def _marked(values: FieldValue) -> tuple[object, tuple[object, ...]]:

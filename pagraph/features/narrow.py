@@ -104,6 +104,10 @@ class NarrowFeature:
         in_place = source.dtype == torch.float32 and source.rows is not None and self.row_bytes > 0
         self._bits: Array | None = source.rows.view(np.uint32) if in_place and source.rows is not None else None
 
+    def over(self, source: HostFeature) -> NarrowFeature:
+        """The same of copies of the source's rows."""
+        return NarrowFeature(source, self.dtype, self._name)
+
     @property
     def is_direct(self) -> bool:
         """Whether rows are rounded on their way; else they are copied first."""

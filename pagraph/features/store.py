@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
@@ -18,10 +19,12 @@ from .narrow import NarrowFeature, WideFeature
 __all__ = [
     "CachedFeature",
     "FeatureCache",
+    "GrowingCache",
     "Hits",
     "as_words",
     "check_rows",
     "fill_cache",
+    "growing_cache",
     "holds",
     "part_ends",
     "slots_for",
@@ -83,6 +86,34 @@ class FeatureCache:
 
     def __repr__(self) -> str:
         return f"FeatureCache(rows={tuple(self.rows.shape)}, dtype={self.rows.dtype}, device={self.rows.device})"
+
+
+class GrowingCache(FeatureCache):
+    """Cache whose rows come from what is read anyway: each is served from the moment it is there.
+
+    Args:
+        rows: Room for all of them, contents undefined.
+        target: The table of ``FeatureCache`` as it will be.
+    """
+
+    def __init__(self, rows: Tensor, target: Tensor) -> None:
+        super().__init__(rows, torch.full_like(target, -1))
+        self._target: Array = target.numpy()
+        self._lock = threading.Lock()
+
+    def wanted(self, ids: Array) -> Array:
+        """Positions of the ids whose rows are still missing."""
+        slots = self._target[ids]
+        positions: Array = np.flatnonzero((slots >= 0) & (slots < len(self)) & (self.slots.numpy()[ids] < 0))
+        return positions
+
+    def absorb(self, ids: Array, rows: Tensor) -> None:
+        """Take the rows of ``ids``, which are wanted, in the dtype of the cache."""
+        slots = self._target[ids]
+        with self._lock:
+            word_view(self.rows).index_copy_(0, torch.from_numpy(slots).long(), word_view(rows))
+            # Only now: a reader gets a row's place from this table, never before the row.
+            self.slots.numpy()[ids] = slots
 
 
 _WORDS = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.uint8}
@@ -281,11 +312,25 @@ def fill_cache(
     return FeatureCache(rows, slots_for(ids, num_nodes) if slots is None else slots)
 
 
+def growing_cache(source: Feature, ids: Tensor, *, slots: Tensor, before: FeatureCache | None) -> GrowingCache:
+    """A cache for the rows of ``ids`` on the CPU, with those that another cache of the same values has ``before``."""
+    cache = GrowingCache(_empty_rows((len(ids), *source.row_shape), source.dtype, torch.device("cpu")), slots)
+    if before is not None:
+        old = before.slots[ids]
+        kept = ((old >= 0) & (old < len(before))).nonzero().squeeze(1)
+        step = max(1, _CHUNK_BYTES // max(1, source.row_bytes))
+        for begin in range(0, len(kept), step):
+            part = kept[begin : begin + step]
+            cache.absorb(ids[part].numpy(), before.rows[old[part].long()])
+    return cache
+
+
 def holds(cache: FeatureCache, source: Feature, ids: Tensor) -> bool:
-    """Whether a cache of ``ids`` has the very bits that the source has now; reads all of these rows."""
-    rows = word_view(cache.rows)
-    chunks = _chunks(source, ids[: len(cache)], cache.rows.device)
-    return all(torch.equal(rows[places], words) for places, words in chunks)
+    """Whether a cache of ``ids`` has the very bits that the source has now; reads all rows that it has."""
+    there = (cache.slots[ids[: len(cache)]] >= 0).nonzero().squeeze(1)  # one that grows has not all
+    rows, device = word_view(cache.rows), cache.rows.device
+    chunks = _chunks(source, ids[there], device)
+    return all(torch.equal(rows[there[places.cpu()].to(device)], words) for places, words in chunks)
 
 
 def _chunks(source: Feature, ids: Tensor, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:

@@ -11,11 +11,14 @@ import torch
 from torch import Tensor
 
 from ..errors import FormatError
+from ..system.threads import ForkLock
+from .csc_pages import CSCPages, scattered
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
 _INT32_MAX = 2**31 - 1
+_lock = ForkLock()
 _ID_DTYPES = (torch.int32, torch.int64)
 
 __all__ = ["CSC", "as_ids", "check_range", "id_dtype", "writeable"]
@@ -43,6 +46,7 @@ class CSC:
         indices: Shape ``(num_edges,)``, the same dtype, source ids.
         num_src: Number of source vertices; ``indices`` are below it.
         edge_ids: Shape ``(num_edges,)``, int32 or int64: the caller's id of each edge. None: its position.
+        pages: The pages of arrays on disk, see :attr:`scattered`; None: batches need not ask for any.
 
     Raises:
         TypeError: An array is not a 1-D int32 or int64 CPU tensor.
@@ -53,6 +57,7 @@ class CSC:
     indices: Tensor
     num_src: int
     edge_ids: Tensor | None = None
+    pages: CSCPages | None = None
 
     def __post_init__(self) -> None:
         _check_ids("indptr", self.indptr)
@@ -106,6 +111,30 @@ class CSC:
     def num_edges(self) -> int:
         """Number of edges."""
         return len(self.indices)
+
+    @property
+    def scattered(self) -> CSC:
+        """The same edges for reads here and there, with :attr:`pages` where large arrays are on disk.
+
+        Passes over all edges use this CSC itself, which the system reads ahead. Arrays must not be written to.
+
+        Raises:
+            FormatError: A file was changed since it was opened.
+        """
+        return self._scattered or self
+
+    @cached_property
+    def _scattered(self) -> CSC | None:
+        with _lock:  # one for all threads: what is kept in memory belongs to it
+            if "_scattered" not in vars(self):
+                found = None if self.pages is not None else scattered(self.indptr, self.indices, self.edge_ids)
+                vars(self)["_scattered"] = None if found is None else CSC(*found[:2], self.num_src, *found[2:])
+            made: CSC | None = vars(self)["_scattered"]
+            return made
+
+    def __getstate__(self) -> dict[str, Any]:
+        """State to pickle: mapped arrays go along once, as plain memory."""
+        return {name: value for name, value in vars(self).items() if name not in ("_scattered", "pages")}
 
     def validate(self) -> None:
         """Check every id, the first time only; called before all edges are counted or moved.
@@ -171,11 +200,22 @@ class CSC:
         inverse[self.edge_ids.long()] = torch.arange(self.num_edges, dtype=inverse.dtype, device="cpu")
         return inverse
 
+    def ids_at(self, positions: Tensor) -> Tensor:
+        """Ids of the edges at ``positions``, int32 or int64."""
+        own = self.scattered
+        if own.edge_ids is None:
+            return positions
+        if own.pages is not None:
+            own.pages.need_ids(positions.numpy())
+        return own.edge_ids[positions.long()]
+
     def ends_at(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Source and destination ids of the edges at ``positions``, both in the dtype of ``indices``."""
-        positions = positions.to(self.indptr.dtype)
-        dst = torch.searchsorted(self.indptr, positions, right=True) - 1
-        return self.indices[positions.long()], dst.to(self.indices.dtype)
+        positions, own = positions.to(self.indptr.dtype), self.scattered
+        if own.pages is not None:
+            own.pages.need_edges(positions.numpy())
+        dst = torch.searchsorted(own.indptr, positions, right=True) - 1
+        return own.indices[positions.long()], dst.to(self.indices.dtype)
 
     @cached_property
     def source_counts(self) -> Tensor:

@@ -7,16 +7,18 @@ import math
 import mmap
 import os
 import struct
+import weakref
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..errors import FormatError
+from ..system.threads import ForkLock
 
-__all__ = ["NpyHeader", "map_npy", "read_npy_header"]
+__all__ = ["MappedFile", "NpyHeader", "map_npy", "read_npy_header"]
 
 # Python names it from 3.13 on; the value is the same on x86-64 and ARM.
 _NORESERVE: int = getattr(mmap, "MAP_NORESERVE", 0x4000)
@@ -75,6 +77,76 @@ def _parse_header(name: str, text: str) -> tuple[np.dtype[Any], tuple[int, ...],
     return dtype, sizes, fortran
 
 
+class MappedFile(mmap.mmap):
+    """A whole file in memory, copy-on-write, that remembers which file it was.
+
+    Attributes:
+        path: Absolute path of the file.
+        address: Where it is mapped.
+    """
+
+    path: str
+    address: int
+    _seen: tuple[int, ...]
+
+    @classmethod
+    def open(cls, file: IO[bytes]) -> MappedFile:
+        """Map an open file, which must not be empty."""
+        flags, rights = mmap.MAP_PRIVATE | _NORESERVE, mmap.PROT_READ | mmap.PROT_WRITE
+        mapped = cls(file.fileno(), 0, flags=flags, prot=rights)
+        mapped.path, mapped._seen = os.path.abspath(file.name), _identity(os.fstat(file.fileno()))
+        mapped.address = np.frombuffer(mapped, np.uint8).ctypes.data
+        with _lock:
+            _mapped.add(mapped)
+        return mapped
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> MappedFile | None:
+        """The mapping that a CPU tensor lies in; None where it is in memory, or was mapped by somebody else."""
+        address = tensor.data_ptr()
+        with _lock:
+            return next((m for m in _mapped if m.address <= address < m.address + len(m)), None)
+
+    def again(self) -> MappedFile:
+        """Another mapping of the same file; FormatError where that was changed."""
+        self.check()
+        with open(self.path, "rb") as file:
+            other = MappedFile.open(file)
+        if other._seen != self._seen:
+            self._raise_changed()
+        return other
+
+    def check(self) -> None:
+        """Raise FormatError where the file was shortened, written or replaced since: one look at its name (2 us).
+
+        Touching a page beyond a file's new end kills the process.
+        """
+        try:
+            now = _identity(os.stat(self.path))
+        except OSError:
+            now = ()
+        if now != self._seen:
+            self._raise_changed()
+
+    @property
+    def tells_pages(self) -> bool:
+        """Whether the system tells which pages are in memory: of one's own files, and those that one may write."""
+        return os.access(self.path, os.W_OK) or os.stat(self.path).st_uid == os.geteuid()
+
+    def _raise_changed(self) -> NoReturn:
+        raise FormatError(
+            f"{self.path} must stay as it is while it is open: it was shortened, written, moved or removed"
+        )
+
+
+_mapped: weakref.WeakSet[MappedFile] = weakref.WeakSet()
+_lock = ForkLock()
+
+
+def _identity(found: os.stat_result) -> tuple[int, ...]:
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
 def map_npy(path: str | os.PathLike[str], *, random_access: bool = False) -> Tensor:
     """Map a ``.npy`` file as a tensor, whatever its size: pages are read from the disk when they are touched.
 
@@ -109,7 +181,7 @@ def map_npy(path: str | os.PathLike[str], *, random_access: bool = False) -> Ten
             raise FormatError(f"{path} must have a dtype that torch has, got {header.dtype.str}") from error
         if header.nbytes == 0:
             return torch.empty(header.shape, dtype=empty.dtype, device="cpu")
-        memory = mmap.mmap(file.fileno(), 0, flags=mmap.MAP_PRIVATE | _NORESERVE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+        memory = MappedFile.open(file)
     if random_access and header.nbytes >= _RANDOM_FROM_BYTES:
         memory.madvise(mmap.MADV_RANDOM)
     array = np.frombuffer(memory, header.dtype, math.prod(header.shape), header.offset)

@@ -9,7 +9,7 @@ import copy
 import threading
 import weakref
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -304,6 +304,13 @@ class Joiner:
         for name in self._levels_of(data, copy.copy(data)).fields:
             if plain_rows(name, value_of(data, name), self._arrays) is not None:
                 self._add(name)
+
+    def reads(self, output: Any) -> Iterator[tuple[str, Tensor]]:
+        """Fields that :meth:`read` will read for a sampler's output, each with its vertices."""
+        for name in () if self._levels is None or self.is_remote else self._levels.fields:
+            nodes = _nodes_of(output, name)
+            if nodes is not None and name in self._added:
+                yield _label(name), nodes
 
     def read(self, output: Any, hop_ends: Mapping[str, list[int]], earlier: Reading | None = None) -> Reading:
         """Read the attributes for a sampler's output.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -141,17 +141,23 @@ class SubgraphSource:
         with self._lock, recorder.time("sampling"):
             return self._view.sample(inputs), len(ticket.seeds)
 
-    def prepare(self, drawn: Any, recorder: EpochRecorder) -> _Prepared:
-        """Sample, then read and, unless a transform of the sampler's output comes first, join."""
-        if self._is_ours:
-            inputs, begin = self._view.input_data[drawn.seeds], time.perf_counter_ns()
-            try:
-                output, hop_ends = self._view.sample_ahead(inputs, drawn.key, self._pools)
-            finally:
-                recorder.spent("sampling", begin)
-            sampled = _Prepared(output, hop_ends, len(drawn.seeds))
-        else:
-            sampled = _Prepared(drawn[0], {}, drawn[1])
+    def sample(self, drawn: Any, recorder: EpochRecorder) -> _Prepared:
+        """Sample, unless a user's own sampler has."""
+        if not self._is_ours:
+            return _Prepared(drawn[0], {}, drawn[1])
+        inputs, begin = self._view.input_data[drawn.seeds], time.perf_counter_ns()
+        try:
+            output, hop_ends = self._view.sample_ahead(inputs, drawn.key, self._pools)
+        finally:
+            recorder.spent("sampling", begin)
+        return _Prepared(output, hop_ends, len(drawn.seeds))
+
+    def reads(self, sampled: _Prepared) -> Iterator[tuple[Hashable, Tensor]]:
+        """The attributes of the vertices."""
+        return self._joiner.reads(sampled.output)
+
+    def fetch(self, sampled: _Prepared, recorder: EpochRecorder) -> _Prepared:
+        """Read and, unless a transform of the sampler's output comes first, join."""
         if self._joiner.is_remote:
             return self._read_ahead(sampled, recorder) if self._calls_stores_ahead else sampled
         try:

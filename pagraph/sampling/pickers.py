@@ -77,6 +77,8 @@ def measure_frontier(
     n = len(frontier)
     starts, degrees = scratch.array("starts", n, np.int64), scratch.array("degrees", n, np.int64)
     indptr = scratch.array(offsets, n + 1, np.int64)
+    if csc.pages is not None:
+        csc.pages.need_offsets(frontier)
     total = _cpu.measure(csc.indptr.numpy(), csc.num_edges, frontier, fanout, replace, starts, degrees, indptr)
     if total < 0:  # -1 - i means the frontier's vertex i
         raise_bad_row(int(frontier[-1 - total]))
@@ -224,7 +226,9 @@ class Rows:
     @classmethod
     def of(cls, hop: Hop) -> Rows:
         """The rows of a hop's frontier; FormatError where the graph's ``indptr`` is damaged."""
-        starts, _, offsets = measure_rows(hop, -1, False, offsets="row offsets")  # pickers write "offsets" meanwhile
+        starts, degrees, offsets = measure_rows(hop, -1, False, offsets="row offsets")  # pickers write "offsets"
+        if hop.csc.pages is not None:
+            hop.csc.pages.need_rows(starts, degrees)
         return cls(hop, starts, offsets)
 
     @property

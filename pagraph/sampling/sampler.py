@@ -329,7 +329,7 @@ class BatchRun:
         """Hop number ``number`` along edge type number ``index``; see :class:`~pagraph.sampling.hop.Hop`."""
         layer_key = derive_key(self.key, number)
         return Hop(
-            csc=self.graph.adjacency(self.sampler.edge_dir, self.graph.edge_types[index]),
+            csc=self.graph.adjacency(self.sampler.edge_dir, self.graph.edge_types[index]).scattered,
             frontier=frontier,
             key=np.uint64(derive_key(self.key, number, index) if index else layer_key),
             layer_key=np.uint64(layer_key),
@@ -345,8 +345,11 @@ class BatchRun:
         from .kernels import hop as _cpu
 
         indices = hop.csc.indices.numpy()
-        neighbors = self.scratch.array("neighbors", len(edges.positions), indices.dtype)
-        _cpu.read_neighbors(indices, edges.positions.numpy(), neighbors)
+        positions = edges.positions.numpy()
+        neighbors = self.scratch.array("neighbors", len(positions), indices.dtype)
+        if hop.csc.pages is not None:
+            hop.csc.pages.need_edges(positions)
+        _cpu.read_neighbors(indices, positions, neighbors)
         return neighbors
 
 

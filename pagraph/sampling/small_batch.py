@@ -1,7 +1,7 @@
 """Small mini-batches of uniform picks along one edge type: all hops in one call of a kernel, into one buffer.
 
 The results are those of sampling hop by hop, bit by bit. What takes no part in it (several types, weights, times,
-trees, excluded or induced edges, all neighbours, large batches) gets None, and is sampled hop by hop.
+trees, excluded or induced edges, all neighbours, large batches, edges on disk) gets None, and is sampled hop by hop.
 """
 
 from __future__ import annotations
@@ -124,8 +124,8 @@ def _draw(
         return None
     if hops is None or not isinstance(ids, Tensor) or ids.ndim != 1 or not ids.is_cpu or ids.dtype not in _ID_DTYPES:
         return None
-    csc, dtype = graph.adjacency(sampler.edge_dir, etype), dtype or ids.dtype
-    if dtype not in _ID_DTYPES or (csc.num_src > _MOST_INT32 and dtype == torch.int32):
+    csc, dtype = graph.adjacency(sampler.edge_dir, etype).scattered, dtype or ids.dtype
+    if csc.pages is not None or dtype not in _ID_DTYPES or (csc.num_src > _MOST_INT32 and dtype == torch.int32):
         return None
     widths = dtype.itemsize, csc.indices.dtype.itemsize
     once = sampler.expands_once

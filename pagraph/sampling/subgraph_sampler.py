@@ -322,9 +322,11 @@ class _Run(BatchRun):
         """
         from .kernels import subgraph as _subgraph
 
-        csc, known = self.graph.adjacency(self.sampler.edge_dir, etype), self.tables[etype[0]].lookup
+        csc, known = self.graph.adjacency(self.sampler.edge_dir, etype).scattered, self.tables[etype[0]].lookup
         indices = csc.indices.numpy()
         starts, degrees, indptr = measure_frontier(csc, self.tables[etype[2]].nodes, self.scratch, -1, False)
+        if csc.pages is not None:
+            csc.pages.need_rows(starts, degrees)
         bad = _subgraph.count_known(indices, starts, degrees, csc.num_src, *known, indptr)
         if bad >= 0:
             raise_bad_source(int(indices[bad]), csc.num_src)
@@ -346,8 +348,11 @@ class _Run(BatchRun):
             ends.append(ends[-1] + len(edges.positions))
         edge_index, ids = self._room(etype, ends[-1])
         src, dst = edge_index.numpy()
-        edge_ids = _edge_ids(self.graph.adjacency(self.sampler.edge_dir, etype))
+        csc = self.graph.adjacency(self.sampler.edge_dir, etype).scattered
+        edge_ids = _edge_ids(csc)
         for (first_dst, edges), at in zip(hops, ends, strict=False):
+            if csc.pages is not None:
+                csc.pages.need_ids(edges.positions.numpy())
             arrays = edges.indptr.numpy(), edges.indices.numpy(), edges.positions.numpy()
             _subgraph.put_edges(*arrays, edge_ids, first_dst, at, src, dst, ids.numpy())
         return SampledEdges(edge_index, ids, ends)

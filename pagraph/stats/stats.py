@@ -30,7 +30,8 @@ class EpochStats:
         epoch: Number of the epoch; -1 for a total.
         batches: Batches delivered.
         seconds: Seconds by stage (see ``STAGES``).
-        counts: Delivered "seeds", "edges" (sampled) and "input_nodes".
+        counts: Delivered "seeds", "edges" (sampled) and "input_nodes"; with look-ahead the "window_rows" that were
+            read from files, each once a group of batches, and their "window_bytes".
         reads: Rows and bytes by tier and seconds, for every field.
         device_seconds: Seconds that a device worked, from events in its streams: for "sampling", "reading" rows and
             "copying" blocks. "waiting" is how long the reader's stream was idle, from the end of the work given before
@@ -248,11 +249,16 @@ class EpochRecorder:
         """Count one delivered batch and what it holds."""
         with self._lock:
             self._batches += 1
-            for name, value in counts.items():
-                self._counts[name] = self._counts.get(name, 0) + value
+        self.count(**counts)
         tracer = self.trace.tracing.tracer
         if tracer is not None:
             tracer.delivered(counts)
+
+    def count(self, **counts: int) -> None:
+        """Add to the epoch's counts."""
+        with self._lock:
+            for name, value in counts.items():
+                self._counts[name] = self._counts.get(name, 0) + value
 
     def close(self) -> None:
         """Fix the field counters: what other epochs read from now on is theirs."""

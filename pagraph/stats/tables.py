@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 
 __all__ = ["STAGES", "epoch_tables", "field_table"]
 
-STAGES = ("filling", "sampling", "fetching", "building", "waiting")
-"""Where time goes: filling caches, drawing neighbours, reading rows, building the face's objects, the reader waiting.
+STAGES = ("filling", "sampling", "window", "fetching", "building", "waiting")
+"""Where time goes: filling caches, drawing neighbours, reading the rows of several batches from files, gathering rows,
+building the face's objects, the reader waiting.
 
 All but the last are summed over threads; ``waiting`` is the reader's own time, whatever it waited for."""
 

@@ -56,3 +56,72 @@ def ask(base, stride, row_bytes, limit, page, gap, most, ids):  # type: ignore[n
         madvise(np.uint64(first * page), np.uint64((last - first + 1) * page), _WILL_NEED)
         requests += 1
     return requests
+
+
+@kernel
+def count_cold_runs(base, stride, limit, page, starts, told, held, samples, state):  # type: ignore[no-untyped-def]
+    """Number of ``samples`` evenly spaced runs whose first page is not in memory; see ``keep_cold``."""
+    cold = 0
+    first = np.int64(base) // page
+    for i in range(0, len(starts), max(1, len(starts) // samples)):
+        row = np.int64(starts[i])
+        if 0 <= row < limit:
+            address = np.int64(base) + row * stride
+            kept = len(held) > 0 and held[address // page - first]
+            cold += not kept and (not told or is_cold(address, page, state))
+    return cold
+
+
+@kernel
+def run_ends(base, stride, limit, page, start, length):  # type: ignore[no-untyped-def]
+    """First and last page of a run of rows, those outside of the array left out; the last before the first: none."""
+    low = max(np.int64(start), np.int64(0))
+    high = min(np.int64(start) + np.int64(length), np.int64(limit))
+    if low >= high:
+        return np.int64(0), np.int64(-1)
+    return (np.int64(base) + low * stride) // page, (np.int64(base) + high * stride - 1) // page
+
+
+@kernel
+def count_pages(base, stride, limit, page, starts, lengths):  # type: ignore[no-untyped-def]
+    """Number of pages that ``list_pages`` lists; ``lengths`` is one for each run, or one for all."""
+    total = np.int64(0)
+    for i in range(len(starts)):
+        first, last = run_ends(base, stride, limit, page, starts[i], lengths[i if len(lengths) > 1 else 0])
+        total += last - first + 1
+    return total
+
+
+@kernel
+def list_pages(base, stride, limit, page, starts, lengths, out):  # type: ignore[no-untyped-def]
+    """Numbers of the pages of all runs, counted from the page of ``base``, in the order of the runs."""
+    at = 0
+    before = np.int64(base) // page
+    for i in range(len(starts)):
+        first, last = run_ends(base, stride, limit, page, starts[i], lengths[i if len(lengths) > 1 else 0])
+        for number in range(first, last + 1):
+            out[at] = number - before
+            at += 1
+
+
+@kernel
+def keep_cold(base, page, pages, told, held, state):  # type: ignore[no-untyped-def]
+    """Move the distinct ones of ascending ``pages`` that are not in memory to the front; returns how many.
+
+    ``told``: the system tells which are. ``held``: whether each page is kept in memory of our own; empty: none is.
+    """
+    count = 0
+    before = np.int64(-1)
+    first = np.int64(base) // page
+    for i in range(len(pages)):
+        number = pages[i]
+        if number == before:
+            continue
+        before = number
+        if len(held) > 0 and held[number]:
+            continue
+        if told and not is_cold((first + number) * page, page, state):
+            continue
+        pages[count] = number
+        count += 1
+    return count

@@ -14,6 +14,7 @@ __all__ = [
     "host_available",
     "host_limit",
     "host_total",
+    "is_disk_file",
     "may_write",
     "return_freed",
 ]
@@ -134,11 +135,12 @@ def address_on_disk(address: int) -> bool:
         fields = line.split(maxsplit=5)
         low, high = (int(number, 16) for number in fields[0].split("-"))
         if low <= address < high:
-            return len(fields) == 6 and _is_disk_file(fields[5], fields[3])
+            return len(fields) == 6 and is_disk_file(fields[5], fields[3])
     return False
 
 
-def _is_disk_file(path: str, device: str) -> bool:
+def is_disk_file(path: str, device: str) -> bool:
+    """Whether a path and a device number, as ``/proc/self/maps`` gives them, are those of a file that is not memory."""
     if not path.startswith("/") or path.startswith(_MEMORY_PATHS):
         return False
     return _file_system(device) not in _MEMORY_FILE_SYSTEMS

@@ -34,10 +34,25 @@ class Pages:
         stride: Bytes from one row to the next.
         row_bytes: Bytes of a row.
         num_rows: Number of rows; others are skipped where rows are named.
+        told: The system tells which pages are in memory; of files that this user may not write it does not, and calls
+            all of them so.
+
+    Attributes:
+        held: Shape ``(num_pages,)``, uint8: pages that are kept in memory of our own, which are never asked for;
+            empty where there are none.
     """
 
-    def __init__(self, address: int, stride: int, row_bytes: int, num_rows: int) -> None:
+    def __init__(self, address: int, stride: int, row_bytes: int, num_rows: int, *, told: bool = True) -> None:
         self._place = address, stride, row_bytes, num_rows
+        self._told = told
+        self.held: Array = np.empty(0, dtype=np.uint8)
+
+    @property
+    def num_pages(self) -> int:
+        """Pages from the first row to the last."""
+        address, stride, row_bytes, num_rows = self._place
+        last = address + (num_rows - 1) * stride + row_bytes - 1
+        return int(last // mmap.PAGESIZE - address // mmap.PAGESIZE + 1)
 
     @classmethod
     def of(cls, tensor: Tensor) -> Pages | None:
@@ -60,3 +75,36 @@ class Pages:
         from . import _paging
 
         _paging.ask(*self._place, mmap.PAGESIZE, gap, _MOST, rows)
+
+    def need(self, starts: Array, lengths: Array, *, gap: int = 0) -> int:
+        """Begin to read the pages of runs of rows, in any order, unless a sample of the runs is in memory.
+
+        Pages in memory are not asked for, so that those that are kept by us are not read again.
+
+        Args:
+            starts: First row of each run, shape ``(n,)``.
+            lengths: Rows of each run, shape ``(n,)``, or ``(1,)`` where all are as long. Rows lie behind each other.
+            gap: Pages that are read along between two that are asked for.
+
+        Returns:
+            Number of pages asked for.
+        """
+        from . import _paging
+
+        address, stride, _, num_rows = self._place
+        place, state = (address, stride, num_rows, mmap.PAGESIZE), np.zeros(1, dtype=np.uint8)
+        if not _paging.count_cold_runs(*place, starts, self._told, self.held, _SAMPLES, state):
+            return 0
+        pages = np.empty(_paging.count_pages(*place, starts, lengths), dtype=np.int64)
+        _paging.list_pages(*place, starts, lengths, pages)
+        pages.sort()
+        cold = pages[: _paging.keep_cold(address, mmap.PAGESIZE, pages, self._told, self.held, state)]
+        self.ask_pages(cold, gap=gap)
+        return len(cold)
+
+    def ask_pages(self, pages: Array, *, gap: int = 0) -> None:
+        """Begin to read ascending pages, by their number from the page of row 0 on; returns at once."""
+        from . import _paging
+
+        first = self._place[0] // mmap.PAGESIZE * mmap.PAGESIZE
+        _paging.ask(first, mmap.PAGESIZE, mmap.PAGESIZE, self.num_pages, mmap.PAGESIZE, gap, _MOST, pages)

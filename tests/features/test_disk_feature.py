@@ -24,18 +24,6 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ne
 
 
 @pytest.fixture
-def disk_folder(tmp_path):
-    """A folder on a real file system; skipped where temporary files live in memory."""
-    with open("/proc/self/mountinfo") as mounts:
-        table = [(line.split()[2], line.partition(" - ")[2].split()[0]) for line in mounts]
-    device = os.stat(tmp_path).st_dev
-    kind = dict(table).get(f"{os.major(device)}:{os.minor(device)}")
-    if kind in ("tmpfs", "ramfs"):
-        pytest.skip(f"needs temporary files on a disk, they are on {kind}")
-    return tmp_path
-
-
-@pytest.fixture
 def values():
     return np.random.default_rng(0).random((4000, 128), dtype=np.float32)
 

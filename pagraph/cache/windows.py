@@ -1,0 +1,103 @@
+"""Windows: rows on disk that a group of sampled batches will read, of all fields of a loader."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from ..features.disk import DiskFeature
+from ..features.store import CachedFeature, GrowingCache
+from ..features.window import RowWindow
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ..features.field import ReadPath
+    from ..graph.indexed_rows import FieldValue
+    from ..system.buffers import BufferPool
+
+    Reading = tuple[object, FieldValue, ReadPath]
+
+__all__ = ["Windows"]
+
+
+class Windows:
+    """One group's rows, by field; made by one thread, then read by any.
+
+    Args:
+        reading: Gives a field's memory, values and read path, or None for what is not read from a file on the CPU.
+        pool_of: Memory of a field's rows.
+        holds_rows: Whether rows of a file are copied, given its bytes; else the system keeps its pages.
+    """
+
+    def __init__(
+        self,
+        reading: Callable[[Hashable], Reading | None],
+        pool_of: Callable[[Hashable], BufferPool],
+        holds_rows: Callable[[int], bool],
+    ) -> None:
+        self._reading, self._pool_of, self._holds_rows = reading, pool_of, holds_rows
+        self._known: dict[Hashable, tuple[Reading, RowWindow] | None] = {}
+
+    def add(self, reads: Iterable[tuple[Hashable, Tensor]]) -> None:
+        """Add the reads of a batch: fields with ids."""
+        for key, ids in reads:
+            if key not in self._known:
+                self._known[key] = self._begin(key)
+            known = self._known[key]
+            if known is not None:
+                (_, _, path), window = known
+                window.add(ids, path.cache)
+
+    def _begin(self, key: Hashable) -> tuple[Reading, RowWindow] | None:
+        reading = self._reading(key)
+        base = None if reading is None else reading[2].base
+        if reading is None or not isinstance(base, DiskFeature) or base.rows is None or base.row_bytes == 0:
+            return None
+        holds = self._holds_rows(base.source_rows * base.stride_bytes)
+        return reading, RowWindow(base, holds_rows=holds)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the rows so far."""
+        return sum(known[1].nbytes for known in self._known.values() if known is not None)
+
+    def load(self, earlier: Windows | None) -> tuple[int, int]:
+        """Read the rows that an earlier group's windows do not have; returns how many, and their bytes."""
+        rows = nbytes = 0
+        for key, known in self._known.items():
+            if known is None:
+                continue
+            (_, _, path), window = known
+            read = window.load(None if earlier is None else earlier._of(key, path), self._pool_of(("window", key)))
+            rows, nbytes = rows + read, nbytes + read * path.row_bytes
+        return rows, nbytes
+
+    def feed(self) -> None:
+        """Give caches that grow what they want of the rows; from then on these count as hits."""
+        for known in self._known.values():
+            if known is not None and isinstance(known[0][2].cache, GrowingCache):
+                known[1].feed(known[0][2].cache, known[0][2].stored_elsewhere)
+
+    def read(
+        self, key: Hashable, path: ReadPath, ids: Tensor, pool: BufferPool | None, bounds: Sequence[int] | None
+    ) -> tuple[Tensor, tuple[int, ...] | None] | None:
+        """Rows and cache hits, as ``FieldSet.read`` wants them; None where a row, or these values, are not here."""
+        window = self._of(key, path)
+        found = None if window is None else window.read(ids, path.cache)
+        if found is None:
+            return None
+        rows, cache = found
+        feature, places = path.elsewhere(rows, cache), torch.arange(len(ids), device="cpu")
+        if isinstance(feature, CachedFeature):
+            return feature.read_counted(places, pool, bounds)
+        return feature.read(places, pool), None
+
+    def _of(self, key: Hashable, path: ReadPath) -> RowWindow | None:
+        """The window of a field if it has the values that ``path`` reads."""
+        known = self._known.get(key)
+        if known is None or known[0][2].version != path.version or known[0][2].generation != path.generation:
+            return None
+        return known[1]

@@ -1,0 +1,163 @@
+"""Look-ahead: batches are sampled without their rows, those of a group are read at once, then each gets its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from .stage import SerialStage, Stage
+
+if TYPE_CHECKING:
+    from ..cache.windows import Windows
+    from ..stats.stats import EpochRecorder
+    from .epochs import Steps
+
+__all__ = ["AUTO_BATCHES", "GROUPS", "LookedAhead", "WindowReader"]
+
+AUTO_BATCHES = 32
+"""Most batches of a group where the user names no number."""
+
+GROUPS = 3
+"""Groups whose rows are in memory at once: one is read, one fetched from, one has batches left in other threads."""
+
+Item = tuple[int, Any]
+"""Number of a batch, and the batch as far as it is made."""
+
+
+@dataclass(frozen=True)
+class WindowReader:
+    """Where windows come from, and how large they may be.
+
+    Attributes:
+        batches: Most batches of a group, at least 1.
+        nbytes: Bytes of one group's rows, of ``GROUPS`` that may be in memory at once.
+        begin: Begins a group's windows.
+        using: Lets the calling thread read from windows.
+    """
+
+    batches: int
+    nbytes: int
+    begin: Callable[[], Windows]
+    using: Callable[[Windows], Any]
+
+
+class LookedAhead:
+    """The batches of an epoch, in order, through three stages: sampling, reading groups, fetching from what was read.
+
+    Groups begin with one batch and double, so that the first batch is there soon.
+
+    Args:
+        source: Numbered tickets.
+        steps, recorder: The epoch's.
+        reader: Gives the windows.
+        threads: Threads that sample, and as many that fetch; 0: the reader of the batches does all.
+        ahead: Finished batches that may be in work or waiting.
+    """
+
+    def __init__(
+        self,
+        source: Iterator[Item],
+        steps: Steps[Any],
+        recorder: EpochRecorder,
+        reader: WindowReader,
+        *,
+        threads: int,
+        ahead: int,
+    ) -> None:
+        sample = partial(_sample, steps, recorder)
+        load, fetch = _Loading(recorder), partial(_fetch, steps, recorder, reader)
+        if not threads:
+            self._sampled: Any = SerialStage(source, sample)
+            self._loaded: Any = SerialStage(_groups(self._sampled, steps, reader, load.feed), load)
+            self._fetched: Any = SerialStage(_each(self._loaded), fetch)
+            return
+        most = 2 * reader.batches + threads
+        self._sampled = Stage(source, sample, workers=threads, ahead=most, on_start=steps.on_start)
+        self._loaded = Stage(_groups(self._sampled, steps, reader, load.feed), load, workers=1, ahead=1)
+        depth = recorder.trace.depth
+        self._fetched = Stage(_each(self._loaded), fetch, workers=threads, ahead=ahead, on_change=depth)
+
+    def __iter__(self) -> LookedAhead:
+        return self
+
+    def __next__(self) -> Any:
+        return next(self._fetched)
+
+    def close(self) -> None:
+        """End all stages; those that others wait for first."""
+        for stage in (self._sampled, self._loaded, self._fetched):
+            stage.stop()
+        for stage in (self._fetched, self._loaded, self._sampled):
+            stage.close()
+
+
+def _sample(steps: Steps[Any], recorder: EpochRecorder, item: Item) -> Item:
+    index, drawn = item
+    recorder.trace.at(index)
+    return index, steps.sample(drawn, recorder)
+
+
+def _groups(
+    sampled: Iterator[Item], steps: Steps[Any], reader: WindowReader, at_end: Callable[[], object]
+) -> Iterator[tuple[Windows, list[Item]]]:
+    """Groups of sampled batches with the windows that their reads were added to; an error comes after its group."""
+    size = 1
+    while True:
+        windows, items, error = reader.begin(), list[Item](), None
+        while len(items) < size and windows.nbytes < reader.nbytes:
+            try:
+                item = next(sampled)
+            except Exception as problem:
+                error = problem
+                break
+            windows.add(steps.reads(item[1]))
+            items.append(item)
+        if items:
+            yield windows, items
+        if isinstance(error, StopIteration):
+            at_end()
+            return
+        if error is not None:
+            raise error
+        size = min(2 * size, reader.batches)
+
+
+class _Loading:
+    """Reads the rows of one group after the other; those that the group before had are kept."""
+
+    def __init__(self, recorder: EpochRecorder) -> None:
+        self._recorder = recorder
+        self._before: Windows | None = None
+
+    def __call__(self, group: tuple[Windows, list[Item]]) -> tuple[Windows, list[Item]]:
+        windows, _ = group
+        self._recorder.trace.at(-1)
+        with self._recorder.time("window"):
+            rows, nbytes = windows.load(self._before)
+            self.feed()
+        self._before = windows
+        self._recorder.count(window_rows=rows, window_bytes=nbytes)
+        return group
+
+    def feed(self) -> None:
+        """Let caches have the last group's rows: what its batches read of them were misses."""
+        if self._before is not None:
+            self._before.feed()
+
+
+def _each(loaded: Iterator[tuple[Windows, list[Item]]]) -> Iterator[tuple[Item, Windows]]:
+    for windows, items in loaded:
+        while items:
+            yield items.pop(0), windows
+
+
+def _fetch(steps: Steps[Any], recorder: EpochRecorder, reader: WindowReader, work: tuple[Item, Windows]) -> Any:
+    (index, sampled), windows = work
+    begin = recorder.trace.begin(index)
+    with reader.using(windows):
+        try:
+            return steps.fetch(sampled, recorder)
+        finally:
+            recorder.trace.end("preparing", begin)

@@ -1,0 +1,151 @@
+"""The part of a graph's edges that stays in memory while the rest is read from disk: the pages that are read most."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from torch import Tensor
+
+from ..system.checks import as_integer
+from ..system.threads import ForkLock
+
+if TYPE_CHECKING:
+    from .csc import CSC
+    from .csc_pages import FilePages
+    from .graph import EdgeType, Graph
+
+__all__ = ["keep_resident", "release_resident", "resident_bytes", "topology_bytes"]
+
+Array = Any  # a NumPy array; its element type is a matter of the kernels
+
+_PAGE = mmap.PAGESIZE
+_CHUNK = 4096  # pages asked for while the ones before are taken: 16 MiB
+_PICKS = 10.0
+_NO_VISITS: Array = np.empty(0, dtype=np.float32)
+_lock = ForkLock()
+
+
+def topology_bytes(graph: Graph) -> int:
+    """Bytes of the arrays of the graph's edges that batches read from disk: as much as could be kept in memory."""
+    return sum(pages.pages.num_pages * _PAGE for _, _, pages in _files(graph))
+
+
+def resident_bytes(graph: Graph) -> int:
+    """Bytes of these arrays that :func:`keep_resident` keeps in memory now."""
+    return sum(int(pages.pages.held.sum()) * _PAGE for _, _, pages in _files(graph))
+
+
+def keep_resident(
+    graph: Graph, nbytes: int, visits: Mapping[str, Tensor] | None = None, *, picks: float = _PICKS
+) -> int:
+    """Keep the pages of the graph's edges that batches read most in memory, up to ``nbytes`` of them.
+
+    They are private memory of this process from then on, at the same addresses: the system never drops them, and all
+    loaders of the graph share them. What is kept already counts; a call with less than that changes nothing. Batches
+    may be sampled meanwhile. Reads the offsets of all rows, and the pages in the order of the file.
+
+    Args:
+        graph: The graph; nothing is done for arrays in memory, or that the user has mapped.
+        nbytes: Bytes in all; pages of 4 KiB are kept whole.
+        visits: Vertex type to how often batches expand each vertex, on any scale, shape ``(num_nodes,)``. Default: in
+            proportion to its in-degree.
+        picks: Edges that are read when a vertex is expanded, the sampler's fan-out; infinity for all.
+
+    Returns:
+        Bytes that are kept now.
+
+    Raises:
+        ValueError: ``nbytes`` is negative, or the visits are not one number per vertex.
+        FormatError: A file was changed since it was opened, or is damaged.
+    """
+    budget = as_integer("nbytes", nbytes, least=0) // _PAGE
+    with _lock:
+        files = list(_files(graph))
+        budget -= sum(int(pages.pages.held.sum()) for _, _, pages in files)
+        if budget <= 0 or not files:
+            return resident_bytes(graph)
+        scores = [_scores(edge_type, csc, pages, visits, picks) for edge_type, csc, pages in files]
+        chosen = _largest(np.concatenate(scores), budget)
+        begin = 0
+        for (_, _, pages), of_array in zip(files, scores, strict=True):
+            inside = chosen[(chosen >= begin) & (chosen < begin + len(of_array))]
+            _take(pages, inside - begin)
+            begin += len(of_array)
+    return resident_bytes(graph)
+
+
+def release_resident(graph: Graph) -> None:
+    """Give back the memory of :func:`keep_resident`; batches read these pages from disk again."""
+    with _lock:
+        for _, _, pages in _files(graph):
+            if pages.file is not None and len(pages.pages.held):
+                pages.pages.held = np.empty(0, dtype=np.uint8)
+                pages.file.madvise(mmap.MADV_DONTNEED)
+
+
+def _files(graph: Graph) -> Iterator[tuple[EdgeType, CSC, FilePages]]:
+    """The arrays on disk that are mapped by us."""
+    for edge_type in graph.edge_types:
+        csc = graph.csc_of(edge_type)
+        own = csc.scattered.pages
+        for pages in () if own is None else own.files:
+            if pages.file is not None:
+                yield edge_type, csc, pages
+
+
+def _scores(
+    edge_type: EdgeType, csc: CSC, pages: FilePages, visits: Mapping[str, Tensor] | None, picks: float
+) -> Array:
+    """Expected reads of each page of an array, 0 for those that are kept already, shape ``(num_pages,)``, float32."""
+    from . import _resident
+
+    csc.check_rows()  # kernels that index by it would write anywhere
+    weights = _NO_VISITS if visits is None else _weights(edge_type[2], visits, csc.num_dst)
+    scores = np.zeros(pages.pages.num_pages, dtype=np.float32)
+    array, indptr = pages.array, csc.indptr.numpy()
+    place = array.data_ptr() % _PAGE // array.element_size(), _PAGE // array.element_size()
+    if len(array) == len(indptr) and csc.scattered.indptr is array:
+        _resident.score_offsets(indptr, weights, *place, scores)
+    else:
+        _resident.score_edges(indptr, weights, float(picks), *place, scores)
+    if len(pages.pages.held):
+        scores[pages.pages.held != 0] = 0.0
+    return scores
+
+
+def _weights(node_type: str, visits: Mapping[str, Tensor], count: int) -> Array:
+    values = visits[node_type]
+    if values.shape != (count,):
+        raise ValueError(f"visits[{node_type!r}] must have shape ({count},), got {tuple(values.shape)}")
+    return values.float().contiguous().numpy()
+
+
+def _largest(scores: Array, count: int) -> Array:
+    """Places of the ``count`` largest scores above 0, ascending."""
+    places = np.flatnonzero(scores > 0.0)
+    if len(places) > count:
+        places = places[np.argpartition(scores[places], len(places) - count)[-count:]]
+        places.sort()
+    return places
+
+
+def _take(pages: FilePages, chosen: Array) -> None:
+    """Make ascending pages private memory: a page of a private mapping is when it is written, here its own byte."""
+    if len(chosen) == 0:
+        return
+    assert pages.file is not None
+    pages.file.check()
+    flat = pages.array.numpy().view(np.uint8)
+    chunks = [chosen[at : at + _CHUNK] for at in range(0, len(chosen), _CHUNK)]
+    pages.pages.ask_pages(chunks[0])
+    for chunk, ahead in zip(chunks, [*chunks[1:], None], strict=True):
+        if ahead is not None:
+            pages.pages.ask_pages(ahead)
+        at = np.maximum(chunk * _PAGE - pages.array.data_ptr() % _PAGE, 0)
+        flat[at] = flat[at]
+    held = np.zeros(pages.pages.num_pages, dtype=np.uint8) if len(pages.pages.held) == 0 else pages.pages.held.copy()
+    held[chosen] = 1
+    pages.pages.held = held

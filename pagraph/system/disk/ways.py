@@ -1,0 +1,76 @@
+"""Ways to read: which of them this system allows, and idle queues of each."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from .queues import Advice, Queue, Threads
+from .rings import Aio, Ring
+
+__all__ = ["WAYS", "queue", "refusal", "usable_way"]
+
+WAYS: dict[str, type[Queue]] = {kind.way: kind for kind in (Ring, Aio, Advice, Threads)}
+"""Ways by name, the best first."""
+
+
+_refused: dict[str, OSError | None] = {}
+
+
+def refusal(way: str) -> OSError | None:
+    """Why this system does not allow a way, None if it does; asked once."""
+    if way not in _refused:
+        try:
+            WAYS[way].check()
+            _refused[way] = None
+        except OSError as error:
+            _refused[way] = error
+    return _refused[way]
+
+
+def usable_way(way: str | None = None, *, direct: bool) -> str:
+    """The best way to read, of those that this system allows; or the given one, if it is.
+
+    Raises:
+        OSError: The system refuses the given way.
+        ValueError: It does not fit to descriptors that are, or are not, of O_DIRECT.
+    """
+    if way is not None:
+        kind = WAYS[way]
+        if kind.direct not in (None, direct):
+            raise ValueError(f"way must be one of reads that are {'' if direct else 'not '}direct, got {way!r}")
+        if error := refusal(way):
+            raise error
+        return way
+    return next(name for name, kind in WAYS.items() if kind.direct in (None, direct) and refusal(name) is None)
+
+
+_MOST_IDLE = 8
+_idle: dict[str, list[Queue]] = {way: [] for way in WAYS}
+
+
+@contextmanager
+def queue(way: str) -> Iterator[Queue]:
+    """A queue for the time of the ``with`` block, from those that are idle or a new one; safe from any thread.
+
+    Raises:
+        OSError: The system has no more, or does not know the way.
+    """
+    idle = _idle[way]
+    try:
+        taken = idle.pop()
+    except IndexError:
+        taken = WAYS[way]()
+    yield taken
+    if len(idle) < _MOST_IDLE:  # not after an exception: who knows what still uses it
+        idle.append(taken)
+
+
+def _forget() -> None:
+    for idle in _idle.values():
+        idle.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)

@@ -1,0 +1,253 @@
+"""Scattered reads of files into memory of our own, with the disk's queue kept full."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+import threading
+import weakref
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from ..errors import FormatError, PipelineError
+from .checks import as_integer
+from .disk import _reads
+from .disk.mapped_file import MappedFile
+from .disk.queues import REQUEST_BYTES, Requests
+from .disk.trial import best_gap, rates_of
+from .disk.ways import WAYS, queue, usable_way
+
+__all__ = ["FileReader"]
+
+Array = Any  # a NumPy array; its element type is a matter of the kernels
+
+_PAGE = 4096  # of the page cache; buffered reads bring whole pages
+_BLOCKS = (512, _PAGE)  # alignments that direct reads may need
+_PIECE = REQUEST_BYTES // 2  # wider rows are read in pieces: each fits into a request, wherever it begins
+_STEP = 8192  # requests between which an interrupt is seen
+_NO_PLACES: Array = np.empty(0, dtype=np.int64)
+
+
+class FileReader:
+    """Reads rows of one file into memory, with the disk's queue kept full; safe from any thread, several at once.
+
+    Neighbouring rows are read in one request where the disk is quicker so. The file stays open; a file put in its place
+    is not looked at. Pages that are in memory already are used unless ``direct``.
+
+    Args:
+        path: The file.
+        stride: Bytes from one row to the next.
+        row_bytes: Bytes of a row.
+        num_rows: Number of rows.
+        offset: Byte of the file at which row 0 begins.
+        direct: Read past the system's page cache (O_DIRECT), where the file system has that: for files of which little
+            fits into memory. Reads are then kept by nobody but the caller.
+        way: One of ``WAYS``; None: the best one here.
+
+    Raises:
+        ValueError: A number is out of range, or the way is not known.
+        FormatError: The file has fewer bytes than the rows.
+        OSError: It cannot be opened, or the system refuses ``way``.
+
+    Example:
+        >>> import tempfile
+        >>> path = os.path.join(tempfile.mkdtemp(), "rows")
+        >>> np.arange(12, dtype=np.uint8).tofile(path)
+        >>> reader, out = FileReader(path, stride=3, row_bytes=2, num_rows=4), np.empty((2, 2), dtype=np.uint8)
+        >>> reader.read(np.array([1, 3]), out)
+        >>> out.tolist()
+        [[3, 4], [9, 10]]
+        >>> reader.close()
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        stride: int,
+        row_bytes: int,
+        num_rows: int,
+        offset: int = 0,
+        direct: bool = False,
+        way: str | None = None,
+    ) -> None:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self._open(os.fspath(path), descriptor, (stride, row_bytes, num_rows, offset), direct, way)
+        except BaseException:
+            os.close(descriptor)
+            raise
+
+    @classmethod
+    def of(cls, tensor: Tensor, *, direct: bool = False) -> FileReader | None:
+        """A reader of the file on disk that a CPU tensor is mapped from; row ``i`` is ``tensor[i]``.
+
+        None where the rows are not in a file as they are in memory: tensors in memory (``/dev/shm`` included), private
+        mappings that were written, rows that are not contiguous, files that were replaced or may not be opened, systems
+        that do not tell. Later writes to a private mapping are not seen: open another reader when values have changed.
+        """
+        if tensor.device.type != "cpu" or tensor.numel() == 0 or tensor.dim() == 0 or not tensor[0].is_contiguous():
+            return None
+        stride, row_bytes, num_rows = tensor.stride(0) * tensor.element_size(), tensor[0].nbytes, len(tensor)
+        if num_rows > 1 and stride < row_bytes:
+            return None
+        stride = max(stride, row_bytes)
+        found = MappedFile.open(tensor.data_ptr(), (num_rows - 1) * stride + row_bytes)
+        if found is None:
+            return None
+        reader = cls.__new__(cls)
+        try:
+            reader._open(found.path, found.descriptor, (stride, row_bytes, num_rows, found.offset), direct, None)
+        except FormatError:  # shortened: who touches those pages of the mapping is killed
+            os.close(found.descriptor)
+            raise
+        return reader
+
+    def _open(
+        self, path: str, descriptor: int, place: tuple[int, int, int, int], direct: bool, way: str | None
+    ) -> None:
+        names = ("stride", "row_bytes", "num_rows", "offset")
+        stride, row_bytes, num_rows, offset = (
+            as_integer(name, value, least=least) for name, value, least in zip(names, place, (1, 1, 0, 0), strict=True)
+        )
+        if stride < row_bytes:
+            raise ValueError(f"stride must be at least row_bytes ({row_bytes}), got {stride}")
+        if way is not None and way not in WAYS:
+            raise ValueError(f"way must be one of {', '.join(WAYS)}, got {way!r}")
+        _check_size(path, descriptor, offset + (num_rows - 1) * stride + row_bytes if num_rows else 0)
+        self._path, self._offset, self._stride = path, offset, stride
+        self.num_rows, self.row_bytes = num_rows, row_bytes
+        self._block = _go_direct(descriptor) if direct else 1
+        self._align = self._block if self._block > 1 else _PAGE
+        self.way = usable_way(way, direct=self.direct)
+        self._rates = rates_of(descriptor)
+        self.requests = self.bytes_read = 0
+        self._descriptor = descriptor
+        self._close = weakref.finalize(self, os.close, descriptor)
+        self._lock = threading.Lock()
+        self._readers = 0
+        self._closed = False
+
+    @property
+    def direct(self) -> bool:
+        """Whether reads go past the system's page cache."""
+        return self._block > 1
+
+    def read(self, rows: Array, out: Array, places: Array | None = None) -> None:
+        """Read rows of the file into memory; other threads run meanwhile.
+
+        Args:
+            rows: Numbers of rows, int64, ascending, none twice.
+            out: NumPy array of any dtype, C-contiguous: rows of ``row_bytes``, one behind the other.
+            places: int64, ``rows[i]`` goes to ``out[places[i]]``. None: to ``out[i]``.
+
+        Raises:
+            IndexError: A row or a place is out of range, or rows are not ascending.
+            ValueError: Sizes or types do not fit together.
+            FormatError: The file was shortened.
+            OSError: The disk did not read; ``errno`` and the file's name are in it. What ``out`` holds is not defined.
+            PipelineError: The reader is closed.
+        """
+        memory = _as_bytes(out, self.row_bytes)
+        rows, places = self._checked(rows, places, len(memory))
+        if len(rows) == 0:
+            return
+        with self._lock:
+            if self._closed:
+                raise PipelineError(f"a reader must be open to read, the one of {self._path} is closed")
+            self._readers += 1
+        try:
+            for first in range(0, self.row_bytes, _PIECE):
+                self._read_piece(rows, memory, places, first)
+        finally:
+            with self._lock:
+                self._readers -= 1
+                if self._closed and self._readers == 0:
+                    self._close()
+
+    def close(self) -> None:
+        """Close the file once the calls under way are done; further ones are refused."""
+        with self._lock:
+            self._closed = True
+            if self._readers == 0:
+                self._close()
+
+    def _checked(self, rows: Array, places: Array | None, num_places: int) -> tuple[Array, Array]:
+        rows = np.ascontiguousarray(rows)
+        if rows.dtype != np.int64 or rows.ndim != 1:
+            raise ValueError(f"rows must be 1-D of int64, got {rows.ndim}-D of {rows.dtype}")
+        wrong = _reads.check_rows(rows, self.num_rows)
+        if wrong >= 0:
+            got = f"{rows[wrong]} at {wrong}" + (f", behind {rows[wrong - 1]}" if wrong else "")
+            raise IndexError(f"rows must ascend, none twice, from 0 to {self.num_rows - 1}, got {got}")
+        if places is None:
+            if len(rows) > num_places:
+                raise ValueError(f"out must have a place for each of {len(rows)} rows, got {num_places}")
+            return rows, _NO_PLACES
+        places = np.ascontiguousarray(places)
+        if places.dtype != np.int64 or places.shape != rows.shape:
+            raise ValueError(f"places must be {len(rows)} int64, got {places.dtype} of shape {places.shape}")
+        wrong = _reads.check_places(places, num_places)
+        if wrong >= 0:
+            raise IndexError(f"places must be from 0 to {num_places - 1}, got {places[wrong]} at {wrong}")
+        return rows, places
+
+    def _read_piece(self, rows: Array, memory: Array, places: Array, first: int) -> None:
+        """Read bytes ``first`` to ``first + _PIECE`` of each row."""
+        row_bytes, place = min(_PIECE, self.row_bytes - first), (self._offset + first, self._stride)
+        address = memory.ctypes.data + first
+        job = (self._descriptor, *place, row_bytes, self._align, self._block, address, self.row_bytes)
+        gap = best_gap(rows, job, self._rates, REQUEST_BYTES)
+        requests = Requests.of(rows, memory, job, gap, places)
+        try:
+            with queue(self.way) as reads:
+                for step in requests.steps(_STEP):
+                    reads.read(step)
+                    _raise_error(requests.state, self._path, self._descriptor)
+        finally:
+            with self._lock:
+                self.requests += requests.number
+                self.bytes_read += int(requests.state[_reads.BYTES])
+
+
+def _check_size(path: str, descriptor: int, least: int) -> None:
+    size = os.lseek(descriptor, 0, os.SEEK_END)  # of a block device, too
+    if size < least:
+        raise FormatError(f"{path} must have {least} bytes, got {size}")
+
+
+def _go_direct(descriptor: int) -> int:
+    """Make reads go past the page cache; the alignment that they then need, 1 where the file system does not do it."""
+    flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
+    memory = mmap.mmap(-1, _PAGE)
+    for block in _BLOCKS:
+        try:
+            fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | os.O_DIRECT)
+            os.preadv(descriptor, [memoryview(memory)[:block]], 0)
+            return block
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                break
+    fcntl.fcntl(descriptor, fcntl.F_SETFL, flags)
+    return 1
+
+
+def _as_bytes(out: Array, row_bytes: int) -> Array:
+    if not isinstance(out, np.ndarray) or not out.flags.c_contiguous or not out.flags.writeable:
+        raise ValueError("out must be a contiguous NumPy array that may be written")
+    if out.nbytes % row_bytes:
+        raise ValueError(f"out must hold rows of {row_bytes} bytes, got {out.nbytes} bytes")
+    return out.reshape(-1).view(np.uint8).reshape(-1, row_bytes)
+
+
+def _raise_error(state: Array, path: str, descriptor: int) -> None:
+    error, place = int(state[_reads.ERROR]), int(state[_reads.PLACE])
+    if error == _reads.SHORT:
+        size = os.lseek(descriptor, 0, os.SEEK_END)
+        raise FormatError(f"{path} was shortened while it was read: byte {place} must be there, got {size} bytes")
+    if error:
+        raise OSError(error, f"{os.strerror(error)}, reading at byte {place}", path)
