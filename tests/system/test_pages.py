@@ -22,6 +22,7 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ne
 
 PAGE = mmap.PAGESIZE
 RUNS = st.lists(st.tuples(st.integers(-3, 5000), st.integers(0, 1500)), min_size=1, max_size=20)
+INSIDE = st.lists(st.tuples(st.integers(0, 65_000), st.integers(1, 3000)), min_size=1, max_size=10)
 
 
 def plain_pages(base, stride, limit, starts, lengths):
