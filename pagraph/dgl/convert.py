@@ -22,6 +22,7 @@ from ..sampling.block_sampler import ExcludedEdges
 from ..system.atomic import new_file
 from .deferred import frame_of, waiting_column
 from .graphbolt import import_dgl
+from .waiting_graph import WaitingGraph, structure_mark
 
 dgl = import_dgl()
 
@@ -50,8 +51,8 @@ def core_graph(graph: Any, edge_dir: str = "in") -> Graph:
     """
     with _lock:
         index, by_direction = _core_graphs.get(graph, (None, {}))
-        if index is not graph._graph:
-            index, by_direction = graph._graph, {}
+        if index is not structure_mark(graph):
+            index, by_direction = structure_mark(graph), {}
             _core_graphs[graph] = (index, by_direction)
         if edge_dir not in by_direction:
             layout, turn = {"in": ("csc", 1), "out": ("csr", -1)}[edge_dir]
@@ -65,13 +66,13 @@ def structures_of(graph: Any) -> dict[str, Graph]:
     the rows of its copies anew, and another order of the neighbours makes other draws."""
     with _lock:
         index, by_direction = _core_graphs.get(graph, (None, {}))
-        return dict(by_direction) if index is graph._graph else {}
+        return dict(by_direction) if index is structure_mark(graph) else {}
 
 
 def restore_structures(graph: Any, by_direction: Mapping[str, Graph]) -> None:
     """Let :func:`core_graph` return what :func:`structures_of` returned for the graph that this one is a copy of."""
     with _lock:
-        _core_graphs[graph] = graph._graph, dict(by_direction)
+        _core_graphs[graph] = structure_mark(graph), dict(by_direction)
 
 
 def by_edge_type(graph: Any, what: str, numbers: Mapping[Any, Any]) -> dict[EdgeType, Any]:
@@ -95,6 +96,13 @@ def to_dgl(graph: Graph) -> Any:
     Raises:
         ValueError: An id is outside the graph, as in a damaged folder.
     """
+    result = _structure(graph)
+    _set_columns(result, _fields(graph))
+    return result
+
+
+def _structure(graph: Graph) -> Any:
+    """A ``dgl.DGLGraph`` of the edges, without fields."""
     data = {}
     for etype in graph.edge_types:
         csc = graph.csc_of(etype)
@@ -102,24 +110,24 @@ def to_dgl(graph: Graph) -> Any:
         ids = torch.arange(csc.num_edges, device="cpu") if csc.edge_ids is None else csc.edge_ids
         # Copies, whatever the dtype: DGL sorts rows in place.
         data[etype] = ("csc", tuple(part.to(torch.int64, copy=True) for part in (csc.indptr, csc.indices, ids)))
-    result = dgl.heterograph(data, num_nodes_dict=graph.num_nodes_by_type)
-    _set_columns(result, _fields(graph))
-    return result
+    return dgl.heterograph(data, num_nodes_dict=graph.num_nodes_by_type)
 
 
 def dgl_graph(graph: Graph) -> Any:
     """Memoized :func:`to_dgl`, kept as long as ``graph`` lives; fields set since the last call become columns.
 
-    Loaders of it sample from ``graph``'s own arrays. Columns that were set on the result stay, unless ``graph`` has a
-    new field of that name.
+    Loaders of it sample from ``graph``'s own arrays; of edges on disk DGL's structure waits until somebody asks for it.
+    Columns that were set on the result stay, unless ``graph`` has a new field of that name.
     """
     with _lock:
         known = _dgl_graphs.get(graph)
         fields = _fields(graph)
         if known is None:
-            result, before = to_dgl(graph), fields
             own = Graph({etype: graph.csc_of(etype) for etype in graph.edge_types}, graph.num_nodes_by_type)
-            _core_graphs[result] = (result._graph, {"in": own})
+            on_disk = any(own.csc_of(etype).scattered.pages is not None for etype in own.edge_types)
+            result = WaitingGraph(own, _structure) if on_disk else _structure(own)
+            before: dict[Any, FieldValue] = {}
+            _core_graphs[result] = (structure_mark(result), {"in": own})
         else:
             result, before = known
         _set_columns(result, {key: values for key, values in fields.items() if before.get(key) is not values})
@@ -136,7 +144,7 @@ def _fields(graph: Graph) -> dict[Any, FieldValue]:
 def _set_columns(graph: Any, fields: Mapping[Any, FieldValue]) -> None:
     for (kind, type_, name), values in fields.items():
         if isinstance(values, Tensor):
-            getattr(graph, kind)[type_].data[name] = values
+            frame_of(graph, kind[:-1], type_).update({name: values})
         else:
             frame_of(graph, kind[:-1], type_)._columns[name] = waiting_column(values)
 

@@ -51,3 +51,18 @@ def count_up(out):  # type: ignore[no-untyped-def]
     """``out[i] = i``; on one thread, while ``torch.arange`` starts others beside the loader's own."""
     for i in range(len(out)):
         out[i] = i
+
+
+@kernel
+def find_rows(indptr, positions, begins, length, out):  # type: ignore[no-untyped-def]
+    """The row that each edge is in, given a row at most ``length`` before it, where a block of rows begins."""
+    for i in range(len(positions)):
+        low = begins[i] + 1
+        high = min(begins[i] + length, len(indptr))
+        while low < high:
+            middle = (low + high) >> 1
+            if indptr[middle] > positions[i]:
+                high = middle
+            else:
+                low = middle + 1
+        out[i] = low - 1

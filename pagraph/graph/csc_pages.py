@@ -21,7 +21,6 @@ LEAST_BYTES = 64 * 2**20
 """Smaller arrays stay as they are: the system's read-ahead has brought them in after a few batches."""
 
 _ONE: Array = np.array([1], dtype=np.int64)
-_TWO: Array = np.array([2], dtype=np.int64)
 
 
 class FilePages:
@@ -62,10 +61,10 @@ class CSCPages:
         """Those of the arrays on disk."""
         return [pages for pages in (self.indptr, self.indices, self.edge_ids) if pages is not None]
 
-    def need_offsets(self, vertices: Array) -> None:
-        """The rows of ``vertices`` will be measured."""
+    def need_offsets(self, vertices: Array, length: int = 1) -> None:
+        """The offsets of ``length`` rows from each of ``vertices`` on will be read, with the end of the last."""
         if self.indptr is not None:
-            self.indptr.need(vertices, _TWO)
+            self.indptr.need(vertices, np.array([length + 1]))
 
     def need_edges(self, positions: Array) -> None:
         """The sources of the edges at ``positions`` will be read."""

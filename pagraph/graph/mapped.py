@@ -7,6 +7,7 @@ import math
 import mmap
 import os
 import struct
+import time
 import weakref
 from dataclasses import dataclass
 from typing import IO, Any, NoReturn
@@ -83,10 +84,12 @@ class MappedFile(mmap.mmap):
     Attributes:
         path: Absolute path of the file.
         address: Where it is mapped.
+        checked: When :meth:`check` was called last, by ``time.monotonic``.
     """
 
     path: str
     address: int
+    checked: float = 0.0
     _seen: tuple[int, ...]
 
     @classmethod
@@ -121,6 +124,7 @@ class MappedFile(mmap.mmap):
 
         Touching a page beyond a file's new end kills the process.
         """
+        self.checked = time.monotonic()
         try:
             now = _identity(os.stat(self.path))
         except OSError:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from .hop import Scratch
+from .pickers import measure_frontier
 from .sampler import id_dtype_of
 
 if TYPE_CHECKING:
@@ -127,7 +128,10 @@ class GlobalUniformNegatives:
         """See :class:`NegativePairs`."""
         from .kernels import edges
 
+        csc = csc.scattered
         asked = len(src) * self.k if min(csc.num_src, csc.num_dst) else 0
+        if csc.pages is not None and asked:
+            _need_first_rows(csc, np.uint64(key), asked)
         ends = torch.empty((2, asked), dtype=src.dtype, device="cpu")
         size = 0 if self.replace else 1 << (2 * asked).bit_length()
         found = edges.global_pairs(
@@ -142,6 +146,17 @@ class GlobalUniformNegatives:
             ends[1].numpy(),
         )
         return ends[0, :found].clone(), ends[1, :found].clone()
+
+
+def _need_first_rows(csc: CSC, key: np.uint64, count: int) -> None:
+    """Ask for the rows of the first draws of pairs, nearly all of which are taken."""
+    from .kernels import edges
+
+    dst = np.empty(count, dtype=np.int64)
+    edges.first_ends(key, csc.num_dst, dst)
+    starts, degrees, _ = measure_frontier(csc, dst, Scratch.of_this_thread(), -1, False)
+    assert csc.pages is not None
+    csc.pages.need_rows(starts, degrees)
 
 
 class NegativeEnds:

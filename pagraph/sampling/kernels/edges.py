@@ -65,6 +65,13 @@ def uniform_ends(key, k, bound, out):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def first_ends(key, num_dst, out):  # type: ignore[no-untyped-def]
+    """The destination of the first draw of each pair of ``global_pairs``."""
+    for i in range(len(out)):
+        out[i] = draw_below(key + np.uint64(i) * _A, 1, num_dst)
+
+
+@kernel
 def global_pairs(key, indptr, indices, num_src, no_loops, seen, tries, src, dst):  # type: ignore[no-untyped-def]
     """Fill ``src`` and ``dst`` with uniform pairs that are not edges; returns how many were found.
 
