@@ -14,7 +14,7 @@ QUARTER = 4
 """A control group of ``memory`` and a quarter of it is never exceeded: what computes, and pages of files, have that."""
 
 _PROCESS_SHARE = 8  # half of that quarter is for what the process holds already; more of it is taken from the plan
-_WINDOW_SHARE = 4  # at most this part of what the batches leave: a window only spares what comes twice in it
+_WINDOW_SHARE = 3  # at most this part of what the batches leave: a window only spares what comes twice in it
 _AHEAD = 32  # batches; 8 read 0.47 and 0.75 of the distinct pages on two real graphs, and more of them less
 
 
@@ -27,7 +27,8 @@ class MemoryNeeds:
         batch: Bytes of one batch with its rows.
         batches: Batches that are in memory at once.
         staging: Bytes of pinned buffers.
-        ahead: Bytes of one batch of the look-ahead window: what was sampled, and its rows that lie on disk.
+        ahead: Bytes that the look-ahead window takes for each batch of a group, those of the groups beside it included.
+        ahead_rows: Bytes of a batch's rows that lie on disk.
         lookahead: Batches to look ahead; None: as many as are of use.
         num_batches: Batches of an epoch.
         topology: Bytes of the graph's edges that lie on disk.
@@ -42,6 +43,7 @@ class MemoryNeeds:
     batches: int = 0
     staging: int = 0
     ahead: int = 0
+    ahead_rows: int = 0
     lookahead: int | None = None
     num_batches: int = 1
     topology: int = 0
@@ -96,8 +98,13 @@ class MemoryPlan:
 
     @property
     def lookahead(self) -> int:
-        """Batches that the window has room for."""
+        """Batches of a group that the window has room for."""
         return self.window // self.needs.ahead if self.needs.ahead else 0
+
+    @property
+    def group_rows(self) -> int:
+        """Bytes of the rows that a group may miss."""
+        return self.window * self.needs.ahead_rows // self.needs.ahead if self.needs.ahead else 0
 
     def to_dict(self) -> dict[str, int]:
         """Bytes by part, "total" and "left" among them, for TensorBoard or W&B."""
@@ -120,7 +127,7 @@ class MemoryPlan:
         lines.append(("batches", bytes_text(self.batches), "", flying))
         if self.staging:
             lines.append(("staging", bytes_text(self.staging), "", "pinned, on the way to the device"))
-        ahead = f"rows that {self.lookahead} batches miss, {bytes_text(needs.ahead)} each"
+        ahead = f"groups of {self.lookahead} batches, which miss {bytes_text(needs.ahead_rows)} each at most"
         lines.append(("window", bytes_text(self.window), "", ahead if self.window else "no look-ahead"))
         lines.append(("topology", bytes_text(self.topology), _share(self.topology, needs.topology), "edges on disk"))
         lines.append(("cache", bytes_text(self.cache), _share(self.cache, needs.cache), f"rows on disk{self.ranked}"))
@@ -147,9 +154,10 @@ def usable_memory(available: int, process: int) -> int:
 def divide_memory(total: int, needs: MemoryNeeds, *, given: bool = True) -> MemoryPlan:
     """Divide memory by what a byte of each part saves.
 
-    Batches in flight come first, as there is nothing without them. A window of look-ahead has at most a quarter of what
-    they leave. The rest is shared by the edges and the rows that are kept: with ``r`` bytes read an epoch of ``n``, the
-    best ``b`` bytes are taken to save ``r * sqrt(b / n)``, which gives each ``r ** 2 / n`` parts, up to all of it.
+    Batches in flight come first, as there is nothing without them; then the look-ahead for one batch, without which
+    an epoch from a disk took four times as long, and for more of them up to a third of what is left. The rest is shared
+    by the edges and the rows that are kept: with ``r`` bytes read an epoch of ``n``, the best ``b`` bytes are taken to
+    save ``r * sqrt(b / n)``, which gives each ``r ** 2 / n`` parts, up to all of it.
 
     Args:
         total: Bytes to divide.
@@ -167,7 +175,8 @@ def divide_memory(total: int, needs: MemoryNeeds, *, given: bool = True) -> Memo
     rest = max(0, rest)
     cache = min(cache, rest)
     rest -= cache
-    window = min(_window(needs), rest // (_WINDOW_SHARE if needs.lookahead is None else 2))
+    share = rest // (_WINDOW_SHARE if needs.lookahead is None else 2)
+    window = min(_window(needs), max(share, min(rest, needs.ahead)))
     rest -= window
     window = window if window >= needs.ahead else 0  # it holds a batch, or is of no use
     wants_cache = 0 if needs.cache_given is not None else needs.cache

@@ -20,7 +20,7 @@ from ..stats.trace import Tracer
 from ..system.buffers import BufferPools
 from ..system.threads import run_worker_init
 from .epochs import Epochs, PipelineOptions, Steps
-from .lookahead import AUTO_BATCHES, GROUPS, WindowReader
+from .lookahead import WindowReader
 from .planning import Planner, Ranker
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["BatchSource", "Engine", "LoaderControls"]
 
 MAPPED_SHARE = 0.5
-"""Files of up to this share of a loader's memory are left to the system's page cache; of larger ones rows are copied."""
+"""Files of up to this share of a loader's memory stay in the system's page cache; of larger ones rows are copied."""
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -143,7 +143,7 @@ class Engine(Generic[T]):
             windows=partial(_window_reader, fields, self._planner, self.epochs.options),
             on_start=None if worker_init_fn is None else partial(run_worker_init, worker_init_fn),
             before_first_batch=partial(self._planner.prepare, self.epochs.options),
-            after_first_step=fields.after_first_step,
+            after_first_step=self._planner.after_first_step,
             mark=None if accelerator is None else lambda: accelerator.current_stream.record(),
             settle=None if accelerator is None else fields.settle,
             shrink=None if accelerator is None else fields.shrink,
@@ -162,11 +162,11 @@ class Engine(Generic[T]):
 
 def _window_reader(fields: FieldSet, planner: Planner, options: PipelineOptions) -> WindowReader | None:
     """Where an epoch's groups of batches are read; None where no file is cold. Not a method: the loader keeps it."""
-    if options.lookahead == 0 or not fields.is_cold:
-        return None
     plan = planner.plan(options)
+    if not plan.window or not fields.is_cold:
+        return None
     begin = partial(fields.new_windows, lambda nbytes: nbytes > MAPPED_SHARE * plan.total)
-    return WindowReader(options.lookahead or AUTO_BATCHES, max(1, plan.window // GROUPS), begin, fields.using)
+    return WindowReader(plan.lookahead, max(1, plan.group_rows), begin, fields.using)
 
 
 class LoaderControls:

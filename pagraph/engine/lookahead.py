@@ -14,10 +14,7 @@ if TYPE_CHECKING:
     from ..stats.stats import EpochRecorder
     from .epochs import Steps
 
-__all__ = ["AUTO_BATCHES", "GROUPS", "LookedAhead", "WindowReader"]
-
-AUTO_BATCHES = 32
-"""Most batches of a group where the user names no number."""
+__all__ = ["GROUPS", "LookedAhead", "WindowReader"]
 
 GROUPS = 3
 """Groups whose rows are in memory at once: one is read, one fetched from, one has batches left in other threads."""

@@ -15,12 +15,14 @@ from ..features.feature import DeviceFeature
 from ..features.field import Field, host_feature
 from ..features.narrow import stored_as
 from ..graph.graph import Graph
+from ..graph.resident import keep_resident, resident_bytes
 from ..ranking.auto import adaptive, auto
 from ..ranking.few_batches import BYTES_A_ROW, FewBatches
 from ..ranking.policies import ranking_bytes
 from ..system.budget import SLOT_BYTES, Budget
 from ..system.memory import held_by_process, host_available, return_freed
 from ..system.units import bytes_text
+from .lookahead import GROUPS
 from .trial import Trial
 
 if TYPE_CHECKING:
@@ -143,6 +145,19 @@ class Planner:
             self._fields.allow(plan.cache, counts=not plan.ranked)
         self._fields.prepare()
 
+    def after_first_step(self) -> None:
+        """Fill what is filled only now; keep edges in memory where that spares reading them again and again.
+
+        Where files and plan fit into memory the system keeps them; and what an epoch reads less often than twice is
+        read when it is needed.
+        """
+        plan, now = self._plan, self._workload.sampled()
+        if plan is not None and now is not None and plan.topology:
+            needs = plan.needs
+            if needs.topology + needs.cache > plan.left and needs.topology_reads > 2 * plan.topology:
+                keep_resident(now.graph, plan.topology)
+        self._fields.after_first_step()
+
     def _made(self, options: PipelineOptions) -> MemoryPlan:
         fields, source = self._fields, self._workload.source
         found = [_Rows.of(*declared, fields.device, fields.cache_dtype) for declared in fields.declared]
@@ -153,7 +168,9 @@ class Planner:
         now = self._workload.sampled()
         trial = None if now is None else Trial.of(now, self._workload.order.batch_size or 1)
         # Only now: to sample has loaded the kernels.
-        process = max(0, held_by_process() - sum(taken for other, taken in _taken.items() if other is not self))
+        others = sum(taken for other, taken in _taken.items() if other is not self)
+        kept = 0 if now is None else resident_bytes(now.graph)  # by a loader that is gone; the plan has it as topology
+        process = max(0, held_by_process() - max(others, kept))
         needs = self._needs(options, rows, now, trial or Trial(), process)
         given = self._limit is not None
         plan = divide_memory(self._total(process), needs, given=given)
@@ -179,7 +196,9 @@ class Planner:
             batch=int(_MARGIN * (2 * trial.nbytes + (0 if on_device else every))),  # sampling takes as much again
             batches=options.max_batches + 1,  # the reader has the last one until it has the next
             staging=_STAGING if on_device else 0,
-            ahead=int(_MARGIN * (trial.nbytes + read)) if read and options.lookahead != 0 else 0,
+            # Groups of rows, and twice the sampled batches of one: what waits to be read, and to be fetched.
+            ahead=int(_MARGIN * (2 * trial.nbytes + GROUPS * read)) if read and options.lookahead != 0 else 0,
+            ahead_rows=int(_MARGIN * read),
             lookahead=options.lookahead,
             num_batches=batches,
             topology=0 if now is None else _disk_bytes(now.graph),

@@ -69,6 +69,7 @@ def test_all_that_is_of_use_gets_room_before_anything_is_left():
     needs = MemoryNeeds(batch=10, batches=4, ahead=5, num_batches=3, topology=100, topology_reads=1, cache=200)
     plan = divide_memory(1000, needs)
     assert (plan.batches, plan.window, plan.topology, plan.cache, plan.left) == (40, 15, 100, 200, 645)
+    assert divide_memory(46, needs).window == 5  # one batch's, before anything else
 
 
 def test_edges_and_rows_share_by_what_they_save():
@@ -86,14 +87,15 @@ def test_an_eighth_is_free_for_what_the_process_holds():
 
 
 def test_a_plan_prints_as_a_table_and_as_numbers():
-    needs = MemoryNeeds(1 << 20, 1 << 20, 4, ahead=1 << 20, num_batches=2, topology=1 << 25, topology_reads=1.0)
+    ahead = {"ahead": 1 << 20, "ahead_rows": 1 << 18, "num_batches": 2}
+    needs = MemoryNeeds(1 << 20, 1 << 20, 4, topology=1 << 25, topology_reads=1.0, **ahead)
     plan = divide_memory(1 << 30, needs)
     assert str(plan).splitlines() == [
         "memory: 1 GiB; 256 MiB more are for what computes and the system's pages",
         "part        bytes  of what it could use",
         "process       0 B                        of the 1 MiB that it holds",
         "batches     4 MiB                        4 of 1 MiB: made, waiting, in your hands",
-        "window      2 MiB                        rows that 2 batches miss, 1 MiB each",
+        "window      2 MiB                        groups of 2 batches, which miss 256 KiB each at most",
         "topology   32 MiB                100.0%  edges on disk",
         "cache         0 B                     -  rows on disk",
         "left      986 MiB",
