@@ -1,0 +1,77 @@
+"""Loaders of a folder larger than memory, in a control group a quarter above ``memory``, which would end them."""
+
+import importlib.util
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+
+GROUPS = Path("/sys/fs/cgroup/memory")
+MIB = 1 << 20
+BATCHES = """
+import hashlib, sys
+import torch, pagraph
+
+folder, memory = sys.argv[1:]
+graph = pagraph.Graph.open(folder)
+options = {"memory": memory} if memory else {"cache": 0, "lookahead": 0}
+sampler, digest = pagraph.NeighborSampler([5, 5]), hashlib.sha256()
+seeds = graph.ndata["train_mask"].nonzero().squeeze(1)
+loader = pagraph.Loader(graph, seeds, sampler, fields=["feat"], batch_size=100, shuffle=True, seed=1, **options)
+for batch in loader:
+    digest.update(batch.features["feat"].numpy().data)
+plan = loader.memory_plan
+assert plan.process + plan.taken <= plan.total
+print(digest.hexdigest())
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """An RMAT graph with 512 MiB of features."""
+    out = tmp_path_factory.mktemp("limit") / "rmat"
+    size = ["--scale", "17", "--features", "1024", "--classes", "4", "--fractions", "0.02,0.01,0.01"]
+    subprocess.run([sys.executable, "-m", "pagraph", "generate", "rmat", *size, out], check=True, capture_output=True)
+    return out
+
+
+@pytest.fixture
+def in_group():
+    """Runs a command in a control group of so many bytes; returns what it wrote. Skips where none can be made."""
+    group = GROUPS / f"pagraph-{uuid.uuid4().hex}"
+    try:
+        group.mkdir()
+        (group / "memory.limit_in_bytes").write_text(str(MIB))
+    except OSError as error:
+        pytest.skip(f"needs a memory control group of version 1: {error}")
+
+    def run(limit, *command):
+        (group / "memory.limit_in_bytes").write_text(str(limit))
+        enter = f'echo $$ > {group}/cgroup.procs && exec "$@"'
+        done = subprocess.run(["sh", "-c", enter, "sh", *map(str, command)], capture_output=True, text=True)
+        counts = dict(line.split() for line in (group / "memory.oom_control").read_text().splitlines())
+        assert done.returncode == 0 and counts["oom_kill"] == "0", f"{done.returncode}: {done.stderr[-2000:]}"
+        assert int((group / "memory.max_usage_in_bytes").read_text()) <= limit
+        return done.stdout
+
+    yield run
+    group.rmdir()
+
+
+@pytest.mark.slow
+def test_an_epoch_keeps_to_a_quarter_more_than_memory(folder, in_group):
+    run = [sys.executable, "-c", BATCHES, folder]
+    limited = in_group(400 * MIB, *run, "320MiB")
+    free = subprocess.run([*run, ""], check=True, capture_output=True, text=True).stdout
+    assert limited == free
+
+
+@pytest.mark.slow
+def test_training_keeps_to_a_quarter_more_than_memory(folder, in_group):
+    if not any(importlib.util.find_spec(name) for name in ("dgl", "torch_geometric")):
+        pytest.skip("needs the layers of DGL or PyG")
+    options = ["--epochs", "2", "--fanout", "5,5", "--batch-size", "100", "--hidden", "16"]
+    command = [sys.executable, "-m", "pagraph", "train", folder, *options, "--memory", "480MiB"]
+    assert "epoch 2/2" in in_group(600 * MIB, *command)
