@@ -18,6 +18,7 @@ from .options import build, options_of, split_option
 from .terminal import file_option
 
 if TYPE_CHECKING:
+    from ..cache.memory_plan import MemoryPlan
     from ..train.assignment import Assignment
     from ..train.distributed import World
 
@@ -215,6 +216,10 @@ class ConsoleReporter(Reporter):
     def resumed(self, epochs: int) -> None:
         """Say where the run goes on."""
         self._console.print(f"going on after epoch {epochs}/{self._epochs}")
+
+    def planned(self, plan: MemoryPlan) -> None:
+        """Print the plan."""
+        self._console.print(str(plan), soft_wrap=True)
 
     def batch(self, epoch: int, done: int, total: int) -> None:
         """Move the bar."""

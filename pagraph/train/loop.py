@@ -15,6 +15,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from ..accelerator import accelerator_for, with_room
+from ..cache.memory_plan import MemoryPlan
 from ..seeds.keys import derive_key
 from ..stats import Tracer
 from ..stats.reads import CACHE_TIER, FieldStats
@@ -78,6 +79,8 @@ def train(
     loader = _make_loader(task, options, world, framework, model.fields)
     if tracer is not None and options.loader == "pagraph":
         loader.trace(tracer, label="train")
+    if options.loader_memory is not None and options.loader == "pagraph":
+        reporter.planned(world.together(lambda: _memory_plan(loader, options)))
     sizes = world.gather(len(task.train))
     steps, weight = -(-max(sizes) // options.batch_size), world.size * sizes[world.rank] / sum(sizes)
     run = _Run(task, options, framework, loader, learner, optimizer, model.fields, steps, weight, reporter)
@@ -126,10 +129,19 @@ def _make_loader(
     if not own:
         more["num_workers"] = options.num_workers or world.loader_threads
         more |= {"cache": options.cache, "cache_policy": options.cache_policy, "cache_dtype": options.cache_dtype}
-        more |= {"seed": _seed_of(options.seed, world.rank), "memory": options.memory}
+        more |= {"seed": _seed_of(options.seed, world.rank), "memory": options.loader_memory}
         more |= {"lookahead": options.batches_ahead()}
         more |= {} if options.prefetch is None else {"prefetch": options.prefetch}
     return task.loader(framework, options.fanout, fields, own=own, **more)
+
+
+def _memory_plan(loader: Any, options: TrainOptions) -> MemoryPlan:
+    """How the loader divides its part of the memory; ValueError where it is too little."""
+    try:
+        plan: MemoryPlan = loader.memory_plan
+        return plan
+    except ValueError as error:
+        raise ValueError(f"{error}, three quarters of {options.memory}: the rest is for evaluation") from None
 
 
 def _seed_of(seed: int, rank: int) -> int:

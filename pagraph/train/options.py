@@ -74,7 +74,9 @@ class TrainOptions:
     num_workers: int = _documented(0, "Sampling threads, 0: the loader's choice; DGL's and PyG's loaders: processes.")
     prefetch: int | None = _documented(None, "Batches made ahead.")
     lookahead: str = _documented("auto", "Batches sampled ahead, to read what they miss of a file once; 0 for none.")
-    memory: str = _documented("auto", "Host memory for caches, graph and batches: 4GiB or bytes; auto: what is free.")
+    memory: str = _documented(
+        "auto", "Host memory of each process: 4GiB or bytes; three quarters are its loader's. auto: what is free."
+    )
     eval_every: int = _documented(1, "Epochs between evaluations; the last epoch is always evaluated.")
     seed: int = _documented(0, "Of weights, dropout, shuffling and sampling.")
     grad_compression: str = _documented("none", "How several processes send gradients.", choices=COMPRESSIONS)
@@ -112,6 +114,12 @@ class TrainOptions:
         resolve_policy(self.cache_policy)
         parse_cache_dtype(self.cache_dtype)
         self.torch_device()
+
+    @property
+    def loader_memory(self) -> int | None:
+        """Bytes of ``memory`` that are the loader's, three quarters; evaluation has the rest. None: what is free."""
+        memory = memory_budget(self.memory)
+        return None if memory is None or memory.limit is None else max(1, memory.limit * 3 // 4)
 
     def batches_ahead(self) -> int | str:
         """``lookahead`` as the loaders take it: "auto" or a number; else ValueError."""

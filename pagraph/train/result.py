@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean, median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .options import TrainOptions
+
+if TYPE_CHECKING:
+    from ..cache.memory_plan import MemoryPlan
 
 __all__ = ["EpochRecord", "RankRecord", "Reporter", "TrainResult"]
 
@@ -95,6 +98,9 @@ class EpochRecord:
 
 class Reporter:
     """Progress callbacks of a training run; these do nothing."""
+
+    def planned(self, plan: MemoryPlan) -> None:
+        """The loader has divided the memory that the run was given."""
 
     def resumed(self, epochs: int) -> None:
         """The run goes on from a checkpoint, after so many epochs."""
