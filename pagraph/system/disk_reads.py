@@ -6,11 +6,11 @@ import errno
 import fcntl
 import mmap
 import os
-import threading
 import weakref
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from ..errors import FormatError, PipelineError
@@ -20,8 +20,9 @@ from .disk.mapped_file import MappedFile
 from .disk.queues import REQUEST_BYTES, Requests
 from .disk.trial import best_gap, rates_of
 from .disk.ways import WAYS, queue, usable_way
+from .threads import ForkLock
 
-__all__ = ["FileReader"]
+__all__ = ["FileReader", "in_flight"]
 
 Array = Any  # a NumPy array; its element type is a matter of the kernels
 
@@ -30,6 +31,14 @@ _BLOCKS = (512, _PAGE)  # alignments that direct reads may need
 _PIECE = REQUEST_BYTES // 2  # wider rows are read in pieces: each fits into a request, wherever it begins
 _STEP = 8192  # requests between which an interrupt is seen
 _NO_PLACES: Array = np.empty(0, dtype=np.int64)
+
+
+_under_way: dict[int, Array] = {}  # states of the calls at work
+
+
+def in_flight() -> int:
+    """Requests that the disk has now from all readers of this process; to be sampled, as for a timeline."""
+    return sum(int(state[_reads.IN_FLIGHT]) for state in list(_under_way.values()))
 
 
 class FileReader:
@@ -47,6 +56,11 @@ class FileReader:
         direct: Read past the system's page cache (O_DIRECT), where the file system has that: for files of which little
             fits into memory. Reads are then kept by nobody but the caller.
         way: One of ``WAYS``; None: the best one here.
+
+    Attributes:
+        way: How it reads.
+        requests: Requests so far.
+        bytes_read: Bytes so far, with those between rows and, around them, up to the disk's blocks.
 
     Raises:
         ValueError: A number is out of range, or the way is not known.
@@ -90,7 +104,9 @@ class FileReader:
         mappings that were written, rows that are not contiguous, files that were replaced or may not be opened, systems
         that do not tell. Later writes to a private mapping are not seen: open another reader when values have changed.
         """
-        if tensor.device.type != "cpu" or tensor.numel() == 0 or tensor.dim() == 0 or not tensor[0].is_contiguous():
+        if tensor.device.type != "cpu" or tensor.layout != torch.strided or tensor.is_conj() or tensor.is_neg():
+            return None
+        if tensor.numel() == 0 or tensor.dim() == 0 or not tensor[0].is_contiguous():
             return None
         stride, row_bytes, num_rows = tensor.stride(0) * tensor.element_size(), tensor[0].nbytes, len(tensor)
         if num_rows > 1 and stride < row_bytes:
@@ -102,7 +118,7 @@ class FileReader:
         reader = cls.__new__(cls)
         try:
             reader._open(found.path, found.descriptor, (stride, row_bytes, num_rows, found.offset), direct, None)
-        except FormatError:  # shortened: who touches those pages of the mapping is killed
+        except BaseException:
             os.close(found.descriptor)
             raise
         return reader
@@ -128,7 +144,8 @@ class FileReader:
         self.requests = self.bytes_read = 0
         self._descriptor = descriptor
         self._close = weakref.finalize(self, os.close, descriptor)
-        self._lock = threading.Lock()
+        self._close.atexit = False  # threads may be at work to the end
+        self._lock = ForkLock()
         self._readers = 0
         self._closed = False
 
@@ -203,12 +220,14 @@ class FileReader:
         job = (self._descriptor, *place, row_bytes, self._align, self._block, address, self.row_bytes)
         gap = best_gap(rows, job, self._rates, REQUEST_BYTES)
         requests = Requests.of(rows, memory, job, gap, places)
+        _under_way[id(requests)] = requests.state
         try:
             with queue(self.way) as reads:
                 for step in requests.steps(_STEP):
                     reads.read(step)
                     _raise_error(requests.state, self._path, self._descriptor)
         finally:
+            del _under_way[id(requests)]
             with self._lock:
                 self.requests += requests.number
                 self.bytes_read += int(requests.state[_reads.BYTES])

@@ -44,7 +44,7 @@ def expected(values, rows, offset, stride, row_bytes):
 
 
 @pytest.mark.parametrize(("way", "direct"), KINDS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_every_way_reads_what_numpy_reads(content, way, direct, data):
     path, values = content

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from ..._jit import signals_later
 from ..threads import THREAD_NAME
 from . import _reads
 
@@ -102,37 +103,23 @@ class Threads(Queue):
         """As :meth:`Queue.read`; a system that allows no more threads gets by with those that it allowed."""
         address, slot_bytes, most = self.slots(requests)
         started: list[threading.Thread] = []
-        try:
+        with signals_later():  # an interrupt could lose a thread that writes into our slots
             for slot in range(1, min(most, _MOST_THREADS, requests.number // 4)):
                 place = address + slot * slot_bytes
-                work = threading.Thread(target=_work, args=(requests, place), name=f"{THREAD_NAME}-reads")
+                thread = threading.Thread(target=_work, args=(requests, place), name=f"{THREAD_NAME}-reads")
                 try:
-                    work.start()
+                    thread.start()
                 except RuntimeError:  # no more threads, or the interpreter ends
                     break
-                started.append(work)
+                started.append(thread)
             _work(requests, address)
-        finally:
-            _join(started, requests.state)
+            for thread in started:
+                thread.join()
 
 
 def _work(requests: Requests, slot: int) -> None:
     rows, places, edges, number, _, job, state, _ = requests
     _reads.read_by_pread(rows, places, edges, number, job, slot, state)
-
-
-def _join(threads: list[threading.Thread], state: Array) -> None:
-    """Wait for all threads; when interrupted, until each has done what it is at."""
-    interrupt: BaseException | None = None
-    for thread in threads:
-        while thread.is_alive():
-            try:
-                thread.join()
-            except BaseException as error:
-                state[_reads.STOP] = 1
-                interrupt = error
-    if interrupt is not None:
-        raise interrupt
 
 
 class Advice(Queue):

@@ -61,6 +61,7 @@ class Ring(Queue):
             descriptor = system_call(_URING_SETUP, depth, settings.ctypes.data)
         self._descriptor = descriptor
         self._close = weakref.finalize(self, os.close, descriptor)
+        self._close.atexit = False  # threads may be at work to the end
         submissions, completions = int(settings[0]), int(settings[1])
         if settings[5] & _FEATURES != _FEATURES:
             raise OSError(errno.ENOSYS, "io_uring of this system is too old")
@@ -107,6 +108,7 @@ class Aio(Queue):
         system_call(setup, depth, context.ctypes.data)
         self._context = int(context[0])
         self._close = weakref.finalize(self, _destroy, destroy, self._context, os.getpid())
+        self._close.atexit = False
         self._blocks: Array = np.zeros(depth * 13, dtype=np.uint64)
 
     @classmethod

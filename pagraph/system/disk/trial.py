@@ -92,8 +92,8 @@ def _seconds_of(descriptor: int, size: int, nbytes: int) -> float:
 def best_gap(rows: Array, job: tuple[int, ...], rates: Rates, most: int) -> int:
     """Blocks between neighbouring rows that are better read than left out, at most ``most`` bytes of them.
 
-    Time, by the two limits of ``Rates``, counts in full and bytes by their square root: they take the place of others in
-    memory, and the disk's time from others. Twice the bytes must save a third of the time.
+    Time counts in full, by the two limits of ``Rates``, and bytes by their square root, as they take room in memory and
+    the disk's time from others: twice the bytes must save three tenths of the time.
     """
     _, _, _, row_bytes, align, *_ = job
     counts = np.zeros(most // align + 1, dtype=np.int64)

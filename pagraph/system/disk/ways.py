@@ -54,15 +54,17 @@ _idle: dict[str, list[Queue]] = {way: [] for way in WAYS}
 def queue(way: str) -> Iterator[Queue]:
     """A queue for the time of the ``with`` block, from those that are idle or a new one; safe from any thread.
 
-    Raises:
-        OSError: The system has no more, or does not know the way.
+    Threads serve where the system has no more descriptors or contexts.
     """
-    idle = _idle[way]
     try:
-        taken = idle.pop()
+        taken = _idle[way].pop()
     except IndexError:
-        taken = WAYS[way]()
+        try:
+            taken = WAYS[way]()
+        except OSError:
+            taken = Threads()
     yield taken
+    idle = _idle[taken.way]
     if len(idle) < _MOST_IDLE:  # not after an exception: who knows what still uses it
         idle.append(taken)
 
