@@ -228,6 +228,7 @@ class FileReader:
                     _raise_error(requests.state, self._path, self._descriptor)
         finally:
             del _under_way[id(requests)]
+            requests.tell()
             with self._lock:
                 self.requests += requests.number
                 self.bytes_read += int(requests.state[_reads.BYTES])

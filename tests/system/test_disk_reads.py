@@ -3,6 +3,7 @@
 import os
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -12,6 +13,8 @@ from hypothesis import strategies as st
 
 from pagraph.errors import FormatError, PipelineError
 from pagraph.graph.mapped import map_npy
+from pagraph.stats.trace import Tracer
+from pagraph.stats.trace_file import read_trace
 from pagraph.system.disk.queues import Requests
 from pagraph.system.disk.trial import Rates, best_gap
 from pagraph.system.disk.ways import WAYS, queue, usable_way
@@ -192,3 +195,22 @@ def test_a_queue_is_used_again():
         pass
     with queue("threads") as second:
         assert second is first
+
+
+@pytest.mark.parametrize(("way", "direct"), KINDS)
+def test_depths_of_the_queue_in_a_trace(content, tmp_path, way, direct):
+    path, values = content
+    reader = FileReader(path, stride=1000, row_bytes=1000, num_rows=1300, direct=direct, way=way)
+    out = np.empty((260, 1000), dtype=np.uint8)
+    with Tracer(tmp_path / "trace.json"):
+        begin = time.perf_counter_ns()
+        for _ in range(3):
+            reader.read(np.arange(0, 1300, 5), out)
+        end = time.perf_counter_ns()
+    reader.read(np.arange(0, 1300, 5), out)  # is not watched any more
+    trace = read_trace(tmp_path / "trace.json")
+    events = [event for event in trace["traceEvents"] if event["name"] == "disk requests"]
+    depths = [event["args"]["in flight"] for event in events]
+    assert depths.count(0) == 3 and depths[-1] == 0 and 1 <= max(depths) <= 128
+    times = [event["ts"] for event in events]
+    assert times == sorted(times) and times[-1] - times[0] <= (end - begin) / 1000

@@ -7,7 +7,7 @@ import numpy as np
 from numba import types
 
 from ..._jit import add_atomic, int32_at, kernel, load_acquire, store_release
-from ._reads import BYTES, IN_FLIGHT, STOP, deliver, errno_place, fail, needed, read_whole, span
+from ._reads import BYTES, STOP, deliver, errno_place, fail, needed, note_depth, read_whole, span
 
 _ARGUMENTS = (types.intp, types.uintp, types.uintp, types.uintp, types.uintp, types.uintp, types.uintp)
 # Takes any number of arguments; x86-64 and ARM pass them where a function of seven expects them.
@@ -34,7 +34,22 @@ def finish(rows, places, edges, request, job, slot, result, state):  # type: ign
 
 @kernel
 def read_by_ring(  # type: ignore[no-untyped-def]
-    rows, places, edges, requests, job, slots, slot_bytes, depth, wait, enter, descriptor, words, ring, entries, state
+    rows,
+    places,
+    edges,
+    requests,
+    job,
+    slots,
+    slot_bytes,
+    depth,
+    wait,
+    enter,
+    descriptor,
+    words,
+    ring,
+    entries,
+    state,
+    log,
 ):
     """Read requests through a ring of io_uring; False if it failed so that reads may still be under way.
 
@@ -69,7 +84,7 @@ def read_by_ring(  # type: ignore[no-untyped-def]
             unsent += 1
             coming += 1
         flying = depth - num_free
-        state[IN_FLIGHT] = flying
+        note_depth(state, log, flying)
         if flying == 0:
             return True
         store_release(ring, sq_tail, tail)
@@ -95,7 +110,7 @@ def read_by_ring(  # type: ignore[no-untyped-def]
 
 @kernel
 def read_by_aio(  # type: ignore[no-untyped-def]
-    rows, places, edges, requests, job, slots, slot_bytes, depth, wait, submit, get_events, context, blocks, state
+    rows, places, edges, requests, job, slots, slot_bytes, depth, wait, submit, get_events, context, blocks, state, log
 ):
     """Read requests through a context of Linux AIO; False if it failed so that reads may still be under way.
 
@@ -127,7 +142,7 @@ def read_by_aio(  # type: ignore[no-untyped-def]
             blocks[pointers + filled] = blocks.ctypes.data + block * 8
             filled += 1
             coming += 1
-        state[IN_FLIGHT] = depth - num_free
+        note_depth(state, log, depth - num_free)
         if num_free == depth:
             return True
         if sent < filled:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ from ..._jit import signals_later
 from ..threads import THREAD_NAME
 from . import _reads
 
-__all__ = ["DEPTH", "REQUEST_BYTES", "Advice", "Queue", "Requests", "Threads"]
+__all__ = ["DEPTH", "REQUEST_BYTES", "Advice", "Queue", "Requests", "Threads", "unwatch", "watch"]
 
 Array = Any  # a NumPy array; its element type is a matter of the kernels
 
@@ -26,10 +26,36 @@ QUEUE_BYTES = 8 << 20
 _ANYWHERE: Array = np.empty(0, dtype=np.int64)
 
 
+_NO_LOG: Array = np.empty((0, 2), dtype=np.int64)
+_MOST_SAMPLES = 1 << 14
+
+Watcher = Callable[[Array], object]
+_watchers: list[Watcher] = []
+
+
+def watch(watcher: Watcher) -> None:
+    """Have a function called after each read from now on, with samples of its queue: (n, 2), ns and depth.
+
+    Times are those of ``time.perf_counter_ns``, half a millisecond apart; the last sample has depth 0.
+    """
+    _watchers.append(watcher)
+
+
+def unwatch(watcher: Watcher) -> None:
+    """Call a function no more; nothing happens where it was not."""
+    if watcher in _watchers:
+        _watchers.remove(watcher)
+
+
+def _new_log() -> Array:
+    return np.empty((_MOST_SAMPLES, 2), dtype=np.int64) if _watchers else _NO_LOG
+
+
 class Requests(NamedTuple):
     """What one call reads: see ``_reads``.
 
-    ``slot_bytes`` is what the largest takes, in whole pages; ``out`` is only kept alive for the address in ``job``.
+    ``slot_bytes`` is what the largest takes, in whole pages; ``log`` has room for samples of the queue's depth, if
+    someone wants them; ``out`` is only kept alive for the address in ``job``.
     """
 
     rows: Array
@@ -39,6 +65,7 @@ class Requests(NamedTuple):
     slot_bytes: int
     job: tuple[int, ...]
     state: Array
+    log: Array
     out: Array
 
     @classmethod
@@ -47,7 +74,16 @@ class Requests(NamedTuple):
         edges = np.empty(len(rows) + 1, dtype=np.int64)
         number, largest = _reads.make_requests(rows, job, gap, REQUEST_BYTES, edges)
         slot_bytes = -(-largest // mmap.PAGESIZE) * mmap.PAGESIZE
-        return cls(rows, places, edges, number, slot_bytes, job, np.zeros(_reads.WORDS, dtype=np.int64), out)
+        return cls(
+            rows, places, edges, number, slot_bytes, job, np.zeros(_reads.WORDS, dtype=np.int64), _new_log(), out
+        )
+
+    def tell(self) -> None:
+        """Hand the samples of the queue's depth to whoever watches."""
+        samples = self.log[: self.state[_reads.SAMPLES]].copy()
+        if len(samples):
+            for watcher in list(_watchers):
+                watcher(samples)
 
     def steps(self, size: int) -> Iterator[Requests]:
         """The same in parts of at most ``size`` requests."""
@@ -103,10 +139,11 @@ class Threads(Queue):
         """As :meth:`Queue.read`; a system that allows no more threads gets by with those that it allowed."""
         address, slot_bytes, most = self.slots(requests)
         started: list[threading.Thread] = []
+        others = requests._replace(log=_NO_LOG)  # one samples for all
         with signals_later():  # an interrupt could lose a thread that writes into our slots
             for slot in range(1, min(most, _MOST_THREADS, requests.number // 4)):
                 place = address + slot * slot_bytes
-                thread = threading.Thread(target=_work, args=(requests, place), name=f"{THREAD_NAME}-reads")
+                thread = threading.Thread(target=_work, args=(others, place), name=f"{THREAD_NAME}-reads")
                 try:
                     thread.start()
                 except RuntimeError:  # no more threads, or the interpreter ends
@@ -115,11 +152,12 @@ class Threads(Queue):
             _work(requests, address)
             for thread in started:
                 thread.join()
+        _reads.note_depth(requests.state, requests.log, 0)
 
 
 def _work(requests: Requests, slot: int) -> None:
-    rows, places, edges, number, _, job, state, _ = requests
-    _reads.read_by_pread(rows, places, edges, number, job, slot, state)
+    rows, places, edges, number, _, job, state, log, _ = requests
+    _reads.read_by_pread(rows, places, edges, number, job, slot, state, log)
 
 
 class Advice(Queue):
@@ -129,5 +167,5 @@ class Advice(Queue):
 
     def read(self, requests: Requests) -> None:
         """As :meth:`Queue.read`."""
-        rows, places, edges, number, _, job, state, _ = requests
-        _reads.read_behind_advice(rows, places, edges, number, job, self._slots, self.depth, state)
+        rows, places, edges, number, _, job, state, log, _ = requests
+        _reads.read_behind_advice(rows, places, edges, number, job, self._slots, self.depth, state, log)
