@@ -110,8 +110,8 @@ def measure_rows(path, options):
     """Random rows of 1 KiB, by FileReader and by the mapping, in turn; all must read the same."""
     generator = np.random.default_rng(1)
     runs = defaultdict(list)
+    tensor = map_npy(path, random_access=True)
     for _ in range(options.repeats):
-        tensor = map_npy(path, random_access=True)
         rows = np.sort(generator.choice(len(tensor), options.rows, replace=False))
         sums = set()
         for name in ("direct", "cached", "pages asked for"):
