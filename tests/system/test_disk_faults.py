@@ -129,13 +129,18 @@ def forbid(*numbers):
     assert libc.prctl(38, 1, 0, 0, 0) == 0
     assert libc.prctl(22, 2, ctypes.create_string_buffer(head), 0, 0) == 0
 """
-NUMBERS = {"io_uring": (425,), "aio": (206,)}
+NUMBERS = {"io_uring": 425, "aio": 206, "io_uring_enter": 426}
 
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="numbers of system calls of x86-64")
 @pytest.mark.parametrize(
     ("forbidden", "expected"),
-    [(("io_uring",), "aio readahead"), (("aio",), "io_uring readahead"), (("io_uring", "aio"), "threads readahead")],
+    [
+        (("io_uring",), "aio readahead"),
+        (("io_uring_enter",), "aio readahead"),
+        (("aio",), "io_uring readahead"),
+        (("io_uring", "aio"), "threads readahead"),
+    ],
 )
 def test_a_system_that_refuses(rows_file, forbidden, expected):
     code = """
@@ -154,7 +159,7 @@ def test_a_system_that_refuses(rows_file, forbidden, expected):
     """
     if any(ways.refusal(way) for way in ("io_uring", "aio") if way not in forbidden):
         pytest.skip("this system refuses the others, too")
-    numbers = [number for way in forbidden for number in NUMBERS[way]]
+    numbers = [NUMBERS[way] for way in forbidden]
     assert run_python(FILTER + textwrap.dedent(code), rows_file, *numbers).split() == expected.split()
 
 

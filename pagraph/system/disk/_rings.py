@@ -93,7 +93,8 @@ def read_by_ring(  # type: ignore[no-untyped-def]
             unsent -= sent
         else:
             error = int32_at(errno_place())
-            if error != _EINTR and error != _EAGAIN and error != _EBUSY:
+            waits = error == _EINTR or (flying > unsent and error in (_EAGAIN, _EBUSY))
+            if not waits:
                 fail(state, error, 0)
                 return False
         ready = load_acquire(ring, cq_tail)
@@ -150,7 +151,9 @@ def read_by_aio(  # type: ignore[no-untyped-def]
             done = syscall(submit, context, filled - sent, place, 0, 0, 0)
             if done >= 0:
                 sent += done
-            elif int32_at(errno_place()) not in (_EINTR, _EAGAIN):
+            elif (
+                int32_at(errno_place()) != _EAGAIN or depth - num_free == filled - sent
+            ):  # or none is there to wait for
                 fail(state, int32_at(errno_place()), 0)
                 for i in range(sent, filled):  # these never went
                     free[num_free] = (np.int64(blocks[pointers + i]) - np.int64(blocks.ctypes.data)) // 64
