@@ -7,7 +7,8 @@ way and of what it merges, and by the mapping with all pages asked for first (``
 The file is synced and dropped from the page cache before each read, also before direct ones. All cases run in turn,
 ``--repeats`` times; medians, with all runs beside them. What else uses the disk meanwhile shows in their spread.
 
-Run: ``python benchmarks/disk_reads.py`` (about 10 minutes; needs 2 GiB in the folder, which must be on a disk).
+Run: ``python benchmarks/disk_reads.py``, behind ``chrt -r 20`` where the processor has other work: else threads, being
+many, get more of it and seem to be the fastest (about 10 minutes; needs 2 GiB in the folder, which must be on a disk).
 """
 
 import argparse

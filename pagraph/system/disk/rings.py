@@ -46,8 +46,8 @@ def system_call(number: int, *arguments: int) -> int:
 class Ring(Queue):
     """A ring of io_uring, Linux 5.6 or newer; many systems forbid it in containers.
 
-    For direct reads: through the page cache it was slower than ``Advice`` at every size (16 KiB: 382 and 655 MB/s; in
-    order: 68 and 1513), and took more of the processor.
+    For direct reads: through the page cache, beside other work, it was slower than ``Advice`` at every size (16 KiB:
+    382 and 655 MB/s; in order: 68 and 1513), and took more of the processor.
     """
 
     way, direct = "io_uring", True
