@@ -15,7 +15,6 @@ from torch import Tensor
 
 from ..errors import FormatError, PipelineError
 from .checks import as_integer
-from .disk import _reads
 from .disk.mapped_file import MappedFile
 from .disk.queues import REQUEST_BYTES, Requests
 from .disk.trial import best_gap, rates_of
@@ -38,6 +37,8 @@ _under_way: dict[int, Array] = {}  # states of the calls at work
 
 def in_flight() -> int:
     """Requests that the disk has now from all readers of this process; to be sampled, as for a timeline."""
+    from .disk import _reads
+
     return sum(int(state[_reads.IN_FLIGHT]) for state in list(_under_way.values()))
 
 
@@ -204,6 +205,8 @@ class FileReader:
                 self._close()
 
     def _checked(self, rows: Array, places: Array | None, num_places: int) -> tuple[Array, Array]:
+        from .disk import _reads
+
         rows = np.ascontiguousarray(rows)
         if rows.dtype != np.int64 or rows.ndim != 1:
             raise ValueError(f"rows must be 1-D of int64, got {rows.ndim}-D of {rows.dtype}")
@@ -225,6 +228,8 @@ class FileReader:
 
     def _read_piece(self, rows: Array, memory: Array, places: Array, first: int) -> None:
         """Read bytes ``first`` to ``first + _PIECE`` of each row."""
+        from .disk import _reads
+
         row_bytes, place = min(_PIECE, self.row_bytes - first), (self._offset + first, self._stride)
         address = memory.ctypes.data + first
         job = (self._descriptor, *place, row_bytes, self._align, self._block, address, self.row_bytes)
@@ -275,6 +280,8 @@ def _as_bytes(out: Array, row_bytes: int) -> Array:
 
 
 def _raise_error(state: Array, path: str, descriptor: int) -> None:
+    from .disk import _reads
+
     error, place = int(state[_reads.ERROR]), int(state[_reads.PLACE])
     if error == _reads.SHORT:
         size = os.lseek(descriptor, 0, os.SEEK_END)

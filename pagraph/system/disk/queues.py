@@ -9,9 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from ..._jit import signals_later
 from ..threads import THREAD_NAME
-from . import _reads
 
 __all__ = ["DEPTH", "REQUEST_BYTES", "Advice", "Queue", "Requests", "Threads", "unwatch", "watch"]
 
@@ -71,6 +69,8 @@ class Requests(NamedTuple):
     @classmethod
     def of(cls, rows: Array, out: Array, job: tuple[int, ...], gap: int, places: Array = _ANYWHERE) -> Requests:
         """Requests for ascending rows, merged over at most ``gap`` blocks that nobody needs."""
+        from . import _reads
+
         edges = np.empty(len(rows) + 1, dtype=np.int64)
         number, largest = _reads.make_requests(rows, job, gap, REQUEST_BYTES, edges)
         slot_bytes = -(-largest // mmap.PAGESIZE) * mmap.PAGESIZE
@@ -80,6 +80,8 @@ class Requests(NamedTuple):
 
     def tell(self) -> None:
         """Hand the samples of the queue's depth to whoever watches."""
+        from . import _reads
+
         samples = self.log[: self.state[_reads.SAMPLES]].copy()
         if len(samples):
             for watcher in list(_watchers):
@@ -87,6 +89,8 @@ class Requests(NamedTuple):
 
     def steps(self, size: int) -> Iterator[Requests]:
         """The same in parts of at most ``size`` requests."""
+        from . import _reads
+
         for first in range(0, self.number, size):
             count = min(size, self.number - first)
             self.state[_reads.CURSOR] = 0
@@ -137,6 +141,9 @@ class Threads(Queue):
 
     def read(self, requests: Requests) -> None:
         """As :meth:`Queue.read`; a system that allows no more threads gets by with those that it allowed."""
+        from ..._jit import signals_later
+        from . import _reads
+
         address, slot_bytes, most = self.slots(requests)
         started: list[threading.Thread] = []
         others = requests._replace(log=_NO_LOG)  # one samples for all
@@ -156,6 +163,8 @@ class Threads(Queue):
 
 
 def _work(requests: Requests, slot: int) -> None:
+    from . import _reads
+
     rows, places, edges, number, _, job, state, log, _ = requests
     _reads.read_by_pread(rows, places, edges, number, job, slot, state, log)
 
@@ -167,5 +176,7 @@ class Advice(Queue):
 
     def read(self, requests: Requests) -> None:
         """As :meth:`Queue.read`."""
+        from . import _reads
+
         rows, places, edges, number, _, job, state, log, _ = requests
         _reads.read_behind_advice(rows, places, edges, number, job, self._slots, self.depth, state, log)

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from . import _rings
 from .queues import DEPTH, Queue, Requests
 
 __all__ = ["Aio", "Ring"]
@@ -84,6 +83,8 @@ class Ring(Queue):
     def read(self, requests: Requests) -> None:
         """As :meth:`Queue.read`."""
         rows, places, edges, number, _, job, state, log, _ = requests
+        from . import _rings
+
         slots = *self.slots(requests), WAIT
         shared = self._descriptor, self._words, self._ring, self._entries
         if not _rings.read_by_ring(rows, places, edges, number, job, *slots, _URING_ENTER, *shared, state, log):
@@ -116,6 +117,8 @@ class Aio(Queue):
     def read(self, requests: Requests) -> None:
         """As :meth:`Queue.read`."""
         rows, places, edges, number, _, job, state, log, _ = requests
+        from . import _rings
+
         slots = *self.slots(requests), WAIT
         own = self._submit, self._get_events, self._context, self._blocks
         if not _rings.read_by_aio(rows, places, edges, number, job, *slots, *own, state, log):

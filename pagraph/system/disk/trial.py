@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..threads import ForkLock
-from . import _reads
 from .queues import DEPTH, QUEUE_BYTES, REQUEST_BYTES, Requests
 from .ways import WAYS, queue, refusal, usable_way
 
@@ -77,6 +76,8 @@ def _try(descriptor: int, size: int) -> Rates:
 
 def _seconds_of(descriptor: int, way: str, size: int, nbytes: int) -> float:
     """Seconds of a request of ``nbytes``, the least of some rounds: others may use the disk; infinite if one failed."""
+    from . import _reads
+
     generator = np.random.default_rng(0)
     out = np.empty((1, nbytes), dtype=np.uint8)  # all go to the same place: nobody looks
     job = (descriptor, 0, nbytes, nbytes, _BLOCK, _BLOCK, out.ctypes.data, 0)
@@ -101,6 +102,8 @@ def best_gap(rows: Array, job: tuple[int, ...], rates: Rates, most: int) -> int:
     Time counts in full, by the two limits of ``Rates``, and bytes by their square root, as they take room in memory and
     the disk's time from others: twice the bytes must save three tenths of the time.
     """
+    from . import _reads
+
     _, _, _, row_bytes, align, *_ = job
     counts = np.zeros(most // align + 1, dtype=np.int64)
     _reads.count_gaps(rows, job, counts)
