@@ -79,7 +79,7 @@ def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     load = compiled.compile  # type: ignore[attr-defined]
 
     def load_whole(signature: Any) -> Any:
-        with _signals_later():
+        with signals_later():
             try:
                 return load(signature)
             except OSError:  # a full disk, or a folder that is gone: costs the cache, not the run
@@ -91,7 +91,7 @@ def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @contextlib.contextmanager
-def _signals_later() -> Iterator[None]:
+def signals_later() -> Iterator[None]:
     """Let Ctrl-C, and all other signals whose handlers are Python's, wait for the end of the block.
 
     numba and llvmlite do not stand an exception in the middle of the loading of a kernel: where loads were

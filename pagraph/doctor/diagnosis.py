@@ -68,6 +68,7 @@ def diagnose(disk: Path | None = None) -> Diagnosis:
         "DGL: who samples": _dgl,
         "PyG: who samples": _pyg,
         "who reads rows": _fetching,
+        "how files are read": _file_reads,
         "compiled kernels": _kernels,
         "memory": _memory,
         "cores": _cores,
@@ -158,6 +159,14 @@ def _fetching(found: Diagnosis) -> dict[str, str]:
     if (file_system := file_system_of(Path(tempfile.gettempdir()))) in ("tmpfs", "ramfs"):
         facts["in a mapped file"] += f" (tried on {file_system}, which is memory)"
     return facts
+
+
+def _file_reads(found: Diagnosis) -> dict[str, str]:
+    from ..system.disk.ways import WAYS, refusal, usable_way
+
+    facts = {"past the page cache": usable_way(direct=True), "through the page cache": usable_way(direct=False)}
+    refused = {way: refusal(way) for way in WAYS}
+    return facts | {way: f"refused: {error.strerror}" for way, error in refused.items() if error is not None}
 
 
 def _kernels(found: Diagnosis) -> dict[str, str]:

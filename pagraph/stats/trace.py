@@ -15,6 +15,7 @@ from typing import Any
 from ..errors import PipelineError
 from ..system.atomic import check_writable
 from ..system.checks import as_integer
+from ..system.disk.queues import unwatch, watch
 from .trace_file import Log, Pass, Record, clock_offset, write_record
 
 __all__ = ["MAX_EVENTS", "EpochTrace", "Tracer", "Tracing"]
@@ -180,6 +181,7 @@ class Tracer:
         self.serial = next(_serials)
         self._local = threading.local()
         self._traced: weakref.WeakSet[Tracing] = weakref.WeakSet()
+        watch(self._record.add_disk)
         self._finish = weakref.finalize(self, _write, self._record)
 
     @property
@@ -291,6 +293,7 @@ class Tracer:
 
 
 def _write(record: Record) -> None:
+    unwatch(record.add_disk)
     if record.pid == os.getpid():
         write_record(record)
         for log in [*record.logs, *record.streams.values()]:

@@ -68,6 +68,7 @@ class Record:
         max_events: Events to keep; later ones are counted.
         epoch_ns: Add to ``perf_counter_ns`` for nanoseconds since 1970.
         logs, streams: Tracks of threads, made under ``lock``, and others by name.
+        disk: Samples of the depth of a queue of reads, (n, 2) for each call that reads files.
         passes: Epochs, by number.
         events: Spans and depths so far, those left out included.
     """
@@ -79,9 +80,15 @@ class Record:
     pid: int = field(default_factory=os.getpid)
     logs: list[Log] = field(default_factory=list)
     streams: dict[str, Log] = field(default_factory=dict)
+    disk: list[Any] = field(default_factory=list)
     passes: list[Pass] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
     events: Iterator[int] = field(default_factory=itertools.count)
+
+    def add_disk(self, samples: Any) -> None:
+        """Add samples of a queue of reads; safe from any thread."""
+        if all(next(self.events) < self.max_events for _ in range(len(samples))):
+            self.disk.append(samples)
 
     def log_of_thread(self) -> Log:
         """A log for the calling thread.
@@ -233,6 +240,7 @@ class _Chrome:
             events.append(self._epoch(p, own[f"epochs of {self._names[number]}"]))
         events.extend(self._ends())
         events.extend(self._reads())
+        events.extend(self._disk())
         events.sort()
         yield json.dumps({"ph": "M", "name": "process_name", "pid": record.pid, "args": {"name": "pagraph"}})
         for track, name in [*((t, n) for n, t in own.items()), *names]:
@@ -313,6 +321,18 @@ class _Chrome:
                     if served:
                         nbytes[name] = nbytes.get(name, 0) + served * row_bytes
             yield self._counter(f"{label} bytes read", when, dict(sorted(nbytes.items())))
+
+    def _disk(self) -> Iterator[Event]:
+        """Requests that the disk has from all calls together."""
+        changes = [
+            (int(when), int(depth) - before)
+            for samples in self._record.disk
+            for (when, depth), before in zip(samples, [0, *samples[:-1, 1].tolist()], strict=True)
+        ]
+        in_flight = 0
+        for when, change in sorted(changes):
+            in_flight += change
+            yield self._counter("disk requests", when, {"in flight": in_flight})
 
     def _span(self, name: str, begin: int, end: int, track: int, args: dict[str, Any], *, rank: int = 0) -> Event:
         end = max(begin, end)

@@ -6,22 +6,22 @@ import errno
 import fcntl
 import mmap
 import os
-import threading
 import weakref
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from ..errors import FormatError, PipelineError
 from .checks import as_integer
-from .disk import _reads
 from .disk.mapped_file import MappedFile
 from .disk.queues import REQUEST_BYTES, Requests
 from .disk.trial import best_gap, rates_of
 from .disk.ways import WAYS, queue, usable_way
+from .threads import ForkLock
 
-__all__ = ["FileReader"]
+__all__ = ["FileReader", "in_flight"]
 
 Array = Any  # a NumPy array; its element type is a matter of the kernels
 
@@ -30,6 +30,16 @@ _BLOCKS = (512, _PAGE)  # alignments that direct reads may need
 _PIECE = REQUEST_BYTES // 2  # wider rows are read in pieces: each fits into a request, wherever it begins
 _STEP = 8192  # requests between which an interrupt is seen
 _NO_PLACES: Array = np.empty(0, dtype=np.int64)
+
+
+_under_way: dict[int, Array] = {}  # states of the calls at work
+
+
+def in_flight() -> int:
+    """Requests that the disk has now from all readers of this process; to be sampled, as for a timeline."""
+    from .disk import _reads
+
+    return sum(int(state[_reads.IN_FLIGHT]) for state in list(_under_way.values()))
 
 
 class FileReader:
@@ -48,6 +58,11 @@ class FileReader:
             fits into memory. Reads are then kept by nobody but the caller.
         way: One of ``WAYS``; None: the best one here.
 
+    Attributes:
+        way: How it reads.
+        requests: Requests so far.
+        bytes_read: Bytes so far, with those between rows and, around them, up to the disk's blocks.
+
     Raises:
         ValueError: A number is out of range, or the way is not known.
         FormatError: The file has fewer bytes than the rows.
@@ -63,6 +78,8 @@ class FileReader:
         [[3, 4], [9, 10]]
         >>> reader.close()
     """
+
+    _mapped: MappedFile | None = None
 
     def __init__(
         self,
@@ -88,9 +105,11 @@ class FileReader:
 
         None where the rows are not in a file as they are in memory: tensors in memory (``/dev/shm`` included), private
         mappings that were written, rows that are not contiguous, files that were replaced or may not be opened, systems
-        that do not tell. Later writes to a private mapping are not seen: open another reader when values have changed.
+        that do not tell. Later writes to a private mapping are not seen: see :meth:`is_current`.
         """
-        if tensor.device.type != "cpu" or tensor.numel() == 0 or tensor.dim() == 0 or not tensor[0].is_contiguous():
+        if tensor.device.type != "cpu" or tensor.layout != torch.strided or tensor.is_conj() or tensor.is_neg():
+            return None
+        if tensor.numel() == 0 or tensor.dim() == 0 or not tensor[0].is_contiguous():
             return None
         stride, row_bytes, num_rows = tensor.stride(0) * tensor.element_size(), tensor[0].nbytes, len(tensor)
         if num_rows > 1 and stride < row_bytes:
@@ -100,9 +119,10 @@ class FileReader:
         if found is None:
             return None
         reader = cls.__new__(cls)
+        reader._mapped = found
         try:
             reader._open(found.path, found.descriptor, (stride, row_bytes, num_rows, found.offset), direct, None)
-        except FormatError:  # shortened: who touches those pages of the mapping is killed
+        except BaseException:
             os.close(found.descriptor)
             raise
         return reader
@@ -123,14 +143,22 @@ class FileReader:
         self.num_rows, self.row_bytes = num_rows, row_bytes
         self._block = _go_direct(descriptor) if direct else 1
         self._align = self._block if self._block > 1 else _PAGE
-        self.way = usable_way(way, direct=self.direct)
         self._rates = rates_of(descriptor)
+        self.way = usable_way(way or (self._rates.way if self.direct else None), direct=self.direct)
         self.requests = self.bytes_read = 0
         self._descriptor = descriptor
         self._close = weakref.finalize(self, os.close, descriptor)
-        self._lock = threading.Lock()
+        self._close.atexit = False  # threads may be at work to the end
+        self._lock = ForkLock()
         self._readers = 0
         self._closed = False
+
+    def is_current(self) -> bool:
+        """Whether the file still is what the tensor of :meth:`of` shows; takes 10 to 200 ms.
+
+        False once a page of a private mapping was written, or the tensor is gone. True for a reader made from a path.
+        """
+        return self._mapped is None or self._mapped.is_current()
 
     @property
     def direct(self) -> bool:
@@ -177,6 +205,8 @@ class FileReader:
                 self._close()
 
     def _checked(self, rows: Array, places: Array | None, num_places: int) -> tuple[Array, Array]:
+        from .disk import _reads
+
         rows = np.ascontiguousarray(rows)
         if rows.dtype != np.int64 or rows.ndim != 1:
             raise ValueError(f"rows must be 1-D of int64, got {rows.ndim}-D of {rows.dtype}")
@@ -198,17 +228,22 @@ class FileReader:
 
     def _read_piece(self, rows: Array, memory: Array, places: Array, first: int) -> None:
         """Read bytes ``first`` to ``first + _PIECE`` of each row."""
+        from .disk import _reads
+
         row_bytes, place = min(_PIECE, self.row_bytes - first), (self._offset + first, self._stride)
         address = memory.ctypes.data + first
         job = (self._descriptor, *place, row_bytes, self._align, self._block, address, self.row_bytes)
         gap = best_gap(rows, job, self._rates, REQUEST_BYTES)
         requests = Requests.of(rows, memory, job, gap, places)
+        _under_way[id(requests)] = requests.state
         try:
             with queue(self.way) as reads:
                 for step in requests.steps(_STEP):
                     reads.read(step)
                     _raise_error(requests.state, self._path, self._descriptor)
         finally:
+            del _under_way[id(requests)]
+            requests.tell()
             with self._lock:
                 self.requests += requests.number
                 self.bytes_read += int(requests.state[_reads.BYTES])
@@ -245,6 +280,8 @@ def _as_bytes(out: Array, row_bytes: int) -> Array:
 
 
 def _raise_error(state: Array, path: str, descriptor: int) -> None:
+    from .disk import _reads
+
     error, place = int(state[_reads.ERROR]), int(state[_reads.PLACE])
     if error == _reads.SHORT:
         size = os.lseek(descriptor, 0, os.SEEK_END)

@@ -56,6 +56,13 @@ def test_who_reads_rows(whole):
     assert rows["columns swapped"].startswith("torch: rows are not contiguous")
 
 
+def test_how_files_are_read(whole):
+    ways = whole.sections["how files are read"]
+    assert ways["past the page cache"] in ("io_uring", "aio", "threads")
+    assert ways["through the page cache"] in ("readahead", "threads")
+    assert ("aio" in ways) == (ways["past the page cache"] != "aio")
+
+
 def test_findings_come_first():
     text = str(Diagnosis(["This is broken.", "That too."], {"versions": {"a": "1", "long": "2"}}))
     assert text == ("2 things to mend:\n1. This is broken.\n2. That too.\n\nversions\n  a     1\n  long  2")

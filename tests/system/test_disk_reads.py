@@ -3,6 +3,7 @@
 import os
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -12,8 +13,11 @@ from hypothesis import strategies as st
 
 from pagraph.errors import FormatError, PipelineError
 from pagraph.graph.mapped import map_npy
-from pagraph.system.disk.queues import Requests
-from pagraph.system.disk.trial import Rates, best_gap
+from pagraph.stats.trace import Tracer
+from pagraph.stats.trace_file import read_trace
+from pagraph.system.disk import _reads
+from pagraph.system.disk.queues import REQUEST_BYTES, Requests
+from pagraph.system.disk.trial import Rates, best_gap, rates_of
 from pagraph.system.disk.ways import WAYS, queue, usable_way
 from pagraph.system.disk_reads import FileReader
 
@@ -44,7 +48,7 @@ def expected(values, rows, offset, stride, row_bytes):
 
 
 @pytest.mark.parametrize(("way", "direct"), KINDS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_every_way_reads_what_numpy_reads(content, way, direct, data):
     path, values = content
@@ -109,8 +113,35 @@ def test_of_a_mapped_array(tmp_path, direct):
     out = np.empty(4, dtype=np.float32)
     column.read(rows, out)
     assert (out == values[rows, 3]).all()
+    assert reader.is_current()
     tensor[100, 0] = 7  # a copy of one page, which the file does not have
-    assert FileReader.of(tensor, direct=direct) is None
+    assert not reader.is_current() and FileReader.of(tensor, direct=direct) is None
+
+
+@pytest.mark.parametrize("direct", [False, True])
+def test_writes_through_a_shared_mapping_are_read(tmp_path, direct):
+    np.save(tmp_path / "a.npy", np.zeros((3000, 37), dtype=np.float32))
+    shared = np.load(tmp_path / "a.npy", mmap_mode="r+")
+    reader = FileReader.of(torch.from_numpy(shared), direct=direct)
+    if reader is None:
+        pytest.skip("temporary files are in memory")
+    rows, out = np.arange(0, 3000, 3), np.empty((1000, 37), dtype=np.float32)
+    for value in (1, 2):
+        shared[::2] = value
+        reader.read(rows, out)
+        assert (out == shared[rows]).all() and reader.is_current()
+
+
+def test_a_reader_outlives_its_tensor(tmp_path):
+    np.save(tmp_path / "a.npy", np.arange(4000.0))
+    tensor = map_npy(tmp_path / "a.npy")
+    reader = FileReader.of(tensor)
+    if reader is None:
+        pytest.skip("temporary files are in memory")
+    del tensor
+    out = np.empty(2)
+    reader.read(np.array([3, 3999]), out)
+    assert out.tolist() == [3, 3999] and not reader.is_current()
 
 
 def test_rows_that_are_not_in_a_file_as_they_are_in_memory(tmp_path):
@@ -177,6 +208,38 @@ def test_refused_arguments(content):
         reader.read(np.arange(1), out)
 
 
+@settings(max_examples=200, deadline=None)
+@given(
+    wanted=st.sets(st.integers(0, 400), min_size=1),
+    place=st.tuples(st.integers(0, 3000), st.integers(0, 700), st.integers(1, 9000)),
+    align=st.sampled_from([512, 4096]),
+    gap=st.integers(-1, 9),
+)
+def test_requests_equal_plain_ones(wanted, place, align, gap):
+    """Neighbours share a request if few blocks lie between them and it does not grow too large."""
+    (offset, more, row_bytes), rows = place, np.array(sorted(wanted))
+    job = (0, offset, row_bytes + more, row_bytes, align, 1, 0, 0)
+    spans = [
+        (offset + row * (row_bytes + more), offset + row * (row_bytes + more) + row_bytes) for row in rows.tolist()
+    ]
+    blocks = [(low // align, -(-high // align)) for low, high in spans]
+    plain, counts = [[0, *blocks[0]]], [0] * 8
+    for i, (low, high) in enumerate(blocks[1:], 1):
+        between = max(0, low - blocks[i - 1][1])
+        counts[between if between < 8 else 0] += between < 8
+        if low - plain[-1][2] <= gap and (high - plain[-1][1]) * align <= REQUEST_BYTES:
+            plain[-1][2] = max(high, plain[-1][2])
+        else:
+            plain.append([i, low, high])
+    requests = Requests.of(rows, rows, job, gap)
+    assert requests.edges[: requests.number + 1].tolist() == [*(first for first, _, _ in plain), len(rows)]
+    largest = max(high - low for _, low, high in plain) * align
+    assert 0 <= requests.slot_bytes - largest < 4096
+    found = np.zeros(8, dtype=np.int64)
+    _reads.count_gaps(rows, job, found)
+    assert found.tolist() == counts
+
+
 def test_gap_where_both_limits_meet():
     """Pages 0, 2, 12 of 4 KiB each: the cheaper a request, the fewer are merged."""
     rows, job = np.array([0, 2, 12]), (0, 0, 4096, 4096, 4096, 1, 0, 0)
@@ -192,3 +255,38 @@ def test_a_queue_is_used_again():
         pass
     with queue("threads") as second:
         assert second is first
+
+
+@pytest.mark.parametrize(("way", "direct"), KINDS)
+def test_depths_of_the_queue_in_a_trace(content, tmp_path, way, direct):
+    path, values = content
+    reader = FileReader(path, stride=1000, row_bytes=1000, num_rows=1300, direct=direct, way=way)
+    out = np.empty((260, 1000), dtype=np.uint8)
+    with Tracer(tmp_path / "trace.json"):
+        begin = time.perf_counter_ns()
+        for _ in range(3):
+            reader.read(np.arange(0, 1300, 5), out)
+        end = time.perf_counter_ns()
+    reader.read(np.arange(0, 1300, 5), out)  # is not watched any more
+    trace = read_trace(tmp_path / "trace.json")
+    events = [event for event in trace["traceEvents"] if event["name"] == "disk requests"]
+    depths = [event["args"]["in flight"] for event in events]
+    assert depths.count(0) == 3 and depths[-1] == 0 and max(depths) <= 128
+    assert max(depths) > 0 or way == "threads"  # of which the caller's may come too late for all requests
+    times = [event["ts"] for event in events]
+    assert times == sorted(times) and times[-1] - times[0] <= (end - begin) / 1000
+
+
+def test_trial_of_a_disk(tmp_path):
+    path = tmp_path / "large"
+    with open(path, "wb") as file:
+        for _ in range(20):
+            file.write(os.urandom(4 << 20))
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    descriptor = os.open(path, os.O_RDONLY)
+    rates = rates_of(descriptor)
+    again = rates_of(descriptor)
+    os.close(descriptor)
+    assert again is rates and usable(rates.way or "threads", True)
+    assert 1e-7 < rates.request < 1 and 1e-12 < rates.byte < 1e-4

@@ -1,1 +1,10 @@
 """Ways to have a disk read many places at once, and what they cost here."""
+
+from .queues import unwatch, watch
+from .ways import WAYS, refusal, usable_way
+
+__all__ = ["WAYS", "refusal", "unwatch", "usable_way", "watch"]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -4,7 +4,8 @@ A *job* is a tuple of integers: (descriptor, first byte of row 0, bytes from row
 alignment of requests, alignment of a read's begin, address of row 0 of the result, bytes from row to row there).
 ``edges[r]`` is the first row of request ``r``. Each request is read into a slot, and its rows are copied from there.
 
-*state* is shared with the caller: see the names below.
+*state* is shared with the caller: see the names below. *log*, which may be empty, takes samples: time and
+depth of the queue.
 """
 
 import numpy as np
@@ -17,8 +18,11 @@ from ..._jit import add_atomic, int32_at, kernel
 pread = types.ExternalFunction("pread", types.intp(types.intc, types.uintp, types.uintp, types.int64))
 fadvise = types.ExternalFunction("posix_fadvise", types.intc(types.intc, types.int64, types.int64, types.intc))
 errno_place = types.ExternalFunction("__errno_location", types.uintp())
+clock_gettime = types.ExternalFunction("clock_gettime", types.intc(types.intc, types.uintp))
 memcpy = types.ExternalFunction("memcpy", types.uintp(types.uintp, types.uintp, types.uintp))
 
+_MONOTONIC = 1  # CLOCK_MONOTONIC, that of time.perf_counter_ns
+_INTERVAL = 500_000  # ns between samples
 _WILL_NEED = 3  # POSIX_FADV_WILLNEED
 
 # Words of `state`.
@@ -28,7 +32,10 @@ IN_FLIGHT = 2  # requests that the disk has now
 STOP = 3  # not 0: begin no other request
 CURSOR = 4  # next request, for threads that share a job
 BYTES = 5  # that were read
-WORDS = 8
+LAST = 6  # time of the last sample
+SAMPLES = 7  # number of samples in the log
+CLOCK = 8  # two words: what the clock says
+WORDS = 10
 SHORT = -1
 
 
@@ -115,6 +122,20 @@ def needed(rows, behind, job, low):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def note_depth(state, log, in_flight):  # type: ignore[no-untyped-def]
+    """Say how many requests the disk has, and sample it now and then."""
+    state[IN_FLIGHT] = in_flight
+    if state[SAMPLES] < len(log) - (in_flight > 0):  # the last place is for the end
+        clock_gettime(np.int32(_MONOTONIC), np.uint64(state.ctypes.data + 8 * CLOCK))
+        now = state[CLOCK] * 1_000_000_000 + state[CLOCK + 1]
+        if now - state[LAST] >= _INTERVAL or in_flight == 0:
+            log[state[SAMPLES], 0] = now
+            log[state[SAMPLES], 1] = in_flight
+            state[SAMPLES] += 1
+            state[LAST] = now
+
+
+@kernel
 def fail(state, error, place):  # type: ignore[no-untyped-def]
     """Keep the first error, and let no other request begin."""
     if add_atomic(state, STOP, 1) == 0:
@@ -141,7 +162,7 @@ def read_whole(job, slot, low, nbytes, got, need, state):  # type: ignore[no-unt
 
 
 @kernel
-def read_by_pread(rows, places, edges, requests, job, slot, state):  # type: ignore[no-untyped-def]
+def read_by_pread(rows, places, edges, requests, job, slot, state, log):  # type: ignore[no-untyped-def]
     """Read requests one after the other, beside other threads that share the cursor; the slot is this thread's own."""
     while state[STOP] == 0:
         request = add_atomic(state, CURSOR, 1)
@@ -149,7 +170,9 @@ def read_by_pread(rows, places, edges, requests, job, slot, state):  # type: ign
             return
         first, behind = edges[request], edges[request + 1]
         low, nbytes = span(rows, first, behind, job)
-        add_atomic(state, IN_FLIGHT, 1)
+        flying = add_atomic(state, IN_FLIGHT, 1) + 1
+        if len(log):
+            note_depth(state, log, flying)
         whole = read_whole(job, slot, low, nbytes, 0, needed(rows, behind, job, low), state)
         add_atomic(state, IN_FLIGHT, -1)
         if whole:
@@ -157,7 +180,7 @@ def read_by_pread(rows, places, edges, requests, job, slot, state):  # type: ign
 
 
 @kernel
-def read_behind_advice(rows, places, edges, requests, job, slot, depth, state):  # type: ignore[no-untyped-def]
+def read_behind_advice(rows, places, edges, requests, job, slot, depth, state, log):  # type: ignore[no-untyped-def]
     """Read requests one after the other, each asked of the system ``depth`` requests before."""
     descriptor = np.int32(job[0])
     asked = 0
@@ -166,11 +189,11 @@ def read_behind_advice(rows, places, edges, requests, job, slot, depth, state): 
             low, nbytes = span(rows, edges[asked], edges[asked + 1], job)
             fadvise(descriptor, low, nbytes, _WILL_NEED)
             asked += 1
-        state[IN_FLIGHT] = asked - request
+        note_depth(state, log, asked - request)
         if state[STOP] != 0:
             break
         first, behind = edges[request], edges[request + 1]
         low, nbytes = span(rows, first, behind, job)
         if read_whole(job, slot, low, nbytes, 0, needed(rows, behind, job, low), state):
             deliver(rows, places, first, behind, job, slot, low)
-    state[IN_FLIGHT] = 0
+    note_depth(state, log, 0)

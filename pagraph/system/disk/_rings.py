@@ -7,7 +7,7 @@ import numpy as np
 from numba import types
 
 from ..._jit import add_atomic, int32_at, kernel, load_acquire, store_release
-from ._reads import BYTES, IN_FLIGHT, STOP, deliver, errno_place, fail, needed, read_whole, span
+from ._reads import BYTES, STOP, deliver, errno_place, fail, needed, note_depth, read_whole, span
 
 _ARGUMENTS = (types.intp, types.uintp, types.uintp, types.uintp, types.uintp, types.uintp, types.uintp)
 # Takes any number of arguments; x86-64 and ARM pass them where a function of seven expects them.
@@ -34,7 +34,22 @@ def finish(rows, places, edges, request, job, slot, result, state):  # type: ign
 
 @kernel
 def read_by_ring(  # type: ignore[no-untyped-def]
-    rows, places, edges, requests, job, slots, slot_bytes, depth, wait, enter, descriptor, words, ring, entries, state
+    rows,
+    places,
+    edges,
+    requests,
+    job,
+    slots,
+    slot_bytes,
+    depth,
+    wait,
+    enter,
+    descriptor,
+    words,
+    ring,
+    entries,
+    state,
+    log,
 ):
     """Read requests through a ring of io_uring; False if it failed so that reads may still be under way.
 
@@ -69,7 +84,7 @@ def read_by_ring(  # type: ignore[no-untyped-def]
             unsent += 1
             coming += 1
         flying = depth - num_free
-        state[IN_FLIGHT] = flying
+        note_depth(state, log, flying)
         if flying == 0:
             return True
         store_release(ring, sq_tail, tail)
@@ -78,7 +93,8 @@ def read_by_ring(  # type: ignore[no-untyped-def]
             unsent -= sent
         else:
             error = int32_at(errno_place())
-            if error != _EINTR and error != _EAGAIN and error != _EBUSY:
+            waits = error == _EINTR or (flying > unsent and error in (_EAGAIN, _EBUSY))
+            if not waits:
                 fail(state, error, 0)
                 return False
         ready = load_acquire(ring, cq_tail)
@@ -95,7 +111,7 @@ def read_by_ring(  # type: ignore[no-untyped-def]
 
 @kernel
 def read_by_aio(  # type: ignore[no-untyped-def]
-    rows, places, edges, requests, job, slots, slot_bytes, depth, wait, submit, get_events, context, blocks, state
+    rows, places, edges, requests, job, slots, slot_bytes, depth, wait, submit, get_events, context, blocks, state, log
 ):
     """Read requests through a context of Linux AIO; False if it failed so that reads may still be under way.
 
@@ -127,7 +143,7 @@ def read_by_aio(  # type: ignore[no-untyped-def]
             blocks[pointers + filled] = blocks.ctypes.data + block * 8
             filled += 1
             coming += 1
-        state[IN_FLIGHT] = depth - num_free
+        note_depth(state, log, depth - num_free)
         if num_free == depth:
             return True
         if sent < filled:
@@ -135,7 +151,9 @@ def read_by_aio(  # type: ignore[no-untyped-def]
             done = syscall(submit, context, filled - sent, place, 0, 0, 0)
             if done >= 0:
                 sent += done
-            elif int32_at(errno_place()) not in (_EINTR, _EAGAIN):
+            elif (
+                int32_at(errno_place()) != _EAGAIN or depth - num_free == filled - sent
+            ):  # or none is there to wait for
                 fail(state, int32_at(errno_place()), 0)
                 for i in range(sent, filled):  # these never went
                     free[num_free] = (np.int64(blocks[pointers + i]) - np.int64(blocks.ctypes.data)) // 64

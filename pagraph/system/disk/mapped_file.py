@@ -26,11 +26,14 @@ class MappedFile:
         path: Path of the file.
         offset: Byte of the file that is at the address.
         descriptor: Open for reading; the owner's to close.
+        address, nbytes: The range of addresses.
     """
 
     path: str
     offset: int
     descriptor: int
+    address: int
+    nbytes: int
 
     @classmethod
     def open(cls, address: int, nbytes: int) -> MappedFile | None:
@@ -39,16 +42,9 @@ class MappedFile:
         None where there is no such file, where pages of a private mapping were written (what they hold is not in the
         file), where the path leads to another file by now, where it may not be opened, or the system does not tell.
         """
-        parts = _mappings_of(address, address + nbytes)
-        if not parts or any(part.written for part in parts):
+        first = _file_of(address, nbytes)
+        if first is None:
             return None
-        first, last = parts[0], parts[-1]
-        if first.begin > address or last.end < address + nbytes or not is_disk_file(first.path, first.device):
-            return None
-        for before, part in zip(parts, parts[1:], strict=False):  # madvise and mprotect split a mapping
-            same_file = (part.device, part.inode) == (first.device, first.inode)
-            if not same_file or before.end != part.begin or part.offset - before.offset != part.begin - before.begin:
-                return None
         path = first.path.replace("\\012", "\n")
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -57,7 +53,29 @@ class MappedFile:
         if _shown_as(descriptor) != (first.device, first.inode):
             os.close(descriptor)
             return None
-        return cls(path, first.offset + address - first.begin, descriptor)
+        return cls(path, first.offset + address - first.begin, descriptor, address, nbytes)
+
+    def is_current(self) -> bool:
+        """Whether the addresses still show the file and none of their pages was written; 10 to 200 ms."""
+        first = _file_of(self.address, self.nbytes)
+        if first is None or first.offset + self.address - first.begin != self.offset:
+            return False
+        return _shown_as(self.descriptor) == (first.device, first.inode)
+
+
+def _file_of(address: int, nbytes: int) -> _Mapping | None:
+    """The first of the mappings of a range of addresses, if all show one file on disk, and no pages of their own."""
+    parts = _mappings_of(address, address + nbytes)
+    if not parts or any(part.written for part in parts):
+        return None
+    first, last = parts[0], parts[-1]
+    if first.begin > address or last.end < address + nbytes or not is_disk_file(first.path, first.device):
+        return None
+    for before, part in zip(parts, parts[1:], strict=False):  # madvise and mprotect split a mapping
+        same_file = (part.device, part.inode) == (first.device, first.inode)
+        if not same_file or before.end != part.begin or part.offset - before.offset != part.begin - before.begin:
+            return None
+    return first
 
 
 @dataclass
