@@ -23,6 +23,7 @@ from ..system.atomic import new_file
 from ..system.threads import ForkLock
 from .package import import_pyg
 from .stores import is_typed, store_graph
+from .waiting_edges import WaitingEdges, edge_index_of
 
 import_pyg()
 from torch_geometric.data import Data, Dataset, EdgeAttr, HeteroData, TensorAttr  # noqa: E402
@@ -128,6 +129,11 @@ def csc_of(store: Any, num_src: int, num_dst: int, where: str = "") -> CSC:
     name = f"{where}edge_index"
     if not isinstance(edge_index, Tensor):
         raise TypeError(f"{name} must be a tensor, got {type(edge_index).__name__}")
+    if isinstance(edge_index, WaitingEdges):
+        known = edge_index.csc
+        if known is not None and (known.num_src, known.num_dst) == counts:
+            return known
+        edge_index = edge_index.plain
     return _conversions.get(edge_index, counts, lambda plain: _from_coo(plain, counts, name))
 
 
@@ -173,10 +179,11 @@ _NAMES = {"feat": "x", "label": "y"}
 def to_pyg(graph: Graph) -> Data | HeteroData:
     """A ``Data``, or for several types a ``HeteroData``, with the same vertices, edges and fields.
 
-    Edge ``i`` of ``edge_index``, int64, is the one with the id ``i``. Fields share memory, but for ``IndexedRows``,
-    which are gathered. Vertex fields ``feat`` and ``label`` become ``x`` and ``y``, unless these are there. In a
-    ``Data`` vertices and edges share their names: an edge field ``w`` becomes ``edge_w``, with a warning, where ``w``
-    is a vertex field's name, or would be taken for one as there are as many edges as vertices.
+    Edge ``i`` of ``edge_index``, int64, is the one with the id ``i``. Of edges on disk it is made when it is read,
+    which our loaders never do. Fields share memory, but for ``IndexedRows``, which are gathered. Vertex fields ``feat``
+    and ``label`` become ``x`` and ``y``, unless these are there. In a ``Data`` vertices and edges share their names: an
+    edge field ``w`` becomes ``edge_w``, with a warning, where ``w`` is a vertex field's name, or would be taken for one
+    as there are as many edges as vertices.
 
     Raises:
         TypeError: ``graph`` is something else.
@@ -193,9 +200,7 @@ def _filled(data: Data | HeteroData, graph: Graph) -> Data | HeteroData:
         (data if isinstance(data, Data) else data[ntype]).num_nodes = graph.num_nodes_of(ntype)
     for etype in graph.edge_types:
         store, csc = data if isinstance(data, Data) else data[etype], graph.csc_of(etype)
-        store.edge_index = torch.empty((2, csc.num_edges), dtype=torch.int64, device="cpu")
-        ids = slice(None) if csc.edge_ids is None else csc.edge_ids.long()
-        store.edge_index[0, ids], store.edge_index[1, ids] = csc.indices.long(), csc.destinations().long()
+        store.edge_index = edge_index_of(csc) if csc.scattered.pages is None else WaitingEdges.of(csc)
     for ntype in graph.node_types:
         store, fields = data._store if isinstance(data, Data) else data[ntype], graph.node_fields(ntype)
         for name, values in fields.items():

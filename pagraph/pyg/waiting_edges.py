@@ -1,0 +1,97 @@
+"""An ``edge_index`` that waits: of a graph on disk it would take 16 bytes an edge, and no batch needs it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map_only
+
+from ..graph.csc import CSC
+from ..graph.field_version import FieldVersion
+from ..system.threads import ForkLock
+
+__all__ = ["WaitingEdges", "edge_index_of"]
+
+
+def edge_index_of(csc: CSC) -> Tensor:
+    """Both ends of every edge in the order of the edge ids, shape ``(2, num_edges)``, int64."""
+    ends = torch.empty((2, csc.num_edges), dtype=torch.int64, device="cpu")
+    ids = slice(None) if csc.edge_ids is None else csc.edge_ids.long()
+    ends[0, ids], ends[1, ids] = csc.indices.long(), csc.destinations().long()
+    return ends
+
+
+_PROPERTIES = [
+    *("shape", "dtype", "device", "layout", "ndim", "nbytes", "requires_grad"),
+    *(name for name in dir(Tensor) if name.startswith("is_") and not callable(getattr(Tensor, name))),
+]
+_OUTSIDE = {
+    *(getattr(Tensor, name).__get__ for name in _PROPERTIES),
+    *(Tensor.size, Tensor.dim, Tensor.numel, Tensor.nelement, Tensor.element_size),
+    *(Tensor.__len__, Tensor.is_floating_point, Tensor.is_complex, Tensor.is_inference),
+}
+"""What a tensor answers without its values."""
+
+
+class WaitingEdges(Tensor):
+    """The ``edge_index`` of a CSC; the values are made when something needs them, and kept.
+
+    What asks for memory past torch's own functions is refused by torch.
+    """
+
+    _csc: CSC
+    _made: Tensor | None
+    _seen: FieldVersion
+    _lock: ForkLock
+
+    @staticmethod
+    def of(csc: CSC) -> WaitingEdges:
+        """The edges of ``csc``, nothing made yet."""
+        shape, cpu = (2, csc.num_edges), torch.device("cpu")
+        edges: WaitingEdges = Tensor._make_wrapper_subclass(WaitingEdges, shape, dtype=torch.int64, device=cpu)
+        edges._csc, edges._made, edges._lock = csc, None, ForkLock()
+        return edges
+
+    @property
+    def csc(self) -> CSC | None:
+        """The edges as they are compressed; None once the plain tensor was written to."""
+        return self._csc if self._made is None or FieldVersion.of(self._made) == self._seen else None
+
+    @property
+    def plain(self) -> Tensor:
+        """The plain tensor, made now if need be."""
+        with self._lock:
+            if self._made is None:
+                with torch._C.DisableTorchFunctionSubclass():
+                    made = edge_index_of(self._csc)
+                    self._seen, self._made = FieldVersion.of(made), made
+            return self._made
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call a function of torch's with the plain tensor; writes are then seen as those to any other."""
+        if function not in _OUTSIDE:
+            args, kwargs = _plain(args, kwargs)
+        with torch._C.DisableTorchFunctionSubclass():
+            return function(*args, **(kwargs or {}))
+
+    @classmethod
+    def __torch_dispatch__(cls, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
+        """The same for what is called past :meth:`__torch_function__`."""
+        args, kwargs = _plain(args, kwargs)
+        return op(*args, **kwargs)
+
+    def __repr__(self) -> str:  # type: ignore[override]
+        return f"WaitingEdges(num_edges={self.shape[1]})"
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self.plain.__reduce_ex__(protocol)  # type: ignore[no-untyped-call]
+
+    def __deepcopy__(self, memo: Any) -> Tensor:
+        return self.plain.clone()
+
+
+def _plain(args: Any, kwargs: Any) -> Any:
+    return tree_map_only(WaitingEdges, lambda edges: edges.plain, (args, kwargs or {}))
