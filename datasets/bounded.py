@@ -11,6 +11,7 @@ from ..system.atomic import new_folder
 from ..system.budget import Budget
 from ..system.memory import host_available
 from ..system.units import bytes_text
+from .column_files import Scratch
 from .edge_sort import LEAST_ROOM, EdgeStream, sort_edges
 from .native import Rows, write_into
 
@@ -74,8 +75,8 @@ def write_edges(
         progress: Called with the work done and all of it.
     """
     room, fields = room_of(memory), dict(computed or {})
-    with new_folder(folder) as part:
+    with new_folder(folder) as part, Scratch(part) as scratch:
         step = step_of(progress, 0, 0.5)
-        graph = Graph(sort_edges(edges, part, room=room, mirrored=undirected, simple=simple, progress=step))
+        graph = Graph(sort_edges(edges, scratch, room=room, mirrored=undirected, simple=simple, progress=step))
         write_into(part, graph, origin=origin, computed=fields, progress=step_of(progress, 0.5, 1))
     return Graph.open(folder)

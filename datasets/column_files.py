@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from torch import Tensor
 from ..graph.mapped import map_npy
 from .native import npy_header
 
-__all__ = ["ColumnFile"]
+__all__ = ["ColumnFile", "Scratch"]
 
 Column = npt.NDArray[Any]
 
@@ -22,21 +23,41 @@ _HEADER_BYTES = 128  # of every 1-D array, whose header is written when its leng
 _COPY_ITEMS = 2**20
 
 
-class ColumnFile:
-    """A column in a file of ``folder``: what does not fit into memory while a graph is made.
-
-    int32 becomes int64 with the first number that needs it, once, by a copy. The file goes when it is mapped or
-    removed, and with the folder.
+class Scratch:
+    """Columns of a work in files of a folder, which are closed and deleted when the block ends.
 
     Args:
-        folder: Where the file is made, which is to vanish with a run that fails.
-        name: Name of the file.
-        dtype: Of the numbers.
+        folder: Where the files are made, which is to vanish with a run that is killed.
     """
 
-    def __init__(self, folder: Path, name: str, dtype: npt.DTypeLike) -> None:
-        self.path = folder / f"{name}.column"
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._columns: list[ColumnFile] = []
+
+    def __enter__(self) -> Scratch:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for column in self._columns:
+            column.remove()
+
+    def column(self, dtype: npt.DTypeLike) -> ColumnFile:
+        """An empty column."""
+        column = ColumnFile(self.folder / f"{len(self._columns)}.column", dtype, self)
+        self._columns.append(column)
+        return column
+
+
+class ColumnFile:
+    """A column in a file: what does not fit into memory while a graph is made. :class:`Scratch` makes them.
+
+    int32 becomes int64 with the first number that needs it, once, by a copy.
+    """
+
+    def __init__(self, path: Path, dtype: npt.DTypeLike, scratch: Scratch) -> None:
+        self.path = path
         self.dtype = np.dtype(dtype)
+        self._scratch = scratch
         self._count = 0
         self._file = open(self.path, "xb")  # noqa: SIM115 (closed by remove)
         self._file.write(bytes(_HEADER_BYTES))
@@ -73,7 +94,7 @@ class ColumnFile:
         if np.dtype(dtype) == self.dtype:
             return
         self.flush()
-        other = ColumnFile(self.path.parent, self.path.stem + "+", dtype)
+        other = self._scratch.column(dtype)
         for begin in range(0, self._count, _COPY_ITEMS):
             other.append(self.read(begin, min(begin + _COPY_ITEMS, self._count)))
         self._file.close()
@@ -94,5 +115,6 @@ class ColumnFile:
 
     def remove(self) -> None:
         """Close and delete the file."""
-        self._file.close()
-        self.path.unlink()
+        with contextlib.suppress(OSError):  # a full disk: what is not written yet is not wanted
+            self._file.close()
+        self.path.unlink(missing_ok=True)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -15,7 +13,7 @@ import numpy.typing as npt
 
 from ..graph.csc import CSC, id_dtype
 from ..system.threads import usable_cpus
-from .column_files import ColumnFile
+from .column_files import ColumnFile, Scratch
 
 __all__ = ["LEAST_ROOM", "EdgeStream", "in_order", "sort_edges"]
 
@@ -53,7 +51,7 @@ class EdgeStream(Protocol):
 
 def sort_edges(
     edges: EdgeStream,
-    folder: Path,
+    scratch: Scratch,
     *,
     room: int,
     mirrored: bool = False,
@@ -63,11 +61,11 @@ def sort_edges(
 ) -> CSC:
     """Compress edges by destination with at most ``room`` bytes of memory, whatever their number.
 
-    The result is that of ``CSC.from_coo`` of all edges, in files of ``folder`` that have no name any more.
+    The result is that of ``CSC.from_coo`` of all edges, in files that have no name any more.
 
     Args:
         edges: The edges; their ids are checked already. They are read once.
-        folder: For temporary files: 8 to 24 bytes an edge in each direction.
+        scratch: For files of 8 to 24 bytes an edge in each direction.
         room: Bytes, at least :data:`LEAST_ROOM`.
         mirrored: Add the other direction of every edge but self-loops, behind all edges.
         simple: Drop self-loops and repeated edges, and order the sources of each vertex.
@@ -77,7 +75,7 @@ def sort_edges(
     Raises:
         OSError: The disk is full.
     """
-    return _Sort(edges, folder, room, mirrored, simple, numbered and not simple, progress).csc()
+    return _Sort(edges, scratch, room, mirrored, simple, numbered and not simple, progress).csc()
 
 
 def in_order(run: Callable[[T], R], items: Iterable[T], workers: int) -> Iterator[R]:
@@ -151,14 +149,14 @@ class _Sort:
     def __init__(
         self,
         edges: EdgeStream,
-        folder: Path,
+        scratch: Scratch,
         room: int,
         mirrored: bool,
         simple: bool,
         numbered: bool,
         progress: Progress | None,
     ) -> None:
-        self._edges, self._folder = edges, folder
+        self._edges, self._scratch = edges, scratch
         self._mirrored, self._simple, self._width = mirrored, simple, 3 if numbered else 2
         self._workers = min(usable_cpus(), _MOST_WORKERS)
         share = room // (self._workers + _AHEAD + 1)
@@ -166,13 +164,12 @@ class _Sort:
         self._most = max(1, share // _SORT_ROW_BYTES)
         most_rows = edges.num_edges * (2 if mirrored else 1)
         self._dtype = _id_dtype(edges.num_nodes, most_rows)
-        self._names = itertools.count()
         self._progress, self._done, self._total = progress, 0, edges.num_edges + most_rows
 
     def csc(self) -> CSC:
         """Fill the buckets, sort them and put them behind each other."""
         count = self._edges.num_nodes
-        indptr, indices, numbers = (ColumnFile(self._folder, n, self._dtype) for n in ("indptr", "indices", "numbers"))
+        indptr, indices, numbers = (self._scratch.column(self._dtype) for _ in range(3))
         indptr.append(np.zeros(1, dtype=self._dtype))
         in_place = True
         for bucket, blocks, counts in in_order(self._sorted, self._fitting(self._filled()), self._workers):
@@ -278,7 +275,7 @@ class _Sort:
 
     def _files(self, keys: int, shift: int) -> list[ColumnFile]:
         count = (keys + (1 << shift) - 1) >> shift
-        return [ColumnFile(self._folder, f"bucket-{next(self._names)}", self._dtype) for _ in range(count)]
+        return [self._scratch.column(self._dtype) for _ in range(count)]
 
     def _buckets(self, src: range, dst: range, shift: int, files: list[list[ColumnFile]]) -> list[_Bucket]:
         """Buckets over files for each direction, in the order of the ids that were divided."""

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pagraph.datasets import edge_sort
+from pagraph.datasets.column_files import Scratch
 from pagraph.datasets.edge_sort import LEAST_ROOM, in_order, sort_edges
 from pagraph.datasets.edges import drop_repeats, mirror
 from pagraph.graph import csc as csc_module
@@ -45,8 +46,8 @@ def in_memory(edges, mirrored, simple, numbered):
 
 
 def check(edges, room, **options):
-    with tempfile.TemporaryDirectory() as folder:
-        got = sort_edges(edges, pathlib.Path(folder), room=room, **options)
+    with tempfile.TemporaryDirectory() as folder, Scratch(pathlib.Path(folder)) as scratch:
+        got = sort_edges(edges, scratch, room=room, **options)
         assert list(pathlib.Path(folder).iterdir()) == []
         want = in_memory(edges, **options)
         for name in ("indptr", "indices", "edge_ids"):
@@ -105,8 +106,8 @@ def test_progress_ends_at_the_whole():
     calls = []
     rng = np.random.default_rng(0)
     edges = Edges(*rng.integers(0, 50, (2, 500)), 50)
-    with tempfile.TemporaryDirectory() as folder:
-        sort_edges(edges, pathlib.Path(folder), room=LEAST_ROOM, progress=lambda *call: calls.append(call))
+    with tempfile.TemporaryDirectory() as folder, Scratch(pathlib.Path(folder)) as scratch:
+        sort_edges(edges, scratch, room=LEAST_ROOM, progress=lambda *call: calls.append(call))
     assert calls == sorted(calls)
     assert calls[-1] == (1000, 1000)
 
