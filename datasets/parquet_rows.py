@@ -48,6 +48,8 @@ def read_parquet(
     except FormatError:
         raise
     except (pa.ArrowException, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # of the disk
+            raise
         raise FormatError(f"{path} is no whole Parquet file: {error}") from error
     return rows
 

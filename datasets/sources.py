@@ -257,6 +257,6 @@ def import_graph(
     given, room = form.chosen(options), room_of(memory)
     with new_folder(out) as part, Scratch(part) as scratch:
         graph = form.store(source, scratch, room, **given, progress=step_of(progress, 0, 0.6))
-        add_fields(graph, **fields)
+        add_fields(graph, **fields, scratch=scratch)
         write_into(part, graph, origin=origin, progress=step_of(progress, 0.6, 1))
     return Graph.open(out)

@@ -13,7 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pagraph import Graph
-from pagraph.datasets import bounded, edge_sort, import_graph, read_graph, rmat, spooled_rows, write_graph
+from pagraph.datasets import (
+    arrays,
+    bounded,
+    edge_sort,
+    import_graph,
+    read_graph,
+    rmat,
+    spooled_rows,
+    text_blocks,
+    write_graph,
+)
 
 LITTLE = edge_sort._SORT_ROW_BYTES * 100  # so little that edges need many buckets
 
@@ -86,6 +96,35 @@ def test_import(kind, edges, undirected, ordered, wide):
         same_folders(Path(folder, "memory"), Path(folder, "files"))
 
 
+def save(path, rows):
+    """Save 2-D numbers by the ending of ``path``."""
+    if path.suffix == ".npy":
+        np.save(path, rows)
+    elif path.suffix == ".parquet":
+        pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        columns = {"a": rows[:, 0], "b": pa.FixedSizeListArray.from_arrays(rows[:, 1:].reshape(-1), rows.shape[1] - 1)}
+        parquet.write_table(pa.table(columns), path)
+    else:
+        np.savetxt(path, rows, delimiter=",", fmt="%d" if rows.dtype.kind == "i" else "%.9g")
+
+
+@pytest.mark.usefixtures("little")
+@pytest.mark.parametrize("ending", ["npy", "parquet", "csv", "csv.gz"])
+@pytest.mark.parametrize("dtype", [np.int64, np.float32])
+def test_features_in_files(tmp_path, monkeypatch, ending, dtype):
+    monkeypatch.setattr(arrays, "_BATCH_ROWS", 7)
+    monkeypatch.setattr(text_blocks, "_BLOCK_BYTES", 100)
+    rows = np.random.default_rng(0).normal(0, 1000, (40, 3)).astype(dtype)
+    (tmp_path / "a.txt").write_text("0 39\n5 3\n")
+    save(tmp_path / f"x.{ending}", rows)
+    save(tmp_path / f"y.{ending}", rows[:, :2].astype(np.int64))
+    options = {"features": tmp_path / f"x.{ending}", "labels": tmp_path / f"y.{ending}"}
+    write_graph(read_graph(tmp_path / "a.txt", **options), tmp_path / "memory")
+    got = import_graph(tmp_path / "a.txt", tmp_path / "files", **options)
+    same_folders(tmp_path / "memory", tmp_path / "files")
+    assert np.array_equal(got.ndata["feat"].numpy(), rows)
+
+
 @pytest.mark.usefixtures("little")
 def test_words_that_do_not_fit(tmp_path):
     (tmp_path / "a.txt").write_text("".join(f"a{i} b{i}\n" for i in range(1000)))
@@ -137,6 +176,7 @@ def sizes(folder):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", [GENERATE, IMPORT])
 @pytest.mark.parametrize(("how", "share"), [(signal.SIGKILL, 0.1), (signal.SIGKILL, 0.7), (signal.SIGINT, 0.4)])
 def test_a_run_that_ends_early_leaves_nothing_half_written(tmp_path, long_list, code, how, share):
@@ -159,6 +199,7 @@ def test_a_run_that_ends_early_leaves_nothing_half_written(tmp_path, long_list, 
     assert sorted(path.suffix for path in (tmp_path / "g").iterdir()) == [".json", ".npy", ".npy"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", [GENERATE, IMPORT])
 @pytest.mark.parametrize("megabytes", [1, 12, 25])
 def test_a_full_disk_is_named_and_left_empty(tmp_path, long_list, code, megabytes):
@@ -175,6 +216,7 @@ def test_a_full_disk_is_named_and_left_empty(tmp_path, long_list, code, megabyte
     assert left == []
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads the peak of memory from /proc")
 def test_memory_does_not_grow_with_the_edges(tmp_path):
     code = """
