@@ -40,6 +40,8 @@ def little(monkeypatch):
     monkeypatch.setattr("pagraph.datasets.sources.room_of", lambda memory: LITTLE)
     monkeypatch.setattr(bounded, "room_of", lambda memory: LITTLE)
     monkeypatch.setattr(spooled_rows, "_BLOCK_ROWS", 50)
+    monkeypatch.setattr(spooled_rows, "_WORD_BYTES", 10)
+    monkeypatch.setattr(spooled_rows, "_ID_BYTES", 10)
 
 
 @pytest.mark.usefixtures("little")
