@@ -10,12 +10,13 @@ if TYPE_CHECKING:
     from .native import write_graph
     from .opening import open_graph
     from .rmat_graphs import rmat
-    from .sources import read_graph
+    from .sources import import_graph, read_graph
 
 # Loaded when first used: a manifest can be read without importing torch.
 _HOMES = {
     "citation": "block_models",
     "export_graph": "exporting",
+    "import_graph": "sources",
     "open_graph": "opening",
     "read_edge_list": "edge_list",
     "read_graph": "sources",
@@ -24,7 +25,17 @@ _HOMES = {
     "write_graph": "native",
 }
 
-__all__ = ["citation", "export_graph", "open_graph", "read_edge_list", "read_graph", "rmat", "sbm", "write_graph"]
+__all__ = [
+    "citation",
+    "export_graph",
+    "import_graph",
+    "open_graph",
+    "read_edge_list",
+    "read_graph",
+    "rmat",
+    "sbm",
+    "write_graph",
+]
 
 
 def __getattr__(name: str) -> Any:

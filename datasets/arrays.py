@@ -20,6 +20,7 @@ from torch import Tensor
 from ..errors import FormatError
 from ..graph.csc import writeable
 from ..graph.mapped import map_npy, read_npy_header
+from .column_files import ColumnFile, Scratch
 from .edge_rows import extended
 from .text_blocks import arrow, read_columns, require_arrow
 
@@ -29,6 +30,9 @@ __all__ = [
 ]
 
 TEXTS = tuple(f".{kind}{packed}" for kind in ("txt", "tsv", "csv") for packed in ("", ".gz", ".xz", ".bz2"))
+
+_BATCH_ROWS = 2**16
+_BUFFER_BYTES = 2**20
 
 UNREADABLE = (
     *(ValueError, TypeError, KeyError, AttributeError, RuntimeError, EOFError, OSError, IndexError),
@@ -42,8 +46,10 @@ def has_ending(path: str | os.PathLike[str], endings: tuple[str, ...]) -> bool:
     return Path(path).name.lower().endswith(endings)
 
 
-def read_array(path: str | os.PathLike[str]) -> Tensor:
+def read_array(path: str | os.PathLike[str], scratch: Scratch | None = None) -> Tensor:
     """Read the one array of a file, by its name's ending; text and Parquet give two dimensions.
+
+    A ``.npy`` file is mapped; with ``scratch`` so are the numbers of text and Parquet, in a file of its own.
 
     Raises:
         FileNotFoundError: There is no such file.
@@ -66,9 +72,9 @@ def read_array(path: str | os.PathLike[str]) -> Tensor:
             raise FormatError(f"{file} must hold 1 tensor, it holds a {type(content).__name__}")
         return content
     if has_ending(file, (".parquet",)):
-        return _read_parquet(file)
+        return _read_parquet(file, scratch)
     if has_ending(file, TEXTS):
-        return read_numbers(file)
+        return read_numbers(file, scratch)
     raise FormatError(f"{file} must end in one of .npy, .npz, .pt, .parquet, {', '.join(TEXTS)}")
 
 
@@ -152,22 +158,22 @@ def load_tensors(path: str | os.PathLike[str]) -> Any:
         raise FormatError(f"{path} must be a file that torch.save wrote, it cannot be read") from error
 
 
-def read_numbers(path: str | os.PathLike[str]) -> Tensor:
+def read_numbers(path: str | os.PathLike[str], scratch: Scratch | None = None) -> Tensor:
     """Read a text table of numbers, 2-D: int64 where all are integers, else float32; packed ones are unpacked.
 
-    A first line with a word in it names the columns. Empty fields are NaN.
+    A first line with a word in it names the columns. Empty fields are NaN. With ``scratch`` the numbers are in a file.
     """
     pa = require_arrow("reading text tables")
     for dtype in (np.dtype(np.int64), np.dtype(np.float32)):
         try:
-            return _read_text(path, dtype)
+            return _read_text(path, dtype, scratch)
         except pa.ArrowInvalid as error:
             reason = " ".join(str(error).split())[:200]
     raise FormatError(f"{path} must be a table of numbers, as many in every line: {reason}")
 
 
-def _read_text(path: str | os.PathLike[str], dtype: np.dtype[Any]) -> Tensor:
-    values = np.empty(0, dtype=dtype)
+def _read_text(path: str | os.PathLike[str], dtype: np.dtype[Any], scratch: Scratch | None) -> Tensor:
+    values: _Values | ColumnFile = _Values(dtype) if scratch is None else scratch.column(dtype)
     names: list[str] = []
 
     def plan(words: list[str]) -> tuple[list[str], bool, dict[str, Any]]:
@@ -178,8 +184,21 @@ def _read_text(path: str | os.PathLike[str], dtype: np.dtype[Any]) -> Tensor:
 
     for table in read_columns(path, plan):
         rows = np.stack([column.to_numpy() for column in table.columns], axis=1)
-        values = extended(values, rows.astype(dtype, copy=False).reshape(-1))
-    return torch.from_numpy(values.reshape(-1, max(len(names), 1)))
+        values.append(rows.astype(dtype, copy=False).reshape(-1))
+    return values.mapped().reshape(-1, max(len(names), 1))
+
+
+class _Values:
+    """Numbers in memory, as :class:`ColumnFile` has them in a file."""
+
+    def __init__(self, dtype: npt.DTypeLike) -> None:
+        self._values: npt.NDArray[Any] = np.empty(0, dtype=dtype)
+
+    def append(self, values: npt.NDArray[Any]) -> None:
+        self._values = extended(self._values, values)
+
+    def mapped(self) -> Tensor:
+        return array_tensor("values", self._values)
 
 
 def _is_number(field: str) -> bool:
@@ -190,24 +209,40 @@ def _is_number(field: str) -> bool:
     return True
 
 
-def _read_parquet(path: Path) -> Tensor:
+def _read_parquet(path: Path, scratch: Scratch | None) -> Tensor:
     """All columns of a Parquet file side by side; a column of lists, all as long, is a matrix already."""
     pa = require_arrow("reading Parquet")
     import pyarrow.parquet
 
+    values: _Values | ColumnFile | None = None
+    shape: tuple[int, ...] = ()
     try:
-        table = pyarrow.parquet.read_table(path)
-        columns = [parquet_values(path, name, table[name]) for name in table.column_names]
+        with pyarrow.parquet.ParquetFile(path, buffer_size=_BUFFER_BYTES) as file:
+            batches = file.iter_batches(_BATCH_ROWS) if file.metadata.num_rows else [file.schema_arrow.empty_table()]
+            for batch in batches:
+                columns = [parquet_values(path, name, batch[name]) for name in batch.schema.names]
+                if not columns:
+                    raise FormatError(f"{path} must have at least 1 column, got none")
+                rows = np.concatenate([c if c.ndim == 2 else c[:, None] for c in columns], axis=1)
+                if values is None:
+                    values = _Values(rows.dtype) if scratch is None else scratch.column(rows.dtype)
+                    shape = rows.shape
+                if rows.shape[1:] != shape[1:]:
+                    raise FormatError(f"{path} must hold lists of the same length, got rows of {rows.shape[1]} numbers")
+                values.append(rows.reshape(-1))
     except (pa.ArrowException, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # of the disk
+            raise
         raise FormatError(f"{path} is no whole Parquet file of numbers: {error}") from error
-    if not columns:
-        raise FormatError(f"{path} must have at least 1 column, got none")
-    return array_tensor(path, np.concatenate([c if c.ndim == 2 else c[:, None] for c in columns], axis=1))
+    assert values is not None
+    return values.mapped().reshape(-1, *shape[1:])
 
 
 def parquet_values(path: str | os.PathLike[str], name: str, column: Any) -> npt.NDArray[Any]:
     """The numbers of an Arrow column, 2-D for a column of lists; FormatError for others and for missing ones."""
-    pa, chunk, width = arrow(), column.combine_chunks(), None
+    pa, chunk, width = arrow(), column, None
+    if isinstance(chunk, pa.ChunkedArray):
+        chunk = chunk.combine_chunks()
     types = pa.types
     if types.is_list(chunk.type) or types.is_large_list(chunk.type) or types.is_fixed_size_list(chunk.type):
         lengths = set(pa.compute.list_value_length(chunk).unique().to_pylist())

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -12,13 +13,18 @@ import torch
 
 from ..errors import FormatError
 from ..graph.graph import EDGE_TYPE, Graph
+from .bounded import step_of
+from .column_files import Scratch
 from .edge_rows import EdgeRows, NotIntegersError, read_integers, read_words
 from .edges import ANY_ID, mirror
 from .original_ids import word_rows
 from .parquet_rows import read_parquet
+from .spooled_rows import SpooledEdges, SpooledRows, spooled_graph
 from .text_blocks import Progress
 
-__all__ = ["read_edge_list"]
+__all__ = ["read_edge_list", "store_edge_list"]
+
+_Rows = TypeVar("_Rows", bound=EdgeRows)
 
 
 def read_edge_list(
@@ -56,22 +62,22 @@ def read_edge_list(
         ValueError: An id is negative, not below ``num_nodes``, or much larger than the number of edges, and
             ``relabel`` is not set.
     """
-    if relabel and num_nodes is not None:
-        raise ValueError(f"num_nodes must be None with relabel=True, got {num_nodes}")
-    rows = _read(path, relabel, weight, header, progress)
+    _check_relabel(relabel, num_nodes)
+    rows = _read(path, relabel, weight, header, progress, EdgeRows)
     src, dst, values = rows.src, rows.dst, rows.weight
     if len(src) == 0 and num_nodes is None:
         raise FormatError(f"{path} must hold at least 1 edge, got none")
     ndata = {}
     if rows.words is not None:
-        src, dst, ndata["original_id"] = _sort_words(src, dst, list(rows.words))
-        num_nodes = len(rows.words)
+        places, ndata["original_id"] = _sorted_words(list(rows.words))
+        src, dst, num_nodes = places[src], places[dst], len(places)
     elif relabel:
         ids, places = np.unique(np.concatenate([src, dst]), return_inverse=True)
         src, dst = places[: len(src)], places[len(src) :]
         num_nodes, ndata["original_id"] = len(ids), torch.from_numpy(ids.astype(np.int64))
-    else:
-        _check_sizes(path, src, dst, num_nodes)
+    elif len(src):
+        low, high = int(min(src.min(), dst.min())), int(max(src.max(), dst.max()))
+        _check_sizes(path, low, high, len(src), num_nodes)
     if undirected:
         src, dst, origin = mirror(src, dst)
         values = values[origin] if weight is not None else values
@@ -81,49 +87,101 @@ def read_edge_list(
     return graph
 
 
+def store_edge_list(
+    path: str | os.PathLike[str],
+    scratch: Scratch,
+    room: int,
+    *,
+    num_nodes: int | None = None,
+    relabel: bool = False,
+    undirected: bool = False,
+    weight: str | None = None,
+    header: bool | None = None,
+    progress: Progress | None = None,
+) -> Graph:
+    """Read an edge list as :func:`read_edge_list` does, with edges in files instead of memory.
+
+    With ``relabel`` the sorted ids are in memory, 8 bytes a vertex, or a dictionary of the words; ``room`` is what
+    they, and later the edges in work, may take.
+
+    Raises:
+        ValueError: Also where the ids that are numbered anew do not fit into ``room``.
+    """
+    _check_relabel(relabel, num_nodes)
+    rows = _read(path, relabel, weight, header, step_of(progress, 0, 0.6), lambda: SpooledRows(scratch, room))
+    if len(rows) == 0 and num_nodes is None:
+        raise FormatError(f"{path} must hold at least 1 edge, got none")
+    original_id = ids = places = None
+    if rows.words is not None:
+        places, original_id = _sorted_words(list(rows.words))
+        rows.words, num_nodes = None, len(places)
+    elif relabel:
+        ids = rows.distinct()
+        num_nodes, original_id = len(ids), torch.from_numpy(ids)
+    else:
+        low, high = rows.bounds()
+        if len(rows):
+            _check_sizes(path, low, high, len(rows), num_nodes)
+        num_nodes = high + 1 if num_nodes is None else num_nodes
+    return spooled_graph(
+        *(rows, SpooledEdges(rows, num_nodes, ids, places), scratch, room),
+        undirected=undirected,
+        weight=weight,
+        original_id=original_id,
+        progress=step_of(progress, 0.6, 1),
+    )
+
+
+def _check_relabel(relabel: bool, num_nodes: int | None) -> None:
+    if relabel and num_nodes is not None:
+        raise ValueError(f"num_nodes must be None with relabel=True, got {num_nodes}")
+
+
 def _read(
-    path: str | os.PathLike[str], relabel: bool, weight: str | None, header: bool | None, progress: Progress | None
-) -> EdgeRows:
+    path: str | os.PathLike[str],
+    relabel: bool,
+    weight: str | None,
+    header: bool | None,
+    progress: Progress | None,
+    make: Callable[[], _Rows],
+) -> _Rows:
     """Read the rows of a file by its format; falls back from integers to words if ``relabel`` is set."""
+    rows = make()
     if Path(path).suffix.lower() == ".parquet":
         if header is not None:
             raise ValueError(f"header must be None for Parquet, whose columns have names, got {header}")
-        return read_parquet(path, weight=weight, relabel=relabel, progress=progress)
+        read_parquet(path, weight=weight, relabel=relabel, progress=progress, rows=rows)
+        return rows
     try:
-        rows = read_integers(path, weight=weight, header=header, progress=progress)
-        if len(rows.src) > 0 or not relabel:
+        read_integers(path, weight=weight, header=header, progress=progress, rows=rows)
+        if len(rows) > 0 or not relabel:
             return rows
     except NotIntegersError as error:
         if not relabel:
             raise FormatError(f"{error}; relabel=True takes any words as ids") from None
-    return read_words(path, weight=weight, header=header, progress=progress)
+    rows.remove()
+    rows = make()
+    read_words(path, weight=weight, header=header, progress=progress, rows=rows)
+    return rows
 
 
-def _check_sizes(
-    path: str | os.PathLike[str], src: npt.NDArray[Any], dst: npt.NDArray[Any], num_nodes: int | None
-) -> None:
+def _check_sizes(path: str | os.PathLike[str], low: int, high: int, count: int, num_nodes: int | None) -> None:
     """Refuse ids that would make a graph of mostly nothing, such as the ids of a social network's users."""
-    if len(src) == 0:
-        return
-    low, high = int(min(src.min(), dst.min())), int(max(src.max(), dst.max()))
     if low < 0:
         raise ValueError(f"ids in {path} must be at least 0, got {low}; relabel=True takes any ids")
     if num_nodes is not None and high >= num_nodes:
         raise ValueError(f"ids in {path} must be below num_nodes={num_nodes}, got {high}")
-    limit = max(ANY_ID, 16 * len(src))
+    limit = max(ANY_ID, 16 * count)
     if num_nodes is None and high >= limit:
         raise ValueError(
-            f"ids in {path} must be below {limit} for {len(src)} edges, got {high}; relabel=True numbers the vertices "
-            "anew"
+            f"ids in {path} must be below {limit} for {count} edges, got {high}; relabel=True numbers the vertices anew"
         )
 
 
-def _sort_words(
-    src: npt.NDArray[Any], dst: npt.NDArray[Any], names: list[str]
-) -> tuple[npt.NDArray[Any], npt.NDArray[Any], torch.Tensor]:
-    """Number the vertices by their sorted words; also gives the words as rows of bytes."""
+def _sorted_words(names: list[str]) -> tuple[npt.NDArray[np.int64], torch.Tensor]:
+    """The place of each word among the sorted ones, and these as rows of bytes."""
     encoded = np.array([name.encode() for name in names])
     order = np.argsort(encoded, kind="stable")
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.arange(len(order))
-    return place[src], place[dst], word_rows(encoded[order])
+    return place, word_rows(encoded[order])

@@ -49,6 +49,9 @@ class EdgeRows:
         self.weight: Column = np.empty(0, dtype=weight_dtype)
         self.words: dict[str, int] | None = None
 
+    def __len__(self) -> int:
+        return len(self.src)
+
     def add(self, src: Column, dst: Column, weight: Column | None = None) -> None:
         """Append a block of edges."""
         self.src, self.dst = extended(self.src, src), extended(self.dst, dst)
@@ -59,6 +62,14 @@ class EdgeRows:
         """Number each word; new words get the next numbers."""
         numbers = self.words = {} if self.words is None else self.words
         return np.array([numbers.setdefault(word, len(numbers)) for word in words], dtype=np.int64)
+
+    def first_comes_again(self) -> bool:
+        """Whether an id of the first edge is one of another's, too."""
+        first = self.src[:1], self.dst[:1]
+        return any(np.any(ends[1:] == one) for ends in (self.src, self.dst) for one in first)
+
+    def remove(self) -> None:
+        """Give up what is stored; nothing in memory needs it."""
 
 
 def extended(values: Column, more: Column) -> Column:
@@ -106,17 +117,23 @@ class WeightColumn:
 
 
 def read_integers(
-    path: Path, *, weight: str | None, header: bool | None, progress: Progress | None, place: int = 2
+    path: Path,
+    *,
+    weight: str | None,
+    header: bool | None,
+    progress: Progress | None,
+    place: int = 2,
+    rows: EdgeRows | None = None,
 ) -> EdgeRows:
     """Read a text file whose ids are integers; raises as :func:`_read_lines` and :func:`read_blocks`.
 
     Weights are float32. Of a file without a header they may be taken from another ``place`` than the third column,
-    and are then float64.
+    and are then float64. ``rows`` are filled and returned where they are given.
     """
     if arrow() is None:
         _log.warning("reading %s line by line, which is slow: pip install 'pagraph[arrow]' reads it with Arrow", path)
-    rows, column = EdgeRows(np.float32 if place == 2 else np.float64), None
-    begun = False
+    rows = EdgeRows(np.float32 if place == 2 else np.float64) if rows is None else rows
+    begun, column = False, None
     for block in read_blocks(path, progress=progress):
         if not begun:
             block, line = _without_header(block, header)
@@ -255,9 +272,11 @@ def _field(line: bytes, column: WeightColumn) -> bytes:
     return line.split(separator)[column.place].strip()
 
 
-def read_words(path: Path, *, weight: str | None, header: bool | None, progress: Progress | None) -> EdgeRows:
-    """Read a text file (UTF-8) whose ids are any words, numbered as they appear."""
-    rows, column = EdgeRows(), None
+def read_words(
+    path: Path, *, weight: str | None, header: bool | None, progress: Progress | None, rows: EdgeRows
+) -> EdgeRows:
+    """Read a text file (UTF-8) whose ids are any words, numbered as they appear, into ``rows``; returns them."""
+    column: WeightColumn | None = None
     delimiter: str | None = None
     begun, guessed = False, ""
     for block in read_blocks(path, progress=progress):
@@ -286,18 +305,12 @@ def read_words(path: Path, *, weight: str | None, header: bool | None, progress:
                     raise FormatError(f"{path}, line {number} {rule}") from None
         ends = rows.number(words)
         rows.add(ends[::2], ends[1::2], None if column is None else np.asarray(values))
-    if guessed and len(rows.src) > 1 and not _comes_again(rows):
+    if guessed and len(rows) > 1 and not rows.first_comes_again():
         raise FormatError(
             f"{path}, line {guessed[:80]!r} may be a header or an edge, as no other line has its ids: header=True or "
             "header=False says which"
         )
     return rows
-
-
-def _comes_again(rows: EdgeRows) -> bool:
-    """Whether an id of the first edge is one of another's, too."""
-    first = rows.src[:1], rows.dst[:1]
-    return any(np.any(ends[1:] == one) for ends in (rows.src, rows.dst) for one in first)
 
 
 def _text_lines(path: Path, block: Block) -> list[tuple[int, str]]:

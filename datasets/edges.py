@@ -16,7 +16,10 @@ from ..graph.graph import CSC, Graph, id_dtype
 from ..system.memory import host_available
 from ..system.units import bytes_text
 
-__all__ = ["ANY_ID", "build_graph", "check_size", "count_nodes", "csc_of_pairs", "drop_repeats", "graph_of", "mirror"]
+__all__ = [
+    *("ANY_ID", "build_graph", "check_simple", "check_size", "count_nodes", "csc_of_pairs", "drop_repeats", "graph_of"),
+    "mirror",
+]
 
 Ids = npt.NDArray[Any]
 
@@ -39,14 +42,19 @@ def mirror(src: Ids, dst: Ids) -> tuple[Ids, Ids, Ids]:
 
 def drop_repeats(src: Ids, dst: Ids, num_nodes: int, *, undirected: bool = False) -> tuple[Ids, Ids]:
     """Sort the edges and drop repeated ones and self-loops; ``undirected`` takes u-v and v-u as one edge."""
-    if num_nodes > _SIMPLE_LIMIT:
-        raise ValueError(f"num_nodes must be at most {_SIMPLE_LIMIT} to drop repeated edges, got {num_nodes}")
+    check_simple(num_nodes)
     low, high = (np.minimum(src, dst), np.maximum(src, dst)) if undirected else (src, dst)
     keys = low.astype(np.int64)
     keys *= num_nodes
     keys += high
     first, second = np.divmod(_distinct(keys[src != dst]), num_nodes)
     return first.astype(src.dtype), second.astype(dst.dtype)
+
+
+def check_simple(num_nodes: int) -> None:
+    """Raise ValueError where two ids do not fit into the 64 bits that edges are compared by."""
+    if num_nodes > _SIMPLE_LIMIT:
+        raise ValueError(f"num_nodes must be at most {_SIMPLE_LIMIT} to drop repeated edges, got {num_nodes}")
 
 
 def csc_of_pairs(src: Ids, dst: Ids, num_src: int, num_dst: int) -> CSC:

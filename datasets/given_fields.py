@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..graph.graph import Graph
 from .arrays import TEXTS, has_ending, one_column, read_array
+from .column_files import Scratch
 from .opening import PARTS
 from .original_ids import words_of
 from .text_blocks import read_blocks
@@ -32,6 +33,7 @@ def add_fields(
     train: VertexSet | None = None,
     val: VertexSet | None = None,
     test: VertexSet | None = None,
+    scratch: Scratch | None = None,
 ) -> None:
     """Give a graph of one vertex type the fields ``feat``, ``label``, ``train_mask``, ``val_mask`` and ``test_mask``.
 
@@ -47,6 +49,7 @@ def add_fields(
             of the vertices (``0.6`` or ``60%``), drawn from those that no file names, always the same ones.
         val: The same.
         test: The same.
+        scratch: For the numbers of text and Parquet. Default: they are read into memory.
 
     Raises:
         FormatError: A file holds something else.
@@ -63,17 +66,17 @@ def add_fields(
         if field in graph.ndata:
             raise ValueError(f"{name} must not be given for a graph that has the field {field!r}, got {given[name]!r}")
     if features is not None:
-        graph.set_field("feat", _rows("features", features, graph.num_nodes))
+        graph.set_field("feat", _rows("features", features, graph.num_nodes, scratch))
     if labels is not None:
-        graph.set_field("label", one_column(_rows("labels", labels, graph.num_nodes)))
+        graph.set_field("label", one_column(_rows("labels", labels, graph.num_nodes, scratch)))
     for part, ids in _sets({part: given[part] for part in PARTS if part in given}, graph).items():
         mask = torch.zeros(graph.num_nodes, dtype=torch.bool, device="cpu")
         mask[ids] = True
         graph.set_field(f"{part}_mask", mask)
 
 
-def _rows(name: str, file: File, count: int) -> Tensor:
-    rows = read_array(file)
+def _rows(name: str, file: File, count: int, scratch: Scratch | None) -> Tensor:
+    rows = read_array(file, scratch)
     least = 2 if name == "features" else 1
     if rows.dim() < least or len(rows) != count:
         dims = " and two dimensions or more" if least == 2 else ""

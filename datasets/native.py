@@ -23,7 +23,7 @@ from .manifest import ArrayEntry, EdgeEntry, Manifest, NodeEntry, stored_dtype
 
 __all__ = [
     *("ArrayWriter", "Rows", "Written", "check_storable", "check_sum", "file_digest", "open_array"),
-    *("open_native", "write_graph"),
+    *("npy_header", "open_native", "write_graph", "write_into"),
 ]
 
 Written = Callable[[int], None]
@@ -62,7 +62,7 @@ class ArrayWriter:
         digest, count, shape = hashlib.sha256(), rows.shape[0], tuple(rows.shape)
         step = max(1, _CHUNK_BYTES // max(1, math.prod(shape[1:]) * stored.itemsize))
         with open(self._folder / file_name, "wb") as file:
-            header = _npy_header(stored, shape)
+            header = npy_header(stored, shape)
             file.write(header)
             digest.update(header)
             for begin in range(0, count, step):
@@ -102,7 +102,7 @@ def _torch_name(rows: Rows) -> str:
     return str(rows.dtype).removeprefix("torch.")
 
 
-def _npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+def npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
     """Header of version 1.0, padded so that the array begins at a multiple of 64 bytes."""
     text = repr({"descr": dtype.str, "fortran_order": False, "shape": shape})
     padding = -(10 + len(text) + 1) % 64
@@ -202,13 +202,25 @@ def write_graph(
     for edge_type in graph.edge_types:
         graph.csc_of(edge_type).validate()
     with new_folder(folder) as part:
-        writer = _Writer(part, graph, computed or {}, progress)
-        manifest = Manifest(
-            [writer.node_type(name) for name in graph.node_types],
-            [writer.edge_type(edge_type) for edge_type in graph.edge_types],
-            dict(origin or {}),
-        )
-        manifest.write(part)
+        write_into(part, graph, origin=origin, computed=computed, progress=progress)
+
+
+def write_into(
+    part: Path,
+    graph: Graph,
+    *,
+    origin: Mapping[str, Any] | None = None,
+    computed: Mapping[str, Rows] | None = None,
+    progress: Progress | None = None,
+) -> None:
+    """Write ``graph``, whose ids are right, into a folder that is not finished; see :func:`write_graph`."""
+    writer = _Writer(part, graph, computed or {}, progress)
+    manifest = Manifest(
+        [writer.node_type(name) for name in graph.node_types],
+        [writer.edge_type(edge_type) for edge_type in graph.edge_types],
+        dict(origin or {}),
+    )
+    manifest.write(part)
 
 
 class _Writer:

@@ -17,15 +17,17 @@ _BATCH_ROWS = 2**20
 _BUFFER_BYTES = 2**20
 
 
-def read_parquet(path: Path, *, weight: str | None, relabel: bool, progress: Progress | None) -> EdgeRows:
-    """Read a Parquet file, batch by batch: ids are integers, or words with ``relabel``.
+def read_parquet(
+    path: Path, *, weight: str | None, relabel: bool, progress: Progress | None, rows: EdgeRows
+) -> EdgeRows:
+    """Read a Parquet file into ``rows``, batch by batch: ids are integers, or words with ``relabel``.
 
     The ends of the edges are the columns of well-known names ("source", "target"), or else the first two.
     """
     pa = require_arrow("reading Parquet")
     import pyarrow.parquet
 
-    rows, size, done = EdgeRows(), os.path.getsize(path), 0
+    size, done = os.path.getsize(path), 0
     try:
         with pyarrow.parquet.ParquetFile(path, buffer_size=_BUFFER_BYTES) as file:
             schema = _ends_first(file.schema_arrow)
@@ -46,6 +48,8 @@ def read_parquet(path: Path, *, weight: str | None, relabel: bool, progress: Pro
     except FormatError:
         raise
     except (pa.ArrowException, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # of the disk
+            raise
         raise FormatError(f"{path} is no whole Parquet file: {error}") from error
     return rows
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 from collections.abc import Callable
@@ -13,47 +14,155 @@ from torch import Tensor
 
 from .opening import PARTS
 
-__all__ = ["check_fractions", "for_ranges", "random_bits", "random_labels", "random_masks", "random_normal"]
+__all__ = [
+    *("MaskRows", "RandomRows", "bit_rows", "check_fractions", "for_ranges", "label_rows", "mask_rows", "normal_rows"),
+    *("random_bits", "random_labels", "random_masks", "random_normal"),
+]
+
+_BIN_BITS = 16  # of the 63 that masks are drawn by
+
+
+class RandomRows:
+    """Random rows that are drawn when they are indexed: row ``i`` is a function of the key and of ``i``.
+
+    Args:
+        shape: Number of rows first.
+        dtype: Element type that the kernel draws.
+        kernel: Called with the key, the first position, ``options`` and the array to fill.
+        key: Of the random numbers.
+        options: More arguments of the kernel.
+        stored: Element type of the rows. Default: ``dtype``.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        dtype: torch.dtype,
+        kernel: Callable[..., None],
+        key: int,
+        *options: int,
+        stored: torch.dtype | None = None,
+    ) -> None:
+        self.shape = shape
+        self.dtype = stored or dtype
+        self._drawn = dtype
+        self._fill = kernel
+        self._key = np.uint64(key)
+        self._options = options
+
+    def __getitem__(self, rows: slice, /) -> Tensor:
+        begin, end, _ = rows.indices(self.shape[0])
+        width = math.prod(self.shape[1:])
+        out = torch.empty((max(0, end - begin), *self.shape[1:]), dtype=self._drawn, device="cpu")
+        array, first = out.view(-1).numpy(), begin * width
+        for_ranges(len(array), lambda b, e: self._fill(self._key, first + b, *self._options, array[b:e]))
+        return out.to(self.dtype)
+
+
+def bit_rows(count: int, key: int) -> RandomRows:
+    """Rows of a non-negative int64 number each."""
+    from . import _random
+
+    return RandomRows((count,), torch.int64, _random.fill_bits, key)
+
+
+def label_rows(count: int, classes: int, key: int) -> RandomRows:
+    """Rows of a label uniform in ``[0, classes)`` each, int64."""
+    from . import _random
+
+    return RandomRows((count,), torch.int64, _random.fill_below, key, classes)
+
+
+def normal_rows(shape: tuple[int, ...], key: int, stored: torch.dtype = torch.float32) -> RandomRows:
+    """Rows of nearly normal numbers of mean 0 and deviation 1, drawn as float32."""
+    from . import _random
+
+    return RandomRows(shape, torch.float32, _random.fill_normal, key, stored=stored)
 
 
 def random_bits(count: int, key: int) -> Tensor:
     """Draw ``count`` non-negative int64 numbers."""
-    from . import _random
-
-    return _filled((count,), torch.int64, _random.fill_bits, key)
+    return bit_rows(count, key)[:]
 
 
 def random_labels(count: int, classes: int, key: int) -> Tensor:
     """Draw ``count`` labels uniform in ``[0, classes)``, int64."""
-    from . import _random
-
-    return _filled((count,), torch.int64, _random.fill_below, key, classes)
+    return label_rows(count, classes, key)[:]
 
 
 def random_normal(shape: tuple[int, ...], key: int) -> Tensor:
     """Draw nearly normal float32 numbers of mean 0 and deviation 1."""
-    from . import _random
-
-    return _filled(shape, torch.float32, _random.fill_normal, key)
+    return normal_rows(shape, key)[:]
 
 
-def _filled(shape: tuple[int, ...], dtype: torch.dtype, kernel: Callable[..., None], key: int, *options: int) -> Tensor:
-    out = torch.empty(shape, dtype=dtype, device="cpu")
-    array = out.view(-1).numpy()
-    for_ranges(len(array), lambda begin, end: kernel(np.uint64(key), begin, *options, array[begin:end]))
-    return out
+class MaskRows:
+    """A mask of the rows whose random numbers come, in their order, from one place up to another.
+
+    Args:
+        bits: The random numbers; of equal ones the first comes first.
+        begin: Number and row that the mask begins at.
+        end: Number and row that it ends before.
+    """
+
+    dtype = torch.bool
+
+    def __init__(self, bits: RandomRows, begin: tuple[int, int], end: tuple[int, int]) -> None:
+        self.shape = bits.shape
+        self._bits = bits
+        self._begin = begin
+        self._end = end
+
+    def __getitem__(self, rows: slice, /) -> Tensor:
+        bits = self._bits[rows]
+        places = torch.arange(*rows.indices(self.shape[0]), device="cpu")
+        return _is_before(bits, places, self._end) & ~_is_before(bits, places, self._begin)
+
+
+def _is_before(bits: Tensor, places: Tensor, bound: tuple[int, int]) -> Tensor:
+    return (bits < bound[0]) | ((bits == bound[0]) & (places < bound[1]))
+
+
+def mask_rows(count: int, fractions: tuple[float, float, float], key: int) -> dict[str, MaskRows]:
+    """Draw disjoint ``train_mask``, ``val_mask`` and ``test_mask`` of these shares, rounded down.
+
+    They are the first, next and last rows in the order of random numbers; where each begins is found without sorting.
+    """
+    bits = bit_rows(count, key)
+    ends = itertools.accumulate((int(count * fraction + 1e-9) for fraction in fractions), initial=0)
+    bounds = _in_order_at(bits, list(ends))
+    return {f"{part}_mask": MaskRows(bits, *pair) for part, pair in zip(PARTS, itertools.pairwise(bounds), strict=True)}
+
+
+def _in_order_at(bits: RandomRows, ranks: list[int]) -> list[tuple[int, int]]:
+    """The numbers at these places of the sorted ones, each with its row; behind all of them, what is above all.
+
+    Two passes: the numbers of each bin are counted, then those of the bins that hold a place are sorted.
+    """
+    count, shift = bits.shape[0], 63 - _BIN_BITS
+    steps = [slice(b, min(b + _ROWS_AT_ONCE, count)) for b in range(0, count, _ROWS_AT_ONCE)]
+    counts = np.zeros(2**_BIN_BITS, dtype=np.int64)
+    for rows in steps:
+        counts += np.bincount((bits[rows] >> shift).numpy(), minlength=len(counts))
+    ends = np.cumsum(counts)
+    bins = np.searchsorted(ends, ranks, side="right")  # of a place behind all: no bin
+    held: list[tuple[int, int]] = []
+    for rows in steps:
+        drawn = bits[rows]
+        places = torch.isin(drawn >> shift, torch.from_numpy(bins)).nonzero().squeeze(1)
+        held += zip(drawn[places].tolist(), (places + rows.start).tolist(), strict=True)
+    held.sort()
+    unheld = np.append(counts, 0)  # of bins that no place is in
+    unheld[bins] = 0
+    found, top = [], (2**63 - 1, count)
+    for rank, bin_ in zip(ranks, bins.tolist(), strict=True):
+        skipped = int(unheld[: bin_ + 1].sum())
+        found.append(top if rank >= count else held[rank - skipped])
+    return found
 
 
 def random_masks(count: int, fractions: tuple[float, float, float], key: int) -> dict[str, Tensor]:
-    """Draw disjoint ``train_mask``, ``val_mask`` and ``test_mask`` of these shares, rounded down."""
-    order = torch.argsort(random_bits(count, key), stable=True)
-    masks, begin = {}, 0
-    for part, fraction in zip(PARTS, fractions, strict=True):
-        end = begin + int(count * fraction + 1e-9)
-        masks[f"{part}_mask"] = torch.zeros(count, dtype=torch.bool, device="cpu")
-        masks[f"{part}_mask"][order[begin:end]] = True
-        begin = end
-    return masks
+    """Draw the masks of :func:`mask_rows` at once."""
+    return {name: mask[:] for name, mask in mask_rows(count, fractions, key).items()}
 
 
 def check_fractions(fractions: tuple[float, float, float]) -> None:
@@ -65,6 +174,7 @@ def check_fractions(fractions: tuple[float, float, float]) -> None:
 
 
 _RANGE = 2**20
+_ROWS_AT_ONCE = 2**20
 
 
 def for_ranges(

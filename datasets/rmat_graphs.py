@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from ..graph.graph import Graph, id_dtype
 from ..seeds.keys import derive_key
 from ..system.checks import as_integer, as_integers
-from .edges import Ids, drop_repeats, graph_of, mirror
-from .random_fields import check_fractions, for_ranges, random_labels, random_masks, random_normal
+from .bounded import write_edges
+from .edges import Ids, check_simple, drop_repeats, graph_of, mirror
+from .native import Rows
+from .random_fields import check_fractions, for_ranges, label_rows, mask_rows, normal_rows
 
-__all__ = ["GRAPH500", "rmat"]
+__all__ = ["FEATURE_DTYPES", "GRAPH500", "rmat"]
 
 GRAPH500 = (0.57, 0.19, 0.19, 0.05)
+FEATURE_DTYPES = ("float32", "float16", "bfloat16")
 _MAX_SCALE = 40
 
 
@@ -32,7 +39,11 @@ def rmat(
     num_features: int = 0,
     num_classes: int = 0,
     fractions: tuple[float, float, float] = (0.6, 0.2, 0.2),
+    feature_dtype: str = "float32",
     seed: int = 0,
+    out: str | os.PathLike[str] | None = None,
+    memory: int | str | None = None,
+    origin: Mapping[str, Any] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Graph:
     """Generate a graph with ``2**scale`` vertices and a few of very high degree; ids are scrambled.
@@ -48,13 +59,20 @@ def rmat(
             takes away the steps in the degree distribution.
         undirected: Store both directions of every edge.
         simple: Drop self-loops and repeated edges; otherwise they are kept, as Graph500 does.
-        num_features: Width of a random normal float32 field ``feat``; 0 for none.
+        num_features: Width of a random normal field ``feat``; 0 for none.
         num_classes: Number of random labels in ``label``, with masks; 0 for none.
         fractions: Shares of train, val and test vertices.
+        feature_dtype: Of ``feat``: "float32", or "float16" or "bfloat16", to which its numbers are rounded.
         seed: Any integer; counts modulo 2**64.
-        progress: Called with the edges drawn so far and all of them.
+        out: Write the graph as this folder, which must not exist yet, without holding it in memory, and return it
+            opened.
+        memory: Bytes that writing ``out`` may take, such as "4GiB", beside what Python and its libraries hold.
+            Default: half of what is free.
+        origin: For ``out``: where the graph is from, for people.
+        progress: Called with the work done so far and all of it.
 
     Raises:
+        FileExistsError: ``out`` exists.
         ValueError: An argument is out of its range.
 
     Example:
@@ -66,21 +84,51 @@ def rmat(
     )
     count = _check(scale, edge_factor, num_edges, num_features, num_classes)
     check_fractions(fractions)
+    stored = _feature_dtype(feature_dtype)
     bounds = _bounds(scale, probabilities, noise, derive_key(seed, 0))
-    src, dst = _draw_edges(scale, count, bounds, seed, progress)
-    num_nodes = 2**scale
+    edges = _Edges(2**scale, count, bounds, derive_key(seed, 1), _constants(seed))
     if simple:
-        src, dst = drop_repeats(src, dst, num_nodes, undirected=undirected)
+        check_simple(edges.num_nodes)
+    fields = _fields(edges.num_nodes, num_features, stored, num_classes, fractions, seed)
+    if out is not None:
+        return write_edges(
+            *(edges, out),
+            memory=memory,
+            undirected=undirected,
+            simple=simple,
+            computed=fields,
+            origin=origin,
+            progress=progress,
+        )
+    src, dst = edges.drawn(progress)
+    if simple:
+        src, dst = drop_repeats(src, dst, edges.num_nodes, undirected=undirected)
     if undirected:
         src, dst, _ = mirror(src, dst)
-    graph = graph_of(src, dst, num_nodes)
-    if num_features:
-        graph.set_field("feat", random_normal((num_nodes, num_features), derive_key(seed, 3)))
-    if num_classes:
-        graph.set_field("label", random_labels(num_nodes, num_classes, derive_key(seed, 4)))
-        for name, mask in random_masks(num_nodes, fractions, derive_key(seed, 5)).items():
-            graph.set_field(name, mask)
+    graph = graph_of(src, dst, edges.num_nodes)
+    for name, rows in fields.items():
+        graph.set_field(name, rows[:])
     return graph
+
+
+def _fields(
+    count: int, width: int, stored: torch.dtype, classes: int, fractions: tuple[float, float, float], seed: int
+) -> dict[str, Rows]:
+    """Vertex fields, drawn when they are read."""
+    fields: dict[str, Rows] = {}
+    if width:
+        fields["feat"] = normal_rows((count, width), derive_key(seed, 3), stored)
+    if classes:
+        fields["label"] = label_rows(count, classes, derive_key(seed, 4))
+        fields |= mask_rows(count, fractions, derive_key(seed, 5))
+    return fields
+
+
+def _feature_dtype(name: str) -> torch.dtype:
+    if name not in FEATURE_DTYPES:
+        raise ValueError(f"feature_dtype must be one of {', '.join(FEATURE_DTYPES)}, got {name!r}")
+    dtype: torch.dtype = getattr(torch, name)
+    return dtype
 
 
 def _check(scale: int, edge_factor: float, num_edges: int | None, num_features: int, num_classes: int) -> int:
@@ -113,19 +161,38 @@ def _bounds(
     return bounds
 
 
-def _draw_edges(
-    scale: int, count: int, bounds: npt.NDArray[np.uint64], seed: int, progress: Callable[[int, int], None] | None
-) -> tuple[Ids, Ids]:
-    from . import _random
+def _constants(seed: int) -> Ids:
+    """Numbers that scramble the ids: odd ones at the odd places, as multiplying by them loses nothing."""
+    return np.array([derive_key(seed, 2, i) | (i & 1) for i in range(8)], dtype=np.uint64)
 
-    dtype = np.dtype(str(id_dtype(2**scale, count)).removeprefix("torch."))
-    src, dst = np.empty(count, dtype=dtype), np.empty(count, dtype=dtype)
-    key = np.uint64(derive_key(seed, 1))
-    # Odd numbers at the odd places: multiplying by them loses nothing.
-    constants = np.array([derive_key(seed, 2, i) | (i & 1) for i in range(8)], dtype=np.uint64)
 
-    def run(begin: int, end: int) -> None:
-        _random.fill_rmat(key, begin, bounds, constants, src[begin:end], dst[begin:end])
+@dataclass(frozen=True)
+class _Edges:
+    """The drawn edges, each a function of its position."""
 
-    for_ranges(count, run, progress=progress)
-    return src, dst
+    num_nodes: int
+    num_edges: int
+    bounds: npt.NDArray[np.uint64]
+    key: int
+    constants: Ids
+
+    def read(self, begin: int, end: int) -> tuple[Ids, Ids]:
+        """Draw some edges."""
+        src, dst = self._empty(end - begin)
+        self._fill(begin, src, dst)
+        return src, dst
+
+    def drawn(self, progress: Callable[[int, int], None] | None) -> tuple[Ids, Ids]:
+        """Draw all edges, in threads."""
+        src, dst = self._empty(self.num_edges)
+        for_ranges(self.num_edges, lambda b, e: self._fill(b, src[b:e], dst[b:e]), progress=progress)
+        return src, dst
+
+    def _empty(self, count: int) -> tuple[Ids, Ids]:
+        dtype = np.dtype(str(id_dtype(self.num_nodes, self.num_edges)).removeprefix("torch."))
+        return np.empty(count, dtype=dtype), np.empty(count, dtype=dtype)
+
+    def _fill(self, first: int, src: Ids, dst: Ids) -> None:
+        from . import _random
+
+        _random.fill_rmat(np.uint64(self.key), first, self.bounds, self.constants, src, dst)

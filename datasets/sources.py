@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,19 +12,23 @@ import torch
 
 from ..errors import FormatError
 from ..graph.graph import Graph
+from ..system.atomic import new_folder
 from .arrays import TEXTS, UNREADABLE, bool_mask, npz_members
-from .edge_list import read_edge_list
+from .bounded import room_of, step_of
+from .column_files import Scratch
+from .edge_list import read_edge_list, store_edge_list
 from .given_fields import VertexSet, add_fields
 from .graphbolt import METADATA, read_graphbolt
 from .konect import read_konect
 from .matrices import read_benchmark, read_matrix_market, read_scipy
+from .native import write_graph, write_into
 from .networkx_files import read_gml, read_graphml
 from .ogb import is_ogb, read_ogb
-from .opening import open_graph
+from .opening import PARTS, open_graph
 from .tables import read_tables
-from .tensors import EDGE_INDEX, read_edge_index, read_pyg
+from .tensors import EDGE_INDEX, read_edge_index, read_pyg, store_edge_index
 
-__all__ = ["Form", "read_dgl", "read_graph", "source_form"]
+__all__ = ["Form", "import_graph", "read_dgl", "read_graph", "source_form"]
 
 _DGL_MAGIC = (0xDD2E4FF046B4A13F).to_bytes(8, "little")
 
@@ -64,6 +68,8 @@ class Form:
         options: Those of :func:`read_graph` that the reader takes.
         endings: What names of files of this form end in.
         is_it: Whether a folder, or a file with such an ending, has this form. Default: every one.
+        store: Its reader in bounded memory, which takes files for edges, the bytes that it may work in, and the same
+            options. Default: none.
     """
 
     name: str
@@ -72,6 +78,15 @@ class Form:
     options: tuple[str, ...] = ()
     endings: tuple[str, ...] = ()
     is_it: Callable[[Path], bool] = Path.exists
+    store: Callable[..., Graph] | None = None
+
+    def chosen(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Those of the ``options`` that are set, or ValueError where one is not of this form."""
+        given = {n: v for n, v in options.items() if v not in (None, "") and (v is not False or n == "header")}
+        for name in given:
+            if name not in self.options:
+                raise ValueError(f"{name} must not be given for a source of the form {self.name!r}")
+        return given
 
 
 def _members(path: Path) -> set[str]:
@@ -85,7 +100,7 @@ def _members(path: Path) -> set[str]:
 
 _EDGES = ("num_nodes", "relabel", "undirected", "weight", "header", "progress")
 _FORMS = (
-    Form("edge list", "an edge list", read_edge_list, _EDGES, (*TEXTS, ".parquet")),
+    Form("edge list", "an edge list", read_edge_list, _EDGES, (*TEXTS, ".parquet"), store=store_edge_list),
     Form(
         *("matrix market", "a Matrix Market file", read_matrix_market, ("undirected", "weight", "progress")),
         endings=(".mtx", ".mtx.gz", ".mtx.xz", ".mtx.bz2"),
@@ -101,7 +116,10 @@ _FORMS = (
         is_it=lambda path: EDGE_INDEX in _members(path),
     ),
     Form("scipy", "a sparse matrix of scipy", read_scipy, ("undirected", "weight"), (".npz",)),
-    Form("edge index", "an edge_index", read_edge_index, ("num_nodes", "undirected"), (".npy",)),
+    Form(
+        *("edge index", "an edge_index", read_edge_index, ("num_nodes", "undirected"), (".npy",)),
+        store=store_edge_index,
+    ),
     Form("dgl", "a graph that DGL saved", read_dgl, (), (".bin",)),
     Form("pyg", "a graph that torch saved", read_pyg, (), (".pt",)),
     Form(
@@ -191,15 +209,54 @@ def read_graph(
         ValueError: An option does not go with the form, ids are out of range, or fields do not fit the graph.
     """
     form = source_form(source)
-    chosen: dict[str, Any] = {"split": split, "num_nodes": num_nodes, "relabel": relabel, "undirected": undirected}
-    chosen |= {"weight": weight, "header": header}
-    unset = (None, "")
-    given = {n: v for n, v in chosen.items() if v not in unset and (v is not False or n == "header")}
-    for name in given:
-        if name not in form.options:
-            raise ValueError(f"{name} must not be given for a source of the form {form.name!r}")
+    options = {"split": split, "num_nodes": num_nodes, "relabel": relabel, "undirected": undirected}
+    given = form.chosen(options | {"weight": weight, "header": header})
     if "progress" in form.options:
         given["progress"] = progress
     graph = form.read(source, **given)
     add_fields(graph, features=features, labels=labels, train=train, val=val, test=test)
     return graph
+
+
+def import_graph(
+    source: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    memory: int | str | None = None,
+    origin: Mapping[str, Any] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    **options: Any,
+) -> Graph:
+    """Write a graph from elsewhere as a native folder, whole or not at all; opens it.
+
+    The edges of edge lists and of ``.npy`` files are sorted in files beside those of the folder; other forms are read
+    into memory first.
+
+    Args:
+        source: What :func:`read_graph` takes.
+        out: Must not exist yet.
+        memory: Bytes that edges in files may take, such as "4GiB", beside what Python and its libraries hold. Default:
+            half of what is free.
+        origin: Where the graph is from, for people.
+        progress: Called with the work done so far and all of it.
+        options: Those of :func:`read_graph`.
+
+    Raises:
+        FileExistsError: ``out`` exists.
+        FormatError: As :func:`read_graph`, like others.
+        ValueError: ``memory`` is given for a form that is read into memory, or is less than the work needs.
+    """
+    form = source_form(source)
+    fields = {name: options.pop(name, None) for name in ("features", "labels", *PARTS)}
+    if form.store is None:
+        if memory is not None:
+            raise ValueError(f"memory must not be given for a source of the form {form.name!r}, got {memory!r}")
+        graph = read_graph(source, **options, **fields, progress=step_of(progress, 0, 0.6))
+        write_graph(graph, out, origin=origin, progress=step_of(progress, 0.6, 1))
+        return Graph.open(out)
+    given, room = form.chosen(options), room_of(memory)
+    with new_folder(out) as part, Scratch(part) as scratch:
+        graph = form.store(source, scratch, room, **given, progress=step_of(progress, 0, 0.6))
+        add_fields(graph, **fields, scratch=scratch)
+        write_into(part, graph, origin=origin, progress=step_of(progress, 0.6, 1))
+    return Graph.open(out)

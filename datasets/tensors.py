@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from ..errors import FormatError
+from ..graph.csc import check_range
 from ..graph.graph import Graph
 from .arrays import array_tensor, load_npz, load_tensors, map_or_read, one_column
+from .column_files import Scratch
+from .edge_sort import sort_edges
 from .edges import build_graph, count_nodes
 from .opening import PARTS
 
-__all__ = ["EDGE_INDEX", "read_edge_index", "read_pyg"]
+__all__ = ["EDGE_INDEX", "read_edge_index", "read_pyg", "store_edge_index"]
 
 EDGE_INDEX = "edge_index"
 _NO_FIELDS = (EDGE_INDEX, "num_nodes")
@@ -41,6 +46,42 @@ def read_edge_index(path: str | os.PathLike[str], *, num_nodes: int | None = Non
     if EDGE_INDEX not in arrays:
         raise FormatError(f"{path}: {EDGE_INDEX} must hold integers, got another dtype")
     return _graph(path, arrays, num_nodes, undirected, is_named=True)
+
+
+def store_edge_index(
+    path: str | os.PathLike[str],
+    scratch: Scratch,
+    room: int,
+    *,
+    num_nodes: int | None = None,
+    undirected: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Graph:
+    """Read ``edge_index`` from a ``.npy`` file as :func:`read_edge_index` does, in ``room`` bytes of memory: edges stay
+    in the file and in others."""
+    src, dst = _ends(path, map_or_read(Path(path)), False)
+    count = count_nodes(path, src.numpy(), dst.numpy()) if num_nodes is None else num_nodes
+    try:
+        check_range("src", src, count)
+        check_range("dst", dst, count)
+    except ValueError as error:
+        raise FormatError(f"{path}: {error}") from error
+    edges = _MappedEdges(count, len(src), src, dst)
+    return Graph(sort_edges(edges, scratch, room=room, mirrored=undirected, numbered=True, progress=progress))
+
+
+@dataclass(frozen=True)
+class _MappedEdges:
+    """Edges whose ends are tensors over a file."""
+
+    num_nodes: int
+    num_edges: int
+    src: Tensor
+    dst: Tensor
+
+    def read(self, begin: int, end: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Sources and destinations of some edges."""
+        return self.src[begin:end].long().numpy(), self.dst[begin:end].long().numpy()
 
 
 def read_pyg(path: str | os.PathLike[str]) -> Graph:
@@ -70,7 +111,7 @@ def read_pyg(path: str | os.PathLike[str]) -> Graph:
 def _graph(
     path: str | os.PathLike[str], arrays: Mapping[Any, Any], num_nodes: int | None, undirected: bool, *, is_named: bool
 ) -> Graph:
-    src, dst = _ends(path, arrays[EDGE_INDEX], is_named)
+    src, dst = (ids.long() for ids in _ends(path, arrays[EDGE_INDEX], is_named))
     others = {name: rows for name, rows in arrays.items() if isinstance(name, str) and name not in _NO_FIELDS}
     rows = {name: rows for name, rows in others.items() if _is_rows(rows)}
     count = _num_nodes(path, arrays) if num_nodes is None else num_nodes
@@ -96,7 +137,7 @@ def _ends(path: str | os.PathLike[str], edge_index: Tensor, is_named: bool) -> t
     if shape == [2, 2] and not is_named:
         raise FormatError(f"{path} must be no array of 2 x 2, in which rows may be edges or ends; save more, or a list")
     src, dst = edge_index if shape[0] == 2 else edge_index.T
-    return src.long(), dst.long()
+    return src, dst
 
 
 def _is_rows(value: Any) -> bool:

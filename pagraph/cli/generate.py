@@ -9,10 +9,11 @@ from typing import Any
 import click
 
 from ..datasets import citation, rmat, sbm
+from ..datasets.rmat_graphs import FEATURE_DTYPES
 from ..graph.graph import Graph
 from ..system.atomic import check_absent
-from .options import options_of
-from .terminal import progress_bar, write_folder
+from .options import memory_option, options_of
+from .terminal import progress_bar, summary_line, write_folder
 
 _OUT = click.argument("out", type=click.Path(path_type=Path))
 _SHARED = {
@@ -47,11 +48,18 @@ def command() -> None:
     undirected="Store both directions of every edge.",
     simple="Drop self-loops and repeated edges.",
     num_features={"flags": ("--features",), "help": "Width of random features."},
+    feature_dtype={"choices": FEATURE_DTYPES, "help": "Of the features, as they are stored."},
     num_classes={"flags": ("--classes",), "help": "Number of random labels."},
 )
-def rmat_command(out: Path, **settings: Any) -> None:
+@memory_option
+def rmat_command(out: Path, memory: str | None, **settings: Any) -> None:
     """An RMAT graph: Graph500's parameters, a few vertices of very high degree."""
-    _generate(rmat, out, settings, settings.pop("scale"))
+    check_absent(out, name="OUT")
+    size = settings.pop("scale")
+    with progress_bar("generating") as progress:
+        origin = _origin(rmat, size, settings)
+        graph = rmat(size, **settings, out=out, memory=memory, origin=origin, progress=progress)
+    click.echo(summary_line(graph, out))
 
 
 @command.command("sbm")
@@ -90,5 +98,9 @@ def _generate(generator: Callable[..., Graph], out: Path, settings: dict[str, An
     check_absent(out, name="OUT")
     with progress_bar("drawing edges") as progress:
         graph = generator(size, **settings, progress=progress)
+    write_folder(graph, out, origin=_origin(generator, size, settings))
+
+
+def _origin(generator: Callable[..., Graph], size: int, settings: dict[str, Any]) -> dict[str, Any]:
     given = {key: value for key, value in settings.items() if value is not None}
-    write_folder(graph, out, origin={"generator": generator.__name__, "size": size, **given})
+    return {"generator": generator.__name__, "size": size, **given}

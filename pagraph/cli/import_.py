@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from ..datasets import read_graph
+from ..datasets import import_graph, read_graph
 from ..system.atomic import check_absent
-from .options import options_of
-from .terminal import progress_bar, write_folder
+from .options import memory_option, options_of
+from .terminal import progress_bar, summary_line
 
 
 @click.command(name="import")
@@ -33,7 +33,8 @@ from .terminal import progress_bar, write_folder
     val={"metavar": "FILE|FRACTION", "help": "The same for val_mask."},
     test={"metavar": "FILE|FRACTION", "help": "The same for test_mask."},
 )
-def command(source: Path, out: Path, **settings: Any) -> None:
+@memory_option
+def command(source: Path, out: Path, memory: str | None, **settings: Any) -> None:
     """Read the graph SRC and write it as the folder OUT, which must not exist yet.
 
     SRC is an edge list (.txt, .tsv, .csv, also packed, or .parquet), Matrix Market (.mtx), GraphML, GML, KONECT's
@@ -41,8 +42,9 @@ def command(source: Path, out: Path, **settings: Any) -> None:
     PyG (.pt) saved, a folder of PaGraph's, OGB's or GraphBolt's, or a YAML file that describes tables.
     """
     check_absent(out, name="OUT")
-    with progress_bar(f"reading {source.name}") as progress:
-        graph = read_graph(source, **settings, progress=progress)
-    write_folder(graph, out, origin={"source": source.name})
+    with progress_bar(f"importing {source.name}") as progress:
+        origin = {"source": source.name}
+        graph = import_graph(source, out, **settings, memory=memory, origin=origin, progress=progress)
+    click.echo(summary_line(graph, out))
     if settings["relabel"] and (settings["features"] or settings["labels"]):
         click.echo("note: rows of --features and --labels were taken in the order of the sorted ids", err=True)

@@ -69,6 +69,29 @@ def test_masks_are_disjoint_and_exact(fractions, sizes):
     assert int(torch.stack(list(masks.values())).sum(0).max()) <= 1
 
 
+@pytest.mark.parametrize("count", [0, 1, 2, 7, 1000, 70_000])
+@pytest.mark.parametrize("fractions", [(0.6, 0.2, 0.2), (0.1, 0.0, 0.3), (0.0, 0.0, 0.0), (1.0, 0.0, 0.0)])
+@pytest.mark.parametrize("spread", [2**63, 5])
+def test_masks_are_those_of_sorted_numbers(monkeypatch, count, fractions, spread):
+    """With few different numbers, most are equal: then the first rows come first."""
+    drawn = random_bits(count, 4) if spread == 2**63 else random_bits(count, 4) % spread
+    monkeypatch.setattr(random_fields, "bit_rows", lambda count, key: drawn)
+    monkeypatch.setattr(random_fields, "_ROWS_AT_ONCE", 300)
+    order, begin = torch.argsort(drawn, stable=True), 0
+    for mask, fraction in zip(random_masks(count, fractions, 4).values(), fractions, strict=True):
+        end = begin + int(count * fraction + 1e-9)
+        want = torch.zeros(count, dtype=torch.bool)
+        want[order[begin:end]] = True
+        assert torch.equal(mask, want)
+        begin = end
+
+
+def test_rows_are_the_same_wherever_they_are_cut():
+    rows = random_fields.normal_rows((100, 3), 5, torch.float16)
+    assert rows.dtype == torch.float16
+    assert torch.equal(torch.cat([rows[:7], rows[7:8], rows[8:200]]), random_normal((100, 3), 5).half())
+
+
 @pytest.mark.parametrize(
     "fractions", [(0.5, 0.5, 0.5), (-0.1, 0.2, 0.2), (math.nan, 0, 0), (1.1, 0, 0), (0.5, 0.5), (math.inf, 0, 0)]
 )

@@ -1,0 +1,82 @@
+"""Graph folders made in bounded memory: edges sorted in files, fields streamed, progress over all steps."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..graph.graph import Graph
+from ..system.atomic import new_folder
+from ..system.budget import Budget
+from ..system.memory import host_available
+from ..system.units import bytes_text
+from .column_files import Scratch
+from .edge_sort import LEAST_ROOM, EdgeStream, sort_edges
+from .native import Rows, write_into
+
+__all__ = ["room_of", "step_of", "write_edges"]
+
+Progress = Callable[[int, int], None]
+
+_WORKING_SHARE = 2  # one part in this many; the others are for Python, its libraries and pages of files on their way
+_TICKS = 10**6
+
+
+def room_of(memory: int | str | None) -> int:
+    """Bytes for edges in work, of the ``memory`` for all.
+
+    Args:
+        memory: Bytes as an int, or text with a unit ("4GiB"). Default: half of what is free.
+
+    Raises:
+        ValueError: It is no number of bytes, or below what the work needs.
+    """
+    least = LEAST_ROOM * _WORKING_SHARE
+    if memory is None:
+        return max(LEAST_ROOM, host_available() // 2 // _WORKING_SHARE)
+    budget = Budget.parse(memory, name="memory")
+    if budget is not None and budget.limit is None:
+        raise ValueError(f'memory must be bytes, such as "4GiB", got {memory!r}')
+    limit = 0 if budget is None or budget.limit is None else budget.limit
+    if limit < least:
+        raise ValueError(f"memory must be at least {bytes_text(least)}, got {bytes_text(limit)}")
+    return limit // _WORKING_SHARE
+
+
+def step_of(progress: Progress | None, begin: float, end: float) -> Progress | None:
+    """Progress of a step that is the part from ``begin`` to ``end`` of the whole work."""
+    if progress is None:
+        return None
+    return lambda done, total: progress(round(_TICKS * (begin + (end - begin) * done / max(total, 1))), _TICKS)
+
+
+def write_edges(
+    edges: EdgeStream,
+    folder: str | os.PathLike[str],
+    *,
+    memory: int | str | None = None,
+    undirected: bool = False,
+    simple: bool = False,
+    computed: Mapping[str, Rows] | None = None,
+    origin: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> Graph:
+    """Write edges whose order means nothing as a graph folder; opens it.
+
+    Args:
+        edges: The edges, with ids below their number of vertices.
+        folder: Must not exist yet.
+        memory: Bytes that this may take; see :func:`room_of`.
+        undirected: Add the other direction of every edge but self-loops.
+        simple: Drop self-loops and repeated edges.
+        computed: Vertex fields; their rows are asked for block by block.
+        origin: Where the graph is from, for people.
+        progress: Called with the work done and all of it.
+    """
+    room, fields = room_of(memory), dict(computed or {})
+    with new_folder(folder) as part, Scratch(part) as scratch:
+        step = step_of(progress, 0, 0.5)
+        graph = Graph(sort_edges(edges, scratch, room=room, mirrored=undirected, simple=simple, progress=step))
+        write_into(part, graph, origin=origin, computed=fields, progress=step_of(progress, 0.5, 1))
+    return Graph.open(folder)

@@ -1,0 +1,120 @@
+"""Columns of numbers in files without a name of their own: appended to, read by position, mapped at the end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ..graph.mapped import map_npy
+from .native import npy_header
+
+__all__ = ["ColumnFile", "Scratch"]
+
+Column = npt.NDArray[Any]
+
+_HEADER_BYTES = 128  # of every 1-D array, whose header is written when its length is known
+_COPY_ITEMS = 2**20
+
+
+class Scratch:
+    """Columns of a work in files of a folder, which are closed and deleted when the block ends.
+
+    Args:
+        folder: Where the files are made, which is to vanish with a run that is killed.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._columns: list[ColumnFile] = []
+
+    def __enter__(self) -> Scratch:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for column in self._columns:
+            column.remove()
+
+    def column(self, dtype: npt.DTypeLike) -> ColumnFile:
+        """An empty column."""
+        column = ColumnFile(self.folder / f"{len(self._columns)}.column", dtype, self)
+        self._columns.append(column)
+        return column
+
+
+class ColumnFile:
+    """A column in a file: what does not fit into memory while a graph is made. :class:`Scratch` makes them.
+
+    int32 becomes int64 with the first number that needs it, once, by a copy.
+    """
+
+    def __init__(self, path: Path, dtype: npt.DTypeLike, scratch: Scratch) -> None:
+        self.path = path
+        self.dtype = np.dtype(dtype)
+        self._scratch = scratch
+        self._count = 0
+        self._file = open(self.path, "xb")  # noqa: SIM115 (closed by remove)
+        self._file.write(bytes(_HEADER_BYTES))
+
+    def __len__(self) -> int:
+        return self._count
+
+    def append(self, values: Column) -> None:
+        """Write numbers behind the others."""
+        wider = len(values) > 0 and self.dtype == np.int32 != values.dtype
+        if wider and not (values.min() >= -(2**31) and values.max() < 2**31):
+            self.cast(np.int64)
+        self._file.write(np.ascontiguousarray(values, dtype=self.dtype).data)
+        self._count += len(values)
+
+    def flush(self) -> None:
+        """Let :meth:`read` see what was appended."""
+        self._file.flush()
+
+    def close(self) -> None:
+        """End appending: many files may be read in turn that cannot all be open."""
+        self._file.close()
+
+    def read(self, begin: int, end: int) -> Column:
+        """The numbers from ``begin`` to ``end``, as an array of its own; any thread may read what was flushed."""
+        offset = _HEADER_BYTES + begin * self.dtype.itemsize
+        values = np.fromfile(self.path, self.dtype, end - begin, offset=offset)
+        if len(values) != end - begin:
+            raise OSError(f"{self.path} must hold {end} numbers, it was shortened to {begin + len(values)}")
+        return values
+
+    def cast(self, dtype: npt.DTypeLike) -> None:
+        """Store the numbers in another dtype, which holds them all; nothing if it is theirs."""
+        if np.dtype(dtype) == self.dtype:
+            return
+        self.flush()
+        other = self._scratch.column(dtype)
+        for begin in range(0, self._count, _COPY_ITEMS):
+            other.append(self.read(begin, min(begin + _COPY_ITEMS, self._count)))
+        self._file.close()
+        os.replace(other.path, self.path)
+        self._file, self.dtype = other._file, other.dtype
+
+    def mapped(self) -> Tensor:
+        """Take the numbers as a tensor over the file, which has no name any more and goes with the tensor."""
+        self.flush()
+        self._file.seek(0)
+        header = npy_header(self.dtype, (self._count,))
+        assert len(header) == _HEADER_BYTES
+        self._file.write(header)
+        self._file.flush()
+        tensor = map_npy(self.path) if self._count else torch.from_numpy(np.empty(0, dtype=self.dtype))
+        self.remove()
+        return tensor
+
+    def remove(self) -> None:
+        """Close and delete the file."""
+        with contextlib.suppress(OSError):  # a full disk: what is not written yet is not wanted
+            self._file.close()
+        self.path.unlink(missing_ok=True)

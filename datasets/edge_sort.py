@@ -1,0 +1,332 @@
+"""CSC of edges that need not fit into memory: buckets of destinations in files, each sorted on its own."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ..graph.csc import CSC, id_dtype
+from ..system.threads import usable_cpus
+from .column_files import ColumnFile, Scratch
+
+__all__ = ["LEAST_ROOM", "EdgeStream", "in_order", "sort_edges"]
+
+Ids = npt.NDArray[Any]
+Progress = Callable[[int, int], None]
+T = TypeVar("T")
+R = TypeVar("R")
+
+LEAST_ROOM = 64 * 2**20
+"""Fewest bytes that :func:`sort_edges` works in."""
+
+_MOST_WORKERS = 8
+_AHEAD = 2  # results that wait for their turn beside those that are worked on
+_CHUNK_EDGES = 2**20
+_CHUNK_EDGE_BYTES = 128  # at most: ends, turned ends and rows of both, of 8 bytes each
+_SORT_ROW_BYTES = 64  # at most: row, key, copies of them, results
+_BUCKET_ROWS = 2**22  # more are sorted no faster: their destinations leave the processor's caches
+_MOST_BUCKETS = 256
+
+
+class EdgeStream(Protocol):
+    """Edges that are read or drawn by position, as often as they are asked for, in any thread."""
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of vertices."""
+
+    @property
+    def num_edges(self) -> int:
+        """Number of edges."""
+
+    def read(self, begin: int, end: int, /) -> tuple[Ids, Ids]:
+        """Sources and destinations of some edges."""
+
+
+def sort_edges(
+    edges: EdgeStream,
+    scratch: Scratch,
+    *,
+    room: int,
+    mirrored: bool = False,
+    simple: bool = False,
+    numbered: bool = False,
+    progress: Progress | None = None,
+) -> CSC:
+    """Compress edges by destination with at most ``room`` bytes of memory, whatever their number.
+
+    The result is that of ``CSC.from_coo`` of all edges, in files that have no name any more.
+
+    Args:
+        edges: The edges; their ids are checked already. They are read once.
+        scratch: For files of 8 to 24 bytes an edge in each direction.
+        room: Bytes, at least :data:`LEAST_ROOM`.
+        mirrored: Add the other direction of every edge but self-loops, behind all edges.
+        simple: Drop self-loops and repeated edges, and order the sources of each vertex.
+        numbered: Keep the place of each edge as its id, where the order changes.
+        progress: Called with the work done and all of it, in edges moved.
+
+    Raises:
+        OSError: The disk is full.
+    """
+    return _Sort(edges, scratch, room, mirrored, simple, numbered and not simple, progress).csc()
+
+
+def in_order(run: Callable[[T], R], items: Iterable[T], workers: int) -> Iterator[R]:
+    """Results of ``run`` in the order of ``items``; threads work at most ``_AHEAD`` results ahead of the reader."""
+    waiting: deque[Future[R]] = deque()
+    with ThreadPoolExecutor(workers) as pool:
+        try:
+            for item in items:
+                waiting.append(pool.submit(run, item))
+                if len(waiting) >= workers + _AHEAD:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+@dataclass(frozen=True)
+class _Bucket:
+    """Edges between ranges of sources and of destinations, as rows in files that follow each other."""
+
+    src: range
+    dst: range
+    width: int
+    files: tuple[ColumnFile, ...]
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return sum(map(len, self.files)) // self.width
+
+    def read(self) -> Ids:
+        """All rows."""
+        parts = [file.read(0, len(file)) for file in self.files]
+        return (parts[0] if len(parts) == 1 else np.concatenate(parts)).reshape(-1, self.width)
+
+    def blocks(self, rows: int) -> Iterator[Ids]:
+        """The rows, some at a time."""
+        for file in self.files:
+            for begin in range(0, len(file), rows * self.width):
+                yield file.read(begin, min(begin + rows * self.width, len(file))).reshape(-1, self.width)
+
+    def remove(self) -> None:
+        """Delete the files."""
+        for file in self.files:
+            file.remove()
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Rows in the order of their buckets, whose bounds ``starts`` are."""
+
+    rows: Ids
+    starts: Ids
+
+    def append_to(self, files: Sequence[ColumnFile]) -> None:
+        """Write the rows of each bucket to its file."""
+        flat, width = self.rows.reshape(-1), self.rows.shape[1]
+        for number, file in enumerate(files):
+            file.append(flat[self.starts[number] * width : self.starts[number + 1] * width])
+
+
+_Sorted = tuple[_Bucket, Iterable[tuple[Ids, Ids | None]], Ids | None]
+"""A bucket, sources and numbers of its edges in order, and how many each destination has where there are several."""
+
+
+class _Sort:
+    """One call of :func:`sort_edges`."""
+
+    def __init__(
+        self,
+        edges: EdgeStream,
+        scratch: Scratch,
+        room: int,
+        mirrored: bool,
+        simple: bool,
+        numbered: bool,
+        progress: Progress | None,
+    ) -> None:
+        self._edges, self._scratch = edges, scratch
+        self._mirrored, self._simple, self._width = mirrored, simple, 3 if numbered else 2
+        self._workers = min(usable_cpus(), _MOST_WORKERS)
+        share = room // (self._workers + _AHEAD + 1)
+        self._chunk = max(1, min(_CHUNK_EDGES, share // _CHUNK_EDGE_BYTES))
+        self._most = max(1, share // _SORT_ROW_BYTES)
+        most_rows = edges.num_edges * (2 if mirrored else 1)
+        self._dtype = _id_dtype(edges.num_nodes, most_rows)
+        self._progress, self._done, self._total = progress, 0, edges.num_edges + most_rows
+
+    def csc(self) -> CSC:
+        """Fill the buckets, sort them and put them behind each other."""
+        count = self._edges.num_nodes
+        indptr, indices, numbers = (self._scratch.column(self._dtype) for _ in range(3))
+        indptr.append(np.zeros(1, dtype=self._dtype))
+        in_place = True
+        for bucket, blocks, counts in in_order(self._sorted, self._fitting(self._filled()), self._workers):
+            before = len(indices)
+            for src, ids in blocks:
+                if ids is not None:
+                    in_place = in_place and _counts_up(ids, len(numbers))
+                    numbers.append(ids)
+                indices.append(src)
+            if counts is not None:
+                indptr.append((before + np.cumsum(counts)).astype(self._dtype))
+            elif bucket.src.stop == count:
+                indptr.append(np.array([len(indices)], dtype=self._dtype))
+            bucket.remove()
+            self._tell(bucket.rows)
+        dtype = _id_dtype(count, len(indices))  # narrower, perhaps, as edges were dropped
+        for file in (indptr, indices, numbers):
+            file.cast(dtype)
+        edge_ids = None if in_place else numbers.mapped()
+        if in_place:
+            numbers.remove()
+        return CSC(indptr.mapped(), indices.mapped(), count, edge_ids)
+
+    def _filled(self) -> list[_Bucket]:
+        """Read all edges once, each into the bucket of its destination."""
+        total, vertices = self._edges.num_edges, range(self._edges.num_nodes)
+        directions = 2 if self._mirrored else 1
+        shift = self._shift(len(vertices), total * directions)
+        files = [self._files(len(vertices), shift) for _ in range(directions)]
+        begins, loops = range(0, total, self._chunk), 0
+        for begin, (groups, found) in zip(begins, in_order(self._placed(shift), begins, self._workers), strict=True):
+            if self._mirrored and self._width == 3:
+                groups[1].rows[:, 2] += total + begin - loops
+            for group, direction in zip(groups, files, strict=True):
+                group.append_to(direction)
+            loops += found
+            self._tell(min(self._chunk, total - begin))
+        return self._buckets(vertices, vertices, shift, files)
+
+    def _placed(self, shift: int) -> Callable[[int], tuple[list[_Rows], int]]:
+        """A function of the first edge of a chunk: its rows by bucket for each direction, and the number of loops."""
+
+        def run(begin: int) -> tuple[list[_Rows], int]:
+            src, dst = self._edges.read(begin, min(begin + self._chunk, self._edges.num_edges))
+            if not (self._mirrored or self._simple):
+                return [self._by_bucket(self._rows(src, dst, begin), 0, 0, shift)], 0
+            keep = src != dst
+            sources, targets = src[keep], dst[keep]
+            ends = (sources, targets) if self._simple else (src, dst)
+            groups = [self._by_bucket(self._rows(ends[0], ends[1], begin), 0, 0, shift)]
+            if self._mirrored:
+                groups.append(self._by_bucket(self._rows(targets, sources, 0), 0, 0, shift))
+            return groups, len(src) - len(sources)
+
+        return run
+
+    def _rows(self, src: Ids, dst: Ids, first: int) -> Ids:
+        """Rows of edges whose numbers begin at ``first``."""
+        rows = np.empty((len(src), self._width), dtype=self._dtype)
+        rows[:, 0], rows[:, 1] = dst, src
+        if self._width == 3:
+            rows[:, 2] = np.arange(first, first + len(src), dtype=self._dtype)
+        return rows
+
+    def _by_bucket(self, rows: Ids, column: int, low: int, shift: int) -> _Rows:
+        """The rows in the order of their buckets: those of ids in a column, from ``low`` on."""
+        from . import _edge_sort
+
+        starts = np.zeros(_MOST_BUCKETS + 1, dtype=np.int64)
+        _edge_sort.count_buckets(rows, column, low, shift, starts[1:])
+        starts = np.cumsum(starts)
+        moved = np.empty_like(rows)
+        _edge_sort.fill_buckets(rows, column, low, shift, starts[:-1].copy(), moved)
+        return _Rows(moved, starts)
+
+    def _fitting(self, buckets: Iterable[_Bucket]) -> Iterator[_Bucket]:
+        """The buckets, with smaller ones in place of those that cannot be sorted in memory."""
+        for bucket in buckets:
+            if bucket.rows <= self._most or self._is_last(bucket):
+                yield bucket
+            else:
+                yield from self._fitting(self._divided(bucket))
+
+    def _is_last(self, bucket: _Bucket) -> bool:
+        """Whether a bucket needs no sorting: its edges have one destination or, where these are sorted, one source."""
+        return len(bucket.dst) == 1 and (not self._simple or len(bucket.src) == 1)
+
+    def _divided(self, bucket: _Bucket) -> list[_Bucket]:
+        """Buckets of parts of a bucket's destinations, or of the sources of its only destination."""
+        keys, column = (bucket.dst, 0) if len(bucket.dst) > 1 else (bucket.src, 1)
+        shift = self._shift(len(keys), bucket.rows)
+        files = self._files(len(keys), shift)
+        for rows in bucket.blocks(self._chunk):
+            self._by_bucket(rows, column, keys.start, shift).append_to(files)
+        bucket.remove()
+        return self._buckets(bucket.src, bucket.dst, shift, [files])
+
+    def _shift(self, keys: int, rows: int) -> int:
+        """Base-2 logarithm of the ids in a bucket, for buckets that are half full if ids are equally frequent."""
+        wanted = -(-2 * rows // min(self._most, _BUCKET_ROWS))
+        number = max(2 if rows > self._most else 1, min(_MOST_BUCKETS, wanted))
+        return max(0, (keys - 1).bit_length() - (number - 1).bit_length())
+
+    def _files(self, keys: int, shift: int) -> list[ColumnFile]:
+        count = (keys + (1 << shift) - 1) >> shift
+        return [self._scratch.column(self._dtype) for _ in range(count)]
+
+    def _buckets(self, src: range, dst: range, shift: int, files: list[list[ColumnFile]]) -> list[_Bucket]:
+        """Buckets over files for each direction, in the order of the ids that were divided."""
+        keys, size, found = dst if len(dst) > 1 else src, 1 << shift, []
+        for number, parts in enumerate(zip(*files, strict=True)):
+            for part in parts:
+                part.close()
+            low = keys.start + number * size
+            ids = range(low, min(low + size, keys.stop))
+            found.append(
+                _Bucket(src, ids, self._width, parts) if len(dst) > 1 else _Bucket(ids, dst, self._width, parts)
+            )
+        return found
+
+    def _sorted(self, bucket: _Bucket) -> _Sorted:
+        """Sort a bucket in memory, or hand on in blocks what is in order."""
+        from . import _edge_sort
+
+        if self._is_last(bucket):
+            return bucket, self._in_blocks(bucket), None
+        rows, low = bucket.read(), bucket.dst.start
+        counts = np.zeros(len(bucket.dst), dtype=np.int64)
+        src = np.empty(len(rows), dtype=self._dtype)
+        if self._simple:
+            keys = np.empty(len(rows), dtype=np.int64)
+            _edge_sort.fill_keys(rows, low, self._edges.num_nodes, keys)
+            del rows
+            keys.sort()
+            found = _edge_sort.take_distinct(keys, self._edges.num_nodes, counts, src)
+            return bucket, [(src[:found], None)], counts if len(bucket.dst) > 1 else None
+        numbers = np.empty(len(rows) if self._width == 3 else 0, dtype=self._dtype)
+        _edge_sort.count_buckets(rows, 0, low, 0, counts)
+        _edge_sort.fill_bucket(rows, low, np.cumsum(counts) - counts, src, numbers)
+        return bucket, [(src, numbers if self._width == 3 else None)], counts
+
+    def _in_blocks(self, bucket: _Bucket) -> Iterator[tuple[Ids, Ids | None]]:
+        for rows in bucket.blocks(self._chunk):
+            if self._simple:  # one edge, again and again
+                yield rows[:1, 1], None
+                return
+            yield rows[:, 1], rows[:, 2] if self._width == 3 else None
+
+    def _tell(self, moved: int) -> None:
+        self._done += moved
+        if self._progress is not None:
+            self._progress(min(self._done, self._total), self._total)
+
+
+def _id_dtype(num_nodes: int, num_edges: int) -> np.dtype[Any]:
+    return np.dtype(str(id_dtype(num_nodes, num_edges)).removeprefix("torch."))
+
+
+def _counts_up(ids: Ids, first: int) -> bool:
+    return bool((ids == np.arange(first, first + len(ids), dtype=ids.dtype)).all())

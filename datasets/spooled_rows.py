@@ -1,0 +1,164 @@
+"""Rows of an edge list in files instead of memory, and the graph that they make."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+from ..graph.graph import Graph
+from ..system.units import bytes_text
+from .column_files import Scratch
+from .edge_rows import Column, EdgeRows
+from .edge_sort import Progress, sort_edges
+
+__all__ = ["SpooledEdges", "SpooledRows", "spooled_graph"]
+
+_BLOCK_ROWS = 2**20
+_WORD_BYTES = 240  # of a word of 16 letters, measured: 154 in the dictionary, 232 while the words are sorted
+_ID_BYTES = 32  # of an id in the sorted array while others are merged into it
+
+
+class SpooledRows(EdgeRows):
+    """Edges as :class:`EdgeRows`, whose columns are files; only words, and ids numbered anew, are in memory.
+
+    Args:
+        scratch: For the files.
+        room: Bytes that words or ids may take.
+    """
+
+    def __init__(self, scratch: Scratch, room: int) -> None:
+        self._sources = scratch.column(np.int32)
+        self._targets = scratch.column(np.int32)
+        self.weights = scratch.column(np.float32)
+        self.words = None
+        self._room = room
+        self._low, self._high = 0, -1
+
+    def __len__(self) -> int:
+        return len(self._sources)
+
+    def add(self, src: Column, dst: Column, weight: Column | None = None) -> None:
+        """Append a block of edges."""
+        if len(src):
+            low, high = int(min(src.min(), dst.min())), int(max(src.max(), dst.max()))
+            self._low, self._high = (min(low, self._low), max(high, self._high)) if len(self) else (low, high)
+        self._sources.append(src)
+        self._targets.append(dst)
+        if weight is not None:
+            self.weights.append(weight.astype(np.float32))
+
+    def number(self, words: list[str]) -> npt.NDArray[np.int64]:
+        """Number each word; new words get the next numbers."""
+        numbers = super().number(words)
+        self._check_room("words", len(self.words or ()), _WORD_BYTES)
+        return numbers
+
+    def first_comes_again(self) -> bool:
+        """Whether an id of the first edge is one of another's, too."""
+        first = None
+        for block in self.blocks():
+            src, dst = self.ends(*block)
+            if first is None:
+                first, src, dst = np.array([src[0], dst[0]]), src[1:], dst[1:]
+            if np.isin(src, first).any() or np.isin(dst, first).any():
+                return True
+        return False
+
+    def bounds(self) -> tuple[int, int]:
+        """The smallest id and the largest."""
+        return self._low, self._high
+
+    def ends(self, begin: int, end: int) -> tuple[Column, Column]:
+        """Sources and destinations of some edges."""
+        return self._sources.read(begin, end), self._targets.read(begin, end)
+
+    def blocks(self) -> Iterator[tuple[int, int]]:
+        """Begins and ends that cover all edges."""
+        self._sources.flush()
+        self._targets.flush()
+        self.weights.flush()
+        count = len(self)
+        return ((begin, min(begin + _BLOCK_ROWS, count)) for begin in range(0, count, _BLOCK_ROWS))
+
+    def distinct(self) -> npt.NDArray[np.int64]:
+        """All ids, sorted."""
+        found: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)
+        waiting: list[Column] = []
+        for block in self.blocks():
+            waiting.append(np.unique(np.concatenate(self.ends(*block))))
+            if sum(map(len, waiting)) > len(found):
+                found, waiting = np.unique(np.concatenate([found, *waiting])).astype(np.int64), []
+                self._check_room("ids", len(found), _ID_BYTES)
+        return np.unique(np.concatenate([found, *waiting])).astype(np.int64)
+
+    def mirror_weights(self) -> None:
+        """Append the weights of the edges that are no self-loops: those of the other direction."""
+        for begin, end in self.blocks():
+            src, dst = self.ends(begin, end)
+            self.weights.append(self.weights.read(begin, end)[src != dst])
+
+    def remove(self) -> None:
+        """Delete the files."""
+        for file in (self._sources, self._targets, self.weights):
+            file.remove()
+
+    def _check_room(self, what: str, count: int, each: int) -> None:
+        if count * each > self._room:
+            raise ValueError(
+                f"memory must be at least {bytes_text(2 * count * each)} for {what} that are numbered anew, {count:,} "
+                f"so far"
+            )
+
+
+class SpooledEdges:
+    """The edges of spooled rows as a stream, their ids replaced by places: of sorted ids, or in a table.
+
+    Args:
+        rows: The edges.
+        num_nodes: Number of vertices.
+        ids: Sorted ids, whose places replace them.
+        places: What replaces the ids 0, 1 and so on.
+    """
+
+    def __init__(
+        self, rows: SpooledRows, num_nodes: int, ids: Column | None = None, places: Column | None = None
+    ) -> None:
+        self.num_nodes = num_nodes
+        self.num_edges = len(rows)
+        self._rows = rows
+        self._ids = ids
+        self._places = places
+        rows.blocks()  # what was added can be read
+
+    def read(self, begin: int, end: int) -> tuple[Column, Column]:
+        """Sources and destinations of some edges."""
+        src, dst = self._rows.ends(begin, end)
+        return self._placed(src), self._placed(dst)
+
+    def _placed(self, ids: Column) -> Column:
+        if self._ids is not None:
+            return np.searchsorted(self._ids, ids)
+        return ids if self._places is None else self._places[ids]
+
+
+def spooled_graph(
+    rows: SpooledRows,
+    edges: SpooledEdges,
+    scratch: Scratch,
+    room: int,
+    *,
+    undirected: bool,
+    weight: str | None,
+    original_id: Tensor | None,
+    progress: Progress | None,
+) -> Graph:
+    """The graph of spooled rows, over files that have no name any more."""
+    csc = sort_edges(edges, scratch, room=room, mirrored=undirected, numbered=True, progress=progress)
+    if weight is not None and undirected:
+        rows.mirror_weights()
+    edata = {} if weight is None else {weight: rows.weights.mapped()}
+    rows.remove()
+    return Graph(csc, ndata={} if original_id is None else {"original_id": original_id}, edata=edata)
