@@ -29,7 +29,15 @@ _HOMES = {
 }
 
 __all__ = [
-    *("citation", "export_graph", "new_ids", "open_graph", "read_edge_list", "read_graph", "reorder", "rmat", "sbm"),
+    "citation",
+    "export_graph",
+    "new_ids",
+    "open_graph",
+    "read_edge_list",
+    "read_graph",
+    "reorder",
+    "rmat",
+    "sbm",
     "write_graph",
 ]
 

@@ -59,7 +59,11 @@ class SampledRows:
     def features(self, widths: Mapping[str, int], places: Mapping[str, Array] | None = None) -> PagesRead:
         """Pages of rows of ``widths`` bytes by vertex type, at ``places`` or at those that they have."""
         needed = [
-            {t: ids if places is None else places[t][ids].astype(np.int64) for t, ids in vertices.items() if widths.get(t)}
+            {
+                t: ids if places is None else places[t][ids].astype(np.int64)
+                for t, ids in vertices.items()
+                if widths.get(t)
+            }
             for vertices, _ in self.batches
         ]
         return _pages_read([{t: (rows, widths[t]) for t, rows in batch.items()} for batch in needed])

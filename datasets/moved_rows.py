@@ -23,8 +23,7 @@ Source = Callable[[int, int], Tensor]
 Places = Callable[[int, int], npt.NDArray[Any]]
 """New places of the rows ``begin`` to ``end``, integers; together a permutation."""
 
-_CHUNK_BYTES = 32 * 2**20
-_MOST_ROWS = 2**21  # of a chunk
+_LEAST_ROW = 16  # bytes of scratch that a row takes at least: its place, and the one in its chunk
 
 
 class Scratch:
@@ -34,10 +33,18 @@ class Scratch:
         folder: For files, which are removed when their rows are closed.
         bucket_bytes: Bytes of the rows of a bucket, which is in memory once; fields that are no larger need no files.
         tick: Called with a number of bytes that were scattered.
+        chunk_bytes: Bytes of rows that are read at once.
     """
 
-    def __init__(self, folder: Path, bucket_bytes: int, tick: Callable[[int], object] = lambda count: None) -> None:
-        self.folder, self.bucket_bytes, self.tick = folder, bucket_bytes, tick
+    def __init__(
+        self,
+        folder: Path,
+        bucket_bytes: int,
+        tick: Callable[[int], None] = lambda count: None,
+        *,
+        chunk_bytes: int = 32 * 2**20,
+    ) -> None:
+        self.folder, self.bucket_bytes, self.tick, self.chunk_bytes = folder, bucket_bytes, tick, chunk_bytes
         self._files = 0
 
     def new_path(self) -> Path:
@@ -72,7 +79,7 @@ class MovedRows:
         self._width = math.prod(shape[1:]) * dtype.itemsize
         per_row = self._width + 1  # a flag each
         self._size = min(max(1, scratch.bucket_bytes // per_row), 2**31, max(1, shape[0]))
-        self._step = max(1, min(_MOST_ROWS, _CHUNK_BYTES // max(1, self._width)))
+        self._step = max(1, scratch.chunk_bytes // max(_LEAST_ROW, self._width))
         self._paths: list[Path] = []
         self._bucket: tuple[int, Tensor] | None = None
 

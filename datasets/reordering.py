@@ -4,34 +4,25 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-import torch
-from torch import Tensor
-
-from ..graph.graph import EDGE_TYPE, NODE_TYPE, EdgeType, Graph
+from ..graph.graph import Graph
 from ..graph.indexed_rows import FieldValue
 from ..sampling.sampler import MiniBatchSampler
 from ..seeds.order import num_seeds
-from ..system.atomic import check_absent, new_folder
+from ..system.atomic import check_absent
 from ..system.budget import Budget
 from ..system.memory import host_available
 from ..system.units import bytes_text
 from .locality import PagesRead, sample_rows
-from .manifest import EdgeEntry, Manifest, NodeEntry
-from .moved_rows import MovedRows, Places, Scratch, source_rows
-from .native import ArrayWriter, Progress, check_storable
+from .moved_graph import new_indptr, write_moved
+from .native import Progress, check_storable
 from .orders import ORDERS, vertex_places
 from .original_ids import ORIGINAL_ID
 
 __all__ = ["Reordered", "memory_needed", "reorder"]
-
-Array = npt.NDArray[Any]
 
 _A_VERTEX = 40
 """Bytes that finding an order takes; 12 of them stay."""
@@ -141,24 +132,14 @@ def reorder(
     read = sample_rows(graph, seeds, sampler, batch_size=batch_size, seed=seed)
     task: dict[str, Any] = {"seeds": seeds, "sampler": sampler, "batch_size": batch_size}
     places = vertex_places(graph, by, **task, tick=lambda edges: ticks(4 * edges))
-    offsets = {etype: _offsets(graph, etype, places[etype[2]]) for etype in graph.edge_types}
+    offsets = {etype: new_indptr(graph, etype, places[etype[2]]) for etype in graph.edge_types}
     widest = {t: name for t in graph.node_types if (name := _widest(graph.node_fields(t)))}
     widths = {t: _row_bytes(graph.node_fields(t)[name]) for t, name in widest.items()}
     before = {"features": read.features(widths), "topology": read.topology()}
     after = {"features": read.features(widths, places), "topology": read.topology(places, offsets)}
-    with new_folder(folder) as part:
-        scratch_folder = part / "buckets"
-        scratch_folder.mkdir()
-        held = sum(values.nbytes for values in [*places.values(), *offsets.values()])
-        bucket = max(_LEAST_BUCKET, (budget - held - _FIXED) // 2)  # two: of a field, and of its edges' new places
-        writer = _Writer(part, graph, places, offsets, Scratch(scratch_folder, bucket, ticks), ticks)
-        manifest = Manifest(
-            [writer.node_type(name) for name in graph.node_types],
-            [writer.edge_type(etype) for etype in graph.edge_types],
-            dict(origin or {}),
-        )
-        scratch_folder.rmdir()
-        manifest.write(part)
+    held = sum(values.nbytes for values in [*places.values(), *offsets.values()])
+    bucket = max(_LEAST_BUCKET, (budget - held - _FIXED) // 2)  # two: of a field, and of its edges' new places
+    write_moved(graph, folder, places, offsets, bucket_bytes=bucket, origin=origin, tick=ticks)
     return Reordered(by, batch_size, len(read.batches), widest, before, after)
 
 
@@ -193,9 +174,8 @@ def _check(graph: Graph, by: str, seeds: Any, sampler: MiniBatchSampler, memory:
         raise ValueError(f'memory must be bytes (1048576, "500MB", "2GiB"), got {memory!r}')
     least = memory_needed(graph)
     if budget.limit < least:
-        raise ValueError(
-            f"memory must be at least {bytes_text(least)} for {graph.num_nodes} vertices, got {bytes_text(budget.limit)}"
-        )
+        got = bytes_text(budget.limit)
+        raise ValueError(f"memory must be at least {bytes_text(least)} for {graph.num_nodes} vertices, got {got}")
     return budget.limit
 
 
@@ -216,118 +196,9 @@ def _work(graph: Graph, by: str, sampler: MiniBatchSampler) -> int:
     return edges + 2 * arrays
 
 
-def _offsets(graph: Graph, etype: EdgeType, place: Array) -> Array:
-    """The new ``indptr`` of an edge type."""
-    from . import _moved_rows
-
-    indptr = graph.csc_of(etype).indptr.numpy()
-    out = np.empty_like(indptr)
-    _moved_rows.new_offsets(indptr, place, out)
-    return out
-
-
 def _widest(fields: Mapping[str, FieldValue]) -> str | None:
     return max(fields, key=lambda name: _row_bytes(fields[name]), default=None)
 
 
 def _row_bytes(values: FieldValue) -> int:
     return values.shape[1:].numel() * values.element_size()
-
-
-class _Writer:
-    """Writes the arrays of one graph at their new places, and returns the manifest's entries."""
-
-    def __init__(
-        self,
-        folder: Path,
-        graph: Graph,
-        places: Mapping[str, Array],
-        offsets: Mapping[EdgeType, Array],
-        scratch: Scratch,
-        written: Callable[[int], None],
-    ) -> None:
-        self._graph, self._places, self._offsets, self._scratch = graph, places, offsets, scratch
-        self._arrays = ArrayWriter(folder, written)
-
-    def node_type(self, name: str) -> NodeEntry:
-        """Write the fields of a vertex type."""
-        prefix = "node" if name == NODE_TYPE else f"node-{name}"
-        place, fields = self._places[name], self._graph.node_fields(name)
-        where: Places = lambda begin, end: place[begin:end]  # noqa: E731
-        entries = {key: self._field(f"{prefix}-{key}", value, where) for key, value in fields.items()}
-        if ORIGINAL_ID not in fields:
-            rows = self._moved(_counting, where, (len(place),), torch.int64, f"{prefix}-{ORIGINAL_ID}")
-            entries[ORIGINAL_ID] = self._write(f"{prefix}-{ORIGINAL_ID}", rows)
-        return NodeEntry(name, len(place), entries)
-
-    def edge_type(self, etype: EdgeType) -> EdgeEntry:
-        """Write the edges of a type, and their fields."""
-        prefix = "edge" if etype == EDGE_TYPE else "edge-" + "-".join(etype)
-        csc, fields = self._graph.csc_of(etype), self._graph.edge_fields(etype)
-        where = _edge_places(csc.indptr.numpy(), self._places[etype[2]], self._offsets[etype])
-        sources, read = torch.from_numpy(self._places[etype[0]]), source_rows(csc.indices)
-        indices = self._moved(
-            lambda begin, end: sources[read(begin, end).long()].to(csc.indices.dtype),
-            *(where, (csc.num_edges,), csc.indices.dtype, "edges"),
-        )
-        by_id, inverse = where, None
-        if csc.edge_ids is not None and fields:
-            inverse = self._inverse(csc.edge_ids, where)
-            by_id = _read_places(inverse)
-        entries = {key: self._field(f"{prefix}-field-{key}", value, by_id) for key, value in fields.items()}
-        if inverse is not None:
-            inverse.close()
-        if ORIGINAL_ID not in fields and (fields or csc.edge_ids is not None):
-            ids = _counting if csc.edge_ids is None else source_rows(csc.edge_ids)
-            dtype = torch.int64 if csc.edge_ids is None else csc.edge_ids.dtype
-            rows = self._moved(ids, where, (csc.num_edges,), dtype, "edges")
-            entries[ORIGINAL_ID] = self._write(f"{prefix}-field-{ORIGINAL_ID}", rows)
-        indptr = self._arrays.write(f"{prefix}-indptr", torch.from_numpy(self._offsets[etype]))
-        return EdgeEntry(etype, csc.num_edges, indptr, self._write(f"{prefix}-indices", indices), None, entries)
-
-    def _inverse(self, edge_ids: Tensor, where: Places) -> MovedRows:
-        """New places of edges in the order of their ids."""
-        read, ids = source_rows(edge_ids), "edge ids of a graph with edge fields"
-        places = lambda begin, end: _in_range(read(begin, end).numpy(), len(edge_ids))  # noqa: E731
-        new = lambda begin, end: torch.from_numpy(where(begin, end))  # noqa: E731
-        return self._moved(new, places, (len(edge_ids),), torch.int64, ids)
-
-    def _field(self, label: str, values: FieldValue, where: Places) -> Any:
-        return self._write(label, self._moved(source_rows(values), where, tuple(values.shape), values.dtype, label))
-
-    def _moved(
-        self, source: Callable[[int, int], Tensor], where: Places, shape: tuple[int, ...], dtype: torch.dtype, name: str
-    ) -> MovedRows:
-        return MovedRows(source, where, shape, dtype, self._scratch, name=name)
-
-    def _write(self, label: str, rows: MovedRows) -> Any:
-        entry = self._arrays.write(label, rows)
-        rows.close()
-        return entry
-
-
-def _counting(begin: int, end: int) -> Tensor:
-    return torch.arange(begin, end, device="cpu")
-
-
-def _in_range(ids: Array, limit: int) -> Array:
-    if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < limit:
-        wrong = int(ids.min()) if int(ids.min()) < 0 else int(ids.max())
-        raise ValueError(f"edge ids of a graph with edge fields must be in [0, {limit}), got {wrong}")
-    return ids
-
-
-def _read_places(inverse: MovedRows) -> Places:
-    return lambda begin, end: inverse[begin:end].numpy()
-
-
-def _edge_places(indptr: Array, place: Array, offsets: Array) -> Places:
-    from . import _moved_rows
-
-    def where(begin: int, end: int) -> Array:
-        out = np.empty(end - begin, np.int64)
-        vertex = int(np.searchsorted(indptr, indptr.dtype.type(begin), side="right")) - 1
-        _moved_rows.edge_places(indptr, place, offsets, vertex, begin, out)
-        return out
-
-    return where

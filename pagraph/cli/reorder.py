@@ -63,7 +63,8 @@ def command(
     """Write the graph folder DIR as OUT, which must not exist yet, for training from disk.
 
     The same graph with its vertices in another order: rows that a mini-batch reads lie together, and fewer pages are
-    read. Masks and all fields move along; original_id keeps the ids. Says how many pages batches touch before and after.
+    read. Masks and all fields move along; original_id keeps the ids. Says how many pages batches touch, before and
+    after.
     """
     check_absent(out, name="OUT")
     options = build(TrainOptions, settings)
