@@ -25,10 +25,14 @@ Array = npt.NDArray[Any]
 Ranges = Mapping[str, tuple[int, int]]
 """Vertex type to its range in one numbering of all vertices."""
 
-_ROUNDS = {"community": 4, "both": 2}
+# Each further round of grouping saves less: cnr-2000 with shuffled ids, by "both", 5.6, 5.4 and 5.3 thousand pages a
+# batch after 1, 2 and 4.
+_ROUNDS = 4
 _STEPS = 64  # of expected reads, to a factor of two
 _MOST_KEY = 2**16 - 1
-_TIER = 32  # half of a factor of two: measured from a quarter to two of them on cnr-2000 and soc-slashdot, see the docs
+# A class of "both" is a factor of two. Of a half, one, two and four, pages over those needed by 8 batches (rows of 512
+# bytes): cnr-2000 2.73, 2.68, 2.67, 2.68; soc-slashdot0902 2.28, 2.29, 2.29, 2.41; RMAT scale 20 3.41, 3.41, 3.42, 3.84.
+_TIER = 64
 _WINDOW = 8  # batches that are read for at once: what is in nearly every window need not be told apart
 _PIECE = 2**24  # edges between two reports of progress
 _LARGEST = np.float32(1 - 2.0**-24)  # chance below 1, whose logarithm is finite
@@ -47,8 +51,8 @@ def vertex_places(
 
     ``reads`` puts the vertices first that are most likely in a batch. ``community`` puts those behind each other that
     the same vertex is most likely to draw, groups of these in the order of the vertices that draw them, and so on for
-    four rounds. ``both`` does so from the order of reads, for two rounds, and then goes by classes of vertices that are
-    about as often read (within a factor of 1.4); those never read come last. Ties keep the order of the graph.
+    four rounds. ``both`` does so from the order of reads, and then goes by classes of vertices that are about as often
+    read (within a factor of two); those never read come last. Ties keep the order of the graph.
 
     Args:
         graph: The graph; its edges are passed over once for each hop, and once more for ``community`` and ``both``.
@@ -73,7 +77,7 @@ def vertex_places(
         assert hops is not None
         reader = _readers(graph, ranges, hops, known[:-1], tick)
         del known
-        order = _grouped(order, reader, _ROUNDS[by])
+        order = _grouped(order, reader)
     if by == "both":
         order = _sorted(order, _classes(keys), _MOST_KEY + 1)
     return {ntype: _places(order, begin, end) for ntype, (begin, end) in ranges.items()}
@@ -149,12 +153,12 @@ def _readers(graph: Graph, ranges: Ranges, hops: HopSampler, known: Array, tick:
     return reader
 
 
-def _grouped(order: Array, reader: Array, rounds: int) -> Array:
+def _grouped(order: Array, reader: Array) -> Array:
     """The order in which vertices with the same reader follow each other, at the place of their reader."""
     from . import _orders
 
     place, keys, ends = np.empty_like(order), np.empty_like(order), np.empty_like(order)
-    for _ in range(rounds):
+    for _ in range(_ROUNDS):
         _orders.invert(order, place)
         _orders.read_together(place, reader, keys)
         out = place  # no longer needed: one array a vertex less

@@ -100,7 +100,7 @@ def test_orders_as_plain_sorts(types, seed, num_edges, fanouts, by):
         order.sort(key=lambda v: keys[v])
     if by != "reads":
         reader = plain_readers(graph, known[:-1], fanouts)
-        for _ in range(4 if by == "community" else 2):
+        for _ in range(4):
             place = {v: i for i, v in enumerate(order)}
             order.sort(key=lambda v: place[reader[v]])
     if by == "both":
@@ -113,11 +113,11 @@ def test_orders_as_plain_sorts(types, seed, num_edges, fanouts, by):
 
 
 def plain_class(key):
-    """The class of a key: half powers of two of the chance to be in one of eight batches."""
+    """The class of a key: powers of two of the chance to be in one of eight batches."""
     if key == 65535:
         return key
     window = -np.expm1(8 * np.log1p(-min(2.0 ** (-key / 64), float(np.float32(1 - 2.0**-24)))))
-    return int(-2 * np.log2(max(window, 2.0**-500)))
+    return int(-np.log2(max(window, 2.0**-500)))
 
 
 def test_expected_reads_are_near_those_of_the_policies():
