@@ -31,7 +31,7 @@ _ROUNDS = 4
 _STEPS = 64  # of expected reads, to a factor of two
 _MOST_KEY = 2**16 - 1
 # A class of "both" is a factor of two. Of a half, one, two and four, pages over those needed by 8 batches (rows of 512
-# bytes): cnr-2000 2.73, 2.68, 2.67, 2.68; soc-slashdot0902 2.28, 2.29, 2.29, 2.41; RMAT scale 20 3.41, 3.41, 3.42, 3.84.
+# bytes): cnr-2000 2.73, 2.68, 2.67, 2.68; soc-slashdot0902 2.28, 2.29, 2.29, 2.41; RMAT-20 3.41, 3.41, 3.42, 3.84.
 _TIER = 64
 _WINDOW = 8  # batches that are read for at once: what is in nearly every window need not be told apart
 _PIECE = 2**24  # edges between two reports of progress

@@ -27,7 +27,7 @@ __all__ = ["Reordered", "memory_needed", "reorder"]
 _A_VERTEX = 40
 """Bytes that finding an order takes; 12 of them stay."""
 _FIXED = 192 * 2**20
-"""Chunks on their way, kernels, sampled batches: RMAT scale 20 took 235 MiB with ``memory`` of 300 MiB, 488 with 600."""
+"""Chunks, kernels, sampled batches: RMAT scale 20 took 235 MiB with a ``memory`` of 300 MiB, 488 with 600."""
 _LEAST_BUCKET = 16 * 2**20
 _OF_A_PART = "global_ids"
 
