@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from .exporting import export_graph
     from .native import write_graph
     from .opening import open_graph
+    from .original_ids import new_ids
+    from .reordering import reorder
     from .rmat_graphs import rmat
     from .sources import import_graph, read_graph
 
@@ -17,9 +19,11 @@ _HOMES = {
     "citation": "block_models",
     "export_graph": "exporting",
     "import_graph": "sources",
+    "new_ids": "original_ids",
     "open_graph": "opening",
     "read_edge_list": "edge_list",
     "read_graph": "sources",
+    "reorder": "reordering",
     "rmat": "rmat_graphs",
     "sbm": "block_models",
     "write_graph": "native",
@@ -29,9 +33,11 @@ __all__ = [
     "citation",
     "export_graph",
     "import_graph",
+    "new_ids",
     "open_graph",
     "read_edge_list",
     "read_graph",
+    "reorder",
     "rmat",
     "sbm",
     "write_graph",

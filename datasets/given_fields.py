@@ -15,7 +15,7 @@ from ..graph.graph import Graph
 from .arrays import TEXTS, has_ending, one_column, read_array
 from .column_files import Scratch
 from .opening import PARTS
-from .original_ids import words_of
+from .original_ids import ORIGINAL_ID, places_of, words_of
 from .text_blocks import read_blocks
 
 __all__ = ["VertexSet", "add_fields"]
@@ -126,12 +126,12 @@ def _fraction(value: VertexSet) -> float | None:
 
 
 def _ids(part: str, file: File, graph: Graph) -> Tensor:
-    count, originals = graph.num_nodes, graph.ndata.get("original_id")
+    count, originals = graph.num_nodes, graph.ndata.get(ORIGINAL_ID)
     words_are_ids = originals is not None and originals.dim() == 2
     if originals is not None and words_are_ids and has_ending(file, TEXTS):
         words = _lines(file)
         if len(words) != count or not set(words.tolist()) <= {b"0", b"1"}:  # else a mask, as below
-            return _once(part, _places(part, words, words_of(originals), file), file)
+            return _once(part, _rows_with(part, words, words_of(originals), file), file)
     values = one_column(read_array(file))
     if values.dim() != 1 or values.is_floating_point() or values.is_complex():
         kind = f"{values.dtype} of shape {list(values.shape)}"
@@ -145,7 +145,7 @@ def _ids(part: str, file: File, graph: Graph) -> Tensor:
         raise ValueError(f"{part} must be a text file, a mask or a fraction where the ids are words, got {file}")
     ids = values.long()
     if originals is not None:
-        ids = _places(part, ids.numpy(), originals.numpy(), file)
+        ids = _rows_with(part, ids.numpy(), originals.numpy(), file)
     if len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= count):
         wrong = int(ids.min()) if int(ids.min()) < 0 else int(ids.max())
         raise ValueError(f"{part} must hold ids in [0, {count}), got {wrong} in {file}")
@@ -160,18 +160,11 @@ def _lines(file: File) -> npt.NDArray[np.bytes_]:
     return np.array([line for line in lines if line], dtype=np.bytes_)
 
 
-def _places(part: str, ids: npt.NDArray[Any], originals: npt.NDArray[Any], file: File) -> Tensor:
-    """The vertices with these original ids."""
-    order = np.argsort(originals, kind="stable")
-    known = originals[order]
-    places = np.searchsorted(known, ids)
-    unknown = places == len(known)
-    unknown[~unknown] = known[places[~unknown]] != ids[~unknown]
-    if unknown.any():
-        wrong = ids[unknown][0]
-        shown = repr(wrong.decode("utf-8", "replace")[:80]) if isinstance(wrong, bytes) else wrong
-        raise ValueError(f"{part} must hold ids of the source, got {shown} in {file}")
-    return torch.from_numpy(order[places])
+def _rows_with(part: str, ids: npt.NDArray[Any], originals: npt.NDArray[Any], file: File) -> Tensor:
+    try:
+        return places_of(part, ids, originals)
+    except ValueError as error:
+        raise ValueError(f"{error} in {file}") from None
 
 
 def _once(part: str, ids: Tensor, file: File) -> Tensor:

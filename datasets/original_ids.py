@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-__all__ = ["id_field", "word_rows", "words_of"]
+from ..graph.csc import as_ids
+
+if TYPE_CHECKING:
+    from ..graph.graph import EdgeType, Graph
+
+__all__ = ["ORIGINAL_ID", "id_field", "new_ids", "places_of", "word_rows", "words_of"]
+
+ORIGINAL_ID = "original_id"
+"""The field that keeps ids."""
 
 
 def id_field(words: Iterable[str]) -> Tensor | None:
@@ -32,3 +41,57 @@ def word_rows(words: npt.NDArray[np.bytes_]) -> Tensor:
 def words_of(rows: Tensor) -> npt.NDArray[np.bytes_]:
     """The words that :func:`word_rows` made rows of."""
     return np.ascontiguousarray(rows.numpy()).view(f"S{max(rows.shape[1], 1)}").reshape(-1)
+
+
+def new_ids(graph: Graph, original: Any, *, node_type: str | None = None, edge_type: EdgeType | None = None) -> Tensor:
+    """The ids of vertices, or edges, that had the ids ``original`` in the source of a graph: seeds for its loaders.
+
+    For a graph with the field ``original_id``: one that was reordered, or imported with ids of its own. Loaders take a
+    graph's own ids and never guess whether others are meant.
+
+    Args:
+        graph: The graph.
+        original: Ids in the source: integers, or words where the source has words.
+        node_type: Type of the vertices. Default: the only one.
+        edge_type: Type of the edges, if edges are meant.
+
+    Returns:
+        Shape ``(n,)``, int64, in the order of ``original``.
+
+    Raises:
+        KeyError: The graph does not have the type, or its rows no ``original_id``.
+        TypeError: The ids are not integers, or not words.
+        ValueError: No row has one of the ids, or several have.
+
+    Example:
+        >>> from pagraph import Graph
+        >>> graph = Graph.from_coo([0], [1], ndata={"original_id": torch.tensor([70, 30])})
+        >>> new_ids(graph, [30, 70])
+        tensor([1, 0])
+    """
+    if edge_type is not None and node_type is not None:
+        raise ValueError(f"node_type must not be given with edge_type, got {node_type!r} and {edge_type!r}")
+    if edge_type is not None:
+        fields, what = graph.edge_fields(edge_type), "edges"
+    else:
+        fields, what = graph.node_fields(graph.only_node_type if node_type is None else node_type), "vertices"
+    if ORIGINAL_ID not in fields:
+        raise KeyError(f"graph must have the field {ORIGINAL_ID} of {what}: ids are its own, and those of its source")
+    kept = fields[ORIGINAL_ID][:]
+    if kept.dim() == 1:
+        return places_of("original", as_ids("original", original).numpy(), kept.numpy())
+    if isinstance(original, str) or not all(isinstance(word, str) for word in original):
+        raise TypeError(f"original must be a list of words, as the source's ids are, got {original!r}"[:300])
+    return places_of("original", np.array([word.encode() for word in original], np.bytes_), words_of(kept))
+
+
+def places_of(name: str, ids: npt.NDArray[Any], originals: npt.NDArray[Any]) -> Tensor:
+    """The rows with these original ids, shape ``(n,)``, int64; ValueError, which begins with ``name``, for others."""
+    order = np.argsort(originals, kind="stable")
+    first, last = (np.searchsorted(originals, ids, side, sorter=order) for side in ("left", "right"))
+    for wrong, rule in ((first == last, "hold ids of the source"), (last > first + 1, "hold ids that one row has")):
+        if wrong.any():
+            found = ids[wrong][0]
+            shown = repr(found.decode("utf-8", "replace")[:80]) if isinstance(found, bytes) else found
+            raise ValueError(f"{name} must {rule}, got {shown}")
+    return torch.from_numpy(order[first])

@@ -120,6 +120,9 @@ class TestVerbs:
     def test_profile(self, folder):
         assert "To set: cache=" in run("profile", folder / "blocks", "--batch-size", 32)
 
+    def test_reorder(self, folder):
+        assert "pages a batch" in run("reorder", folder / "blocks", folder / "reordered", "--batch-size", 32)
+
     def test_train(self, folder):
         if importlib.util.find_spec("dgl") is None:
             pytest.skip("needs DGL")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 
-__all__ = ["Draws", "ExpectedAccesses", "Mutual", "expected_accesses", "find_mutual", "vip"]
+__all__ = ["Draws", "ExpectedAccesses", "Mutual", "expected_accesses", "find_mutual", "seed_chances", "vip"]
 
 _LARGEST = 64
 """A vertex of a larger in-degree owes too little to one neighbour, and is too seldom drawn from it, to look for it."""
@@ -274,16 +274,24 @@ def expected_accesses(
         for t in graph.node_types
     }
     for size, times in _batches(total, batch_size):
-        if starts is None:
-            first = sampler.seed_rates(seeds, size) or {}
-        else:
-            first = {ntype: chance_of_some(counts, total, size) for ntype, counts in starts.items()}
+        first = seed_chances(graph, seeds, sampler, size)
         for ntype, unknown in _expand(first, draws, backs, blocks.num_hops).items():
             found[ntype] += times * torch.from_numpy(-np.diff(unknown, axis=1, prepend=1.0))
     if starts is not None:
         for ntype, counts in starts.items():
             found[ntype][:, 0] = counts  # a seed that is there several times is read as often
     return ExpectedAccesses(found, -(-total // batch_size))
+
+
+def seed_chances(graph: Graph, seeds: Any, sampler: MiniBatchSampler, size: int) -> dict[str, Tensor]:
+    """The chance of each vertex to be in the first frontier of a batch of ``size`` seeds, float64, by vertex type.
+
+    Raises:
+        IndexError: A seed is outside the graph.
+    """
+    if not sampler.seeds_are_vertices:
+        return sampler.seed_rates(seeds, size) or {}
+    return {t: chance_of_some(counts, num_seeds(seeds), size) for t, counts in _seed_counts(graph, seeds).items()}
 
 
 def _batches(total: int, batch_size: int) -> Iterator[tuple[int, float]]:

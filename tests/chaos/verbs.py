@@ -37,6 +37,7 @@ VERBS = {
     "preaggregate": "preaggregate {in}/graph {out}/g --model gcn",
     "profile": "profile {in}/graph --fanout 3,3 --budgets 5%,50% --json {out}/a.json --html {out}/a.html",
     "profile measure": "profile {in}/graph --fanout 3 --policies degree --measure --trace {out}/trace.json.gz",
+    "reorder": "reorder {in}/graph {out}/g --fanout 3,3 --batch-size 32 --json {out}/a.json",
     "train": _TRAIN + " --json {out}/a.json --trace {out}/trace.json",
     "train links": _TRAIN + " --task links --checkpoint {out}/saved",
     "train pyg": _TRAIN + " --layers pyg --model gcn --cache 50% --json {out}/a.json",

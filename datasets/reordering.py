@@ -1,0 +1,204 @@
+"""Writes a graph in an order in which rows that are read together lie together, in bounded memory."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..graph.graph import Graph
+from ..graph.indexed_rows import FieldValue
+from ..sampling.sampler import MiniBatchSampler
+from ..seeds.order import num_seeds
+from ..system.atomic import check_absent
+from ..system.budget import Budget
+from ..system.memory import host_available
+from ..system.units import bytes_text
+from .locality import PagesRead, sample_rows
+from .moved_graph import new_indptr, write_moved
+from .native import Progress, check_storable
+from .orders import ORDERS, vertex_places
+from .original_ids import ORIGINAL_ID
+
+__all__ = ["Reordered", "memory_needed", "reorder"]
+
+_A_VERTEX = 40
+"""Bytes that finding an order takes; 12 of them stay."""
+_FIXED = 192 * 2**20
+"""Chunks, kernels, sampled batches: RMAT scale 20 took 235 MiB with a ``memory`` of 300 MiB, 488 with 600."""
+_LEAST_BUCKET = 16 * 2**20
+_OF_A_PART = "global_ids"
+
+
+@dataclass(frozen=True)
+class Reordered:
+    """What reordering changed, by the same sampled batches.
+
+    Attributes:
+        by: The order.
+        batch_size: Seeds of the batches.
+        batches: How many were sampled.
+        fields: Vertex type to its widest field.
+        before, after: ``"features"``, the rows of these fields, and ``"topology"``, the edges drawn: the pages read.
+    """
+
+    by: str
+    batch_size: int
+    batches: int
+    fields: Mapping[str, str]
+    before: Mapping[str, PagesRead]
+    after: Mapping[str, PagesRead]
+
+    def to_json(self) -> dict[str, Any]:
+        """The figures as JSON holds them."""
+        pages = {
+            name: {what: pages.to_json() for what, pages in getattr(self, name).items()} for name in ("before", "after")
+        }
+        return {
+            "by": self.by,
+            "batch_size": self.batch_size,
+            "batches": self.batches,
+            "fields": dict(self.fields),
+            **pages,
+        }
+
+
+def memory_needed(graph: Graph) -> int:
+    """The least ``memory`` of :func:`reorder` in bytes."""
+    return _A_VERTEX * graph.num_nodes + _FIXED + 2 * _LEAST_BUCKET
+
+
+def reorder(
+    graph: Graph,
+    folder: str | os.PathLike[str],
+    *,
+    by: str,
+    seeds: Any,
+    sampler: MiniBatchSampler,
+    batch_size: int,
+    memory: str | int | None = None,
+    seed: int = 0,
+    origin: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> Reordered:
+    """Write a graph with its vertices in another order as a native folder, whole or not at all.
+
+    Vertices, their fields and masks are renumbered; edges and their fields lie in the order of their destinations, and
+    edge ids are positions. The field ``original_id`` of each vertex type keeps the ids, unless the graph has a field of
+    that name, which moves along; so it does for edges that have ids or fields. :func:`pagraph.datasets.new_ids` turns
+    ids of the original into those of the copy. Seeds in another order make other batches: a copy trains as well as its
+    original, not in the same bits.
+
+    Args:
+        graph: The graph; may be larger than memory.
+        folder: Must not exist yet. Arrays that exceed ``memory`` are in it a second time while they are written.
+        by: ``"reads"``: what is expected to be read most lies first. ``"community"``: what one vertex draws lies
+            together. ``"both"``: by classes of expected reads, in each class by community.
+        seeds: Training vertices (or edges), as the sampler takes them.
+        sampler: Draws mini-batches along in-edges with fan-outs.
+        batch_size: Seeds a batch.
+        memory: Bytes to take, as a number or ``"2GiB"``, at least :func:`memory_needed`; besides pages of files, which
+            the system takes back. Default: half of what is free.
+        seed: Of the batches that are sampled to count pages.
+        origin: Where the graph is from, for people.
+        progress: Called with the bytes that were gone through and all of them.
+
+    Returns:
+        The pages of 4 KiB that batches touch before and after.
+
+    Raises:
+        FileExistsError: ``folder`` exists.
+        TypeError, ValueError: An argument is none of these, the memory too small, the graph damaged or a part of a
+            partition, or a field cannot be stored.
+
+    Example:
+        >>> import tempfile
+        >>> from pagraph import NeighborSampler
+        >>> graph = Graph.from_coo([3, 3, 1], [1, 2, 2])
+        >>> out = os.path.join(tempfile.mkdtemp(), "out")
+        >>> _ = reorder(graph, out, by="reads", seeds=torch.tensor([2]), sampler=NeighborSampler([1]), batch_size=1)
+        >>> Graph.open(out).ndata["original_id"].tolist()
+        [2, 1, 3, 0]
+    """
+    check_absent(folder)
+    budget = _check(graph, by, seeds, sampler, memory)
+    json.dumps(dict(origin or {}))  # before the long work
+    ticks = _Ticks(progress, _work(graph, by, sampler))
+    for etype in graph.edge_types:
+        graph.csc_of(etype).validate()
+        ticks(graph.csc_of(etype).indices.nbytes)
+    read = sample_rows(graph, seeds, sampler, batch_size=batch_size, seed=seed)
+    task: dict[str, Any] = {"seeds": seeds, "sampler": sampler, "batch_size": batch_size}
+    places = vertex_places(graph, by, **task, tick=lambda edges: ticks(4 * edges))
+    offsets = {etype: new_indptr(graph, etype, places[etype[2]]) for etype in graph.edge_types}
+    widest = {t: name for t in graph.node_types if (name := _widest(graph.node_fields(t)))}
+    widths = {t: _row_bytes(graph.node_fields(t)[name]) for t, name in widest.items()}
+    before = {"features": read.features(widths), "topology": read.topology()}
+    after = {"features": read.features(widths, places), "topology": read.topology(places, offsets)}
+    held = sum(values.nbytes for values in [*places.values(), *offsets.values()])
+    bucket = max(_LEAST_BUCKET, (budget - held - _FIXED) // 2)  # two: of a field, and of its edges' new places
+    write_moved(graph, folder, places, offsets, bucket_bytes=bucket, origin=origin, tick=ticks)
+    return Reordered(by, batch_size, len(read.batches), widest, before, after)
+
+
+class _Ticks:
+    """Adds up the bytes that were gone through."""
+
+    def __init__(self, progress: Progress | None, total: int) -> None:
+        self._progress, self._done, self._total = progress, 0, total
+
+    def __call__(self, count: int) -> None:
+        self._done = min(self._done + count, self._total)
+        if self._progress is not None:
+            self._progress(self._done, self._total)
+
+
+def _check(graph: Graph, by: str, seeds: Any, sampler: MiniBatchSampler, memory: str | int | None) -> int:
+    """Check the arguments; returns the memory in bytes."""
+    if by not in ORDERS:
+        raise ValueError(f"by must be one of {', '.join(ORDERS)}, got {by!r}")
+    hops = sampler.hops
+    if hops is None or not hops.has_fanouts or hops.edge_dir != "in" or hops.disjoint:
+        raise ValueError(f"sampler must draw in-edges with fan-outs, trees not apart, got {type(sampler).__name__}")
+    if not num_seeds(seeds):
+        raise ValueError("seeds must hold at least 1, got 0")
+    if any(_OF_A_PART in graph.node_fields(ntype) for ntype in graph.node_types):
+        raise ValueError("graph must be a whole one, got a part of a partition: reorder first, then divide")
+    for owner in [*map(graph.node_fields, graph.node_types), *map(graph.edge_fields, graph.edge_types)]:
+        for name, values in owner.items():
+            check_storable(name, values)
+    budget = Budget.parse(host_available() // 2 if memory is None else memory, name="memory")
+    if budget is None or budget.limit is None:
+        raise ValueError(f'memory must be bytes (1048576, "500MB", "2GiB"), got {memory!r}')
+    least = memory_needed(graph)
+    if budget.limit < least:
+        got = bytes_text(budget.limit)
+        raise ValueError(f"memory must be at least {bytes_text(least)} for {graph.num_nodes} vertices, got {got}")
+    return budget.limit
+
+
+def _work(graph: Graph, by: str, sampler: MiniBatchSampler) -> int:
+    """About the bytes that are gone through: passes over the edges, and each array read and written."""
+    passes = sampler.num_hops + (by != "reads")
+    edges = sum(4 * passes * graph.csc_of(t).num_edges + graph.csc_of(t).indices.nbytes for t in graph.edge_types)
+    arrays = 0
+    for ntype in graph.node_types:
+        fields = graph.node_fields(ntype)
+        arrays += sum(values.numel() * values.element_size() for values in fields.values())
+        arrays += 0 if ORIGINAL_ID in fields else 8 * graph.num_nodes_of(ntype)
+    for etype in graph.edge_types:
+        csc, own = graph.csc_of(etype), graph.edge_fields(etype)
+        arrays += csc.indices.nbytes + sum(values.numel() * values.element_size() for values in own.values())
+        if ORIGINAL_ID not in own and (own or csc.edge_ids is not None):
+            arrays += csc.indices.nbytes
+    return edges + 2 * arrays
+
+
+def _widest(fields: Mapping[str, FieldValue]) -> str | None:
+    return max(fields, key=lambda name: _row_bytes(fields[name]), default=None)
+
+
+def _row_bytes(values: FieldValue) -> int:
+    return values.shape[1:].numel() * values.element_size()
