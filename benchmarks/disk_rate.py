@@ -39,14 +39,14 @@ def random_reads(path, request_bytes, depth=64, seconds=2.0):
 
     Raises:
         OSError: The system or the file system has no asynchronous direct reads.
-        ValueError: The file is not at least 1000 times as long as a read.
+        ValueError: The file is not at least 100 times as long as a read.
     """
     if SETUP is None:
         raise OSError(f"no numbers of system calls for {platform.machine()}")
     size = -(-request_bytes // ALIGNMENT) * ALIGNMENT
     places = os.path.getsize(path) // size
-    if places < 1000:
-        raise ValueError(f"{path} must be at least 1000 times as long as a read, got {places} times")
+    if places < 100:
+        raise ValueError(f"{path} must be at least 100 times as long as a read, got {places} times")
     generator = np.random.default_rng()
     buffers = mmap.mmap(-1, size * depth)
     address = np.frombuffer(buffers, np.uint8).ctypes.data

@@ -48,8 +48,8 @@ class Settings:
     fanout: str = "10,5"
     batch_size: int = 1000
     rounds: int = 3
-    slow: float = 100
-    seconds: float = 300
+    slow: float = 10
+    seconds: float = 30
 
 
 QUICK = Settings()
@@ -60,6 +60,8 @@ LARGE = Settings(
     structure_limit=1_200_000_000,
     billion_scale=26,
     billion_memory=4 << 30,
+    slow=100,
+    seconds=300,
 )
 
 
@@ -215,8 +217,8 @@ class Bench:
             file = folder / ("node-feat.npy" if features else "edge-indices.npy")
             result["disk"] = watch.total(result["begin"], end)
             result["timeline"] = watch.timeline(result["begin"], end)
-            size = max(4096, min(1 << 20, result["disk"]["request_bytes"]))
-            result["own_rate"] = random_reads(file, size) if file.stat().st_size > 4096 * 1000 else None
+            size = min(1 << 20, file.stat().st_size // 200, result["disk"]["request_bytes"])
+            result["own_rate"] = random_reads(file, max(4096, size))
         result["seconds"] = epoch_seconds(result, batches, done.seconds)
         return result
 
@@ -248,7 +250,7 @@ def told(done):
 
 
 def epoch_seconds(result, batches, wall):
-    """Seconds of the first epoch; of one that was broken off, as it went so far; where no batch came, at least those."""
+    """Seconds of the first epoch; of one broken off as it went so far; where no batch came, at least those."""
     if result["epochs"]:
         return result["epochs"][0]
     return result["so_far"] * batches / result["batches"] if result["batches"] else wall

@@ -96,7 +96,7 @@ def figures(runs, batches):
     later = [run["epochs"][1] for run in complete if len(run["epochs"]) > 1]
     if later:
         result["second_epoch"] = statistics.median(later)
-    shares = [shares_of(run) for run in having if run.get("own_rate")]
+    shares = [shares_of(run) for run in having]
     for name in shares[0] if shares else ():
         result[name] = statistics.median(share[name] for share in shares)
     return result

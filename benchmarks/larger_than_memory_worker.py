@@ -9,6 +9,7 @@ import os
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # spinning threads would slow all down on few cores
 
+import importlib
 import warnings
 
 import numpy as np
@@ -58,8 +59,8 @@ class Dgls:
     """DGL's DataLoader without workers, for every one of which the memory would count again."""
 
     def __init__(self, folder, seeds, options):
-
-        import dgl  # isort: skip
+        importlib.import_module("pagraph.dgl")  # makes DGL importable
+        import dgl
 
         self._arrays = Mapped(folder, options)
         graph = dgl.graph(("csc", (self._arrays.indptr, self._arrays.indices, [])))
