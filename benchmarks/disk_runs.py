@@ -38,7 +38,7 @@ class Settings:
         seconds: After which a run is broken off.
     """
 
-    scale: int = 18
+    scale: int = 19
     width: int = 256
     batches: int = 20
     structure_scale: int = 21
@@ -46,7 +46,7 @@ class Settings:
     billion_scale: int = 16
     billion_memory: int = 128 << 20
     fanout: str = "10,5"
-    batch_size: int = 1000
+    batch_size: int = 200
     rounds: int = 3
     slow: float = 10
     seconds: float = 30
@@ -60,6 +60,7 @@ LARGE = Settings(
     structure_limit=1_200_000_000,
     billion_scale=26,
     billion_memory=4 << 30,
+    batch_size=1000,
     slow=100,
     seconds=300,
 )
