@@ -20,6 +20,8 @@ HERE = Path(__file__).parent
 CHECKOUT = HERE.parent
 OVER = 1.25
 """A group's limit over the budget that the loader is given: what it promises never to exceed."""
+LEAST = 256 << 20
+"""Bytes that every loader is given: below, there is no room for its batches."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,7 @@ class Settings:
         structure_limit: Bytes for that, the interpreter included; None: half of its structure beside the interpreter.
         billion_scale: Of the graph that all verbs take.
         billion_memory: Bytes for that.
+        all_in: Whether a loader's memory, an eighth of the features, is to hold the interpreter too.
         rounds: Runs of each contender; of those that take over ``slow`` seconds one.
         seconds: After which a run is broken off.
     """
@@ -44,9 +47,10 @@ class Settings:
     structure_scale: int = 21
     structure_limit: int | None = None
     billion_scale: int = 16
-    billion_memory: int = 128 << 20
+    billion_memory: int = 512 << 20
     fanout: str = "10,5"
     batch_size: int = 200
+    all_in: bool = False
     rounds: int = 3
     slow: float = 10
     seconds: float = 30
@@ -148,10 +152,11 @@ class Bench:
 
     def seeds(self, folder, batches):
         """A file of different seeds, in the order of ``folder``'s graph if it was written in another order."""
-        file = folder.with_name(f"{folder.name}-seeds-{batches}.npy")
+        wanted = batches * self.settings.batch_size
+        file = folder.with_name(f"{folder.name}-seeds-{wanted}.npy")
         if not file.exists():
             count = len(np.load(folder / "edge-indptr.npy", mmap_mode="r")) - 1
-            seeds = np.random.default_rng(0).permutation(count)[: batches * self.settings.batch_size]
+            seeds = np.random.default_rng(0).permutation(count)[:wanted]
             original = folder / "node-original_id.npy"
             if original.exists():
                 place = np.empty(count, np.int64)
@@ -186,7 +191,7 @@ class Bench:
         done = self.work(contender, self.warm(contender), "--warm", self.warm(contender), "--features")
         return told(done)["base"]
 
-    def measure(self, contender, folder, batches, *, features, memory=None, limit=None, beside=0, epochs=1):
+    def measure(self, contender, folder, batches, *, features, memory=None, limit=None, epochs=1):
         """One run in a group of its own, cold, with the disk watched and its own rate measured after it.
 
         Args:
@@ -194,16 +199,15 @@ class Bench:
             folder: Of the graph.
             batches: An epoch's.
             features: Whether rows are read.
-            memory: The budget: the limit is 5/4 of it, the interpreter and what is ``beside`` on top.
-            limit: Or the limit of all, from which the budget follows.
-            beside: Bytes beside the budget.
+            memory: Bytes beside the interpreter, or of all with ``all_in``: the limit is 5/4 of both.
+            limit: Or the limit of all.
             epochs: Epochs in one process.
         """
         base = self.step(f"base/{contender.name}", self.base, contender)
         if contender.kind == "pyg":
             self.int64(folder)
-        memory = memory or int((limit - base - beside) / OVER)
-        limit = limit or int(base + beside + OVER * memory)
+        memory = int(limit / OVER) if limit else max(LEAST, memory + (0 if self.settings.all_in else base))
+        limit = int(OVER * memory)
         loader = {name: memory if value == "fill in" else value for name, value in contender.loader.items()}
         arguments = ["--warm", self.warm(contender), "--seeds", self.seeds(folder, batches), "--epochs", epochs]
         arguments += ["--features"] * features + ["--loader", json.dumps(loader)]

@@ -6,7 +6,7 @@ import statistics
 import sys
 
 from disk_rate import DiskWatch
-from disk_runs import CHECKOUT, OVER, Contender
+from disk_runs import CHECKOUT, OVER
 from epochs_against import compare, run_script
 from memory_group import run
 
@@ -43,7 +43,7 @@ def reordered(bench, folder):
     target = folder.with_name(folder.name + "-reordered")
     if not target.exists():
         memory = folder.joinpath("node-feat.npy").stat().st_size // 8
-        figures = verb(bench, "reorder", folder, target, "--by", "both", "--memory", memory, memory=memory)
+        figures = verb(bench, "reorder", folder, target, "--by", "both", "--memory", f"{memory}B", memory=memory)
         bench.runs["rows/reorder/verb"] = figures
     return str(target)
 
@@ -53,8 +53,7 @@ def billion(bench, _):
     settings = bench.settings
     memory, folder = settings.billion_memory, bench.folder
     graph, parts = folder / f"billion-{settings.billion_scale}", folder / f"billion-{settings.billion_scale}-parts"
-    base = bench.step("base/pagraph", bench.base, Contender("pagraph"))
-    common = {"memory": memory, "limit": int(base + OVER * memory) if bench.hierarchy else None}
+    common = {"memory": memory, "limit": int(OVER * memory) if bench.hierarchy else None}
     sizes = ["--scale", settings.billion_scale, "--features", 128, "--feature-dtype", "float16", "--classes", 16]
     verbs = {
         "generate": ["generate", "rmat", graph, *sizes, "--fractions", "0.01,0.0001,0.0001"],
@@ -75,7 +74,7 @@ def billion(bench, _):
     }
     result = {}
     for name, command in verbs.items():
-        result[name] = bench.step(f"billion/{name}", verb, bench, *command, "--memory", memory, **common)
+        result[name] = bench.step(f"billion/{name}", verb, bench, *command, "--memory", f"{memory}B", **common)
     report = folder / "train.json"
     if report.exists():
         result["train"]["report"] = json.loads(report.read_text())

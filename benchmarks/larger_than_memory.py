@@ -4,8 +4,9 @@ Each run is a process of its own in a control group of memory (version 1 or 2, s
 be made the result says why, and nothing is limited), with the files out of the page cache. Contenders run in turn, the
 same seeds each; those that take over 100 seconds run once, and after 300 seconds a run is broken off: its rate so far
 counts. Bytes read are those of the process (``/proc/self/io``), peaks those of the group, page cache included; queue
-depth and size of requests are the disk's. A contender's limit is its interpreter, measured before, and 5/4 of the
-memory that the loader is given. Rows:
+depth and size of requests are the disk's. The limit is 5/4 of the memory that the loader is given, and that is an
+eighth of the features beside the contender's interpreter, measured before; with ``--all-in`` the interpreter is part
+of it. Rows:
 
 - sampling: 20 batches of 1000 seeds, fan-out 10,5, from a mapped structure; against the pages that the picks lie on;
 - features: sampling and rows of 8 times the memory; pagraph, the checkout before (``--before``), DGL's and PyG's
@@ -24,6 +25,7 @@ import json
 import os
 import statistics
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from disk_runs import CHECKOUT, LARGE, OVER, QUICK, Bench, Contender, OutOfTimeError, told
@@ -226,6 +228,7 @@ def arguments():
         "--folder", type=Path, default=CHECKOUT / ".demo" / "disk", help="graphs, raw runs [%(default)s]"
     )
     parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS)[:3], help="[%(default)s]")
+    parser.add_argument("--all-in", action="store_true", help="count the interpreter as memory of the loader")
     parser.add_argument("--rounds", type=int, help="runs of each contender")
     parser.add_argument("--minutes", type=float, help="after which no further run begins")
     parser.add_argument("--before", type=Path, help="another checkout, to compare with")
@@ -238,8 +241,7 @@ def arguments():
 def main():
     options = arguments()
     settings = LARGE if options.large else QUICK
-    if options.rounds:
-        settings = type(settings)(**(vars(settings) | {"rounds": options.rounds}))
+    settings = replace(settings, rounds=options.rounds or settings.rounds, all_in=options.all_in)
     options.folder.mkdir(parents=True, exist_ok=True)
     result = {"settings": vars(settings), "limit_over_memory": OVER, "revision": revision(CHECKOUT)}
     try:

@@ -31,7 +31,7 @@ class Ours:
         self._loader = Loader(graph, torch.from_numpy(seeds), NeighborSampler(options.hops), **settings)
         self.told = {"statistics": lambda: str(self._loader.stats)}
         for name in ("cache_plan", "memory_plan"):
-            if hasattr(self._loader, name):
+            if hasattr(Loader, name):
                 self.told[name] = lambda name=name: str(getattr(self._loader, name))
 
     def __iter__(self):
