@@ -24,7 +24,7 @@ IOCB = np.dtype(
     + [("buffer", "u8"), ("nbytes", "u8"), ("offset", "i8"), ("unused", "u8"), ("flags", "u4"), ("resfd", "u4")]
 )
 EVENT = np.dtype([("slot", "u8"), ("iocb", "u8"), ("result", "i8"), ("result2", "i8")])
-ALIGNMENT = 4096
+ALIGNMENT = 512  # bytes of a sector: what most disks can read directly
 
 
 def _call(number, *arguments):

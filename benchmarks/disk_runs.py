@@ -21,7 +21,7 @@ CHECKOUT = HERE.parent
 OVER = 1.25
 """A group's limit over the budget that the loader is given: what it promises never to exceed."""
 LEAST = 256 << 20
-"""Bytes that every loader is given: below, there is no room for its batches."""
+"""Bytes that every loader is given at the least."""
 
 
 @dataclass(frozen=True)
@@ -206,6 +206,7 @@ class Bench:
         base = self.step(f"base/{contender.name}", self.base, contender)
         if contender.kind == "pyg":
             self.int64(folder)
+        # An eighth of a small graph has no room for the batches.
         memory = int(limit / OVER) if limit else max(LEAST, memory + (0 if self.settings.all_in else base))
         limit = int(OVER * memory)
         loader = {name: memory if value == "fill in" else value for name, value in contender.loader.items()}
@@ -223,7 +224,7 @@ class Bench:
             result["disk"] = watch.total(result["begin"], end)
             result["timeline"] = watch.timeline(result["begin"], end)
             size = min(1 << 20, file.stat().st_size // 200, result["disk"]["request_bytes"])
-            result["own_rate"] = random_reads(file, max(4096, size))
+            result["own_rate"] = random_reads(file, max(512, size))
         result["seconds"] = epoch_seconds(result, batches, done.seconds)
         return result
 

@@ -107,11 +107,11 @@ def figures(runs, batches):
 def shares_of(run):
     """How much of the disk's own rate at requests of the same size a run reached."""
     disk, own = run["disk"], run["own_rate"]
-    busy = max(disk["busy_seconds"], 1e-3)
+    busy, seconds = max(disk["busy_seconds"], 1e-3), max(disk["seconds"], 1e-3)
     return {
         "request_bytes": disk["request_bytes"],
         "own_bytes_per_second": own["bytes"],
-        "share_of_own_rate": disk["bytes"] / disk["seconds"] / own["bytes"],
+        "share_of_own_rate": disk["bytes"] / seconds / own["bytes"],
         "share_while_disk_is_busy": disk["bytes"] / busy / own["bytes"],
         "depth": disk["depth"],
     }
