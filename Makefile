@@ -24,7 +24,7 @@ export OMP_WAIT_POLICY ?= passive
 # Neighbouring tests share fixtures and compiled kernels: each process gets whole stretches, and takes over what is left.
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
-.PHONY: venv demo test quick test-wheel matrix bench chaos gpu lint docs clean
+.PHONY: venv demo test quick test-wheel matrix bench large chaos gpu lint docs clean
 
 venv: $(READY)
 
@@ -70,6 +70,13 @@ matrix: $(READY)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/run.py
+
+# Graphs larger than memory, from disk, under a limit of memory that takes root to set: hours, and 40 GB of disk. Broken
+# off, it goes on where it was.
+#
+#   make large LARGE_OPTIONS='--before ../before --pyg-lib ~/pyg-lib --graphbolt ~/graphbolt/bin/python --minutes 60'
+large: $(READY)
+	$(BIN)/python benchmarks/larger_than_memory.py --large --out benchmarks/results $(LARGE_OPTIONS)
 
 # Random attacks for ten minutes: see tests/chaos/__init__.py. What failed is kept in .chaos/.
 #

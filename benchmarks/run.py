@@ -19,6 +19,7 @@ NAMES = [
     "per_batch",
     "gather",
     "disk_cache",
+    "larger_than_memory",
     "policies",
     "partitioning",
     "profiling_cost",
