@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,23 +25,44 @@ if TYPE_CHECKING:
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _WIDEST = 1000
+_LINE_SECONDS = 10.0
 
 
 @contextlib.contextmanager
-def progress_bar(description: str, *, console: Console | None = None) -> Iterator[Callable[[int, int], None] | None]:
-    """Show a progress bar on standard error, or on ``console``; nothing in a pipe.
+def progress_bar(description: str, *, console: Console | None = None) -> Iterator[Callable[[int, int], None]]:
+    """Show how far a long work is, and the time left, on standard error or on ``console``.
 
-    Yields what library functions take as ``progress``: a function of the work done and the whole; None where
-    there is no terminal to draw on.
+    On a terminal a bar, elsewhere a line every 10 seconds, so that a short work says nothing in a pipe or a log.
+    Yields what library functions take as ``progress``: a function of the work done and the whole, for any thread.
     """
     console = console or Console(stderr=True)
     if not console.is_terminal:
-        yield None
+        yield _Lines(description, console)
         return
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(description, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+class _Lines:
+    """Progress as plain lines, for logs; the time left assumes that the rest goes as fast as what is done."""
+
+    def __init__(self, description: str, console: Console) -> None:
+        self._description = description
+        self._console = console
+        self._lock = threading.Lock()
+        self._begin = self._shown = time.monotonic()
+
+    def __call__(self, done: int, total: int) -> None:
+        with self._lock:
+            now = time.monotonic()
+            if now - self._shown < _LINE_SECONDS or not 0 < done <= total:
+                return
+            self._shown = now
+            left = round((now - self._begin) * (total - done) / done)
+            text = f"{self._description}: {done / total:.0%}, {timedelta(seconds=left)} left"
+            self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 def number_table(title: str, columns: list[str], caption: str | None = None) -> Table:

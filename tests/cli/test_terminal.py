@@ -1,4 +1,4 @@
-"""Progress bars: on a terminal, and nowhere else."""
+"""Progress: a bar on a terminal, elsewhere a line every ten seconds."""
 
 import io
 
@@ -8,10 +8,22 @@ from rich.console import Console
 from pagraph.cli.terminal import progress_bar
 
 
-def test_none_in_a_pipe(capfd):
+def test_short_work_says_nothing_in_a_pipe(capfd):
     with progress_bar("working") as progress:
-        assert progress is None
+        progress(1, 4)
+        progress(4, 4)
     assert capfd.readouterr() == ("", "")
+
+
+def test_lines_with_the_time_left_in_a_pipe(capfd, monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr("pagraph.cli.terminal.time.monotonic", lambda: clock[0])
+    with progress_bar("writing [a]") as progress:
+        for seconds, done in ((5, 1), (9, 2), (20, 4), (29, 5), (30, 6), (3640, 7)):
+            clock[0] = seconds
+            progress(done, 8)
+    lines = ["writing [a]: 50%, 0:00:20 left", "writing [a]: 75%, 0:00:10 left", "writing [a]: 88%, 0:08:40 left"]
+    assert capfd.readouterr() == ("", "\n".join([*lines, ""]))
 
 
 def test_bar_on_a_terminal():
