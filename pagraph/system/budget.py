@@ -10,7 +10,7 @@ from numbers import Integral, Real
 
 from .units import in_units
 
-__all__ = ["SLOT_BYTES", "Budget", "budget_text", "rows_that_fit"]
+__all__ = ["SLOT_BYTES", "Budget", "budget_text", "memory_budget", "rows_that_fit"]
 
 SLOT_BYTES = 4
 """Bytes per vertex of the table from vertex to place in the cache, which the fields of a vertex type share."""
@@ -127,6 +127,29 @@ class Budget:
         if self.is_auto:
             return "Budget(auto)"
         return f"Budget({self.limit} bytes)" if self.share is None else f"Budget({self.share:.4g} of the rows)"
+
+
+def memory_budget(value: object, *, name: str = "memory") -> Budget | None:
+    """Bytes that a whole task may take, as :meth:`Budget.parse` takes bytes; None for None and "auto": what is free.
+
+    Raises:
+        ValueError: No bytes at all; a share, as nobody could say of what; else as :meth:`Budget.parse`.
+        TypeError: As :meth:`Budget.parse`.
+
+    Example:
+        >>> memory_budget("4GiB")
+        Budget(4294967296 bytes)
+    """
+    rule = f'{name} must be bytes (1048576, "500MB", "4GiB") or "auto"'
+    try:
+        budget = Budget.parse(value, name=name)
+    except TypeError:
+        raise TypeError(f"{rule}, got {value!r}") from None
+    if budget is None and value is not None:
+        raise ValueError(f"{rule}, and more than 0, got {value!r}")
+    if budget is not None and budget.share is not None:
+        raise ValueError(f"{rule}, not a share, got {value!r}")
+    return None if budget is None or budget.is_auto else budget
 
 
 def budget_text(nbytes: int) -> str:

@@ -1,0 +1,141 @@
+"""Runs of destination vertices whose in-neighbours' rows fit into memory together, read in file order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..features.disk import on_disk
+from ..features.feature import HostFeature
+from ..features.field import host_feature
+from ..graph.csc import CSC, id_dtype
+from ..graph.indexed_rows import FieldValue
+from ..system.budget import budget_text, memory_budget
+from ..system.memory import host_available
+
+__all__ = ["SourceWindows", "Window", "memory_bytes", "most_in_edges"]
+
+_PIECE_BYTES = 16 * 2**20
+"""Rows that are asked for, and then copied, together: the system would drop pages again of which far more are asked for
+than there is memory."""
+
+
+@dataclass(frozen=True, eq=False)
+class Window:
+    """Vertices ``begin`` to ``end``, and the rows that they and their in-neighbours have, until the next is made.
+
+    Attributes:
+        rows: Rows in memory, or where they are in memory anyway those of all vertices.
+        ids: The vertex of each row, ascending, int64; None where row ``v`` is that of vertex ``v``.
+        places: The row of each vertex that has one here, shape ``(num_nodes,)``; None as ``ids``.
+    """
+
+    begin: int
+    end: int
+    rows: Tensor
+    ids: Tensor | None = None
+    places: Tensor | None = None
+
+    def places_of(self, vertices: Tensor) -> Tensor:
+        """The rows that vertices of the window have."""
+        return vertices if self.places is None else self.places.index_select(0, vertices)
+
+    def first_place(self, vertex: int) -> int:
+        """The row of a vertex between ``begin`` and ``end``, behind which those of the next ones lie."""
+        return vertex if self.places is None else int(self.places[vertex])
+
+
+class SourceWindows:
+    """The rows that runs of vertices need, a window of them at a time.
+
+    A window reaches as far as the rows of its vertices and of their in-neighbours fit into ``room``. They are read in
+    file order, pages between them too where they are few. Rows in memory, and those that fit all at once, are one
+    window. Besides ``room`` takes 4 bytes a vertex (8 from 2**31 vertices on) and 8 for each row of a window.
+
+    Args:
+        csc: In-edges, whose ids have been checked; between vertices of one type.
+        rows: A row for each vertex, in memory or in a mapped file.
+        room: Bytes of rows.
+
+    Raises:
+        ValueError: ``room`` does not hold the rows of the vertex with the most in-edges; says how much does.
+    """
+
+    def __init__(self, csc: CSC, rows: FieldValue, room: int) -> None:
+        self._csc, self._rows, self._all = csc, host_feature(rows, torch.device("cpu")), None
+        self._now: Window | None = None
+        self._place: Tensor | None = None
+        self.row_bytes = self._rows.row_bytes
+        count = csc.num_dst
+        if isinstance(rows, Tensor) and not on_disk(rows):
+            self._now = Window(0, count, rows.detach())
+        elif count * self.row_bytes <= room:
+            kept = torch.empty((count, *self._rows.row_shape), dtype=self._rows.dtype, device="cpu")
+            self._now = Window(0, count, self._read(torch.arange(count, device="cpu"), kept))
+        else:
+            fit = room // (self.row_bytes + 8)
+            most = min(most_in_edges(csc) + 1, count)
+            if fit < most:
+                least = budget_text(most * (self.row_bytes + 8) + 1023)
+                raise ValueError(
+                    f"memory must leave {least} for the rows of one vertex and its in-neighbours, got {room:,} bytes"
+                )
+            self._found = torch.empty(fit, dtype=torch.int64, device="cpu")
+            self._kept = torch.empty((fit, *self._rows.row_shape), dtype=self._rows.dtype, device="cpu")
+            self._place = torch.full((count,), -1, dtype=id_dtype(count, 0), device="cpu")
+
+    def at(self, vertex: int) -> Window:
+        """The window that ``vertex`` is in: the one before, or a new one that begins there."""
+        from . import _windows
+
+        now = self._now
+        if now is not None and now.begin <= vertex < now.end:
+            return now
+        assert self._place is not None
+        place, csc = self._place.numpy(), self._csc
+        if now is not None and now.ids is not None:
+            _windows.clear_places(now.ids.numpy(), place)
+        end, count = _windows.take_sources(
+            csc.indptr.numpy(), csc.indices.numpy(), vertex, csc.num_dst, place, self._found.numpy()
+        )
+        ids = self._found[:count]
+        ids.numpy().sort()
+        _windows.set_places(ids.numpy(), place)
+        self._now = Window(vertex, end, self._read(ids, self._kept), ids, self._place)
+        return self._now
+
+    def __iter__(self) -> Iterator[Window]:
+        """All windows, one after the other."""
+        vertex = 0
+        while vertex < self._csc.num_dst:
+            window = self.at(vertex)
+            yield window
+            vertex = window.end
+
+    def _read(self, ids: Tensor, kept: Tensor) -> Tensor:
+        """Copy the rows of ``ids`` to the beginning of ``kept``."""
+        rows, out = self._rows, kept[: len(ids)]
+        pieces = torch.split(ids, max(1, _PIECE_BYTES // max(1, rows.row_bytes)))
+        done = 0
+        for piece, following in zip(pieces, [*pieces[1:], None], strict=True):
+            if following is not None and isinstance(rows, HostFeature):
+                rows.announce(following.numpy())
+            rows.read(piece, out[done : done + len(piece)])
+            done += len(piece)
+        return out
+
+
+def most_in_edges(csc: CSC) -> int:
+    """The largest in-degree; 0 without vertices."""
+    from . import _windows
+
+    return int(_windows.most_in_edges(csc.indptr.numpy()))
+
+
+def memory_bytes(memory: object) -> int:
+    """Bytes that a work may take: as ``memory`` says, or half of what is free for None and "auto"."""
+    budget = memory_budget(memory)
+    return host_available() // 2 if budget is None or budget.limit is None else budget.limit
