@@ -15,13 +15,16 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import click
 
-__all__ = ["as_typed", "build", "options_of", "split_option", "train_fraction_option"]
+__all__ = ["as_typed", "build", "memory_option", "options_of", "split_option", "train_fraction_option"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _T = TypeVar("_T")
 
 split_option = click.option(
     "--split", default="", metavar="PREFIX", help="Use another split of the folder, such as pub_."
+)
+memory_option = click.option(
+    "--memory", metavar="SIZE", help='Bytes that the work may take, such as "4GiB".  [default: half of what is free]'
 )
 train_fraction_option = click.option(
     "--train-fraction", type=float, help="Train on a random share of the vertices, for graphs without masks."

@@ -65,47 +65,56 @@ class SourceWindows:
     """
 
     def __init__(self, csc: CSC, rows: FieldValue, room: int) -> None:
-        self._csc, self._rows, self._all = csc, host_feature(rows, torch.device("cpu")), None
+        self._csc, self._rows = csc, host_feature(rows, torch.device("cpu"))
         self._now: Window | None = None
+        self._kept: Tensor | None = None
         self._place: Tensor | None = None
-        self.row_bytes = self._rows.row_bytes
-        count = csc.num_dst
+        self._found: Tensor | None = None
+        count, width = csc.num_dst, self._rows.row_bytes
         if isinstance(rows, Tensor) and not on_disk(rows):
             self._now = Window(0, count, rows.detach())
-        elif count * self.row_bytes <= room:
-            kept = torch.empty((count, *self._rows.row_shape), dtype=self._rows.dtype, device="cpu")
-            self._now = Window(0, count, self._read(torch.arange(count, device="cpu"), kept))
-        else:
-            fit = room // (self.row_bytes + 8)
-            most = min(most_in_edges(csc) + 1, count)
+        elif count * width > room:
+            fit, most = room // (width + 8), min(most_in_edges(csc) + 1, count)
             if fit < most:
-                least = budget_text(most * (self.row_bytes + 8) + 1023)
+                least = budget_text(most * (width + 8) + 1023)
                 raise ValueError(
                     f"memory must leave {least} for the rows of one vertex and its in-neighbours, got {room:,} bytes"
                 )
             self._found = torch.empty(fit, dtype=torch.int64, device="cpu")
-            self._kept = torch.empty((fit, *self._rows.row_shape), dtype=self._rows.dtype, device="cpu")
-            self._place = torch.full((count,), -1, dtype=id_dtype(count, 0), device="cpu")
+
+    @property
+    def are_several(self) -> bool:
+        """Whether the rows do not fit all at once."""
+        return self._found is not None
 
     def at(self, vertex: int) -> Window:
         """The window that ``vertex`` is in: the one before, or a new one that begins there."""
-        from . import _windows
-
         now = self._now
         if now is not None and now.begin <= vertex < now.end:
             return now
-        assert self._place is not None
-        place, csc = self._place.numpy(), self._csc
+        if self._kept is None:
+            fit = self._csc.num_dst if self._found is None else len(self._found)
+            self._kept = torch.empty((fit, *self._rows.row_shape), dtype=self._rows.dtype, device="cpu")
+        self._now = self._next(vertex, self._kept)
+        return self._now
+
+    def _next(self, vertex: int, kept: Tensor) -> Window:
+        from . import _windows
+
+        csc, now = self._csc, self._now
+        if self._found is None:
+            return Window(0, csc.num_dst, self._read(torch.arange(csc.num_dst, device="cpu"), kept))
+        if self._place is None:
+            self._place = torch.full((csc.num_dst,), -1, dtype=id_dtype(csc.num_dst, 0), device="cpu")
+        place, found = self._place.numpy(), self._found.numpy()
         if now is not None and now.ids is not None:
             _windows.clear_places(now.ids.numpy(), place)
-        end, count = _windows.take_sources(
-            csc.indptr.numpy(), csc.indices.numpy(), vertex, csc.num_dst, place, self._found.numpy()
-        )
+        edges = (csc.indptr.numpy(), csc.indices.numpy())
+        end, count = _windows.take_sources(*edges, vertex, csc.num_dst, place, found)
+        found[:count].sort()
+        _windows.set_places(found[:count], place)
         ids = self._found[:count]
-        ids.numpy().sort()
-        _windows.set_places(ids.numpy(), place)
-        self._now = Window(vertex, end, self._read(ids, self._kept), ids, self._place)
-        return self._now
+        return Window(vertex, end, self._read(ids, kept), ids, self._place)
 
     def __iter__(self) -> Iterator[Window]:
         """All windows, one after the other."""
