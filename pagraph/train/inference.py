@@ -22,10 +22,9 @@ from ..graph.indexed_rows import FieldValue
 from ..graph.mapped import map_npy
 from ..graph.minibatch import Block
 from ..system.atomic import new_file
-from ..system.budget import budget_text
 from ..system.spill import spilled
 from .hops import Hop, OneHop, hop_of
-from .windows import SourceWindows, memory_bytes, most_in_edges
+from .windows import SourceWindows, in_mebibytes, memory_bytes, most_in_edges
 
 __all__ = ["inference"]
 
@@ -177,10 +176,10 @@ class _Plan:
         computed = max(most * edge_bytes, 2 * _ROWS_BYTES)
         window = most * max((self._row_bytes(i) + 8 for i, s in enumerate(stages) if s.hop is not None), default=0)
         if memory < tables + computed + window:
-            least = budget_text(math.ceil((tables + computed + window) * 1.01))
+            least = in_mebibytes(tables + computed + window)
             raise ValueError(f"memory must be at least {least} for this graph and these layers, got {memory:,} bytes")
         self._computed = max(computed, min(memory // 4, _MOST_COMPUTED))
-        self._room = max(window, memory - tables - self._computed)
+        self._room, self._window = max(window, memory - tables - self._computed), window
 
     def _row_bytes(self, i: int) -> int:
         """Bytes of a row that stage ``i`` reads."""
@@ -217,7 +216,7 @@ class _Plan:
             size = math.prod(shape) * stage.dtype.itemsize
             if last and self._out is not None:
                 return self._to_file(stage, rows, self._room - held, tick)
-            fits = size <= (self._room - held) // 2
+            fits = size <= (self._room - held) // 2 and size + held + self._window <= self._room
             made = torch.empty(shape, dtype=stage.dtype) if fits else spilled(shape, stage.dtype, self._folder)
             at = 0
 

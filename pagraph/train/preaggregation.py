@@ -14,8 +14,7 @@ from ..features.field import host_feature
 from ..graph.graph import Graph
 from ..graph.indexed_rows import FieldValue
 from ..system.atomic import check_absent
-from ..system.budget import budget_text
-from .windows import SourceWindows, Window, memory_bytes
+from .windows import SourceWindows, Window, in_mebibytes, memory_bytes
 
 __all__ = ["FEATURES", "SUMS", "FeatureRows", "NeighborSums", "gcn_degrees", "preaggregate", "preaggregated_for"]
 
@@ -194,7 +193,7 @@ def _room(graph: Graph, memory: int) -> int:
     """Bytes of ``memory`` that are left for rows of neighbours; ValueError where nothing is."""
     taken = _VERTEX_BYTES * graph.num_nodes + _CHUNKS * _CHUNK_BYTES
     if memory < taken:
-        raise ValueError(f"memory must be at least {budget_text(taken * 2)} for this graph, got {memory:,} bytes")
+        raise ValueError(f"memory must be at least {in_mebibytes(taken * 2)} for this graph, got {memory:,} bytes")
     return memory - taken
 
 

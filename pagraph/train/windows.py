@@ -13,10 +13,10 @@ from ..features.feature import HostFeature
 from ..features.field import host_feature
 from ..graph.csc import CSC, id_dtype
 from ..graph.indexed_rows import FieldValue
-from ..system.budget import budget_text, memory_budget
+from ..system.budget import memory_budget
 from ..system.memory import host_available
 
-__all__ = ["SourceWindows", "Window", "memory_bytes", "most_in_edges"]
+__all__ = ["SourceWindows", "Window", "in_mebibytes", "memory_bytes", "most_in_edges"]
 
 _PIECE_BYTES = 16 * 2**20
 """Rows that are asked for, and then copied, together: the system would drop pages again of which far more are asked for
@@ -76,7 +76,7 @@ class SourceWindows:
         elif count * width > room:
             fit, most = room // (width + 8), min(most_in_edges(csc) + 1, count)
             if fit < most:
-                least = budget_text(most * (width + 8) + 1023)
+                least = in_mebibytes(most * (width + 8))
                 raise ValueError(
                     f"memory must leave {least} for the rows of one vertex and its in-neighbours, got {room:,} bytes"
                 )
@@ -148,3 +148,12 @@ def memory_bytes(memory: object) -> int:
     """Bytes that a work may take: as ``memory`` says, or half of what is free for None and "auto"."""
     budget = memory_budget(memory)
     return host_available() // 2 if budget is None or budget.limit is None else budget.limit
+
+
+def in_mebibytes(nbytes: int) -> str:
+    """Bytes that are needed, rounded up, as ``memory`` takes them.
+
+    >>> in_mebibytes(2**20 + 1)
+    '2MiB'
+    """
+    return f"{-(-nbytes // 2**20)}MiB"
