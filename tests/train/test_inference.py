@@ -1,5 +1,9 @@
 """Inference by layers against one pass over the whole graph, in memory and from files that do not fit."""
 
+import signal
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -11,6 +15,7 @@ import pagraph.train.inference as module
 from pagraph import Graph, inference
 from pagraph.datasets import open_graph, rmat, write_graph
 from pagraph.graph.mapped import map_npy
+from pagraph.system.atomic import is_unfinished
 from pagraph.train.hops import OneHop
 from pagraph.train.windows import SourceWindows, memory_bytes, most_in_edges
 
@@ -162,3 +167,77 @@ def test_in_the_least_memory(face, folder, tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["out.npy"]
     assert progress[-1] == (2 << 14, 2 << 14) and progress == sorted(progress)
     torch.testing.assert_close(torch.from_numpy(np.load(tmp_path / "out.npy")), got, rtol=0, atol=0)
+
+
+KILLED = """
+import os, signal, sys
+from pagraph import Graph, inference
+from pagraph.train.hops import OneHop
+import pagraph.train.inference as module
+
+module._MOST_COMPUTED, module._ROWS_BYTES, calls = 1 << 20, 1 << 18, []
+
+def layer(block, x):
+    calls.append(block)
+    if len(calls) == 4:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return x[: block.num_dst]
+
+inference(Graph.open(sys.argv[1]), [OneHop(layer)], out=sys.argv[2])
+"""
+
+
+def test_a_killed_run_leaves_no_result(folder, tmp_path):
+    done = subprocess.run([sys.executable, "-c", KILLED, folder, tmp_path / "out.npy"])
+    assert done.returncode == -signal.SIGKILL
+    assert all(is_unfinished(path) for path in tmp_path.iterdir()) and not (tmp_path / "out.npy").exists()
+    kept = inference(open_graph(folder), [torch.nn.Identity()], out=tmp_path / "out.npy")
+    assert torch.equal(kept, open_graph(folder).ndata["feat"])
+    assert [path.name for path in tmp_path.iterdir()] == ["out.npy"]  # the next run clears what was left
+
+
+def test_a_layer_that_fails_leaves_nothing_and_modes_as_they_were(tmp_path):
+    graph = Graph.from_coo([0, 1], [1, 2], ndata={"feat": torch.ones(3, 2)})
+    norm, still = nn.BatchNorm1d(2), nn.Dropout(0.5).eval()
+
+    def fail(rows):
+        if len(rows) > 1:
+            raise ZeroDivisionError
+        return rows
+
+    with pytest.raises(ZeroDivisionError):
+        inference(graph, [norm, still, fail], out=tmp_path / "out.npy")
+    assert not list(tmp_path.iterdir()) and norm.training and not still.training
+
+
+def test_float64_stays_and_others_become_float32():
+    for dtype, want in ((torch.float64, torch.float64), (torch.float16, torch.float32), (torch.int8, torch.float32)):
+        graph = Graph.from_coo([0, 1], [1, 2], ndata={"x": torch.ones(3, 2, dtype=dtype)})
+        assert inference(graph, [OneHop(lambda block, x: x[: block.num_dst])], field="x").dtype == want
+
+
+def test_bad_arguments(tmp_path):
+    graph = Graph.from_coo([0, 1], [1, 2], ndata={"feat": torch.ones(3, 2)})
+    several = Graph({("a", "to", "b"): graph.csc}, {"a": 3, "b": 3})
+    for words, given, layers, more in (
+        ("graph must have one vertex type", several, [torch.relu], {}),
+        ("field must be one of feat, got 'x'", graph, [torch.relu], {"field": "x"}),
+        ("layers must hold at least 1 layer", graph, [], {}),
+        ("layers must give a row for each of 1 vertices, got \\(2, 1\\)", graph, [lambda rows: rows.T], {}),
+        ("layers must keep what they measured", graph, [nn.BatchNorm1d(2, track_running_stats=False)], {}),
+        ("memory must be bytes .* not a share", graph, [torch.relu], {"memory": 0.5}),
+    ):
+        with pytest.raises(ValueError, match=f"^{words}"):
+            inference(given, layers, **more)
+    with pytest.raises(TypeError, match="^layers must be callable, got 3"):
+        inference(graph, [3])
+
+
+def test_layers_that_may_read_more_are_refused():
+    layers = pytest.importorskip("torch_geometric.nn")
+    graph = Graph.from_coo([0, 1], [1, 2], ndata={"feat": torch.ones(3, 2)})
+    backwards = layers.SAGEConv(2, 2, flow="target_to_source")
+    for layer in (layers.APPNP(2, 0.1), layers.LayerNorm(2), layers.GCN(2, 2, 2), layers.TAGConv(2, 2), backwards):
+        with pytest.raises(TypeError, match="^layers must be known to read one hop or a row alone, got PyG's "):
+            inference(graph, [layer])
+    assert inference(graph, [layers.LayerNorm(2, mode="node")]).shape == (3, 2)
