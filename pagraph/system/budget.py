@@ -10,7 +10,7 @@ from numbers import Integral, Real
 
 from .units import in_units
 
-__all__ = ["SLOT_BYTES", "Budget", "budget_text", "memory_budget", "rows_that_fit"]
+__all__ = ["SLOT_BYTES", "Budget", "budget_text", "check_memory", "memory_budget", "rows_that_fit"]
 
 SLOT_BYTES = 4
 """Bytes per vertex of the table from vertex to place in the cache, which the fields of a vertex type share."""
@@ -150,6 +150,20 @@ def memory_budget(value: object, *, name: str = "memory") -> Budget | None:
     if budget is not None and budget.share is not None:
         raise ValueError(f"{rule}, not a share, got {value!r}")
     return None if budget is None or budget.is_auto else budget
+
+
+def check_memory(memory: object, needed: int, *, whom: str) -> None:
+    """Raise ValueError, with the number needed, where ``memory`` is given and is less than what a work takes.
+
+    Args:
+        memory: As :func:`memory_budget` takes it.
+        needed: Bytes that the work takes, beside what Python and its libraries hold.
+        whom: What it depends on, for the error.
+    """
+    budget = memory_budget(memory)
+    if budget is not None and budget.limit is not None and budget.limit < needed:
+        least = -(-needed // 2**20)
+        raise ValueError(f"memory must be at least {least}MiB for {whom}, got {budget_text(budget.limit)}")
 
 
 def budget_text(nbytes: int) -> str:
