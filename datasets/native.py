@@ -258,9 +258,7 @@ def _arrays(graph: Graph) -> list[Tensor]:
     return found
 
 
-def open_native(
-    folder: str | os.PathLike[str], *, verify: bool = False, progress: Progress | None = None
-) -> Graph:
+def open_native(folder: str | os.PathLike[str], *, verify: bool = False, progress: Progress | None = None) -> Graph:
     """Open a native folder in milliseconds, whatever its size; arrays are read when they are touched, or all at once
     and checked with ``verify``, whose ``progress`` counts bytes. FormatError if the folder does not match its manifest.
     """

@@ -16,10 +16,10 @@ def most_in_edges(indptr):  # type: ignore[no-untyped-def]
 
 @kernel
 def take_sources(indptr, indices, begin, end, place, found):  # type: ignore[no-untyped-def]
-    """Collect the vertices from ``begin`` on, at most to ``end``, and their sources, each once, while ``found`` has room.
+    """Collect the vertices from ``begin`` to ``end`` and their sources, each once, while ``found`` has room.
 
-    ``place`` is -1 everywhere, and 0 afterwards for what was collected. Returns the vertex that did not fit, or ``end``,
-    and how many were collected.
+    ``place`` is -1 everywhere, and 0 afterwards for what was collected. Returns the vertex that did not fit, or
+    ``end``, and how many were collected.
     """
     count = np.int64(0)
     for v in range(begin, end):
@@ -63,15 +63,14 @@ def number_sources(indptr, indices, begin, end, place, sources, out):  # type: i
         place[v] = count
         sources[count] = v
         count += 1
-    at = 0
-    for e in range(indptr[begin], indptr[end]):
+    first = indptr[begin]
+    for e in range(first, indptr[end]):
         u = indices[e]
         if place[u] < 0:
             place[u] = count
             sources[count] = u
             count += 1
-        out[at] = place[u]
-        at += 1
+        out[e - first] = place[u]
     for i in range(count):
         place[sources[i]] = -1
     return count

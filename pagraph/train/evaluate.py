@@ -87,8 +87,8 @@ def predict(
     Each layer is computed for all vertices before the next, so every vertex is computed once per layer. A layer's
     weights are applied before neighbours are added up, so that messages are small. Several processes compute a share of
     the vertices each and exchange the messages. Per layer there is one matrix of the whole graph,
-    ``(num_nodes, layer's width)``, and up to two of the share. One process alone puts them into files without names where
-    ``memory`` is too little.
+    ``(num_nodes, layer's width)``, and up to two of the share. One process alone puts them into files without names
+    where ``memory`` is too little.
 
     Args:
         model: One of :mod:`pagraph.train.models`.

@@ -196,7 +196,7 @@ class _Plan:
         block = Block(offsets, ids[: int(offsets[1])], ids, edges[: int(offsets[1])], 1).to(self._device)
         for stage in self._stages:
             y = stage(None if stage.hop is None else block, x)
-            # A row of the source as it is, and two copies for each edge of it and of the output: PyG's layers make them.
+            # A row of the source, and two copies of it and of the output for each edge: PyG's layers make them.
             stage.edge_bytes = _EDGE_BYTES + 3 * (x.nbytes + y.nbytes)
             stage.shape, stage.dtype, x = tuple(y.shape[1:]), y.dtype, y
 
@@ -241,9 +241,7 @@ class _Plan:
         result = map_npy(self._out)
         return result if result.dtype == stage.dtype else result.view(stage.dtype)
 
-    def _pass(
-        self, stage: _Stage, rows: FieldValue, room: int, sink: Sink, tick: Callable[[int], None]
-    ) -> None:
+    def _pass(self, stage: _Stage, rows: FieldValue, room: int, sink: Sink, tick: Callable[[int], None]) -> None:
         """Give the rows of a stage's output to the sink, in order."""
         if stage.hop is None:
             self._row_by_row(stage, rows, sink, tick)

@@ -59,22 +59,23 @@ def preaggregate(
     For GCN the field ``feat`` gives way to ``feat_gcn``; for GraphSAGE, whose first layer also takes a vertex's own
     features, ``feat_mean`` goes beside it (zeros where a vertex has no in-neighbours). Everything else is copied.
 
-    Features may be larger than memory: sums are taken of as many vertices together as have in-neighbours whose rows fit,
-    and these are read in file order.
+    Features may be larger than memory: sums are taken of as many vertices together as have in-neighbours whose rows
+    fit, and these are read in file order.
 
     Args:
         graph: One vertex type and one edge type, with the 2-D real field ``feat``; its ids are checked.
         folder: Must not exist yet.
         model: ``"sage"`` or ``"gcn"``, as :mod:`pagraph.train.models` defines them.
         row_normalize: Divide each vertex's features by their sum first; this cannot be done to the sums later.
-        memory: Bytes that the work may take (``"4GiB"``), besides what the graph has in memory already. Default: half of
-            what is free.
+        memory: Bytes that the work may take (``"4GiB"``), besides what the graph has in memory already. Default: half
+            of what is free.
         origin: Where the graph is from, for people.
         progress: Called with the bytes written and the bytes to write.
 
     Raises:
         FileExistsError: ``folder`` exists.
-        ValueError: ``memory`` is less than it takes (says how much does); ``model`` is neither, or the graph lacks such features, is a part, or is pre-aggregated already.
+        ValueError: ``memory`` is less than it takes (says how much does); ``model`` is neither, or the graph lacks such
+            features, is a part, or is pre-aggregated already.
 
     Example:
         >>> import tempfile

@@ -133,7 +133,9 @@ def folder(tmp_path_factory):
 
 
 def least_memory(graph, layers):
-    with pytest.raises(ValueError, match=r"^memory must be at least .* for this graph and these layers, got 1 ") as told:
+    with pytest.raises(
+        ValueError, match=r"^memory must be at least .* for this graph and these layers, got 1 "
+    ) as told:
         inference(graph, layers, memory=1)
     return memory_bytes(str(told.value).split()[5])
 
@@ -219,7 +221,7 @@ def test_float64_stays_and_others_become_float32():
 def test_bad_arguments(tmp_path):
     graph = Graph.from_coo([0, 1], [1, 2], ndata={"feat": torch.ones(3, 2)})
     several = Graph({("a", "to", "b"): graph.csc}, {"a": 3, "b": 3})
-    for words, given, layers, more in (
+    for words, each, layers, more in (
         ("graph must have one vertex type", several, [torch.relu], {}),
         ("field must be one of feat, got 'x'", graph, [torch.relu], {"field": "x"}),
         ("layers must hold at least 1 layer", graph, [], {}),
@@ -228,7 +230,7 @@ def test_bad_arguments(tmp_path):
         ("memory must be bytes .* not a share", graph, [torch.relu], {"memory": 0.5}),
     ):
         with pytest.raises(ValueError, match=f"^{words}"):
-            inference(given, layers, **more)
+            inference(each, layers, **more)
     with pytest.raises(TypeError, match="^layers must be callable, got 3"):
         inference(graph, [3])
 
