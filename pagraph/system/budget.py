@@ -152,20 +152,6 @@ def memory_budget(value: object, *, name: str = "memory") -> Budget | None:
     return None if budget is None or budget.is_auto else budget
 
 
-def check_memory(memory: object, needed: int, *, whom: str) -> None:
-    """Raise ValueError, with the number needed, where ``memory`` is given and is less than what a work takes.
-
-    Args:
-        memory: As :func:`memory_budget` takes it.
-        needed: Bytes that the work takes, beside what Python and its libraries hold.
-        whom: What it depends on, for the error.
-    """
-    budget = memory_budget(memory)
-    if budget is not None and budget.limit is not None and budget.limit < needed:
-        least = -(-needed // 2**20)
-        raise ValueError(f"memory must be at least {least}MiB for {whom}, got {budget_text(budget.limit)}")
-
-
 def budget_text(nbytes: int) -> str:
     """Bytes as :meth:`Budget.parse` takes them, rounded down to two figures or three.
 
@@ -194,3 +180,17 @@ def rows_that_fit(nbytes: int, row_bytes: Sequence[int], num_nodes: int, *, tabl
         return 0
     left = nbytes - (SLOT_BYTES * num_nodes if table else 0)
     return max(0, min(num_nodes, left // width))
+
+
+def check_memory(memory: object, needed: int, *, whom: str) -> None:
+    """Raise ValueError, with the number needed, where ``memory`` is given and is less than what a work takes.
+
+    Args:
+        memory: As :func:`memory_budget` takes it.
+        needed: Bytes that the work takes, beside what Python and its libraries hold.
+        whom: What it depends on, for the error.
+    """
+    budget = memory_budget(memory)
+    if budget is not None and budget.limit is not None and budget.limit < needed:
+        least = -(-needed // 2**20)
+        raise ValueError(f"memory must be at least {least}MiB for {whom}, got {budget_text(budget.limit)}")
