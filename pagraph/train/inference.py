@@ -217,7 +217,11 @@ class _Plan:
             if last and self._out is not None:
                 return self._to_file(stage, rows, self._room - held, tick)
             fits = size <= (self._room - held) // 2 and size + held + self._window <= self._room
-            made = torch.empty(shape, dtype=stage.dtype) if fits else spilled(shape, stage.dtype, self._folder)
+            made = (
+                torch.empty(shape, dtype=stage.dtype, device="cpu")
+                if fits
+                else spilled(shape, stage.dtype, self._folder)
+            )
             at = 0
 
             def keep(some: Tensor, made: Tensor = made) -> None:
@@ -233,7 +237,7 @@ class _Plan:
     def _to_file(self, stage: _Stage, rows: FieldValue, room: int, tick: Callable[[int], None]) -> Tensor:
         assert self._out is not None
         shape = (self._count, *stage.shape)
-        stored = check_storable("out", torch.empty(0, *stage.shape, dtype=stage.dtype))
+        stored = check_storable("out", torch.empty(0, *stage.shape, dtype=stage.dtype, device="cpu"))
         with new_file(self._out) as file:
             header = {"descr": stored.str, "fortran_order": False, "shape": shape}
             np.lib.format.write_array_header_1_0(file, header)
