@@ -7,7 +7,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -145,18 +145,20 @@ def named_file(folder: Path, entry: ArrayEntry) -> Path:
     return file
 
 
-def file_digest(file: Path) -> str:
-    """SHA-256 of a file's bytes, hexadecimal."""
+def file_digest(file: Path, read: Written | None = None) -> str:
+    """SHA-256 of a file's bytes, hexadecimal; ``read`` is called with the number of bytes of each piece."""
     digest = hashlib.sha256()
     with open(file, "rb", buffering=0) as stream:
         while block := stream.read(_CHUNK_BYTES):
             digest.update(block)
+            if read is not None:
+                read(len(block))
     return digest.hexdigest()
 
 
-def check_sum(folder: Path, entry: ArrayEntry) -> None:
-    """Compare the checksum of ``entry``'s file, or raise FormatError."""
-    got = file_digest(named_file(folder, entry))
+def check_sum(folder: Path, entry: ArrayEntry, read: Written | None = None) -> None:
+    """Compare the checksum of ``entry``'s file, or raise FormatError; ``read`` as :func:`file_digest`."""
+    got = file_digest(named_file(folder, entry), read)
     if got != entry.sha256:
         want = entry.sha256[:16]
         raise FormatError(f"{folder / entry.file} is corrupt: its SHA-256 must be {want}..., got {got[:16]}...")
@@ -268,16 +270,16 @@ def _arrays(graph: Graph) -> list[Tensor]:
     return found
 
 
-def open_native(folder: str | os.PathLike[str], *, verify: bool = False) -> Graph:
+def open_native(folder: str | os.PathLike[str], *, verify: bool = False, progress: Progress | None = None) -> Graph:
     """Open a native folder in milliseconds, whatever its size; arrays are read when they are touched, or all at once
-    and checked with ``verify``. FormatError if the folder does not match its manifest."""
+    and checked with ``verify``, whose ``progress`` counts bytes. FormatError if the folder does not match its manifest.
+    """
     path = Path(folder)
     if is_unfinished(path):
         raise FormatError(f"folder must be finished, got {str(path)!r}, which its writer did not complete")
     manifest = Manifest.read(path)
     if verify:
-        for entry in manifest.arrays():
-            check_sum(path, entry)
+        _check_sums(path, manifest.arrays(), progress)
     try:
         graph = _assemble(path, manifest)
         if verify:
@@ -287,6 +289,20 @@ def open_native(folder: str | os.PathLike[str], *, verify: bool = False) -> Grap
     except (ValueError, TypeError) as error:
         raise FormatError(f"{path}: {error}") from error
     return graph
+
+
+def _check_sums(path: Path, entries: Iterable[ArrayEntry], progress: Progress | None) -> None:
+    entries = list(entries)
+    done, whole = 0, sum(entry.bytes for entry in entries)
+
+    def read(count: int) -> None:
+        nonlocal done
+        done += count
+        if progress is not None:
+            progress(done, whole)
+
+    for entry in entries:
+        check_sum(path, entry, read)
 
 
 def _assemble(path: Path, manifest: Manifest) -> Graph:

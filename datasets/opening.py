@@ -14,7 +14,7 @@ from ..system.atomic import is_unfinished
 from .arrays import map_or_read
 from .manifest import MANIFEST
 from .matrices import dense, load_sparse
-from .native import open_native
+from .native import Progress, open_native
 
 __all__ = ["ADJACENCY", "PARTS", "choose_split", "existing_folder", "folder_form", "open_graph", "open_pagraph"]
 
@@ -47,7 +47,9 @@ def folder_form(folder: str | os.PathLike[str]) -> str:
     )
 
 
-def open_graph(folder: str | os.PathLike[str], *, verify: bool = False, split: str = "") -> Graph:
+def open_graph(
+    folder: str | os.PathLike[str], *, verify: bool = False, split: str = "", progress: Progress | None = None
+) -> Graph:
     """Open a graph folder, native (memory-mapped) or PaGraph's; detects the form.
 
     Args:
@@ -55,6 +57,7 @@ def open_graph(folder: str | os.PathLike[str], *, verify: bool = False, split: s
         verify: Read everything once: compare the checksums and check every id (PaGraph's form is always read whole).
         split: Prefix of another split: ``"pub_"`` takes the masks from ``pub_train_mask`` and so on (from
             ``pub_train.npy`` in PaGraph's form).
+        progress: With ``verify`` called with the bytes compared so far and all of them.
 
     Raises:
         FileNotFoundError: There is no such folder.
@@ -62,7 +65,7 @@ def open_graph(folder: str | os.PathLike[str], *, verify: bool = False, split: s
         ValueError: ``split`` is none of the folder's splits.
     """
     form = folder_form(folder)
-    graph = open_native(folder, verify=verify) if form == "native" else open_pagraph(folder)
+    graph = open_native(folder, verify=verify, progress=progress) if form == "native" else open_pagraph(folder)
     if split:
         choose_split(graph, split)
     return graph

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .loader import Loader
     from .partition import open_partition
     from .sampling import NeighborSampler
+    from .train.inference import inference
 
 __version__ = "0.1.0"
 
@@ -46,6 +47,7 @@ _HOMES = {
     "NeighborSampler": "sampling",
     "PaGraphError": "errors",
     "PipelineError": "errors",
+    "inference": "train.inference",
     "open_partition": "partition",
 }
 
@@ -60,6 +62,7 @@ __all__ = [
     "NeighborSampler",
     "PaGraphError",
     "PipelineError",
+    "inference",
     "open_partition",
 ]
 

@@ -61,6 +61,7 @@ CASES = [
 PYG = [
     Example("pyg_node_classification.py", least=0.8),
     Example("pyg_hetero.py", least=0.75),
+    Example("pyg_inference.py", least=0.8, says="equal to the whole graph at once: True"),
     Example("pyg_link_prediction.py", metric="test AUC", least=0.8),
     Example("pyg_blocks.py", least=0.8),
     Example("gpu_sage.py", least=0.8, says="the graph is sampled from: "),
@@ -136,6 +137,7 @@ def test_learns_with_pygs_layers(case, run):
     ("name", "make"),
     [
         ("pyg_node_classification.py", lambda: sbm(2000, num_features=16, seed=1)),
+        ("pyg_inference.py", lambda: sbm(2000, num_features=16, seed=1)),
         ("pyg_blocks.py", lambda: sbm(2000, num_features=16, seed=1)),
         ("gpu_sage.py", lambda: sbm(2000, num_features=16, seed=1)),
         ("pyg_hetero.py", lambda: citation(1000, num_features=16, num_author_features=8, seed=1)),

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 import pagraph.train.preaggregation as module
 from pagraph import FormatError, Graph, Loader, NeighborSampler
-from pagraph.datasets import open_graph, write_graph
+from pagraph.datasets import open_graph, rmat, write_graph
 from pagraph.partition import partition_graph, write_partition
 from pagraph.train.preaggregation import NeighborSums, preaggregate, preaggregated_for
+from pagraph.train.windows import SourceWindows
 
 MODELS = ("sage", "gcn")
 
@@ -233,3 +234,28 @@ def test_a_corrupt_source_is_noticed(graph, tmp_path):
     graph.csc.indices[7] = 50
     with pytest.raises(ValueError, match=r"indices must be in \[0, 50\), got 50"):
         preaggregate(graph, tmp_path / "out", model="sage")
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_the_same_bits_where_features_do_not_fit(model, dtype, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_CHUNK_BYTES", 1 << 12)
+    rows = rmat(13, num_features=100, edge_factor=4, seed=2)
+    rows.set_field("feat", rows.ndata["feat"].to(dtype))
+    write_graph(rows, tmp_path / "rmat")
+    graph = open_graph(tmp_path / "rmat")
+    preaggregate(graph, tmp_path / "large", model=model)
+    made = []
+    real = SourceWindows._next
+    monkeypatch.setattr(SourceWindows, "_next", lambda *given: made.append(real(*given)) or made[-1])
+    preaggregate(graph, tmp_path / "small", model=model, memory="1MiB" if dtype == torch.float16 else "1400KiB")
+    assert len(made) > 3
+    name = module.SUMS[model]
+    assert torch.equal(*(open_graph(tmp_path / size).ndata[name] for size in ("small", "large")))
+
+
+def test_too_little_memory(tmp_path):
+    graph = rmat(10, num_features=4)
+    with pytest.raises(ValueError, match=r"^memory must be at least 129MiB for this graph, got 1,048,576 bytes$"):
+        preaggregate(graph, tmp_path / "out", model="sage", memory="1MiB")
+    assert not list(tmp_path.iterdir())

@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 from ..system.units import bytes_text
-from .terminal import print_whole
+from .options import memory_option
+from .terminal import print_whole, progress_bar
 
 if TYPE_CHECKING:
     from ..datasets.summary import EdgeSummary, FieldSummary, GraphSummary
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("--verify", is_flag=True, help="Compare every checksum and check every id.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), default=None, help="Write the figures here, too.")
-def command(folder: Path, verify: bool, json_file: Path | None) -> None:
+@memory_option
+def command(folder: Path, verify: bool, json_file: Path | None, memory: str | None) -> None:
     """Show counts, degree skew, fields and bytes of the graph folder DIR.
 
     The first table says which share of the edges leads from (or to) the 1, 5, 10 and 20 % of the vertices
@@ -29,12 +31,17 @@ def command(folder: Path, verify: bool, json_file: Path | None) -> None:
     from ..datasets.manifest import Manifest
     from ..datasets.summary import summarise, summarise_folder
     from ..system.atomic import write_json
+    from ..system.budget import memory_budget
 
-    form, summary = "native", None if verify else summarise_folder(folder)
+    memory_budget(memory)
+    form, summary = "native", None if verify else summarise_folder(folder, memory=memory)
     if summary is None:
         from ..datasets.opening import folder_form, open_graph
 
-        form, summary = folder_form(folder), summarise(open_graph(folder, verify=verify))
+        form = folder_form(folder)
+        with progress_bar(f"verifying {folder.name}") as progress:
+            graph = open_graph(folder, verify=verify, progress=progress)
+        summary = summarise(graph, memory=memory)
     origin = Manifest.read(folder).origin if form == "native" else {}
     _print(Console(highlight=False, markup=False), folder, form, origin, summary)
     if verify:

@@ -34,12 +34,13 @@ from ..partition import (
 from ..partition.cache_trial import CacheUse
 from ..partition.dgl_format import check_field_names
 from ..partition.methods import resolve_method
+from ..partition.methods.halo import LEVELS
 from ..partition.plot import PLOT_FORMATS, save_comparison_plot, save_plot
 from ..partition.steps import Steps
 from ..partition.writing import FEATURES, check_fields, check_out
 from ..system.atomic import check_absent, check_writable, write_json
-from ..system.budget import Budget
-from .options import build, options_of, split_option, train_fraction_option
+from ..system.budget import Budget, check_memory, memory_budget
+from .options import build, memory_option, options_of, split_option, train_fraction_option
 from .partition_report import print_comparison, print_partition
 from .terminal import check_outputs, file_option, progress_bar
 
@@ -49,6 +50,10 @@ FORMATS = ("native", "dgl", "pagraph")
 
 _MASK = "train_mask"
 _SMALL = 64
+# Of 4.2 M vertices, 67 M edges and 4 parts, beside 240 MB of Python and its libraries: 168 MiB for one hop, 670 with
+# the caches' trial, and 674 for two hops, whose largest part has 2.0 M vertices and 63 M edges.
+_VERTEX_BYTES, _TRIAL_BYTES = 36, 130
+_OWNER_BYTES, _PART_VERTEX_BYTES = 20, 60
 
 
 @dataclass(frozen=True)
@@ -100,14 +105,28 @@ class Work:
     trial: CacheTrial | None
     form: str
     features: str
+    memory: str | None = None
 
     def open(self) -> tuple[Graph, Tensor]:
         """The graph and its training vertices, checked to go with the options and the format."""
         graph, train = self.source.open()
         self.options.check_graph(graph, len(train))
+        check_memory(self.memory, self._needed(graph), whom=f"{self.options.num_parts} parts of this graph")
         if self.form == "pagraph" and "label" not in graph.ndata:
             raise ValueError("--format must not be pagraph for a graph without labels, got pagraph")
         return graph, train
+
+    def _needed(self, graph: Graph) -> int:
+        """Bytes that dividing takes, and trying caches; measured on 4.2 M vertices."""
+        counts = self.options.num_parts * min(self.options.hops, LEVELS)
+        return graph.num_nodes * (counts + _VERTEX_BYTES + (0 if self.trial is None else _TRIAL_BYTES))
+
+    def check_parts(self, graph: Graph, report: PartitionReport) -> None:
+        """Refuse to write a part for which there is not the memory: one at a time is made as a whole."""
+        width = 2 * graph.csc.indices.element_size()  # sources, and edge ids
+        largest = max(_PART_VERTEX_BYTES * part.vertices + width * part.edges for part in report.parts)
+        whom = f"a part within {self.options.hops} hops, of which the largest is made in memory"
+        check_memory(self.memory, largest + _OWNER_BYTES * graph.num_nodes, whom=whom)
 
     def report(
         self, graph: Graph, train: Tensor, method: str, steps: Steps, whole: CacheUse | None = None
@@ -196,6 +215,7 @@ class _WithVerify(click.Command):
 @split_option
 @train_fraction_option
 @options_of(CacheTrial)
+@memory_option
 @options_of(Outputs)
 @click.option("--quiet", "-q", is_flag=True, help="Print no report.")
 def command(
@@ -225,7 +245,8 @@ def command(
     trial = None if Budget.parse(settings["budget"]) is None else build(CacheTrial, settings)
     if trial is not None:
         trial.fanout_of(options.hops)
-    work = Work(source, options, trial, form, features)
+    memory_budget(settings["memory"])
+    work = Work(source, options, trial, form, features, settings["memory"])
     if out is None:
         compare_methods(work, names, outputs, named=bool(methods), quiet=quiet)
     else:
@@ -272,6 +293,7 @@ def divide(work: Work, out: Path, outputs: Outputs, *, quiet: bool) -> None:
         check_field_names(graph)
     steps = Steps()
     partition, report = work.report(graph, train, work.options.method, steps)
+    work.check_parts(graph, report)
     with steps("writing"), progress_bar(f"writing {out.name}") as progress:
         _write(partition, out, work, progress)
     report = replace(report, seconds=steps.seconds, memory=steps.memory)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from ..datasets import open_graph
 from ..system.atomic import check_absent
 from ..train.preaggregation import SUMS, preaggregate
-from .options import options_of
+from .options import memory_option, options_of
 from .terminal import progress_bar, summary_line
 
 
@@ -25,7 +26,8 @@ from .terminal import progress_bar, summary_line
     },
     row_normalize="Divide each vertex's features by their sum first; for train it is too late.",
 )
-def command(folder: Path, out: Path, model: str, row_normalize: bool) -> None:
+@memory_option
+def command(folder: Path, out: Path, model: str, row_normalize: bool, memory: str | None) -> None:
     """Add up every vertex's neighbours as the first layer would, and write the folder OUT, which must not exist yet.
 
     Training on OUT samples one hop less than on DIR: give --fanout one entry less, and partition with --hops one less.
@@ -33,6 +35,7 @@ def command(folder: Path, out: Path, model: str, row_normalize: bool) -> None:
     check_absent(out, name="OUT")
     graph, origin = open_graph(folder), {"source": folder.name}
     with progress_bar(f"writing {out.name}") as progress:
-        preaggregate(graph, out, model=model, row_normalize=row_normalize, origin=origin, progress=progress)
+        given: Any = {"model": model, "row_normalize": row_normalize, "memory": memory}
+        preaggregate(graph, out, **given, origin=origin, progress=progress)
     click.echo(summary_line(graph, out))
     click.echo(f"{SUMS[model]}: for pagraph train --model {model}, with one entry of --fanout less")

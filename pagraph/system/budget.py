@@ -10,7 +10,7 @@ from numbers import Integral, Real
 
 from .units import in_units
 
-__all__ = ["SLOT_BYTES", "Budget", "budget_text", "memory_budget", "rows_that_fit"]
+__all__ = ["SLOT_BYTES", "Budget", "budget_text", "check_memory", "memory_budget", "rows_that_fit"]
 
 SLOT_BYTES = 4
 """Bytes per vertex of the table from vertex to place in the cache, which the fields of a vertex type share."""
@@ -180,3 +180,17 @@ def rows_that_fit(nbytes: int, row_bytes: Sequence[int], num_nodes: int, *, tabl
         return 0
     left = nbytes - (SLOT_BYTES * num_nodes if table else 0)
     return max(0, min(num_nodes, left // width))
+
+
+def check_memory(memory: object, needed: int, *, whom: str) -> None:
+    """Raise ValueError, with the number needed, where ``memory`` is given and is less than what a work takes.
+
+    Args:
+        memory: As :func:`memory_budget` takes it.
+        needed: Bytes that the work takes, beside what Python and its libraries hold.
+        whom: What it depends on, for the error.
+    """
+    budget = memory_budget(memory)
+    if budget is not None and budget.limit is not None and budget.limit < needed:
+        least = -(-needed // 2**20)
+        raise ValueError(f"memory must be at least {least}MiB for {whom}, got {budget_text(budget.limit)}")

@@ -14,7 +14,9 @@ from torch import Tensor
 from ..features.field import host_feature
 from ..graph.csc import CSC
 from ..graph.graph import Graph
+from ..system.spill import spilled
 from .distributed import ALONE, World
+from .windows import SourceWindows, Window, memory_bytes
 
 if TYPE_CHECKING:
     from .task import Task
@@ -26,6 +28,8 @@ LABELS = "label"
 
 _BATCH = 8192
 _CHUNK = 4096  # vertices that a thread takes at once
+_FLOAT = 4
+_NO_LIMIT = 2**62
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,16 +55,20 @@ class Evaluation:
         """The evaluation of a task."""
         return cls(task.source, task.val, task.test, task.norm, hop_ends)
 
-    def metrics(self, model: Any, *, world: World = ALONE) -> tuple[dict[str, float], dict[str, float]]:
+    def metrics(
+        self, model: Any, *, world: World = ALONE, memory: int | str | None = None
+    ) -> tuple[dict[str, float], dict[str, float]]:
         """Measure a model on the validation and on the test vertices of all processes, by name."""
-        val, test = accuracies(model, self, world=world)
+        val, test = accuracies(model, self, world=world, memory=memory)
         return {"accuracy": val}, {"accuracy": test}
 
 
-def accuracies(model: Any, evaluation: Evaluation, *, world: World = ALONE) -> tuple[float, float]:
+def accuracies(
+    model: Any, evaluation: Evaluation, *, world: World = ALONE, memory: int | str | None = None
+) -> tuple[float, float]:
     """Shares of the validation and of the test vertices, of all processes together, that are classified right."""
     own = world if evaluation.hop_ends is None else ALONE
-    scores, begin = predict(model, evaluation, world=own)
+    scores, begin = predict(model, evaluation, world=own, memory=memory)
     right = scores.argmax(1) == evaluation.graph.ndata[LABELS][begin : begin + len(scores)]
     counts = []
     for ids in (evaluation.val, evaluation.test):
@@ -71,35 +79,46 @@ def accuracies(model: Any, evaluation: Evaluation, *, world: World = ALONE) -> t
 
 
 @torch.no_grad()
-def predict(model: Any, evaluation: Evaluation, *, world: World = ALONE) -> tuple[Tensor, int]:
+def predict(
+    model: Any, evaluation: Evaluation, *, world: World = ALONE, memory: int | str | None = None
+) -> tuple[Tensor, int]:
     """Outputs with nothing sampled, shape ``(n, classes)``, and the first of the ``n`` vertices they are for.
 
     Each layer is computed for all vertices before the next, so every vertex is computed once per layer. A layer's
     weights are applied before neighbours are added up, so that messages are small. Several processes compute a share of
-    the vertices each and exchange the messages. Memory: per layer one matrix of the whole graph,
-    ``(num_nodes, layer's width)``, and up to two of the share.
+    the vertices each and exchange the messages. Per layer there is one matrix of the whole graph,
+    ``(num_nodes, layer's width)``, and up to two of the share. One process alone puts them into files without names
+    where ``memory`` is too little.
 
     Args:
         model: One of :mod:`pagraph.train.models`.
         evaluation: Whole graph, or a part: its first ``hop_ends[0]`` vertices, and only what these need.
         world: The processes that share the work; all must hold the same graph. Each gets the scores of its share.
+        memory: Bytes that the work may take. Default: half of what is free.
+
+    Raises:
+        ValueError: ``memory`` does not hold the messages of the vertex with the most in-edges.
     """
     graph, first, count = evaluation.graph, int(model.preaggregated), len(model.layers)
     ends = evaluation.hop_ends or (graph.num_nodes,) * (count + 1)
-    neighbours = Neighbours(graph.csc, evaluation.norm)
+    neighbours, room = Neighbours(graph.csc, evaluation.norm), memory_bytes(memory) // 2  # the rest: chunks, pages
+    alone = world.size == 1 and evaluation.hop_ends is None
     training = model.training
     model.eval()
     try:
         share = world.share(ends[count - first])
         inputs = _begin(model, graph, share)
         for i in range(first, count):
-            sent = torch.empty(ends[count - i], model.sizes[i + 1], device="cpu")
-            rows = _project(model, i, inputs, sent[share])
+            shape, held = (ends[count - i], model.sizes[i + 1]), _FLOAT * graph.num_nodes * model.sizes[i]
+            fits = not alone or held * (i > first) + 2 * _FLOAT * shape[0] * shape[1] <= room
+            sent = torch.empty(shape, device="cpu") if fits else spilled(shape, torch.float32)
+            own = torch.empty_like(sent[share]) if fits else spilled(shape, torch.float32)
+            rows = _project(model, i, inputs, sent[share], own)
             neighbours.scale(sent, share)
             world.complete(sent)
             share = world.share(ends[count - i - 1])
             rows = rows[: share.stop - share.start]
-            neighbours.add(sent, share, rows, model.attention(i))
+            neighbours.add(sent, share, rows, model.attention(i), room=room)
             del sent
             inputs = iter(torch.split(rows.relu_(), _BATCH)) if i + 1 < count else iter(())
         return rows, share.start
@@ -115,10 +134,10 @@ def _begin(model: Any, graph: Graph, share: slice) -> Iterator[Tensor]:
         yield model.begin(*(field.read(ids).to(device).float() for field in fields))
 
 
-def _project(model: Any, i: int, inputs: Iterable[Tensor], sent: Tensor) -> Tensor:
-    """Fill ``sent`` with what vertices send in layer ``i``; returns what they add for themselves. Both on the CPU."""
+def _project(model: Any, i: int, inputs: Iterable[Tensor], sent: Tensor, own: Tensor) -> Tensor:
+    """Fill ``sent`` with what vertices send in layer ``i``, and ``own``, which it returns, with what they add."""
     device = next(model.parameters()).device
-    own, done = torch.empty_like(sent), 0
+    done = 0
     for x in inputs:
         kept, message = model.project(i, x.to(device))
         own[done : done + len(x)], sent[done : done + len(x)] = kept, message
@@ -148,33 +167,38 @@ class Neighbours:
         if self._norm is not None:
             rows[share].mul_(self._norm[share, :1])
 
-    def add(self, sent: Tensor, share: slice, out: Tensor, attention: Sequence[Tensor] = ()) -> None:
+    def add(
+        self, sent: Tensor, share: slice, out: Tensor, attention: Sequence[Tensor] = (), *, room: int = _NO_LIMIT
+    ) -> None:
         """Add what the vertices of ``share`` receive to ``out``, a row each; ``sent`` has a row for every vertex.
 
         With the ``attention`` vectors of GAT, for sources and for destinations, ``(heads, width)``, that is a mean over
-        the in-neighbours and the vertex itself, once, weighted as GAT does.
+        the in-neighbours and the vertex itself, once, weighted as GAT does. Of rows in a mapped file as many are in
+        memory at once as fit into ``room`` bytes.
         """
-        scores = [_by_head(sent, vectors.cpu()) for vectors in attention]
-        begins = range(share.start, share.stop, _CHUNK)
-        chunks = [out[begin - share.start :][:_CHUNK] for begin in begins]
-        if len(chunks) <= 1:
-            for begin, chunk in zip(begins, chunks, strict=True):
-                self._add(sent, scores, begin, chunk)
-            return
+        windows, begin = SourceWindows(self._csc, sent, room), share.start
         with ThreadPoolExecutor(torch.get_num_threads(), thread_name_prefix="pagraph-evaluate") as pool:
-            for _ in pool.map(partial(self._add, sent, scores), begins, chunks):
-                pass  # what failed in a thread is raised here
+            while begin < share.stop:
+                window = windows.at(begin)
+                end = min(window.end, share.stop)
+                scores = [_by_head(window.rows, vectors.cpu()) for vectors in attention]
+                begins = range(begin, end, _CHUNK)
+                chunks = [out[at - share.start : min(at + _CHUNK, end) - share.start] for at in begins]
+                work = partial(self._add, window, scores)
+                for _ in map(work, begins, chunks) if len(chunks) <= 1 else pool.map(work, begins, chunks):
+                    pass  # what failed in a thread is raised here
+                begin = end
 
-    def _add(self, sent: Tensor, scores: Sequence[Tensor], begin: int, out: Tensor) -> None:
+    def _add(self, window: Window, scores: Sequence[Tensor], begin: int, out: Tensor) -> None:
         from . import _preaggregation
 
-        end = begin + len(out)
+        end, first = begin + len(out), window.first_place(begin)
         indptr = self._csc.indptr[begin : end + 1].long()  # perhaps the graph's own memory
         ids = self._csc.indices[int(indptr[0]) : int(indptr[-1])]
-        offsets = indptr - indptr[0]
+        offsets, places, sent = indptr - indptr[0], window.places_of(ids), window.rows
         if scores:
-            arrays = (offsets, ids, *scores, sent, out)
-            _preaggregation.add_attended(begin, *(array.numpy() for array in arrays))
+            arrays = (offsets, places, *scores, sent, out)
+            _preaggregation.add_attended(first, *(array.numpy() for array in arrays))
             return
         counts, weights = indptr.diff(), torch.ones(len(ids), device="cpu")
         if self._norm is None:
@@ -184,6 +208,6 @@ class Neighbours:
             loops = ids == targets + begin
             weights[loops] = 0.0
             counts = counts + 1 - torch.bincount(targets[loops], minlength=len(out))
-            sums, to = sent[begin:end].clone(), self._norm[begin:end, 1] / counts
-        _preaggregation.add_rows(offsets.numpy(), ids.numpy(), weights.numpy(), sent.numpy(), sums.numpy())
+            sums, to = sent[first : first + len(out)].clone(), self._norm[begin:end, 1] / counts
+        _preaggregation.add_rows(offsets.numpy(), places.numpy(), weights.numpy(), sent.numpy(), sums.numpy())
         out.add_(sums.mul_(to[:, None]))

@@ -32,9 +32,11 @@ _LOCAL = 2**31  # more than the vertices of any batch
 class LinkEvaluation(Evaluation):
     """Graph and links to evaluate: ``val`` and ``test`` are ends, int64, shape ``(2, n)``."""
 
-    def metrics(self, model: Any, *, world: World = ALONE) -> tuple[dict[str, float], dict[str, float]]:
+    def metrics(
+        self, model: Any, *, world: World = ALONE, memory: int | str | None = None
+    ) -> tuple[dict[str, float], dict[str, float]]:
         """AUC and mean reciprocal rank on the validation and on the test links, against random pairs."""
-        embedding, _ = predict(model, self, world=world)
+        embedding, _ = predict(model, self, world=world, memory=memory)
         return _measured(embedding, self.val), _measured(embedding, self.test)
 
 

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from ..datasets.native import Progress, write_graph
-from ..features import HostFeature
 from ..features.field import host_feature
 from ..graph.graph import Graph
 from ..graph.indexed_rows import FieldValue
 from ..system.atomic import check_absent
+from .windows import SourceWindows, Window, in_mebibytes, memory_bytes
 
 __all__ = ["FEATURES", "SUMS", "FeatureRows", "NeighborSums", "gcn_degrees", "preaggregate", "preaggregated_for"]
 
@@ -23,7 +23,9 @@ SUMS = {"sage": "feat_mean", "gcn": "feat_gcn"}
 """The field that holds the sums, by model."""
 
 _CHUNK_BYTES = 16 * 2**20
-_CHUNK_EDGES = 2**18  # of a mapped field each may ask for a page of 4 KiB: 1 GiB in flight
+_CHUNK_EDGES = 2**18
+_CHUNKS = 4  # of the file, of the sums, and of edges with their weights
+_VERTEX_BYTES = 32  # degrees and scales, and the place of a row
 _OF_A_PART = {"global_ids", "in_degrees", "out_degrees"}  # whose sums would lack neighbours
 _LEAST_SUM = 1e-12  # as torch.nn.functional.normalize
 
@@ -48,6 +50,7 @@ def preaggregate(
     *,
     model: str,
     row_normalize: bool = False,
+    memory: int | str | None = None,
     origin: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> None:
@@ -56,20 +59,23 @@ def preaggregate(
     For GCN the field ``feat`` gives way to ``feat_gcn``; for GraphSAGE, whose first layer also takes a vertex's own
     features, ``feat_mean`` goes beside it (zeros where a vertex has no in-neighbours). Everything else is copied.
 
-    Takes 24 bytes a vertex, and chunks of 16 MiB (16 to 213 MiB in all for mapped features of 819 MB); features may be
-    larger than memory.
+    Features may be larger than memory: sums are taken of as many vertices together as have in-neighbours whose rows
+    fit, and these are read in file order.
 
     Args:
         graph: One vertex type and one edge type, with the 2-D real field ``feat``; its ids are checked.
         folder: Must not exist yet.
         model: ``"sage"`` or ``"gcn"``, as :mod:`pagraph.train.models` defines them.
         row_normalize: Divide each vertex's features by their sum first; this cannot be done to the sums later.
+        memory: Bytes that the work may take (``"4GiB"``), besides what the graph has in memory already. Default: half
+            of what is free.
         origin: Where the graph is from, for people.
         progress: Called with the bytes written and the bytes to write.
 
     Raises:
         FileExistsError: ``folder`` exists.
-        ValueError: ``model`` is neither, or the graph lacks such features, is a part, or is pre-aggregated already.
+        ValueError: ``memory`` is less than it takes (says how much does); ``model`` is neither, or the graph lacks such
+            features, is a part, or is pre-aggregated already.
 
     Example:
         >>> import tempfile
@@ -80,7 +86,7 @@ def preaggregate(
         [[0.0], [1.0], [3.0]]
     """
     check_absent(folder)
-    sums = NeighborSums(graph, model=model, row_normalize=row_normalize)
+    sums = NeighborSums(graph, model=model, row_normalize=row_normalize, memory=memory)
     kept = {name: value for name, value in graph.ndata.items() if name != FEATURES}
     computed: dict[str, NeighborSums | FeatureRows] = {SUMS[model]: sums}
     if model == "sage":
@@ -113,11 +119,6 @@ class FeatureRows:
         """The rows of ``ids`` as float32, not normalised; a copy."""
         return self._rows.read(ids).float()
 
-    def announce(self, ids: Tensor) -> None:
-        """Ask the disk, if the rows are there, for all of ``ids`` at once."""
-        if isinstance(self._rows, HostFeature):
-            self._rows.announce(ids.numpy())
-
     def _scales(self) -> Tensor:
         # Into one tensor: small ones between the chunks kept malloc from using their memory again (787 MiB for 819 MB).
         sums, step = torch.empty(self.shape[0], device="cpu"), rows_at_once(self.shape[1])
@@ -132,13 +133,15 @@ class NeighborSums:
 
     dtype = torch.float32
 
-    def __init__(self, graph: Graph, *, model: str, row_normalize: bool = False) -> None:
+    def __init__(
+        self, graph: Graph, *, model: str, row_normalize: bool = False, memory: int | str | None = None
+    ) -> None:
         _check(graph, model)
         self._csc = graph.csc
         self._model = model
         self.features = FeatureRows(graph.ndata[FEATURES], row_normalize=row_normalize)
         self.shape = self.features.shape
-        self._in_place = _plain_rows(graph.ndata[FEATURES])
+        self._windows = SourceWindows(graph.csc, graph.ndata[FEATURES], _room(graph, memory_bytes(memory)))
         self._from, self._to = _scales(graph, model)
         if self.features.scales is not None:
             self._from *= self.features.scales
@@ -150,14 +153,24 @@ class NeighborSums:
             out = self.features.read(torch.arange(begin, end, device="cpu")).mul_(self._from[begin:end, None])
         else:
             out = torch.zeros(end - begin, self.shape[1], device="cpu")
-        indptr = self._csc.indptr[begin : end + 1].long()
-        step = rows_at_once(self.shape[1]) if self._in_place is None else _CHUNK_EDGES
-        for low in range(int(indptr[0]), int(indptr[-1]), step):
-            high = min(low + step, int(indptr[-1]))
-            self._add_edges(begin, indptr.clamp(low, high) - low, slice(low, high), out)
+        at = begin
+        while at < end:
+            window = self._windows.at(at)
+            stop = min(end, window.end)
+            self._add(window, at, out[at - begin : stop - begin])
+            at = stop
         return out.mul_(self._to[begin:end, None])
 
-    def _add_edges(self, begin: int, offsets: Tensor, edges: slice, out: Tensor) -> None:
+    def _add(self, window: Window, begin: int, out: Tensor) -> None:
+        """Add the rows of the in-neighbours of vertices from ``begin`` on to ``out``, a row each."""
+        indptr = self._csc.indptr[begin : begin + len(out) + 1].long()
+        plain = window.rows.dtype == torch.float32 and window.rows.is_contiguous()
+        step = _CHUNK_EDGES if plain else rows_at_once(self.shape[1])
+        for low in range(int(indptr[0]), int(indptr[-1]), step):
+            high = min(low + step, int(indptr[-1]))
+            self._add_edges(window, begin, indptr.clamp(low, high) - low, slice(low, high), out)
+
+    def _add_edges(self, window: Window, begin: int, offsets: Tensor, edges: slice, out: Tensor) -> None:
         """Add the rows of a run of edges to the sums, which begin at vertex ``begin``."""
         from . import _preaggregation
 
@@ -166,11 +179,9 @@ class NeighborSums:
         if self._model == "gcn":
             targets = torch.repeat_interleave(torch.arange(begin, begin + len(out), device="cpu"), offsets.diff())
             weights[ids == targets] = 0.0  # the model's own self-loop is in already
-        rows = self._in_place
-        if rows is None:
-            rows, ids = self.features.read(ids), torch.arange(len(ids), dtype=ids.dtype, device="cpu")
-        else:
-            self.features.announce(ids)
+        rows, ids = window.rows, window.places_of(ids)
+        if rows.dtype != torch.float32 or not rows.is_contiguous():
+            rows, ids = rows.index_select(0, ids).float(), torch.arange(len(ids), dtype=ids.dtype, device="cpu")
         _preaggregation.add_rows(offsets.numpy(), ids.numpy(), weights.numpy(), rows.numpy(), out.numpy())
 
 
@@ -179,11 +190,12 @@ def rows_at_once(width: int) -> int:
     return max(1, _CHUNK_BYTES // (4 * max(1, width)))
 
 
-def _plain_rows(features: FieldValue) -> Tensor | None:
-    """The rows if they can be added up from where they are; None: they must be read and made float32 first."""
-    if isinstance(features, Tensor) and features.dtype == torch.float32 and features.is_contiguous():
-        return features.detach()
-    return None
+def _room(graph: Graph, memory: int) -> int:
+    """Bytes of ``memory`` that are left for rows of neighbours; ValueError where nothing is."""
+    taken = _VERTEX_BYTES * graph.num_nodes + _CHUNKS * _CHUNK_BYTES
+    if memory < taken:
+        raise ValueError(f"memory must be at least {in_mebibytes(taken * 2)} for this graph, got {memory:,} bytes")
+    return memory - taken
 
 
 def _scales(graph: Graph, model: str) -> tuple[Tensor, Tensor]:

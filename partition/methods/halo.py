@@ -14,9 +14,10 @@ from ...graph.graph import Graph
 from ..partition import Progress, Ticks
 from .balancing import largest_size, smallest_size
 
-__all__ = ["PASSES", "HaloSearch", "Tick", "by_in_degree", "equal_sizes", "halo_parts"]
+__all__ = ["LEVELS", "PASSES", "HaloSearch", "Tick", "by_in_degree", "equal_sizes", "halo_parts"]
 
-_LEVELS = 3  # hops that are counted; farther ones follow, and mostly hold everything anyway
+LEVELS = 3
+"""Hops that are counted; farther ones follow, and mostly hold everything anyway."""
 PASSES = 10
 """Number of passes over the training vertices, at most, to move them."""
 _WORTH = 1e-3  # a pass that saves less of the total is the last
@@ -45,7 +46,7 @@ class HaloSearch:
         self._kernels, self._csc = _halo, csc
         self._edges = (csc.indptr.numpy(), csc.indices.numpy())
         self._train = train.numpy()
-        self._counts: npt.NDArray[np.uint8] = np.zeros((min(hops, _LEVELS), vertices, num_parts), np.uint8)
+        self._counts: npt.NDArray[np.uint8] = np.zeros((min(hops, LEVELS), vertices, num_parts), np.uint8)
         self._least, self._most = smallest_size(len(train), num_parts), largest_size(len(train), num_parts)
         self._scratch = [np.empty(max(vertices, len(train)), np.int64) for _ in range(2)]
         self._scratch += [np.zeros(vertices, np.int64), np.zeros(1, np.int64)]  # stamps, clock

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from pagraph import Graph
 from pagraph.cli import main
-from pagraph.datasets import citation, rmat, write_graph
+from pagraph.datasets import citation, open_graph, rmat, write_graph
 from pagraph.partition import partition_graph, write_partition
 
 
@@ -151,3 +151,20 @@ class TestRefusals:
     def test_json_into_a_folder_that_is_not_there(self, folder, tmp_path):
         done = run(folder, "--json", tmp_path / "no" / "out.json")
         assert done.exit_code == 2
+
+
+def test_memory(folder):
+    for more in ([], ["--verify"]):
+        assert run(folder, *more, "--memory", "100MiB").stdout == run(folder, *more).stdout
+        done = run(folder, *more, "--memory", "1MiB")
+        assert (done.exit_code, done.stderr) == (
+            2,
+            "Error: --memory must be at least 65MiB for 256 vertices, got 1MiB\n",
+        )
+    assert "--memory must be bytes" in run(folder, "--memory", "10%").stderr
+
+
+def test_verifying_tells_the_bytes(folder):
+    told = []
+    open_graph(folder, verify=True, progress=lambda *done: told.append(done))
+    assert told == sorted(told) and told[-1][0] == told[-1][1] == sum(p.stat().st_size for p in folder.glob("*.npy"))

@@ -128,3 +128,17 @@ class TestBadInput:
         assert (result.exit_code, result.stdout) == (1, "")
         assert "a plot needs matplotlib" in result.stderr
         assert list(tmp_path.iterdir()) == []
+
+
+def test_too_little_memory(tmp_path):
+    write_graph(rmat(16, num_classes=2, edge_factor=32), tmp_path / "rmat")
+    out = tmp_path / "out"
+    for given, message in (
+        (("1MiB",), "must be at least 3MiB for 2 parts of this graph, got 1MiB"),
+        (("5MiB", "--hops", "2"), r"must be at least \d+MiB for a part within 2 hops, of which .*, got 5MiB"),
+        (("10%",), "must be bytes .*, not a share, got '10%'"),
+    ):
+        said = fails(tmp_path / "rmat", out, "-k", "2", *QUICK, "--memory", *given)
+        assert re.fullmatch(f"Error: --memory {message}", said), said
+    assert [path.name for path in tmp_path.iterdir()] == ["rmat"]
+    assert run(tmp_path / "rmat", out, "-k", "2", *QUICK, "--memory", "1GiB").exit_code == 0

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pagraph import CSC, Graph
+from pagraph.system.spill import spilled
 from pagraph.train.evaluate import Neighbours
 from pagraph.train.task import whole_norm
 
@@ -59,6 +60,25 @@ def test_gcn_has_one_self_loop_and_makes_up_for_edges_that_are_missing(given_sha
     neighbours.scale(sent, slice(0, graph.num_nodes))
     neighbours.add(sent, share, out)
     torch.testing.assert_close(out, want[share], rtol=1e-4, atol=1e-5)
+
+
+@settings(max_examples=40, deadline=None)
+@given(given_share=shares(), normalised=st.booleans(), heads=st.integers(0, 2))
+def test_rows_that_do_not_fit_come_to_the_same_bits(given_share, normalised, heads):
+    graph, rows, share = given_share
+    rows, norm = rows.repeat(1, 2), whole_norm(graph) if normalised else None
+    g = torch.Generator().manual_seed(0)
+    attention = [torch.randn(heads, 6 // heads, generator=g) for _ in range(2)] if heads else []
+    outs = [torch.ones(share.stop - share.start, 6) for _ in range(2)]
+    on_file = spilled(rows.shape, rows.dtype)
+    on_file.copy_(rows)
+    room = (int(graph.in_degrees().max()) + 1) * (24 + 8)
+    for sent, out in zip((rows, on_file), outs, strict=True):
+        Neighbours(graph.csc, norm).add(sent, share, out, attention, room=room)
+    if heads:  # matrix products of other shapes round in other ways
+        torch.testing.assert_close(*outs, rtol=1e-5, atol=1e-6)
+    else:
+        assert torch.equal(*outs)
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])

@@ -1,0 +1,76 @@
+"""Kernels that say which rows the in-edges of a run of vertices need, and number them."""
+
+import numpy as np
+
+from .._jit import kernel
+
+
+@kernel
+def most_in_edges(indptr):  # type: ignore[no-untyped-def]
+    """The largest in-degree."""
+    most = np.int64(0)
+    for v in range(len(indptr) - 1):
+        most = max(most, np.int64(indptr[v + 1] - indptr[v]))
+    return most
+
+
+@kernel
+def take_sources(indptr, indices, begin, end, place, found):  # type: ignore[no-untyped-def]
+    """Collect the vertices from ``begin`` to ``end`` and their sources, each once, while ``found`` has room.
+
+    ``place`` is -1 everywhere, and 0 afterwards for what was collected. Returns the vertex that did not fit, or
+    ``end``, and how many were collected.
+    """
+    count = np.int64(0)
+    for v in range(begin, end):
+        before = count
+        for e in range(indptr[v] - 1, indptr[v + 1]):
+            u = v if e < indptr[v] else np.int64(indices[e])
+            if place[u] < 0:
+                if count == len(found):
+                    for i in range(before, count):
+                        place[found[i]] = -1
+                    return v, before
+                place[u] = 0
+                found[count] = u
+                count += 1
+    return end, count
+
+
+@kernel
+def set_places(ids, place):  # type: ignore[no-untyped-def]
+    """``place[ids[i]] = i``."""
+    for i in range(len(ids)):
+        place[ids[i]] = i
+
+
+@kernel
+def clear_places(ids, place):  # type: ignore[no-untyped-def]
+    """``place[ids[i]] = -1``."""
+    for i in range(len(ids)):
+        place[ids[i]] = -1
+
+
+@kernel
+def number_sources(indptr, indices, begin, end, place, sources, out):  # type: ignore[no-untyped-def]
+    """Number the vertices ``begin`` to ``end``, then their other sources in the order of the edges.
+
+    Writes each edge's source by its number to ``out``, and to ``sources`` the vertices by number, of which it returns
+    how many. ``place`` is -1 everywhere, before and after.
+    """
+    count = np.int64(0)
+    for v in range(begin, end):
+        place[v] = count
+        sources[count] = v
+        count += 1
+    first = indptr[begin]
+    for e in range(first, indptr[end]):
+        u = indices[e]
+        if place[u] < 0:
+            place[u] = count
+            sources[count] = u
+            count += 1
+        out[e - first] = place[u]
+    for i in range(count):
+        place[sources[i]] = -1
+    return count

@@ -1,0 +1,295 @@
+"""Representations of all vertices from all of their neighbours, one layer after the other, in bounded memory."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..datasets.native import Progress, check_storable
+from ..features.field import host_feature
+from ..graph.csc import CSC
+from ..graph.graph import Graph
+from ..graph.indexed_rows import FieldValue
+from ..graph.mapped import map_npy
+from ..graph.minibatch import Block
+from ..system.atomic import new_file
+from ..system.spill import spilled
+from .hops import Hop, OneHop, hop_of
+from .windows import SourceWindows, in_mebibytes, memory_bytes, most_in_edges
+
+__all__ = ["inference"]
+
+_MOST_COMPUTED = 256 * 2**20  # of a block and what a layer makes of it; larger ones were no faster
+_EDGE_BYTES = 48
+_ROWS_BYTES = 16 * 2**20
+Sink = Callable[[Tensor], object]
+
+
+@torch.no_grad()
+def inference(
+    graph: Graph,
+    layers: Iterable[Any],
+    *,
+    field: str = "feat",
+    out: str | os.PathLike[str] | None = None,
+    memory: int | str | None = None,
+    device: torch.device | str | None = None,
+    progress: Progress | None = None,
+) -> Tensor:
+    """Compute all vertices' outputs with nothing sampled, a layer for all of them before the next.
+
+    Equals one pass of the whole graph through the layers, but for rounding. Features may be larger than memory: runs of
+    vertices are computed whose in-neighbours' rows fit, and these are read in file order. Layers are put in evaluation
+    mode meanwhile.
+
+    Args:
+        graph: One vertex type and one edge type; ids are checked.
+        layers: In their order convolutions of DGL or PyG, :class:`pagraph.train.OneHop` for others, and functions or
+            modules that take rows and give as many, such as ``torch.relu`` or ``torch.nn.BatchNorm1d``.
+        field: The vertex field that the first layer reads; rows of float64 stay as they are, others become float32.
+        out: A ``.npy`` file for the result, which appears whole or not at all; what is kept between layers is then put
+            beside it. Default: none, and the result is in memory, or where it does not fit in a file without a name.
+        memory: Bytes that the work may take (``"4GiB"``), besides what the graph has in memory already and the
+            layers. Default: half of what is free.
+        device: Where the layers compute. Default: where their parameters are.
+        progress: Called with the work done so far and the whole of it.
+
+    Returns:
+        A row for each vertex, on the CPU; with ``out`` mapped from it.
+
+    Raises:
+        ValueError: ``memory`` is less than it takes (says how much does); the graph has several types, lacks the field,
+            or its ids are out of range; a layer gives another number of rows.
+        TypeError: A layer cannot be called, or it is not known that it reads one hop alone.
+        OSError: There is no room on the disk.
+
+    Example:
+        >>> graph = Graph.from_coo([0, 1, 1], [1, 2, 2], ndata={"feat": torch.tensor([[1.0], [-2.0], [4.0]])})
+        >>> inference(graph, [torch.relu, lambda rows: rows + 1]).tolist()
+        [[2.0], [1.0], [5.0]]
+    """
+    if not graph.is_homogeneous:
+        raise ValueError(f"graph must have one vertex type and one edge type, got {graph}")
+    if field not in graph.ndata:
+        raise ValueError(f"field must be one of {', '.join(graph.ndata) or 'none'}, got {field!r}")
+    graph.csc.validate()
+    given, rows = list(layers), graph.ndata[field]
+    with _evaluating(given) as modules:
+        place = _device_of(modules) if device is None else torch.device(device)
+        stages = _stages(given, graph.csc)
+        plan = _Plan(graph.csc, rows, stages, place, memory_bytes(memory), out)
+        return plan.run(progress)
+
+
+@dataclass
+class _Stage:
+    """One layer with neighbours (None: none) and the functions of rows behind it; or such functions alone."""
+
+    hop: Hop | None
+    after: list[Callable[[Tensor], Tensor]]
+    shape: tuple[int, ...] = ()  # of an output row
+    dtype: torch.dtype = torch.float32
+    edge_bytes: int = 0  # that an edge takes while the stage computes, with a row of its source
+
+    def __call__(self, block: Block | None, x: Tensor) -> Tensor:
+        count = len(x) if block is None else block.num_dst
+        if self.hop is not None and block is not None:
+            x = self.hop(block, x)
+        for function in self.after:
+            x = function(x)
+        if not isinstance(x, Tensor) or x.dim() == 0 or len(x) != count:
+            got = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
+            raise ValueError(f"layers must give a row for each of {count} vertices, got {got}")
+        return x
+
+
+def _stages(layers: Sequence[Any], csc: CSC) -> list[_Stage]:
+    stages: list[_Stage] = []
+    for layer in layers:
+        hop = hop_of(layer, csc)
+        if hop is not None or not stages:
+            stages.append(_Stage(hop, [] if hop is not None else [layer]))
+        else:
+            stages[-1].after.append(layer)
+    if not stages:
+        raise ValueError("layers must hold at least 1 layer, got 0")
+    return stages
+
+
+@contextlib.contextmanager
+def _evaluating(layers: Sequence[Any]) -> Iterator[list[nn.Module]]:
+    """Put the modules among the layers in evaluation mode; refuse norms that would measure each block by itself."""
+    found = [layer.module if isinstance(layer, OneHop) else layer for layer in layers]
+    modules = [module for module in found if isinstance(module, nn.Module)]
+    every = [part for module in modules for part in module.modules()]
+    for part in every:
+        if getattr(part, "track_running_stats", True) is False:
+            raise ValueError(f"layers must keep what they measured in training to be run block by block, got {part}")
+    training = [part for part in every if part.training]
+    for part in training:
+        part.training = False
+    try:
+        yield modules
+    finally:
+        for part in training:
+            part.training = True
+
+
+def _device_of(modules: Sequence[nn.Module]) -> torch.device:
+    parameters = (parameter for module in modules for parameter in module.parameters())
+    return next((parameter.device for parameter in parameters), torch.device("cpu"))
+
+
+def _widened(rows: Tensor) -> Tensor:
+    return rows if rows.dtype == torch.float64 else rows.float()
+
+
+class _Plan:
+    """What is kept where, and how much at once, for given stages and memory."""
+
+    def __init__(
+        self,
+        csc: CSC,
+        rows: FieldValue,
+        stages: list[_Stage],
+        device: torch.device,
+        memory: int,
+        out: str | os.PathLike[str] | None,
+    ) -> None:
+        self._csc, self._rows, self._stages, self._device, self._out = csc, rows, stages, device, out
+        self._folder = None if out is None else Path(os.path.realpath(out)).parent
+        self._count = csc.num_dst
+        self._try(rows)
+        tables = 2 * csc.indptr.element_size() * self._count  # places, and numbers in a block
+        hops = [stage for stage in stages if stage.hop is not None]
+        edge_bytes = max((stage.edge_bytes for stage in hops), default=0)
+        most = most_in_edges(csc) + 1
+        computed = max(most * edge_bytes, 2 * _ROWS_BYTES)
+        window = most * max((self._row_bytes(i) + 8 for i, s in enumerate(stages) if s.hop is not None), default=0)
+        if memory < tables + computed + window:
+            least = in_mebibytes(tables + computed + window)
+            raise ValueError(f"memory must be at least {least} for this graph and these layers, got {memory:,} bytes")
+        self._computed = max(computed, min(memory // 4, _MOST_COMPUTED))
+        self._room, self._window = max(window, memory - tables - self._computed), window
+
+    def _row_bytes(self, i: int) -> int:
+        """Bytes of a row that stage ``i`` reads."""
+        if i == 0:
+            return math.prod(self._rows.shape[1:]) * self._rows.dtype.itemsize
+        return math.prod(self._stages[i - 1].shape) * self._stages[i - 1].dtype.itemsize
+
+    def _try(self, rows: FieldValue) -> None:
+        """Run the stages on one vertex, to see what they give."""
+        dtype = torch.float64 if rows.dtype == torch.float64 else torch.float32
+        x = torch.zeros(1, *rows.shape[1:], dtype=dtype, device=self._device)
+        ids, edges = (torch.zeros(n, dtype=self._csc.indptr.dtype, device="cpu") for n in (1, 1))
+        offsets = torch.tensor([0, min(1, self._csc.num_edges)], dtype=ids.dtype, device="cpu")
+        block = Block(offsets, ids[: int(offsets[1])], ids, edges[: int(offsets[1])], 1).to(self._device)
+        for stage in self._stages:
+            y = stage(None if stage.hop is None else block, x)
+            # A row of the source, and two copies of it and of the output for each edge: PyG's layers make them.
+            stage.edge_bytes = _EDGE_BYTES + 3 * (x.nbytes + y.nbytes)
+            stage.shape, stage.dtype, x = tuple(y.shape[1:]), y.dtype, y
+
+    def run(self, progress: Progress | None) -> Tensor:
+        done, whole = 0, self._count * len(self._stages)
+
+        def tick(vertices: int) -> None:
+            nonlocal done
+            done += vertices
+            if progress is not None:
+                progress(done, whole)
+
+        rows: FieldValue = self._rows
+        held = 0  # bytes of the rows, where they are an output in memory
+        for i, stage in enumerate(self._stages):
+            shape, last = (self._count, *stage.shape), i + 1 == len(self._stages)
+            size = math.prod(shape) * stage.dtype.itemsize
+            if last and self._out is not None:
+                return self._to_file(stage, rows, self._room - held, tick)
+            fits = size <= (self._room - held) // 2 and size + held + self._window <= self._room
+            made = (
+                torch.empty(shape, dtype=stage.dtype, device="cpu")
+                if fits
+                else spilled(shape, stage.dtype, self._folder)
+            )
+            at = 0
+
+            def keep(some: Tensor, made: Tensor = made) -> None:
+                nonlocal at
+                made[at : at + len(some)] = some
+                at += len(some)
+
+            self._pass(stage, rows, self._room - held - (size if fits else 0), keep, tick)
+            rows, held = made, size if fits else 0
+        assert isinstance(rows, Tensor)
+        return rows
+
+    def _to_file(self, stage: _Stage, rows: FieldValue, room: int, tick: Callable[[int], None]) -> Tensor:
+        assert self._out is not None
+        shape = (self._count, *stage.shape)
+        stored = check_storable("out", torch.empty(0, *stage.shape, dtype=stage.dtype, device="cpu"))
+        with new_file(self._out) as file:
+            header = {"descr": stored.str, "fortran_order": False, "shape": shape}
+            np.lib.format.write_array_header_1_0(file, header)
+            self._pass(stage, rows, room, lambda some: file.write(_bytes_of(some)), tick)
+        result = map_npy(self._out)
+        return result if result.dtype == stage.dtype else result.view(stage.dtype)
+
+    def _pass(self, stage: _Stage, rows: FieldValue, room: int, sink: Sink, tick: Callable[[int], None]) -> None:
+        """Give the rows of a stage's output to the sink, in order."""
+        if stage.hop is None:
+            self._row_by_row(stage, rows, sink, tick)
+            return
+        at_once = self._computed // stage.edge_bytes
+        place = torch.full((self._count,), -1, dtype=self._csc.indptr.dtype, device="cpu")
+        for window in SourceWindows(self._csc, rows, room):
+            for begin, end in _runs(self._csc.indptr, window.begin, window.end, at_once):
+                block = _block(self._csc, begin, end, place)
+                x = window.rows.index_select(0, window.places_of(block.src_nodes))
+                sink(stage(block.to(self._device), _widened(x).to(self._device)).cpu())
+                tick(end - begin)
+
+    def _row_by_row(self, stage: _Stage, rows: FieldValue, sink: Sink, tick: Callable[[int], None]) -> None:
+        feature = host_feature(rows, torch.device("cpu"))
+        widest = max(feature.row_bytes, math.prod(stage.shape) * stage.dtype.itemsize, 1)
+        for ids in torch.split(torch.arange(self._count, device="cpu"), max(1, _ROWS_BYTES // widest)):
+            sink(stage(None, _widened(feature.read(ids)).to(self._device)).cpu())
+            tick(len(ids))
+
+
+def _runs(indptr: Tensor, begin: int, end: int, at_once: int) -> Iterator[tuple[int, int]]:
+    """Divide vertices into runs of at most so many vertices and edges together, and at least one vertex."""
+    while begin < end:
+        last = min(end, begin + at_once)
+        ends = indptr[begin + 1 : last + 1].long() - int(indptr[begin])
+        ends += torch.arange(1, len(ends) + 1, device="cpu")
+        stop = begin + max(1, int(torch.searchsorted(ends, at_once, right=True)))
+        yield begin, stop
+        begin = stop
+
+
+def _block(csc: CSC, begin: int, end: int, place: Tensor) -> Block:
+    """The block of a run of vertices, with all of their in-edges; ``place`` is as the kernel wants it."""
+    from . import _windows
+
+    first, last = int(csc.indptr[begin]), int(csc.indptr[end])
+    sources = torch.empty(min(csc.num_src, end - begin + last - first), dtype=csc.indptr.dtype, device="cpu")
+    local = torch.empty(last - first, dtype=csc.indptr.dtype, device="cpu")
+    arrays = (place.numpy(), sources.numpy(), local.numpy())
+    count = _windows.number_sources(csc.indptr.numpy(), csc.indices.numpy(), begin, end, *arrays)
+    positions = torch.arange(first, last, dtype=csc.indptr.dtype, device="cpu")
+    return Block(csc.indptr[begin : end + 1] - first, local, sources[:count], positions, end - begin)
+
+
+def _bytes_of(rows: Tensor) -> memoryview:
+    return rows.contiguous().reshape(-1).view(torch.uint8).numpy().data

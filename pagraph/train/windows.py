@@ -1,0 +1,159 @@
+"""Runs of destination vertices whose in-neighbours' rows fit into memory together, read in file order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..features.disk import on_disk
+from ..features.feature import HostFeature
+from ..features.field import host_feature
+from ..graph.csc import CSC, id_dtype
+from ..graph.indexed_rows import FieldValue
+from ..system.budget import memory_budget
+from ..system.memory import host_available
+
+__all__ = ["SourceWindows", "Window", "in_mebibytes", "memory_bytes", "most_in_edges"]
+
+_PIECE_BYTES = 16 * 2**20
+"""Rows that are asked for, and then copied, together: the system would drop pages again of which far more are asked for
+than there is memory."""
+
+
+@dataclass(frozen=True, eq=False)
+class Window:
+    """Vertices ``begin`` to ``end``, and the rows that they and their in-neighbours have, until the next is made.
+
+    Attributes:
+        rows: Rows in memory, or where they are in memory anyway those of all vertices.
+        ids: The vertex of each row, ascending, int64; None where row ``v`` is that of vertex ``v``.
+        places: The row of each vertex that has one here, shape ``(num_nodes,)``; None as ``ids``.
+    """
+
+    begin: int
+    end: int
+    rows: Tensor
+    ids: Tensor | None = None
+    places: Tensor | None = None
+
+    def places_of(self, vertices: Tensor) -> Tensor:
+        """The rows that vertices of the window have."""
+        return vertices if self.places is None else self.places.index_select(0, vertices)
+
+    def first_place(self, vertex: int) -> int:
+        """The row of a vertex between ``begin`` and ``end``, behind which those of the next ones lie."""
+        return vertex if self.places is None else int(self.places[vertex])
+
+
+class SourceWindows:
+    """The rows that runs of vertices need, a window of them at a time.
+
+    A window reaches as far as the rows of its vertices and of their in-neighbours fit into ``room``. They are read in
+    file order, pages between them too where they are few. Rows in memory, and those that fit all at once, are one
+    window. Besides ``room`` takes 4 bytes a vertex (8 from 2**31 vertices on) and 8 for each row of a window.
+
+    Args:
+        csc: In-edges, whose ids have been checked; between vertices of one type.
+        rows: A row for each vertex, in memory or in a mapped file.
+        room: Bytes of rows.
+
+    Raises:
+        ValueError: ``room`` does not hold the rows of the vertex with the most in-edges; says how much does.
+    """
+
+    def __init__(self, csc: CSC, rows: FieldValue, room: int) -> None:
+        self._csc, self._rows = csc, host_feature(rows, torch.device("cpu"))
+        self._now: Window | None = None
+        self._kept: Tensor | None = None
+        self._place: Tensor | None = None
+        self._found: Tensor | None = None
+        count, width = csc.num_dst, self._rows.row_bytes
+        if isinstance(rows, Tensor) and not on_disk(rows):
+            self._now = Window(0, count, rows.detach())
+        elif count * width > room:
+            fit, most = room // (width + 8), min(most_in_edges(csc) + 1, count)
+            if fit < most:
+                least = in_mebibytes(most * (width + 8))
+                raise ValueError(
+                    f"memory must leave {least} for the rows of one vertex and its in-neighbours, got {room:,} bytes"
+                )
+            self._found = torch.empty(fit, dtype=torch.int64, device="cpu")
+
+    @property
+    def are_several(self) -> bool:
+        """Whether the rows do not fit all at once."""
+        return self._found is not None
+
+    def at(self, vertex: int) -> Window:
+        """The window that ``vertex`` is in: the one before, or a new one that begins there."""
+        now = self._now
+        if now is not None and now.begin <= vertex < now.end:
+            return now
+        if self._kept is None:
+            fit = self._csc.num_dst if self._found is None else len(self._found)
+            self._kept = torch.empty((fit, *self._rows.row_shape), dtype=self._rows.dtype, device="cpu")
+        self._now = self._next(vertex, self._kept)
+        return self._now
+
+    def _next(self, vertex: int, kept: Tensor) -> Window:
+        from . import _windows
+
+        csc, now = self._csc, self._now
+        if self._found is None:
+            return Window(0, csc.num_dst, self._read(torch.arange(csc.num_dst, device="cpu"), kept))
+        if self._place is None:
+            self._place = torch.full((csc.num_dst,), -1, dtype=id_dtype(csc.num_dst, 0), device="cpu")
+        place, found = self._place.numpy(), self._found.numpy()
+        if now is not None and now.ids is not None:
+            _windows.clear_places(now.ids.numpy(), place)
+        edges = (csc.indptr.numpy(), csc.indices.numpy())
+        end, count = _windows.take_sources(*edges, vertex, csc.num_dst, place, found)
+        found[:count].sort()
+        _windows.set_places(found[:count], place)
+        ids = self._found[:count]
+        return Window(vertex, end, self._read(ids, kept), ids, self._place)
+
+    def __iter__(self) -> Iterator[Window]:
+        """All windows, one after the other."""
+        vertex = 0
+        while vertex < self._csc.num_dst:
+            window = self.at(vertex)
+            yield window
+            vertex = window.end
+
+    def _read(self, ids: Tensor, kept: Tensor) -> Tensor:
+        """Copy the rows of ``ids`` to the beginning of ``kept``."""
+        rows, out = self._rows, kept[: len(ids)]
+        pieces = torch.split(ids, max(1, _PIECE_BYTES // max(1, rows.row_bytes)))
+        done = 0
+        for piece, following in zip(pieces, [*pieces[1:], None], strict=True):
+            if following is not None and isinstance(rows, HostFeature):
+                rows.announce(following.numpy())
+            rows.read(piece, out[done : done + len(piece)])
+            done += len(piece)
+        return out
+
+
+def most_in_edges(csc: CSC) -> int:
+    """The largest in-degree; 0 without vertices."""
+    from . import _windows
+
+    return int(_windows.most_in_edges(csc.indptr.numpy()))
+
+
+def memory_bytes(memory: object) -> int:
+    """Bytes that a work may take: as ``memory`` says, or half of what is free for None and "auto"."""
+    budget = memory_budget(memory)
+    return host_available() // 2 if budget is None or budget.limit is None else budget.limit
+
+
+def in_mebibytes(nbytes: int) -> str:
+    """Bytes that are needed, rounded up, as ``memory`` takes them.
+
+    >>> in_mebibytes(2**20 + 1)
+    '2MiB'
+    """
+    return f"{-(-nbytes // 2**20)}MiB"
