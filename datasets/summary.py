@@ -21,8 +21,8 @@ from .manifest import MANIFEST, ArrayEntry, Manifest, stored_dtype
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from ..graph.field_value import FieldValue
     from ..graph.graph import Graph
-    from ..graph.indexed_rows import FieldValue
 
     Array = npt.NDArray[Any]
 

@@ -12,8 +12,8 @@ from torch import Tensor
 from ..datasets.native import Progress, write_graph
 from ..features import HostFeature
 from ..features.field import host_feature
+from ..graph.field_value import FieldValue
 from ..graph.graph import Graph
-from ..graph.indexed_rows import FieldValue
 from ..system.atomic import check_absent
 
 __all__ = ["FEATURES", "SUMS", "FeatureRows", "NeighborSums", "gcn_degrees", "preaggregate", "preaggregated_for"]
