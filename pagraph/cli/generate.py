@@ -11,7 +11,7 @@ import click
 from ..datasets import citation, rmat, sbm
 from ..graph.graph import Graph
 from ..system.atomic import check_absent
-from .options import options_of
+from .options import options_of, store_option
 from .terminal import progress_bar, write_folder
 
 _OUT = click.argument("out", type=click.Path(path_type=Path))
@@ -28,7 +28,8 @@ _SHARED = {
 
 def _options(generator: Callable[..., Graph], **documented: Any) -> Callable[[Any], Any]:
     """Options of a generator; those that it shares with others need no text of their own."""
-    return options_of(generator, **(_SHARED | documented))
+    given = options_of(generator, **(_SHARED | documented))
+    return lambda command: given(store_option(command))
 
 
 @click.group(name="generate")
@@ -88,7 +89,8 @@ def citation_command(out: Path, **settings: Any) -> None:
 
 def _generate(generator: Callable[..., Graph], out: Path, settings: dict[str, Any], size: int) -> None:
     check_absent(out, name="OUT")
+    store = settings.pop("store")
     with progress_bar("drawing edges") as progress:
         graph = generator(size, **settings, progress=progress)
     given = {key: value for key, value in settings.items() if value is not None}
-    write_folder(graph, out, origin={"generator": generator.__name__, "size": size, **given})
+    write_folder(graph, out, origin={"generator": generator.__name__, "size": size, **given}, store=store)

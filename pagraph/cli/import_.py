@@ -9,7 +9,7 @@ import click
 
 from ..datasets import read_graph
 from ..system.atomic import check_absent
-from .options import options_of
+from .options import options_of, store_option
 from .terminal import progress_bar, write_folder
 
 
@@ -33,7 +33,8 @@ from .terminal import progress_bar, write_folder
     val={"metavar": "FILE|FRACTION", "help": "The same for val_mask."},
     test={"metavar": "FILE|FRACTION", "help": "The same for test_mask."},
 )
-def command(source: Path, out: Path, **settings: Any) -> None:
+@store_option
+def command(source: Path, out: Path, store: str | None, **settings: Any) -> None:
     """Read the graph SRC and write it as the folder OUT, which must not exist yet.
 
     SRC is an edge list (.txt, .tsv, .csv, also packed, or .parquet), Matrix Market (.mtx), GraphML, GML, KONECT's
@@ -43,6 +44,6 @@ def command(source: Path, out: Path, **settings: Any) -> None:
     check_absent(out, name="OUT")
     with progress_bar(f"reading {source.name}") as progress:
         graph = read_graph(source, **settings, progress=progress)
-    write_folder(graph, out, origin={"source": source.name})
+    write_folder(graph, out, origin={"source": source.name}, store=store)
     if settings["relabel"] and (settings["features"] or settings["labels"]):
         click.echo("note: rows of --features and --labels were taken in the order of the sorted ids", err=True)

@@ -10,7 +10,7 @@ from torch import Tensor
 from .indexed_rows import IndexedRows, check_dense
 from .row_form import FORMS, WIDE, Decoding, form_of
 
-__all__ = ["NarrowRows"]
+__all__ = ["NarrowRows", "NarrowingRows"]
 
 _CHUNK_BYTES = 16 << 20
 _FORMS = {form.dtype: form for form in FORMS.values()}
@@ -79,7 +79,7 @@ class NarrowRows:
         """
         stored = NarrowingRows(values, form)
         parts = [stored[begin : begin + stored.chunk] for begin in range(0, max(1, len(values)), stored.chunk)]
-        return cls(torch.cat(parts), stored.wide_dtype if dtype is None else dtype)
+        return cls(torch.cat(parts), stored.decoding.dtype if dtype is None else dtype)
 
     @property
     def shape(self) -> torch.Size:
@@ -143,14 +143,15 @@ class NarrowingRows:
     Args:
         values: As :meth:`NarrowRows.of` takes them.
         form: The same.
+        name: What they are, for errors.
 
     Attributes:
         dtype, shape: Of the stored rows.
-        wide_dtype: Of the values.
+        decoding: How they become values again.
         chunk: Rows that are well computed at once.
     """
 
-    def __init__(self, values: Any, form: str) -> None:
+    def __init__(self, values: Any, form: str, name: str = "") -> None:
         chosen = form_of("form", form)
         if chosen is None:
             raise ValueError(f"form must be one of {', '.join(FORMS)}, got None")
@@ -159,9 +160,9 @@ class NarrowingRows:
         dims = len(values.shape)
         if not dims or (chosen.head and dims != 2):
             raise ValueError(f"values must have {2 if chosen.head else '1 or more'} dimensions, got {dims}")
-        self._values, self._form = values, chosen
-        self.wide_dtype, self.dtype = values.dtype, chosen.dtype
+        self._values, self._form, self._of = values, chosen, f" of {name}" if name else ""
         wide = tuple(values.shape[1:])
+        self.decoding, self.dtype = Decoding(chosen, values.dtype, wide), chosen.dtype
         self.shape = (int(values.shape[0]), *chosen.row_shape(wide))
         self.chunk = max(1, _CHUNK_BYTES // max(1, torch.Size(wide).numel() * values.dtype.itemsize))
 
@@ -170,5 +171,5 @@ class NarrowingRows:
         begin, end, _ = rows.indices(self.shape[0])
         stored, bad, value = self._form.encode(self._values[begin:end])
         if bad >= 0:
-            raise self._form.refusal(f"{self._form.name} must hold the values of row {begin + bad}", value)
+            raise self._form.refusal(f"{self._form.name} must hold the values of row {begin + bad}{self._of}", value)
         return stored
