@@ -84,11 +84,12 @@ def largest(bits, start, count, form):  # type: ignore[no-untyped-def]
 def scale_for(worst):  # type: ignore[no-untyped-def]
     """The bits of the scale of an int8 row whose largest magnitude has the bits ``worst``.
 
-    The least float32 that is no less than a 127th of it; one step less where 127 times that would be infinite.
+    The float32 nearest to a 127th of it; the next one where that is a subnormal number so much less that the magnitude
+    is beyond 127.5 times it, and the one before where 127 times that is infinite.
     """
-    exact = np.float64(np.uint32(worst).view(np.float32)) / _LEVELS
-    nearest = np.float32(exact)
-    bits = np.float32(nearest).view(np.uint32) + np.uint32(1 if np.float64(nearest) < exact else 0)
+    magnitude = np.float64(np.uint32(worst).view(np.float32))
+    nearest = np.float32(magnitude / _LEVELS)
+    bits = np.float32(nearest).view(np.uint32) + np.uint32(1 if 127.5 * np.float64(nearest) < magnitude else 0)
     top = np.float32(np.float32(_LEVELS) * np.uint32(bits).view(np.float32))
     return np.uint32(bits - np.uint32(1 if top == np.float32(np.inf) else 0))
 

@@ -135,7 +135,8 @@ class Decoding:
         shape = (len(stored), *self.row_shape)
         if not self.form.head:
             return stored.to(self.dtype).view(shape)
-        scales = stored[:, : self.form.head].contiguous().view(torch.float32)
+        # A copy in any case: one row of a slice counts as contiguous, wherever it begins.
+        scales = stored[:, : self.form.head].clone(memory_format=torch.contiguous_format).view(torch.float32)
         return (stored[:, self.form.head :].view(torch.int8).to(torch.float32) * scales).to(self.dtype).view(shape)
 
     def decode(self, stored: Tensor, out: Tensor | None = None) -> Tensor:
