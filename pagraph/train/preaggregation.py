@@ -13,8 +13,8 @@ from ..datasets.native import Progress, write_graph
 from ..features import HostFeature
 from ..features.field import row_reader
 from ..graph.field_value import FieldValue
-from ..graph.narrow_rows import NarrowRows
 from ..graph.graph import Graph
+from ..graph.narrow_rows import NarrowRows
 from ..system.atomic import check_absent
 
 __all__ = ["FEATURES", "SUMS", "FeatureRows", "NeighborSums", "gcn_degrees", "preaggregate", "preaggregated_for"]
