@@ -9,7 +9,7 @@ from torch import Tensor
 from .indexed_rows import IndexedRows
 from .narrow_rows import NarrowRows
 
-__all__ = ["FieldValue", "plain_tensor", "stored_row_bytes", "stored_tensor"]
+__all__ = ["FieldValue", "materialized", "stored_row_bytes", "stored_tensor"]
 
 FieldValue = Tensor | IndexedRows | NarrowRows
 """Values of a field."""
@@ -27,6 +27,6 @@ def stored_row_bytes(values: FieldValue) -> int:
     return math.prod(stored.shape[1:]) * stored.element_size()
 
 
-def plain_tensor(values: FieldValue) -> Tensor:
+def materialized(values: FieldValue) -> Tensor:
     """The values as a tensor; rows by reference and rows in fewer bytes are copied."""
     return values if isinstance(values, Tensor) else values.materialize()
