@@ -121,7 +121,7 @@ def test_parts_hold_or_refer_to_the_stored_rows(folder, features, tmp_path):
 
 @pytest.mark.parametrize("form", ["dgl", "pyg", "ogb"])
 def test_exports_hold_the_values(folder, form, tmp_path):
-    pytest.importorskip({"dgl": "dgl", "pyg": "torch_geometric", "ogb": "torch"}[form])
+    pytest.importorskip({"dgl": "pagraph.dgl", "pyg": "torch_geometric", "ogb": "torch"}[form])
     source = Graph.open(folder)
     whole = Graph(source.csc, ndata={"feat": source.ndata["feat"], "label": source.ndata["label"]})
     out = tmp_path / f"out{ {'dgl': '.bin', 'pyg': '.pt', 'ogb': ''}[form] }"

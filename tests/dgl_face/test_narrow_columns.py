@@ -8,11 +8,13 @@ import torch
 from pagraph import Graph
 from pagraph.features import IndexedRows, NarrowRows
 
-dgl = pytest.importorskip("dgl")
-from pagraph.dgl import DataLoader  # noqa: E402
-from pagraph.dgl.convert import dgl_graph, to_dgl  # noqa: E402
-from pagraph.dgl.deferred import column_values  # noqa: E402
-from pagraph.dgl.narrow_column import NarrowColumn, narrow_rows  # noqa: E402
+pytest.importorskip("pagraph.dgl")
+import dgl
+
+from pagraph.dgl import DataLoader
+from pagraph.dgl.convert import dgl_graph, to_dgl
+from pagraph.dgl.deferred import column_values
+from pagraph.dgl.narrow_column import NarrowColumn, narrow_rows
 
 pytestmark = pytest.mark.filterwarnings("ignore:Dataloader CPU affinity")
 N = 90

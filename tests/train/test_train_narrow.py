@@ -13,7 +13,7 @@ from pagraph.train.task import make_task
 @pytest.mark.parametrize("layers", ["dgl", "pyg"])
 @pytest.mark.parametrize("name", ["float16", "int8"])
 def test_a_run_is_that_on_the_values(name, layers, tmp_path):
-    pytest.importorskip({"dgl": "dgl", "pyg": "torch_geometric"}[layers])
+    pytest.importorskip({"dgl": "pagraph.dgl", "pyg": "torch_geometric"}[layers])
     write_graph(sbm(300, num_features=12, seed=0), tmp_path / "graph", store=name)
     narrow = Graph.open(tmp_path / "graph")
     plain = Graph(narrow.csc, ndata={**narrow.ndata, "feat": narrow.ndata["feat"].materialize()})
