@@ -1,6 +1,6 @@
 """Rows by id on one thread: our kernel against ``torch.index_select(out=)``, both into the same recycled memory.
 
-Run: ``python benchmarks/gather.py`` (about 1 minute, 2 GiB).
+And rows in fewer bytes, widened to float32 on the way. Run: ``python benchmarks/gather.py`` (about 2 minutes, 4 GiB).
 """
 
 import argparse
@@ -9,10 +9,12 @@ import time
 import torch
 from report import summarise, write
 
-from pagraph.features import HostFeature
+from pagraph.features import HostFeature, NarrowRows
+from pagraph.features.field import row_reader
 
 # float32 columns; 1 is a label, 128 and 602 are common feature widths
 WIDTHS = (1, 32, 128, 602)
+FORMS = ("float16", "bfloat16", "int8")
 
 
 def seconds(work):
@@ -38,13 +40,16 @@ def main():
             "torch": lambda table=table, ids=ids, out=out: torch.index_select(table, 0, ids, out=out),
             "pagraph": lambda feature=feature, ids=ids, out=out: feature.read(ids, out),
         }
+        for form in FORMS if width > 1 else ():
+            narrow = row_reader(NarrowRows.of(table, form))
+            ways[form] = lambda narrow=narrow, ids=ids, out=out: narrow.read(ids, out)
         runs = {name: [] for name in ways}
         for _ in range(options.repeats + 2):
             for name, work in ways.items():
                 runs[name].append(seconds(work))
         figures = {name: summarise(values[2:]) for name, values in runs.items()}
         ratio = figures["torch"]["median"] / figures["pagraph"]["median"]
-        medians = {name: f"{figure['median'] * 1e3:.2f} ms" for name, figure in figures.items()}
+        medians = {name: f"{figure['median'] * 1e9 / options.ids:.1f} ns a row" for name, figure in figures.items()}
         print(f"{width:4d} x float32: {medians}, {ratio:.2f} times as fast", flush=True)
         result["widths"][width] = {"seconds": figures, "ratio": ratio}
     write("gather", result)

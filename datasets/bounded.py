@@ -59,6 +59,7 @@ def write_edges(
     undirected: bool = False,
     simple: bool = False,
     computed: Mapping[str, Rows] | None = None,
+    store: str | None = None,
     origin: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> Graph:
@@ -71,6 +72,7 @@ def write_edges(
         undirected: Add the other direction of every edge but self-loops.
         simple: Drop self-loops and repeated edges.
         computed: Vertex fields; their rows are asked for block by block.
+        store: See :func:`write_graph`.
         origin: Where the graph is from, for people.
         progress: Called with the work done and all of it.
     """
@@ -78,5 +80,5 @@ def write_edges(
     with new_folder(folder) as part, Scratch(part) as scratch:
         step = step_of(progress, 0, 0.5)
         graph = Graph(sort_edges(edges, scratch, room=room, mirrored=undirected, simple=simple, progress=step))
-        write_into(part, graph, origin=origin, computed=fields, progress=step_of(progress, 0.5, 1))
+        write_into(part, graph, origin=origin, computed=fields, store=store, progress=step_of(progress, 0.5, 1))
     return Graph.open(folder)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..graph.graph import EdgeType
 
 __all__ = [
-    *("FORMAT", "MANIFEST", "PARTITION_FORMAT", "VERSION", "ArrayEntry", "EdgeEntry", "Manifest", "NodeEntry"),
+    *("FORMAT", "MANIFEST", "PARTITION_FORMAT", "VERSIONS", "ArrayEntry", "EdgeEntry", "Manifest", "NodeEntry"),
     *(
         "read_manifest_json",
         "size_of",
@@ -27,6 +27,7 @@ __all__ = [
         "take_digest",
         "take_name",
         "take_optional",
+        "version_of",
         "write_manifest_json",
     ),
 ]
@@ -36,7 +37,7 @@ _T = TypeVar("_T")
 
 
 def read_manifest_json(
-    path: Path, form: str, version: int, *, hints: Mapping[str, str] | None = None
+    path: Path, form: str, versions: tuple[int, ...], *, hints: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
     """Load the JSON object in ``path``; FormatError for another format (with a hint, where there is one) or version."""
     if path.exists() and not path.is_file():  # reading a pipe or a device might never end
@@ -51,8 +52,11 @@ def read_manifest_json(
         got = value.get("format") if isinstance(value, dict) else type(value).__name__
         hint = (hints or {}).get(got, "") if isinstance(got, str) else ""
         raise FormatError(f"{path}: format must be {form!r}, got {got!r}{hint}")
-    if value.get("version") != version:
-        raise FormatError(f"{path}: version must be {version}, got {value.get('version')!r}")
+    if type(value.get("version")) is not int or value["version"] not in versions:
+        wanted = " or ".join(map(str, versions))
+        raise FormatError(
+            f"{path}: version must be {wanted}, got {value.get('version')!r}: a newer pagraph may read it"
+        )
     return value
 
 
@@ -100,7 +104,8 @@ def take_digest(value: Any, where: str) -> str:
 FORMAT = "pagraph-graph"
 PARTITION_FORMAT = "pagraph-partition"
 """Format of a folder of parts, each a graph folder; see :mod:`pagraph.partition.manifest`."""
-VERSION = 1
+VERSIONS = (1, 2)
+"""Versions of the folder: the second has fields stored in fewer bytes; where there are none the first is written."""
 MANIFEST = "manifest.json"
 
 _SAFE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*\.npy")
@@ -130,15 +135,40 @@ def stored_dtype(name: str) -> np.dtype[Any]:
     return np.dtype(_VIEWED.get(name, name))
 
 
+_FORMS = {"float16": ("float16", 0), "bfloat16": ("bfloat16", 0), "int8": ("uint8", 4)}
+"""Forms of fields in fewer bytes (see ``NarrowRows``): torch's dtype in the file, bytes before the values of a row."""
+
+
 @dataclass(frozen=True)
 class ArrayEntry:
-    """Manifest entry of an array: its file, torch dtype and shape; bytes and SHA-256 of the whole file."""
+    """Manifest entry of an array.
+
+    Attributes:
+        file: Its file.
+        dtype: Torch's dtype of its values as they are read.
+        shape: Their shape.
+        bytes: Bytes of the whole file.
+        sha256: Its digest.
+        stored: The form in which a field of float32 or float64 is stored in fewer bytes; None: as itself.
+    """
 
     file: str
     dtype: str
     shape: tuple[int, ...]
     bytes: int
     sha256: str
+    stored: str | None = None
+
+    @property
+    def file_dtype(self) -> str:
+        """Torch's dtype of the array in the file."""
+        return self.dtype if self.stored is None else _FORMS[self.stored][0]
+
+    @property
+    def file_shape(self) -> tuple[int, ...]:
+        """The shape of the array in the file."""
+        head = 0 if self.stored is None else _FORMS[self.stored][1]
+        return (self.shape[0], self.shape[1] + head) if head else self.shape
 
     @classmethod
     def parse(cls, value: Any, where: str) -> ArrayEntry:
@@ -150,13 +180,22 @@ class ArrayEntry:
             raise FormatError(f"{where}: file must be the plain name of a .npy file, got {name!r}")
         if not all(type(n) is int and n >= 0 for n in shape):
             raise FormatError(f"{where}: shape must be a list of sizes, got {list(shape)}")
+        stored = take_optional(value, "stored", str, where) if "stored" in value else None
+        if stored is not None and (stored not in _FORMS or dtype not in ("float32", "float64")):
+            rule = f"one of {', '.join(_FORMS)}, of a field of float32 or float64"
+            raise FormatError(f"{where}: stored must be {rule}, got {stored!r} and {dtype}"[:300])
+        if stored is not None and (not shape or (_FORMS[stored][1] and len(shape) != 2)):
+            raise FormatError(f"{where}: shape must have rows, for int8 of one dimension, got {list(shape)}")
+        entry = cls(name, dtype, shape, size, digest, stored)
         try:
-            least = math.prod(shape) * stored_dtype(dtype).itemsize
+            least = math.prod(entry.file_shape) * stored_dtype(entry.file_dtype).itemsize
         except ValueError as error:
             raise FormatError(f"{where}: {error}") from None
         if size <= least:
-            raise FormatError(f"{where}: bytes must be above {least} for {list(shape)} {dtype}, got {size}")
-        return cls(name, dtype, shape, size, digest)
+            raise FormatError(
+                f"{where}: bytes must be above {least} for {list(entry.file_shape)} {entry.file_dtype}, got {size}"
+            )
+        return entry
 
     def to_json(self) -> dict[str, Any]:
         """Convert to a JSON object."""
@@ -222,7 +261,7 @@ class Manifest:
         """Read and check the manifest of ``folder``, but no array; FormatError if there is none of our version."""
         where = str(folder / MANIFEST)
         hint = f": its parts are graph folders, such as {str(folder / 'part-0')!r}"
-        value = read_manifest_json(folder / MANIFEST, FORMAT, VERSION, hints={PARTITION_FORMAT: hint})
+        value = read_manifest_json(folder / MANIFEST, FORMAT, VERSIONS, hints={PARTITION_FORMAT: hint})
         nodes = [NodeEntry.parse(v, f"{where}: vertex type") for v in take(value, "node_types", list, where)]
         edges = [EdgeEntry.parse(v, f"{where}: edge type") for v in take(value, "edge_types", list, where)]
         manifest = cls(nodes, edges, dict(take(value, "origin", dict, where)))
@@ -262,7 +301,7 @@ class Manifest:
         """Convert to a JSON object; nothing in it depends on the time or the machine."""
         return {
             "format": FORMAT,
-            "version": VERSION,
+            "version": version_of(self.arrays()),
             "origin": self.origin,
             "node_types": [_to_json(node) for node in self.node_types],
             "edge_types": [_to_json(edge) for edge in self.edge_types],
@@ -280,6 +319,16 @@ def _parse_fields(value: Any, rows: int, where: str) -> dict[str, ArrayEntry]:
     return fields
 
 
+def version_of(entries: Iterable[ArrayEntry]) -> int:
+    """The least version that can hold these arrays."""
+    return VERSIONS[1] if any(entry.stored is not None for entry in entries) else VERSIONS[0]
+
+
 def _to_json(entry: ArrayEntry | NodeEntry | EdgeEntry) -> dict[str, Any]:
-    value: dict[str, Any] = json.loads(json.dumps(asdict(entry)))  # tuples become lists
+    """An entry as JSON has it: lists for tuples, and nothing of a form where there is none."""
+
+    def without_form(item: dict[str, Any]) -> dict[str, Any]:
+        return {key: value for key, value in item.items() if key != "stored" or value is not None}
+
+    value: dict[str, Any] = json.loads(json.dumps(asdict(entry)), object_hook=without_form)
     return value

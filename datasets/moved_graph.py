@@ -12,8 +12,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ..graph.field_value import FieldValue
 from ..graph.graph import EDGE_TYPE, NODE_TYPE, EdgeType, Graph
-from ..graph.indexed_rows import FieldValue
+from ..graph.narrow_rows import NarrowRows
 from ..system.atomic import new_folder
 from .manifest import EdgeEntry, Manifest, NodeEntry
 from .moved_rows import MovedRows, Places, Scratch, source_rows
@@ -134,7 +135,10 @@ class _Writer:
         return self._moved(new, places, (len(edge_ids),), torch.int64, ids)
 
     def _field(self, label: str, values: FieldValue, where: Places) -> Any:
-        return self._write(label, self._moved(source_rows(values), where, tuple(values.shape), values.dtype, label))
+        stored = values.stored if isinstance(values, NarrowRows) else values
+        rows = self._moved(source_rows(stored), where, tuple(stored.shape), stored.dtype, label)
+        rows.decoding = values.decoding if isinstance(values, NarrowRows) else None
+        return self._write(label, rows)
 
     def _moved(
         self, source: Callable[[int, int], Tensor], where: Places, shape: tuple[int, ...], dtype: torch.dtype, name: str

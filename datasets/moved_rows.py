@@ -13,7 +13,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ..graph.indexed_rows import FieldValue
+from ..graph.indexed_rows import IndexedRows
+from ..graph.row_form import Decoding
 from ..system.paging import GAP_IN_ORDER, Pages
 
 __all__ = ["MovedRows", "Places", "Scratch", "source_rows"]
@@ -67,6 +68,9 @@ class MovedRows:
         scratch: The room there is.
         name: What the rows are, for errors.
 
+    Attributes:
+        decoding: For writers: how stored rows become values; None: they are.
+
     Raises:
         ValueError: Two rows go to one place (when they are read).
     """
@@ -75,6 +79,7 @@ class MovedRows:
         self, source: Source, places: Places, shape: tuple[int, ...], dtype: torch.dtype, scratch: Scratch, *, name: str
     ) -> None:
         self.dtype, self.shape = dtype, shape
+        self.decoding: Decoding | None = None
         self._source, self._places, self._scratch, self._name = source, places, scratch, name
         self._width = math.prod(shape[1:]) * dtype.itemsize
         per_row = self._width + 1  # a flag each
@@ -173,7 +178,7 @@ class MovedRows:
         return f"{self._name} must go to a place of its own each, got two for one place"
 
 
-def source_rows(values: FieldValue) -> Source:
+def source_rows(values: Tensor | IndexedRows) -> Source:
     """A field's rows in their own order; where they lie in a mapped file, the system is asked for those to come."""
     pages = Pages.of(values) if isinstance(values, Tensor) else None
 

@@ -16,14 +16,18 @@ import torch
 from torch import Tensor
 
 from ..errors import FormatError
+from ..graph.field_value import FieldValue
 from ..graph.graph import CSC, EDGE_TYPE, NODE_TYPE, EdgeType, Graph
+from ..graph.indexed_rows import IndexedRows
 from ..graph.mapped import map_npy
+from ..graph.narrow_rows import NarrowingRows, NarrowRows
+from ..graph.row_form import WIDE, Decoding
 from ..system.atomic import is_unfinished, new_folder
 from .manifest import ArrayEntry, EdgeEntry, Manifest, NodeEntry, stored_dtype
 
 __all__ = [
     *("ArrayWriter", "Rows", "Written", "check_storable", "check_sum", "file_digest", "open_array"),
-    *("npy_header", "open_native", "write_graph", "write_into"),
+    *("npy_header", "open_field", "open_native", "write_graph", "write_into"),
 ]
 
 Written = Callable[[int], None]
@@ -58,6 +62,7 @@ class ArrayWriter:
 
     def write(self, label: str, rows: Rows) -> ArrayEntry:
         """Write ``rows`` to a file whose name is made of ``label``, which may hold any characters."""
+        rows, decoding = _as_stored(rows)
         stored, file_name = check_storable(label, rows), self._file_name(label)
         digest, count, shape = hashlib.sha256(), rows.shape[0], tuple(rows.shape)
         step = max(1, _CHUNK_BYTES // max(1, math.prod(shape[1:]) * stored.itemsize))
@@ -72,7 +77,10 @@ class ArrayWriter:
                 if self._written is not None:
                     self._written(len(data))
             size = file.tell()
-        return ArrayEntry(file_name, _torch_name(rows), shape, size, digest.hexdigest())
+        if decoding is None:
+            return ArrayEntry(file_name, _torch_name(rows), shape, size, digest.hexdigest())
+        shape = (count, *decoding.row_shape)
+        return ArrayEntry(file_name, _torch_name(decoding), shape, size, digest.hexdigest(), decoding.form.name)
 
     def _file_name(self, label: str) -> str:
         """A plain file name for ``label`` that no other array has."""
@@ -98,7 +106,14 @@ def check_storable(label: str, rows: Rows) -> np.dtype[Any]:
     return stored
 
 
-def _torch_name(rows: Rows) -> str:
+def _as_stored(rows: Rows) -> tuple[Rows, Decoding | None]:
+    """The rows that a file gets, and how they become values."""
+    if isinstance(rows, NarrowRows):
+        return rows.stored, rows.decoding
+    return rows, getattr(rows, "decoding", None)
+
+
+def _torch_name(rows: Rows | Decoding) -> str:
     return str(rows.dtype).removeprefix("torch.")
 
 
@@ -126,14 +141,21 @@ def open_array(folder: Path, entry: ArrayEntry, *, random: bool = False) -> Tens
     if size != entry.bytes:
         raise FormatError(f"{file} must have {entry.bytes} bytes as the manifest says, got {size}")
     tensor = map_npy(file, random_access=random)
-    stored, dtype = stored_dtype(entry.dtype), getattr(torch, entry.dtype)
+    stored, dtype = stored_dtype(entry.file_dtype), getattr(torch, entry.file_dtype)
     got = str(tensor.dtype).removeprefix("torch.")
-    if got != stored.name or tuple(tensor.shape) != entry.shape:
+    if got != stored.name or tuple(tensor.shape) != entry.file_shape:
         raise FormatError(
-            f"{file} must hold {stored.name} of shape {list(entry.shape)} as the manifest says, "
+            f"{file} must hold {stored.name} of shape {list(entry.file_shape)} as the manifest says, "
             f"got {got} of shape {list(tensor.shape)}"
         )
     return tensor if tensor.dtype == dtype else tensor.view(dtype)
+
+
+def open_field(folder: Path, entry: ArrayEntry, ids: Tensor | None = None) -> FieldValue:
+    """Memory-map a field, or the rows ``ids`` of it by reference; FormatError as :func:`open_array`."""
+    tensor = open_array(folder, entry, random=len(entry.shape) > 1)
+    rows = tensor if ids is None else IndexedRows(tensor, ids)
+    return rows if entry.stored is None else NarrowRows(rows, getattr(torch, entry.dtype))
 
 
 def named_file(folder: Path, entry: ArrayEntry) -> Path:
@@ -174,6 +196,7 @@ def write_graph(
     *,
     origin: Mapping[str, Any] | None = None,
     computed: Mapping[str, Rows] | None = None,
+    store: str | None = None,
     progress: Progress | None = None,
 ) -> None:
     """Write ``graph`` with all its fields as a native folder, whole or not at all.
@@ -185,11 +208,14 @@ def write_graph(
         folder: Must not exist yet.
         origin: Where the graph is from, for people: anything that JSON can hold.
         computed: More vertex fields, of a graph with one vertex type; their rows are asked for block by block.
+        store: "float16", "bfloat16" or "int8": store fields of float32 and float64 of two dimensions in this form, as
+            ``NarrowRows`` describes it; they are then read as before. None: as they are.
         progress: Called with the bytes written and the bytes to write.
 
     Raises:
         FileExistsError: ``folder`` exists.
-        ValueError: The graph's ids are out of range, or a field has a dtype or layout that cannot be stored.
+        ValueError: The graph's ids are out of range, or a field has a dtype or layout that cannot be stored, or a value
+            that ``store`` cannot hold; the error names the row.
 
     Example:
         >>> import tempfile
@@ -204,7 +230,7 @@ def write_graph(
     for edge_type in graph.edge_types:
         graph.csc_of(edge_type).validate()
     with new_folder(folder) as part:
-        write_into(part, graph, origin=origin, computed=computed, progress=progress)
+        write_into(part, graph, origin=origin, computed=computed, store=store, progress=progress)
 
 
 def write_into(
@@ -213,10 +239,11 @@ def write_into(
     *,
     origin: Mapping[str, Any] | None = None,
     computed: Mapping[str, Rows] | None = None,
+    store: str | None = None,
     progress: Progress | None = None,
 ) -> None:
     """Write ``graph``, whose ids are right, into a folder that is not finished; see :func:`write_graph`."""
-    writer = _Writer(part, graph, computed or {}, progress)
+    writer = _Writer(part, graph, computed or {}, store, progress)
     manifest = Manifest(
         [writer.node_type(name) for name in graph.node_types],
         [writer.edge_type(edge_type) for edge_type in graph.edge_types],
@@ -228,18 +255,27 @@ def write_into(
 class _Writer:
     """Writes the arrays of one graph, and returns the manifest's entries."""
 
-    def __init__(self, folder: Path, graph: Graph, computed: Mapping[str, Rows], progress: Progress | None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        graph: Graph,
+        computed: Mapping[str, Rows],
+        store: str | None,
+        progress: Progress | None,
+    ) -> None:
         self._graph = graph
         self._computed = computed
+        self._store = store
         self._progress = progress
         self._arrays = ArrayWriter(folder, self._written)
         self._done = 0
-        self._total = sum(math.prod(rows.shape) * rows.dtype.itemsize for rows in [*_arrays(graph), *computed.values()])
+        arrays = [self._stored(rows) for rows in [*_arrays(graph), *computed.values()]]
+        self._total = sum(math.prod(rows.shape) * rows.dtype.itemsize for rows, _ in map(_as_stored, arrays))
 
     def node_type(self, name: str) -> NodeEntry:
         prefix = "node" if name == NODE_TYPE else f"node-{name}"
         fields = {**self._graph.node_fields(name), **self._computed}
-        entries = {key: self._arrays.write(f"{prefix}-{key}", value) for key, value in fields.items()}
+        entries = {key: self._field(f"{prefix}-{key}", value) for key, value in fields.items()}
         return NodeEntry(name, self._graph.num_nodes_of(name), entries)
 
     def edge_type(self, edge_type: EdgeType) -> EdgeEntry:
@@ -252,8 +288,17 @@ class _Writer:
             write(f"{prefix}-indptr", csc.indptr),
             write(f"{prefix}-indices", csc.indices),
             None if csc.edge_ids is None else write(f"{prefix}-ids", csc.edge_ids),
-            {key: write(f"{prefix}-field-{key}", value) for key, value in fields.items()},
+            {key: self._field(f"{prefix}-field-{key}", value) for key, value in fields.items()},
         )
+
+    def _field(self, label: str, rows: Rows) -> ArrayEntry:
+        return self._arrays.write(label, self._stored(rows, label))
+
+    def _stored(self, rows: Rows, label: str = "") -> Rows:
+        """The rows in the form that was asked for, if they are a field of floats of two dimensions."""
+        if self._store is None or isinstance(rows, NarrowRows) or rows.dtype not in WIDE or len(rows.shape) != 2:
+            return rows
+        return NarrowingRows(rows, self._store, label)
 
     def _written(self, count: int) -> None:
         self._done += count
@@ -261,7 +306,7 @@ class _Writer:
             self._progress(self._done, self._total)
 
 
-def _arrays(graph: Graph) -> list[Tensor]:
+def _arrays(graph: Graph) -> list[Rows]:
     found = [value for name in graph.node_types for value in graph.node_fields(name).values()]
     for edge_type in graph.edge_types:
         csc = graph.csc_of(edge_type)
@@ -322,8 +367,8 @@ def _assemble(path: Path, manifest: Manifest) -> Graph:
     )
 
 
-def _open_fields(path: Path, fields: Mapping[str, ArrayEntry]) -> dict[str, Tensor]:
-    return {name: open_array(path, entry, random=len(entry.shape) > 1) for name, entry in fields.items()}
+def _open_fields(path: Path, fields: Mapping[str, ArrayEntry]) -> dict[str, FieldValue]:
+    return {name: open_field(path, entry) for name, entry in fields.items()}
 
 
 def _check_all_ids(graph: Graph) -> None:

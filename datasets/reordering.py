@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..graph.field_value import FieldValue
 from ..graph.graph import Graph
-from ..graph.indexed_rows import FieldValue
 from ..sampling.sampler import MiniBatchSampler
 from ..seeds.order import num_seeds
 from ..system.atomic import check_absent

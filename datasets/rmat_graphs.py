@@ -43,6 +43,7 @@ def rmat(
     seed: int = 0,
     out: str | os.PathLike[str] | None = None,
     memory: int | str | None = None,
+    store: str | None = None,
     origin: Mapping[str, Any] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Graph:
@@ -68,6 +69,7 @@ def rmat(
             opened.
         memory: Bytes that writing ``out`` may take, such as "4GiB", beside what Python and its libraries hold.
             Default: half of what is free.
+        store: For ``out``: form of ``feat`` in fewer bytes, see :func:`write_graph`.
         origin: For ``out``: where the graph is from, for people.
         progress: Called with the work done so far and all of it.
 
@@ -97,6 +99,7 @@ def rmat(
             undirected=undirected,
             simple=simple,
             computed=fields,
+            store=store,
             origin=origin,
             progress=progress,
         )

@@ -223,6 +223,7 @@ def import_graph(
     out: str | os.PathLike[str],
     *,
     memory: int | str | None = None,
+    store: str | None = None,
     origin: Mapping[str, Any] | None = None,
     progress: Callable[[int, int], None] | None = None,
     **options: Any,
@@ -237,6 +238,7 @@ def import_graph(
         out: Must not exist yet.
         memory: Bytes that edges in files may take, such as "4GiB", beside what Python and its libraries hold. Default:
             half of what is free.
+        store: See :func:`write_graph`.
         origin: Where the graph is from, for people.
         progress: Called with the work done so far and all of it.
         options: Those of :func:`read_graph`.
@@ -252,11 +254,11 @@ def import_graph(
         if memory is not None:
             raise ValueError(f"memory must not be given for a source of the form {form.name!r}, got {memory!r}")
         graph = read_graph(source, **options, **fields, progress=step_of(progress, 0, 0.6))
-        write_graph(graph, out, origin=origin, progress=step_of(progress, 0.6, 1))
+        write_graph(graph, out, origin=origin, store=store, progress=step_of(progress, 0.6, 1))
         return Graph.open(out)
     given, room = form.chosen(options), room_of(memory)
     with new_folder(out) as part, Scratch(part) as scratch:
         graph = form.store(source, scratch, room, **given, progress=step_of(progress, 0, 0.6))
         add_fields(graph, **fields, scratch=scratch)
-        write_into(part, graph, origin=origin, progress=step_of(progress, 0.6, 1))
+        write_into(part, graph, origin=origin, store=store, progress=step_of(progress, 0.6, 1))
     return Graph.open(out)

@@ -6,7 +6,7 @@ Imports no torch, which takes longer than all the rest for a small graph.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tokenize import TokenError
 from typing import TYPE_CHECKING, Any
@@ -22,8 +22,8 @@ from .manifest import MANIFEST, ArrayEntry, Manifest, stored_dtype
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from ..graph.field_value import FieldValue
     from ..graph.graph import Graph
-    from ..graph.indexed_rows import FieldValue
 
     Array = npt.NDArray[Any]
 
@@ -50,6 +50,7 @@ class FieldSummary:
         true: Number of true values of a mask; None for other dtypes.
         classes: Number of different labels from 0 on in a field of integers named ``label``; None for other fields,
             and above 65,536.
+        stored: The form in which a field takes fewer bytes; None: its own dtype.
     """
 
     owner: str
@@ -61,6 +62,7 @@ class FieldSummary:
     where: str
     true: int | None = None
     classes: int | None = None
+    stored: str | None = None
 
 
 @dataclass(frozen=True)
@@ -241,26 +243,30 @@ def edge_shares(degrees: Any, shares: tuple[float, ...] = CACHE_SHARES) -> tuple
 
 def _mapped(folder: Path, owner: str, name: str, kind: str, entry: ArrayEntry) -> tuple[FieldSummary, Array]:
     """Map the array of an entry, and summarise it; ValueError where the file is another."""
-    file, stored = folder / entry.file, stored_dtype(entry.dtype)
+    file, stored, shape = folder / entry.file, stored_dtype(entry.file_dtype), entry.file_shape
     if not file.is_file() or file.stat().st_size != entry.bytes:
         raise ValueError(f"{file} must be a file of {entry.bytes} bytes")
     try:
-        values: Array = np.empty(entry.shape, stored) if 0 in entry.shape else np.lib.format.open_memmap(file, mode="r")
+        values: Array = np.empty(shape, stored) if 0 in shape else np.lib.format.open_memmap(file, mode="r")
     except (SyntaxError, TokenError) as error:  # NumPy's reader of a damaged header may give up with Python's
         raise ValueError(f"{file} must have a header") from error
-    if values.dtype != stored or values.shape != entry.shape or not values.flags.c_contiguous:
-        raise ValueError(f"{file} must hold {entry.dtype} of shape {entry.shape}")
+    if values.dtype != stored or values.shape != shape or not values.flags.c_contiguous:
+        raise ValueError(f"{file} must hold {entry.file_dtype} of shape {shape}")
     on_disk = values.nbytes > 0 and address_on_disk(values.ctypes.data)
     where = "disk" if on_disk else "memory"
-    return _array(owner, name, kind, entry.dtype, values.shape, values.nbytes, where, lambda: values), values
+    array = _array(owner, name, kind, entry.dtype, entry.shape, values.nbytes, where, lambda: values)
+    return replace(array, stored=entry.stored), values
 
 
 def _tensor(owner: str, name: str, kind: str, value: FieldValue) -> FieldSummary:
     from ..features.disk import on_disk
+    from ..graph.field_value import stored_row_bytes
+    from ..graph.narrow_rows import NarrowRows
 
-    dtype, size = str(value.dtype).removeprefix("torch."), value.numel() * value.element_size()
+    dtype, size = str(value.dtype).removeprefix("torch."), len(value) * stored_row_bytes(value)
     where = "disk" if on_disk(value) else "memory"
-    return _array(owner, name, kind, dtype, tuple(value.shape), size, where, lambda: value[:].cpu().numpy())
+    array = _array(owner, name, kind, dtype, tuple(value.shape), size, where, lambda: value[:].cpu().numpy())
+    return replace(array, stored=value.form.name) if isinstance(value, NarrowRows) else array
 
 
 def _array(

@@ -63,8 +63,8 @@ class Loader(LoaderControls):
             ``"staging"`` (the CPU gathers them into pinned buffers), or ``"auto"``: the faster one, as measured.
         cache: What the static feature cache may take: ``"2GiB"``, bytes, a fraction, ``"auto"``, or 0 for none.
         cache_policy: Ranks the vertices: a name of ``pagraph.ranking.POLICIES`` or a ``pagraph.ranking.Policy``.
-        cache_dtype: ``"float16"`` or ``"bfloat16"``: floating-point rows are cached so, twice as many. All rows of
-            fields that a cache may serve are delivered rounded (see ``pagraph.features.narrow``), in the field's dtype.
+        cache_dtype: ``"float16"``, ``"bfloat16"`` or ``"int8"``: floats are cached so, 2 or 4 times as many. Rows of
+            fields that a cache may serve are all rounded (see ``pagraph.features.narrow``), in the field's dtype.
         num_workers: Threads; 0 lets the loader choose.
         prefetch: Finished batches that may wait; 0 prepares each when it is asked for, without threads.
         lookahead: Batches of a graph on disk that are sampled ahead, so that the rows that all of them miss are read

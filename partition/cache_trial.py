@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..graph.field_value import stored_row_bytes
 from ..graph.graph import Graph
 from ..ranking.policies import resolve_policy
 from ..ranking.policy import apply_policy
@@ -104,7 +104,7 @@ class CacheTrial:
             if name not in graph.ndata:
                 raise ValueError(f"fields must be among {sorted(graph.ndata)}, got {name!r}")
         values = [graph.ndata[name] for name in names]
-        return sum(math.prod(value.shape[1:]) * value.element_size() for value in values) or None
+        return sum(map(stored_row_bytes, values)) or None
 
     def rows(self, graph: Graph, num_nodes: int) -> int:
         """Number of vertices that a graph of ``num_nodes`` caches; the budget is of the rows of the whole ``graph``.

@@ -10,8 +10,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ..features.field import host_feature
+from ..features.field import host_feature, row_reader
 from ..graph.csc import CSC, id_dtype
+from ..graph.field_value import FieldValue
 from ..graph.graph import Graph
 from .methods.balancing import deal_out
 from .partition import Partition, PartVertices
@@ -24,16 +25,19 @@ _HALVINGS = 50
 class SelectedRows:
     """Lazy ``source[ids]``, read slice by slice; the disk is asked for all pages of a slice at once.
 
+    With ``as_stored`` the rows of ``NarrowRows`` as they are stored, for writers and comparisons; ``decoding`` says how
+    they become values.
+
     Example:
         >>> SelectedRows(torch.arange(8).view(4, 2), torch.tensor([3, 0, 3]))[1:].tolist()
         [[0, 1], [6, 7]]
     """
 
-    def __init__(self, source: Tensor, ids: Tensor) -> None:
-        self._feature = host_feature(source, torch.device("cpu"))
+    def __init__(self, source: FieldValue, ids: Tensor, *, as_stored: bool = False) -> None:
+        self._feature = host_feature(source, torch.device("cpu")) if as_stored else row_reader(source)
         self._ids = ids
-        self.dtype = source.dtype
-        self.shape = (len(ids), *source.shape[1:])
+        self.dtype, self.decoding = self._feature.dtype, self._feature.decoding
+        self.shape = (len(ids), *self._feature.row_shape)
 
     def __getitem__(self, rows: slice) -> Tensor:
         """Some of the rows as a new tensor."""

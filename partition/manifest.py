@@ -15,6 +15,7 @@ from ..datasets.manifest import FORMAT as GRAPH_FORMAT
 from ..datasets.manifest import (
     MANIFEST,
     PARTITION_FORMAT,
+    VERSIONS,
     ArrayEntry,
     Manifest,
     read_manifest_json,
@@ -23,18 +24,20 @@ from ..datasets.manifest import (
     take_digest,
     take_name,
     take_optional,
+    version_of,
     write_manifest_json,
 )
 from ..datasets.native import file_digest
 from ..datasets.opening import ADJACENCY, folder_form, open_graph
 from ..errors import FormatError
+from ..graph.field_value import FieldValue
 from ..graph.graph import Graph
+from ..graph.narrow_rows import NarrowRows
 from .partition import MAX_HOPS
 
 __all__ = [
     "FORMAT",
     "SPLITS",
-    "VERSION",
     "PartEntry",
     "PartitionManifest",
     "SourceEntry",
@@ -47,7 +50,6 @@ __all__ = [
 ]
 
 FORMAT = PARTITION_FORMAT
-VERSION = 1
 SPLITS = ("train", "val", "test")
 """The three lists of local ids that every part has."""
 _COUNTS = ("num_edges", "dropped", "missing")
@@ -95,7 +97,7 @@ class SourceEntry:
 
 
 def describe_source(
-    source: str | os.PathLike[str], out: Path, referenced: dict[str, Tensor], split: str
+    source: str | os.PathLike[str], out: Path, referenced: dict[str, FieldValue], split: str
 ) -> SourceEntry:
     """Manifest entry of the graph folder ``source``; ValueError for a referenced field that is no file of it."""
     folder = Path(os.path.realpath(source))
@@ -105,15 +107,15 @@ def describe_source(
     return SourceEntry(path, str(folder), form, file_digest(folder / _IDENTITY[form]), split, entries)
 
 
-def _field_entry(folder: Path, form: str, name: str, tensor: Tensor) -> ArrayEntry:
-    entry = None
+def _field_entry(folder: Path, form: str, name: str, tensor: FieldValue) -> ArrayEntry:
+    entry, dtype = None, str(tensor.dtype).removeprefix("torch.")
+    stored = tensor.form.name if isinstance(tensor, NarrowRows) else None
     if form == "native":
         nodes = Manifest.read(folder).node_types
         entry = nodes[0].fields.get(name) if len(nodes) == 1 else None
     elif name == "feat" and (file := folder / "feat.npy").is_file():
-        dtype = str(tensor.dtype).removeprefix("torch.")
         entry = ArrayEntry(file.name, dtype, tuple(tensor.shape), file.stat().st_size, file_digest(file))
-    if entry is None or (entry.dtype, entry.shape) != (str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)):
+    if entry is None or (entry.dtype, entry.shape, entry.stored) != (dtype, tuple(tensor.shape), stored):
         raise ValueError(f"features must be 'copy' for fields that are no .npy file of the source, got {name!r}")
     return entry
 
@@ -285,7 +287,7 @@ class PartitionManifest:
         hint = f': "pagraph partition {folder} OUT -k K" divides a graph into K parts'
         if is_partition(folder.parent):
             hint = f": it is a part of the partition {str(folder.parent)!r}"
-        value = read_manifest_json(folder / MANIFEST, FORMAT, VERSION, hints={GRAPH_FORMAT: hint})
+        value = read_manifest_json(folder / MANIFEST, FORMAT, VERSIONS, hints={GRAPH_FORMAT: hint})
         where = str(folder / MANIFEST)
         hops = take(value, "hops", int, where)
         if not 1 <= hops <= MAX_HOPS:
@@ -346,7 +348,7 @@ class PartitionManifest:
         """JSON object of the manifest; nothing in it depends on the time."""
         return {
             "format": FORMAT,
-            "version": VERSION,
+            "version": version_of([] if self.source is None else self.source.fields.values()),
             **{name: getattr(self, name) for name in _PLAIN},
             **self._summary(),
             "outside": self.outside,

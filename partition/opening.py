@@ -10,11 +10,10 @@ import torch
 from torch import Tensor
 
 from ..datasets.manifest import MANIFEST
-from ..datasets.native import check_sum, file_digest, open_array, open_native
+from ..datasets.native import check_sum, file_digest, open_array, open_field, open_native
 from ..datasets.opening import existing_folder
 from ..errors import FormatError
 from ..graph.graph import Graph
-from ..graph.indexed_rows import IndexedRows
 from ..system.checks import as_integer
 from .manifest import SPLITS, PartEntry, PartitionManifest, locate_source, open_source, part_folder
 from .pagraph_format import is_pagraph_partition
@@ -179,6 +178,6 @@ def _attach_referenced(graph: Graph, ids: Tensor, manifest: PartitionManifest, o
         if verify:
             check_sum(folder, entry)
         try:
-            graph.set_field(name, IndexedRows(open_array(folder, entry, random=True), ids))
+            graph.set_field(name, open_field(folder, entry, ids))
         except (TypeError, ValueError) as error:
             raise FormatError(f"{out}: field {name!r} of a part: {error}") from error

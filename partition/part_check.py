@@ -9,7 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..graph.field_value import FieldValue
 from ..graph.graph import Graph
+from ..graph.narrow_rows import NarrowRows
 from .extract import SelectedRows
 from .manifest import SPLITS
 from .opening import Part
@@ -189,9 +191,9 @@ def check_fields(part: Part, whole: Graph) -> Iterator[Finding]:
     referenced = {} if part.manifest.source is None else part.manifest.source.fields
     for name, value in whole.ndata.items():
         if name not in want and name not in referenced:
-            want[name] = SelectedRows(value, ids)
+            want[name] = SelectedRows(value, ids, as_stored=True)
     yield from _compare_all(part, "vertices", want, part.graph.ndata, OWN_FIELDS)
-    edges = {name: SelectedRows(value, part.global_edge_ids) for name, value in whole.edata.items()}
+    edges = {name: SelectedRows(value, part.global_edge_ids, as_stored=True) for name, value in whole.edata.items()}
     yield from _compare_all(part, "edges", edges, part.graph.edata, ("global_ids",))
 
 
@@ -199,7 +201,7 @@ def _compare_all(
     part: Part,
     owner: str,
     want: Mapping[str, Tensor | SelectedRows],
-    got: Mapping[str, Tensor],
+    got: Mapping[str, FieldValue],
     own: tuple[str, ...],
 ) -> Iterator[Finding]:
     for name in want.keys() | (got.keys() - set(own)):
@@ -208,11 +210,15 @@ def _compare_all(
             yield Finding("fields", part.index, f"field {name!r} of its {owner} {message}")
 
 
-def _difference(want: Tensor | SelectedRows | None, got: Tensor | None) -> str | None:
+def _difference(want: Tensor | SelectedRows | None, got: FieldValue | None) -> str | None:
     if want is None:
         return "must not be there, the source has none"
     if got is None:
         return "must be there as in the source, got none"
+    decoding = getattr(want, "decoding", None)
+    if decoding != (got.decoding if isinstance(got, NarrowRows) else None):
+        return f"must be stored as in the source, {decoding}, got {got!r}"
+    got = got.stored if isinstance(got, NarrowRows) else got
     if (want.dtype, tuple(want.shape)) != (got.dtype, tuple(got.shape)):
         return f"must be {want.dtype} of shape {list(want.shape)}, got {got.dtype} of shape {list(got.shape)}"
     rows = got.shape[0]

@@ -15,6 +15,7 @@ from torch import Tensor
 from ..datasets.manifest import MANIFEST, EdgeEntry, Manifest, NodeEntry
 from ..datasets.native import ArrayWriter, Rows, Written, check_storable, file_digest
 from ..datasets.opening import folder_form
+from ..graph.field_value import stored_row_bytes
 from ..graph.graph import Graph
 from ..system.atomic import check_absent, new_folder
 from .extract import PartStructure, SelectedRows, extract_part, nearest_part
@@ -71,7 +72,7 @@ class PartContent:
                 )
         for name, value in fields.items():
             if name not in found and name not in self.referenced:
-                found[name] = SelectedRows(value, ids)
+                found[name] = SelectedRows(value, ids, as_stored=True)
         return found
 
 
@@ -87,7 +88,7 @@ def write_part(folder: Path, content: PartContent, structure: PartStructure, par
     fields = content.node_fields(ids, lists)
     node_fields = {name: write(_FILES.get(name, name), rows) for name, rows in fields.items()}
     for name, value in partition.graph.edata.items():
-        edge_fields[name] = write(f"edge-{name}", SelectedRows(value, structure.edge_ids))
+        edge_fields[name] = write(f"edge-{name}", SelectedRows(value, structure.edge_ids, as_stored=True))
     (node_type,), (edge_type,) = partition.graph.node_types, partition.graph.edge_types
     nodes = NodeEntry(node_type, len(ids), node_fields)
     edges = EdgeEntry(edge_type, csc.num_edges, indptr, indices, None, edge_fields)
@@ -232,7 +233,7 @@ def _survey(partition: Partition, referenced: frozenset[str]) -> tuple[Tensor, i
 
 
 def _row_bytes(fields: Any) -> int:
-    return sum(value[:1].numel() * value.element_size() for value in fields)
+    return sum(map(stored_row_bytes, fields))
 
 
 def _outside(graph: Graph, owner: Tensor) -> dict[str, int]:

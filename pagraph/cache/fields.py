@@ -22,9 +22,9 @@ from ..features.gpu.accelerated import Link
 from ..features.gpu.transfer import Transfer, check_mode
 from ..features.narrow import stored_as
 from ..features.store import CachedFeature
+from ..graph.field_value import FieldValue
 from ..graph.field_version import FieldVersion
 from ..graph.graph import NODE_TYPE
-from ..graph.indexed_rows import FieldValue
 from ..ranking.policy import Rank, RowType
 from ..ranking.workload import FirstEpoch, Share
 from ..stats.reads import CacheStats, PendingRead, ReadCounters, ReadObserver
@@ -91,8 +91,8 @@ class FieldSet:
         first_epoch: Counts reads until it has a ranking, by which the cache is then filled again.
         share: Sets whose ``share`` allows it, with equal budget and device, that read the same tensors use one cache:
             the train and the validation loader of a graph, say. None: no sharing.
-        cache_dtype: float16 or bfloat16, the dtype of cached rows of float32 and float64 fields. All rows of fields
-            that the cache may serve are rounded alike, cached or not. None: as they are.
+        cache_dtype: float16, bfloat16 or int8, the form of cached rows of float32 and float64 fields. All rows of
+            fields that the cache may serve are rounded alike, cached or not. None: as they are.
         accelerator: Delivers on ``device``. None: that of the device, if it is a CUDA device.
         grows: In memory, let windows fill the cache (:meth:`new_windows`) where a file is not in memory.
         transfer: Path of missed rows to an accelerator: "auto", "zero-copy" or "staging", see ``Transfer``.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ..features.field import ReadPath
-    from ..graph.indexed_rows import FieldValue
+    from ..graph.field_value import FieldValue
     from ..system.buffers import BufferPool
 
     Reading = tuple[object, FieldValue, ReadPath]

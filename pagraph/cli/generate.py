@@ -12,7 +12,7 @@ from ..datasets import citation, rmat, sbm
 from ..datasets.rmat_graphs import FEATURE_DTYPES
 from ..graph.graph import Graph
 from ..system.atomic import check_absent
-from .options import memory_option, options_of
+from .options import memory_option, options_of, store_option
 from .terminal import progress_bar, summary_line, write_folder
 
 _OUT = click.argument("out", type=click.Path(path_type=Path))
@@ -29,7 +29,8 @@ _SHARED = {
 
 def _options(generator: Callable[..., Graph], **documented: Any) -> Callable[[Any], Any]:
     """Options of a generator; those that it shares with others need no text of their own."""
-    return options_of(generator, **(_SHARED | documented))
+    given = options_of(generator, **(_SHARED | documented))
+    return lambda command: given(store_option(command))
 
 
 @click.group(name="generate")
@@ -96,9 +97,10 @@ def citation_command(out: Path, **settings: Any) -> None:
 
 def _generate(generator: Callable[..., Graph], out: Path, settings: dict[str, Any], size: int) -> None:
     check_absent(out, name="OUT")
+    store = settings.pop("store")
     with progress_bar("drawing edges") as progress:
         graph = generator(size, **settings, progress=progress)
-    write_folder(graph, out, origin=_origin(generator, size, settings))
+    write_folder(graph, out, origin=_origin(generator, size, settings), store=store)
 
 
 def _origin(generator: Callable[..., Graph], size: int, settings: dict[str, Any]) -> dict[str, Any]:

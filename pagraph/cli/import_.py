@@ -9,7 +9,7 @@ import click
 
 from ..datasets import import_graph, read_graph
 from ..system.atomic import check_absent
-from .options import memory_option, options_of
+from .options import memory_option, options_of, store_option
 from .terminal import progress_bar, summary_line
 
 
@@ -33,8 +33,9 @@ from .terminal import progress_bar, summary_line
     val={"metavar": "FILE|FRACTION", "help": "The same for val_mask."},
     test={"metavar": "FILE|FRACTION", "help": "The same for test_mask."},
 )
+@store_option
 @memory_option
-def command(source: Path, out: Path, memory: str | None, **settings: Any) -> None:
+def command(source: Path, out: Path, memory: str | None, store: str | None, **settings: Any) -> None:
     """Read the graph SRC and write it as the folder OUT, which must not exist yet.
 
     SRC is an edge list (.txt, .tsv, .csv, also packed, or .parquet), Matrix Market (.mtx), GraphML, GML, KONECT's
@@ -44,7 +45,7 @@ def command(source: Path, out: Path, memory: str | None, **settings: Any) -> Non
     check_absent(out, name="OUT")
     with progress_bar(f"importing {source.name}") as progress:
         origin = {"source": source.name}
-        graph = import_graph(source, out, **settings, memory=memory, origin=origin, progress=progress)
+        graph = import_graph(source, out, **settings, memory=memory, store=store, origin=origin, progress=progress)
     click.echo(summary_line(graph, out))
     if settings["relabel"] and (settings["features"] or settings["labels"]):
         click.echo("note: rows of --features and --labels were taken in the order of the sorted ids", err=True)

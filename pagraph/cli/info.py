@@ -99,7 +99,7 @@ def _array_table(arrays: list[FieldSummary], *, several: bool) -> Table:
         name = array.name if array.kind == "field" else f"({array.name})"
         table.add_row(
             f"{array.owner}: {name}" if several else name,
-            array.dtype,
+            array.dtype if array.stored is None else f"{array.dtype} as {array.stored}",
             " x ".join(f"{size:,}" for size in array.shape),
             bytes_text(array.bytes),
             array.where,

@@ -15,7 +15,15 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import click
 
-__all__ = ["as_typed", "build", "memory_option", "options_of", "split_option", "train_fraction_option"]
+__all__ = [
+    "as_typed",
+    "build",
+    "memory_option",
+    "options_of",
+    "split_option",
+    "store_option",
+    "train_fraction_option",
+]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _T = TypeVar("_T")
@@ -25,6 +33,11 @@ split_option = click.option(
 )
 memory_option = click.option(
     "--memory", metavar="SIZE", help='Bytes that the work may take, such as "4GiB".  [default: half of what is free]'
+)
+store_option = click.option(
+    "--store",
+    type=click.Choice(("float16", "bfloat16", "int8")),
+    help="Store 2-D fields of floats in fewer bytes a value; they are read as before.",
 )
 train_fraction_option = click.option(
     "--train-fraction", type=float, help="Train on a random share of the vertices, for graphs without masks."

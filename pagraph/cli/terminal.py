@@ -83,12 +83,12 @@ def print_whole(console: Console, table: Table) -> None:
     console.width = width
 
 
-def write_folder(graph: Graph, out: Path, *, origin: Mapping[str, Any]) -> None:
+def write_folder(graph: Graph, out: Path, *, origin: Mapping[str, Any], store: str | None = None) -> None:
     """Write ``graph`` as the folder ``out`` and say so in one line."""
     from ..datasets import write_graph  # it imports torch, which `pagraph info` does not wait for
 
     with progress_bar(f"writing {out.name}") as progress:
-        write_graph(graph, out, origin=origin, progress=progress)
+        write_graph(graph, out, origin=origin, store=store, progress=progress)
     click.echo(summary_line(graph, out))
 
 

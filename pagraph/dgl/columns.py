@@ -12,7 +12,7 @@ from torch import Tensor
 from ..accelerator import Handover
 from ..cache.choice import Role
 from ..engine.read_ahead import ReadAhead
-from ..graph.indexed_rows import FieldValue
+from ..graph.field_value import FieldValue
 from ..ranking.policy import RowType
 from .deferred import column_values, frame_of
 from .graphbolt import import_dgl

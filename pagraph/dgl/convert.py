@@ -15,13 +15,15 @@ from torch import Tensor
 
 from ..errors import FormatError
 from ..graph.csc import as_ids
+from ..graph.field_value import FieldValue
 from ..graph.field_version import FieldVersion
 from ..graph.graph import EdgeType, Graph
-from ..graph.indexed_rows import FieldValue
+from ..graph.narrow_rows import NarrowRows
 from ..sampling.block_sampler import ExcludedEdges
 from ..system.atomic import new_file
 from .deferred import frame_of, waiting_column
 from .graphbolt import import_dgl
+from .narrow_column import NarrowColumn
 from .waiting_graph import WaitingGraph, structure_mark
 
 dgl = import_dgl()
@@ -91,7 +93,8 @@ def to_dgl(graph: Graph) -> Any:
     libxsmm kernels then fail on edge features.
 
     Fields that are ``IndexedRows`` become columns as those of a subgraph: DGL gathers the whole column when it is first
-    read as ``ndata[...]``; our loaders, and the columns of blocks, read single rows.
+    read as ``ndata[...]``; our loaders, and the columns of blocks, read single rows. So it is with ``NarrowRows``,
+    of which DGL's own loader reads single rows, too.
 
     Raises:
         ValueError: An id is outside the graph, as in a damaged folder.
@@ -146,7 +149,8 @@ def _set_columns(graph: Any, fields: Mapping[Any, FieldValue]) -> None:
         if isinstance(values, Tensor):
             frame_of(graph, kind[:-1], type_).update({name: values})
         else:
-            frame_of(graph, kind[:-1], type_)._columns[name] = waiting_column(values)
+            made = NarrowColumn(values) if isinstance(values, NarrowRows) else waiting_column(values)
+            frame_of(graph, kind[:-1], type_)._columns[name] = made
 
 
 def load_saved_graph(path: str | os.PathLike[str], index: int = 0) -> Graph:

@@ -99,7 +99,7 @@ class DataLoader(LoaderControls, _DGLDataLoader):
             On a CUDA device it holds columns that live in host memory; on the CPU those that lie on disk.
         cache_policy: Ranks the vertices: ``"auto"``, ``"adaptive"``, ``"degree"`` (PaGraph), ``"presample"``,
             ``"presample:K"``, ``"vip"``, ``"random"``, or a callable as ``pagraph.ranking.policy`` says.
-        cache_dtype: ``"float16"`` or ``"bfloat16"``: float32 and float64 columns are cached so, twice as many rows. All
+        cache_dtype: ``"float16"``, ``"bfloat16"`` or ``"int8"``: float columns are cached so, 2 or 4 times as many. All
             prefetched rows of columns that the cache may serve are delivered rounded, in the column's dtype; see
             ``pagraph.features.narrow`` for how much that changes. Default: as they are.
         prefetch: Finished batches that may wait. 0 prepares each batch when it is asked for, without threads.

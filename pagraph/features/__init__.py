@@ -2,6 +2,7 @@
 
 from ..graph.field_version import FieldVersion
 from ..graph.indexed_rows import IndexedRows
+from ..graph.narrow_rows import NarrowRows
 from .disk import DiskFeature, on_disk
 from .feature import DeviceFeature, Feature, HostFeature
 from .store import CachedFeature, FeatureCache, Hits
@@ -16,6 +17,7 @@ __all__ = [
     "Hits",
     "HostFeature",
     "IndexedRows",
+    "NarrowRows",
     "on_disk",
 ]
 

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from ..graph.indexed_rows import FieldValue, IndexedRows
+from ..graph.field_value import FieldValue, stored_tensor
 from ..system.disk_reads import FileReader
 from ..system.memory import address_on_disk
 from ..system.paging import GAP, GAP_IN_ORDER, Pages
@@ -24,11 +24,11 @@ _lock = threading.Lock()
 
 
 def on_disk(values: FieldValue) -> bool:
-    """Whether the memory of a CPU tensor, or of the source of ``IndexedRows``, is a mapped file (``numpy.memmap``).
+    """Whether the memory of a CPU tensor, or of the one that rows are read from, is a mapped file (``numpy.memmap``).
 
     Files in memory (``/dev/shm``, any tmpfs, memfd) do not count. False where the system does not tell.
     """
-    tensor = values.source if isinstance(values, IndexedRows) else values
+    tensor = stored_tensor(values)
     if tensor.device.type != "cpu" or tensor.layout != torch.strided or tensor.numel() == 0:
         return False
     storage = tensor.untyped_storage()

@@ -8,7 +8,10 @@ from typing import Any, NoReturn, Protocol
 import torch
 from torch import Tensor
 
-from ..graph.indexed_rows import FieldValue, IndexedRows, check_dense
+from ..graph.field_value import FieldValue
+from ..graph.indexed_rows import IndexedRows, check_dense
+from ..graph.narrow_rows import NarrowRows
+from ..graph.row_form import Decoding
 from ..system.buffers import BufferPool
 
 __all__ = [
@@ -37,6 +40,7 @@ class Feature(Protocol):
         row_bytes: Bytes of one row.
         device: Where :meth:`read` delivers.
         tier: Where the rows come from: "host", "disk" or "device".
+        decoding: How they become values; None: they are.
     """
 
     num_rows: int
@@ -45,6 +49,7 @@ class Feature(Protocol):
     row_bytes: int
     device: torch.device
     tier: str
+    decoding: Decoding | None
 
     def read(self, ids: Tensor, out: Tensor | BufferPool | None = None) -> Tensor:
         """The rows of ``ids``, shape ``(len(ids), *row_shape)``.
@@ -128,7 +133,8 @@ class HostFeature:
 
     Args:
         tensor: Shape ``(num_rows, ...)``, any dtype and strides, or rows by reference: one pass looks up where a row
-            is and copies it. Gradients are not followed.
+            is and copies it. Of rows in fewer bytes these are the stored rows; a ``WideFeature`` reads the values.
+            Gradients are not followed.
 
     Attributes:
         source_rows: Rows of the tensor that they are read from.
@@ -150,6 +156,9 @@ class HostFeature:
 
     def __init__(self, tensor: FieldValue) -> None:
         self.table: Array | None = None
+        self.decoding: Decoding | None = None
+        if isinstance(tensor, NarrowRows):
+            self.decoding, tensor = tensor.decoding, tensor.stored
         if isinstance(tensor, IndexedRows):
             self.table, tensor = id_array(tensor.ids), tensor.source
         check_dense("tensor", tensor)
@@ -218,6 +227,7 @@ class DeviceFeature:
     """
 
     tier = "device"
+    decoding: Decoding | None = None
 
     def __init__(self, tensor: Tensor, device: torch.device | None = None) -> None:
         if tensor.dim() == 0:

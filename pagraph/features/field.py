@@ -14,15 +14,17 @@ import torch
 from torch import Tensor
 
 from ..accelerator import Accelerator
+from ..graph.field_value import FieldValue
 from ..graph.field_version import FieldVersion
-from ..graph.indexed_rows import FieldValue, IndexedRows
+from ..graph.indexed_rows import IndexedRows
+from ..graph.narrow_rows import NarrowRows
 from ..system.buffers import BufferPool
 from .disk import DiskFeature, on_disk
 from .feature import DeviceFeature, Feature, HostFeature, PlainFeature
-from .narrow import NarrowFeature, RoundedFeature, StoredFeature
+from .narrow import NarrowFeature, StoredFeature, WideFeature
 from .store import CachedFeature, FeatureCache
 
-__all__ = ["Field", "ReadPath", "Snapshot", "can_cache", "host_feature"]
+__all__ = ["Field", "ReadPath", "Snapshot", "can_cache", "host_feature", "row_reader"]
 
 _FIRST_PATIENCE = 8
 _LAST_PATIENCE = 4096
@@ -81,15 +83,18 @@ class ReadPath:
         self.tier, self.row_bytes = base.tier, base.row_bytes
         self.declined: object = None
         self.accelerated: Any = None  # an AcceleratedFeature, which knows this class
-        self.feature = _delivered(base, stored, cache)
+        self.feature = _delivered(stored, cache)
 
     def stored_elsewhere(self, rows: HostFeature) -> StoredFeature:
         """Copies of these rows, as a cache keeps them."""
-        return self.stored.over(rows) if isinstance(self.stored, NarrowFeature) else rows
+        if isinstance(self.stored, NarrowFeature):
+            return self.stored.over(rows)
+        rows.decoding = self.stored.decoding
+        return rows
 
     def elsewhere(self, rows: HostFeature, cache: FeatureCache | None) -> Feature:
         """Copies of these rows, some of them in a cache, delivered as :attr:`feature` delivers them."""
-        return _delivered(rows, self.stored_elsewhere(rows), cache)
+        return _delivered(self.stored_elsewhere(rows), cache)
 
     def recognise(self, mark: object) -> None:
         """Serve values of this mark from now on; rows on a device would keep their tensor in memory."""
@@ -99,7 +104,7 @@ class ReadPath:
         """The memory of the values; None if the path was not resolved for them, or they were written since."""
         if self._values() is not values or self._mark is None:
             return None
-        if isinstance(values, IndexedRows):
+        if not isinstance(values, Tensor):
             held, mark = _marked(values)
         else:  # as _marked has it, without the call
             held = values.untyped_storage()
@@ -108,10 +113,10 @@ class ReadPath:
         return held if mark == self._mark else None
 
 
-def _delivered(base: PlainFeature, stored: StoredFeature, cache: FeatureCache | None) -> Feature:
+def _delivered(stored: StoredFeature, cache: FeatureCache | None) -> Feature:
     if cache is not None and cache.rows.device.type == "cpu":
         return CachedFeature(stored, cache)
-    return RoundedFeature(stored) if isinstance(stored, NarrowFeature) else base
+    return stored if stored.decoding is None else WideFeature(stored)
 
 
 def _marked(values: FieldValue) -> tuple[object, tuple[object, ...]]:
@@ -120,6 +125,9 @@ def _marked(values: FieldValue) -> tuple[object, tuple[object, ...]]:
     The latter through ``.data`` too, which is not counted, and may free the memory in the middle of a read. The address
     alone would not do: memory that takes the place of other memory is often where memory before that had been.
     """
+    if isinstance(values, NarrowRows):
+        held, mark = _marked(values.stored)
+        return held, (*mark, values.dtype)
     if isinstance(values, IndexedRows):
         (source, mark), (ids, more) = _marked(values.source), _marked(values.ids)
         return (source, ids), (*mark, *more)
@@ -130,6 +138,10 @@ def _marked(values: FieldValue) -> tuple[object, tuple[object, ...]]:
 
 def _borrowed(values: FieldValue) -> FieldValue:
     """The same values over the same CPU memory, which this does not keep alive."""
+    if isinstance(values, NarrowRows):
+        stored = _borrowed(values.stored)
+        assert not isinstance(stored, NarrowRows)
+        return NarrowRows(stored, values.dtype)
     if isinstance(values, IndexedRows):
         alias = object.__new__(IndexedRows)  # its ids were checked
         object.__setattr__(alias, "source", _borrowed(values.source))
@@ -147,7 +159,7 @@ def _borrowed(values: FieldValue) -> FieldValue:
 
 
 def host_feature(tensor: FieldValue, device: torch.device, *, owned: bool = True) -> PlainFeature:
-    """The rows of a field where they are: on disk, in host memory or on a device.
+    """The rows of a field where they are: on disk, in host memory or on a device; stored rows of ``NarrowRows``.
 
     ``device`` is where rows on a device are delivered; without ``owned``, CPU memory is only valid while the caller
     holds the values.
@@ -155,10 +167,16 @@ def host_feature(tensor: FieldValue, device: torch.device, *, owned: bool = True
     if isinstance(tensor, Tensor) and tensor.device.type != "cpu":
         return DeviceFeature(tensor, device)
     kind = DiskFeature if on_disk(tensor) else HostFeature
-    plain = tensor.layout == torch.strided and not (
-        isinstance(tensor, Tensor) and (tensor.is_conj() or tensor.is_neg())
+    plain = not isinstance(tensor, Tensor) or (
+        tensor.layout == torch.strided and not tensor.is_conj() and not tensor.is_neg()
     )
     return kind(tensor if owned or not plain else _borrowed(tensor))
+
+
+def row_reader(values: FieldValue) -> Feature:
+    """The rows of a field as values, on the CPU, wherever and in whichever form they are."""
+    stored = host_feature(values, torch.device("cpu"))
+    return stored if stored.decoding is None else WideFeature(stored)
 
 
 def can_cache(feature: PlainFeature, accelerator: Accelerator | None, num_nodes: int) -> bool:

@@ -1,55 +1,43 @@
-"""Rows cached in a narrower dtype."""
+"""Rows in fewer bytes: stored so, or made so for a cache; and the rows that are delivered from them."""
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Hashable
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ..graph.row_form import WIDE, Decoding, form_of
 from ..system.buffers import BufferPool
 from .feature import Array, Feature, HostFeature, PlainFeature, byte_view, id_array, output_for
 
 __all__ = [
     "HostRows",
     "NarrowFeature",
-    "RoundedFeature",
     "StoredFeature",
     "WideFeature",
-    "cached_dtype",
+    "gather_wide",
+    "is_direct",
     "parse_cache_dtype",
+    "source_of",
     "stored_as",
 ]
 
-_NAMES = {
-    "float16": torch.float16,
-    "fp16": torch.float16,
-    "half": torch.float16,
-    "bfloat16": torch.bfloat16,
-    "bf16": torch.bfloat16,
-}
-
 
 def parse_cache_dtype(cache_dtype: Any) -> torch.dtype | None:
-    """The dtype of cached rows of float32 and float64 fields, from the argument ``cache_dtype`` of a loader.
+    """The form of cached rows of float32 and float64 fields, from the argument ``cache_dtype`` of a loader.
 
-    Twice as many rows of float32 fit, four times as many of float64. Values become the nearest that the dtype has, ties
-    to even; float64 by way of float32. What that costs of a value ``x``:
-
-    - ``bfloat16``: at most ``2**-8 * |x|`` where ``|x| >= 2**-126``; the range is float32's.
-    - ``float16``: at most ``2**-11 * |x|`` where ``|x| >= 2**-14``, at most ``2**-25`` below (values up to ``2**-25``
-      become 0; a warning says so if all that is cached of a field is below ``2**-14``). Finite values that would round
-      to infinity, 65520 and more, are refused when they are cached or read.
-
-    Infinities stay, NaN stays NaN, zeros keep their sign.
+    Twice as many rows of float32 fit as float16 or bfloat16, nearly four times as many as int8; of float64 twice these.
+    Values become the nearest that the form has: see :class:`~pagraph.features.NarrowRows`. What it cannot hold (65520
+    and more for float16; infinities and NaN for int8) is refused when it is cached or read; a warning says so if all
+    that is cached of a field as float16 is below ``2**-14``.
 
     Args:
-        cache_dtype: ``torch.float16``, ``torch.bfloat16``, or a name: "float16", "fp16", "half", "bfloat16", "bf16".
-            None: fields are cached as they are.
+        cache_dtype: ``torch.float16``, ``torch.bfloat16``, ``torch.int8``, or a name: "float16", "fp16", "half",
+            "bfloat16", "bf16", "int8". None: fields are cached as they are.
 
     Raises:
         ValueError: Anything else.
@@ -57,91 +45,68 @@ def parse_cache_dtype(cache_dtype: Any) -> torch.dtype | None:
     >>> parse_cache_dtype("bf16")
     torch.bfloat16
     """
-    if cache_dtype is None or (isinstance(cache_dtype, torch.dtype) and cache_dtype in _NAMES.values()):
-        return cache_dtype
-    if isinstance(cache_dtype, str) and cache_dtype.lower() in _NAMES:
-        return _NAMES[cache_dtype.lower()]
-    raise ValueError(f"cache_dtype must be None, torch.float16, torch.bfloat16 or their names, got {cache_dtype!r}")
-
-
-def cached_dtype(dtype: torch.dtype, cache_dtype: torch.dtype | None) -> torch.dtype:
-    """The dtype in which rows of a field of ``dtype`` are cached: its own, but for float32 and float64.
-
-    >>> cached_dtype(torch.float64, torch.float16), cached_dtype(torch.int64, torch.float16)
-    (torch.float16, torch.int64)
-    """
-    return cache_dtype if cache_dtype is not None and dtype in (torch.float32, torch.float64) else dtype
+    form = form_of("cache_dtype", cache_dtype)
+    return None if form is None else form.value_dtype
 
 
 _NO_SLOTS: Array = np.empty(0, dtype=np.int32)
-_NO_ROWS: Array = np.empty(0, dtype=np.uint16)
-# The least bits of a float32 that round to infinity.
-_TOO_LARGE = {torch.float16: 0x477FF000, torch.bfloat16: 0x7F7F8000}
 
 
 def stored_as(feature: PlainFeature, cache_dtype: torch.dtype | None, name: Hashable) -> StoredFeature:
-    """The rows of a field as a cache keeps them: narrow ones where ``cache_dtype`` says so, else its own."""
-    dtype = cached_dtype(feature.dtype, cache_dtype)
-    if dtype == feature.dtype or not isinstance(feature, HostFeature):
+    """The rows of a field as a cache keeps them: of float32 and float64 in a form, where it takes fewer bytes."""
+    if cache_dtype is None or not isinstance(feature, HostFeature) or feature.dtype not in WIDE:
         return feature
-    return NarrowFeature(feature, dtype, name)
+    narrow = NarrowFeature(feature, cache_dtype, name)
+    return narrow if narrow.row_bytes < feature.row_bytes else feature
 
 
 class NarrowFeature:
-    """Rows of a float32 or float64 field in float16 or bfloat16; all are rounded alike, cached or not."""
+    """Rows of a float32 or float64 field, stored in a form when they are read; all are rounded alike, cached or not."""
 
-    def __init__(self, source: HostFeature, dtype: torch.dtype, name: Hashable) -> None:
+    def __init__(self, source: HostFeature, cache_dtype: torch.dtype, name: Hashable) -> None:
+        form = form_of("cache_dtype", cache_dtype)
+        assert form is not None
         self.source = source
-        self.dtype = dtype
+        self.decoding: Decoding | None = Decoding(form, source.dtype, source.row_shape)
+        self.form, self.dtype = form, form.dtype
         self.num_rows = source.num_rows
-        self.row_shape = source.row_shape
-        self.row_bytes = math.prod(self.row_shape) * dtype.itemsize
+        self.row_shape = form.row_shape(source.row_shape)
+        self.row_bytes = form.row_bytes(source.row_shape)
         self.device = source.device
         self.tier = source.tier
         self._name = name
         self._largest = 0.0
-        self._brain = dtype == torch.bfloat16
-        in_place = source.dtype == torch.float32 and source.rows is not None and self.row_bytes > 0
-        self._bits: Array | None = source.rows.view(np.uint32) if in_place and source.rows is not None else None
 
     def over(self, source: HostFeature) -> NarrowFeature:
         """The same of copies of the source's rows."""
-        return NarrowFeature(source, self.dtype, self._name)
-
-    @property
-    def is_direct(self) -> bool:
-        """Whether rows are rounded on their way; else they are copied first."""
-        return self._bits is not None
+        return NarrowFeature(source, self.form.value_dtype, self._name)
 
     def read(self, ids: Tensor, out: Tensor | BufferPool | None = None) -> Tensor:
-        """The rows of ``ids``; ValueError where a finite value is too large for ``dtype``."""
+        """The stored rows of ``ids``; ValueError where the form cannot hold a value."""
         from . import _precision
 
         index = id_array(ids)
         out = output_for(self, len(index), out)
-        if self._bits is None:
-            rounded = self.round_(self.source.read(ids))
-            if not self._brain:
-                return out.copy_(rounded)
-            # torch's conversion to bfloat16 loses the sign of NaN.
-            out.view(torch.int16).copy_(rounded.to(torch.float32).view(torch.int32) >> 16)
+        if not is_direct(self):
+            _, bad, largest = self.form.encode(self.source.read(ids), out)
+            if bad >= 0:
+                raise self._refusal(largest)
+            self._largest = max(self._largest, largest)
             return out
         self.source.announce(index)
         worst = np.zeros(1, dtype=np.uint32)
         bad = _precision.gather_narrow(
-            self._bits,
-            self.source.stride_bytes // 4,
-            self.source.source_rows,
-            self.source.table,
+            *_located(self.source),
             index,
-            self._brain,
-            byte_view(out).view(np.uint16),
-            self.row_bytes // 2,
+            self.form.code,
+            stored_words(self, byte_view(out)),
+            self.source.row_bytes // 4,
+            self.form.head,
             worst,
         )
         if bad >= 0:
             self.source.raise_bad(index, bad)
-        self._check(worst[0])
+        self.note(worst[0])
         return out
 
     def warn_of_tiny(self) -> None:
@@ -153,62 +118,15 @@ class NarrowFeature:
                 stacklevel=2,
             )
 
-    def gather(
-        self, index: Array, ends: Array, out: Tensor, cached: Array = _NO_ROWS, slots: Array = _NO_SLOTS, count: int = 0
-    ) -> Array:
-        """Write rounded rows to ``out``, in the source's dtype; returns the hits of each part of the ids.
-
-        ``cached`` are the bits of ``count`` cached rows, flat; ``slots`` their places.
-        """
-        from . import _precision
-
-        self.source.announce(index, slots, count)
-        hits, worst = np.zeros(len(ends), dtype=np.int64), np.zeros(1, dtype=np.uint32)
-        bad = _precision.gather_rounded(
-            cached,
-            count,
-            slots,
-            self._bits,
-            self.source.stride_bytes // 4,
-            self.source.source_rows,
-            self.source.table,
-            index,
-            ends,
-            self._brain,
-            byte_view(out).view(np.uint32),
-            self.row_bytes // 2,
-            hits,
-            worst,
-        )
-        if bad >= 0:
-            self.source.raise_bad(index, bad)
-        self._check(worst[0])
-        return hits
-
-    def round_(self, rows: Tensor) -> Tensor:
-        """Round contiguous rows of the source's dtype in place."""
-        from . import _precision
-
-        single = rows.to(torch.float32)
-        beyond = single.isinf() & ~rows.isinf()
-        if beyond.any():
-            raise self._too_large(float(rows[beyond].abs().max()))
-        self._check(_precision.round_all(byte_view(single).view(np.uint32), self._brain))
-        return rows.copy_(single)
-
-    def _check(self, worst: np.uint32) -> None:
-        """Note the bits of the largest finite magnitude that was rounded; refuse what is too large."""
+    def note(self, worst: np.uint32) -> None:
+        """Note the bits of the largest magnitude that was rounded; refuse what the form cannot hold."""
         value = float(np.uint32(worst).view(np.float32))
-        if worst >= _TOO_LARGE[self.dtype]:
-            raise self._too_large(value)
+        if worst >= self.form.limit:
+            raise self._refusal(value)
         self._largest = max(self._largest, value)
 
-    def _too_large(self, value: float) -> ValueError:
-        largest, advice = torch.finfo(self.dtype).max, ": use bfloat16" if self.dtype == torch.float16 else ""
-        return ValueError(
-            f"cache_dtype must hold the values of field {self._name!r}, got {value:g}, the largest of "
-            f"{str(self.dtype).removeprefix('torch.')} is {largest:g}{advice}"
-        )
+    def _refusal(self, value: float) -> ValueError:
+        return self.form.refusal(f"cache_dtype must hold the values of field {self._name!r}", value)
 
 
 HostRows = HostFeature | NarrowFeature
@@ -216,32 +134,101 @@ StoredFeature = PlainFeature | NarrowFeature
 """Rows of a field as a cache keeps them; ``HostRows`` if they are not on a device."""
 
 
+def source_of(stored: Feature) -> Feature:
+    """The rows of a field where they are."""
+    return stored.source if isinstance(stored, NarrowFeature) else stored
+
+
+def stored_words(stored: HostRows, rows: Array) -> Array:
+    """Bytes of stored rows in words of their element type."""
+    return rows.view(np.uint8 if stored.dtype == torch.uint8 else np.uint16)
+
+
+def _located(source: HostFeature) -> tuple[Any, ...]:
+    """Where a source's rows are, for kernels: words, words from one to the next, their number, and the table."""
+    size = source.dtype.itemsize
+    rows = None if source.rows is None else source.rows.view(f"u{size}")
+    return rows, source.stride_bytes // size, source.source_rows, source.table
+
+
+def is_direct(stored: Feature) -> TypeGuard[HostRows]:
+    """Whether :func:`gather_wide` can deliver the rows; else stored rows are copied first, and then decoded."""
+    source, decoding = source_of(stored), stored.decoding
+    if decoding is None or not isinstance(source, HostFeature) or source.rows is None or not decoding.row_bytes:
+        return False
+    return decoding.dtype == torch.float32
+
+
+def gather_wide(
+    stored: HostRows,
+    index: Array,
+    ends: Array,
+    out: Tensor,
+    cached: Array | None = None,
+    slots: Array = _NO_SLOTS,
+    count: int = 0,
+) -> Array:
+    """Decode rows to ``out`` by one kernel; returns the hits of each part of the ids.
+
+    Args:
+        stored: Rows that are direct.
+        index: The ids.
+        ends: Where the parts of the ids end.
+        out: Float32.
+        cached: Bytes of ``count`` stored rows.
+        slots: Their places.
+        count: Their number.
+    """
+    from . import _precision
+
+    source, decoding = source_of(stored), stored.decoding
+    assert isinstance(source, HostFeature) and decoding is not None
+    source.announce(index, slots, count)
+    hits, worst = np.zeros(len(ends), dtype=np.int64), np.zeros(1, dtype=np.uint32)
+    bad = _precision.gather_wide(
+        stored_words(stored, np.empty(0, dtype=np.uint8) if cached is None else cached),
+        count,
+        slots,
+        *_located(source),
+        index,
+        ends,
+        decoding.form.code,
+        byte_view(out).view(np.uint32),
+        decoding.row_bytes // 4,
+        decoding.form.head,
+        hits,
+        worst,
+    )
+    if bad >= 0:
+        source.raise_bad(index, bad)
+    if isinstance(stored, NarrowFeature):
+        stored.note(worst[0])
+    return hits
+
+
 class WideFeature:
-    """Base of features that deliver rows in the field's own dtype, in whichever they are cached (``stored``)."""
+    """Rows of a field as they are delivered, from ``stored`` ones; on the CPU, or with another ``read`` elsewhere."""
 
-    def __init__(self, stored: Feature, device: torch.device) -> None:
-        self._whole = stored.source if isinstance(stored, NarrowFeature) else stored
-        self.device = device
-        self.num_rows = stored.num_rows
-        self.row_shape = stored.row_shape
-        self.dtype = self._whole.dtype
-        self.row_bytes = self._whole.row_bytes
-        self.tier = stored.tier
+    decoding: Decoding | None = None
 
-
-class RoundedFeature(WideFeature):
-    """Rows of a field as its cache would give them, where nothing is cached yet; on the CPU."""
-
-    def __init__(self, narrow: NarrowFeature) -> None:
-        super().__init__(narrow, narrow.device)
-        self._narrow = narrow
+    def __init__(self, stored: Feature, device: torch.device | None = None) -> None:
+        self._stored = stored
+        self.device = stored.device if device is None else device
+        self.num_rows, self.tier = stored.num_rows, stored.tier
+        decoding = stored.decoding
+        self._decoding = decoding
+        self.row_shape = stored.row_shape if decoding is None else decoding.row_shape
+        self.dtype = stored.dtype if decoding is None else decoding.dtype
+        self.row_bytes = stored.row_bytes if decoding is None else decoding.row_bytes
 
     def read(self, ids: Tensor, out: Tensor | BufferPool | None = None) -> Tensor:
-        """The rows of ``ids``; ValueError where a finite value is too large for the 16 bits."""
+        """The rows of ``ids``; ValueError where a form cannot hold a value."""
+        stored, decoding = self._stored, self._decoding
+        if decoding is None:
+            return stored.read(ids, out)
         index = id_array(ids)
         out = output_for(self, len(index), out)
-        narrow = self._narrow
-        if narrow.is_direct:
-            narrow.gather(index, np.array([len(index)]), out)
+        if is_direct(stored):
+            gather_wide(stored, index, np.array([len(index)]), out)
             return out
-        return narrow.round_(narrow.source.read(ids, out))
+        return decoding.decode(stored.read(ids), out)

@@ -14,7 +14,7 @@ from torch import Tensor
 from ..accelerator import Event
 from ..system.buffers import BufferPool
 from .feature import Array, Feature, HostFeature, byte_view, id_array, output_for, raise_bad_id
-from .narrow import NarrowFeature, WideFeature
+from .narrow import WideFeature, gather_wide, is_direct
 
 __all__ = [
     "CachedFeature",
@@ -136,14 +136,14 @@ def as_words(tensor: Tensor, word: int) -> Tensor:
     return flat.set_(tensor.untyped_storage(), offset // word, (nbytes // word,), (1,))
 
 
-def word_view(tensor: Tensor) -> Tensor:
-    """A contiguous tensor as rows of the widest words: indexing then works for every dtype.
+def word_view(tensor: Tensor, *others: Tensor) -> Tensor:
+    """A contiguous tensor as rows of the widest words, which ``others`` allow too: indexing works for every dtype.
 
     >>> word_view(torch.zeros(3, 2, 2, dtype=torch.bfloat16)).shape
     torch.Size([3, 1])
     """
     row_bytes = math.prod(tensor.shape[1:]) * tensor.element_size()
-    word = word_bytes(row_bytes, tensor)
+    word = word_bytes(row_bytes, tensor, *others)
     return as_words(tensor, word).view(tensor.shape[0], row_bytes // word)
 
 
@@ -204,7 +204,6 @@ class CachedFeature(WideFeature):
         if cache.rows.device.type != "cpu":
             raise ValueError(f"cache must be on the CPU, got {cache.rows.device}")
         super().__init__(fallback, cache.rows.device)
-        self._fallback = fallback
         self._cache = cache
         self._slots: Array = cache.slots.numpy()
         self._near = byte_view(cache.rows)
@@ -220,14 +219,23 @@ class CachedFeature(WideFeature):
         index = id_array(ids)
         ends = part_ends(bounds, len(index))
         out = output_for(self, len(index), out)
-        source = self._fallback
-        if isinstance(source, NarrowFeature) and source.is_direct:
-            hits = source.gather(index, ends, out, self._near.view(np.uint16), self._slots, len(self._cache))
-        elif isinstance(source, HostFeature) and source.rows is not None:
-            hits = self._read_near(source, source.rows, index, ends, out)
+        stored = self._stored
+        if self._decoding is None:
+            hits = self._read_stored(index, ends, out)
+        elif is_direct(stored):
+            hits = gather_wide(stored, index, ends, out, self._near, self._slots, len(self._cache))
         else:
-            hits = self._read_split(index, ends, out)
+            rows = torch.empty((len(index), *stored.row_shape), dtype=stored.dtype, device="cpu")
+            hits = self._read_stored(index, ends, rows)
+            self._decoding.decode(rows, out)
         return out, tuple(hits.tolist())
+
+    def _read_stored(self, index: Array, ends: Array, out: Tensor) -> Array:
+        """Copy stored rows to ``out``; returns the hits of each part."""
+        source = self._stored
+        if isinstance(source, HostFeature) and source.rows is not None:
+            return self._read_near(source, source.rows, index, ends, out)
+        return self._read_split(index, ends, out)
 
     def _read_near(self, source: HostFeature, rows: Array, index: Array, ends: Array, out: Tensor) -> Array:
         from . import _gather
@@ -240,7 +248,7 @@ class CachedFeature(WideFeature):
             self._slots,
             rows,
             source.stride_bytes,
-            self.row_bytes,
+            source.row_bytes,
             source.source_rows,
             source.table,
             index,
@@ -255,12 +263,10 @@ class CachedFeature(WideFeature):
     def _read_split(self, index: Array, ends: Array, out: Tensor) -> Array:
         slots, places, missed, missed_places = split_ids(self._cache, index, self.num_rows)
         if out.numel():
-            words = word_view if self._fallback.dtype == self.dtype else (lambda tensor: tensor)
-            target = words(out)
-            found = words(self._cache.rows).index_select(0, torch.from_numpy(slots))
-            target.index_copy_(0, torch.from_numpy(places), found.to(target.dtype))
-            read = words(self._fallback.read(torch.from_numpy(missed)))
-            target.index_copy_(0, torch.from_numpy(missed_places), read.to(target.dtype))
+            parts = out, self._cache.rows, self._stored.read(torch.from_numpy(missed))
+            target, cached, others = (word_view(part, *parts) for part in parts)
+            target.index_copy_(0, torch.from_numpy(places), cached.index_select(0, torch.from_numpy(slots)))
+            target.index_copy_(0, torch.from_numpy(missed_places), others)
         return np.diff(np.searchsorted(places, ends), prepend=0)
 
 

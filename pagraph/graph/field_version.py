@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from .indexed_rows import FieldValue, IndexedRows
+from .field_value import FieldValue
+from .indexed_rows import IndexedRows
+from .narrow_rows import NarrowRows
 
 __all__ = ["FieldVersion"]
 
@@ -31,7 +33,10 @@ class FieldVersion:
 
     @classmethod
     def of(cls, values: FieldValue) -> FieldVersion:
-        """The version of a tensor, or of rows by reference, now."""
+        """The version of a field's values now."""
+        if isinstance(values, NarrowRows):
+            stored = cls.of(values.stored)
+            return replace(stored, layout=(*stored.layout, values.dtype))
         if isinstance(values, IndexedRows):
             return replace(cls._of(values.source), ids=cls._of(values.ids))
         return cls._of(values)

@@ -11,12 +11,13 @@ from torch import Tensor
 
 from .csc import writeable
 from .indexed_rows import IndexedRows
+from .narrow_rows import NarrowRows
 
 __all__ = ["Fields"]
 
 
 class Fields(dict[str, Any]):
-    """A dictionary from name to rows: tensors or ``IndexedRows``; others are made tensors.
+    """A dictionary from name to rows: tensors, ``IndexedRows`` or ``NarrowRows``; others are made tensors.
 
     Args:
         owner: Whose rows they are, for errors: "vertex" or "edge".
@@ -36,7 +37,8 @@ class Fields(dict[str, Any]):
     def __setitem__(self, name: str, value: Any) -> None:
         value = writeable(value) if isinstance(value, np.ndarray) else value
         try:
-            rows = value if isinstance(value, Tensor | IndexedRows) else torch.as_tensor(value, device="cpu")
+            kept = isinstance(value, Tensor | IndexedRows | NarrowRows)
+            rows = value if kept else torch.as_tensor(value, device="cpu")
         except (RuntimeError, TypeError, ValueError) as error:
             raise TypeError(f"field {name!r} must be a tensor or rows of numbers: {error}") from None
         got = rows.shape[0] if rows.dim() else "a scalar"

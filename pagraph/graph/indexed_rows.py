@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .csc import check_range
 
-__all__ = ["FieldValue", "IndexedRows", "check_dense"]
+__all__ = ["IndexedRows", "check_dense"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -108,10 +108,6 @@ class IndexedRows:
 
     def __repr__(self) -> str:
         return f"IndexedRows(shape={tuple(self.shape)}, dtype={self.dtype}, source_rows={len(self.source)})"
-
-
-FieldValue = Tensor | IndexedRows
-"""Values of a field."""
 
 
 def check_dense(name: str, value: Any) -> None:

@@ -217,9 +217,11 @@ def _widths(graph: Graph, names: FieldNames, argument: str) -> dict[str, dict[st
         if ntype not in graph.node_types:
             raise ValueError(f"{argument} must be of vertex types among {graph.node_types}, got {ntype!r}")
         check_fields(graph, of_type, ntype if len(graph.node_types) > 1 else None, argument=argument)
+    from ..graph.field_value import stored_row_bytes  # it imports torch
+
     widths: dict[str, dict[str, int]] = {ntype: {} for ntype in names}
     for ntype, of_type in names.items():
         for name in of_type:
             values = graph.node_fields(ntype)[name]
-            widths[ntype][name] = math.prod(values.shape[1:]) * values.element_size()
+            widths[ntype][name] = stored_row_bytes(values)
     return widths

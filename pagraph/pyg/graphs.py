@@ -16,6 +16,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from ..errors import FormatError
 from ..graph.csc import CSC, check_range, id_dtype, writeable
+from ..graph.field_value import materialized
 from ..graph.field_version import FieldVersion
 from ..graph.graph import EDGE_TYPE, NODE_TYPE, EdgeType, Graph
 from ..graph.minibatch import plain_tensor
@@ -180,10 +181,10 @@ def to_pyg(graph: Graph) -> Data | HeteroData:
     """A ``Data``, or for several types a ``HeteroData``, with the same vertices, edges and fields.
 
     Edge ``i`` of ``edge_index``, int64, is the one with the id ``i``. Of edges on disk it is made when it is read,
-    which our loaders never do. Fields share memory, but for ``IndexedRows``, which are gathered. Vertex fields ``feat``
-    and ``label`` become ``x`` and ``y``, unless these are there. In a ``Data`` vertices and edges share their names: an
-    edge field ``w`` becomes ``edge_w``, with a warning, where ``w`` is a vertex field's name, or would be taken for one
-    as there are as many edges as vertices.
+    which our loaders never do. Fields share memory, but for ``IndexedRows`` and ``NarrowRows``, which are gathered.
+    Vertex fields ``feat`` and ``label`` become ``x`` and ``y``, unless these are there. In a ``Data`` vertices and
+    edges share their names: an edge field ``w`` becomes ``edge_w``, with a warning, where ``w`` is a vertex field's
+    name, or would be taken for one as there are as many edges as vertices.
 
     Raises:
         TypeError: ``graph`` is something else.
@@ -243,7 +244,7 @@ def _put(store: Any, name: str, values: Any, is_theirs: Callable[[str], bool], o
     """Add a field to a store; ValueError where PyG would not take it for one of the vertices or edges."""
     sound = name not in store
     if sound:
-        store[name] = _dense(values)
+        store[name] = materialized(values)
         sound = is_theirs(name)
         store.__dict__.pop("_cached_attr", None)  # PyG's memo of this question
     if not sound:
@@ -251,11 +252,6 @@ def _put(store: Any, name: str, values: Any, is_theirs: Callable[[str], bool], o
             f"the {of} must have another name: PyG, which tells attributes apart by name and shape, has another use "
             f"for {name!r}"
         )
-
-
-def _dense(values: Any) -> Tensor:
-    result: Tensor = values if isinstance(values, Tensor) else values[torch.arange(values.shape[0], device="cpu")]
-    return result
 
 
 def whole_graph(data: Any) -> Graph:

@@ -62,7 +62,7 @@ class NeighborLoader(Pipelined, _pyg.NeighborLoader):
             On a CUDA device it holds attributes that live in host memory; on the CPU those that lie on disk.
         cache_policy: Ranks the vertices: ``"auto"``, ``"adaptive"``, ``"degree"`` (PaGraph), ``"presample"``,
             ``"presample:K"``, ``"vip"``, ``"random"``, or a callable as ``pagraph.ranking.policy`` says.
-        cache_dtype: ``"float16"`` or ``"bfloat16"``: float32 and float64 attributes are cached so, twice as many rows.
+        cache_dtype: ``"float16"``, ``"bfloat16"`` or ``"int8"``: float attributes are cached so, 2 or 4 times as many.
             All rows of attributes that the cache may serve are delivered rounded, in the attribute's dtype; see
             ``pagraph.features.narrow`` for how much that changes. Default: as they are.
         prefetch: Finished batches that may wait. 0 prepares each batch when it is asked for, without threads.

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import MissingDependencyError
+from ..graph.field_value import materialized
 from ..graph.graph import Graph
 from .graphs import to_pyg
 from .loaders import LinkNeighborLoader, NeighborLoader
@@ -149,8 +150,7 @@ def _data(graph: Graph, fields: Sequence[str]) -> Any:
     """PyG's data of a graph with some of its fields."""
     data = to_pyg(Graph(graph.csc))
     for name in fields:
-        rows = graph.ndata[name]
-        data[name] = rows if isinstance(rows, Tensor) else rows.materialize()
+        data[name] = materialized(graph.ndata[name])
     return data
 
 

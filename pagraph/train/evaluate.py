@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..features.field import host_feature
+from ..features.field import row_reader
 from ..graph.csc import CSC
 from ..graph.graph import Graph
 from ..system.spill import spilled
@@ -129,7 +129,7 @@ def predict(
 def _begin(model: Any, graph: Graph, share: slice) -> Iterator[Tensor]:
     """Yield the inputs of the first layer with neighbours, batch by batch."""
     device = next(model.parameters()).device
-    fields = [host_feature(graph.ndata[name], torch.device("cpu")) for name in model.features]
+    fields = [row_reader(graph.ndata[name]) for name in model.features]
     for ids in torch.split(torch.arange(share.start, share.stop, device="cpu"), _BATCH):
         yield model.begin(*(field.read(ids).to(device).float() for field in fields))
 

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from ..datasets.native import Progress, check_storable
-from ..features.field import host_feature
+from ..features.field import row_reader
 from ..graph.csc import CSC
+from ..graph.field_value import FieldValue
 from ..graph.graph import Graph
-from ..graph.indexed_rows import FieldValue
 from ..graph.mapped import map_npy
 from ..graph.minibatch import Block
 from ..system.atomic import new_file
@@ -260,7 +260,7 @@ class _Plan:
                 tick(end - begin)
 
     def _row_by_row(self, stage: _Stage, rows: FieldValue, sink: Sink, tick: Callable[[int], None]) -> None:
-        feature = host_feature(rows, torch.device("cpu"))
+        feature = row_reader(rows)
         widest = max(feature.row_bytes, math.prod(stage.shape) * stage.dtype.itemsize, 1)
         for ids in torch.split(torch.arange(self._count, device="cpu"), max(1, _ROWS_BYTES // widest)):
             sink(stage(None, _widened(feature.read(ids)).to(self._device)).cpu())

@@ -70,7 +70,7 @@ class TrainOptions:
     cache_policy: str = _documented(
         "auto", "What the cache holds: auto, adaptive, degree, presample[:K], vip or random."
     )
-    cache_dtype: str | None = _documented(None, "Cache float features as float16 or bfloat16, twice as many.")
+    cache_dtype: str | None = _documented(None, "Cache float features as float16, bfloat16 or int8.")
     num_workers: int = _documented(0, "Sampling threads, 0: the loader's choice; DGL's and PyG's loaders: processes.")
     prefetch: int | None = _documented(None, "Batches made ahead.")
     lookahead: str = _documented("auto", "Batches sampled ahead, to read what they miss of a file once; 0 for none.")

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from ..datasets.native import Progress, write_graph
-from ..features.field import host_feature
+from ..features.field import row_reader
+from ..graph.field_value import FieldValue
 from ..graph.graph import Graph
-from ..graph.indexed_rows import FieldValue
+from ..graph.narrow_rows import NarrowRows
 from ..system.atomic import check_absent
 from .windows import SourceWindows, Window, in_mebibytes, memory_bytes
 
@@ -88,9 +89,10 @@ def preaggregate(
     check_absent(folder)
     sums = NeighborSums(graph, model=model, row_normalize=row_normalize, memory=memory)
     kept = {name: value for name, value in graph.ndata.items() if name != FEATURES}
-    computed: dict[str, NeighborSums | FeatureRows] = {SUMS[model]: sums}
+    computed: dict[str, NeighborSums | FeatureRows | NarrowRows] = {SUMS[model]: sums}
     if model == "sage":
-        computed[FEATURES] = sums.features
+        features = graph.ndata[FEATURES]
+        computed[FEATURES] = features if isinstance(features, NarrowRows) and not row_normalize else sums.features
     about = {**(origin or {}), "preaggregated_for": model, "row_normalize": row_normalize}
     rest = Graph(graph.csc, ndata=kept, edata=graph.edata)
     write_graph(rest, folder, origin=about, computed=computed, progress=progress)
@@ -105,7 +107,7 @@ class FeatureRows:
     def __init__(self, features: FieldValue, *, row_normalize: bool = False) -> None:
         self.dtype = torch.float32 if row_normalize else features.dtype
         self.shape = (int(features.shape[0]), int(features.shape[1]))
-        self._rows = host_feature(features, torch.device("cpu"))
+        self._rows = row_reader(features)
         self.scales = self._scales() if row_normalize else None
 
     def __getitem__(self, rows: slice) -> Tensor:

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from ..features.disk import on_disk
 from ..features.feature import HostFeature
-from ..features.field import host_feature
+from ..features.field import host_feature, row_reader
 from ..graph.csc import CSC, id_dtype
-from ..graph.indexed_rows import FieldValue
+from ..graph.field_value import FieldValue
 from ..system.budget import memory_budget
 from ..system.memory import host_available
 
@@ -65,7 +65,7 @@ class SourceWindows:
     """
 
     def __init__(self, csc: CSC, rows: FieldValue, room: int) -> None:
-        self._csc, self._rows = csc, host_feature(rows, torch.device("cpu"))
+        self._csc, self._rows, self._stored = csc, row_reader(rows), host_feature(rows, torch.device("cpu"))
         self._now: Window | None = None
         self._kept: Tensor | None = None
         self._place: Tensor | None = None
@@ -130,8 +130,8 @@ class SourceWindows:
         pieces = torch.split(ids, max(1, _PIECE_BYTES // max(1, rows.row_bytes)))
         done = 0
         for piece, following in zip(pieces, [*pieces[1:], None], strict=True):
-            if following is not None and isinstance(rows, HostFeature):
-                rows.announce(following.numpy())
+            if following is not None and isinstance(self._stored, HostFeature):
+                self._stored.announce(following.numpy())
             rows.read(piece, out[done : done + len(piece)])
             done += len(piece)
         return out

@@ -49,7 +49,7 @@ def test_not_json(tmp_path, text):
         ([], "format must be 'pagraph-graph', got 'list'"),
         ({}, "format must be 'pagraph-graph', got None"),
         ({"format": "dgl"}, "format must be 'pagraph-graph', got 'dgl'"),
-        ({"format": "pagraph-graph", "version": 2}, "version must be 1, got 2"),
+        ({"format": "pagraph-graph", "version": 3}, "version must be 1 or 2, got 3"),
         ({"format": "pagraph-graph", "version": 1}, "node_types must be a JSON list, got None"),
     ],
 )

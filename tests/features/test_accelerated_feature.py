@@ -11,7 +11,7 @@ from pagraph.accelerator import HostAccelerator, StagingRing, accelerator_for
 from pagraph.features.feature import DeviceFeature, HostFeature
 from pagraph.features.gpu.accelerated import AcceleratedFeature
 from pagraph.features.gpu.transfer import Transfer
-from pagraph.features.narrow import NarrowFeature, RoundedFeature
+from pagraph.features.narrow import NarrowFeature, WideFeature
 from pagraph.features.store import CachedFeature, FeatureCache, slots_for
 from pagraph.graph.indexed_rows import IndexedRows
 
@@ -119,7 +119,7 @@ def test_narrow_rows_are_those_of_the_cpu(dtype, narrow, cached, way):
     source = NarrowFeature(HostFeature(rows), narrow, "feat")
     ids = torch.tensor([3, 5, 0, 19, 3, 11])
     cache = None if cached is None else cache_of(source, torch.arange(20)[:cached], 20)
-    on_cpu = RoundedFeature(source) if cache is None else CachedFeature(source, cache)
+    on_cpu = WideFeature(source) if cache is None else CachedFeature(source, cache)
     feature = feature_of(source, cache, way)
     out, hits = feature.read_counted(ids)
     assert feature.dtype == dtype

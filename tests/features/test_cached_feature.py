@@ -18,6 +18,7 @@ class Rows:
 
     tier = "host"
     device = CPU
+    decoding = None
 
     def __init__(self, tensor):
         self._source = HostFeature(tensor)

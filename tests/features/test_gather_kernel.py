@@ -13,6 +13,7 @@ from pagraph.accelerator import HostAccelerator, accelerator_for
 from pagraph.features.gpu import reachable
 from pagraph.features.gpu.reachable import ReachableRows, gather
 from pagraph.features.store import FeatureCache, slots_for
+from pagraph.graph.row_form import FORMS, Decoding
 
 pytest.importorskip("triton")
 needs_interpreter = pytest.mark.skipif(not HostAccelerator().runs_kernels, reason="needs Triton's interpreter")
@@ -183,6 +184,7 @@ def test_narrow_hits_become_wide_exactly(kind, narrow, wide):
     slots = torch.arange(len(rows), dtype=torch.int32)
     cache = FeatureCache(rows.to(device), slots, slots.to(device))
     out = torch.empty(len(rows), 9, dtype=wide, device=device)
-    gather(accelerator, slots.to(device), out, num_rows=len(rows), rows=None, cache=cache)
+    decoding = Decoding(FORMS[str(narrow).removeprefix("torch.")], wide, (9,))
+    gather(accelerator, slots.to(device), out, num_rows=len(rows), rows=None, cache=cache, decoding=decoding)
     raw = torch.int32 if wide == torch.float32 else torch.int64
     assert torch.equal(out.cpu().view(raw), rows.to(wide).view(raw))

@@ -23,9 +23,9 @@ from pagraph.features.gpu.kernels import gather_rows
 POINTERS = dict(ids="*i64", slots="*i32", cached=None, rows=None, table="*i64", out=None, ends="*i64", hits="*i64")
 ORDER = "ids count num_rows slots num_cached cached rows table limit out ends hits".split()
 
-def compiled(architecture, word, constants, cached=None, out=None):
+def compiled(architecture, word, constants, cached=None, far=None, out=None):
     words = {8: "*i64", 4: "*i32", 2: "*i16", 1: "*u8"}[word]
-    given = dict(POINTERS, cached=cached or words, rows=words, out=out or words)
+    given = dict(POINTERS, cached=cached or words, rows=far or words, out=out or words)
     signature = {name: given.get(name, "i32") for name in ORDER} | {name: "constexpr" for name in constants}
     aligned = {(ORDER.index(name),): [["tt.divisibility", 16]] for name in POINTERS}
     source = ASTSource(gather_rows, signature=signature, constexprs=constants, attrs=aligned)
@@ -47,6 +47,7 @@ _DEFAULTS = {
     "PARTS": 3,
     "LINE": 1,
     "LEAD": 0,
+    "HEAD": 0,
     "HAS_CACHE": True,
     "HAS_ROWS": True,
     "HAS_TABLE": False,
@@ -57,12 +58,19 @@ _DEFAULTS = {
 }
 
 
-def case(architecture, word, width, rows, columns=1, cached=None, out=None, stride=None, **changes):
+def case(architecture, word, width, rows, columns=1, cached=None, far=None, out=None, stride=None, **changes):
     """One compilation: rows of ``width`` words, ``rows`` of them in a tile."""
     block = 1 << (-(-width // columns) - 1).bit_length()
     constants = {**_DEFAULTS, "WIDTH": width, "STRIDE": width if stride is None else stride, **changes}
     constants |= {"BLOCK_ROWS": rows, "BLOCK_WORDS": block, "COLUMNS": columns}
-    return {"architecture": architecture, "word": word, "constants": constants, "cached": cached, "out": out}
+    return {
+        "architecture": architecture,
+        "word": word,
+        "constants": constants,
+        "cached": cached,
+        "far": far,
+        "out": out,
+    }
 
 
 def compile_all(cases):
@@ -112,7 +120,17 @@ def test_rows_move_with_16_bytes_an_access_and_nothing_is_spilled(architecture):
         for cached in ("*fp16", "*i16")
         for out in ("*fp32", "*fp64")
     }
+    narrow |= {
+        f"{name}, read by zero-copy": case(
+            architecture, word, 128, 8, stride=stride, cached=cached, far=cached, out="*fp32", **more
+        )
+        for name, word, cached, stride, more in (
+            ("float16", 2, "*fp16", 128, {"LINE": 64, "LEAD": 32}),
+            ("bfloat16", 2, "*i16", 128, {"LINE": 64, "LEAD": 32, "BRAIN": True}),
+        )
+    }
     others = {
+        "int8": case(architecture, 1, 128, 8, stride=132, out="*fp32", LINE=128, LEAD=4, HEAD=4),
         "4 bytes": case(architecture, 4, 1, 256),
         "8 bytes": case(architecture, 8, 1, 256),
         "12 bytes": case(architecture, 4, 3, 256),

@@ -127,12 +127,12 @@ def test_rounded_rows_are_those_of_the_gathered_field(mapped, cache_dtype, count
 
 def both(rows, cache_dtype, count):
     """The same rows by reference and gathered, rounded, with the first ``count`` cached."""
-    from pagraph.features.narrow import NarrowFeature, RoundedFeature
+    from pagraph.features.narrow import NarrowFeature, WideFeature
 
     for values in (rows, rows.materialize()):
         narrow = NarrowFeature(HostFeature(values), cache_dtype, "x")
         if count == 0:
-            yield RoundedFeature(narrow)
+            yield WideFeature(narrow)
         else:
             yield CachedFeature(narrow, fill_cache(narrow, torch.arange(count), device=CPU, num_nodes=N))
 

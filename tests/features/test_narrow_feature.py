@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pagraph.features import CachedFeature, DiskFeature, HostFeature
-from pagraph.features.narrow import NarrowFeature, RoundedFeature, stored_as
+from pagraph.features.narrow import NarrowFeature, WideFeature, stored_as
 from pagraph.features.store import fill_cache, holds
 
 CPU = torch.device("cpu")
@@ -48,7 +48,7 @@ def test_cached_missing_and_uncached_rows_are_rounded_alike(layout, field_dtype,
     expected, hit = reference(values, dtype)[ids], torch.isin(ids, chosen)
     assert rows.dtype == field_dtype and torch.equal(rows, expected)
     assert hits == (int(hit[:10].sum()), 0, int(hit[10:].sum()))
-    assert torch.equal(RoundedFeature(narrow).read(ids), expected)
+    assert torch.equal(WideFeature(narrow).read(ids), expected)
     assert torch.equal(narrow.read(ids), expected.to(dtype))
     assert torch.equal(narrow.source.read(ids), values[ids])  # the field itself is not touched
 
@@ -65,7 +65,7 @@ def test_any_bits_any_ids_any_cache(data):
     chosen = torch.tensor(data.draw(st.lists(st.integers(0, num_rows - 1), unique=True)), dtype=torch.int64)
     ids = torch.tensor(data.draw(st.lists(st.integers(0, num_rows - 1), max_size=60)), dtype=torch.int32)
     cached = CachedFeature(narrow, fill_cache(narrow, chosen, device=CPU, num_nodes=num_rows))
-    rows, without = cached.read(ids), RoundedFeature(narrow).read(ids)
+    rows, without = cached.read(ids), WideFeature(narrow).read(ids)
     assert torch.equal(rows.view(torch.int32), without.view(torch.int32))  # bits: NaN too
     assert torch.equal(rows.nan_to_num(1.5), values.bfloat16().float()[ids.long()].nan_to_num(1.5))
 
@@ -79,7 +79,7 @@ def test_rows_of_any_shape(shape, field_dtype):
     ids = torch.tensor([2, 8, 4, 4])
     rows, hits = feature.read_counted(ids)
     assert torch.equal(rows, reference(values, torch.float16)[ids]) and hits == (3,)
-    assert torch.equal(RoundedFeature(narrow).read(ids), rows)
+    assert torch.equal(WideFeature(narrow).read(ids), rows)
     assert (feature.dtype, feature.row_bytes, feature.row_shape) == (field_dtype, values[0].nbytes, shape)
 
 
@@ -111,7 +111,7 @@ def test_values_that_would_become_infinite_are_refused_wherever_they_are_read(fi
     narrow = NarrowFeature(HostFeature(values), dtype, "feat")
     text = f"cache_dtype must hold the values of field 'feat', {text}"
     cache = fill_cache(narrow, torch.tensor([1]), device=CPU, num_nodes=6)
-    for read in (narrow.read, RoundedFeature(narrow).read, CachedFeature(narrow, cache).read):
+    for read in (narrow.read, WideFeature(narrow).read, CachedFeature(narrow, cache).read):
         assert not read(torch.tensor([0, 1, 2, 3])).any()
         with pytest.raises(ValueError, match=text):
             read(torch.tensor([0, 4]))
@@ -122,7 +122,7 @@ def test_values_that_would_become_infinite_are_refused_wherever_they_are_read(fi
 def test_the_largest_numbers_are_not_refused():
     for dtype, value in ((torch.float16, 65519.996), (torch.bfloat16, 3.39e38)):
         narrow = NarrowFeature(HostFeature(torch.full((2, 2), value)), dtype, "feat")
-        assert (RoundedFeature(narrow).read(torch.tensor([1])) == torch.finfo(dtype).max).all()
+        assert (WideFeature(narrow).read(torch.tensor([1])) == torch.finfo(dtype).max).all()
 
 
 def test_fields_that_float16_can_hardly_hold_are_warned_of():
@@ -145,7 +145,7 @@ def test_fields_that_float16_can_hardly_hold_are_warned_of():
 def test_bad_ids(field_dtype, bad):
     narrow = NarrowFeature(HostFeature(torch.zeros(6, 3, dtype=field_dtype)), torch.float16, "feat")
     cache = fill_cache(narrow, torch.tensor([1]), device=CPU, num_nodes=6)
-    for read in (narrow.read, RoundedFeature(narrow).read, CachedFeature(narrow, cache).read):
+    for read in (narrow.read, WideFeature(narrow).read, CachedFeature(narrow, cache).read):
         with pytest.raises(IndexError, match=rf"ids must be in \[0, 6\), got {bad} at position 2"):
             read(torch.tensor([1, 0, bad]))
 

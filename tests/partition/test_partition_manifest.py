@@ -63,8 +63,8 @@ PART = ["folders", 0]
     ("path", "new", "message"),
     [
         (["format"], "pagraph-graph", "format must be 'pagraph-partition', got 'pagraph-graph'"),
-        (["version"], 2, "version must be 1, got 2"),
-        (["version"], ..., "version must be 1, got None"),
+        (["version"], 3, "version must be 1 or 2, got 3"),
+        (["version"], ..., "version must be 1 or 2, got None"),
         (["method"], 3, "method must be a JSON str, got 3"),
         (["hops"], 0, "hops must be from 1 to 253, got 0"),
         (["hops"], 2, "hop_ends must be 3 numbers, got 2"),

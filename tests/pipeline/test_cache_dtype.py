@@ -136,5 +136,5 @@ def test_a_field_too_small_for_float16_is_warned_of(graph):
 
 
 def test_wrong_dtypes_are_refused_at_once(graph):
-    with pytest.raises(ValueError, match="cache_dtype must be None, torch.float16, .*, got torch.int8"):
-        make(graph, cache_dtype=torch.int8)
+    with pytest.raises(ValueError, match="cache_dtype must be None, torch.float16, .*, got torch.uint8"):
+        make(graph, cache_dtype=torch.uint8)

@@ -50,7 +50,7 @@ def test_defaults_are_valid_and_frozen():
         ("cache", "lots", "got 'lots'"),
         ("cache", "-1GiB", "got '-1GiB'"),
         ("cache_policy", "magic", "cache_policy must be one of"),
-        ("cache_dtype", "int8", "cache_dtype must be None, torch.float16, torch.bfloat16 or their names, got 'int8'"),
+        ("cache_dtype", "uint8", "torch.bfloat16, torch.int8 or their names, got 'uint8'"),
         ("device", "gpu", "device must be auto, cpu or cuda[:N], got 'gpu'"),
         ("device", "meta", "device must be auto, cpu or cuda[:N], got 'meta'"),
         ("device", "cuda:99", "CUDA devices here), got 'cuda:99'"),

@@ -15,7 +15,7 @@ from ...graph.field_version import FieldVersion
 from ...system.buffers import BufferPool
 from ..feature import Array, DeviceFeature, HostFeature, check_ids, id_array, output_for
 from ..field import ReadPath
-from ..narrow import HostRows, StoredFeature, WideFeature
+from ..narrow import HostRows, StoredFeature, WideFeature, source_of
 from ..store import FeatureCache, Hits, check_rows, part_ends, split_ids
 from .reachable import ReachableRows, gather
 from .transfer import Transfer, check_mode, place_hits, send
@@ -53,7 +53,6 @@ class AcceleratedFeature(WideFeature):
                 f"got one on {source.tensor.device}"
             )
         super().__init__(source, accelerator.device)
-        self._source = source
         self._cache = cache
         self._accelerator = accelerator
         self._ring = ring
@@ -97,10 +96,11 @@ class AcceleratedFeature(WideFeature):
         if index is None:
             self._accelerator.current_stream.owns(ids)
             there = ids.contiguous()
-        if isinstance(self._source, DeviceFeature):
-            self._read_near(self._source.tensor, index, there, out)
+        if isinstance(self._stored, DeviceFeature):
+            self._read_near(self._stored.tensor, index, there, out)
             return out, Hits.known([0] * len(ends))
-        return out, self._read_far(self._source, index, there, ends, out)
+        assert isinstance(self._stored, HostRows)
+        return out, self._read_far(self._stored, index, there, ends, out)
 
     def _check_place(self, ids: Tensor) -> None:
         if ids.dtype not in (torch.int32, torch.int64):
@@ -138,7 +138,16 @@ class AcceleratedFeature(WideFeature):
         arrived = self._ring.upload(sent) if sent else []
         there = arrived.pop(0) if there is None else there
         counting = (arrived[0], arrived[1]) if arrived else None
-        gather(self._accelerator, there, out, num_rows=self.num_rows, rows=rows, cache=self._cache, counting=counting)
+        gather(
+            self._accelerator,
+            there,
+            out,
+            rows=rows,
+            cache=self._cache,
+            counting=counting,
+            num_rows=self.num_rows,
+            decoding=self._decoding,
+        )
         if counting is None:
             return Hits.known([0] * len(ends))
         return Hits(*self._fetch(counting[1]))
@@ -149,22 +158,32 @@ class AcceleratedFeature(WideFeature):
         fetched = None if there is None else self._fetch(there)
         if cache is not None and kernels:
             there = self._sent(index) if there is None else there
-            gather(self._accelerator, there, out, num_rows=self.num_rows, rows=None, cache=cache, leave=True)
+            gather(
+                self._accelerator,
+                there,
+                out,
+                rows=None,
+                cache=cache,
+                leave=True,
+                num_rows=self.num_rows,
+                decoding=self._decoding,
+            )
         if fetched is not None:
             fetched[1].wait()
             index = fetched[0].numpy()
-        assert index is not None and isinstance(self._whole, HostFeature)
+        whole = source_of(source)
+        assert index is not None and isinstance(whole, HostFeature)
         if cache is None:
-            self._whole.announce(index)
-            send(source, index, None, out, self._ring)
+            whole.announce(index)
+            send(source, index, None, out, self._ring, self._decoding)
             return Hits.known([0] * len(ends))
-        self._whole.announce(index, cache.slots.numpy(), len(cache))
+        whole.announce(index, cache.slots.numpy(), len(cache))
         slots, places, missed, missed_places = split_ids(cache, index, self.num_rows)
         if len(slots) and not kernels:
-            place_hits(cache, slots, places, out, self._ring)
+            place_hits(cache, slots, places, out, self._ring, self._decoding)
         if len(missed):
             where = missed_places if len(slots) else None
-            send(source, missed, where, out, self._ring)
+            send(source, missed, where, out, self._ring, self._decoding)
         return Hits.known(np.diff(np.searchsorted(places, ends), prepend=0).tolist())
 
     def _sent(self, index: Array | None) -> Tensor:

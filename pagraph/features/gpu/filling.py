@@ -12,7 +12,7 @@ from torch import Tensor
 from ...accelerator import Event
 from ..disk import DiskFeature
 from ..feature import Array
-from ..narrow import HostRows, NarrowFeature
+from ..narrow import HostRows, source_of
 from ..store import FeatureCache, as_words, word_view
 from .accelerated import Link
 from .reachable import ReachableRows, gather
@@ -69,8 +69,8 @@ def holds_on_device(cache: FeatureCache, source: HostRows, ids: Tensor, link: Li
 def _read_into(rows: Tensor, source: HostRows, ids: Tensor, link: Link, reached: ReachableRows | None) -> None:
     if reached is None:
         chosen: Array = ids.numpy()
-        base, order = source.source if isinstance(source, NarrowFeature) else source, None
-        if isinstance(base, DiskFeature):  # read in its own order
+        order = None
+        if isinstance(source_of(source), DiskFeature):  # read in its own order
             order = np.argsort(chosen)
             chosen = chosen[order]
         send(source, chosen, order, rows, link.ring)

@@ -41,6 +41,7 @@ def gather_rows(  # type: ignore[no-untyped-def]
     STRIDE: tl.constexpr,
     LINE: tl.constexpr,
     LEAD: tl.constexpr,
+    HEAD: tl.constexpr,
     HAS_CACHE: tl.constexpr,
     HAS_ROWS: tl.constexpr,
     HAS_TABLE: tl.constexpr,
@@ -59,23 +60,25 @@ def gather_rows(  # type: ignore[no-untyped-def]
         num_rows: Ids are below it; the others have no row.
         slots: int32, shape ``(num_rows,)``: places in the cache; others than ``[0, num_cached)``: not there.
         num_cached: Rows of the cache.
-        cached: Words of the cached rows, row by row; or float16, or the bits of bfloat16 as int16, for wider floats.
-        rows: Words of the rows that are not cached.
+        cached: Words of the cached rows, row by row; or float16, the bits of bfloat16 as int16, or bytes of int8 rows,
+            for wider floats.
+        rows: Words of the rows that are not cached, of the same kind.
         table: int32 or int64, shape ``(num_rows,)``: which of ``rows`` each is.
         limit: Number of ``rows``.
         out: Words, row by row.
         ends: int64, shape ``(PARTS,)``: where the parts of the ids end.
         hits: int64, shape ``(PARTS,)``: the hits of each part are added.
         PARTS: Number of parts; 0: not counted.
-        WIDTH: Words of a row.
+        WIDTH: Words of a row of ``out``.
         STRIDE: Words from one of ``rows`` to the next.
         LINE: Words of a memory line to which reads of ``rows`` are turned; 1: not turned.
-        LEAD: Words from a line's begin to that of ``rows``.
+        LEAD: Words from a line's begin to the first value of ``rows``.
+        HEAD: Bytes before the values of an int8 row, which are its scale; 0: rows have none.
         HAS_CACHE: Whether ``slots`` and ``cached`` are given.
         HAS_ROWS: Whether ``rows`` and ``limit`` are given.
         HAS_TABLE: Whether ``table`` is given.
         LEAVE: Whether rows that are not found are left as they are; else they become zeros.
-        BRAIN: Whether ``cached`` are bits of bfloat16.
+        BRAIN: Whether words are bits of bfloat16.
         BLOCK_ROWS: Rows of a tile.
         BLOCK_WORDS: Words of a row in a tile.
         COLUMNS: Tiles side by side in which a row fits.
@@ -111,9 +114,10 @@ def gather_rows(  # type: ignore[no-untyped-def]
         # Two loads, of which each lane makes one: of a pointer that is chosen Triton 3.9 does not know the alignment.
         if HAS_ROWS:
             found = missed
-            value = tl.load(rows + ((source * STRIDE)[:, None] + word), mask=missed[:, None] & in_row, other=0)
+            value = tl.load(rows + ((source * STRIDE + HEAD)[:, None] + word), mask=missed[:, None] & in_row, other=0)
         if HAS_CACHE:
-            near = tl.load(cached + ((slot * WIDTH)[:, None] + word), mask=hit[:, None] & in_row, other=0)
+            first = slot * (WIDTH + HEAD)
+            near = tl.load(cached + ((first + HEAD)[:, None] + word), mask=hit[:, None] & in_row, other=0)
             if HAS_ROWS:
                 found = hit | missed
                 value = tl.where(hit[:, None], near, value)
@@ -123,6 +127,16 @@ def gather_rows(  # type: ignore[no-untyped-def]
         written = found if LEAVE else place < count
         if BRAIN:  # the upper half of a float32
             value = ((value.to(tl.int32) & 0xFFFF) << 16).to(tl.float32, bitcast=True)
+        if HEAD > 0:
+            bits = tl.zeros([BLOCK_ROWS], dtype=tl.int32)
+            for k in range(HEAD):
+                part = tl.zeros([BLOCK_ROWS], dtype=tl.int32)
+                if HAS_ROWS:
+                    part = tl.load(rows + source * STRIDE + k, mask=missed, other=0).to(tl.int32)
+                if HAS_CACHE:
+                    part += tl.load(cached + slot * (WIDTH + HEAD) + k, mask=hit, other=0).to(tl.int32)
+                bits |= part << (8 * k)
+            value = value.to(tl.int8, bitcast=True).to(tl.float32) * bits.to(tl.float32, bitcast=True)[:, None]
         target = out + ((place * WIDTH)[:, None] + word)
         tl.store(target, value.to(out.dtype.element_ty), mask=written[:, None] & in_row)
         if PARTS > 0:  # last, so that nothing waits for it

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ...accelerator import Accelerator, Pin
 from ...accelerator.triton_kernels import launch
+from ...graph.row_form import BFLOAT16, Decoding
 from ..feature import HostFeature, byte_tensor, rows_are_contiguous
 from ..store import FeatureCache, as_words, word_bytes
 
@@ -42,7 +43,7 @@ class ReachableRows:
     @classmethod
     def of_host(cls, source: HostFeature, accelerator: Accelerator) -> ReachableRows | None:
         """Rows in host memory, and the table of rows by reference, pinned; None if they cannot be."""
-        if source.rows is None:
+        if source.rows is None or (source.decoding is not None and source.rows.ctypes.data % source.dtype.itemsize):
             return None
         memory = torch.from_numpy(source.rows)
         table = None if source.table is None else torch.from_numpy(source.table)
@@ -72,6 +73,7 @@ def gather(
     cache: FeatureCache | None,
     counting: tuple[Tensor, Tensor] | None = None,
     leave: bool = False,
+    decoding: Decoding | None = None,
 ) -> None:
     """Gather rows by one kernel on the current stream.
 
@@ -81,27 +83,20 @@ def gather(
         out: On the device, shape ``(len(ids), ...)``, contiguous, of at least one byte a row.
         num_rows: Ids are below it.
         rows: The uncached rows; None: only the cache is read.
-        cache: With ``device_slots``; None: no cache. Where ``rows`` is None it may have narrower floats than ``out``.
+        cache: With ``device_slots``; None: no cache.
         counting: Where the parts of the ids end, and where to add the hits of each, both int64 on the device.
         leave: Leave rows that are not found as they are in ``out``; else they become zeros.
+        decoding: How ``rows`` and those of the cache become those of ``out``; None: they are.
     """
     from . import kernels
 
-    row_bytes = math.prod(out.shape[1:]) * out.element_size()
-    brain = cache is not None and cache.rows.dtype == torch.bfloat16 != out.dtype
-    if cache is not None and cache.rows.dtype != out.dtype:
-        near = as_words(cache.rows, 2) if brain else cache.rows.view(-1)
-        word, target = out.element_size(), out.view(-1)
-    else:
-        given = [out] + ([] if cache is None else [cache.rows]) + ([] if rows is None else [rows.memory])
-        word = word_bytes(math.gcd(row_bytes, 0 if rows is None else rows.stride_bytes), *given)
-        near, target = ids if cache is None else as_words(cache.rows, word), as_words(out, word)
-    width = row_bytes // word
+    head, width, word, target = _units(out, rows, cache, decoding)
+    near = ids if cache is None else _words(cache.rows, word, decoding)
+    far = ids if rows is None else _words(rows.memory, word, decoding)
     columns = -(-width // _WIDEST)
     block_words = 1 << (-(-width // columns) - 1).bit_length()
     block_rows = max(1, min(_MOST_ROWS, _TILE // block_words))
-    line, lead = _turning(rows, row_bytes, word)
-    far = ids if rows is None else as_words(rows.memory, word)
+    line, lead = _turning(rows, (head + width) * word, word)
     table = None if rows is None else rows.table
     slots = None if cache is None else cache.device_slots
     ends, hits = (ids, ids) if counting is None else counting
@@ -128,18 +123,38 @@ def gather(
         WIDTH=width,
         STRIDE=0 if rows is None else rows.stride_bytes // word,
         LINE=line,
-        LEAD=lead,
+        LEAD=lead + head,
+        HEAD=head,
         HAS_CACHE=cache is not None,
         HAS_ROWS=rows is not None,
         HAS_TABLE=table is not None,
         LEAVE=leave,
-        BRAIN=brain,
+        BRAIN=decoding is not None and decoding.form.code == BFLOAT16,
         BLOCK_ROWS=block_rows,
         BLOCK_WORDS=block_words,
         COLUMNS=columns,
         STEPS=steps,
         num_stages=1,  # the tiles of a program overlap with those of others, not with each other
     )
+
+
+def _units(
+    out: Tensor, rows: ReachableRows | None, cache: FeatureCache | None, decoding: Decoding | None
+) -> tuple[int, int, int, Tensor]:
+    """Words before the values of a stored row, words that are values, bytes of a word, and ``out`` in words."""
+    if decoding is not None:
+        return decoding.form.head, math.prod(out.shape[1:]), decoding.form.dtype.itemsize, out.view(-1)
+    row_bytes = math.prod(out.shape[1:]) * out.element_size()
+    given = [out] + ([] if cache is None else [cache.rows]) + ([] if rows is None else [rows.memory])
+    word = word_bytes(math.gcd(row_bytes, 0 if rows is None else rows.stride_bytes), *given)
+    return 0, row_bytes // word, word, as_words(out, word)
+
+
+def _words(memory: Tensor, word: int, decoding: Decoding | None) -> Tensor:
+    """Memory of rows in words; float16 as itself, which the device converts."""
+    words = as_words(memory, word)
+    is_half = decoding is not None and decoding.form.dtype == torch.float16
+    return words.view(torch.float16) if is_half else words
 
 
 def _turning(rows: ReachableRows | None, row_bytes: int, word: int) -> tuple[int, int]:

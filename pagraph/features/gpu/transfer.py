@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ...accelerator import Accelerator, StagingRing
+from ...graph.row_form import Decoding
 from ..disk import DiskFeature
 from ..feature import Array, HostFeature
 from ..narrow import HostRows, NarrowFeature
@@ -24,27 +25,34 @@ _ALIGN = 256
 _PLACE_BYTES = 8
 
 
-def send(source: HostRows, ids: Array, places: Array | None, out: Tensor, ring: StagingRing) -> None:
-    """Read rows on the CPU and write them on the device, on the current stream.
+def send(
+    source: HostRows,
+    ids: Array,
+    places: Array | None,
+    out: Tensor,
+    ring: StagingRing,
+    decoding: Decoding | None = None,
+) -> None:
+    """Read stored rows on the CPU and write them, decoded, on the device, on the current stream.
 
     While one piece is copied the next is gathered; the device may still be at it when this returns.
 
-    ``places`` are the rows of ``out`` where the rows of ``ids`` go, int64; None: row ``i``. ``out`` is contiguous; its
-    values may be wider than the source's.
+    ``places`` are the rows of ``out`` where the rows of ``ids`` go, int64; None: row ``i``. ``out`` is contiguous.
+    Without a ``decoding`` it gets the rows as they are stored.
     """
     step = (ring.slot_bytes - _ALIGN) // (source.row_bytes + _PLACE_BYTES)
     if step < 1:  # no buffer of the ring can hold a row: one by one, each in several pieces
         for i in range(len(ids)):
             (row,) = ring.upload([source.read(torch.from_numpy(ids[i : i + 1]))])
+            row = row if decoding is None else decoding.widened(row)
             out[i if places is None else int(places[i])].copy_(row[0])
         return
-    plain = out.dtype == source.dtype
     for begin in range(0, len(ids), step):
         part = torch.from_numpy(ids[begin : begin + step])
         count, nbytes = len(part), len(part) * source.row_bytes
         with ring.slot() as memory:
             source.read(part, memory[:nbytes].view(source.dtype).view(count, *source.row_shape))
-            if places is None and plain:
+            if places is None and decoding is None:
                 target = out[begin : begin + count]
                 as_words(target, 1).copy_(memory[:nbytes], non_blocking=True)
                 continue
@@ -55,21 +63,23 @@ def send(source: HostRows, ids: Array, places: Array | None, out: Tensor, ring: 
             arrived = ring.accelerator.empty((used,), torch.uint8)
             arrived.copy_(memory[:used], non_blocking=True)
         rows = arrived[:nbytes].view(source.dtype).view(count, *source.row_shape)
-        _put(rows, arrived[start:].view(torch.int64), out)
+        _put(rows, arrived[start:].view(torch.int64), out, decoding)
 
 
-def place_hits(cache: FeatureCache, slots: Array, places: Array, out: Tensor, ring: StagingRing) -> None:
+def place_hits(
+    cache: FeatureCache, slots: Array, places: Array, out: Tensor, ring: StagingRing, decoding: Decoding | None
+) -> None:
     """Copy rows ``slots`` (int64) of the cache to ``places`` (int64) of ``out`` by torch, where no kernel runs."""
     there = ring.upload([torch.from_numpy(slots), torch.from_numpy(places)])
     word = word_bytes(cache.rows[:1].numel() * cache.rows.element_size(), cache.rows)
     rows = as_words(cache.rows, word).view(len(cache), -1).index_select(0, there[0])
-    _put(rows.view(cache.rows.dtype).view(len(slots), *out.shape[1:]), there[1], out)
+    _put(rows.view(cache.rows.dtype).view(len(slots), *cache.rows.shape[1:]), there[1], out, decoding)
 
 
-def _put(rows: Tensor, places: Tensor, out: Tensor) -> None:
-    """Write rows, which nothing else uses, to their places in ``out``, as wide as it is."""
-    if rows.dtype != out.dtype:
-        out.index_copy_(0, places, rows.to(out.dtype))
+def _put(rows: Tensor, places: Tensor, out: Tensor, decoding: Decoding | None) -> None:
+    """Write rows, which nothing else uses, to their places in ``out``, decoded."""
+    if decoding is not None:
+        out.index_copy_(0, places, decoding.widened(rows))
         return
     word = word_bytes(rows[:1].numel() * rows.element_size(), rows, out)
     as_words(out, word).view(len(out), -1).index_copy_(0, places, as_words(rows, word).view(len(rows), -1))
@@ -197,17 +207,18 @@ class Transfer:
         room = min(_SAMPLE_BYTES, accelerator.free_bytes()[0] // 8)
         most = max(1, min(source.num_rows, room // source.row_bytes))
         generator = np.random.default_rng(0)
+        given = source if source.decoding is None else source.decoding
 
         def zero_copy(ids: Tensor, out: Tensor) -> None:
             (there,) = ring.upload([ids])
-            gather(accelerator, there, out, num_rows=source.num_rows, rows=rows, cache=None)
+            gather(accelerator, there, out, num_rows=source.num_rows, rows=rows, cache=None, decoding=source.decoding)
 
         def staging(ids: Tensor, out: Tensor) -> None:
-            send(source, ids.numpy(), None, out, ring)
+            send(source, ids.numpy(), None, out, ring, source.decoding)
 
         def run(count: int) -> list[float]:
             ids = torch.from_numpy(generator.integers(source.num_rows, size=count))
-            out = accelerator.empty((count, *source.row_shape), source.dtype)
+            out = accelerator.empty((count, *given.row_shape), given.dtype)
             return [self._seconds(way, ids, out) for way in (zero_copy, staging)]
 
         count = min(_FIRST_ROWS, most)

@@ -1,0 +1,188 @@
+"""Kernels that turn rows of float32 into rows of fewer bytes, and back: float16, bfloat16, int8 with a scale a row.
+
+Everything is done with the bits, in plain loops that LLVM makes vectors of: numba has neither 16-bit float on the CPU.
+All NaN become one (of each sign), so that a row has the same bits whether or not it went through a cache.
+"""
+
+import numpy as np
+
+from .._jit import kernel
+from .row_form import BFLOAT16, FLOAT16, HEAD, INT8
+
+_ABS = np.uint32(0x7FFFFFFF)
+_SIGN = np.uint32(0x80000000)
+_INF = np.uint32(0x7F800000)
+_NAN = np.uint32(0x7FC00000)
+_HALF_NORMAL = np.uint32(0x38800000)  # 2 ** -14, float16's smallest normal number
+_HALF_LEAST = np.float32(2.0**-14)
+_HALF_OVER = np.uint32(0x47800000)  # 2 ** 16
+_HALF_SHIFT = np.uint32(0x38000000)  # 112 << 23: the difference of the two exponents' biases
+_BELOW = np.float32(0.5)  # numbers beside it are 2 ** -24 apart, as float16's subnormals are
+_BELOW_BITS = np.uint32(0x3F000000)
+_LEVELS = 127.0  # of int8, on each side of 0
+
+
+@kernel
+def to_half(u):  # type: ignore[no-untyped-def]
+    """Bits of a float32, rounded to float16's numbers, ties to even."""
+    a = np.uint32(u & _ABS)
+    normal = np.uint32((a + np.uint32(0xFFF) + ((a >> np.uint32(13)) & np.uint32(1))) & np.uint32(0xFFFFE000))
+    tiny = np.float32(np.float32(a.view(np.float32) + _BELOW) - _BELOW).view(np.uint32)
+    r = normal if a >= _HALF_NORMAL else tiny
+    r = _INF if r >= _HALF_OVER else r
+    r = _NAN if a > _INF else r
+    return np.uint32(r | (u & _SIGN))
+
+
+@kernel
+def to_brain(u):  # type: ignore[no-untyped-def]
+    """Bits of a float32, rounded to bfloat16's numbers, ties to even."""
+    a = np.uint32(u & _ABS)
+    r = np.uint32((a + np.uint32(0x7FFF) + ((a >> np.uint32(16)) & np.uint32(1))) & np.uint32(0xFFFF0000))
+    r = _NAN if a > _INF else r
+    return np.uint32(r | (u & _SIGN))
+
+
+@kernel
+def narrow_half(u):  # type: ignore[no-untyped-def]
+    """The float16 of a float32 that :func:`to_half` has rounded."""
+    a = np.uint32(u & _ABS)
+    normal = np.uint32((a - _HALF_SHIFT) >> np.uint32(13))
+    tiny = np.uint32(np.float32(a.view(np.float32) + _BELOW).view(np.uint32) - _BELOW_BITS)
+    r = normal if a >= _HALF_NORMAL else tiny
+    r = np.uint32(0x7C00) if a == _INF else r
+    r = np.uint32(0x7E00) if a > _INF else r
+    return np.uint16(r | ((u & _SIGN) >> np.uint32(16)))
+
+
+@kernel
+def widen_half(h):  # type: ignore[no-untyped-def]
+    """Bits of the float32 that equals a float16."""
+    m = np.uint32((np.uint32(h) & np.uint32(0x7FFF)) << np.uint32(13))
+    exponent = np.uint32(m & np.uint32(0x0F800000))
+    tiny = np.float32(np.uint32(m + _HALF_NORMAL).view(np.float32) - _HALF_LEAST).view(np.uint32)
+    r = np.uint32(m + _HALF_SHIFT + _HALF_SHIFT) if exponent == np.uint32(0x0F800000) else np.uint32(m + _HALF_SHIFT)
+    r = tiny if exponent == np.uint32(0) else r
+    return np.uint32(r | ((np.uint32(h) & np.uint32(0x8000)) << np.uint32(16)))
+
+
+# Runs of values begin at an unsigned place: no slices, no negative indices. Functions of two arrays return nothing and
+# call none of that kind: otherwise LLVM keeps the counting of references, 22 ns a row.
+
+
+@kernel
+def largest(bits, start, count, form):  # type: ignore[no-untyped-def]
+    """The largest magnitude in a run of float32 bits, as bits: of the finite values, or for int8 of all."""
+    worst, limit = np.uint32(0), np.uint32(0xFFFFFFFF) if form == INT8 else _INF
+    for j in range(count):
+        a = np.uint32(bits[start + np.uint64(j)] & _ABS)
+        worst = np.uint32(max(worst, a if a < limit else np.uint32(0)))
+    return worst
+
+
+@kernel
+def scale_for(worst):  # type: ignore[no-untyped-def]
+    """The bits of the scale of an int8 row whose largest magnitude has the bits ``worst``.
+
+    The float32 nearest to a 127th of it; the next one where that is a subnormal number so much less that the magnitude
+    is beyond 127.5 times it, and the one before where 127 times that is infinite.
+    """
+    magnitude = np.float64(np.uint32(worst).view(np.float32))
+    nearest = np.float32(magnitude / _LEVELS)
+    bits = np.float32(nearest).view(np.uint32) + np.uint32(1 if 127.5 * np.float64(nearest) < magnitude else 0)
+    top = np.float32(np.float32(_LEVELS) * np.uint32(bits).view(np.float32))
+    return np.uint32(bits - np.uint32(1 if top == np.float32(np.inf) else 0))
+
+
+@kernel
+def to_level(u, scale):  # type: ignore[no-untyped-def]
+    """The int8 of the bits of a float32: multiples of the scale, ties to even; the scale is not 0."""
+    steps = np.rint(np.float64(np.uint32(u).view(np.float32)) / scale)
+    return np.int32(min(max(steps, -_LEVELS), _LEVELS))
+
+
+@kernel
+def read_scale(row, start):  # type: ignore[no-untyped-def]
+    """The scale of an int8 row."""
+    bits = np.uint32(0)
+    for j in range(HEAD):
+        bits |= np.uint32(np.uint32(row[start + np.uint64(j)]) << np.uint32(8 * j))
+    return np.uint32(bits).view(np.float32)
+
+
+@kernel
+def narrow_run(source, start, out, to, count, form, worst):  # type: ignore[no-untyped-def]
+    """Write a run of float32 bits, whose :func:`largest` is ``worst``, as a row of fewer bytes."""
+    if form == BFLOAT16:
+        for j in range(count):
+            out[to + np.uint64(j)] = to_brain(source[start + np.uint64(j)]) >> np.uint32(16)
+    elif form == FLOAT16:
+        for j in range(count):
+            out[to + np.uint64(j)] = narrow_half(to_half(source[start + np.uint64(j)]))
+    else:
+        bits = scale_for(worst)
+        divisor = np.float64(np.uint32(bits).view(np.float32)) if bits else np.float64(1)
+        for j in range(HEAD):
+            out[to + np.uint64(j)] = (bits >> np.uint32(8 * j)) & np.uint32(0xFF)
+        for j in range(count):
+            out[to + np.uint64(HEAD + j)] = np.uint8(to_level(source[start + np.uint64(j)], divisor))
+
+
+@kernel
+def widen_run(row, start, out, to, count, form):  # type: ignore[no-untyped-def]
+    """Write the ``count`` values of a row of fewer bytes as the bits of float32."""
+    if form == BFLOAT16:
+        for j in range(count):
+            out[to + np.uint64(j)] = np.uint32(row[start + np.uint64(j)]) << np.uint32(16)
+    elif form == FLOAT16:
+        for j in range(count):
+            out[to + np.uint64(j)] = widen_half(row[start + np.uint64(j)])
+    else:
+        scale = read_scale(row, start)
+        for j in range(count):
+            level = np.float32(np.int8(row[start + np.uint64(HEAD + j)]))
+            out[to + np.uint64(j)] = np.float32(level * scale).view(np.uint32)
+
+
+@kernel
+def round_run(source, start, out, to, count, form):  # type: ignore[no-untyped-def]
+    """Write a run of float32 bits as float16 or bfloat16 would give them back."""
+    if form == BFLOAT16:
+        for j in range(count):
+            out[to + np.uint64(j)] = to_brain(source[start + np.uint64(j)])
+    else:
+        for j in range(count):
+            out[to + np.uint64(j)] = to_half(source[start + np.uint64(j)])
+
+
+@kernel
+def round_levels(source, start, out, to, count, scale):  # type: ignore[no-untyped-def]
+    """Write a run of float32 bits as int8 with the bits of a ``scale`` would give them back."""
+    factor = np.uint32(scale).view(np.float32)
+    divisor = np.float64(factor) if scale else np.float64(1)
+    for j in range(count):
+        level = np.float32(to_level(source[start + np.uint64(j)], divisor))
+        out[to + np.uint64(j)] = np.float32(level * factor).view(np.uint32)
+
+
+@kernel
+def narrow_rows(source, width, form, out, narrow_width, limit, worst):  # type: ignore[no-untyped-def]
+    """Write rows of float32 bits in fewer bytes; returns -1, or the first row with a magnitude of ``limit`` or more.
+
+    ``worst[0]`` becomes the largest magnitude, as bits.
+    """
+    for row in range(len(out) // narrow_width):
+        start = np.uint64(row * width)
+        top = largest(source, start, width, form)
+        worst[0] = max(worst[0], top)
+        if top >= limit:
+            return row
+        narrow_run(source, start, out, np.uint64(row * narrow_width), width, form, top)
+    return -1
+
+
+@kernel
+def widen_rows(rows, narrow_width, form, out, width):  # type: ignore[no-untyped-def]
+    """Write rows of fewer bytes as the bits of float32."""
+    for row in range(len(rows) // narrow_width):
+        widen_run(rows, np.uint64(row * narrow_width), out, np.uint64(row * width), width, form)

@@ -1,0 +1,32 @@
+"""Values of a field: a tensor, rows by reference, or rows in fewer bytes."""
+
+from __future__ import annotations
+
+import math
+
+from torch import Tensor
+
+from .indexed_rows import IndexedRows
+from .narrow_rows import NarrowRows
+
+__all__ = ["FieldValue", "materialized", "stored_row_bytes", "stored_tensor"]
+
+FieldValue = Tensor | IndexedRows | NarrowRows
+"""Values of a field."""
+
+
+def stored_tensor(values: FieldValue) -> Tensor:
+    """The tensor in whose memory the rows are."""
+    stored = values.stored if isinstance(values, NarrowRows) else values
+    return stored.source if isinstance(stored, IndexedRows) else stored
+
+
+def stored_row_bytes(values: FieldValue) -> int:
+    """Bytes of a row where it is kept: on disk, in a cache, over a bus."""
+    stored = values.stored if isinstance(values, NarrowRows) else values
+    return math.prod(stored.shape[1:]) * stored.element_size()
+
+
+def materialized(values: FieldValue) -> Tensor:
+    """The values as a tensor; rows by reference and rows in fewer bytes are copied."""
+    return values if isinstance(values, Tensor) else values.materialize()
