@@ -7,7 +7,6 @@ import time
 import weakref
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -17,13 +16,12 @@ from torch import Tensor
 from ..accelerator import Accelerator, Event, accelerator_for, with_room
 from ..features.disk import DiskFeature, on_disk
 from ..features.feature import DeviceFeature
-from ..features.field import Field, ReadPath, Snapshot, host_feature
+from ..features.field import Field, FieldRows, Reading, ReadPath, Snapshot, host_feature
 from ..features.gpu.accelerated import Link
 from ..features.gpu.transfer import Transfer, check_mode
 from ..features.narrow import stored_as
 from ..features.store import CachedFeature
 from ..graph.field_value import FieldValue
-from ..graph.field_version import FieldVersion
 from ..graph.graph import NODE_TYPE
 from ..ranking.policy import Rank, RowType
 from ..ranking.workload import FirstEpoch, Share
@@ -38,36 +36,6 @@ from .windows import Windows
 __all__ = ["FieldRows", "FieldSet"]
 
 T = TypeVar("T")
-Reading = tuple[object, FieldValue, ReadPath]
-"""As ``Field.path`` returns it."""
-
-
-@dataclass(eq=False, slots=True)
-class FieldRows:
-    """Rows of a field, as :meth:`FieldSet.read` returns them.
-
-    Attributes:
-        tensor: Shape ``(len(ids), ...)``, on the set's device; memory that nothing else uses. On an accelerator its
-            values may still be on their way: see :meth:`arrive`.
-        version: The version of the field that was read.
-        generation: The field's count of invalidations at that time.
-        begun: When an accelerator began to read. None: there is none, the values are there.
-        ready: When the values are there.
-        accelerator: The tensor's.
-    """
-
-    tensor: Tensor
-    version: FieldVersion
-    generation: int
-    begun: Event | None = None
-    ready: Event | None = None
-    accelerator: Accelerator | None = None
-
-    def arrive(self) -> Tensor:
-        """The tensor, for the current stream of the calling thread, which waits for the values; the thread does not."""
-        if self.accelerator is not None and self.ready is not None:
-            self.accelerator.hand_over([self.tensor], self.ready)
-        return self.tensor
 
 
 class FieldSet:
@@ -270,10 +238,13 @@ class FieldSet:
         self._counters.record_pending(read, time.perf_counter() - begin)
         return FieldRows(tensor, path.version, path.generation, begun, ready, link.accelerator)
 
-    @property
-    def is_cold(self) -> bool:
-        """Whether a field lies in a file of which much is not in memory."""
+    def begin_cold(self) -> bool:
+        """Whether, when an epoch begins, a field lies in a file of which much is not in memory.
+
+        Files that windows read by themselves are looked at, too: their mapping may have been written.
+        """
         for field in list(self._fields.values()):
+            field.renew()
             try:
                 values = field.source()
             except (KeyError, RuntimeError):
@@ -285,11 +256,13 @@ class FieldSet:
 
     def new_windows(self, holds_rows: Callable[[int], bool]) -> Windows:
         """Windows for the next group of batches; see there."""
+        if self._link is not None:  # what reads there takes rows from the mapping
+            holds_rows = lambda nbytes: False  # noqa: E731
         return Windows(self._reading_from_disk, self._pool_of, holds_rows)
 
     def _reading_from_disk(self, key: Hashable) -> Reading | None:
         field = self._fields.get(key)
-        if field is None or self._link is not None:
+        if field is None:
             return None
         try:
             return field.path(self._resolve)

@@ -14,11 +14,8 @@ from ..features.window import RowWindow
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ..features.field import ReadPath
-    from ..graph.field_value import FieldValue
+    from ..features.field import Reading, ReadPath
     from ..system.buffers import BufferPool
-
-    Reading = tuple[object, FieldValue, ReadPath]
 
 __all__ = ["Windows"]
 

@@ -163,7 +163,7 @@ class Engine(Generic[T]):
 def _window_reader(fields: FieldSet, planner: Planner, options: PipelineOptions) -> WindowReader | None:
     """Where an epoch's groups of batches are read; None where no file is cold. Not a method: the loader keeps it."""
     plan = planner.plan(options)
-    if not plan.window or not fields.is_cold:
+    if not plan.window or not fields.begin_cold():
         return None
     begin = partial(fields.new_windows, lambda nbytes: nbytes > MAPPED_SHARE * plan.total)
     return WindowReader(plan.lookahead, max(1, plan.group_rows), begin, fields.using)

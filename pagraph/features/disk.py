@@ -127,3 +127,9 @@ class DiskFeature(HostFeature):
     @cached_property
     def _reader(self) -> FileReader | None:
         return FileReader.of(self._tensor, direct=True)
+
+    def renew(self) -> None:
+        """Look whether the mapping was written where torch does not see it, through a NumPy view, say."""
+        reader = self.__dict__.get("_reader")
+        if reader is not None and not reader.is_current():
+            del self._reader

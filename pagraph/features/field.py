@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..accelerator import Accelerator
+from ..accelerator import Accelerator, Event
 from ..graph.field_value import FieldValue
 from ..graph.field_version import FieldVersion
 from ..graph.indexed_rows import IndexedRows
@@ -24,7 +24,7 @@ from .feature import DeviceFeature, Feature, HostFeature, PlainFeature
 from .narrow import NarrowFeature, StoredFeature, WideFeature
 from .store import CachedFeature, FeatureCache
 
-__all__ = ["Field", "ReadPath", "Snapshot", "can_cache", "host_feature", "row_reader"]
+__all__ = ["Field", "FieldRows", "ReadPath", "Reading", "Snapshot", "can_cache", "host_feature", "row_reader"]
 
 _FIRST_PATIENCE = 8
 _LAST_PATIENCE = 4096
@@ -186,6 +186,38 @@ def can_cache(feature: PlainFeature, accelerator: Accelerator | None, num_nodes:
     return accelerator is not None or (isinstance(feature, DiskFeature) and feature.rows is not None)
 
 
+@dataclass(eq=False, slots=True)
+class FieldRows:
+    """Rows of a field, as :meth:`FieldSet.read` returns them.
+
+    Attributes:
+        tensor: Shape ``(len(ids), ...)``, on the set's device; memory that nothing else uses. On an accelerator its
+            values may still be on their way: see :meth:`arrive`.
+        version: The version of the field that was read.
+        generation: The field's count of invalidations at that time.
+        begun: When an accelerator began to read. None: there is none, the values are there.
+        ready: When the values are there.
+        accelerator: The tensor's.
+    """
+
+    tensor: Tensor
+    version: FieldVersion
+    generation: int
+    begun: Event | None = None
+    ready: Event | None = None
+    accelerator: Accelerator | None = None
+
+    def arrive(self) -> Tensor:
+        """The tensor, for the current stream of the calling thread, which waits for the values; the thread does not."""
+        if self.accelerator is not None and self.ready is not None:
+            self.accelerator.hand_over([self.tensor], self.ready)
+        return self.tensor
+
+
+Reading = tuple[object, FieldValue, ReadPath]
+"""As :meth:`Field.path` returns it."""
+
+
 class Field:
     """A field whose source is asked for the values at every read, and its cache while they stay the same.
 
@@ -242,6 +274,12 @@ class Field:
                     self._path = path
         self._reads += 1  # a count that another thread loses does no harm
         return held, values, path
+
+    def renew(self) -> None:
+        """Look whether the values were written where torch does not see it, as far as they are read past a mapping."""
+        path = self._path
+        if path is not None and isinstance(path.base, DiskFeature):
+            path.base.renew()
 
     def is_current(self, version: FieldVersion, generation: int) -> bool:
         """Whether the values are still those of an earlier read."""

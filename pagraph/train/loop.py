@@ -101,7 +101,7 @@ def _epochs(
     for epoch in range(len(records), options.epochs):
         record = EpochRecord.of(epoch, world.gather(run.epoch(epoch)))
         if (epoch + 1) % options.eval_every == 0 or epoch + 1 == options.epochs:
-            val, test = evaluation.metrics(model, world=world)
+            val, test = evaluation.metrics(model, world=world, memory=options.evaluation_memory)
             record = replace(record, val=val, test=test)
         records.append(record)
         if saved is not None:

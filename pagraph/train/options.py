@@ -121,6 +121,12 @@ class TrainOptions:
         memory = memory_budget(self.memory)
         return None if memory is None or memory.limit is None else max(1, memory.limit * 3 // 4)
 
+    @property
+    def evaluation_memory(self) -> int | None:
+        """Bytes of ``memory`` that evaluation may take. None: half of what is free."""
+        memory = memory_budget(self.memory)
+        return None if memory is None or memory.limit is None else max(1, memory.limit // 4)
+
     def batches_ahead(self) -> int | str:
         """``lookahead`` as the loaders take it: "auto" or a number; else ValueError."""
         text = self.lookahead.strip()
