@@ -127,7 +127,7 @@ def dgl_graph(graph: Graph) -> Any:
         fields = _fields(graph)
         if known is None:
             own = Graph({etype: graph.csc_of(etype) for etype in graph.edge_types}, graph.num_nodes_by_type)
-            on_disk = any(own.csc_of(etype).scattered.pages is not None for etype in own.edge_types)
+            on_disk = any(own.csc_of(etype).disk_pages is not None for etype in own.edge_types)
             result = WaitingGraph(own, _structure) if on_disk else _structure(own)
             before: dict[Any, FieldValue] = {}
             _core_graphs[result] = (structure_mark(result), {"in": own})

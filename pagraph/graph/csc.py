@@ -119,7 +119,7 @@ class CSC:
 
     @property
     def scattered(self) -> CSC:
-        """The same edges for reads here and there, with :attr:`pages` where large arrays are on disk.
+        """The same edges for reads here and there, with :attr:`pages` where large arrays are on disk and not in memory.
 
         Passes over all edges use this CSC itself, which the system reads ahead. Arrays must not be written to.
 
@@ -128,7 +128,23 @@ class CSC:
         """
         if self._files and time.monotonic() - self._files[0].checked > _CHECK_SECONDS:
             self.check_files()
-        return self._scattered or self
+        own = self._scattered
+        if own is None:
+            return self
+        return own._in_memory if own.pages is not None and own.pages.are_in_memory() else own
+
+    @property
+    def disk_pages(self) -> CSCPages | None:
+        """The pages of :attr:`scattered` arrays, in memory or not; None where no large one is on disk."""
+        own = self._scattered
+        return self.pages if own is None else own.pages
+
+    @cached_property
+    def _in_memory(self) -> CSC:
+        """The same arrays while all of their pages are in memory."""
+        csc = CSC(self.indptr, self.indices, self.num_src, self.edge_ids)
+        vars(csc)["_scattered"] = None
+        return csc
 
     @cached_property
     def _files(self) -> list[MappedFile]:
@@ -155,7 +171,7 @@ class CSC:
         return {
             name: value
             for name, value in vars(self).items()
-            if name not in ("_files", "_page_starts", "_scattered", "pages")
+            if name not in ("_files", "_in_memory", "_page_starts", "_scattered", "pages")
         }
 
     def validate(self) -> None:

@@ -90,7 +90,7 @@ def _files(graph: Graph) -> Iterator[tuple[EdgeType, CSC, FilePages]]:
     """The arrays on disk that are mapped by us."""
     for edge_type in graph.edge_types:
         csc = graph.csc_of(edge_type)
-        own = csc.scattered.pages
+        own = csc.disk_pages
         for pages in () if own is None else own.files:
             if pages.file is not None:
                 yield edge_type, csc, pages

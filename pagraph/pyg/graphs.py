@@ -201,7 +201,7 @@ def _filled(data: Data | HeteroData, graph: Graph) -> Data | HeteroData:
         (data if isinstance(data, Data) else data[ntype]).num_nodes = graph.num_nodes_of(ntype)
     for etype in graph.edge_types:
         store, csc = data if isinstance(data, Data) else data[etype], graph.csc_of(etype)
-        store.edge_index = edge_index_of(csc) if csc.scattered.pages is None else WaitingEdges.of(csc)
+        store.edge_index = edge_index_of(csc) if csc.disk_pages is None else WaitingEdges.of(csc)
     for ntype in graph.node_types:
         store, fields = data._store if isinstance(data, Data) else data[ntype], graph.node_fields(ntype)
         for name, values in fields.items():

@@ -36,7 +36,7 @@ def folder(tmp_path_factory):
 def on_disk(folder, monkeypatch):
     monkeypatch.setattr(csc_pages, "LEAST_BYTES", 1)
     graph = Graph.open(folder)
-    if graph.csc.scattered.pages is None:
+    if graph.csc.disk_pages is None:
         pytest.skip("needs temporary files on a disk")
     return graph
 
@@ -44,7 +44,7 @@ def on_disk(folder, monkeypatch):
 def in_memory(graph):
     csc = graph.csc
     copied = CSC(csc.indptr.clone(), csc.indices.clone(), csc.num_src)
-    assert copied.scattered.pages is None
+    assert copied.disk_pages is None
     return Graph(copied, ndata=graph.ndata, edata=graph.edata)
 
 

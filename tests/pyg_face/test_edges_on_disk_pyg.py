@@ -29,7 +29,7 @@ def csc(tmp_path, monkeypatch):
     monkeypatch.setattr(csc_pages, "LEAST_BYTES", 1)
     write_graph(rmat(10), tmp_path / "graph")
     csc = Graph.open(tmp_path / "graph").csc
-    if csc.scattered.pages is None:
+    if csc.disk_pages is None:
         pytest.skip("needs temporary files on a disk")
     return csc
 
@@ -54,7 +54,7 @@ def test_batches_of_stores_equal_those_from_memory(csc, directed):
             batch_size=50,
             subgraph_type="directional" if directed else "induced",
         )
-        pages = loader.node_sampler.graph.csc.scattered.pages
+        pages = loader.node_sampler.graph.csc.disk_pages
         assert (pages is None) == (edges is copied)
         torch.manual_seed(0)
         found.append(batches(loader))
@@ -127,4 +127,4 @@ def test_an_edge_index_that_is_written_is_compressed_anew(data):
 def test_an_edge_index_is_compressed_in_memory(csc):
     data = Data(x=torch.zeros(1024, 1), edge_index=torch.stack([csc.indices.long(), csc.destinations().long()]))
     loader = NeighborLoader(data, num_neighbors=[2], batch_size=50)
-    assert loader.node_sampler.graph.csc.scattered.pages is None
+    assert loader.node_sampler.graph.csc.disk_pages is None

@@ -58,7 +58,7 @@ def sample(graph, batches):
 sample(Graph.open(folder), 1)  # compiles the kernels
 forget()
 graph = Graph.open(folder)
-assert graph.csc.scattered.pages is not None
+assert graph.csc.disk_pages is not None
 """
 
 

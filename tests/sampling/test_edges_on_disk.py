@@ -76,9 +76,9 @@ def on_disk(in_memory, tmp_path, monkeypatch):
     monkeypatch.setattr(csc_pages, "LEAST_BYTES", 1)
     write_graph(in_memory, tmp_path / "graph")
     graph = Graph.open(tmp_path / "graph")
-    if graph.csc.scattered.pages is None:
+    if graph.csc.disk_pages is None:
         pytest.skip("needs temporary files on a disk")
-    assert len(graph.csc.scattered.pages.files) == 3
+    assert len(graph.csc.disk_pages.files) == 3
     return graph
 
 
