@@ -114,7 +114,7 @@ def reorder(
             partition, or a field cannot be stored.
 
     Example:
-        >>> import tempfile
+        >>> import os, tempfile, torch
         >>> from pagraph import NeighborSampler
         >>> graph = Graph.from_coo([3, 3, 1], [1, 2, 2])
         >>> out = os.path.join(tempfile.mkdtemp(), "out")

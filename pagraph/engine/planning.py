@@ -156,10 +156,11 @@ class Planner:
         Where files and plan fit into memory the system keeps them; and what an epoch reads less often than twice is
         read when it is needed.
         """
-        plan, now = self._plan, self._workload.sampled()
-        if plan is not None and now is not None and plan.topology:
-            needs = plan.needs
-            if needs.topology + needs.cache > plan.left and needs.topology_reads > 2 * plan.topology:
+        plan = self._plan
+        if plan is not None and plan.topology:
+            needs, now = plan.needs, self._workload.sampled()
+            tight = needs.topology + needs.cache > plan.left
+            if now is not None and tight and needs.topology_reads > 2 * plan.topology:
                 keep_resident(now.graph, plan.topology)
         self._fields.after_first_step()
 

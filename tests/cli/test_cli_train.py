@@ -180,8 +180,8 @@ def test_a_comparison_has_a_timeline_of_our_loader(folder, tmp_path):
         (["--cache", "lots"], "'lots'"),
         (["--cache-policy", "magic"], "'magic'"),
         (
-            ["--cache-dtype", "int8"],
-            "--cache-dtype must be None, torch.float16, torch.bfloat16 or their names, got 'int8'",
+            ["--cache-dtype", "int4"],
+            "--cache-dtype must be None, torch.float16, torch.bfloat16, torch.int8 or their names, got 'int4'",
         ),
         (["--model", "gin"], "'gin'"),
         (["--model", "gat", "--hidden", "9"], "hidden must be a multiple of heads, 4, for GAT, got 9"),

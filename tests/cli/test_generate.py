@@ -106,7 +106,7 @@ def test_defaults_are_the_library_s(verb, generator):
         if name not in ("progress", "origin", "out"):
             assert params[name] == want, name
     size = {"rmat": "scale", "sbm": "num_nodes", "citation": "num_papers"}[verb]
-    assert set(params) - set(generator.__kwdefaults__) - {"out"} == {size}
+    assert set(params) - set(generator.__kwdefaults__) - {"out", "store"} == {size}
 
 
 @pytest.mark.parametrize(
