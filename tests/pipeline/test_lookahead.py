@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 import pagraph.engine.engine as engine
 from pagraph import Graph, Loader, NeighborSampler
-from pagraph.features import DiskFeature, IndexedRows
+from pagraph.accelerator.host import HostAccelerator
+from pagraph.features import DiskFeature, IndexedRows, NarrowRows
 from pagraph.features.store import FeatureCache, GrowingCache, slots_for
 from pagraph.features.window import RowWindow
 from pagraph.graph.mapped import map_npy
@@ -64,6 +65,30 @@ def test_batches_are_those_without(graph, values, cold_file, holds_rows, lookahe
     counts = loader.stats.total.counts
     assert 0 < counts["window_rows"] <= counts["input_nodes"]
     assert counts["window_bytes"] == counts["window_rows"] * WIDTH * 4
+
+
+@pytest.mark.parametrize("cache", [0, 0.2])
+def test_batches_on_an_accelerator_are_those_without(graph, values, cold_file, holds_rows, cache):
+    expected = bits(make(graph, torch.from_numpy(values)))
+    mapped = map_npy(cold_file("feat", values))
+    loader = make(graph, mapped, lookahead=4, cache=cache, device=HostAccelerator())
+    assert bits(loader) == expected
+    if not cache:  # filling one has brought the file into memory
+        assert loader.stats.total.counts["window_rows"] > 0
+    loader.close()
+
+
+@pytest.mark.parametrize("form", ["float16", "bfloat16", "int8"])
+@pytest.mark.parametrize("cache", [0, 0.2])
+def test_rows_in_fewer_bytes_are_widened(graph, values, cold_file, holds_rows, form, cache):
+    narrow = NarrowRows.of(torch.from_numpy(values), form)
+    expected = bits(make(graph, narrow.materialize()))
+    stored = narrow.stored
+    as_numbers = stored.view(torch.int16) if stored.dtype == torch.bfloat16 else stored
+    mapped = map_npy(cold_file("feat", as_numbers.numpy())).view(stored.dtype)
+    loader = make(graph, NarrowRows(mapped), lookahead=4, cache=cache)
+    assert [bits(loader) for _ in range(2)][0] == expected
+    assert loader.stats.total.counts["window_bytes"] < loader.stats.total.counts["window_rows"] * WIDTH * 4
 
 
 @pytest.mark.parametrize("cache", ["100KB", 0.2, 1.0])
