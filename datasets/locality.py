@@ -46,7 +46,7 @@ class PagesRead:
 
 @dataclass(frozen=True, eq=False)
 class SampledRows:
-    """What sampled batches read: vertices by type, and edges by type with the vertices that drew them.
+    """Reads of sampled batches: vertices by type, and edges by type with the vertices that drew them.
 
     Attributes:
         batches: For each batch, the distinct vertices by type; then edges, distinct positions in the CSC of their type

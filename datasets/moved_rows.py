@@ -28,7 +28,7 @@ _LEAST_ROW = 16  # bytes of scratch that a row takes at least: its place, and th
 
 
 class Scratch:
-    """Where buckets are kept and how large they may be.
+    """Folder of the buckets, and how large they may be.
 
     Args:
         folder: For files, which are removed when their rows are closed.

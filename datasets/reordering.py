@@ -34,7 +34,7 @@ _OF_A_PART = "global_ids"
 
 @dataclass(frozen=True)
 class Reordered:
-    """What reordering changed, by the same sampled batches.
+    """Pages before and after reordering, by the same sampled batches.
 
     Attributes:
         by: The order.

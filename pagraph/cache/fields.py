@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from ..accelerator import Accelerator, Event, accelerator_for, with_room
-from ..features.disk import DiskFeature, on_disk
 from ..features.feature import DeviceFeature
 from ..features.field import Field, FieldRows, Reading, ReadPath, Snapshot, host_feature
 from ..features.gpu.accelerated import Link
@@ -239,20 +238,8 @@ class FieldSet:
         return FieldRows(tensor, path.version, path.generation, begun, ready, link.accelerator)
 
     def begin_cold(self) -> bool:
-        """Whether, when an epoch begins, a field lies in a file of which much is not in memory.
-
-        Files that windows read by themselves are looked at, too: their mapping may have been written.
-        """
-        for field in list(self._fields.values()):
-            field.renew()
-            try:
-                values = field.source()
-            except (KeyError, RuntimeError):
-                continue
-            base = host_feature(values, self._device) if on_disk(values) else None
-            if isinstance(base, DiskFeature) and base.is_cold:
-                return True
-        return False
+        """Whether, when an epoch begins, a field lies in a file of which much is not in memory."""
+        return any([field.begin_cold() for field in list(self._fields.values())])
 
     def new_windows(self, holds_rows: Callable[[int], bool]) -> Windows:
         """Windows for the next group of batches; see there."""
@@ -355,7 +342,7 @@ class FieldSet:
 
     @property
     def device(self) -> torch.device:
-        """Where rows are delivered."""
+        """Device that rows are delivered on."""
         return self._device
 
     @property

@@ -24,7 +24,7 @@ _OF_ONE_HOP = (
 
 
 def hop_of(layer: Any, csc: CSC) -> Callable[[Block, Tensor], Tensor] | None:
-    """What computes a layer of DGL's on a block; TypeError for one of which it is not known what it reads."""
+    """The computation of a layer of DGL's on a block; TypeError for one of which it is not known what it reads."""
     if isinstance(layer, layers.GraphConv) and type(layer).forward is layers.GraphConv.forward:
         return _normalised(layer, csc) if layer._norm in ("both", "left") else lambda b, x: layer(b.to_dgl(), x)
     if any(isinstance(layer, known) and type(layer).forward is known.forward for known in _OF_ONE_HOP):

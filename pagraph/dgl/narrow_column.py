@@ -42,20 +42,20 @@ class NarrowColumn(Column):
         Column.data.fset(self, values)
 
     def clone(self) -> Any:
-        """As of a column."""
+        """Like that of a column."""
         return _narrow(super().clone())
 
     def subcolumn(self, rowids: Any) -> Any:
-        """As of a column; nothing is read yet."""
+        """Like that of a column; nothing is read yet."""
         return _narrow(super().subcolumn(rowids))
 
     def astype(self, new_dtype: Any) -> Any:
-        """As of a column; the values are read."""
+        """Like that of a column; the values are read."""
         _ = self.data
         return super().astype(new_dtype)
 
     def fetch(self, indices: Tensor, device: Any, pin_memory: bool = False, **kwargs: Any) -> Any:
-        """As of a column; only the rows are read."""
+        """Like that of a column; only the rows are read."""
         rows = narrow_rows(self)
         if rows is None:
             return super().fetch(indices, device, pin_memory=pin_memory, **kwargs)

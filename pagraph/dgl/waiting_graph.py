@@ -88,6 +88,6 @@ def _rows(count: int) -> Any:
 
 
 def structure_mark(graph: Any) -> Any:
-    """What is another object once the graph's structure was changed in place."""
+    """An object that is another one once the graph's structure was changed in place."""
     waits = isinstance(graph, WaitingGraph) and graph._unchanged
     return graph._outline if waits else graph._graph

@@ -161,7 +161,7 @@ class Engine(Generic[T]):
 
 
 def _window_reader(fields: FieldSet, planner: Planner, options: PipelineOptions) -> WindowReader | None:
-    """Where an epoch's groups of batches are read; None where no file is cold. Not a method: the loader keeps it."""
+    """Reader of an epoch's groups of batches; None where no file is cold. Not a method: the loader keeps it."""
     plan = planner.plan(options)
     if not plan.window or not fields.begin_cold():
         return None

@@ -25,7 +25,7 @@ Item = tuple[int, Any]
 
 @dataclass(frozen=True)
 class WindowReader:
-    """Where windows come from, and how large they may be.
+    """Source of windows, and how large they may be.
 
     Attributes:
         batches: Most batches of a group, at least 1.

@@ -275,11 +275,19 @@ class Field:
         self._reads += 1  # a count that another thread loses does no harm
         return held, values, path
 
-    def renew(self) -> None:
-        """Look whether the values were written where torch does not see it, as far as they are read past a mapping."""
+    def begin_cold(self) -> bool:
+        """Whether, when an epoch begins, the values lie in a file of which much is not in memory.
+
+        Of values that are read past their mapping it looks, too, whether that was written where torch does not see it.
+        """
         path = self._path
         if path is not None and isinstance(path.base, DiskFeature):
             path.base.renew()
+        try:
+            values = self.source()
+        except (KeyError, RuntimeError):
+            return False
+        return on_disk(values) and DiskFeature(values).is_cold
 
     def is_current(self, version: FieldVersion, generation: int) -> bool:
         """Whether the values are still those of an earlier read."""

@@ -145,7 +145,7 @@ def stored_words(stored: HostRows, rows: Array) -> Array:
 
 
 def _located(source: HostFeature) -> tuple[Any, ...]:
-    """Where a source's rows are, for kernels: words, words from one to the next, their number, and the table."""
+    """Place of a source's rows, for kernels: words, words from one to the next, their number, and the table."""
     size = source.dtype.itemsize
     rows = None if source.rows is None else source.rows.view(f"u{size}")
     return rows, source.stride_bytes // size, source.source_rows, source.table

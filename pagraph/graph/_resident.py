@@ -7,7 +7,7 @@ from .._jit import kernel
 
 @kernel
 def weight_of(indptr, visits, v):  # type: ignore[no-untyped-def]
-    """How often the row of ``v`` is read: as ``visits`` says, or if that is empty in proportion to its length."""
+    """Reads of the row of ``v`` is read: as ``visits`` says, or if that is empty in proportion to its length."""
     if len(visits) > 0:
         return np.float64(visits[v])
     return np.float64(indptr[v + 1] - indptr[v]) + 1.0

@@ -272,7 +272,7 @@ class CSC:
 
     @cached_property
     def _page_starts(self) -> Tensor:
-        """Where the rows of each page of ``indptr`` begin."""
+        """First edge of the rows of each page of ``indptr``."""
         return self.indptr[::_ROWS_PER_BLOCK].clone()
 
     @cached_property

@@ -58,7 +58,7 @@ class FilePages:
 
 
 class CSCPages:
-    """What batches say before they read a CSC whose arrays are on disk; None stands for an array in memory.
+    """Announcements of reads of a CSC whose arrays are on disk; None stands for an array in memory.
 
     Attributes:
         indptr: Pages of the offsets.

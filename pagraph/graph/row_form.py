@@ -119,7 +119,7 @@ def form_of(argument: str, given: Any) -> RowForm | None:
 
 @dataclass(frozen=True)
 class Decoding:
-    """How stored rows of a form become rows of ``dtype`` (float32 or float64) and ``row_shape``."""
+    """Conversion of stored rows of a form to rows of ``dtype`` (float32 or float64) and ``row_shape``."""
 
     form: RowForm
     dtype: torch.dtype

@@ -25,7 +25,7 @@ _OF_ONE_HOP = (
 
 
 def hop_of(layer: Any, csc: CSC) -> Callable[[Block, Tensor], Tensor] | None:
-    """What computes a layer of PyG's on a block; None for one that takes rows alone.
+    """The computation of a layer of PyG's on a block; None for one that takes rows alone.
 
     Raises:
         TypeError: It is not known what it reads, or it reads more: norms of PyG's may take means over all vertices.

@@ -307,10 +307,9 @@ class Joiner:
 
     def reads(self, output: Any) -> Iterator[tuple[str, Tensor]]:
         """Fields that :meth:`read` will read for a sampler's output, each with its vertices."""
-        for name in () if self._levels is None or self.is_remote else self._levels.fields:
-            nodes = _nodes_of(output, name)
-            if nodes is not None and name in self._added:
-                yield _label(name), nodes
+        names = () if self._levels is None or self.is_remote else self._levels.fields
+        found = ((name, _nodes_of(output, name)) for name in names if name in self._added)
+        return ((_label(name), nodes) for name, nodes in found if nodes is not None)
 
     def read(self, output: Any, hop_ends: Mapping[str, list[int]], earlier: Reading | None = None) -> Reading:
         """Read the attributes for a sampler's output.

@@ -44,7 +44,7 @@ class OneHop:
 
 
 def hop_of(layer: Any, csc: CSC) -> Hop | None:
-    """What computes a layer on a block; None for one that takes rows alone.
+    """The computation of a layer on a block; None for one that takes rows alone.
 
     Raises:
         TypeError: It is neither, or nobody knows whether a block has all that it reads.

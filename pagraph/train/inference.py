@@ -154,7 +154,7 @@ def _widened(rows: Tensor) -> Tensor:
 
 
 class _Plan:
-    """What is kept where, and how much at once, for given stages and memory."""
+    """Division of the memory, and how much is done at once, for given stages and memory."""
 
     def __init__(
         self,

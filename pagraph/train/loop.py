@@ -136,7 +136,7 @@ def _make_loader(
 
 
 def _memory_plan(loader: Any, options: TrainOptions) -> MemoryPlan:
-    """How the loader divides its part of the memory; ValueError where it is too little."""
+    """Division of the loader's part of the memory; ValueError where it is too little."""
     try:
         plan: MemoryPlan = loader.memory_plan
         return plan

@@ -50,7 +50,7 @@ def _new_log() -> Array:
 
 
 class Requests(NamedTuple):
-    """What one call reads: see ``_reads``.
+    """Requests of one call: see ``_reads``.
 
     ``slot_bytes`` is what the largest takes, in whole pages; ``log`` has room for samples of the queue's depth, if
     someone wants them; ``out`` is only kept alive for the address in ``job``.
@@ -140,7 +140,7 @@ class Threads(Queue):
     way = "threads"
 
     def read(self, requests: Requests) -> None:
-        """As :meth:`Queue.read`; a system that allows no more threads gets by with those that it allowed."""
+        """Read, see :meth:`Queue.read`; a system that allows no more threads gets by with those that it allowed."""
         from ..._jit import signals_later
         from . import _reads
 
@@ -175,7 +175,7 @@ class Advice(Queue):
     way, direct = "readahead", False
 
     def read(self, requests: Requests) -> None:
-        """As :meth:`Queue.read`."""
+        """Read, see :meth:`Queue.read`."""
         from . import _reads
 
         rows, places, edges, number, _, job, state, log, _ = requests

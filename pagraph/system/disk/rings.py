@@ -81,7 +81,7 @@ class Ring(Queue):
         system_call(_URING_ENTER, ring._descriptor, 0, 0, 0, 0, 0)
 
     def read(self, requests: Requests) -> None:
-        """As :meth:`Queue.read`."""
+        """Read, see :meth:`Queue.read`."""
         rows, places, edges, number, _, job, state, log, _ = requests
         from . import _rings
 
@@ -115,7 +115,7 @@ class Aio(Queue):
         cls()
 
     def read(self, requests: Requests) -> None:
-        """As :meth:`Queue.read`."""
+        """Read, see :meth:`Queue.read`."""
         rows, places, edges, number, _, job, state, log, _ = requests
         from . import _rings
 

@@ -1,4 +1,4 @@
-"""What a disk can do, by a short trial: the way to read it, seconds of a request, seconds of a byte."""
+"""A short trial of a disk: the way to read it, seconds of a request, seconds of a byte."""
 
 from __future__ import annotations
 
