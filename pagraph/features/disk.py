@@ -5,12 +5,14 @@ from __future__ import annotations
 import mmap
 import threading
 import weakref
+from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
 import torch
 
 from ..graph.field_value import FieldValue, stored_tensor
+from ..graph.mapped import MappedFile
 from ..system.disk_reads import FileReader
 from ..system.memory import address_on_disk
 from ..system.paging import GAP, GAP_IN_ORDER, Pages
@@ -56,6 +58,12 @@ class DiskFeature(HostFeature):
     tier = "disk"
     announces = True
 
+    def __init__(self, tensor: FieldValue) -> None:
+        super().__init__(tensor)
+        file = MappedFile.of(self._tensor)
+        # Not owned: values that were replaced are freed.
+        self._file: Callable[[], MappedFile | None] = (lambda: None) if file is None else weakref.ref(file)
+
     def announce(self, ids: Array, slots: Array | None = None, num_cached: int = 0) -> None:
         """Ask the system to read the pages of ``ids`` that a cache does not hold."""
         from ..graph import _csc
@@ -63,6 +71,9 @@ class DiskFeature(HostFeature):
 
         if self.rows is None or len(ids) == 0 or self.num_rows == 0:
             return
+        file = self._file()
+        if file is not None:
+            file.check_size()  # to touch what is gone would end the process
         state = np.zeros(1, dtype=np.uint8)
         asked = (_NO_SLOTS if slots is None else slots, num_cached, ids)
         base, stride, limit = self.rows.ctypes.data, self.stride_bytes, self.source_rows

@@ -132,6 +132,12 @@ class MappedFile(mmap.mmap):
         if now != self._seen:
             self._raise_changed()
 
+    def check_size(self) -> None:
+        """Raise FormatError where the file was shortened since, whatever else was done to it (1 us)."""
+        size = self.size()
+        if size < len(self):
+            raise FormatError(f"{self.path} was shortened while it was open: {size} of {len(self)} bytes are left")
+
     @property
     def tells_pages(self) -> bool:
         """Whether the system tells which pages are in memory: of one's own files, and those that one may write."""

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from pagraph import FormatError
 from pagraph.features import CachedFeature, DiskFeature, HostFeature, IndexedRows, _gather, on_disk
 from pagraph.features.store import fill_cache
 from pagraph.graph.mapped import map_npy
@@ -273,6 +274,13 @@ def test_a_read_in_order_brings_the_pages_between(npy, in_order):
     DiskFeature(tensor).read(ids if in_order else ids.flip(0))
     share = share_in_memory(tensor)
     assert share > 0.8 if in_order else share < 0.5
+
+
+def test_a_shortened_file_is_an_error(npy):
+    feature = DiskFeature(map_npy(npy))
+    os.truncate(npy, 4096)
+    with pytest.raises(FormatError, match=r"feat.npy was shortened while it was open: 4096 of \d+ bytes are left"):
+        feature.read(torch.tensor([3999]))
 
 
 def test_rows_in_memory_need_no_announcement():
