@@ -61,7 +61,6 @@ class FieldSet:
         cache_dtype: float16, bfloat16 or int8, the form of cached rows of float32 and float64 fields. All rows of
             fields that the cache may serve are rounded alike, cached or not. None: as they are.
         accelerator: Delivers on ``device``. None: that of the device, if it is a CUDA device.
-        grows: In memory, let windows fill the cache (:meth:`new_windows`) where a file is not in memory.
         transfer: Path of missed rows to an accelerator: "auto", "zero-copy" or "staging", see ``Transfer``.
 
     Raises:
@@ -84,7 +83,6 @@ class FieldSet:
         cache_dtype: torch.dtype | None = None,
         accelerator: Accelerator | None = None,
         transfer: str = "auto",
-        grows: bool = False,
     ) -> None:
         if device.type == "cuda" and device.index is None:
             # Each thread has a current device of its own, and reads come from any thread.
@@ -116,7 +114,6 @@ class FieldSet:
                 share=share,
                 cache_dtype=cache_dtype,
                 link=self._link,
-                grows=grows,
             )
         for key, source in sources.items():
             self.add_source(key, source)
@@ -286,6 +283,11 @@ class FieldSet:
             self._static.allowed = nbytes
         if not counts:
             self._first_epoch = None
+
+    def let_grow(self, grows: bool) -> None:
+        """Let windows fill a cache in memory from now on, where a file is not in memory; else it is read for that."""
+        if self._static is not None:
+            self._static.let_grow(grows)
 
     def prepare(self) -> None:
         """Fill the cache if its size and fields are known; call before the first batch of an epoch."""

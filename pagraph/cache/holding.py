@@ -44,7 +44,6 @@ class Holding:
         *,
         cache_dtype: torch.dtype | None = None,
         link: Link | None = None,
-        grows: bool = False,
     ) -> None:
         self._device = device
         self._num_rows = dict(num_rows)
@@ -55,7 +54,7 @@ class Holding:
         self.entries: dict[Hashable, Entry] = {}
         self.choice = Choice()
         self.fillings: list[Filling] = []
-        self._grows = grows  # windows fill it
+        self.grows = False  # windows fill it
         self._ranked_here = True  # the choice's scores are this loader's reads
         self._parts: dict[Hashable, FieldPlan] = {}
         self._leaving: list[weakref.ref[torch.UntypedStorage]] = []
@@ -221,7 +220,7 @@ class Holding:
         index, stored = self.choice.indices[candidate.type], candidate.stored
         if self._link is None:
             num_nodes, base = self._num_rows[candidate.type], candidate.base
-            if self._grows and isinstance(base, DiskFeature) and base.is_cold:
+            if self.grows and isinstance(base, DiskFeature) and base.is_cold:
                 before = candidate.field.cached(candidate.seen.version)
                 return growing_cache(stored, index.ids[:count], slots=index.slots, before=before)
             return fill_cache(stored, index.ids[:count], device=self._device, num_nodes=num_nodes, slots=index.slots)

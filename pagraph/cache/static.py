@@ -55,7 +55,6 @@ class StaticCache:
         share: Share | None = None,
         cache_dtype: torch.dtype | None = None,
         link: Link | None = None,
-        grows: bool = False,
     ) -> None:
         if link is not None:
             check_budget(budget, link.accelerator)
@@ -69,7 +68,7 @@ class StaticCache:
         self._cache_dtype = cache_dtype
         self._link = link
         self._accelerator = None if link is None else link.accelerator
-        self._holding = Holding(device, num_rows, outputs, cache_dtype=cache_dtype, link=link, grows=grows)
+        self._holding = Holding(device, num_rows, outputs, cache_dtype=cache_dtype, link=link)
         self._fill_lock = threading.Lock()
         self._stepped = self._decided = self._refilled = False
         self.allowed: int | None = None  # bytes in memory that "auto" may take; None: a share of what is free
@@ -82,6 +81,10 @@ class StaticCache:
         """Consider a field, or a further role of one; one that comes after the decision gets the bytes left."""
         known = self._holding.entries.get(key)
         self._holding.entries[key] = Entry(field, row_type, role if known is None else known.role | role)
+
+    def let_grow(self, grows: bool) -> None:
+        """Let windows fill caches of files that are not in memory, or read these for it; for fillings from now on."""
+        self._holding.grows = grows
 
     def prepare(self) -> None:
         """Fill the cache if its size and fields are known, or take over another loader's; call before an epoch."""

@@ -108,7 +108,6 @@ class Engine(Generic[T]):
             cache_dtype=cache_dtype,
             accelerator=self.accelerator,
             transfer=transfer,
-            grows=options.lookahead != 0,
         )
         fields = self.fields
         self.stats = LoaderStats(lambda: fields.counters, self.accelerator)

@@ -67,12 +67,12 @@ class LookedAhead:
         load, fetch = _Loading(recorder), partial(_fetch, steps, recorder, reader)
         if not threads:
             self._sampled: Any = SerialStage(source, sample)
-            self._loaded: Any = SerialStage(_groups(self._sampled, steps, reader, load.feed), load)
+            self._loaded: Any = SerialStage(_groups(self._sampled, steps, reader, load.finish), load)
             self._fetched: Any = SerialStage(_each(self._loaded), fetch)
             return
         most = 2 * reader.batches + threads
         self._sampled = Stage(source, sample, workers=threads, ahead=most, on_start=steps.on_start)
-        self._loaded = Stage(_groups(self._sampled, steps, reader, load.feed), load, workers=1, ahead=1)
+        self._loaded = Stage(_groups(self._sampled, steps, reader, load.finish), load, workers=1, ahead=1)
         depth = recorder.trace.depth
         self._fetched = Stage(_each(self._loaded), fetch, workers=threads, ahead=ahead, on_change=depth)
 
@@ -106,10 +106,10 @@ def _groups(
         while len(items) < size and windows.nbytes < reader.nbytes:
             try:
                 item = next(sampled)
+                windows.add(steps.reads(item[1]))
             except Exception as problem:
                 error = problem
                 break
-            windows.add(steps.reads(item[1]))
             items.append(item)
         if items:
             yield windows, items
@@ -133,15 +133,16 @@ class _Loading:
         self._recorder.trace.at(-1)
         with self._recorder.time("window"):
             rows, nbytes = windows.load(self._before)
-            self.feed()
+            self.finish()
         self._before = windows
         self._recorder.count(window_rows=rows, window_bytes=nbytes)
         return group
 
-    def feed(self) -> None:
-        """Let caches have the last group's rows: what its batches read of them were misses."""
-        if self._before is not None:
-            self._before.feed()
+    def finish(self) -> None:
+        """Let caches have the last group's rows, which most of its batches have read as misses; keep it no longer."""
+        before, self._before = self._before, None
+        if before is not None:
+            before.feed()
 
 
 def _each(loaded: Iterator[tuple[Windows, list[Item]]]) -> Iterator[tuple[Item, Windows]]:

@@ -21,6 +21,7 @@ from ..ranking.few_batches import BYTES_A_ROW, FewBatches
 from ..ranking.policies import ranking_bytes
 from ..system.budget import SLOT_BYTES, Budget
 from ..system.memory import held_by_process, host_available, return_freed
+from ..system.threads import ForkLock
 from ..system.units import bytes_text
 from .lookahead import GROUPS
 from .trial import Trial
@@ -44,6 +45,7 @@ _MOST_RANKED = 128 << 20
 _STAGING = 30 << 20  # three pinned buffers of 8 MiB for rows, and three of 2 MiB for blocks
 
 _taken: weakref.WeakKeyDictionary[Planner, int] = weakref.WeakKeyDictionary()
+_taken_lock = ForkLock()
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +142,8 @@ class Planner:
         with self._lock:
             if self._plan is None:
                 self._plan = self._made(options)
-                _taken[self] = self._plan.taken
+                with _taken_lock:
+                    _taken[self] = self._plan.taken
             return self._plan
 
     def prepare(self, options: PipelineOptions) -> None:
@@ -148,6 +151,7 @@ class Planner:
         plan = self.plan(options)
         if not plan.reason and self._fields.accelerator is None:
             self._fields.allow(plan.cache, counts=not plan.ranked)
+        self._fields.let_grow(plan.window > 0)
         self._fields.prepare()
 
     def after_first_step(self) -> None:
@@ -174,7 +178,8 @@ class Planner:
         now = self._workload.sampled()
         trial = None if now is None else Trial.of(now, self._workload.order.batch_size or 1)
         # Only now: to sample has loaded the kernels.
-        others = sum(taken for other, taken in _taken.items() if other is not self)
+        with _taken_lock:
+            others = sum(taken for other, taken in list(_taken.items()) if other is not self)
         kept = 0 if now is None else resident_bytes(now.graph)  # by a loader that is gone; the plan has it as topology
         process = max(0, held_by_process() - max(others, kept))
         needs = self._needs(options, rows, now, trial or Trial(), process)

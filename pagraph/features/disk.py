@@ -143,4 +143,4 @@ class DiskFeature(HostFeature):
         """Look whether the mapping was written where torch does not see it, through a NumPy view, say."""
         reader = self.__dict__.get("_reader")
         if reader is not None and not reader.is_current():
-            del self._reader
+            self.__dict__.pop("_reader", None)

@@ -106,13 +106,14 @@ class Queue:
     Attributes:
         way: Its name.
         direct: Whether descriptors must be of O_DIRECT, or must not; None: either.
+        is_lost: It failed with reads under way, and must not be used again.
     """
 
     way: ClassVar[str]
     direct: ClassVar[bool | None] = None
 
     def __init__(self, depth: int = DEPTH) -> None:
-        self.depth = depth
+        self.depth, self.is_lost = depth, False
         # Shared, though with nobody: a fork would make copies of private pages, and reads that are under way could then
         # end in the child's.
         self._memory = mmap.mmap(-1, QUEUE_BYTES)

@@ -88,6 +88,7 @@ class Ring(Queue):
         slots = *self.slots(requests), WAIT
         shared = self._descriptor, self._words, self._ring, self._entries
         if not _rings.read_by_ring(rows, places, edges, number, job, *slots, _URING_ENTER, *shared, state, log):
+            self.is_lost = True
             _lost.append(self)
 
 
@@ -122,6 +123,7 @@ class Aio(Queue):
         slots = *self.slots(requests), WAIT
         own = self._submit, self._get_events, self._context, self._blocks
         if not _rings.read_by_aio(rows, places, edges, number, job, *slots, *own, state, log):
+            self.is_lost = True
             _lost.append(self)
 
 

@@ -70,7 +70,7 @@ def queue(way: str) -> Iterator[Queue]:
             taken = Threads()
     yield taken
     idle = _idle[taken.way]
-    if len(idle) < _MOST_IDLE:  # not after an exception: who knows what still uses it
+    if not taken.is_lost and len(idle) < _MOST_IDLE:  # not after an exception: who knows what still uses it
         idle.append(taken)
 
 
