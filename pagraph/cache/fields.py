@@ -19,7 +19,7 @@ from ..features.field import Field, FieldRows, Reading, ReadPath, Snapshot, host
 from ..features.gpu.accelerated import Link
 from ..features.gpu.transfer import Transfer, check_mode
 from ..features.narrow import stored_as
-from ..features.store import CachedFeature
+from ..features.store import read_counted
 from ..graph.field_value import FieldValue
 from ..graph.graph import NODE_TYPE
 from ..ranking.policy import Rank, RowType
@@ -173,14 +173,9 @@ class FieldSet:
         held, values, path = field.path(self._resolve)
         if path.cacheable and path.cache is None and field.is_due:
             held, values, path = self._filled_late(key, field, (held, values, path))
-        feature, windows = path.feature, getattr(self._here, "windows", None)
+        windows = getattr(self._here, "windows", None)
         found = None if windows is None else windows.read(key, path, ids, field.pool, bounds)
-        if found is not None:
-            tensor, hits = found
-        elif isinstance(feature, CachedFeature):
-            tensor, hits = feature.read_counted(ids, field.pool, bounds)
-        else:
-            tensor, hits = feature.read(ids, field.pool), None
+        tensor, hits = read_counted(path.feature, ids, field.pool, bounds) if found is None else found
         if tensor.device != self._device:
             tensor = tensor.to(self._device)
         if path.cacheable and self._first_epoch is not None:  # only now: the ids have been checked

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ..features.disk import DiskFeature
-from ..features.store import CachedFeature, GrowingCache
+from ..features.store import GrowingCache, read_counted
 from ..features.window import RowWindow
 
 if TYPE_CHECKING:
@@ -87,10 +87,7 @@ class Windows:
         if found is None:
             return None
         rows, cache = found
-        feature, places = path.elsewhere(rows, cache), torch.arange(len(ids), device="cpu")
-        if isinstance(feature, CachedFeature):
-            return feature.read_counted(places, pool, bounds)
-        return feature.read(places, pool), None
+        return read_counted(path.elsewhere(rows, cache), torch.arange(len(ids), device="cpu"), pool, bounds)
 
     def _of(self, key: Hashable, path: ReadPath) -> RowWindow | None:
         """The window of a field if it has the values that ``path`` reads."""

@@ -84,7 +84,7 @@ class DiskFeature(HostFeature):
         misses = misses[: _gather.find_misses(*asked, misses)]
         if self.table is not None:
             misses = self.table[misses[(misses >= 0) & (misses < self.num_rows)]]
-        Pages(base, stride, self.row_bytes, limit).ask(np.sort(misses), gap=gap)
+        self._pages.ask(np.sort(misses), gap=gap)
 
     @property
     def is_cold(self) -> bool:
@@ -123,17 +123,22 @@ class DiskFeature(HostFeature):
             self.raise_bad(ids, int(bad))
         reader = self._reader
         if reader is None:
-            Pages(self.rows.ctypes.data, self.stride_bytes, self.row_bytes, self.source_rows).ask(rows)
+            self._pages.ask(rows)
             _window.scatter(self.rows, self.stride_bytes, self.row_bytes, rows, places, out)
             return
-        first = np.flatnonzero(np.diff(rows, prepend=-1))
-        if len(first) == len(rows):
+        is_new = np.diff(rows, prepend=-1) != 0
+        if is_new.all():
             reader.read(rows, out, places)
             return
-        once = np.empty((len(first), self.row_bytes), dtype=np.uint8)  # rows by reference may be the same row
-        reader.read(rows[first], once)
-        copies = np.cumsum(np.diff(rows, prepend=-1) != 0) - 1
-        out[: len(out) // self.row_bytes * self.row_bytes].reshape(-1, self.row_bytes)[places] = once[copies]
+        distinct = rows[is_new]  # rows by reference may be the same row
+        once = np.empty((len(distinct), self.row_bytes), dtype=np.uint8)
+        reader.read(distinct, once)
+        out.reshape(-1, self.row_bytes)[places] = once[np.cumsum(is_new) - 1]
+
+    @cached_property
+    def _pages(self) -> Pages:
+        assert self.rows is not None
+        return Pages(self.rows.ctypes.data, self.stride_bytes, self.row_bytes, self.source_rows)
 
     @cached_property
     def _reader(self) -> FileReader | None:

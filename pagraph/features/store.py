@@ -27,6 +27,7 @@ __all__ = [
     "growing_cache",
     "holds",
     "part_ends",
+    "read_counted",
     "slots_for",
     "split_ids",
     "word_bytes",
@@ -268,6 +269,15 @@ class CachedFeature(WideFeature):
             target.index_copy_(0, torch.from_numpy(places), cached.index_select(0, torch.from_numpy(slots)))
             target.index_copy_(0, torch.from_numpy(missed_places), others)
         return np.diff(np.searchsorted(places, ends), prepend=0)
+
+
+def read_counted(
+    feature: Feature, ids: Tensor, pool: BufferPool | None, bounds: Sequence[int] | None
+) -> tuple[Tensor, tuple[int, ...] | None]:
+    """Rows on the CPU, with the cache hits of each part of the ids; None where there is no cache."""
+    if isinstance(feature, CachedFeature):
+        return feature.read_counted(ids, pool, bounds)
+    return feature.read(ids, pool), None
 
 
 def check_rows(cache: FeatureCache, source: Feature) -> None:

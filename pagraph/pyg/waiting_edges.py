@@ -32,7 +32,7 @@ _OUTSIDE = {
     *(Tensor.size, Tensor.dim, Tensor.numel, Tensor.nelement, Tensor.element_size),
     *(Tensor.__len__, Tensor.is_floating_point, Tensor.is_complex, Tensor.is_inference),
 }
-"""What a tensor answers without its values."""
+"""Answers of a tensor that need no values."""
 
 
 class WaitingEdges(Tensor):

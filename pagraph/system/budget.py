@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral, Real
 
-from .units import in_units
+from .units import in_mebibytes, in_units
 
 __all__ = ["SLOT_BYTES", "Budget", "budget_text", "check_memory", "memory_budget", "rows_that_fit"]
 
@@ -192,5 +192,4 @@ def check_memory(memory: object, needed: int, *, whom: str) -> None:
     """
     budget = memory_budget(memory)
     if budget is not None and budget.limit is not None and budget.limit < needed:
-        least = -(-needed // 2**20)
-        raise ValueError(f"memory must be at least {least}MiB for {whom}, got {budget_text(budget.limit)}")
+        raise ValueError(f"memory must be at least {in_mebibytes(needed)} for {whom}, got {budget_text(budget.limit)}")

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from ..errors import FormatError, PipelineError
 from .checks import as_integer
-from .disk.mapped_file import MappedFile
 from .disk.queues import REQUEST_BYTES, Requests
+from .disk.shown_file import ShownFile
 from .disk.trial import best_gap, rates_of
 from .disk.ways import WAYS, queue, usable_way
 from .threads import ForkLock
@@ -79,7 +79,7 @@ class FileReader:
         >>> reader.close()
     """
 
-    _mapped: MappedFile | None = None
+    _mapped: ShownFile | None = None
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class FileReader:
         if num_rows > 1 and stride < row_bytes:
             return None
         stride = max(stride, row_bytes)
-        found = MappedFile.open(tensor.data_ptr(), (num_rows - 1) * stride + row_bytes)
+        found = ShownFile.open(tensor.data_ptr(), (num_rows - 1) * stride + row_bytes)
         if found is None:
             return None
         reader = cls.__new__(cls)

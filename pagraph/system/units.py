@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["bytes_text", "in_units", "percent", "short_count"]
+__all__ = ["bytes_text", "in_mebibytes", "in_units", "percent", "short_count"]
 
 
 def in_units(nbytes: float) -> tuple[float, str]:
@@ -52,3 +52,12 @@ def short_count(count: float) -> str:
         if abs(count) >= size:
             return f"{count / size:g}{unit}"
     return f"{count:g}"
+
+
+def in_mebibytes(nbytes: int) -> str:
+    """Bytes that are needed, rounded up, as ``memory`` takes them.
+
+    >>> in_mebibytes(2**20 + 1)
+    '2MiB'
+    """
+    return f"{-(-nbytes // 2**20)}MiB"

@@ -15,7 +15,8 @@ from ..graph.field_value import FieldValue
 from ..graph.graph import Graph
 from ..graph.narrow_rows import NarrowRows
 from ..system.atomic import check_absent
-from .windows import SourceWindows, Window, in_mebibytes, memory_bytes
+from ..system.units import in_mebibytes
+from .windows import SourceWindows, Window, memory_bytes
 
 __all__ = ["FEATURES", "SUMS", "FeatureRows", "NeighborSums", "gcn_degrees", "preaggregate", "preaggregated_for"]
 

@@ -15,8 +15,9 @@ from ..graph.csc import CSC, id_dtype
 from ..graph.field_value import FieldValue
 from ..system.budget import memory_budget
 from ..system.memory import host_available
+from ..system.units import in_mebibytes
 
-__all__ = ["SourceWindows", "Window", "in_mebibytes", "memory_bytes", "most_in_edges"]
+__all__ = ["SourceWindows", "Window", "memory_bytes", "most_in_edges"]
 
 _PIECE_BYTES = 16 * 2**20
 """Rows that are asked for, and then copied, together: the system would drop pages again of which far more are asked for
@@ -148,12 +149,3 @@ def memory_bytes(memory: object) -> int:
     """Bytes that a work may take: as ``memory`` says, or half of what is free for None and "auto"."""
     budget = memory_budget(memory)
     return host_available() // 2 if budget is None or budget.limit is None else budget.limit
-
-
-def in_mebibytes(nbytes: int) -> str:
-    """Bytes that are needed, rounded up, as ``memory`` takes them.
-
-    >>> in_mebibytes(2**20 + 1)
-    '2MiB'
-    """
-    return f"{-(-nbytes // 2**20)}MiB"

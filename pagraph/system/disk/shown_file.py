@@ -12,14 +12,14 @@ import numpy as np
 
 from ..memory import is_disk_file
 
-__all__ = ["MappedFile"]
+__all__ = ["ShownFile"]
 
 _SMAPS = Path("/proc/self/smaps")
 _WRITTEN = ("Anonymous:", "Swap:")  # pages of a private mapping that are no longer the file's, in memory or swapped out
 
 
 @dataclass(frozen=True)
-class MappedFile:
+class ShownFile:
     """A file, opened anew, and where in it the bytes lie that an address shows.
 
     Attributes:
@@ -36,7 +36,7 @@ class MappedFile:
     nbytes: int
 
     @classmethod
-    def open(cls, address: int, nbytes: int) -> MappedFile | None:
+    def open(cls, address: int, nbytes: int) -> ShownFile | None:
         """Open the file on disk that a range of addresses shows, through a shared or a private mapping.
 
         None where there is no such file, where pages of a private mapping were written (what they hold is not in the
