@@ -1,4 +1,4 @@
-"""What the DGL face makes of the installed DGL, for ``pagraph doctor``."""
+"""Findings of the DGL face about the installed DGL, for ``pagraph doctor``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FALLS_BACK = "its own code: no kernel of pagraph samples like it"
 
 
 def graphbolt_words() -> str:
-    """What ``dgl.graphbolt`` is here."""
+    """State of ``dgl.graphbolt`` here."""
     module = sys.modules.get("dgl.graphbolt")
     if module is None:
         return "this DGL has none"

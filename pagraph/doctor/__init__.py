@@ -1,4 +1,4 @@
-"""What works here, what falls back and why, and what to mend: a text for bug reports."""
+"""Report of what works here, what falls back and why, and what to mend: a text for bug reports."""
 
 from .diagnosis import Diagnosis, diagnose
 

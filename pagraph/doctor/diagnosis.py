@@ -30,7 +30,7 @@ _LEAST_MEMORY = 1 << 30
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What was found.
+    """Findings about this machine.
 
     Attributes:
         findings: What to mend, a sentence each.
