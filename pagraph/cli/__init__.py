@@ -118,6 +118,8 @@ def show_error(error: Exception) -> int:
         return BAD_INPUT
     message, code = _describe(error)
     click.echo(f"Error: {' '.join(message.split())}", err=True)
+    if code == INTERRUPTED:
+        exec("")  # Ctrl-C in the exec() of an import: `python -m` dies of SIGINT even if caught, until the next exec()
     return code
 
 

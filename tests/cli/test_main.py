@@ -164,6 +164,20 @@ def test_ctrl_c_says_so_and_leaves_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_ctrl_c_while_imported_code_is_executed_from_text(tmp_path):
+    """As dataclasses and namedtuple do; CPython remembers it as unhandled (run_eval_code_obj)."""
+    (tmp_path / "verb.py").write_text(
+        "from pagraph.cli import main, generate\n"
+        "def begin(*args, **kwargs):\n"
+        "    exec('raise KeyboardInterrupt')\n"
+        "generate.check_absent = begin\n"
+        "main(['generate', 'rmat', 'g', '--scale', '4'])\n"
+    )
+    done = subprocess.run([sys.executable, "-m", "verb"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.stderr.strip() == "Error: interrupted"
+    assert done.returncode == 130
+
+
 @pytest.mark.slow
 def test_a_reader_that_goes_away_is_no_error(tmp_path):
     assert run("generate", "rmat", tmp_path / "g", "--scale", "4").returncode == 0
