@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..ranking.auto import adaptive, auto
 from ..ranking.few_batches import BYTES_A_ROW, FewBatches
-from ..ranking.policies import POLICIES, ranking_bytes, resolve_policy
+from ..ranking.policies import POLICIES, resolve_policy
 from ..ranking.presample import Presample, counter_dtype
 from ..ranking.vip import vip
 from ..system.budget import check_memory, memory_budget
@@ -27,9 +27,12 @@ DEFAULT_POLICIES = ("auto", "degree", "presample", "vip", "random", "oracle")
 """Policies that a curve compares unless told otherwise; the oracle is for comparison alone."""
 _IDEAL_EPOCHS = 30  # whose mean ``ideal`` ranks by; ``ideal:N`` takes N
 _ANALYSIS = ("ideal", ORACLE)
-# Bytes a vertex at their peak, beside counters and a byte for each policy.
-_RANKED = 36
-_RANKED_BY_TYPE = 76
+# Bytes a vertex at the peak, beside counters and a byte for each policy: to rank by reads, and with several types to
+# divide budgets between them. RMAT of scales 22 and 26 took 35 and 32, two types of 2 M vertices 47.
+_RANKED, _DIVIDED = 38, 60
+# To rank by auto, with all its edges turned or when it weighs its counts: bytes a vertex, and for each hop. With 4, 16
+# and 40 edges a vertex, 2 M to 4 M vertices and 1 to 3 hops all that a curve has took 75 to 99 % of this.
+_TURNED, _WEIGHED = (72, 14), (145, 34)
 _SEED_BYTES = 24
 
 
@@ -92,11 +95,10 @@ class Compared:
         """
         budget = memory_budget(memory)
         nbytes = None if budget is None else budget.limit
-        types = graph.num_nodes_by_type
         counters = counter_dtype(reads).itemsize * (num_hops + 1)
         held = (counters + len({*self.policies, ORACLE})) * graph.num_nodes + _SEED_BYTES * seeds
-        lean = held + (_RANKED if len(types) == 1 else _RANKED_BY_TYPE) * graph.num_nodes
-        every = max(lean, held + ranking_bytes(auto, graph, num_hops))
+        lean = held + (_RANKED if len(graph.node_types) == 1 else _DIVIDED) * graph.num_nodes
+        every = max(lean, held + _auto_bytes(graph, num_hops))
         if nbytes is None or nbytes >= every:
             return self
         check_memory(memory, lean, whom="the counts of this graph")
@@ -106,6 +108,13 @@ class Compared:
         few = FewBatches(max(1, nbytes // 2 // BYTES_A_ROW))  # as for a loader that has just begun
         kept = {n: few if p is auto else p for n, p in self.policies.items() if n not in left_out}
         return replace(self, policies=kept, left_out=left_out, few_batches=True)
+
+
+def _auto_bytes(graph: Graph, num_hops: int) -> int:
+    """Bytes that ``auto`` takes, which takes more than any other policy, beside what a curve keeps."""
+    turned, weighed = ((fixed + by_hop * num_hops) * graph.num_nodes for fixed, by_hop in (_TURNED, _WEIGHED))
+    cscs = map(graph.csc_of, graph.edge_types)
+    return max(weighed, turned + sum(csc.num_edges * (1 + csc.indices.element_size()) for csc in cscs))
 
 
 def _ideal_epochs(name: str) -> int:
