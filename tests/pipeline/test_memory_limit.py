@@ -76,3 +76,17 @@ def test_training_keeps_to_a_quarter_more_than_memory(folder, in_group):
     command = [sys.executable, "-m", "pagraph", "train", folder, *options, "--memory", "560MiB"]
     said = in_group(700 * MIB, *command)
     assert "memory: 420 MiB" in said and "epoch 2/2" in said
+
+
+@pytest.mark.slow
+def test_a_profile_keeps_to_a_quarter_more_than_memory(tmp_path, in_group):
+    """2 M vertices: what all policies take, 400 MiB, would end it."""
+    folder = tmp_path / "rmat"
+    size = ["--scale", "21", "--edge-factor", "4", "--features", "1", "--classes", "2"]
+    size += ["--fractions", "0.01,0.01,0.01"]
+    subprocess.run(
+        [sys.executable, "-m", "pagraph", "generate", "rmat", *size, folder], check=True, capture_output=True
+    )
+    command = [sys.executable, "-m", "pagraph", "profile", folder, "--fanout", "10,5", "--memory", "256MiB"]
+    said = " ".join(in_group(320 * MIB, *command).split())
+    assert "auto ranks by a few batches" in said and "presample and vip are left out" in said
