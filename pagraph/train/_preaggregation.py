@@ -26,38 +26,3 @@ def add_rows(offsets, ids, weights, rows, out):  # type: ignore[no-untyped-def]
             u, weight = ids[e], weights[e]
             for j in range(width):
                 out[i, j] += weight * rows[u, j]
-
-
-@kernel
-def _leaky_relu(x):  # type: ignore[no-untyped-def]
-    return max(x, np.float32(0.2) * x)
-
-
-@kernel
-def add_attended(begin, offsets, ids, sources, targets, rows, out):  # type: ignore[no-untyped-def]
-    """Add GAT's mean over in-neighbours and the vertex itself to ``out[i]``, the row of vertex ``begin + i``.
-
-    Head ``h`` weighs vertex ``u`` for ``v`` by the softmax of ``leaky_relu(sources[u, h] + targets[v, h])`` over the
-    in-neighbours ``ids[offsets[i]:offsets[i + 1]]`` other than ``v``, and ``v`` once. All in float32.
-    """
-    heads = sources.shape[1]
-    width = rows.shape[1] // heads
-    sums = np.empty(width, np.float32)
-    for i in range(len(out)):
-        v = begin + i
-        for h in range(heads):
-            first = h * width
-            most = _leaky_relu(sources[v, h] + targets[v, h])
-            for e in range(offsets[i], offsets[i + 1]):
-                most = max(most, _leaky_relu(sources[ids[e], h] + targets[v, h]))
-            total = np.exp(_leaky_relu(sources[v, h] + targets[v, h]) - most)
-            sums[:] = total * rows[v, first : first + width]
-            for e in range(offsets[i], offsets[i + 1]):
-                u = ids[e]
-                if u != v:
-                    weight = np.exp(_leaky_relu(sources[u, h] + targets[v, h]) - most)
-                    total += weight
-                    for j in range(width):
-                        sums[j] += weight * rows[u, first + j]
-            for j in range(width):
-                out[i, first + j] += sums[j] / total

@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from ..features.field import row_reader
-from ..graph.csc import CSC
+from ..features.disk import on_disk
 from ..graph.graph import Graph
-from ..system.spill import spilled
 from .distributed import ALONE, World
-from .windows import SourceWindows, Window, memory_bytes
+from .layer_pass import LayerPass, Rows, needed_vertices
+from .windows import memory_bytes
 
 if TYPE_CHECKING:
     from .task import Task
 
-__all__ = ["LABELS", "Evaluation", "Neighbours", "accuracies", "predict"]
+__all__ = ["LABELS", "Evaluation", "accuracies", "predict"]
 
 LABELS = "label"
 """The vertex field of the classes."""
-
-_BATCH = 8192
-_CHUNK = 4096  # vertices that a thread takes at once
-_FLOAT = 4
-_NO_LIMIT = 2**62
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,20 +31,20 @@ class Evaluation:
         graph: Its features and labels; arrays and features may be mapped, and are read where they are.
         val: Ids of the validation vertices, int64; ``test`` are those of the test vertices.
         norm: For GCN, the normalisation of all vertices: see :func:`pagraph.train.task.gcn_norm`.
-        hop_ends: None for the whole graph, whose vertices the processes share out. For a part: its first
-            ``hop_ends[h]`` vertices are those within ``h`` hops of the ones that are evaluated.
+        is_part: Whether the graph is this process's own part, which holds what its own ``val`` and ``test`` need; else
+            it is the whole graph, whose vertices the processes share out.
     """
 
     graph: Graph
     val: Tensor
     test: Tensor
     norm: Tensor | None = None
-    hop_ends: tuple[int, ...] | None = None
+    is_part: bool = False
 
     @classmethod
-    def of(cls, task: Task, hop_ends: tuple[int, ...] | None = None) -> Evaluation:
+    def of(cls, task: Task, *, is_part: bool = False) -> Evaluation:
         """The evaluation of a task."""
-        return cls(task.source, task.val, task.test, task.norm, hop_ends)
+        return cls(task.source, task.val, task.test, task.norm, is_part)
 
     def metrics(
         self, model: Any, *, world: World = ALONE, memory: int | str | None = None
@@ -67,147 +58,76 @@ def accuracies(
     model: Any, evaluation: Evaluation, *, world: World = ALONE, memory: int | str | None = None
 ) -> tuple[float, float]:
     """Shares of the validation and of the test vertices, of all processes together, that are classified right."""
-    own = world if evaluation.hop_ends is None else ALONE
-    scores, begin = predict(model, evaluation, world=own, memory=memory)
-    right = scores.argmax(1) == evaluation.graph.ndata[LABELS][begin : begin + len(scores)]
-    counts = []
-    for ids in (evaluation.val, evaluation.test):
-        mine = ids[(ids >= begin) & (ids < begin + len(scores))] - begin
-        counts += [int(right[mine].sum()), len(mine)]
+    graph, ids = evaluation.graph, torch.cat([evaluation.val, evaluation.test])
+    share, mine = world.share(graph.num_nodes), torch.ones(len(ids), dtype=torch.bool, device="cpu")
+    exchange = world.size > 1 and not evaluation.is_part
+    if exchange:
+        exchange = needed_vertices(graph.csc, ids, len(model.layers)) is None
+        places = torch.arange(len(ids), device="cpu")
+        mine = (ids >= share.start) & (ids < share.stop) if exchange else places % world.size == world.rank
+    ids, num_val = ids[mine], int(mine[: len(evaluation.val)].sum())
+    if exchange:
+        scores = predict(model, evaluation, world=world, memory=memory)[ids - share.start]
+    else:
+        scores = predict(model, evaluation, ids=ids, memory=memory)
+    right = scores.argmax(1) == graph.ndata[LABELS][ids]
+    counts = [int(right[:num_val].sum()), num_val, int(right[num_val:].sum()), len(ids) - num_val]
     right_val, num_val, right_test, num_test = (sum(column) for column in zip(*world.gather(counts), strict=True))
     return right_val / num_val, right_test / num_test
 
 
 @torch.no_grad()
 def predict(
-    model: Any, evaluation: Evaluation, *, world: World = ALONE, memory: int | str | None = None
-) -> tuple[Tensor, int]:
-    """Outputs with nothing sampled, shape ``(n, classes)``, and the first of the ``n`` vertices they are for.
+    model: Any,
+    evaluation: Evaluation,
+    *,
+    ids: Tensor | None = None,
+    world: World = ALONE,
+    memory: int | str | None = None,
+) -> Tensor:
+    """Outputs with nothing sampled, one layer after the other for all vertices that the next one needs.
 
-    Each layer is computed for all vertices before the next, so every vertex is computed once per layer. A layer's
-    weights are applied before neighbours are added up, so that messages are small. Several processes compute a share of
-    the vertices each and exchange the messages. Per layer there is one matrix of the whole graph,
-    ``(num_nodes, layer's width)``, and up to two of the share. One process alone puts them into files without names
-    where ``memory`` is too little.
+    Several processes compute a share of the vertices each and exchange their messages: then one matrix of the whole
+    graph, ``(num_nodes, layer's width)``, is in memory. One process alone takes as many rows at a time as fit, and puts
+    outputs into files without names where ``memory`` is too little. See :class:`pagraph.train.layer_pass.LayerPass`.
 
     Args:
         model: One of :mod:`pagraph.train.models`.
-        evaluation: Whole graph, or a part: its first ``hop_ends[0]`` vertices, and only what these need.
-        world: The processes that share the work; all must hold the same graph. Each gets the scores of its share.
+        evaluation: The graph.
+        ids: Vertices, int64; only what these need is computed where that is less than half, by this process alone.
+            Default: all, each process its ``world.share``.
+        world: The processes that share the work; all must hold the same graph.
         memory: Bytes that the work may take. Default: half of what is free.
 
-    Raises:
-        ValueError: ``memory`` does not hold the messages of the vertex with the most in-edges.
+    Returns:
+        A row for each of ``ids``, or of the share, shape ``(n, classes)``.
     """
     graph, first, count = evaluation.graph, int(model.preaggregated), len(model.layers)
-    ends = evaluation.hop_ends or (graph.num_nodes,) * (count + 1)
-    neighbours, room = Neighbours(graph.csc, evaluation.norm), memory_bytes(memory) // 2  # the rest: chunks, pages
-    alone = world.size == 1 and evaluation.hop_ends is None
+    device = next(model.parameters()).device
+    room = memory_bytes(memory) // 2  # the rest: chunks, tables, pages
+    share, needed = world.share(graph.num_nodes), None
+    if ids is not None:
+        share, needed = ALONE.share(graph.num_nodes), needed_vertices(graph.csc, ids, count)
+    layers = LayerPass(graph.csc, model, evaluation.norm, world=ALONE if ids is not None else world, room=room)
+
+    def begin(*rows: Tensor) -> Tensor:
+        begun: Tensor = model.begin(*(some.to(device).float() for some in rows))
+        return begun
+
+    inputs = Rows([graph.ndata[name] for name in model.features], begin)
     training = model.training
     model.eval()
     try:
-        share = world.share(ends[count - first])
-        inputs = _begin(model, graph, share)
-        for i in range(first, count):
-            shape, held = (ends[count - i], model.sizes[i + 1]), _FLOAT * graph.num_nodes * model.sizes[i]
-            fits = not alone or held * (i > first) + 2 * _FLOAT * shape[0] * shape[1] <= room
-            sent = torch.empty(shape, device="cpu") if fits else spilled(shape, torch.float32)
-            own = torch.empty_like(sent[share]) if fits else spilled(shape, torch.float32)
-            rows = _project(model, i, inputs, sent[share], own)
-            neighbours.scale(sent, share)
-            world.complete(sent)
-            share = world.share(ends[count - i - 1])
-            rows = rows[: share.stop - share.start]
-            neighbours.add(sent, share, rows, model.attention(i), room=room)
-            del sent
-            inputs = iter(torch.split(rows.relu_(), _BATCH)) if i + 1 < count else iter(())
-        return rows, share.start
+        held, rows = 0, torch.empty(0, device="cpu")
+        for i in range(count):
+            some = None if needed is None else needed[i]
+            if i < first:
+                rows = layers.begun(inputs, share if some is None else some)
+            else:
+                rows = layers.rows(i, inputs, share if some is None else some, held=held)
+                rows = rows.relu_() if i + 1 < count else rows
+            held = 0 if on_disk(rows) else rows.nbytes
+            inputs = Rows([rows], lambda some: some.to(device), some, share.start)
+        return rows if ids is None else rows[ids if needed is None else torch.searchsorted(needed[-1], ids)]
     finally:
         model.train(training)
-
-
-def _begin(model: Any, graph: Graph, share: slice) -> Iterator[Tensor]:
-    """Yield the inputs of the first layer with neighbours, batch by batch."""
-    device = next(model.parameters()).device
-    fields = [row_reader(graph.ndata[name]) for name in model.features]
-    for ids in torch.split(torch.arange(share.start, share.stop, device="cpu"), _BATCH):
-        yield model.begin(*(field.read(ids).to(device).float() for field in fields))
-
-
-def _project(model: Any, i: int, inputs: Iterable[Tensor], sent: Tensor, own: Tensor) -> Tensor:
-    """Fill ``sent`` with what vertices send in layer ``i``, and ``own``, which it returns, with what they add."""
-    device = next(model.parameters()).device
-    done = 0
-    for x in inputs:
-        kept, message = model.project(i, x.to(device))
-        own[done : done + len(x)], sent[done : done + len(x)] = kept, message
-        done += len(x)
-    return own
-
-
-def _by_head(rows: Tensor, vectors: Tensor) -> Tensor:
-    """Dot products of each head's part of the rows and its vector, ``(len(rows), heads)``."""
-    heads, width = vectors.shape
-    return torch.stack([rows[:, h * width : (h + 1) * width] @ vectors[h] for h in range(heads)], 1)
-
-
-class Neighbours:
-    """Adds up rows over in-neighbours, as GraphSAGE (mean), GCN or GAT does; nothing of the graph is copied.
-
-    With the ``norm`` of :func:`pagraph.train.task.gcn_norm` every vertex has one self-loop, whatever the graph's own,
-    and the edges that are there make up for those that a part dropped. None: the mean.
-    """
-
-    def __init__(self, csc: CSC, norm: Tensor | None = None) -> None:
-        csc.validate()
-        self._csc, self._norm = csc, norm
-
-    def scale(self, rows: Tensor, share: slice) -> None:
-        """Turn the rows of some vertices, in place, into the messages they send."""
-        if self._norm is not None:
-            rows[share].mul_(self._norm[share, :1])
-
-    def add(
-        self, sent: Tensor, share: slice, out: Tensor, attention: Sequence[Tensor] = (), *, room: int = _NO_LIMIT
-    ) -> None:
-        """Add what the vertices of ``share`` receive to ``out``, a row each; ``sent`` has a row for every vertex.
-
-        With the ``attention`` vectors of GAT, for sources and for destinations, ``(heads, width)``, that is a mean over
-        the in-neighbours and the vertex itself, once, weighted as GAT does. Of rows in a mapped file as many are in
-        memory at once as fit into ``room`` bytes.
-        """
-        windows, begin = SourceWindows(self._csc, sent, room), share.start
-        with ThreadPoolExecutor(torch.get_num_threads(), thread_name_prefix="pagraph-evaluate") as pool:
-            while begin < share.stop:
-                window = windows.at(begin)
-                end = min(window.end, share.stop)
-                scores = [_by_head(window.rows, vectors.cpu()) for vectors in attention]
-                begins = range(begin, end, _CHUNK)
-                chunks = [out[at - share.start : min(at + _CHUNK, end) - share.start] for at in begins]
-                work = partial(self._add, window, scores)
-                for _ in map(work, begins, chunks) if len(chunks) <= 1 else pool.map(work, begins, chunks):
-                    pass  # what failed in a thread is raised here
-                begin = end
-
-    def _add(self, window: Window, scores: Sequence[Tensor], begin: int, out: Tensor) -> None:
-        from . import _preaggregation
-
-        end, first = begin + len(out), window.first_place(begin)
-        indptr = self._csc.indptr[begin : end + 1].long()  # perhaps the graph's own memory
-        ids = self._csc.indices[int(indptr[0]) : int(indptr[-1])]
-        offsets, places, sent = indptr - indptr[0], window.places_of(ids), window.rows
-        if scores:
-            arrays = (offsets, places, *scores, sent, out)
-            _preaggregation.add_attended(first, *(array.numpy() for array in arrays))
-            return
-        counts, weights = indptr.diff(), torch.ones(len(ids), device="cpu")
-        if self._norm is None:
-            sums, to = torch.zeros_like(out), counts.clamp(min=1).float().reciprocal()
-        else:
-            targets = torch.repeat_interleave(torch.arange(len(out), device="cpu"), counts)
-            loops = ids == targets + begin
-            weights[loops] = 0.0
-            counts = counts + 1 - torch.bincount(targets[loops], minlength=len(out))
-            sums, to = sent[first : first + len(out)].clone(), self._norm[begin:end, 1] / counts
-        _preaggregation.add_rows(offsets.numpy(), places.numpy(), weights.numpy(), sent.numpy(), sums.numpy())
-        out.add_(sums.mul_(to[:, None]))

@@ -36,7 +36,7 @@ class LinkEvaluation(Evaluation):
         self, model: Any, *, world: World = ALONE, memory: int | str | None = None
     ) -> tuple[dict[str, float], dict[str, float]]:
         """AUC and mean reciprocal rank on the validation and on the test links, against random pairs."""
-        embedding, _ = predict(model, self, world=world, memory=memory)
+        embedding = predict(model, self, world=world, memory=memory)
         return _measured(embedding, self.val), _measured(embedding, self.test)
 
 

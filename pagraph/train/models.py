@@ -186,26 +186,24 @@ class BlockModel(nn.Module):
         """Do what needs no neighbours: normalise the features, or run the first layer on pre-aggregated ones."""
         if not self.preaggregated:
             return nn.functional.normalize(rows[0], p=1.0, dim=1) if self.row_normalize else rows[0]
-        x: Tensor = self.dropout((self._kept(0, rows[0]) + self._sent(0, rows[-1])).relu())
+        x: Tensor = self.dropout((self.kept(0, rows[0]) + self.sent(0, rows[-1])).relu())
         return x
-
-    def project(self, i: int, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Split layer ``i``, but for its activation, into a vertex's own summand and the message that it sends.
-
-        The output is the one plus the mean of in-neighbours' messages, for GCN the normalised sum of these and its own,
-        for GAT their sum weighted by :meth:`attention`.
-        """
-        return self._kept(i, x), self._sent(i, x)
 
     def attention(self, i: int) -> tuple[Tensor, ...]:
         """GAT's attention vectors of layer ``i`` for sources and for destinations, ``(heads, width)``; else none."""
         return self._framework.attention(self.layers[i])
 
-    def _kept(self, i: int, x: Tensor) -> Tensor:
+    def kept(self, i: int, x: Tensor) -> Tensor:
+        """A vertex's own summand in layer ``i``, to which what it receives is added.
+
+        That is the mean of in-neighbours' messages (:meth:`sent`), for GCN the normalised sum of these and its own, for
+        GAT their sum weighted by :meth:`attention`.
+        """
         _, own, bias = self._framework.weights(self.layers[i])
         return bias.expand(len(x), -1) if own is None else linear(x, own, bias)
 
-    def _sent(self, i: int, x: Tensor) -> Tensor:
+    def sent(self, i: int, x: Tensor) -> Tensor:
+        """The message that a vertex sends in layer ``i``."""
         return linear(x, self._framework.weights(self.layers[i])[0])
 
     def layer(self, i: int, block: Any, x: Tensor, norm: Tensor | None = None) -> Tensor:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from ..features.disk import on_disk
-from ..features.feature import HostFeature
+from ..features.feature import Feature, HostFeature
 from ..features.field import host_feature, row_reader
 from ..graph.csc import CSC, id_dtype
 from ..graph.field_value import FieldValue
@@ -17,7 +17,7 @@ from ..system.budget import memory_budget
 from ..system.memory import host_available
 from ..system.units import in_mebibytes
 
-__all__ = ["SourceWindows", "Window", "memory_bytes", "most_in_edges"]
+__all__ = ["SourceWindows", "Window", "memory_bytes", "most_in_edges", "pieces"]
 
 _PIECE_BYTES = 16 * 2**20
 """Rows that are asked for, and then copied, together: the system would drop pages again of which far more are asked for
@@ -127,15 +127,21 @@ class SourceWindows:
 
     def _read(self, ids: Tensor, kept: Tensor) -> Tensor:
         """Copy the rows of ``ids`` to the beginning of ``kept``."""
-        rows, out = self._rows, kept[: len(ids)]
-        pieces = torch.split(ids, max(1, _PIECE_BYTES // max(1, rows.row_bytes)))
-        done = 0
-        for piece, following in zip(pieces, [*pieces[1:], None], strict=True):
-            if following is not None and isinstance(self._stored, HostFeature):
-                self._stored.announce(following.numpy())
-            rows.read(piece, out[done : done + len(piece)])
-            done += len(piece)
+        out = kept[: len(ids)]
+        for piece in pieces(ids, [self._stored], self._rows.row_bytes):
+            self._rows.read(ids[piece], out[piece])
         return out
+
+
+def pieces(ids: Tensor, stored: Sequence[Feature], row_bytes: int) -> Iterator[slice]:
+    """Places of ids whose rows are read together; those of the next piece are asked for before."""
+    step = max(1, _PIECE_BYTES // max(1, row_bytes))
+    for begin in range(0, len(ids), step):
+        following = ids[begin + step : begin + 2 * step]
+        for feature in stored:
+            if len(following) and isinstance(feature, HostFeature):
+                feature.announce(following.numpy())
+        yield slice(begin, begin + len(ids[begin : begin + step]))
 
 
 def most_in_edges(csc: CSC) -> int:

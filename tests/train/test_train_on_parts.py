@@ -74,14 +74,14 @@ class TestInOneProcess:
         task = make_task(whole, options)
         torch.manual_seed(1)
         net = MODELS[model]([8, 6, 4], framework_of("pyg"), dropout=0.5, heads=2)
-        everything, _ = predict(net, Evaluation.of(task))
+        everything = predict(net, Evaluation.of(task))
         evaluated = []
         for index in range(2):
             part = open_partition(folder / "evaluated", index)
             work = assign(folder / "evaluated", options, world=Pretended(rank=index, size=2))
-            assert work.evaluation.hop_ends == part.hop_ends
+            assert work.evaluation.is_part
             nodes = torch.cat([work.task.val, work.task.test])
-            got = predict(net, work.evaluation)[0][nodes]
+            got = predict(net, work.evaluation, ids=nodes)
             torch.testing.assert_close(got, everything[part.global_ids[nodes]], rtol=1e-4, atol=1e-5)
             evaluated += part.global_ids[nodes].tolist()
         assert sorted(evaluated) == sorted(torch.cat([task.val, task.test]).tolist())
@@ -136,7 +136,7 @@ class TestInOneProcess:
         task = make_task(whole, TrainOptions())
         net = GraphSAGE([8, 4], framework_of("dgl"), dropout=0.0)
         val, test = accuracies(net, Evaluation.of(task))
-        right = predict(net, Evaluation.of(task))[0].argmax(1) == task.graph.ndata["label"]
+        right = predict(net, Evaluation.of(task)).argmax(1) == task.graph.ndata["label"]
         assert val == float(right[task.val].double().mean())
         assert test == float(right[task.test].double().mean())
 
@@ -147,7 +147,7 @@ class TestInOneProcess:
         net = GraphSAGE([8, 6, 4], framework_of("dgl"), dropout=0.0)
         evaluation = Evaluation(whole, torch.arange(0, 600, 2), torch.arange(599, 0, -2))
         right = torch.rand(600, generator=torch.Generator().manual_seed(3)) < 0.4
-        best = predict(net, evaluation)[0].argmax(1)
+        best = predict(net, evaluation).argmax(1)
         labels = torch.where(right, best, (best + 1) % 4)
         graph = Graph(whole.csc, ndata={**whole.ndata, "label": labels})
         evaluation = replace(evaluation, graph=graph)

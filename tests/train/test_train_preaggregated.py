@@ -91,7 +91,7 @@ def test_layer_wise_prediction(graph, name, layers, framework):
     torch.manual_seed(1)
     model = MODELS[name]([8, *[6] * (layers - 1), 4], framework, dropout=0.5, preaggregated=True)
     task = make_task(with_sums(graph, name), TrainOptions(model=name))
-    got, _ = predict(model, Evaluation.of(task))
+    got = predict(model, Evaluation.of(task))
     assert model.training
     everyone = torch.arange(600)
     torch.testing.assert_close(got, scores(framework, task, model.eval(), everyone).detach(), rtol=1e-4, atol=1e-4)

@@ -68,13 +68,13 @@ def test_parts_predict_for_their_own_what_the_ordinary_graph_does(folders):
     framework = framework_of("dgl")
     early, late = (MODELS[name]([8, 6, 4], framework, dropout=0.5, preaggregated=flag) for flag in (True, False))
     late.load_state_dict(early.state_dict())
-    everything, _ = predict(late, Evaluation.of(make_task(ordinary, options)))
+    everything = predict(late, Evaluation.of(make_task(ordinary, options)))
     seen = []
     for rank in range(2):
         part = open_partition(path / "two", rank)
         work = assign(path / "two", options, world=Pretended(rank=rank, size=2))
         nodes = torch.cat([work.task.val, work.task.test])
-        got = predict(early, work.evaluation)[0][nodes]
+        got = predict(early, work.evaluation, ids=nodes)
         torch.testing.assert_close(got, everything[part.global_ids[nodes]], rtol=1e-4, atol=1e-5)
         seen += part.global_ids[nodes].tolist()
     assert sorted(seen) == (ordinary.ndata["val_mask"] | ordinary.ndata["test_mask"]).nonzero().squeeze(1).tolist()

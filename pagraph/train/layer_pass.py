@@ -1,0 +1,256 @@
+"""One layer for many vertices from all of their in-neighbours, in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..features.disk import on_disk
+from ..features.field import host_feature, row_reader
+from ..graph.csc import CSC
+from ..graph.field_value import FieldValue
+from ..system.spill import spilled
+from .distributed import ALONE, World
+from .windows import pieces
+
+__all__ = ["LayerPass", "Rows", "needed_vertices"]
+
+_CHUNK = 4096  # vertices that a thread takes at once
+_FLOAT = 4
+_NO_LIMIT = 2**62
+_NO_PLACE = torch.empty(0, dtype=torch.int32, device="cpu")
+_LEAST_ROWS = 2**12  # of a block, however little memory there is
+_SPARSE = 8  # vertices looked at for one that is needed: the table of their places would take more than the rows
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Rows of vertices, of all that a layer reads.
+
+    Attributes:
+        fields: One or more, of which ``begin`` makes a layer's input.
+        ids: The vertex of each row, ascending, int64; None where row ``i`` is that of vertex ``first + i``.
+        first: See ``ids``.
+        begin: Makes the layer's input of rows of the fields, on the device where the model is.
+    """
+
+    fields: Sequence[FieldValue]
+    begin: Callable[..., Tensor]
+    ids: Tensor | None = None
+    first: int = 0
+
+    def read(self, vertices: Tensor) -> Iterator[tuple[slice, Tensor]]:
+        """Read the rows of some vertices, ascending: places among them, with the layer's input."""
+        places = vertices - self.first if self.ids is None else torch.searchsorted(self.ids, vertices)
+        readers = [row_reader(field) for field in self.fields]
+        stored = [host_feature(field, torch.device("cpu")) for field in self.fields]
+        for part in pieces(places, stored, sum(reader.row_bytes for reader in readers)):
+            yield part, self.begin(*(reader.read(places[part]) for reader in readers))
+
+
+def needed_vertices(csc: CSC, ids: Tensor, hops: int) -> list[Tensor] | None:
+    """Vertices whose outputs the outputs of ``ids`` need, by layer, the first layer first; ascending, int64.
+
+    None where these have more than half of what the layers of the whole graph have of in-edges.
+    """
+    from . import _layer_pass
+
+    edges = (csc.indptr.numpy(), csc.indices.numpy())
+    mask = torch.zeros(csc.num_dst, dtype=torch.bool, device="cpu")
+    mask[ids] = True
+    found, total = [mask.nonzero().squeeze(1)], 0
+    for _ in range(hops - 1):
+        total += int(_layer_pass.mark_sources(*edges, found[0].numpy(), mask.numpy()))
+        if 2 * total > hops * csc.num_edges:
+            return None
+        found.insert(0, mask.nonzero().squeeze(1))
+    total += int((csc.indptr[found[0] + 1] - csc.indptr[found[0]]).sum())
+    return None if 2 * total > hops * csc.num_edges else found
+
+
+@dataclass(frozen=True, eq=False)
+class _Block:
+    """Messages of the sources in ``[begin, end)``; row ``place[u - begin]`` is that of ``u``, or row ``u - begin``.
+
+    ``scores`` are those of GAT's attention to the rows, ``(len(rows), heads)``.
+    """
+
+    begin: int
+    end: int
+    place: Tensor
+    rows: Tensor
+    scores: Tensor
+
+
+class LayerPass:
+    """Computes layers of a model, of a graph whose rows may not fit into memory.
+
+    A layer's weights are applied before neighbours are added up, so that messages are small. Sources are taken in
+    ascending order, as many at once as fit, and of these only those that are needed; what a vertex has received from
+    them stays in memory until the last has come. Vertices for which there is no room come in another pass.
+
+    Args:
+        csc: In-edges between vertices of one type; ids are checked.
+        model: One of :mod:`pagraph.train.models`.
+        norm: For GCN, the normalisation of all vertices: see :func:`pagraph.train.task.gcn_norm`. Every vertex then has
+            one self-loop, whatever the graph's own, and the edges that are there make up for those that a part dropped.
+        world: Processes that share the vertices and exchange messages, then all in memory.
+        room: Bytes for rows.
+    """
+
+    def __init__(
+        self, csc: CSC, model: Any, norm: Tensor | None = None, *, world: World = ALONE, room: int = _NO_LIMIT
+    ) -> None:
+        csc.validate()
+        self._csc, self._model, self._norm, self._world, self._room = csc, model, norm, world, room
+
+    def rows(self, i: int, inputs: Rows, targets: Tensor | slice, *, held: int = 0) -> Tensor:
+        """Outputs of layer ``i``, but for its activation, of some vertices, ascending; ``held`` bytes are taken."""
+        width, count, room = self._model.sizes[i + 1], _count(targets), max(0, self._room - held)
+        out = self._zeros(count, width, room)
+        fits = not on_disk(out)
+        step = max(1, count if fits else max(_LEAST_ROWS, room // (3 * _FLOAT * width)))
+        with ThreadPoolExecutor(torch.get_num_threads(), thread_name_prefix="pagraph-evaluate") as pool:
+            for begin in range(0, count, step):
+                end = min(begin + step, count)
+                some = _some(targets, begin, end)
+                sums = out[begin:end] if fits else torch.zeros((end - begin, width), device="cpu")
+                self._receive(i, inputs, some, sums, room - sums.nbytes, pool)
+                if not fits:
+                    out[begin:end] = sums
+        return out
+
+    def begun(self, inputs: Rows, targets: Tensor | slice) -> Tensor:
+        """The first layer's outputs of some vertices where the sums of neighbours are among their features."""
+        out = self._zeros(_count(targets), self._model.sizes[1], self._room)
+        for part, x in inputs.read(_some(targets, 0, len(out))):
+            out[part] = x
+        return out
+
+    def _zeros(self, count: int, width: int, room: int) -> Tensor:
+        """Room for outputs: in memory where they take no more than half, else in a file."""
+        fits = self._world.size > 1 or 2 * _FLOAT * count * width <= room
+        return torch.zeros((count, width), device="cpu") if fits else spilled((count, width), torch.float32)
+
+    def _receive(self, i: int, inputs: Rows, targets: Tensor, out: Tensor, room: int, pool: ThreadPoolExecutor) -> None:
+        """Add the layer's outputs for ``targets`` to ``out``, which is 0."""
+        sums = _Sums(self._csc, self._norm is not None, out, self._own_scores(i, inputs, targets))
+        blocks = self._blocks(i, inputs, targets, room) if self._world.size == 1 else [self._exchanged(i, inputs)]
+        parts = [slice(at, at + _CHUNK) for at in range(0, len(targets), _CHUNK)]
+        for block in blocks:
+            work = partial(sums.add, block, targets)
+            for _ in map(work, parts) if len(parts) <= 1 else pool.map(work, parts):
+                pass  # what failed in a thread is raised here
+        sums.scale(None if self._norm is None else self._norm[targets, 1])
+        for part, x in inputs.read(targets):
+            out[part] += self._model.kept(i, x).cpu()
+
+    def _own_scores(self, i: int, inputs: Rows, targets: Tensor) -> Tensor:
+        """The scores of the vertices that attend, shape ``(len(targets), heads)``; no heads without attention."""
+        attention = self._model.attention(i)
+        if not attention:
+            return torch.empty(len(targets), 0, device="cpu")
+        scores = [_by_head(self._model.sent(i, x), attention[1]).cpu() for _, x in inputs.read(targets)]
+        return torch.cat([torch.empty(0, len(attention[1]), device="cpu"), *scores])
+
+    def _exchanged(self, i: int, inputs: Rows) -> _Block:
+        """The messages of all vertices, of which each process computes a share."""
+        count = self._csc.num_dst
+        share, sent = self._world.share(count), torch.empty((count, self._model.sizes[i + 1]), device="cpu")
+        self._send(i, inputs, torch.arange(share.start, share.stop, device="cpu"), sent[share])
+        self._world.complete(sent)
+        return self._block(i, 0, count, _NO_PLACE, sent)
+
+    def _blocks(self, i: int, inputs: Rows, targets: Tensor, room: int) -> Iterator[_Block]:
+        """Yield the messages that ``targets`` receive, and their own, as many of them at a time as fit."""
+        from . import _layer_pass
+
+        csc, width = self._csc, self._model.sizes[i + 1]
+        most = max(_LEAST_ROWS, room // (_FLOAT * (width + _SPARSE) + 8))
+        if len(targets) == csc.num_dst:
+            most = min(most, csc.num_dst)
+            sent = torch.empty((most, width), device="cpu")
+            for begin in range(0, csc.num_dst, most):
+                end = min(begin + most, csc.num_dst)
+                self._send(i, inputs, targets[begin:end], sent[: end - begin])
+                yield self._block(i, begin, end, _NO_PLACE, sent[: end - begin])
+            return
+        mask = torch.zeros(csc.num_dst, dtype=torch.bool, device="cpu")
+        _layer_pass.mark_sources(csc.indptr.numpy(), csc.indices.numpy(), targets.numpy(), mask.numpy())
+        most = min(most, int(mask.sum()))
+        place = torch.empty(min(csc.num_dst, _SPARSE * most), dtype=torch.int32, device="cpu")
+        found, sent = torch.empty(most, dtype=torch.int64, device="cpu"), torch.empty((most, width), device="cpu")
+        end = 0
+        while end < csc.num_dst and most:
+            begin = end
+            end, count = _layer_pass.take_marked(mask.numpy(), begin, place.numpy(), found.numpy())
+            self._send(i, inputs, found[:count], sent[:count])
+            yield self._block(i, begin, end, place, sent[:count])
+
+    def _send(self, i: int, inputs: Rows, ids: Tensor, sent: Tensor) -> None:
+        """Fill ``sent`` with the messages of some vertices."""
+        for part, x in inputs.read(ids):
+            sent[part] = self._model.sent(i, x)
+            if self._norm is not None:
+                sent[part].mul_(self._norm[ids[part], :1])
+
+    def _block(self, i: int, begin: int, end: int, place: Tensor, sent: Tensor) -> _Block:
+        attention = self._model.attention(i)
+        scores = _by_head(sent, attention[0].cpu()) if attention else torch.empty(0, 0, device="cpu")
+        return _Block(begin, end, place, sent, scores)
+
+
+class _Sums:
+    """Sums of what vertices receive, in ``out``: ``looped`` for GCN; ``own`` are GAT's scores of the vertices."""
+
+    def __init__(self, csc: CSC, looped: bool, out: Tensor, own: Tensor) -> None:
+        self._edges, self._looped, self._out, self._own = (csc.indptr, csc.indices), looped, out, own
+        self._counts = torch.zeros(len(out), dtype=torch.int64, device="cpu")
+        self._most, self._totals = torch.full_like(own, -torch.inf), torch.zeros_like(own)
+
+    def add(self, block: _Block, targets: Tensor, part: slice) -> None:
+        """Add a block's rows to the sums of a part of the vertices."""
+        from . import _layer_pass
+
+        indptr, indices, ids, place, sent = (
+            each.numpy() for each in (*self._edges, targets[part], block.place, block.rows)
+        )
+        edges = indptr, indices, ids, block.begin, block.end, place
+        if not self._own.shape[1]:
+            _layer_pass.add_block(*edges, sent, self._looped, self._counts[part].numpy(), self._out[part].numpy())
+            return
+        state = (block.scores, *(each[part] for each in (self._own, self._most, self._totals, self._out)))
+        scores, own, most, totals, out = (each.numpy() for each in state)
+        _layer_pass.add_attended(*edges, scores, own, sent, most, totals, out)
+
+    def scale(self, norm: Tensor | None) -> None:
+        """Turn sums into means, for GCN times the normalisation, for GAT over the weights."""
+        if self._own.shape[1]:
+            by_head = self._out.view(*self._own.shape, self._out.shape[1] // self._own.shape[1])
+            by_head.div_(self._totals[:, :, None])
+            return
+        counts = self._counts.clamp(min=1).float()
+        self._out.mul_((counts.reciprocal() if norm is None else norm / counts)[:, None])
+
+
+def _count(vertices: Tensor | slice) -> int:
+    return vertices.stop - vertices.start if isinstance(vertices, slice) else len(vertices)
+
+
+def _some(vertices: Tensor | slice, begin: int, end: int) -> Tensor:
+    """Ids of a part of the vertices."""
+    if isinstance(vertices, Tensor):
+        return vertices[begin:end]
+    return torch.arange(vertices.start + begin, vertices.start + end, device="cpu")
+
+
+def _by_head(rows: Tensor, vectors: Tensor) -> Tensor:
+    """Dot products of each head's part of the rows and its vector, ``(len(rows), heads)``."""
+    heads, width = vectors.shape
+    return torch.stack([rows[:, h * width : (h + 1) * width] @ vectors[h] for h in range(heads)], 1)
