@@ -39,7 +39,7 @@ from ..sampling import NeighborSampler
 from ..sampling.batches import EdgeBatches
 from ..sampling.negative import UniformNegatives
 from ..system.atomic import new_file, write_json
-from ..system.budget import check_memory
+from ..system.budget import work_memory
 from ..system.units import bytes_text, percent
 from ..train.options import TrainOptions
 from .options import build, options_of, split_option, train_fraction_option
@@ -132,7 +132,7 @@ def command(
     check_outputs(vars(outputs), PLOT_FORMATS)
     graph = open_graph(folder, split=split)
     num_nodes = sum(graph.num_nodes_of(ntype) for ntype in graph.node_types)
-    check_memory(options.memory, _VERTEX_BYTES * num_nodes, whom="the counts of this graph")
+    work_memory(options.memory, _VERTEX_BYTES * num_nodes, whom="the counts of this graph")
     if measure and not graph.is_homogeneous:
         raise click.UsageError(f"--measure must be for a graph with one vertex type and one edge type, got {graph}")
     blocks = NeighborSampler(list(options.fanout))

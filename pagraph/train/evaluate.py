@@ -14,9 +14,10 @@ from torch import Tensor
 from ..features.field import row_reader
 from ..graph.csc import CSC
 from ..graph.graph import Graph
+from ..system.budget import memory_bytes
 from ..system.spill import spilled
 from .distributed import ALONE, World
-from .windows import SourceWindows, Window, memory_bytes
+from .windows import SourceWindows, Window, least_room
 
 if TYPE_CHECKING:
     from .task import Task
@@ -30,6 +31,7 @@ _BATCH = 8192
 _CHUNK = 4096  # vertices that a thread takes at once
 _FLOAT = 4
 _NO_LIMIT = 2**62
+_ROOM_SHARE = 2  # one part in this many is for messages; the others are for chunks, and pages of files
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +63,14 @@ class Evaluation:
         """Measure a model on the validation and on the test vertices of all processes, by name."""
         val, test = accuracies(model, self, world=world, memory=memory)
         return {"accuracy": val}, {"accuracy": test}
+
+    def least_memory(self, model: Any, *, world: World = ALONE, memory: int) -> int:
+        """The least ``memory`` of :meth:`metrics`, which is ``memory`` itself where that does."""
+        room, least = memory // _ROOM_SHARE, 0
+        for i in range(int(model.preaggregated), len(model.layers)):
+            if not _in_memory(model, self, i, room, world):
+                least = max(least, least_room(self.graph.csc, _FLOAT * model.sizes[i + 1]))
+        return max(memory, _ROOM_SHARE * least)
 
 
 def accuracies(
@@ -101,16 +111,14 @@ def predict(
     """
     graph, first, count = evaluation.graph, int(model.preaggregated), len(model.layers)
     ends = evaluation.hop_ends or (graph.num_nodes,) * (count + 1)
-    neighbours, room = Neighbours(graph.csc, evaluation.norm), memory_bytes(memory) // 2  # the rest: chunks, pages
-    alone = world.size == 1 and evaluation.hop_ends is None
+    neighbours, room = Neighbours(graph.csc, evaluation.norm), memory_bytes(memory) // _ROOM_SHARE
     training = model.training
     model.eval()
     try:
         share = world.share(ends[count - first])
         inputs = _begin(model, graph, share)
         for i in range(first, count):
-            shape, held = (ends[count - i], model.sizes[i + 1]), _FLOAT * graph.num_nodes * model.sizes[i]
-            fits = not alone or held * (i > first) + 2 * _FLOAT * shape[0] * shape[1] <= room
+            shape, fits = (ends[count - i], model.sizes[i + 1]), _in_memory(model, evaluation, i, room, world)
             sent = torch.empty(shape, device="cpu") if fits else spilled(shape, torch.float32)
             own = torch.empty_like(sent[share]) if fits else spilled(shape, torch.float32)
             rows = _project(model, i, inputs, sent[share], own)
@@ -124,6 +132,14 @@ def predict(
         return rows, share.start
     finally:
         model.train(training)
+
+
+def _in_memory(model: Any, evaluation: Evaluation, i: int, room: int, world: World) -> bool:
+    """Whether what layer ``i`` sends is held in memory: always but where one process has the whole graph."""
+    if world.size > 1 or evaluation.hop_ends is not None:
+        return True
+    held = model.sizes[i] * (i > int(model.preaggregated)) + 2 * model.sizes[i + 1]
+    return bool(_FLOAT * evaluation.graph.num_nodes * held <= room)
 
 
 def _begin(model: Any, graph: Graph, share: slice) -> Iterator[Tensor]:
