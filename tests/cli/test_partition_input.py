@@ -134,11 +134,15 @@ def test_too_little_memory(tmp_path):
     write_graph(rmat(16, num_classes=2, edge_factor=32), tmp_path / "rmat")
     out = tmp_path / "out"
     for given, message in (
-        (("1MiB",), "must be at least 3MiB for 2 parts of this graph, got 1MiB"),
-        (("5MiB", "--hops", "2"), r"must be at least \d+MiB for a part within 2 hops, of which .*, got 5MiB"),
+        (("1MiB",), r"must be at least \d+MiB for 2 parts of this graph and the .* holds, .*; got 1 MiB"),
         (("10%",), "must be bytes .*, not a share, got '10%'"),
     ):
         said = fails(tmp_path / "rmat", out, "-k", "2", *QUICK, "--memory", *given)
         assert re.fullmatch(f"Error: --memory {message}", said), said
+    said = fails(tmp_path / "rmat", out, "-k", "2", "--memory", "1MiB")
+    least = re.search(r"at least (\d+)MiB for 2 parts of this graph by auto \(by halo (\d+)MiB less\)", said)
+    by_hash = int(least[1]) - (int(least[2]) * 8 // 9) + 8  # an eighth of more memory is the process's
+    said = fails(tmp_path / "rmat", out, "-k", "2", *QUICK, "--hops", "2", "--memory", f"{by_hash}MiB")
+    assert re.search("for a part within 2 hops, of which the largest is made in memory and ", said), said
     assert [path.name for path in tmp_path.iterdir()] == ["rmat"]
     assert run(tmp_path / "rmat", out, "-k", "2", *QUICK, "--memory", "1GiB").exit_code == 0

@@ -2,6 +2,7 @@ import pytest
 import torch
 from faces import NAMES, whole_block
 
+from pagraph import Graph
 from pagraph.datasets import open_graph, write_graph
 from pagraph.train import Reporter, TrainOptions
 from pagraph.train.evaluate import Evaluation, predict
@@ -139,6 +140,26 @@ def test_prediction_cleans_up_after_a_failure(graph, framework):
     with pytest.raises(RuntimeError, match="shapes"):
         predict(model, Evaluation.of(task))
     assert model.training
+
+
+def test_too_little_memory_for_evaluation_is_refused_before_the_first_batch(framework):
+    """A hub whose in-neighbours' rows do not fit: the number that is said suffices, and a little less does not."""
+    count, listener = 4000, Listener()
+    fields = {"feat": torch.eye(4).repeat(count // 4, 1), "label": torch.arange(count) % 4}
+    fields |= {f"{part}_mask": torch.arange(count) % 3 == i for i, part in enumerate(("train", "val", "test"))}
+    graph = Graph.from_coo(range(1, count), [0] * (count - 1), count, ndata=fields)
+    settings = {"hidden": 64, "batch_size": 1000, "epochs": 1, "fanout": (5, 5)}
+    with pytest.raises(ValueError, match="memory must be at least .*MiB for evaluation, which has a quarter") as told:
+        run(graph, listener, memory="6MB", **settings)
+    assert not listener.batches
+    task = make_task(graph, TrainOptions(**{**QUICK, **settings}))
+    model, least = GraphSAGE([4, 64, 4], framework, dropout=0.5), 2 * count * 64 * 4
+    evaluation = task.evaluation()
+    assert evaluation.least_memory(model, memory=10**6) == least
+    assert f"{-(-4 * least // 2**20)}MiB" in str(told.value)
+    with pytest.raises(ValueError, match="memory must leave"):
+        evaluation.metrics(model, memory=least - 2)
+    evaluation.metrics(model, memory=least)
 
 
 def test_normalised_rows_are_those_of_a_graph_that_has_them(graph, kind):
