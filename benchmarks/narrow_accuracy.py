@@ -4,7 +4,7 @@ The features of these graphs are bags of words of zeros and ones, which are exac
 over in-neighbours that ``pagraph preaggregate`` writes are not, and the first layer takes these. Runs of a seed differ
 in the form alone; the accuracy is that after the last epoch, with all neighbours.
 
-Run: ``python benchmarks/narrow_accuracy.py DATA``, a folder of graph folders (about 30 minutes, 3 GiB of memory).
+Run: ``python benchmarks/narrow_accuracy.py DATA``, a folder of graph folders (about 20 minutes, 3 GiB of memory).
 """
 
 import os
