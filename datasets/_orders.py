@@ -52,12 +52,13 @@ def find_readers(indptr, indices, begin, end, known, fanouts, first_dst, first_s
         draws = 0.0
         for hop in range(len(fanouts)):
             draws += known[hop, first_dst + u] * _share(fanouts[hop], last - first)
+        rounded = np.float32(draws)  # as it is kept: of equals the first stays
         for e in range(first, last):
             if e + _AHEAD < edges:
                 prefetch(best, first_src + indices[e + _AHEAD])
             v = first_src + indices[e]
-            if draws > best[v] and v != first_dst + u:
-                best[v], reader[v] = draws, first_dst + u
+            if rounded > best[v] and v != first_dst + u:
+                best[v], reader[v] = rounded, first_dst + u
 
 
 @kernel

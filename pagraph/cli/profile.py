@@ -39,7 +39,6 @@ from ..sampling import NeighborSampler
 from ..sampling.batches import EdgeBatches
 from ..sampling.negative import UniformNegatives
 from ..system.atomic import new_file, write_json
-from ..system.budget import work_memory
 from ..system.units import bytes_text, percent
 from ..train.options import TrainOptions
 from .options import build, options_of, split_option, train_fraction_option
@@ -47,7 +46,6 @@ from .terminal import check_outputs, number_table, print_whole, progress_bar
 
 _FEATURES = "feat"
 _MASK = "train_mask"
-_VERTEX_BYTES = 190  # of all default policies: 746 MiB for 4.2 M vertices
 
 Seeds = Tensor | Mapping[str, Tensor]
 
@@ -131,8 +129,6 @@ def command(
         _refuse_for_links(node_type=node_type, split=split, measure=measure)
     check_outputs(vars(outputs), PLOT_FORMATS)
     graph = open_graph(folder, split=split)
-    num_nodes = sum(graph.num_nodes_of(ntype) for ntype in graph.node_types)
-    work_memory(options.memory, _VERTEX_BYTES * num_nodes, whom="the counts of this graph")
     if measure and not graph.is_homogeneous:
         raise click.UsageError(f"--measure must be for a graph with one vertex type and one edge type, got {graph}")
     blocks = NeighborSampler(list(options.fanout))
@@ -153,6 +149,7 @@ def command(
             threads=options.num_workers or None,
             fields=choose_fields(graph, "fields", compared.inputs(graph)),
             labels=choose_fields(graph, "labels", compared.labels),
+            memory=options.memory,
             progress=progress,
         )
     if not curve.usable:

@@ -2,8 +2,9 @@
 
 from ..stats import merge_traces
 from .budgets import DEFAULT_BUDGETS
+from .compared import DEFAULT_POLICIES
 from .curve import BudgetChoice, CurveRecord, HitRateCurve, Recommendation, recommend
-from .hit_rates import DEFAULT_POLICIES, hit_rate_curve
+from .hit_rates import hit_rate_curve
 from .loading import LOADING_STAGES, EpochTimes, LoadingTimes, measure_loading
 from .seeds import training_edges, training_seeds
 

@@ -69,6 +69,7 @@ class HitRateCurve:
         seconds: Wall time of "ranking" (all policies), "counting" (sampling the measured epochs) and "summing" (all
             policies and budgets).
         ranking_seconds: Policy to the wall time of its ranking, with the epochs that it samples.
+        left_out: Default policies for which the memory given was too little, to the bytes that it must be.
     """
 
     records: list[CurveRecord]
@@ -82,6 +83,7 @@ class HitRateCurve:
     settings: dict[str, Any] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     ranking_seconds: dict[str, float] = field(default_factory=dict)
+    left_out: dict[str, int] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[CurveRecord]:
         return iter(self.records)
@@ -108,6 +110,11 @@ class HitRateCurve:
     def of_links(self) -> bool:
         """Whether batches begin with edges, of which hop 0 are the ends, those of negative pairs included."""
         return bool(self.settings.get("of_links"))
+
+    @property
+    def few_batches(self) -> bool:
+        """Whether ``auto`` ranked by a few batches, as a loader with the memory given does."""
+        return bool(self.settings.get("few_batches"))
 
     @property
     def unit(self) -> str:

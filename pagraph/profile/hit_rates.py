@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,17 +15,18 @@ from torch import Tensor
 
 from ..ranking.auto import Learned
 from ..ranking.degree import turned
-from ..ranking.policies import POLICIES, resolve_policy
+from ..ranking.policies import POLICIES
 from ..ranking.policy import Policy, Ranking, apply_policy
-from ..ranking.presample import AccessCounts, count_accesses, default_threads
+from ..ranking.presample import AccessCounts, count_accesses, default_threads, most_repeats
 from ..sampling.batches import EdgeBatches
 from ..sampling.sampler import HopSampler, MiniBatchSampler
 from ..seeds.order import SeedOrder
 from ..system.checks import as_integer
 from .budgets import DEFAULT_BUDGETS, GRID, FieldNames, FieldSizes
+from .compared import ADAPTIVE, ORACLE, Compared
 from .curve import HitRateCurve
 from .seeds import check_seeds
-from .tally import ADAPTIVE, ORACLE, Cut, Tally
+from .tally import Cut, Tally
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,12 +34,8 @@ if TYPE_CHECKING:
 
     from ..graph.graph import Graph
 
-__all__ = ["DEFAULT_POLICIES", "hit_rate_curve"]
+__all__ = ["hit_rate_curve"]
 
-DEFAULT_POLICIES = ("auto", "degree", "presample", "vip", "random", "oracle")
-"""Policies that a curve compares unless told otherwise; the oracle is for comparison alone."""
-_IDEAL_EPOCHS = 30  # whose mean ``ideal`` ranks by; ``ideal:N`` takes N
-_ANALYSIS = ("ideal", "oracle")
 _PREDICTORS = ("auto", "vip", "presample")
 
 
@@ -56,6 +53,7 @@ def hit_rate_curve(
     threads: int | None = None,
     fields: FieldNames | None = None,
     labels: FieldNames = (),
+    memory: int | str | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> HitRateCurve:
     """Sample real epochs and compute the hit rate that every policy would have reached with every budget.
@@ -78,11 +76,16 @@ def hit_rate_curve(
             to names. Default: none; then all vertices count the same, and bytes are not known.
         labels: The same for the seeds. All fields of a vertex are cached together here; a loader that expects the reads
             of both may cache more rows of one than of the other.
+        memory: Bytes that this may take, beside what Python and its libraries hold (1073741824, "4GiB"). Where they do
+            not hold the arrays of auto, vip and presample, ``auto`` ranks by a few batches, as a loader with this
+            memory does, the default ones of the others are left out (see ``left_out`` of the curve), and nothing is
+            predicted. Default: no limit.
         progress: Called with the batches done and all batches, by the threads that sample.
 
     Raises:
         ValueError: An unknown policy, a field that the graph does not have, a budget that is negative, NaN or more than
-            all vertices, no seeds, fewer than 1 epoch.
+            all vertices, no seeds, fewer than 1 epoch, memory that does not hold the counts of all vertices or a policy
+            that was named.
         TypeError, IndexError: An argument of a wrong type, a seed outside the graph.
     """
     as_integer("epochs", epochs, least=1)
@@ -90,39 +93,28 @@ def hit_rate_curve(
         raise TypeError(f"sampler must be a pagraph sampler, such as NeighborSampler, got {type(sampler).__name__}")
     of_links = isinstance(sampler, EdgeBatches)
     num_seeds = check_seeds(graph, seeds, of_links=of_links)
-    named = _name_policies(policies)
-    if ADAPTIVE in named and epochs < 2:
+    compared = Compared.named(policies)
+    if ADAPTIVE in compared.policies and epochs < 2:
         raise ValueError(f"epochs must be at least 2 to measure what {ADAPTIVE!r} learns in the first, got {epochs}")
     sizes = FieldSizes.of(graph, fields, labels)
     asked, grid = sizes.rows.spendings(budgets), sizes.rows.spendings(GRID)
-    batches = len(SeedOrder(seeds, batch_size, drop_last=drop_last))
-    if not batches:
+    order = SeedOrder(seeds, batch_size, drop_last=drop_last)
+    if not (batches := len(order)):
         raise ValueError(f"seeds must fill at least 1 batch of {batch_size}, got {num_seeds}")
+    most = batches * most_repeats(order, sampler) * max([1, *compared.ideals.values()])
+    compared = compared.within(memory, graph, sampler.num_hops, seeds=num_seeds, reads=most)
     threads = default_threads() if threads is None else as_integer("threads", threads, least=1)
-    ideals = {name: _ideal_epochs(name) for name, policy in named.items() if policy is None and name != ORACLE}
-    count = partial(
-        count_accesses,
-        graph,
-        seeds,
-        sampler,
-        batch_size=batch_size,
-        seed=seed,
-        drop_last=drop_last,
-        threads=threads,
-        progress=_counter(progress, batches * (epochs + sum(ideals.values()))),
-    )
+    given: dict[str, Any] = {"batch_size": batch_size, "seed": seed, "drop_last": drop_last, "threads": threads}
+    given["progress"] = _counter(progress, batches * (epochs + sum(compared.ideals.values())))
+    count = partial(count_accesses, graph, seeds, sampler, **given)
     clock, ranks = _Clock(), _Rankings(graph, seeds, sampler, batch_size, seed)
     tally = Tally(sizes, [*asked, *grid], threads)
-    with clock("ranking"):
-        cuts = {name: tally.cut(rankings) for name, rankings in ranks.each(named, required=policies is not None)}
-        for name, number in ideals.items():
-            cuts[name] = tally.cut(_by_reads(count(epochs=range(epochs, epochs + number))))
-        tally.expected = ranks.expectation()
-    _measure(tally, count, epochs=epochs, cuts=cuts, ranks=ranks, clock=clock)
+    _measure(tally, count, compared, epochs=epochs, ranks=ranks, clock=clock)
     settings = {"sampler": repr(sampler), "seeds": num_seeds, "batch_size": batch_size, "epochs": epochs, "seed": seed}
     settings |= {"of_links": True} if of_links else {}
-    settings |= {"drop_last": drop_last, "policies": [*named], "budgets": [*budgets]}
-    measured = [name for name in named if name == ORACLE or name in cuts]
+    settings |= {"few_batches": True} if compared.few_batches else {}
+    settings |= {"drop_last": drop_last, "policies": [*compared.policies], "budgets": [*budgets]}
+    measured = [name for name in compared.policies if name in tally.policies]
     return HitRateCurve(
         tally.records(measured, range(len(asked))),
         sizes.rows.vertices,
@@ -135,20 +127,25 @@ def hit_rate_curve(
         settings=settings,
         seconds=clock.seconds,
         ranking_seconds=ranks.seconds,
+        left_out=compared.left_out,
     )
 
 
 def _measure(
     tally: Tally,
     count: Callable[..., AccessCounts],
+    compared: Compared,
     *,
     epochs: int,
-    cuts: Mapping[str, Cut],
     ranks: _Rankings,
     clock: _Clock,
 ) -> None:
-    """Count the epochs and add them up, the oracle's vertices chosen anew for each."""
-    cuts = dict(cuts)
+    """Rank, count the epochs and add them up, the oracle's vertices chosen anew for each."""
+    with clock("ranking"):
+        cuts = ranks.each(compared.policies, tally.cut, required=compared.given)
+        for name, number in compared.ideals.items():
+            cuts[name] = tally.cut(_by_reads(count(epochs=range(epochs, epochs + number))))
+        tally.expected = None if compared.few_batches else ranks.expectation()
     for epoch in range(epochs):
         with clock("counting"):
             counts = count(epochs=[epoch])
@@ -185,42 +182,6 @@ class _Clock:
         self.seconds[part] += time.perf_counter() - begin
 
 
-def _name_policies(policies: Sequence[str | Policy] | None) -> dict[str, Policy | None]:
-    """Resolve policies by name, in order; the oracle and the ideal, which are no functions of the graph, are None."""
-    if isinstance(policies, str):
-        raise TypeError(f"policies must be a list of names or functions, got {policies!r}")
-    if policies is None:
-        policies = DEFAULT_POLICIES
-    named: dict[str, Policy | None] = {}
-    for policy in policies:
-        name = policy if isinstance(policy, str) else getattr(policy, "__name__", type(policy).__name__)
-        if not isinstance(policy, str) and name in (*POLICIES, *_ANALYSIS) and POLICIES.get(name) is not policy:
-            raise ValueError(f"policies must have names of their own if they are functions, got {name!r}")
-        if name in named:
-            raise ValueError(f"policies must have different names, got {name!r} twice")
-        base = policy.partition(":")[0] if isinstance(policy, str) else None
-        if base is None and not callable(policy):
-            raise TypeError(f"policies must be names or functions, got {type(policy).__name__}")
-        if base is not None and base not in POLICIES:
-            raise ValueError(f"policies must be among {sorted({*POLICIES, *_ANALYSIS})} or functions, got {policy!r}")
-        if base == "ideal":
-            _ideal_epochs(name)
-        named[name] = None if policy == ORACLE or base == "ideal" else resolve_policy(policy)
-    if not named:
-        raise ValueError("policies must hold at least 1 policy, got none")
-    return named
-
-
-def _ideal_epochs(name: str) -> int:
-    """Parse ``"ideal"`` or ``"ideal:N"`` to a number of epochs; ValueError unless N is at least 1."""
-    _, colon, number = name.partition(":")
-    if not colon:
-        return _IDEAL_EPOCHS
-    if not number.isdecimal() or int(number) < 1:
-        raise ValueError(f"policies may say 'ideal:N' with N at least 1, got {name!r}")
-    return int(number)
-
-
 @dataclass(eq=False)
 class _Rankings:
     """Ranks a graph's vertices by policies; ``seconds`` is policy to the wall time of its ranking."""
@@ -231,32 +192,37 @@ class _Rankings:
     batch_size: int
     seed: int
     seconds: dict[str, float] = field(default_factory=dict)
-    _expected: dict[str, dict[str, npt.NDArray[np.float64]]] = field(default_factory=dict)
+    _expected: tuple[str, dict[str, npt.NDArray[np.float64]]] | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.sampler, HopSampler) and self.sampler.edge_dir != "in":
             self.graph, self.sampler = turned(self.graph, self.sampler.edge_dir), self.sampler.with_in_edges()
 
     def each(
-        self, named: Mapping[str, Policy | None], *, required: bool = True
-    ) -> Iterator[tuple[str, dict[str, Ranking]]]:
-        """Rank by each policy that is not None; unless ``required``, policies that raise ValueError are left out."""
+        self, named: Mapping[str, Policy | None], take: Callable[[dict[str, Ranking]], Cut], *, required: bool
+    ) -> dict[str, Cut]:
+        """What ``take`` keeps of the ranking of each policy that is not None, one in memory at a time.
+
+        Unless ``required``, policies that raise ValueError are left out.
+        """
+        kept = {}
         for name, policy in named.items():
             try:
                 if policy is not None:
-                    yield name, self._of(name, policy)
+                    kept[name] = take(self._of(name, policy))
             except ValueError:
                 if required:
                     raise
+        return kept
 
     def expectation(self) -> dict[str, npt.NDArray[np.float64]] | None:
         """Reads an epoch by the first of auto, vip and presample that expects any, shape ``(num_nodes, 1)`` by type."""
         for name in _PREDICTORS:
-            if name not in self._expected:
-                for _ in self.each({name: POLICIES[name]}, required=False):
-                    pass
-            if name in self._expected:
-                return self._expected[name]
+            if name not in self.seconds:
+                with suppress(ValueError):
+                    self._of(name, POLICIES[name])
+            if self._expected is not None and self._expected[0] == name:
+                return self._expected[1]
         return None
 
     def apply(self, policy: Policy) -> dict[str, Ranking]:
@@ -268,9 +234,10 @@ class _Rankings:
         rankings = self.apply(policy)
         self.seconds[name] = time.perf_counter() - begin
         scores = {ntype: r.scores for ntype, r in rankings.items() if r.per_epoch and r.scores is not None}
-        if name in _PREDICTORS and len(scores) == len(rankings):
+        best = _PREDICTORS[: _PREDICTORS.index(self._expected[0])] if self._expected else _PREDICTORS
+        if name in best and len(scores) == len(rankings):
             reads = {t: torch.zeros(self.graph.num_nodes_of(t), 1, dtype=torch.float64, device="cpu") for t in scores}
             for ntype, values in scores.items():
                 reads[ntype][rankings[ntype].ids, 0] = values
-            self._expected[name] = {ntype: values.numpy() for ntype, values in reads.items()}
+            self._expected = name, {ntype: values.numpy() for ntype, values in reads.items()}
         return rankings

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
+from .compared import ADAPTIVE, ORACLE
 from .curve import CurveRecord
 
 if TYPE_CHECKING:
@@ -22,12 +22,7 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 
-__all__ = ["ADAPTIVE", "ORACLE", "Cut", "Tally"]
-
-ORACLE = "oracle"
-"""The policy that ranks by the measured epoch itself, so that nothing can be predicted of it."""
-ADAPTIVE = "adaptive"
-"""The policy that ranks anew after the first epoch."""
+__all__ = ["Cut", "Tally"]
 
 
 @dataclass(eq=False)
@@ -47,9 +42,12 @@ class Tally:
 
     def cut(self, rankings: Mapping[str, Ranking]) -> Cut:
         """Take the best vertices that each budget buys."""
-        rows = self.sizes.rows.divide(rankings, self.budgets)
-        ids = {ntype: _narrow(rankings[ntype].ids[: int(counts.max(initial=0))]) for ntype, counts in rows.items()}
-        return Cut(ids, rows)
+        rows, segments, places = self.sizes.rows.divide(rankings, self.budgets), {}, {}
+        for ntype, bought in rows.items():
+            ends, where = np.unique(bought, return_inverse=True)
+            places[ntype] = where.reshape(-1)
+            segments[ntype] = _numbered(rankings[ntype].ids, ends, self.sizes.rows.num_nodes[ntype])
+        return Cut(segments, places)
 
     def add(self, counts: AccessCounts, cuts: Mapping[str, Cut]) -> None:
         """Add an epoch: its reads, and by policy what caches hold in it."""
@@ -71,6 +69,11 @@ class Tally:
             predicted = pool.map(lambda policy: cuts[policy].hits(expected), unknown)
             for policy, hits in zip(unknown, predicted, strict=True):
                 self._predicted.setdefault(policy, []).append(_ratio(hits.sum((0, 2)), reads))
+
+    @property
+    def policies(self) -> list[str]:
+        """Those whose hits were added."""
+        return list(self._hits)
 
     @property
     def reads_by_hop(self) -> list[float]:
@@ -154,10 +157,17 @@ def _ratio(hits: Any, reads: Any) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Cut:
-    """The best vertices of a ranking, by type, and how many of them each of several budgets buys (``rows``)."""
+    """The smallest budget that buys each vertex, of one ranking.
 
-    ids: dict[str, Tensor]
-    rows: dict[str, npt.NDArray[np.int64]]
+    Attributes:
+        segments: Vertex type to the place of that budget among the different ones, ascending; their number for a vertex
+            that none buys. Shape ``(num_nodes,)``, uint8, or uint16 where there are more than 255: cuts of all policies
+            are in memory at once.
+        places: Vertex type to the place of each budget among the different ones, shape ``(num_budgets,)``.
+    """
+
+    segments: dict[str, Array]
+    places: dict[str, npt.NDArray[np.int64]]
 
     def hits(self, counts: Mapping[str, Array]) -> Array:
         """Sum the counts of the vertices that each budget buys.
@@ -171,16 +181,19 @@ class Cut:
         from . import _hits
 
         hits = []
-        for ntype, rows in self.rows.items():
-            ends, places = np.unique(rows, return_inverse=True)
+        for ntype, places in self.places.items():
             of_type = counts[ntype]
-            sums = np.zeros((len(ends), of_type.shape[1]), np.float64 if of_type.dtype.kind == "f" else np.int64)
-            _hits.add_segments(self.ids[ntype].numpy(), ends, of_type, sums)
-            hits.append(sums.cumsum(0)[places.reshape(-1)])
+            dtype = np.float64 if of_type.dtype.kind == "f" else np.int64
+            sums = np.zeros((int(places.max()) + 2, of_type.shape[1]), dtype)
+            _hits.add_segments(self.segments[ntype], of_type, sums)
+            hits.append(sums.cumsum(0)[places])
         return np.stack(hits)
 
 
-def _narrow(ids: Tensor) -> Tensor:
-    """A copy, with half the bytes where ids fit: rankings of all policies are in memory at once."""
-    fits = len(ids) == 0 or int(ids.max()) < 2**31
-    return ids.to(torch.int32) if fits else ids.clone()
+def _numbered(ids: Tensor, ends: Array, num_nodes: int) -> Array:
+    """The segment between neighbouring ``ends`` that each vertex's place in ``ids`` is in; ``len(ends)``: in none."""
+    from . import _hits
+
+    segments = np.full(num_nodes, len(ends), np.uint8 if len(ends) < 2**8 else np.uint16)
+    _hits.number_segments(ids.numpy(), ends, segments)
+    return segments

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -60,10 +61,18 @@ Rank = Callable[[Collection[RowType]], Mapping[RowType, Ranking]]
 def descending(values: Tensor) -> Tensor:
     """Places of the values from the largest to the smallest; ties keep their order."""
     keys = values.numpy()
-    if keys.dtype.kind in "iu" and len(keys) and int(keys.max()) - int(keys.min()) < 2**16:
-        # 16 bits are sorted by radix: 3 ms for a million vertices, 48 ms with more (torch: 80 ms).
-        return torch.from_numpy(np.argsort((keys.max() - keys).astype(np.uint16), kind="stable"))
-    return torch.from_numpy(np.argsort(-keys, kind="stable"))
+    if keys.dtype.kind not in "iu" or len(keys) == 0:
+        return torch.from_numpy(np.argsort(-keys, kind="stable"))
+    # 16 bits are sorted by radix: 3 ms for a million vertices, 48 ms with more (torch: 80 ms). What lies further above
+    # the least, of degrees few, counts as one value at first.
+    most = np.int64(min(int(keys.min()) + 2**16 - 1, 2**63 - 1))
+    distances = np.empty(len(keys), np.uint16)
+    np.minimum(keys, most, out=distances, casting="unsafe")
+    np.subtract(np.uint16(most & 0xFFFF), distances, out=distances)
+    order = np.argsort(distances, kind="stable")
+    first = order[: np.count_nonzero(distances == 0)]
+    first[:] = first[np.argsort(-keys[first], kind="stable")]
+    return torch.from_numpy(order)
 
 
 Ranked = Tensor | Ranking | Mapping[str, Tensor | Ranking]
@@ -138,8 +147,9 @@ def _check(ranking: Tensor | Ranking, num_nodes: int) -> Ranking:
     if scores.shape != (count,):
         raise ValueError(f"scores of a ranking must have shape ({count},) as its ids, got {tuple(scores.shape)}")
     scores = scores.detach().cpu().double()
-    if count and not (bool(torch.isfinite(scores).all()) and float(scores.min()) >= 0):
-        raise ValueError(f"scores of a ranking must be finite and at least 0, got {float(scores.min())}")
+    low, high = map(float, scores.aminmax()) if count else (0.0, 0.0)  # of several with a NaN that
+    if not 0 <= low <= high < math.inf:
+        raise ValueError(f"scores of a ranking must be finite and at least 0, got {high if low >= 0 else low}")
     if bool((scores[1:] > scores[:-1]).any()):
         raise ValueError("scores of a ranking must not increase, got an increase")
     return Ranking(ids, scores, ranking.per_epoch)
@@ -160,7 +170,7 @@ def check_ranking(ranking: Tensor, num_nodes: int) -> Tensor:
         raise ValueError(f"a cache policy must return ids in [0, {num_nodes}), got {low if low < 0 else high}")
     seen = torch.zeros(num_nodes, dtype=torch.bool, device="cpu")
     seen[ids] = True
-    distinct = int(seen.sum())
+    distinct = np.count_nonzero(seen.numpy())  # torch's sum takes 8 bytes a vertex
     if distinct != len(ids):
         raise ValueError(f"a cache policy must return each id at most once, got {len(ids)} ids of {distinct} vertices")
     return ids

@@ -34,6 +34,7 @@ __all__ = [
     "AccessCounts",
     "Presample",
     "count_accesses",
+    "counter_dtype",
     "default_threads",
     "most_repeats",
     "presampling_seed",
@@ -54,7 +55,7 @@ class AccessCounts:
     """
 
     def __init__(self, num_nodes: Mapping[str, int], num_hops: int, *, most: int) -> None:
-        dtype = np.uint8 if most < 2**8 else np.uint16 if most < 2**16 else np.uint32
+        dtype = counter_dtype(most)
         self._counts: dict[str, npt.NDArray[Any]] = {
             t: np.zeros((n, num_hops + 1), dtype) for t, n in num_nodes.items()
         }
@@ -121,6 +122,11 @@ class AccessCounts:
     def total(self) -> int:
         """Rows read of all types."""
         return sum(int(counts.sum(dtype=np.int64)) for counts in self._counts.values())
+
+
+def counter_dtype(most: int) -> np.dtype[Any]:
+    """The narrowest of uint8, uint16 and uint32 that counts up to ``most``."""
+    return np.dtype(np.uint8 if most < 2**8 else np.uint16 if most < 2**16 else np.uint32)
 
 
 def count_accesses(

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from ..system.units import bytes_text, percent
+from ..system.units import bytes_text, in_mebibytes, percent
 
 if TYPE_CHECKING:
     from ..profile import CurveRecord, HitRateCurve, Recommendation
@@ -109,7 +109,7 @@ def answer(curve: HitRateCurve, recommendation: Recommendation) -> list[str]:
         )
     if recommendation.worth_it:
         sentences.append(_beyond(curve, best))
-    sentences.append(_others(curve, best))
+    sentences += [_others(curve, best), _memory(curve)]
     if curve.has_widths:
         sentences.append(
             "Vertex types have rows of different widths, so bytes are counted here: policies spend a budget where it "
@@ -152,6 +152,16 @@ def _beyond(curve: HitRateCurve, best: CurveRecord) -> str:
         f"More pays less: a cache of {percent(more.budget_fraction)} of the vertices would serve "
         f"{percent(rate)}, {100 * (rate - curve.served(best)):.1f} points more."
     )
+
+
+def _memory(curve: HitRateCurve) -> str:
+    """The policies that the memory had no room for."""
+    parts = ["auto ranks by a few batches, as a loader with this memory does"] * ("auto" in curve.policies)
+    if curve.left_out:
+        needed = in_mebibytes(max(curve.left_out.values()))
+        parts.append(f"{' and '.join(curve.left_out)} are left out and need --memory {needed}")
+    text = "; ".join(parts)
+    return f"For want of memory {text}." if curve.few_batches and text else ""
 
 
 def _others(curve: HitRateCurve, best: CurveRecord) -> str:

@@ -20,6 +20,7 @@ from pagraph.ranking import (
     presample,
     resolve_policy,
 )
+from pagraph.ranking.policy import descending
 from pagraph.sampling import NeighborSampler
 
 graphs = st.integers(1, 30).flatmap(
@@ -234,3 +235,13 @@ def scores(*values, **options):
 def test_wrong_rankings_of_several_types(ranked, error, text):
     with pytest.raises(error, match=text):
         check_rankings(ranked, {"a": 2, "b": 3})
+
+
+@given(
+    values=st.lists(st.integers(-9, 9) | st.integers(-(2**17), 2**17) | st.integers(-(2**63) + 1, 2**63 - 1)),
+    dtype=st.sampled_from([torch.int64, torch.int32, torch.int16, torch.uint8, torch.float64]),
+)
+def test_descending_equals_a_sort(values, dtype):
+    values = torch.tensor(values, dtype=torch.int64).to(dtype)
+    known = values.tolist()
+    assert descending(values).tolist() == sorted(range(len(known)), key=lambda place: (-known[place], place))
