@@ -8,9 +8,7 @@ from typing import Any
 
 from ..graph.graph import Graph
 from ..system.atomic import new_folder
-from ..system.budget import Budget
-from ..system.memory import host_available
-from ..system.units import bytes_text
+from ..system.budget import work_memory
 from .column_files import Scratch
 from .edge_sort import LEAST_ROOM, EdgeStream, sort_edges
 from .native import Rows, write_into
@@ -19,7 +17,7 @@ __all__ = ["room_of", "step_of", "write_edges"]
 
 Progress = Callable[[int, int], None]
 
-_WORKING_SHARE = 2  # one part in this many; the others are for Python, its libraries and pages of files on their way
+_WORKING_SHARE = 2  # one part in this many; the others are for kernels, and pieces of files on their way
 _TICKS = 10**6
 
 
@@ -27,21 +25,13 @@ def room_of(memory: int | str | None) -> int:
     """Bytes for edges in work, of the ``memory`` for all.
 
     Args:
-        memory: Bytes as an int, or text with a unit ("4GiB"). Default: half of what is free.
+        memory: Bytes as an int, or text with a unit ("4GiB"), what the process holds beyond an eighth of them among
+            these. Default: half of what is free.
 
     Raises:
         ValueError: It is no number of bytes, or below what the work needs.
     """
-    least = LEAST_ROOM * _WORKING_SHARE
-    if memory is None:
-        return max(LEAST_ROOM, host_available() // 2 // _WORKING_SHARE)
-    budget = Budget.parse(memory, name="memory")
-    if budget is not None and budget.limit is None:
-        raise ValueError(f'memory must be bytes, such as "4GiB", got {memory!r}')
-    limit = 0 if budget is None or budget.limit is None else budget.limit
-    if limit < least:
-        raise ValueError(f"memory must be at least {bytes_text(least)}, got {bytes_text(limit)}")
-    return limit // _WORKING_SHARE
+    return work_memory(memory, LEAST_ROOM * _WORKING_SHARE, whom="edges sorted in files") // _WORKING_SHARE
 
 
 def step_of(progress: Progress | None, begin: float, end: float) -> Progress | None:

@@ -13,9 +13,7 @@ from ..graph.graph import Graph
 from ..sampling.sampler import MiniBatchSampler
 from ..seeds.order import num_seeds
 from ..system.atomic import check_absent
-from ..system.budget import Budget
-from ..system.memory import host_available
-from ..system.units import bytes_text
+from ..system.budget import work_memory
 from .locality import PagesRead, sample_rows
 from .moved_graph import new_indptr, write_moved
 from .native import Progress, check_storable
@@ -27,7 +25,7 @@ __all__ = ["Reordered", "memory_needed", "reorder"]
 _A_VERTEX = 40
 """Bytes that finding an order takes; 12 of them stay."""
 _FIXED = 192 * 2**20
-"""Chunks, kernels, sampled batches: RMAT scale 20 took 235 MiB with a ``memory`` of 300 MiB, 488 with 600."""
+"""Chunks, kernels, sampled batches."""
 _LEAST_BUCKET = 16 * 2**20
 _OF_A_PART = "global_ids"
 
@@ -66,7 +64,7 @@ class Reordered:
 
 
 def memory_needed(graph: Graph) -> int:
-    """The least ``memory`` of :func:`reorder` in bytes."""
+    """Bytes that :func:`reorder` takes at least, beside what the process holds."""
     return _A_VERTEX * graph.num_nodes + _FIXED + 2 * _LEAST_BUCKET
 
 
@@ -99,8 +97,9 @@ def reorder(
         seeds: Training vertices (or edges), as the sampler takes them.
         sampler: Draws mini-batches along in-edges with fan-outs.
         batch_size: Seeds a batch.
-        memory: Bytes to take, as a number or ``"2GiB"``, at least :func:`memory_needed`; besides pages of files, which
-            the system takes back. Default: half of what is free.
+        memory: Bytes that the process may take, as a number or ``"2GiB"``: what it holds already beyond an eighth, and
+            at least :func:`memory_needed`; besides pages of files, which the system takes back. Default: half of what
+            is free.
         seed: Of the batches that are sampled to count pages.
         origin: Where the graph is from, for people.
         progress: Called with the bytes that were gone through and all of them.
@@ -156,7 +155,7 @@ class _Ticks:
 
 
 def _check(graph: Graph, by: str, seeds: Any, sampler: MiniBatchSampler, memory: str | int | None) -> int:
-    """Check the arguments; returns the memory in bytes."""
+    """Check the arguments; returns the bytes that the work may take."""
     if by not in ORDERS:
         raise ValueError(f"by must be one of {', '.join(ORDERS)}, got {by!r}")
     hops = sampler.hops
@@ -169,14 +168,7 @@ def _check(graph: Graph, by: str, seeds: Any, sampler: MiniBatchSampler, memory:
     for owner in [*map(graph.node_fields, graph.node_types), *map(graph.edge_fields, graph.edge_types)]:
         for name, values in owner.items():
             check_storable(name, values)
-    budget = Budget.parse(host_available() // 2 if memory is None else memory, name="memory")
-    if budget is None or budget.limit is None:
-        raise ValueError(f'memory must be bytes (1048576, "500MB", "2GiB"), got {memory!r}')
-    least = memory_needed(graph)
-    if budget.limit < least:
-        got = bytes_text(budget.limit)
-        raise ValueError(f"memory must be at least {bytes_text(least)} for {graph.num_nodes} vertices, got {got}")
-    return budget.limit
+    return work_memory(memory, memory_needed(graph), whom=f"{graph.num_nodes:,} vertices")
 
 
 def _work(graph: Graph, by: str, sampler: MiniBatchSampler) -> int:

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..errors import FormatError
 from ..system.atomic import is_unfinished
-from ..system.budget import check_memory
+from ..system.budget import work_memory
 from ..system.memory import address_on_disk
 from .manifest import MANIFEST, ArrayEntry, Manifest, stored_dtype
 
@@ -176,7 +176,7 @@ def summarise_folder(folder: Path, *, memory: int | str | None = None) -> GraphS
 
 
 def _check_memory(memory: int | str | None, num_nodes: int) -> None:
-    check_memory(memory, _VERTEX_BYTES * num_nodes + _REST_BYTES, whom=f"{num_nodes:,} vertices")
+    work_memory(memory, _VERTEX_BYTES * num_nodes + _REST_BYTES, whom=f"{num_nodes:,} vertices")
 
 
 def _edges(label: str, indptr: Array, indices: Array, num_src: int, *, same_ends: bool) -> EdgeSummary:

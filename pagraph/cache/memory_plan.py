@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..system.budget import beyond_share, least_memory
 from ..system.tables import Table
 from ..system.units import bytes_text, percent
 
@@ -13,7 +14,6 @@ __all__ = ["MemoryNeeds", "MemoryPlan", "divide_memory", "usable_memory"]
 QUARTER = 4
 """A control group of ``memory`` and a quarter of it is never exceeded: what computes, and pages of files, have that."""
 
-_PROCESS_SHARE = 8  # half of that quarter is for what the process holds already; more of it is taken from the plan
 _WINDOW_SHARE = 3  # at most this part of what the batches leave: a window only spares what comes twice in it
 _AHEAD = 32  # batches; 8 read 0.47 and 0.75 of the distinct pages on two real graphs, and more of them less
 
@@ -167,7 +167,7 @@ def divide_memory(total: int, needs: MemoryNeeds, *, given: bool = True) -> Memo
     Raises:
         ValueError: ``total`` is below what the batches and a cache of a given size need; it says how much that is.
     """
-    process = max(0, needs.process - total // _PROCESS_SHARE)
+    process = beyond_share(total, needs.process)
     rest = total - process - needs.in_flight - needs.staging
     cache = min(needs.cache, needs.cache_given or 0)
     if given and rest < cache:
@@ -203,8 +203,7 @@ def _shared(nbytes: int, first: tuple[int, float], second: tuple[int, float]) ->
 def _too_small(total: int, needs: MemoryNeeds, cache: int) -> str:
     """Why ``total`` does not do, and the least that does."""
     base = needs.in_flight + needs.staging + cache
-    # The process counts beyond an eighth of the total: total - (process - total / 8) = base.
-    least = max(base, -(-(base + needs.process) * _PROCESS_SHARE // (_PROCESS_SHARE + 1)))
+    least = least_memory(base, needs.process)
     parts = [f"{needs.batches} batches of {bytes_text(needs.batch)} in memory at once (fewer with prefetch=0)"]
     parts += [f"{bytes_text(needs.staging)} of pinned buffers"] if needs.staging else []
     parts += [f"a cache of {bytes_text(cache)}"] if cache else []

@@ -33,13 +33,14 @@ from ..partition import (
 )
 from ..partition.cache_trial import CacheUse
 from ..partition.dgl_format import check_field_names
-from ..partition.methods import resolve_method
+from ..partition.methods import method_bytes, resolve_method
 from ..partition.methods.halo import LEVELS
 from ..partition.plot import PLOT_FORMATS, save_comparison_plot, save_plot
 from ..partition.steps import Steps
 from ..partition.writing import FEATURES, check_fields, check_out
 from ..system.atomic import check_absent, check_writable, write_json
-from ..system.budget import Budget, check_memory, memory_budget
+from ..system.budget import Budget, memory_budget, work_memory
+from ..system.units import in_mebibytes
 from .options import build, memory_option, options_of, split_option, train_fraction_option
 from .partition_report import print_comparison, print_partition
 from .terminal import check_outputs, file_option, progress_bar
@@ -50,10 +51,11 @@ FORMATS = ("native", "dgl", "pagraph")
 
 _MASK = "train_mask"
 _SMALL = 64
-# Of 4.2 M vertices, 67 M edges and 4 parts, beside 240 MB of Python and its libraries: 168 MiB for one hop, 670 with
-# the caches' trial, and 674 for two hops, whose largest part has 2.0 M vertices and 63 M edges.
+# Of 4.2 M vertices, 67 M edges and 4 parts, beside Python, its libraries and kernels: 168 MiB for one hop, 670 with the
+# caches' trial, and 674 for two hops, whose largest part has 2.0 M vertices and 63 M edges.
 _VERTEX_BYTES, _TRIAL_BYTES = 36, 130
 _OWNER_BYTES, _PART_VERTEX_BYTES = 20, 60
+_REST_BYTES = 128 * 2**20  # kernels, and pieces of files: 254 MiB in all for 1.0 M vertices and 17 M edges by halo
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,6 @@ class Work:
         """The graph and its training vertices, checked to go with the options and the format."""
         graph, train = self.source.open()
         self.options.check_graph(graph, len(train))
-        check_memory(self.memory, self._needed(graph), whom=f"{self.options.num_parts} parts of this graph")
         if self.form == "pagraph" and "label" not in graph.ndata:
             raise ValueError("--format must not be pagraph for a graph without labels, got pagraph")
         return graph, train
@@ -119,14 +120,14 @@ class Work:
     def _needed(self, graph: Graph) -> int:
         """Bytes that dividing takes, and trying caches; measured on 4.2 M vertices."""
         counts = self.options.num_parts * min(self.options.hops, LEVELS)
-        return graph.num_nodes * (counts + _VERTEX_BYTES + (0 if self.trial is None else _TRIAL_BYTES))
+        return graph.num_nodes * (counts + _VERTEX_BYTES + (0 if self.trial is None else _TRIAL_BYTES)) + _REST_BYTES
 
     def check_parts(self, graph: Graph, report: PartitionReport) -> None:
         """Refuse to write a part for which there is not the memory: one at a time is made as a whole."""
         width = 2 * graph.csc.indices.element_size()  # sources, and edge ids
         largest = max(_PART_VERTEX_BYTES * part.vertices + width * part.edges for part in report.parts)
         whom = f"a part within {self.options.hops} hops, of which the largest is made in memory"
-        check_memory(self.memory, largest + _OWNER_BYTES * graph.num_nodes, whom=whom)
+        work_memory(self.memory, largest + _OWNER_BYTES * graph.num_nodes + _REST_BYTES, whom=whom)
 
     def report(
         self, graph: Graph, train: Tensor, method: str, steps: Steps, whole: CacheUse | None = None
@@ -136,6 +137,11 @@ class Work:
         The method's kernels are compiled before, so that dividing is timed alone; ``whole`` is what the report of
         another method found for the graph without parts.
         """
+        more, whom = method_bytes(graph, self.options.num_parts, self.options.hops, method), ""
+        if more:
+            whom = f" by {method} (by halo {in_mebibytes(more)} less)"
+        parts = f"{self.options.num_parts} parts of this graph"
+        work_memory(self.memory, self._needed(graph) + more, whom=parts + whom)
         options = replace(self.options, method=method)
         with steps("compiling"):
             partition_graph(

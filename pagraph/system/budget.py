@@ -8,12 +8,27 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral, Real
 
-from .units import in_mebibytes, in_units
+from .memory import held_by_process, host_available, return_freed
+from .units import bytes_text, in_mebibytes, in_units
 
-__all__ = ["SLOT_BYTES", "Budget", "budget_text", "check_memory", "memory_budget", "rows_that_fit"]
+__all__ = [
+    "SLOT_BYTES",
+    "Budget",
+    "beyond_share",
+    "budget_text",
+    "check_memory",
+    "least_memory",
+    "memory_budget",
+    "memory_bytes",
+    "rows_that_fit",
+    "work_memory",
+]
 
 SLOT_BYTES = 4
 """Bytes per vertex of the table from vertex to place in the cache, which the fields of a vertex type share."""
+
+_PROCESS_SHARE = 8
+"""Part of a memory that is for what the process holds already, half of the quarter that a control group has more."""
 
 _UNITS = {"B": 1} | {
     f"{prefix}{suffix}": base**power
@@ -180,6 +195,47 @@ def rows_that_fit(nbytes: int, row_bytes: Sequence[int], num_nodes: int, *, tabl
         return 0
     left = nbytes - (SLOT_BYTES * num_nodes if table else 0)
     return max(0, min(num_nodes, left // width))
+
+
+def memory_bytes(memory: object) -> int:
+    """Bytes that ``memory`` says, as :func:`memory_budget` takes it; half of what is free for None and "auto"."""
+    budget = memory_budget(memory)
+    return host_available() // 2 if budget is None or budget.limit is None else budget.limit
+
+
+def work_memory(memory: object, needed: int, *, whom: str) -> int:
+    """Bytes that a work may take beside what the process holds, so that a control group of 1.25 ``memory`` suffices.
+
+    Args:
+        memory: Bytes for both, less an eighth; as :func:`memory_budget` takes it. None and "auto": half of what is
+            free, or ``needed``.
+        needed: Fewest bytes that the work takes.
+        whom: What ``needed`` depends on, for the error.
+
+    Raises:
+        ValueError: ``memory`` is given and leaves less than ``needed``; says how much does.
+    """
+    if memory_budget(memory) is None:
+        return max(needed, memory_bytes(memory))
+    return_freed()
+    total, process = memory_bytes(memory), held_by_process()
+    room = total - beyond_share(total, process)
+    if room < needed:
+        least = in_mebibytes(least_memory(needed, process))
+        held = f"{in_mebibytes(process)} that the process holds, of which an eighth of memory is free"
+        raise ValueError(f"memory must be at least {least} for {whom} and the {held}; got {bytes_text(total)}")
+    return room
+
+
+def beyond_share(total: int, process: int) -> int:
+    """Bytes of what the process holds that are beyond an eighth of ``total``, and are taken from it."""
+    return max(0, process - total // _PROCESS_SHARE)
+
+
+def least_memory(needed: int, process: int) -> int:
+    """The least total that leaves ``needed`` bytes beside what the process holds."""
+    # total - (process - total / 8) = needed
+    return max(needed, -(-(needed + process) * _PROCESS_SHARE // (_PROCESS_SHARE + 1)))
 
 
 def check_memory(memory: object, needed: int, *, whom: str) -> None:

@@ -9,10 +9,12 @@ import torch
 from torch import Tensor
 
 from ..features.disk import on_disk
+from ..features.field import row_reader
 from ..graph.graph import Graph
+from ..system.budget import memory_bytes
 from .distributed import ALONE, World
 from .layer_pass import LayerPass, Rows, needed_vertices
-from .windows import memory_bytes
+from .windows import piece_rows
 
 if TYPE_CHECKING:
     from .task import Task
@@ -21,6 +23,8 @@ __all__ = ["LABELS", "Evaluation", "accuracies", "predict"]
 
 LABELS = "label"
 """The vertex field of the classes."""
+
+_FLOAT = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +56,13 @@ class Evaluation:
         """Measure a model on the validation and on the test vertices of all processes, by name."""
         val, test = accuracies(model, self, world=world, memory=memory)
         return {"accuracy": val}, {"accuracy": test}
+
+    def least_memory(self, model: Any) -> int:
+        """Bytes that :meth:`metrics` takes beside blocks of rows: a mark a vertex, and rows while they are read."""
+        graph = self.graph
+        row_bytes = sum(row_reader(graph.ndata[name]).row_bytes for name in model.features)
+        rows = min(graph.num_nodes, piece_rows(row_bytes))
+        return int(graph.num_nodes + rows * (row_bytes + _FLOAT * (model.sizes[0] + 2 * max(model.sizes[1:]))))
 
 
 def accuracies(
@@ -104,7 +115,7 @@ def predict(
     """
     graph, first, count = evaluation.graph, int(model.preaggregated), len(model.layers)
     device = next(model.parameters()).device
-    room = memory_bytes(memory) // 2  # the rest: chunks, tables, pages
+    room = max(0, memory_bytes(memory) - evaluation.least_memory(model))
     share, needed = world.share(graph.num_nodes), None
     if ids is not None:
         share, needed = ALONE.share(graph.num_nodes), needed_vertices(graph.csc, ids, count)

@@ -22,10 +22,11 @@ from ..graph.graph import Graph
 from ..graph.mapped import map_npy
 from ..graph.minibatch import Block
 from ..system.atomic import new_file
+from ..system.budget import memory_bytes
 from ..system.spill import spilled
 from ..system.units import in_mebibytes
 from .hops import Hop, OneHop, hop_of
-from .windows import SourceWindows, memory_bytes, most_in_edges
+from .windows import SourceWindows, most_in_edges
 
 __all__ = ["inference"]
 

@@ -19,12 +19,13 @@ from ..cache.memory_plan import MemoryPlan
 from ..seeds.keys import derive_key
 from ..stats import Tracer
 from ..stats.reads import CACHE_TIER, FieldStats
+from ..system.units import in_mebibytes
 from .checkpoint import Checkpoint, open_checkpoint
 from .distributed import ALONE, World, data_parallel
 from .evaluate import Evaluation
 from .links import LinkTask
 from .models import GAT, GCN, BlockModel, Framework, GraphSAGE, framework_of
-from .options import TrainOptions
+from .options import EVALUATION_PART, TrainOptions
 from .result import EpochRecord, RankRecord, Reporter, TrainResult
 from .task import Task
 
@@ -81,6 +82,7 @@ def train(
         loader.trace(tracer, label="train")
     if options.loader_memory is not None and options.loader == "pagraph":
         reporter.planned(world.together(lambda: _memory_plan(loader, options)))
+    _check_evaluation(model, evaluation, options)
     sizes = world.gather(len(task.train))
     steps, weight = -(-max(sizes) // options.batch_size), world.size * sizes[world.rank] / sum(sizes)
     run = _Run(task, options, framework, loader, learner, optimizer, model.fields, steps, weight, reporter)
@@ -142,6 +144,14 @@ def _memory_plan(loader: Any, options: TrainOptions) -> MemoryPlan:
         return plan
     except ValueError as error:
         raise ValueError(f"{error}, three quarters of {options.memory}: the rest is for evaluation") from None
+
+
+def _check_evaluation(model: BlockModel, evaluation: Evaluation, options: TrainOptions) -> None:
+    """Refuse, before the first epoch, a memory whose part for evaluation is too little."""
+    given, least = options.evaluation_memory, evaluation.least_memory(model)
+    if given is not None and given < least:
+        needed = in_mebibytes(EVALUATION_PART * least)
+        raise ValueError(f"memory must be at least {needed} for evaluation, which has a quarter, got {options.memory}")
 
 
 def _seed_of(seed: int, rank: int) -> int:

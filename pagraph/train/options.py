@@ -15,7 +15,7 @@ from ..ranking.policies import resolve_policy
 from ..system.budget import Budget, memory_budget
 from ..system.checks import as_integer
 
-__all__ = ["COMPRESSIONS", "FRAMEWORKS", "LOADERS", "MODELS", "TASKS", "TIMEOUT", "TrainOptions"]
+__all__ = ["COMPRESSIONS", "EVALUATION_PART", "FRAMEWORKS", "LOADERS", "MODELS", "TASKS", "TIMEOUT", "TrainOptions"]
 
 TASKS = ("nodes", "links")
 MODELS = ("sage", "gcn", "gat")
@@ -23,6 +23,8 @@ FRAMEWORKS = {"dgl": "dgl", "pyg": "torch_geometric"}
 """Names of what layers and baselines may be taken from, and the packages they are in; the first installed is taken."""
 LOADERS = ("pagraph", *FRAMEWORKS)
 COMPRESSIONS = ("none", "fp16", "powersgd")
+EVALUATION_PART = 4
+"""Evaluation has one part in this many of the memory, and the loader the others."""
 TIMEOUT = 600.0
 """Seconds that a process waits for the others: the longest honest wait is for another's cache to fill."""
 
@@ -125,7 +127,7 @@ class TrainOptions:
     def evaluation_memory(self) -> int | None:
         """Bytes of ``memory`` that evaluation may take. None: half of what is free."""
         memory = memory_budget(self.memory)
-        return None if memory is None or memory.limit is None else max(1, memory.limit // 4)
+        return None if memory is None or memory.limit is None else max(1, memory.limit // EVALUATION_PART)
 
     def batches_ahead(self) -> int | str:
         """``lookahead`` as the loaders take it: "auto" or a number; else ValueError."""

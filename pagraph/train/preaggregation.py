@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 
 from ..datasets.native import Progress, write_graph
+from ..features.disk import on_disk
 from ..features.field import row_reader
 from ..graph.field_value import FieldValue
 from ..graph.graph import Graph
 from ..graph.narrow_rows import NarrowRows
 from ..system.atomic import check_absent
-from ..system.units import in_mebibytes
-from .windows import SourceWindows, Window, memory_bytes
+from ..system.budget import work_memory
+from .windows import SourceWindows, Window, least_room
 
 __all__ = ["FEATURES", "SUMS", "FeatureRows", "NeighborSums", "gcn_degrees", "preaggregate", "preaggregated_for"]
 
@@ -28,6 +29,7 @@ _CHUNK_BYTES = 16 * 2**20
 _CHUNK_EDGES = 2**18
 _CHUNKS = 4  # of the file, of the sums, and of edges with their weights
 _VERTEX_BYTES = 32  # degrees and scales, and the place of a row
+_KERNEL_BYTES = 48 * 2**20  # they and their threads
 _OF_A_PART = {"global_ids", "in_degrees", "out_degrees"}  # whose sums would lack neighbours
 _LEAST_SUM = 1e-12  # as torch.nn.functional.normalize
 
@@ -69,8 +71,8 @@ def preaggregate(
         folder: Must not exist yet.
         model: ``"sage"`` or ``"gcn"``, as :mod:`pagraph.train.models` defines them.
         row_normalize: Divide each vertex's features by their sum first; this cannot be done to the sums later.
-        memory: Bytes that the work may take (``"4GiB"``), besides what the graph has in memory already. Default: half
-            of what is free.
+        memory: Bytes that the process may take (``"4GiB"``); what it holds already counts beyond an eighth of it.
+            Default: half of what is free.
         origin: Where the graph is from, for people.
         progress: Called with the bytes written and the bytes to write.
 
@@ -144,7 +146,7 @@ class NeighborSums:
         self._model = model
         self.features = FeatureRows(graph.ndata[FEATURES], row_normalize=row_normalize)
         self.shape = self.features.shape
-        self._windows = SourceWindows(graph.csc, graph.ndata[FEATURES], _room(graph, memory_bytes(memory)))
+        self._windows = SourceWindows(graph.csc, graph.ndata[FEATURES], _room(graph, memory))
         self._from, self._to = _scales(graph, model)
         if self.features.scales is not None:
             self._from *= self.features.scales
@@ -193,12 +195,13 @@ def rows_at_once(width: int) -> int:
     return max(1, _CHUNK_BYTES // (4 * max(1, width)))
 
 
-def _room(graph: Graph, memory: int) -> int:
-    """Bytes of ``memory`` that are left for rows of neighbours; ValueError where nothing is."""
-    taken = _VERTEX_BYTES * graph.num_nodes + _CHUNKS * _CHUNK_BYTES
-    if memory < taken:
-        raise ValueError(f"memory must be at least {in_mebibytes(taken * 2)} for this graph, got {memory:,} bytes")
-    return memory - taken
+def _room(graph: Graph, memory: int | str | None) -> int:
+    """Bytes of ``memory`` that are left for rows of neighbours; ValueError where it is less than is needed."""
+    taken = _VERTEX_BYTES * graph.num_nodes + _CHUNKS * _CHUNK_BYTES + _KERNEL_BYTES
+    rows, csc = graph.ndata[FEATURES], graph.csc
+    held = isinstance(rows, Tensor) and not on_disk(rows)
+    least = 0 if held else least_room(csc, row_reader(rows).row_bytes)
+    return work_memory(memory, taken + least, whom="this graph") - taken
 
 
 def _scales(graph: Graph, model: str) -> tuple[Tensor, Tensor]:

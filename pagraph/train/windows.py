@@ -13,11 +13,9 @@ from ..features.feature import Feature, HostFeature
 from ..features.field import host_feature, row_reader
 from ..graph.csc import CSC, id_dtype
 from ..graph.field_value import FieldValue
-from ..system.budget import memory_budget
-from ..system.memory import host_available
 from ..system.units import in_mebibytes
 
-__all__ = ["SourceWindows", "Window", "memory_bytes", "most_in_edges", "pieces"]
+__all__ = ["SourceWindows", "Window", "least_room", "most_in_edges", "piece_rows", "pieces"]
 
 _PIECE_BYTES = 16 * 2**20
 """Rows that are asked for, and then copied, together: the system would drop pages again of which far more are asked for
@@ -75,13 +73,11 @@ class SourceWindows:
         if isinstance(rows, Tensor) and not on_disk(rows):
             self._now = Window(0, count, rows.detach())
         elif count * width > room:
-            fit, most = room // (width + 8), min(most_in_edges(csc) + 1, count)
-            if fit < most:
-                least = in_mebibytes(most * (width + 8))
-                raise ValueError(
-                    f"memory must leave {least} for the rows of one vertex and its in-neighbours, got {room:,} bytes"
-                )
-            self._found = torch.empty(fit, dtype=torch.int64, device="cpu")
+            least = least_room(csc, width)
+            if room < least:
+                rows_of = "the rows of one vertex and its in-neighbours"
+                raise ValueError(f"memory must leave {in_mebibytes(least)} for {rows_of}, got {room:,} bytes")
+            self._found = torch.empty(room // (width + 8), dtype=torch.int64, device="cpu")
 
     @property
     def are_several(self) -> bool:
@@ -135,7 +131,7 @@ class SourceWindows:
 
 def pieces(ids: Tensor, stored: Sequence[Feature], row_bytes: int) -> Iterator[slice]:
     """Places of ids whose rows are read together; those of the next piece are asked for before."""
-    step = max(1, _PIECE_BYTES // max(1, row_bytes))
+    step = piece_rows(row_bytes)
     for begin in range(0, len(ids), step):
         following = ids[begin + step : begin + 2 * step]
         for feature in stored:
@@ -144,14 +140,18 @@ def pieces(ids: Tensor, stored: Sequence[Feature], row_bytes: int) -> Iterator[s
         yield slice(begin, begin + len(ids[begin : begin + step]))
 
 
+def piece_rows(row_bytes: int) -> int:
+    """Rows of so many bytes that are read together."""
+    return max(1, _PIECE_BYTES // max(1, row_bytes))
+
+
+def least_room(csc: CSC, width: int) -> int:
+    """The least room of windows of rows of ``width`` bytes in a file: all rows, or those that one vertex needs."""
+    return min(csc.num_dst * width, min(most_in_edges(csc) + 1, csc.num_dst) * (width + 8))
+
+
 def most_in_edges(csc: CSC) -> int:
     """The largest in-degree; 0 without vertices."""
     from . import _windows
 
     return int(_windows.most_in_edges(csc.indptr.numpy()))
-
-
-def memory_bytes(memory: object) -> int:
-    """Bytes that a work may take: as ``memory`` says, or half of what is free for None and "auto"."""
-    budget = memory_budget(memory)
-    return host_available() // 2 if budget is None or budget.limit is None else budget.limit

@@ -18,12 +18,12 @@ from torch import Tensor
 
 from ...graph.graph import Graph
 from ..partition import Progress
-from .auto import auto_parts
+from .auto import auto_bytes, auto_parts
 from .halo import halo_parts
-from .metis import metis_parts
+from .metis import METIS_EDGE_BYTES, metis_parts
 from .paper import hash_parts, paper_parts
 
-__all__ = ["METHODS", "Method", "resolve_method"]
+__all__ = ["METHODS", "Method", "method_bytes", "resolve_method"]
 
 
 class Method(Protocol):
@@ -51,6 +51,13 @@ def resolve_method(name: str) -> Method:
     if name not in METHODS:
         raise ValueError(f"method must be one of {', '.join(METHODS)}, got {name!r}")
     return METHODS[name]
+
+
+def method_bytes(graph: Graph, num_parts: int, hops: int, name: str) -> int:
+    """Bytes of memory that a method takes beyond those of ``halo``."""
+    if name == "metis":
+        return 0 if num_parts == 1 else METIS_EDGE_BYTES * graph.num_edges
+    return auto_bytes(graph, num_parts, hops) if name == "auto" else 0
 
 
 def __dir__() -> list[str]:

@@ -14,13 +14,14 @@ from ...graph.csc import CSC
 from ...graph.graph import Graph
 from ..partition import Progress, Ticks
 from .halo import PASSES, HaloSearch, Tick, by_in_degree, equal_sizes
-from .metis import metis_parts
+from .metis import METIS_EDGE_BYTES, metis_parts
 from .paper import paper_parts
 
-__all__ = ["auto_parts", "cluster", "grown_parts"]
+__all__ = ["auto_bytes", "auto_parts", "cluster", "grown_parts"]
 
 _EDGES = 2**24  # larger graphs get a stream alone: no copy of the edges, and 4.2 M vertices in seconds
 _COUNT_BYTES = 2**32
+_GROWN_EDGE_BYTES = 20  # the edges reversed, and the queue
 _CLUSTERS_IN_A_PART = (4, 16, 64, 256)
 _MOVES = 3  # how often clusters of one size are gone through
 _ROUNDS = 5
@@ -82,6 +83,13 @@ def auto_parts(
     return torch.from_numpy(divide(graph, train, num_parts, hops, seed, progress))
 
 
+def auto_bytes(graph: Graph, num_parts: int, hops: int) -> int:
+    """Bytes that :func:`auto_parts` takes beyond those of ``halo``: for starts that small graphs get."""
+    if num_parts == 1 or graph.num_edges > _EDGES or num_parts * graph.num_nodes * min(hops, 3) > _COUNT_BYTES:
+        return 0
+    return graph.num_edges * (METIS_EDGE_BYTES if _has_pymetis() else _GROWN_EDGE_BYTES)
+
+
 def _better_stream(
     graph: Graph, train: Tensor, num_parts: int, hops: int, seed: int, progress: Progress | None
 ) -> Parts:
@@ -136,6 +144,10 @@ def _starts(graph: Graph, train: Tensor, num_parts: int, hops: int, seed: int) -
         lambda search, tick: search.place(np.arange(len(train)), tick=tick),
         lambda search, _: search.adopt(grown_parts(graph.csc, train, sizes)),
     ]
-    if importlib.util.find_spec("pymetis") is not None:
+    if _has_pymetis():
         starts.append(lambda search, _: search.adopt(metis_parts(graph, train, num_parts, hops, seed=seed).numpy()))
     return starts
+
+
+def _has_pymetis() -> bool:
+    return importlib.util.find_spec("pymetis") is not None

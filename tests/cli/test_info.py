@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -155,12 +156,10 @@ class TestRefusals:
 
 def test_memory(folder):
     for more in ([], ["--verify"]):
-        assert run(folder, *more, "--memory", "100MiB").stdout == run(folder, *more).stdout
+        assert run(folder, *more, "--memory", "4GiB").stdout == run(folder, *more).stdout
         done = run(folder, *more, "--memory", "1MiB")
-        assert (done.exit_code, done.stderr) == (
-            2,
-            "Error: --memory must be at least 65MiB for 256 vertices, got 1MiB\n",
-        )
+        assert done.exit_code == 2
+        assert re.fullmatch(r"Error: --memory must be at least .* for 256 vertices and .*; got 1 MiB\n", done.stderr)
     assert "--memory must be bytes" in run(folder, "--memory", "10%").stderr
 
 

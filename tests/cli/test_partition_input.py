@@ -130,15 +130,25 @@ class TestBadInput:
         assert list(tmp_path.iterdir()) == []
 
 
-def test_too_little_memory(tmp_path):
+def test_too_little_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr("pagraph.system.budget.held_by_process", lambda: 0)
     write_graph(rmat(16, num_classes=2, edge_factor=32), tmp_path / "rmat")
-    out = tmp_path / "out"
-    for given, message in (
-        (("1MiB",), "must be at least 3MiB for 2 parts of this graph, got 1MiB"),
-        (("5MiB", "--hops", "2"), r"must be at least \d+MiB for a part within 2 hops, of which .*, got 5MiB"),
-        (("10%",), "must be bytes .*, not a share, got '10%'"),
+    out, rest = tmp_path / "out", "and the 0MiB that the process holds, of which an eighth of memory is free"
+    for method, given, message in (
+        (QUICK, ("1MiB",), f"must be at least 131MiB for 2 parts of this graph {rest}; got 1 MiB"),
+        (
+            QUICK,
+            ("132MiB", "--hops", "2"),
+            rf"must be at least \d+MiB for a part within 2 hops, .* {rest}; got .*",
+        ),
+        (QUICK, ("10%",), "must be bytes .*, not a share, got '10%'"),
+        (
+            ("--method", "metis"),
+            ("132MiB",),
+            rf"must be at least 619MiB for .* by metis \(by halo 480MiB less\) {rest}; .*",
+        ),
     ):
-        said = fails(tmp_path / "rmat", out, "-k", "2", *QUICK, "--memory", *given)
+        said = fails(tmp_path / "rmat", out, "-k", "2", *method, "--memory", *given)
         assert re.fullmatch(f"Error: --memory {message}", said), said
     assert [path.name for path in tmp_path.iterdir()] == ["rmat"]
     assert run(tmp_path / "rmat", out, "-k", "2", *QUICK, "--memory", "1GiB").exit_code == 0

@@ -224,9 +224,9 @@ def test_memory_does_not_grow_with_the_edges(tmp_path):
     code = """
 import resource, sys
 from pagraph.datasets import rmat
-rmat(10, out=sys.argv[1] + "warm", memory="128MiB")
+rmat(10, out=sys.argv[1] + "warm", memory="320MiB")
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-rmat(21, num_features=32, feature_dtype="float16", out=sys.argv[1] + "g", memory="128MiB")
+rmat(21, num_features=32, feature_dtype="float16", out=sys.argv[1] + "g", memory="320MiB")
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
     done = subprocess.run([sys.executable, "-c", code, f"{tmp_path}/"], capture_output=True, text=True, check=True)

@@ -79,6 +79,24 @@ def test_training_keeps_to_a_quarter_more_than_memory(folder, in_group):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "verb",
+    [
+        ["generate", "rmat", "OUT", "--scale", "18", "--features", "512"],
+        ["reorder", "FOLDER", "OUT", "--fanout", "5,5", "--batch-size", "100"],
+        ["preaggregate", "FOLDER", "OUT"],
+        ["partition", "FOLDER", "OUT", "-k", "2", "--hops", "1", "--method", "halo", "--cache", "0"],
+    ],
+    ids=lambda verb: verb[0],
+)
+def test_verbs_keep_to_a_quarter_more_than_memory(folder, in_group, tmp_path, verb):
+    places = {"FOLDER": folder, "OUT": tmp_path / "out"}
+    command = [sys.executable, "-m", "pagraph", *(places.get(word, word) for word in verb)]
+    in_group(480 * MIB, *command, "--memory", "384MiB")
+    assert (tmp_path / "out").is_dir()
+
+
+@pytest.mark.slow
 def test_a_profile_keeps_to_a_quarter_more_than_memory(tmp_path, in_group):
     """2 M vertices: what all policies take, 400 MiB, would end it."""
     folder = tmp_path / "rmat"

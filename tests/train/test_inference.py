@@ -16,8 +16,9 @@ from pagraph import Graph, inference
 from pagraph.datasets import open_graph, rmat, write_graph
 from pagraph.graph.mapped import map_npy
 from pagraph.system.atomic import is_unfinished
+from pagraph.system.budget import memory_bytes
 from pagraph.train.hops import OneHop
-from pagraph.train.windows import SourceWindows, memory_bytes, most_in_edges
+from pagraph.train.windows import SourceWindows, most_in_edges
 
 FACES = ("dgl", "pyg")
 

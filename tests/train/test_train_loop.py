@@ -2,6 +2,7 @@ import pytest
 import torch
 from faces import NAMES, whole_block
 
+from pagraph import Graph
 from pagraph.datasets import open_graph, write_graph
 from pagraph.train import Reporter, TrainOptions
 from pagraph.train.evaluate import Evaluation, predict
@@ -138,6 +139,22 @@ def test_prediction_cleans_up_after_a_failure(graph, framework):
     with pytest.raises(RuntimeError, match="shapes"):
         predict(model, Evaluation.of(task))
     assert model.training
+
+
+def test_too_little_memory_for_evaluation_is_refused_before_the_first_batch(framework):
+    """The number that is said suffices."""
+    count, listener = 60_000, Listener()
+    fields = {"feat": torch.eye(4).repeat(count // 4, 1), "label": torch.arange(count) % 4}
+    fields |= {f"{part}_mask": torch.arange(count) % 3 == i for i, part in enumerate(("train", "val", "test"))}
+    graph = Graph.from_coo(range(1, count), [0] * (count - 1), count, ndata=fields)
+    settings = {"hidden": 64, "batch_size": 1000, "epochs": 1, "fanout": (5, 5)}
+    with pytest.raises(
+        ValueError, match=r"memory must be at least (\d+MiB) for evaluation, which has a quarter"
+    ) as told:
+        run(graph, listener, memory="90MB", **settings)
+    assert not listener.batches
+    run(graph, listener, memory=str(told.value).split()[5], **settings)
+    assert listener.batches
 
 
 def test_normalised_rows_are_those_of_a_graph_that_has_them(graph, kind):
