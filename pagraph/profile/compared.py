@@ -11,7 +11,8 @@ from ..ranking.few_batches import BYTES_A_ROW, FewBatches
 from ..ranking.policies import POLICIES, resolve_policy
 from ..ranking.presample import Presample, counter_dtype
 from ..ranking.vip import vip
-from ..system.budget import check_memory, memory_budget
+from ..system.budget import least_memory, memory_budget, work_memory
+from ..system.memory import held_by_process
 
 if TYPE_CHECKING:
     from ..graph.graph import Graph
@@ -93,18 +94,19 @@ class Compared:
         Raises:
             ValueError: It does not hold the counts of the graph, or a policy that was named.
         """
-        budget = memory_budget(memory)
-        nbytes = None if budget is None else budget.limit
         counters = counter_dtype(reads).itemsize * (num_hops + 1)
         held = (counters + len({*self.policies, ORACLE})) * graph.num_nodes + _SEED_BYTES * seeds
         lean = held + (_RANKED if len(graph.node_types) == 1 else _DIVIDED) * graph.num_nodes
         every = max(lean, held + _auto_bytes(graph, num_hops))
-        if nbytes is None or nbytes >= every:
+        if memory_budget(memory) is None:
             return self
-        check_memory(memory, lean, whom="the counts of this graph")
-        left_out = {n: every for n, p in self.policies.items() if p in (adaptive, vip) or isinstance(p, Presample)}
+        nbytes = work_memory(memory, lean, whom="the counts of this graph")
+        if nbytes >= every:
+            return self
+        needed = least_memory(every, held_by_process())
+        left_out = {n: needed for n, p in self.policies.items() if p in (adaptive, vip) or isinstance(p, Presample)}
         if left_out and self.given:
-            check_memory(memory, every, whom=f"the policies {', '.join(left_out)} on this graph")
+            work_memory(memory, every, whom=f"the policies {', '.join(left_out)} on this graph")
         few = FewBatches(max(1, nbytes // 2 // BYTES_A_ROW))  # as for a loader that has just begun
         kept = {n: few if p is auto else p for n, p in self.policies.items() if n not in left_out}
         return replace(self, policies=kept, left_out=left_out, few_batches=True)

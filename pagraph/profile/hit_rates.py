@@ -76,10 +76,10 @@ def hit_rate_curve(
             to names. Default: none; then all vertices count the same, and bytes are not known.
         labels: The same for the seeds. All fields of a vertex are cached together here; a loader that expects the reads
             of both may cache more rows of one than of the other.
-        memory: Bytes that this may take, beside what Python and its libraries hold (1073741824, "4GiB"). Where they do
-            not hold the arrays of auto, vip and presample, ``auto`` ranks by a few batches, as a loader with this
-            memory does, the default ones of the others are left out (see ``left_out`` of the curve), and nothing is
-            predicted. Default: no limit.
+        memory: Bytes that this may take, what the process holds already beyond an eighth among them (1073741824,
+            "4GiB"). Where they do not hold the arrays of auto, vip and presample, ``auto`` ranks by a few batches, as a
+            loader with this memory does, the default ones of the others are left out (see ``left_out`` of the curve),
+            and nothing is predicted. Default: no limit.
         progress: Called with the batches done and all batches, by the threads that sample.
 
     Raises:

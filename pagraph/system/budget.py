@@ -16,7 +16,6 @@ __all__ = [
     "Budget",
     "beyond_share",
     "budget_text",
-    "check_memory",
     "least_memory",
     "memory_budget",
     "memory_bytes",
@@ -236,16 +235,3 @@ def least_memory(needed: int, process: int) -> int:
     """The least total that leaves ``needed`` bytes beside what the process holds."""
     # total - (process - total / 8) = needed
     return max(needed, -(-(needed + process) * _PROCESS_SHARE // (_PROCESS_SHARE + 1)))
-
-
-def check_memory(memory: object, needed: int, *, whom: str) -> None:
-    """Raise ValueError, with the number needed, where ``memory`` is given and is less than what a work takes.
-
-    Args:
-        memory: As :func:`memory_budget` takes it.
-        needed: Bytes that the work takes, beside what Python and its libraries hold.
-        whom: What it depends on, for the error.
-    """
-    budget = memory_budget(memory)
-    if budget is not None and budget.limit is not None and budget.limit < needed:
-        raise ValueError(f"memory must be at least {in_mebibytes(needed)} for {whom}, got {budget_text(budget.limit)}")
