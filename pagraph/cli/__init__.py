@@ -143,5 +143,4 @@ def main() -> None:
     """Sampled mini-batches for GNN training, fast enough that the GPU never waits."""
 
 
-def __dir__() -> list[str]:
-    return __all__
+__dir__ = __all__.copy

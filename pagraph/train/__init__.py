@@ -6,6 +6,4 @@ from .result import EpochRecord, Reporter, TrainResult
 
 __all__ = ["EpochRecord", "OneHop", "Reporter", "TrainOptions", "TrainResult"]
 
-
-def __dir__() -> list[str]:
-    return __all__
+__dir__ = __all__.copy

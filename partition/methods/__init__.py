@@ -53,5 +53,4 @@ def resolve_method(name: str) -> Method:
     return METHODS[name]
 
 
-def __dir__() -> list[str]:
-    return __all__
+__dir__ = __all__.copy
