@@ -1,6 +1,6 @@
 """Trains GraphSAGE, GCN or GAT on a graph: the library side of ``pagraph train``; DGL or PyG is imported by a run."""
 
-from .hops import OneHop
+from .inference import OneHop
 from .options import TrainOptions
 from .result import EpochRecord, Reporter, TrainResult
 
