@@ -132,6 +132,7 @@ class MovedRows:
         for places, rows in self._chunks() if count == self.shape[0] else self._scattered(number, count, out.dtype):
             out[places] = rows
             filled[places] = True
+            del rows  # before the next ones are read
         if not filled.all():
             raise ValueError(self._twice())
         return values
@@ -179,6 +180,7 @@ class MovedRows:
                     _write_at(offsets, within[low:high], at * 4)
                     starts[bucket] += high - low
                     low = high
+                del data  # before the next rows are read
 
     def _twice(self) -> str:
         return f"{self._name} must go to a place of its own each, got two for one place"

@@ -44,8 +44,7 @@ class FilePages:
     @property
     def is_in_memory(self) -> bool:
         """Whether all pages of a sample are in memory."""
-        told = self.file is None or self.file.tells_pages
-        return told and not self.pages.are_cold(np.linspace(0, len(self.array) - 1, _LOOKS).astype(np.int64))
+        return self.pages.told and not self.pages.are_cold(np.linspace(0, len(self.array) - 1, _LOOKS).astype(np.int64))
 
     def need(self, starts: Array, lengths: Array = _ONE) -> int:
         """Begin to read runs of elements, in any order; returns the pages that were not in memory.
