@@ -76,7 +76,7 @@ def sbm(
     src, dst = drop_repeats(src, dst, num_nodes, undirected=True)
     src, dst, _ = mirror(src, dst)
     feat = _noisy_features(labels, num_classes, num_features, feature_noise, derive_key(seed, 3))
-    masks = mask_rows(num_nodes, fractions, derive_key(seed, 4))
+    masks: dict[str, Any] = {**mask_rows(num_nodes, fractions, derive_key(seed, 4))}
     graph = graph_of(src, dst, num_nodes)
     for name, rows in {"feat": feat, "label": labels, **masks}.items():
         graph.set_field(name, rows[:])
@@ -285,7 +285,7 @@ def citation(
     for place, (name, width) in enumerate((("paper", num_features), ("author", num_author_features))):
         feat = _noisy_features(labels[name], num_classes, width, feature_noise, derive_key(seed, 3, place))
         graph.set_field("feat", feat, node_type=name)
-    masks = mask_rows(num_papers, fractions, derive_key(seed, 4))
+    masks: dict[str, Any] = {**mask_rows(num_papers, fractions, derive_key(seed, 4))}
     for name, rows in {"label": labels["paper"], **masks}.items():
         graph.set_field(name, rows[:], node_type="paper")
     return graph

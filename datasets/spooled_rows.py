@@ -12,7 +12,8 @@ from ..graph.graph import Graph
 from ..system.units import bytes_text
 from .column_files import Scratch
 from .edge_rows import Column, EdgeRows
-from .edge_sort import Progress, sort_edges
+from .edge_sort import sort_edges
+from .native import Progress
 
 __all__ = ["SpooledEdges", "SpooledRows", "spooled_graph"]
 

@@ -98,15 +98,13 @@ class SerialStage(Generic[S, T]):
     """The same contract as :class:`Stage` without threads: works when asked, in the caller's thread."""
 
     def __init__(self, source: Iterator[S], work: Callable[[S], T]) -> None:
-        self._source: Iterator[S] | None = source
+        self._source = source
         self._work = work
 
     def __iter__(self) -> Iterator[T]:
         return self
 
     def __next__(self) -> T:
-        if self._source is None:
-            raise StopIteration
         try:
             return _run(self._work, next(self._source))
         except BaseException:
@@ -115,7 +113,7 @@ class SerialStage(Generic[S, T]):
 
     def close(self) -> None:
         """End the stage; further reading raises StopIteration."""
-        self._source = None
+        self._source = iter(())
 
     stop = close
 

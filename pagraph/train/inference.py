@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..datasets.native import Progress, check_storable
+from ..datasets.native import Progress, Ticks, check_storable
 from ..features.field import row_reader
 from ..graph.csc import CSC
 from ..graph.field_value import FieldValue
@@ -252,14 +252,7 @@ class _Plan:
             stage.shape, stage.dtype, x = tuple(y.shape[1:]), y.dtype, y
 
     def run(self, progress: Progress | None) -> Tensor:
-        done, whole = 0, self._count * len(self._stages)
-
-        def tick(vertices: int) -> None:
-            nonlocal done
-            done += vertices
-            if progress is not None:
-                progress(done, whole)
-
+        tick = Ticks(progress, self._count * len(self._stages))
         rows: FieldValue = self._rows
         held = 0  # bytes of the rows, where they are an output in memory
         for i, stage in enumerate(self._stages):
