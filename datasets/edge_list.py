@@ -25,9 +25,10 @@ from .edge_rows import (
     read_integers,
     read_words,
 )
+from .edge_sort import sort_edges
 from .edges import ANY_ID, build_graph, check_size, count_nodes, mirror
 from .original_ids import word_rows
-from .spooled_rows import SpooledEdges, SpooledRows, spooled_graph
+from .spooled_rows import SpooledEdges, SpooledRows
 from .text_blocks import Progress, arrow, first_line, read_blocks, require_arrow
 
 __all__ = ["read_edge_list", "read_konect", "read_parquet", "store_edge_list"]
@@ -129,17 +130,17 @@ def store_edge_list(
         ids = rows.distinct()
         num_nodes, original_id = len(ids), torch.from_numpy(ids)
     else:
-        low, high = rows.bounds()
+        low, high = rows.bounds
         if len(rows):
             _check_sizes(path, low, high, len(rows), num_nodes)
         num_nodes = high + 1 if num_nodes is None else num_nodes
-    return spooled_graph(
-        *(rows, SpooledEdges(rows, num_nodes, ids, places), scratch, room),
-        undirected=undirected,
-        weight=weight,
-        original_id=original_id,
-        progress=step_of(progress, 0.6, 1),
-    )
+    edges, step = SpooledEdges(rows, num_nodes, ids, places), step_of(progress, 0.6, 1)
+    csc = sort_edges(edges, scratch, room=room, mirrored=undirected, numbered=True, progress=step)
+    if weight is not None and undirected:
+        rows.mirror_weights()
+    edata = {} if weight is None else {weight: rows.weights.mapped()}
+    rows.remove()
+    return Graph(csc, ndata={} if original_id is None else {"original_id": original_id}, edata=edata)
 
 
 def _read(

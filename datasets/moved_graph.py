@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,31 +37,28 @@ Places = Callable[[int, int], npt.NDArray[Any]]
 _LEAST_ROW = 16  # bytes of scratch that a row takes at least: its place, and the one in its chunk
 
 
+@dataclass
 class Scratch:
     """Folder of the buckets, and how large they may be.
 
-    Args:
+    Attributes:
         folder: For files, which are removed when their rows are closed.
         bucket_bytes: Bytes of the rows of a bucket, which is in memory once; fields that are no larger need no files.
         tick: Called with a number of bytes that were scattered.
         chunk_bytes: Bytes of rows that are read at once.
+        files: How many were made.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        bucket_bytes: int,
-        tick: Callable[[int], None] = lambda count: None,
-        *,
-        chunk_bytes: int = 32 * 2**20,
-    ) -> None:
-        self.folder, self.bucket_bytes, self.tick, self.chunk_bytes = folder, bucket_bytes, tick, chunk_bytes
-        self._files = 0
+    folder: Path
+    bucket_bytes: int
+    tick: Callable[[int], None]
+    chunk_bytes: int
+    files: int = 0
 
     def new_path(self) -> Path:
         """The path of a file that is not there yet."""
-        self._files += 1
-        return self.folder / f"bucket-{self._files}"
+        self.files += 1
+        return self.folder / f"bucket-{self.files}"
 
 
 class MovedRows:
@@ -73,8 +72,8 @@ class MovedRows:
         source: The rows.
         places: Where they go.
         shape, dtype: Of all rows.
-        scratch: The room there is.
         name: What the rows are, for errors.
+        scratch: The room there is.
 
     Attributes:
         decoding: For writers: how stored rows become values; None: they are.
@@ -84,7 +83,7 @@ class MovedRows:
     """
 
     def __init__(
-        self, source: Source, places: Places, shape: tuple[int, ...], dtype: torch.dtype, scratch: Scratch, *, name: str
+        self, source: Source, places: Places, shape: tuple[int, ...], dtype: torch.dtype, name: str, scratch: Scratch
     ) -> None:
         self.dtype, self.shape = dtype, shape
         self.decoding: Decoding | None = None
@@ -241,7 +240,7 @@ def write_moved(
     with new_folder(folder) as part:
         buckets = part / "buckets"
         buckets.mkdir()
-        scratch = Scratch(buckets, bucket_bytes, tick, chunk_bytes=chunk_bytes)
+        scratch = Scratch(buckets, bucket_bytes, tick, chunk_bytes)
         writer = _Writer(part, graph, places, offsets, scratch)
         manifest = Manifest(
             [writer.node_type(name) for name in graph.node_types],
@@ -273,8 +272,8 @@ class _Writer:
         offsets: Mapping[EdgeType, Array],
         scratch: Scratch,
     ) -> None:
-        self._graph, self._places, self._offsets, self._scratch = graph, places, offsets, scratch
-        self._arrays = ArrayWriter(folder, scratch.tick)
+        self._graph, self._places, self._offsets = graph, places, offsets
+        self._arrays, self._moved = ArrayWriter(folder, scratch.tick), partial(MovedRows, scratch=scratch)
 
     def node_type(self, name: str) -> NodeEntry:
         """Write the fields of a vertex type."""
@@ -322,11 +321,6 @@ class _Writer:
         rows = self._moved(source_rows(stored), where, tuple(stored.shape), stored.dtype, label)
         rows.decoding = values.decoding if isinstance(values, NarrowRows) else None
         return self._write(label, rows)
-
-    def _moved(
-        self, source: Callable[[int, int], Tensor], where: Places, shape: tuple[int, ...], dtype: torch.dtype, name: str
-    ) -> MovedRows:
-        return MovedRows(source, where, shape, dtype, self._scratch, name=name)
 
     def _write(self, label: str, rows: MovedRows) -> Any:
         entry = self._arrays.write(label, rows)
