@@ -19,8 +19,8 @@ import pyarrow.parquet
 from report import summarise, write
 
 from pagraph.datasets import read_edge_list
+from pagraph.datasets.edge_list import read_parquet
 from pagraph.datasets.edge_rows import read_integers
-from pagraph.datasets.parquet_rows import read_parquet
 
 FORMATS = ("edges.tsv", "weighted.csv", "edges.tsv.gz", "edges.parquet")
 

@@ -17,7 +17,7 @@ from ..graph.graph import CSC, EdgeType, Graph, id_dtype
 from ..seeds.keys import derive_key
 from ..system.checks import as_integer, as_integers
 from .edges import Ids, csc_of_pairs, drop_repeats, graph_of, mirror
-from .random_fields import check_fractions, for_ranges, random_bits, random_labels, random_masks, random_normal
+from .random_fields import bit_rows, check_fractions, for_ranges, label_rows, mask_rows, normal_rows
 
 __all__ = ["Blocks", "alias_tables", "citation", "draw_edges", "pair_shares", "sbm"]
 
@@ -70,16 +70,16 @@ def sbm(
     _check_sbm(num_nodes, count, num_classes, num_features)
     _check_model(num_classes, homophily, exponent, feature_noise)
     check_fractions(fractions)
-    labels = random_labels(num_nodes, num_classes, derive_key(seed, 0))
+    labels = label_rows(num_nodes, num_classes, derive_key(seed, 0))[:]
     blocks = Blocks.of(labels, _power_weights(num_nodes, exponent, derive_key(seed, 1)), num_classes)
     src, dst = draw_edges(blocks, blocks, homophily, count, derive_key(seed, 2), progress)
     src, dst = drop_repeats(src, dst, num_nodes, undirected=True)
     src, dst, _ = mirror(src, dst)
     feat = _noisy_features(labels, num_classes, num_features, feature_noise, derive_key(seed, 3))
-    masks = random_masks(num_nodes, fractions, derive_key(seed, 4))
+    masks: dict[str, Any] = {**mask_rows(num_nodes, fractions, derive_key(seed, 4))}
     graph = graph_of(src, dst, num_nodes)
-    for name, value in {"feat": feat, "label": labels, **masks}.items():
-        graph.set_field(name, value)
+    for name, rows in {"feat": feat, "label": labels, **masks}.items():
+        graph.set_field(name, rows[:])
     return graph
 
 
@@ -108,7 +108,7 @@ def _check_model(num_classes: int, homophily: float, exponent: float, feature_no
 
 def _power_weights(count: int, exponent: float, key: int) -> npt.NDArray[np.float64]:
     """Relative expected degrees: a power law from 1, cut at sqrt(count): no pair repeats often."""
-    uniform = (random_bits(count, key).numpy() + 0.5) / 2.0**63
+    uniform = (bit_rows(count, key)[:].numpy() + 0.5) / 2.0**63
     weights: npt.NDArray[np.float64] = np.minimum(uniform ** (-1.0 / (exponent - 1.0)), math.sqrt(count))
     return weights
 
@@ -189,10 +189,10 @@ def alias_tables(weights: npt.NDArray[np.float64], starts: npt.NDArray[Any]) -> 
 
 def _noisy_features(labels: Tensor, num_classes: int, width: int, feature_noise: float, key: int) -> Tensor:
     """Noise around class centroids; a share of the vertices shows a random class instead of its own."""
-    centroids = random_normal((num_classes, width), derive_key(key, 0)) * (_SEPARATION / math.sqrt(width))
-    strays = random_bits(len(labels), derive_key(key, 1)).double() < feature_noise * 2.0**63
-    shown = torch.where(strays, random_labels(len(labels), num_classes, derive_key(key, 2)), labels)
-    feat = random_normal((len(labels), width), derive_key(key, 3))
+    centroids = normal_rows((num_classes, width), derive_key(key, 0))[:] * (_SEPARATION / math.sqrt(width))
+    strays = bit_rows(len(labels), derive_key(key, 1))[:].double() < feature_noise * 2.0**63
+    shown = torch.where(strays, label_rows(len(labels), num_classes, derive_key(key, 2))[:], labels)
+    feat = normal_rows((len(labels), width), derive_key(key, 3))[:]
 
     def add(begin: int, end: int) -> None:
         feat[begin:end] += centroids[shown[begin:end]]
@@ -274,7 +274,7 @@ def citation(
     _check_citation(counts, authorships, citations, num_classes, num_features, num_author_features)
     _check_model(num_classes, homophily, exponent, feature_noise)
     check_fractions(fractions)
-    labels = {t: random_labels(n, num_classes, derive_key(seed, 0, i)) for i, (t, n) in enumerate(counts.items())}
+    labels = {t: label_rows(n, num_classes, derive_key(seed, 0, i))[:] for i, (t, n) in enumerate(counts.items())}
     blocks = {
         t: Blocks.of(labels[t], _power_weights(n, exponent, derive_key(seed, 1, i)), num_classes)
         for i, (t, n) in enumerate(counts.items())
@@ -285,9 +285,9 @@ def citation(
     for place, (name, width) in enumerate((("paper", num_features), ("author", num_author_features))):
         feat = _noisy_features(labels[name], num_classes, width, feature_noise, derive_key(seed, 3, place))
         graph.set_field("feat", feat, node_type=name)
-    masks = random_masks(num_papers, fractions, derive_key(seed, 4))
-    for name, value in {"label": labels["paper"], **masks}.items():
-        graph.set_field(name, value, node_type="paper")
+    masks: dict[str, Any] = {**mask_rows(num_papers, fractions, derive_key(seed, 4))}
+    for name, rows in {"label": labels["paper"], **masks}.items():
+        graph.set_field(name, rows[:], node_type="paper")
     return graph
 
 

@@ -1,28 +1,44 @@
-"""Reads edge lists into graphs: text with two ids a line, plain or gzipped, or the first columns of Parquet."""
+"""Reads edge lists into graphs: text with two ids a line, plain or packed, also KONECT's, or columns of Parquet."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from ..errors import FormatError
-from ..graph.graph import EDGE_TYPE, Graph
+from ..graph.graph import CSC, EDGE_TYPE, EdgeType, Graph
 from .bounded import step_of
 from .column_files import Scratch
-from .edge_rows import EdgeRows, NotIntegersError, read_integers, read_words
-from .edges import ANY_ID, mirror
+from .edge_rows import (
+    SOURCE_WORDS,
+    TARGET_WORDS,
+    EdgeRows,
+    NotIntegersError,
+    WeightColumn,
+    read_integers,
+    read_words,
+)
+from .edge_sort import sort_edges
+from .edges import ANY_ID, build_graph, check_size, count_nodes, mirror
 from .original_ids import word_rows
-from .parquet_rows import read_parquet
-from .spooled_rows import SpooledEdges, SpooledRows, spooled_graph
-from .text_blocks import Progress
+from .spooled_rows import SpooledEdges, SpooledRows
+from .text_blocks import Progress, arrow, first_line, read_blocks, require_arrow
 
-__all__ = ["read_edge_list", "store_edge_list"]
+__all__ = ["read_edge_list", "read_konect", "read_parquet", "store_edge_list"]
+
+LEFT_TO_RIGHT: EdgeType = ("left", "to", "right")
+RIGHT_TO_LEFT: EdgeType = ("right", "rev_to", "left")
+
+_HEAD = re.compile(rb"%\s*(sym|asym|bip)\b[^\n]*(?:\n%\s*(\d{1,19})\s+(\d{1,19})\s+(\d{1,19}))?")
+_BATCH_ROWS = 2**20
+_BUFFER_BYTES = 2**20
 
 _Rows = TypeVar("_Rows", bound=EdgeRows)
 
@@ -62,11 +78,8 @@ def read_edge_list(
         ValueError: An id is negative, not below ``num_nodes``, or much larger than the number of edges, and
             ``relabel`` is not set.
     """
-    _check_relabel(relabel, num_nodes)
-    rows = _read(path, relabel, weight, header, progress, EdgeRows)
+    rows = _read(path, num_nodes, relabel, weight, header, progress, EdgeRows)
     src, dst, values = rows.src, rows.dst, rows.weight
-    if len(src) == 0 and num_nodes is None:
-        raise FormatError(f"{path} must hold at least 1 edge, got none")
     ndata = {}
     if rows.words is not None:
         places, ndata["original_id"] = _sorted_words(list(rows.words))
@@ -107,10 +120,8 @@ def store_edge_list(
     Raises:
         ValueError: Also where the ids that are numbered anew do not fit into ``room``.
     """
-    _check_relabel(relabel, num_nodes)
-    rows = _read(path, relabel, weight, header, step_of(progress, 0, 0.6), lambda: SpooledRows(scratch, room))
-    if len(rows) == 0 and num_nodes is None:
-        raise FormatError(f"{path} must hold at least 1 edge, got none")
+    step = step_of(progress, 0, 0.6)
+    rows = _read(path, num_nodes, relabel, weight, header, step, lambda: SpooledRows(scratch, room))
     original_id = ids = places = None
     if rows.words is not None:
         places, original_id = _sorted_words(list(rows.words))
@@ -119,26 +130,22 @@ def store_edge_list(
         ids = rows.distinct()
         num_nodes, original_id = len(ids), torch.from_numpy(ids)
     else:
-        low, high = rows.bounds()
+        low, high = rows.bounds
         if len(rows):
             _check_sizes(path, low, high, len(rows), num_nodes)
         num_nodes = high + 1 if num_nodes is None else num_nodes
-    return spooled_graph(
-        *(rows, SpooledEdges(rows, num_nodes, ids, places), scratch, room),
-        undirected=undirected,
-        weight=weight,
-        original_id=original_id,
-        progress=step_of(progress, 0.6, 1),
-    )
-
-
-def _check_relabel(relabel: bool, num_nodes: int | None) -> None:
-    if relabel and num_nodes is not None:
-        raise ValueError(f"num_nodes must be None with relabel=True, got {num_nodes}")
+    edges, step = SpooledEdges(rows, num_nodes, ids, places), step_of(progress, 0.6, 1)
+    csc = sort_edges(edges, scratch, room=room, mirrored=undirected, numbered=True, progress=step)
+    if weight is not None and undirected:
+        rows.mirror_weights()
+    edata = {} if weight is None else {weight: rows.weights.mapped()}
+    rows.remove()
+    return Graph(csc, ndata={} if original_id is None else {"original_id": original_id}, edata=edata)
 
 
 def _read(
     path: str | os.PathLike[str],
+    num_nodes: int | None,
     relabel: bool,
     weight: str | None,
     header: bool | None,
@@ -146,22 +153,27 @@ def _read(
     make: Callable[[], _Rows],
 ) -> _Rows:
     """Read the rows of a file by its format; falls back from integers to words if ``relabel`` is set."""
-    rows = make()
-    if Path(path).suffix.lower() == ".parquet":
-        if header is not None:
-            raise ValueError(f"header must be None for Parquet, whose columns have names, got {header}")
-        read_parquet(path, weight=weight, relabel=relabel, progress=progress, rows=rows)
-        return rows
+    if relabel and num_nodes is not None:
+        raise ValueError(f"num_nodes must be None with relabel=True, got {num_nodes}")
+    rows, is_text = make(), Path(path).suffix.lower() != ".parquet"
+    if header is not None and not is_text:
+        raise ValueError(f"header must be None for Parquet, whose columns have names, got {header}")
     try:
-        read_integers(path, weight=weight, header=header, progress=progress, rows=rows)
-        if len(rows) > 0 or not relabel:
-            return rows
+        if is_text:
+            read_integers(path, weight=weight, header=header, progress=progress, rows=rows)
+        else:
+            read_parquet(path, weight=weight, relabel=relabel, progress=progress, rows=rows)
+        has_words = is_text and relabel and len(rows) == 0
     except NotIntegersError as error:
         if not relabel:
             raise FormatError(f"{error}; relabel=True takes any words as ids") from None
-    rows.remove()
-    rows = make()
-    read_words(path, weight=weight, header=header, progress=progress, rows=rows)
+        has_words = True
+    if has_words:
+        rows.remove()
+        rows = make()
+        read_words(path, weight=weight, header=header, progress=progress, rows=rows)
+    if len(rows) == 0 and num_nodes is None:
+        raise FormatError(f"{path} must hold at least 1 edge, got none")
     return rows
 
 
@@ -185,3 +197,166 @@ def _sorted_words(names: list[str]) -> tuple[npt.NDArray[np.int64], torch.Tensor
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.arange(len(order))
     return place, word_rows(encoded[order])
+
+
+def read_parquet(
+    path: str | os.PathLike[str], *, weight: str | None, relabel: bool, progress: Progress | None, rows: EdgeRows
+) -> EdgeRows:
+    """Read a Parquet file into ``rows``, batch by batch: ids are integers, or words with ``relabel``.
+
+    The ends of the edges are the columns of well-known names ("source", "target"), or else the first two.
+    """
+    pa = require_arrow("reading Parquet")
+    import pyarrow.parquet
+
+    size, done = os.path.getsize(path), 0
+    try:
+        with pyarrow.parquet.ParquetFile(path, buffer_size=_BUFFER_BYTES) as file:
+            schema = _ends_first(file.schema_arrow)
+            names = schema.names
+            column = WeightColumn.find(path, weight, names, None)
+            places = [0, 1] if column is None else [0, 1, column.place]
+            types = _column_types(path, schema, places, relabel)
+            chosen = [names[place] for place in places]
+            for batch in file.iter_batches(_BATCH_ROWS, columns=chosen):
+                batch = batch.select(chosen)  # they come in the file's order
+                columns = [_values(path, batch, i, type_, done) for i, type_ in enumerate(types)]
+                if pa.types.is_string(types[0]):
+                    columns[:2] = [_numbered(rows, column) for column in columns[:2]]
+                rows.add(*map(np.asarray, columns))
+                done += len(batch)
+                if progress is not None:
+                    progress(size * done // file.metadata.num_rows, size)
+    except FormatError:
+        raise
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # of the disk
+            raise
+        raise FormatError(f"{path} is no whole Parquet file: {error}") from error
+    return rows
+
+
+def _ends_first(schema: Any) -> Any:
+    """The schema with the two columns in front that are called as the ends of edges, where there are such."""
+    found = [[f for f in schema if f.name.lower() in words] for words in (SOURCE_WORDS, TARGET_WORDS)]
+    if any(len(fields) != 1 for fields in found):
+        return schema
+    ends = [fields[0] for fields in found]
+    return arrow().schema([*ends, *(f for f in schema if f.name not in (ends[0].name, ends[1].name))])
+
+
+def _column_types(path: str | os.PathLike[str], schema: Any, places: list[int], relabel: bool) -> list[Any]:
+    """Choose the Arrow types to read these columns as, or raise FormatError."""
+    types = arrow().types
+    if len(schema) < 2:
+        raise FormatError(f"{path} must have at least 2 columns, got {len(schema)}")
+    ids, values = [schema.field(0), schema.field(1)], [schema.field(place) for place in places[2:]]
+    words = [not types.is_integer(column.type) for column in ids]
+    for column, is_word in zip(ids, words, strict=True):
+        value_type = column.type.value_type if types.is_dictionary(column.type) else column.type
+        if is_word and not (types.is_string(value_type) or types.is_large_string(value_type)):
+            raise FormatError(f"{path}, column {column.name!r} must hold integers or words, got {column.type}")
+        if is_word and not relabel:
+            message = f"{path}, column {column.name!r} must hold integers, got {column.type}"
+            raise FormatError(f"{message}; relabel=True takes any words as ids")
+    for column in values:
+        if not (types.is_integer(column.type) or types.is_floating(column.type) or types.is_decimal(column.type)):
+            raise FormatError(f"{path}, column {column.name!r} must hold numbers, got {column.type}")
+    pa = arrow()
+    return [pa.string() if any(words) else pa.int64()] * 2 + [pa.float64()] * len(values)
+
+
+def _values(path: str | os.PathLike[str], batch: Any, place: int, type_: Any, rows_before: int) -> Any:
+    """Cast a column of a batch to ``type_``, or raise FormatError where a row has no value or one that does not fit."""
+    pa, column, name = arrow(), batch.column(place), batch.schema.names[place]
+    try:
+        cast = column.cast(type_, safe=place < 2)
+    except pa.ArrowInvalid as error:
+        raise FormatError(f"{path}, column {name!r} must hold {type_}: {error}") from None
+    empty = column.is_null().index(True).as_py()
+    if empty < 0 and pa.types.is_string(type_):
+        empty = cast.index("").as_py()
+    if empty >= 0:
+        raise FormatError(f"{path}, row {rows_before + empty + 1} must have a value in column {name!r}, got none")
+    return cast
+
+
+def _numbered(rows: EdgeRows, words: Any) -> Any:
+    distinct = words.dictionary_encode()
+    return rows.number(distinct.dictionary.to_pylist())[distinct.indices.to_numpy()]
+
+
+def read_konect(
+    path: str | os.PathLike[str],
+    *,
+    undirected: bool = False,
+    weight: str | None = None,
+    progress: Progress | None = None,
+) -> Graph:
+    """Read a network of KONECT's, ``src dst [weight [time]]`` a line; ids begin at 1, here at 0.
+
+    The edges of an undirected network (``sym``) go both ways. A bipartite one (``bip``) has the vertex types ``left``
+    and ``right`` and the edge type ``left/to/right``. A fourth column becomes the edge field ``time``, int64 where all
+    are integers, else float64.
+
+    Args:
+        path: The file, also packed.
+        undirected: Add the other direction: for a bipartite network as the edge type ``right/rev_to/left``.
+        weight: Name of an edge field for the third column, float32. Default: it is left.
+        progress: Called with the bytes read and the file's size.
+
+    Raises:
+        FormatError: The head is missing, a line is none, or an id is below 1 or above the head's counts.
+        ValueError: ``undirected`` for a network that is undirected.
+    """
+    kind, counts, width = _describe(path)
+    if undirected and kind == "sym":
+        raise ValueError(f"undirected=True must not be given for {path}, whose head says that it is undirected (sym)")
+    rows = read_integers(path, weight=weight, header=False, progress=progress)
+    edata = {} if weight is None else {weight: torch.from_numpy(rows.weight)}
+    if width > 3:
+        times = read_integers(path, weight="time", header=False, progress=None, place=3)
+        edata["time"] = _whole(torch.from_numpy(times.weight))
+    for ends in (rows.src, rows.dst):
+        if len(ends) and int(ends.min()) < 1:
+            raise FormatError(f"ids in {path} must be at least 1, as KONECT's are, got {int(ends.min())}")
+        ends -= 1
+    if kind != "bip":
+        count = None if counts is None else max(counts)
+        return build_graph(path, rows.src, rows.dst, count, edata=edata, undirected=undirected or kind == "sym")
+    return _bipartite(path, rows, counts, edata, both=undirected)
+
+
+def _describe(path: str | os.PathLike[str]) -> tuple[str, tuple[int, int] | None, int]:
+    """Kind, numbers of sources and targets where they are told, and number of columns."""
+    block = next(read_blocks(path), None)
+    head = _HEAD.match(block.data.replace(b"\r", b"")) if block is not None else None
+    if block is None or head is None:
+        raise FormatError(
+            f"{path} must begin with KONECT's head (% sym, % asym or % bip); other edge lists end in .txt"
+        )
+    counts = None if head[2] is None else (int(head[3]), int(head[4]))
+    return head[1].decode(), counts, len(first_line(block.data)[1].split())
+
+
+def _whole(values: torch.Tensor) -> torch.Tensor:
+    return values.long() if bool((values == values.long()).all()) else values
+
+
+def _bipartite(
+    path: str | os.PathLike[str], rows: EdgeRows, counts: tuple[int, int] | None, edata: dict[str, Any], *, both: bool
+) -> Graph:
+    left, right = counts or (count_nodes(path, rows.src, rows.src), count_nodes(path, rows.dst, rows.dst))
+    check_size(path, left)
+    check_size(path, right)
+    try:
+        csc = {LEFT_TO_RIGHT: CSC.from_coo(rows.src, rows.dst, (left, right))}
+        if both:
+            csc[RIGHT_TO_LEFT] = CSC.from_coo(rows.dst, rows.src, (right, left))
+    except ValueError as error:
+        raise FormatError(f"{path}: {error}") from error
+    graph = Graph(csc, {"left": left, "right": right})
+    for edge_type in csc:
+        for name, values in edata.items():
+            graph.set_field(name, values, edge_type=edge_type)
+    return graph

@@ -14,11 +14,11 @@ import numpy.typing as npt
 from ..graph.csc import CSC, id_dtype
 from ..system.threads import usable_cpus
 from .column_files import ColumnFile, Scratch
+from .native import Progress, Ticks
 
 __all__ = ["LEAST_ROOM", "EdgeStream", "in_order", "sort_edges"]
 
 Ids = npt.NDArray[Any]
-Progress = Callable[[int, int], None]
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -164,7 +164,7 @@ class _Sort:
         self._most = max(1, share // _SORT_ROW_BYTES)
         most_rows = edges.num_edges * (2 if mirrored else 1)
         self._dtype = _id_dtype(edges.num_nodes, most_rows)
-        self._progress, self._done, self._total = progress, 0, edges.num_edges + most_rows
+        self._tell = Ticks(progress, edges.num_edges + most_rows)
 
     def csc(self) -> CSC:
         """Fill the buckets, sort them and put them behind each other."""
@@ -317,11 +317,6 @@ class _Sort:
                 yield rows[:1, 1], None
                 return
             yield rows[:, 1], rows[:, 2] if self._width == 3 else None
-
-    def _tell(self, moved: int) -> None:
-        self._done += moved
-        if self._progress is not None:
-            self._progress(min(self._done, self._total), self._total)
 
 
 def _id_dtype(num_nodes: int, num_edges: int) -> np.dtype[Any]:

@@ -13,10 +13,10 @@ from torch import Tensor
 from ..errors import FormatError
 from ..graph.graph import CSC, EDGE_TYPE, NODE_TYPE, EdgeType, Graph
 from .arrays import map_or_read, read_array
-from .descriptions import load_yaml, named_file
 from .edge_rows import read_integers
 from .edges import check_size
 from .manifest import size_of, take, take_name, take_optional
+from .tables import load_yaml, named_file
 
 __all__ = ["METADATA", "read_graphbolt"]
 

@@ -1,9 +1,12 @@
-"""Writes a graph with its vertices at other places as a native folder."""
+"""Writes a graph with its vertices at other places as a native folder, its rows scattered into buckets on the disk."""
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +17,197 @@ from torch import Tensor
 
 from ..graph.field_value import FieldValue
 from ..graph.graph import EDGE_TYPE, NODE_TYPE, EdgeType, Graph
+from ..graph.indexed_rows import IndexedRows
 from ..graph.narrow_rows import NarrowRows
+from ..graph.row_form import Decoding
 from ..system.atomic import new_folder
+from ..system.paging import GAP_IN_ORDER, Pages
 from .manifest import EdgeEntry, Manifest, NodeEntry
-from .moved_rows import MovedRows, Places, Scratch, source_rows
 from .native import ArrayWriter
 from .original_ids import ORIGINAL_ID
 
-__all__ = ["new_indptr", "write_moved"]
+__all__ = ["MovedRows", "Scratch", "new_indptr", "source_rows", "write_moved"]
 
 Array = npt.NDArray[Any]
+Source = Callable[[int, int], Tensor]
+"""Rows ``begin`` to ``end`` in their old order."""
+Places = Callable[[int, int], npt.NDArray[Any]]
+"""New places of the rows ``begin`` to ``end``, integers; together a permutation."""
+
+_LEAST_ROW = 16  # bytes of scratch that a row takes at least: its place, and the one in its chunk
+
+
+@dataclass
+class Scratch:
+    """Folder of the buckets, and how large they may be.
+
+    Attributes:
+        folder: For files, which are removed when their rows are closed.
+        bucket_bytes: Bytes of the rows of a bucket, which is in memory once; fields that are no larger need no files.
+        tick: Called with a number of bytes that were scattered.
+        chunk_bytes: Bytes of rows that are read at once.
+        files: How many were made.
+    """
+
+    folder: Path
+    bucket_bytes: int
+    tick: Callable[[int], None]
+    chunk_bytes: int
+    files: int = 0
+
+    def new_path(self) -> Path:
+        """The path of a file that is not there yet."""
+        self.files += 1
+        return self.folder / f"bucket-{self.files}"
+
+
+class MovedRows:
+    """Lazy rows in their new order, which are read block by block from the first to the last.
+
+    The old order is gone through once, when the first row is read: each chunk of rows is appended to the buckets that
+    its rows go to, a bucket being a range of new places. A block is then put together in memory, a bucket at a time. So
+    every byte is read and written in large pieces twice, however many there are; with 4 bytes a row for its place.
+
+    Args:
+        source: The rows.
+        places: Where they go.
+        shape, dtype: Of all rows.
+        name: What the rows are, for errors.
+        scratch: The room there is.
+
+    Attributes:
+        decoding: For writers: how stored rows become values; None: they are.
+
+    Raises:
+        ValueError: Two rows go to one place (when they are read).
+    """
+
+    def __init__(
+        self, source: Source, places: Places, shape: tuple[int, ...], dtype: torch.dtype, name: str, scratch: Scratch
+    ) -> None:
+        self.dtype, self.shape = dtype, shape
+        self.decoding: Decoding | None = None
+        self._source, self._places, self._scratch, self._name = source, places, scratch, name
+        self._width = math.prod(shape[1:]) * dtype.itemsize
+        per_row = self._width + 1  # a flag each
+        self._size = min(max(1, scratch.bucket_bytes // per_row), 2**31, max(1, shape[0]))
+        self._step = max(1, scratch.chunk_bytes // max(_LEAST_ROW, self._width))
+        self._paths: list[Path] = []
+        self._bucket: tuple[int, Tensor] | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all rows."""
+        return self.shape[0] * self._width
+
+    def __getitem__(self, rows: slice) -> Tensor:
+        """Some rows in their new order; cheap where they follow those that were read before."""
+        begin, end, _ = rows.indices(self.shape[0])
+        if begin >= end or self._width == 0:
+            return torch.empty((max(0, end - begin), *self.shape[1:]), dtype=self.dtype, device="cpu")
+        parts = []
+        while begin < end:
+            number = begin // self._size
+            if self._bucket is None or self._bucket[0] != number:
+                self._bucket = None  # the memory of the one before
+                self._bucket = number, self._read(number)
+            base, values = number * self._size, self._bucket[1]
+            parts.append(values[begin - base : end - base])
+            begin = base + len(values)
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def close(self) -> None:
+        """Give back memory and files."""
+        self._bucket = None
+        for path in self._paths:
+            path.unlink(missing_ok=True)
+        self._paths = []
+
+    def _read(self, number: int) -> Tensor:
+        """The rows of a bucket."""
+        count = min(self._size, self.shape[0] - number * self._size)
+        values = torch.empty((count, *self.shape[1:]), dtype=self.dtype, device="cpu")
+        out, filled = _as_items(values, self._width), np.zeros(count, np.bool_)
+        for places, rows in self._chunks() if count == self.shape[0] else self._scattered(number, count, out.dtype):
+            out[places] = rows
+            filled[places] = True
+            del rows  # before the next ones are read
+        if not filled.all():
+            raise ValueError(self._twice())
+        return values
+
+    def _chunks(self) -> Iterator[tuple[Array, Array]]:
+        """All rows in their old order with their places, some at a time."""
+        for begin in range(0, self.shape[0], self._step):
+            end = min(begin + self._step, self.shape[0])
+            yield self._places(begin, end), _as_items(self._source(begin, end), self._width)
+            self._scratch.tick((end - begin) * self._width)
+
+    def _scattered(self, number: int, count: int, dtype: Any) -> Iterator[tuple[Array, Array]]:
+        """The rows of a bucket with their places in it, some at a time."""
+        if not self._paths:
+            self._scatter()
+        for begin in range(number * self._size, number * self._size + count, self._step):
+            some = min(self._step, number * self._size + count - begin)
+            places = np.fromfile(self._paths[1], np.uint32, some, offset=begin * 4)
+            yield places, np.fromfile(self._paths[0], dtype, some, offset=begin * self._width)
+
+    def _scatter(self) -> None:
+        """Write the rows and their places in their buckets, which lie one behind the other in two files."""
+        from . import _orders
+
+        count, size = self.shape[0], self._size
+        self._paths = [self._scratch.new_path(), self._scratch.new_path()]
+        starts = np.arange(0, count, size)
+        room = np.minimum(starts + size, count)
+        ends, order = np.empty(len(starts) + 1, np.int64), np.empty(min(self._step, count), np.int64)
+        with open(self._paths[0], "wb", buffering=0) as rows, open(self._paths[1], "wb", buffering=0) as offsets:
+            os.truncate(rows.fileno(), count * self._width)
+            os.truncate(offsets.fileno(), count * 4)
+            for places, data in self._chunks():
+                sorted_ = order[: len(places)]
+                _orders.split(places, size, ends, sorted_)
+                data = data[sorted_]
+                within = (places[sorted_] % size).astype(np.uint32)
+                low = 0
+                for bucket in np.flatnonzero(np.diff(ends[:-1], prepend=0)):
+                    high = int(ends[bucket])
+                    at = int(starts[bucket])
+                    if at + high - low > room[bucket]:
+                        raise ValueError(self._twice())
+                    _write_at(rows, data[low:high], at * self._width)
+                    _write_at(offsets, within[low:high], at * 4)
+                    starts[bucket] += high - low
+                    low = high
+                del data  # before the next rows are read
+
+    def _twice(self) -> str:
+        return f"{self._name} must go to a place of its own each, got two for one place"
+
+
+def source_rows(values: Tensor | IndexedRows) -> Source:
+    """A field's rows in their own order; where they lie in a mapped file, the system is asked for those to come."""
+    pages = Pages.of(values) if isinstance(values, Tensor) else None
+
+    def read(begin: int, end: int) -> Tensor:
+        if pages is not None:  # a chunk further, so that the disk works while this one is used
+            pages.ask(np.arange(begin, min(2 * end - begin, len(values))), gap=GAP_IN_ORDER)
+        return values[begin:end]
+
+    return read
+
+
+def _as_items(rows: Tensor, width: int) -> Array:
+    """Rows as one item each, of as many bytes; shape ``(n,)``, the same memory where they are contiguous."""
+    flat = rows.detach().resolve_conj().resolve_neg().contiguous().reshape(len(rows), -1).view(torch.uint8).numpy()
+    return flat.view(f"u{width}" if width in (1, 2, 4, 8) else f"V{width}").reshape(-1)
+
+
+def _write_at(file: Any, values: Array, offset: int) -> None:
+    data = values.view(np.uint8).data
+    while len(data):
+        done = os.pwrite(file.fileno(), data, offset)
+        data, offset = data[done:], offset + done
 
 
 def write_moved(
@@ -56,7 +240,7 @@ def write_moved(
     with new_folder(folder) as part:
         buckets = part / "buckets"
         buckets.mkdir()
-        scratch = Scratch(buckets, bucket_bytes, tick, chunk_bytes=chunk_bytes)
+        scratch = Scratch(buckets, bucket_bytes, tick, chunk_bytes)
         writer = _Writer(part, graph, places, offsets, scratch)
         manifest = Manifest(
             [writer.node_type(name) for name in graph.node_types],
@@ -69,11 +253,11 @@ def write_moved(
 
 def new_indptr(graph: Graph, etype: EdgeType, place: Array) -> Array:
     """The ``indptr`` of an edge type whose destinations are at ``place``."""
-    from . import _moved_rows
+    from . import _orders
 
     indptr = graph.csc_of(etype).indptr.numpy()
     out = np.empty_like(indptr)
-    _moved_rows.new_offsets(indptr, place, out)
+    _orders.new_offsets(indptr, place, out)
     return out
 
 
@@ -88,8 +272,8 @@ class _Writer:
         offsets: Mapping[EdgeType, Array],
         scratch: Scratch,
     ) -> None:
-        self._graph, self._places, self._offsets, self._scratch = graph, places, offsets, scratch
-        self._arrays = ArrayWriter(folder, scratch.tick)
+        self._graph, self._places, self._offsets = graph, places, offsets
+        self._arrays, self._moved = ArrayWriter(folder, scratch.tick), partial(MovedRows, scratch=scratch)
 
     def node_type(self, name: str) -> NodeEntry:
         """Write the fields of a vertex type."""
@@ -112,10 +296,8 @@ class _Writer:
             lambda begin, end: sources[read(begin, end).long()].to(csc.indices.dtype),
             *(where, (csc.num_edges,), csc.indices.dtype, "edges"),
         )
-        by_id, inverse = where, None
-        if csc.edge_ids is not None and fields:
-            inverse = self._inverse(csc.edge_ids, where)
-            by_id = _read_places(inverse)
+        inverse = self._inverse(csc.edge_ids, where) if csc.edge_ids is not None and fields else None
+        by_id: Places = where if inverse is None else lambda begin, end: inverse[begin:end].numpy()
         entries = {key: self._field(f"{prefix}-field-{key}", value, by_id) for key, value in fields.items()}
         if inverse is not None:
             inverse.close()
@@ -140,11 +322,6 @@ class _Writer:
         rows.decoding = values.decoding if isinstance(values, NarrowRows) else None
         return self._write(label, rows)
 
-    def _moved(
-        self, source: Callable[[int, int], Tensor], where: Places, shape: tuple[int, ...], dtype: torch.dtype, name: str
-    ) -> MovedRows:
-        return MovedRows(source, where, shape, dtype, self._scratch, name=name)
-
     def _write(self, label: str, rows: MovedRows) -> Any:
         entry = self._arrays.write(label, rows)
         rows.close()
@@ -162,17 +339,13 @@ def _in_range(ids: Array, limit: int) -> Array:
     return ids
 
 
-def _read_places(inverse: MovedRows) -> Places:
-    return lambda begin, end: inverse[begin:end].numpy()
-
-
 def _edge_places(indptr: Array, place: Array, offsets: Array) -> Places:
-    from . import _moved_rows
+    from . import _orders
 
     def where(begin: int, end: int) -> Array:
         out = np.empty(end - begin, np.int64)
         vertex = int(np.searchsorted(indptr, indptr.dtype.type(begin), side="right")) - 1
-        _moved_rows.edge_places(indptr, place, offsets, vertex, begin, out)
+        _orders.edge_places(indptr, place, offsets, vertex, begin, out)
         return out
 
     return where

@@ -7,7 +7,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -26,7 +26,7 @@ from ..system.atomic import is_unfinished, new_folder
 from .manifest import ArrayEntry, EdgeEntry, Manifest, NodeEntry, stored_dtype
 
 __all__ = [
-    *("ArrayWriter", "Rows", "Written", "check_storable", "check_sum", "file_digest", "open_array"),
+    *("ArrayWriter", "Rows", "Ticks", "Written", "check_storable", "check_sum", "file_digest", "open_array"),
     *("npy_header", "open_field", "open_native", "write_graph", "write_into"),
 ]
 
@@ -190,6 +190,18 @@ Progress = Callable[[int, int], None]
 """Called with the work done so far and the whole of it."""
 
 
+class Ticks:
+    """Adds up a work in pieces for the ``progress`` of the whole; called with the size of each piece."""
+
+    def __init__(self, progress: Progress | None, total: int) -> None:
+        self._progress, self._done, self._total = progress, 0, total
+
+    def __call__(self, count: int) -> None:
+        self._done = min(self._done + count, self._total)
+        if self._progress is not None:
+            self._progress(self._done, self._total)
+
+
 def write_graph(
     graph: Graph,
     folder: str | os.PathLike[str],
@@ -263,14 +275,10 @@ class _Writer:
         store: str | None,
         progress: Progress | None,
     ) -> None:
-        self._graph = graph
-        self._computed = computed
-        self._store = store
-        self._progress = progress
-        self._arrays = ArrayWriter(folder, self._written)
-        self._done = 0
+        self._graph, self._computed, self._store = graph, computed, store
         arrays = [self._stored(rows) for rows in [*_arrays(graph), *computed.values()]]
-        self._total = sum(math.prod(rows.shape) * rows.dtype.itemsize for rows, _ in map(_as_stored, arrays))
+        total = sum(math.prod(rows.shape) * rows.dtype.itemsize for rows, _ in map(_as_stored, arrays))
+        self._arrays = ArrayWriter(folder, Ticks(progress, total))
 
     def node_type(self, name: str) -> NodeEntry:
         prefix = "node" if name == NODE_TYPE else f"node-{name}"
@@ -300,11 +308,6 @@ class _Writer:
             return rows
         return NarrowingRows(rows, self._store, label)
 
-    def _written(self, count: int) -> None:
-        self._done += count
-        if self._progress is not None:
-            self._progress(self._done, self._total)
-
 
 def _arrays(graph: Graph) -> list[Rows]:
     found = [value for name in graph.node_types for value in graph.node_fields(name).values()]
@@ -324,7 +327,10 @@ def open_native(folder: str | os.PathLike[str], *, verify: bool = False, progres
         raise FormatError(f"folder must be finished, got {str(path)!r}, which its writer did not complete")
     manifest = Manifest.read(path)
     if verify:
-        _check_sums(path, manifest.arrays(), progress)
+        entries = manifest.arrays()
+        read = Ticks(progress, sum(entry.bytes for entry in entries))
+        for entry in entries:
+            check_sum(path, entry, read)
     try:
         graph = _assemble(path, manifest)
         if verify:
@@ -334,20 +340,6 @@ def open_native(folder: str | os.PathLike[str], *, verify: bool = False, progres
     except (ValueError, TypeError) as error:
         raise FormatError(f"{path}: {error}") from error
     return graph
-
-
-def _check_sums(path: Path, entries: Iterable[ArrayEntry], progress: Progress | None) -> None:
-    entries = list(entries)
-    done, whole = 0, sum(entry.bytes for entry in entries)
-
-    def read(count: int) -> None:
-        nonlocal done
-        done += count
-        if progress is not None:
-            progress(done, whole)
-
-    for entry in entries:
-        check_sum(path, entry, read)
 
 
 def _assemble(path: Path, manifest: Manifest) -> Graph:

@@ -16,7 +16,6 @@ from .opening import PARTS
 
 __all__ = [
     *("MaskRows", "RandomRows", "bit_rows", "check_fractions", "for_ranges", "label_rows", "mask_rows", "normal_rows"),
-    *("random_bits", "random_labels", "random_masks", "random_normal"),
 ]
 
 _BIN_BITS = 16  # of the 63 that masks are drawn by
@@ -78,21 +77,6 @@ def normal_rows(shape: tuple[int, ...], key: int, stored: torch.dtype = torch.fl
     from . import _random
 
     return RandomRows(shape, torch.float32, _random.fill_normal, key, stored=stored)
-
-
-def random_bits(count: int, key: int) -> Tensor:
-    """Draw ``count`` non-negative int64 numbers."""
-    return bit_rows(count, key)[:]
-
-
-def random_labels(count: int, classes: int, key: int) -> Tensor:
-    """Draw ``count`` labels uniform in ``[0, classes)``, int64."""
-    return label_rows(count, classes, key)[:]
-
-
-def random_normal(shape: tuple[int, ...], key: int) -> Tensor:
-    """Draw nearly normal float32 numbers of mean 0 and deviation 1."""
-    return normal_rows(shape, key)[:]
 
 
 class MaskRows:
@@ -158,11 +142,6 @@ def _in_order_at(bits: RandomRows, ranks: list[int]) -> list[tuple[int, int]]:
         skipped = int(unheld[: bin_ + 1].sum())
         found.append(top if rank >= count else held[rank - skipped])
     return found
-
-
-def random_masks(count: int, fractions: tuple[float, float, float], key: int) -> dict[str, Tensor]:
-    """Draw the masks of :func:`mask_rows` at once."""
-    return {name: mask[:] for name, mask in mask_rows(count, fractions, key).items()}
 
 
 def check_fractions(fractions: tuple[float, float, float]) -> None:

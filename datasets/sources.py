@@ -16,10 +16,9 @@ from ..system.atomic import new_folder
 from .arrays import TEXTS, UNREADABLE, bool_mask, npz_members
 from .bounded import room_of, step_of
 from .column_files import Scratch
-from .edge_list import read_edge_list, store_edge_list
+from .edge_list import read_edge_list, read_konect, store_edge_list
 from .given_fields import VertexSet, add_fields
 from .graphbolt import METADATA, read_graphbolt
-from .konect import read_konect
 from .matrices import read_benchmark, read_matrix_market, read_scipy
 from .native import write_graph, write_into
 from .networkx_files import read_gml, read_graphml

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from torch import Tensor
 
-from ..graph.graph import Graph
 from ..system.units import bytes_text
 from .column_files import Scratch
 from .edge_rows import Column, EdgeRows
-from .edge_sort import Progress, sort_edges
 
-__all__ = ["SpooledEdges", "SpooledRows", "spooled_graph"]
+__all__ = ["SpooledEdges", "SpooledRows"]
 
 _BLOCK_ROWS = 2**20
 _WORD_BYTES = 240  # of a word of 16 letters, measured: 154 in the dictionary, 232 while the words are sorted
@@ -27,6 +25,9 @@ class SpooledRows(EdgeRows):
     Args:
         scratch: For the files.
         room: Bytes that words or ids may take.
+
+    Attributes:
+        bounds: The smallest id and the largest.
     """
 
     def __init__(self, scratch: Scratch, room: int) -> None:
@@ -35,7 +36,7 @@ class SpooledRows(EdgeRows):
         self.weights = scratch.column(np.float32)
         self.words = None
         self._room = room
-        self._low, self._high = 0, -1
+        self.bounds = 0, -1
 
     def __len__(self) -> int:
         return len(self._sources)
@@ -44,7 +45,7 @@ class SpooledRows(EdgeRows):
         """Append a block of edges."""
         if len(src):
             low, high = int(min(src.min(), dst.min())), int(max(src.max(), dst.max()))
-            self._low, self._high = (min(low, self._low), max(high, self._high)) if len(self) else (low, high)
+            self.bounds = (min(low, self.bounds[0]), max(high, self.bounds[1])) if len(self) else (low, high)
         self._sources.append(src)
         self._targets.append(dst)
         if weight is not None:
@@ -66,10 +67,6 @@ class SpooledRows(EdgeRows):
             if np.isin(src, first).any() or np.isin(dst, first).any():
                 return True
         return False
-
-    def bounds(self) -> tuple[int, int]:
-        """The smallest id and the largest."""
-        return self._low, self._high
 
     def ends(self, begin: int, end: int) -> tuple[Column, Column]:
         """Sources and destinations of some edges."""
@@ -113,52 +110,36 @@ class SpooledRows(EdgeRows):
             )
 
 
+@dataclass(frozen=True, eq=False)
 class SpooledEdges:
     """The edges of spooled rows as a stream, their ids replaced by places: of sorted ids, or in a table.
 
-    Args:
+    Attributes:
         rows: The edges.
         num_nodes: Number of vertices.
         ids: Sorted ids, whose places replace them.
         places: What replaces the ids 0, 1 and so on.
     """
 
-    def __init__(
-        self, rows: SpooledRows, num_nodes: int, ids: Column | None = None, places: Column | None = None
-    ) -> None:
-        self.num_nodes = num_nodes
-        self.num_edges = len(rows)
-        self._rows = rows
-        self._ids = ids
-        self._places = places
-        rows.blocks()  # what was added can be read
+    rows: SpooledRows
+    num_nodes: int
+    ids: Column | None = None
+    places: Column | None = None
+
+    def __post_init__(self) -> None:
+        self.rows.blocks()  # what was added can be read
+
+    @property
+    def num_edges(self) -> int:
+        """Number of edges."""
+        return len(self.rows)
 
     def read(self, begin: int, end: int) -> tuple[Column, Column]:
         """Sources and destinations of some edges."""
-        src, dst = self._rows.ends(begin, end)
+        src, dst = self.rows.ends(begin, end)
         return self._placed(src), self._placed(dst)
 
     def _placed(self, ids: Column) -> Column:
-        if self._ids is not None:
-            return np.searchsorted(self._ids, ids)
-        return ids if self._places is None else self._places[ids]
-
-
-def spooled_graph(
-    rows: SpooledRows,
-    edges: SpooledEdges,
-    scratch: Scratch,
-    room: int,
-    *,
-    undirected: bool,
-    weight: str | None,
-    original_id: Tensor | None,
-    progress: Progress | None,
-) -> Graph:
-    """The graph of spooled rows, over files that have no name any more."""
-    csc = sort_edges(edges, scratch, room=room, mirrored=undirected, numbered=True, progress=progress)
-    if weight is not None and undirected:
-        rows.mirror_weights()
-    edata = {} if weight is None else {weight: rows.weights.mapped()}
-    rows.remove()
-    return Graph(csc, ndata={} if original_id is None else {"original_id": original_id}, edata=edata)
+        if self.ids is not None:
+            return np.searchsorted(self.ids, ids)
+        return ids if self.places is None else self.places[ids]

@@ -254,8 +254,8 @@ def _mapped(folder: Path, owner: str, name: str, kind: str, entry: ArrayEntry) -
         raise ValueError(f"{file} must hold {entry.file_dtype} of shape {shape}")
     on_disk = values.nbytes > 0 and address_on_disk(values.ctypes.data)
     where = "disk" if on_disk else "memory"
-    array = _array(owner, name, kind, entry.dtype, entry.shape, values.nbytes, where, lambda: values)
-    return replace(array, stored=entry.stored), values
+    array = FieldSummary(owner, name, kind, entry.dtype, entry.shape, values.nbytes, where, stored=entry.stored)
+    return _looked_into(array, lambda: values), values
 
 
 def _tensor(owner: str, name: str, kind: str, value: FieldValue) -> FieldSummary:
@@ -265,24 +265,16 @@ def _tensor(owner: str, name: str, kind: str, value: FieldValue) -> FieldSummary
 
     dtype, size = str(value.dtype).removeprefix("torch."), len(value) * stored_row_bytes(value)
     where = "disk" if on_disk(value) else "memory"
-    array = _array(owner, name, kind, dtype, tuple(value.shape), size, where, lambda: value[:].cpu().numpy())
-    return replace(array, stored=value.form.name) if isinstance(value, NarrowRows) else array
+    stored = value.form.name if isinstance(value, NarrowRows) else None
+    array = FieldSummary(owner, name, kind, dtype, tuple(value.shape), size, where, stored=stored)
+    return _looked_into(array, lambda: value[:].cpu().numpy())
 
 
-def _array(
-    owner: str,
-    name: str,
-    kind: str,
-    dtype: str,
-    shape: tuple[int, ...],
-    size: int,
-    where: str,
-    values: Callable[[], Array],
-) -> FieldSummary:
-    """Summarise an array, whose ``values`` are read if it is a mask or holds labels."""
-    true = int(np.count_nonzero(values())) if dtype == "bool" else None
-    labels = kind == "field" and name == _LABELS and len(shape) == 1 and "int" in dtype
-    return FieldSummary(owner, name, kind, dtype, shape, size, where, true, _classes(values()) if labels else None)
+def _looked_into(array: FieldSummary, values: Callable[[], Array]) -> FieldSummary:
+    """The summary with what is in the array, whose ``values`` are read if it is a mask or holds labels."""
+    is_labels = array.kind == "field" and array.name == _LABELS and len(array.shape) == 1 and "int" in array.dtype
+    true = int(np.count_nonzero(values())) if array.dtype == "bool" else None
+    return replace(array, true=true, classes=_classes(values()) if is_labels else None)
 
 
 def _classes(labels: Array) -> int | None:

@@ -40,6 +40,4 @@ __all__ = [
     "write_partition",
 ]
 
-
-def __dir__() -> list[str]:
-    return __all__
+__dir__ = __all__.copy

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from ..report.plot import check_plot
-from ..system.atomic import new_file
+from ..report.plot import INK, RULE, SOFT, check_plot, lighten, save_figure
 from ..system.units import short_count
 from .report import PartitionReport
 
@@ -17,7 +15,6 @@ __all__ = ["PLOT_FORMATS", "save_comparison_plot", "save_plot"]
 PLOT_FORMATS = (".png", ".svg", ".pdf")
 """Endings of the files that can be drawn."""
 
-_INK, _SOFT, _RULE = "#1c2430", "#566072", "#d9dee6"
 _TRAIN, _EVALUATED = "#0072b2", "#00795a"
 _HOPS = ("#d55e00", "#f0a35e", "#f7cfa6", "#fbe6d0")
 _MOST_HOPS = len(_HOPS)  # later ones are drawn as one
@@ -42,15 +39,7 @@ def save_comparison_plot(reports: Sequence[PartitionReport], path: str | os.Path
 
 def _save(path: str | os.PathLike[str], draw: Any) -> None:
     check_plot(path, PLOT_FORMATS)
-    from matplotlib import rc_context
-
-    style = {"font.size": 11, "text.color": _INK, "axes.labelcolor": _INK, "axes.edgecolor": _SOFT}
-    with rc_context({**style, "svg.hashsalt": "pagraph"}):
-        figure = draw()
-        suffix = Path(path).suffix.lower()
-        metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(suffix)
-        with new_file(path) as file:
-            figure.savefig(file, format=suffix[1:], dpi=150, metadata=metadata)
+    save_figure(path, draw, **{"axes.labelcolor": INK})
 
 
 def _parts_figure(report: PartitionReport, title: str) -> Any:
@@ -66,7 +55,7 @@ def _parts_figure(report: PartitionReport, title: str) -> Any:
         axes.bar(places, values, width, bottom=below, color=color, label=label, zorder=3)
         below = [low + value for low, value in zip(below, values, strict=True)]
     even = report.covered / report.num_parts
-    axes.axhline(even, color=_INK, lw=1.2, ls=(0, (5, 3)), label="all, if nothing were copied", zorder=4)
+    axes.axhline(even, color=INK, lw=1.2, ls=(0, (5, 3)), label="all, if nothing were copied", zorder=4)
     if report.num_parts <= _NUMBERED:
         for place, value in enumerate(below):
             axes.text(place, value, _total(value), ha="center", va="bottom", fontsize=10)
@@ -76,7 +65,7 @@ def _parts_figure(report: PartitionReport, title: str) -> Any:
     axes.set_title(
         f"replication factor {report.replication_factor:.2f}, largest part {report.vertex_balance:.2f} times the mean",
         loc="left",
-        color=_SOFT,
+        color=SOFT,
         fontsize=11,
     )
     _finish(figure, axes, title, f"{report.shape_text} by {report.method}", grid="y", step=-1)
@@ -129,9 +118,8 @@ def _layers(reports: Sequence[PartitionReport]) -> list[tuple[str, str, Any]]:
 def _finish(figure: Any, axes: Any, name: str, rest: str, *, grid: str, step: int) -> None:
     """Title, grid, and a legend outside, as bars leave no free corner; ``step`` -1 lists the last layer first."""
     figure.suptitle(f"{name}: {rest}" if name else rest, weight="bold")
-    axes.grid(axis=grid, color=_RULE, lw=0.7)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.tick_params(colors=_SOFT, labelcolor=_INK)
+    axes.grid(axis=grid, color=RULE, lw=0.7)
+    lighten(axes)
     axes.set_axisbelow(True)
     handles, labels = axes.get_legend_handles_labels()
     place = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0), "borderaxespad": 0.0}

@@ -19,6 +19,4 @@ __all__ = [
     "with_room",
 ]
 
-
-def __dir__() -> list[str]:
-    return __all__
+__dir__ = __all__.copy

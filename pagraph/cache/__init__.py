@@ -6,6 +6,4 @@ from .plan import CachePlan, CachePlans, FieldPlan, auto_budget
 
 __all__ = ["CachePlan", "CachePlans", "Demand", "FieldPlan", "FieldRows", "FieldSet", "auto_budget", "divide"]
 
-
-def __dir__() -> list[str]:
-    return __all__
+__dir__ = __all__.copy

@@ -9,15 +9,17 @@ import difflib
 import errno
 import importlib
 import os
+import shlex
 import sys
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import click
 
 from .. import __version__
-from ..errors import PaGraphError
+from ..errors import FormatError, PaGraphError
 
 __all__ = ["BAD_INPUT", "VERBS", "main", "show_error"]
 
@@ -76,14 +78,13 @@ class _Verbs(click.Group):
         try:
             return super().invoke(ctx)
         except _INPUT_ERRORS as error:
-            from .hints import hint
             from .options import as_typed
 
             command: click.Command = self
             words = list(ctx.meta[__name__])
             while isinstance(command, click.Group) and words and (named := command.get_command(ctx, words[0])):
                 command, words = named, words[1:]
-            text = as_typed(str(error), command) + hint(str(error), command, words)
+            text = as_typed(str(error), command) + _hint(str(error), command, words)
             if text == str(error):
                 raise
             raise click.ClickException(text) from error
@@ -104,6 +105,33 @@ class _Verbs(click.Group):
         except Exception as error:
             sys.exit(show_error(error))
         sys.exit(code if isinstance(code, int) else 0)
+
+
+def _hint(message: str, command: click.Command, arguments: Sequence[str]) -> str:
+    """The text to add to a message about a path among the ``arguments`` of ``command``; empty where nothing helps."""
+    context = command.make_context(command.name, list(arguments), resilient_parsing=True)
+    values = [
+        context.params.get(str(p.name)) for p in command.params if isinstance(p, click.Argument) and p.name != "out"
+    ]
+    path = next((value for value in values if isinstance(value, Path) and str(value) in message), None)
+    if path is None or not path.exists():
+        return ""
+    from ..datasets.manifest import MANIFEST
+    from ..datasets.sources import source_form
+    from ..partition.manifest import is_partition
+
+    if path.is_file() and (path.parent / MANIFEST).is_file():
+        return f"; give its folder: {path.parent}"
+    quoted = shlex.quote(str(path))
+    if is_partition(path):
+        return f"; a folder of parts is for `pagraph train {quoted}` and `pagraph partition verify {quoted}`"
+    try:
+        form = source_form(path)
+    except FormatError:
+        return ""
+    if command.name == "import" or form.name == "folder":
+        return ""
+    return f"; it is {form.what}: `pagraph import {quoted} OUT` makes a graph folder of it"
 
 
 def show_error(error: Exception) -> int:
@@ -143,5 +171,4 @@ def main() -> None:
     """Sampled mini-batches for GNN training, fast enough that the GPU never waits."""
 
 
-def __dir__() -> list[str]:
-    return __all__
+__dir__ = __all__.copy

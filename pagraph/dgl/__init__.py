@@ -39,8 +39,7 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}, nor has {_dataloading.__name__!r}")
 
 
-def __dir__() -> list[str]:
-    return __all__
+__dir__ = __all__.copy
 
 
 __all__ += [name for name in dir(_dataloading) if _is_dgls(name) and name not in globals()]

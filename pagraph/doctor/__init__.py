@@ -4,6 +4,4 @@ from .diagnosis import Diagnosis, diagnose
 
 __all__ = ["Diagnosis", "diagnose"]
 
-
-def __dir__() -> list[str]:
-    return __all__
+__dir__ = __all__.copy

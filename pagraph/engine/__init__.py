@@ -5,6 +5,4 @@ from .stage import SerialStage, Stage
 
 __all__ = ["Epochs", "PipelineOptions", "SerialStage", "Stage", "Steps", "parse_lookahead"]
 
-
-def __dir__() -> list[str]:
-    return __all__
+__dir__ = __all__.copy

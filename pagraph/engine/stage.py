@@ -98,15 +98,13 @@ class SerialStage(Generic[S, T]):
     """The same contract as :class:`Stage` without threads: works when asked, in the caller's thread."""
 
     def __init__(self, source: Iterator[S], work: Callable[[S], T]) -> None:
-        self._source: Iterator[S] | None = source
+        self._source = source
         self._work = work
 
     def __iter__(self) -> Iterator[T]:
         return self
 
     def __next__(self) -> T:
-        if self._source is None:
-            raise StopIteration
         try:
             return _run(self._work, next(self._source))
         except BaseException:
@@ -115,7 +113,7 @@ class SerialStage(Generic[S, T]):
 
     def close(self) -> None:
         """End the stage; further reading raises StopIteration."""
-        self._source = None
+        self._source = iter(())
 
     stop = close
 
@@ -192,39 +190,30 @@ class Stage(Generic[S, T]):
         self._shared.join()
 
 
+@dataclass(eq=False)
 class _Shared(Generic[S, T]):
     """State shared by the threads of a stage and its reader."""
 
-    def __init__(
-        self,
-        source: Iterator[S],
-        work: Callable[[S], T],
-        ahead: int,
-        on_start: Callable[[int], object] | None,
-        on_change: Callable[[int, int], object] | None,
-        use: ThreadUse | None = None,
-        helps: bool = False,
-    ) -> None:
-        self.source = source
-        self.work = work
-        self.on_start = on_start
-        self._on_change = on_change
+    source: Iterator[S]
+    work: Callable[[S], T]
+    ahead: int
+    on_start: Callable[[int], object] | None
+    on_change: Callable[[int, int], object] | None
+    use: ThreadUse | None
+    helps: bool  # the reader, besides the threads
+
+    def __post_init__(self) -> None:
         self.threads: list[threading.Thread] = []
         self.pid = os.getpid()
         self._left = time.perf_counter()  # when the reader got its last result
-        self._ahead = ahead
         self._draw_lock = threading.Lock()
         lock = threading.RLock()
         self._changed = threading.Condition(lock)  # results and the end: what the reader waits for
         self._room = threading.Condition(lock)  # room for another item, and the end: what the threads wait for
         self._results: dict[int, Any] = {}
-        self._threads_ready = 0
-        self._started = 0
-        self._delivered = 0
+        self._threads_ready = self._started = self._delivered = 0
         self._ended = False  # nothing more will be drawn
         self._stopped = False  # nobody will read any more
-        self._use = use
-        self._helps = helps  # the reader, besides the threads
 
     def draw(self) -> tuple[int, Any] | None:
         """The next item with its number, once there is room for it; None at the end."""
@@ -239,11 +228,11 @@ class _Shared(Generic[S, T]):
 
     @property
     def _rests(self) -> bool:
-        return self._use is not None and self._use.rests
+        return self.use is not None and self.use.rests
 
     @property
     def _has_room(self) -> bool:
-        return self._started - self._delivered < self._ahead
+        return self._started - self._delivered < self.ahead
 
     def _drawn(self) -> tuple[int, Any] | None:
         """The next item with its number; for who has the draw lock."""
@@ -305,7 +294,7 @@ class _Shared(Generic[S, T]):
                     return self._deliver(self._results.pop(self._delivered), begin)
                 if self._stopped or (self._ended and self._delivered >= self._started):
                     raise StopIteration
-                works = (self._helps or self._rests) and self._has_room and not self._ended
+                works = (self.helps or self._rests) and self._has_room and not self._ended
                 if not works or not self._draw_lock.acquire(blocking=False):
                     self._wait()
                     continue
@@ -335,9 +324,9 @@ class _Shared(Generic[S, T]):
         self._delivered += 1
         self._tell()
         changed = False
-        if self._use is not None:
+        if self.use is not None:
             before, self._left = asked - self._left, time.perf_counter()
-            changed = self._use.note(self._left - asked, before, self._ahead)
+            changed = self.use.note(self._left - asked, before, self.ahead)
         if not self._rests:
             self._room.notify_all() if changed else self._room.notify()
         return result
@@ -366,8 +355,8 @@ class _Shared(Generic[S, T]):
             return self._started - 1
 
     def _tell(self) -> None:
-        if self._on_change is not None:
-            self._on_change(len(self._results), self._started - self._delivered - len(self._results))
+        if self.on_change is not None:
+            self.on_change(len(self._results), self._started - self._delivered - len(self._results))
 
 
 def _worker(shared: _Shared[Any, Any], index: int) -> None:

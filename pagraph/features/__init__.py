@@ -21,6 +21,4 @@ __all__ = [
     "on_disk",
 ]
 
-
-def __dir__() -> list[str]:
-    return __all__
+__dir__ = __all__.copy

@@ -112,7 +112,7 @@ class DiskFeature(HostFeature):
             FormatError: The file was shortened.
             OSError: It cannot be read.
         """
-        from . import _window
+        from . import _gather
 
         assert self.rows is not None
         rows = ids if self.table is None else self.table[ids].astype(np.int64)
@@ -124,7 +124,7 @@ class DiskFeature(HostFeature):
         reader = self._reader
         if reader is None:
             self._pages.ask(rows)
-            _window.scatter(self.rows, self.stride_bytes, self.row_bytes, rows, places, out)
+            _gather.scatter(self.rows, self.stride_bytes, self.row_bytes, rows, places, out)
             return
         is_new = np.diff(rows, prepend=-1) != 0
         if is_new.all():

@@ -63,7 +63,7 @@ class RowWindow:
         Returns:
             Number of rows that were read.
         """
-        from . import _window
+        from . import _gather
 
         source, nodes = self._source, self._table.nodes
         if not self._holds_rows:
@@ -74,7 +74,7 @@ class RowWindow:
         rows, missing = byte_view(out), np.arange(len(nodes))
         if earlier is not None and earlier._rows is not None:
             old = byte_view(earlier._rows)
-            missing = missing[: _window.keep(nodes, *earlier._table.lookup, old, source.row_bytes, rows, missing)]
+            missing = missing[: _gather.keep(nodes, *earlier._table.lookup, old, source.row_bytes, rows, missing)]
         source.read_into(nodes[missing], missing, rows)
         self._rows = out
         return len(missing)
@@ -93,14 +93,14 @@ class RowWindow:
 
         Row ``i`` of the feature is that of ``ids[i]``; it is valid while the window is.
         """
-        from . import _window
+        from . import _gather
 
         if self._rows is None:
             return None
         index = id_array(ids)
         slots, count = (_NO_SLOTS, 0) if cache is None else (cache.slots.numpy(), len(cache))
         local_slots, places = np.empty(len(index), dtype=np.int32), np.empty(len(index), dtype=np.int64)
-        if _window.locate(index, slots, count, *self._table.lookup, local_slots, places):
+        if _gather.locate(index, slots, count, *self._table.lookup, local_slots, places):
             return None
         feature = HostFeature(IndexedRows(self._rows, torch.from_numpy(places)))
         return feature, None if cache is None else FeatureCache(cache.rows, torch.from_numpy(local_slots))

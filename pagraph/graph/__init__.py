@@ -5,6 +5,4 @@ from .graph import Graph
 
 __all__ = ["CSC", "Graph"]
 
-
-def __dir__() -> list[str]:
-    return __all__
+__dir__ = __all__.copy

@@ -44,8 +44,7 @@ class FilePages:
     @property
     def is_in_memory(self) -> bool:
         """Whether all pages of a sample are in memory."""
-        told = self.file is None or self.file.tells_pages
-        return told and not self.pages.are_cold(np.linspace(0, len(self.array) - 1, _LOOKS).astype(np.int64))
+        return self.pages.told and not self.pages.are_cold(np.linspace(0, len(self.array) - 1, _LOOKS).astype(np.int64))
 
     def need(self, starts: Array, lengths: Array = _ONE) -> int:
         """Begin to read runs of elements, in any order; returns the pages that were not in memory.
@@ -95,12 +94,8 @@ class CSCPages:
         """The offsets of ``length`` rows from each of ``vertices`` on will be read, with the end of the last."""
         self._need(self.indptr, vertices, np.array([length + 1]))
 
-    def need_edges(self, positions: Array) -> None:
-        """The sources of the edges at ``positions`` will be read."""
-        self._need(self.indices, positions)
-
-    def need_rows(self, starts: Array, lengths: Array) -> None:
-        """All sources in some rows will be read."""
+    def need_edges(self, starts: Array, lengths: Array = _ONE) -> None:
+        """The sources of runs of edges, of one each by default, will be read."""
         self._need(self.indices, starts, lengths)
 
     def need_ids(self, positions: Array) -> None:

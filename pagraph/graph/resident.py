@@ -100,7 +100,7 @@ def _scores(
     edge_type: EdgeType, csc: CSC, pages: FilePages, visits: Mapping[str, Tensor] | None, picks: float
 ) -> Array:
     """Expected reads of each page of an array, 0 for those that are kept already, shape ``(num_pages,)``, float32."""
-    from . import _resident
+    from . import _csc
 
     csc.check_rows()  # kernels that index by it would write anywhere
     weights = _NO_VISITS if visits is None else _weights(edge_type[2], visits, csc.num_dst)
@@ -108,9 +108,9 @@ def _scores(
     array, indptr = pages.array, csc.indptr.numpy()
     place = array.data_ptr() % _PAGE // array.element_size(), _PAGE // array.element_size()
     if len(array) == len(indptr) and csc.scattered.indptr is array:
-        _resident.score_offsets(indptr, weights, *place, scores)
+        _csc.score_offsets(indptr, weights, *place, scores)
     else:
-        _resident.score_edges(indptr, weights, float(picks), *place, scores)
+        _csc.score_edges(indptr, weights, float(picks), *place, scores)
     if len(pages.pages.held):
         scores[pages.pages.held != 0] = 0.0
     return scores

@@ -26,6 +26,4 @@ __all__ = [
     "training_seeds",
 ]
 
-
-def __dir__() -> list[str]:
-    return __all__
+__dir__ = __all__.copy

@@ -118,8 +118,9 @@ class Levels:
                 same = attributes.kept_since(earlier.attributes, key)
                 store.__dict__["_cached_attr"] = defaultdict(set, {kind: n & same for kind, n in remembered.items()})
             for name in list(store.keys()):
-                by_vertex, by_edge = store.is_node_attr(name), store.is_edge_attr(name)
-                if by_vertex and _has_rows(copied, store, name):
+                by_vertex, by_edge, value = store.is_node_attr(name), store.is_edge_attr(name), store[name]
+                is_array = isinstance(value, Tensor | np.ndarray)
+                if by_vertex and is_array and copied.__cat_dim__(name, value, store) == 0:
                     fields.append((key, name))
                 elif (by_vertex or by_edge) and name not in ("edge_index", "num_nodes"):
                     selected.append((key, name))
@@ -131,11 +132,6 @@ class Levels:
         for key, store in _stores(copied):
             if self.known[key] is not None:
                 store.__dict__["_cached_attr"] = self.known[key]
-
-
-def _has_rows(data: Any, store: Any, name: str) -> bool:
-    value = store[name]
-    return isinstance(value, Tensor | np.ndarray) and data.__cat_dim__(name, value, store) == 0
 
 
 class Arrays:

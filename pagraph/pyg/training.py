@@ -6,7 +6,8 @@ is the first edges and vertices of the subgraph, as many as the hops that remain
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
@@ -14,20 +15,22 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import MissingDependencyError
+from ..graph.csc import CSC
 from ..graph.field_value import materialized
 from ..graph.graph import Graph
+from ..graph.minibatch import Block
 from .graphs import to_pyg
 from .loaders import LinkNeighborLoader, NeighborLoader
 from .package import import_pyg
 
 import_pyg()
+from torch_geometric import nn as layers  # noqa: E402
 from torch_geometric import typing as pyg_typing  # noqa: E402
 from torch_geometric.loader import LinkNeighborLoader as _LinkNeighborLoader  # noqa: E402
 from torch_geometric.loader import NeighborLoader as _NeighborLoader  # noqa: E402
-from torch_geometric.nn import GATConv, GCNConv, SAGEConv  # noqa: E402
 from torch_geometric.sampler import NegativeSampling  # noqa: E402
 
-__all__ = ["PyGBlock", "framework"]
+__all__ = ["PyGBlock", "framework", "hop_of"]
 
 
 class PyGBlock(NamedTuple):
@@ -62,30 +65,30 @@ class _PyG:
     name = "pyg"
 
     def sage_conv(self, in_size: int, out_size: int) -> nn.Module:
-        conv: nn.Module = SAGEConv(in_size, out_size)
+        conv: nn.Module = layers.SAGEConv(in_size, out_size)
         return conv
 
     def gcn_conv(self, in_size: int, out_size: int) -> nn.Module:
-        conv: nn.Module = GCNConv(in_size, out_size, normalize=False, add_self_loops=False)
+        conv: nn.Module = layers.GCNConv(in_size, out_size, normalize=False, add_self_loops=False)
         return conv
 
     def gat_conv(self, in_size: int, out_size: int, heads: int) -> nn.Module:
-        conv: nn.Module = GATConv(in_size, out_size // heads, heads, add_self_loops=False)
+        conv: nn.Module = layers.GATConv(in_size, out_size // heads, heads, add_self_loops=False)
         return conv
 
     def attention(self, conv: Any) -> tuple[Tensor, ...]:
-        return (conv.att_src[0], conv.att_dst[0]) if isinstance(conv, GATConv) else ()
+        return (conv.att_src[0], conv.att_dst[0]) if isinstance(conv, layers.GATConv) else ()
 
     def weights(self, conv: Any) -> tuple[Tensor, Tensor | None, Tensor]:
-        if isinstance(conv, SAGEConv):
+        if isinstance(conv, layers.SAGEConv):
             return conv.lin_l.weight, conv.lin_r.weight, conv.lin_l.bias
         return conv.lin.weight, None, conv.bias
 
     def convolve(self, conv: nn.Module, block: PyGBlock, x: Tensor, edge_weight: Tensor | None = None) -> Tensor:
-        if isinstance(conv, SAGEConv):
+        if isinstance(conv, layers.SAGEConv):
             rows: Tensor = conv((x, x[: block.num_dst]), block.edge_index)
             return rows
-        rows = conv(x, block.edge_index) if isinstance(conv, GATConv) else conv(x, block.edge_index, edge_weight)
+        rows = conv(x, block.edge_index) if isinstance(conv, layers.GATConv) else conv(x, block.edge_index, edge_weight)
         return rows[: block.num_dst]
 
     def edges(self, block: PyGBlock) -> tuple[Tensor, Tensor]:
@@ -171,3 +174,61 @@ def _hop_ends(batch: Any, num_hops: int, num_seeds: int) -> list[tuple[int, int]
         known = max(known, 1 + int(src[:edges].max())) if edges else known
         ends.append((known, edges))
     return ends
+
+
+_OF_ONE_HOP = (
+    *(
+        layers.SAGEConv,
+        layers.GATConv,
+        layers.GATv2Conv,
+        layers.GINConv,
+        layers.GraphConv,
+        layers.TransformerConv,
+    ),
+    *(layers.EdgeConv, layers.GeneralConv, layers.MFConv, layers.CGConv),
+)
+
+
+def hop_of(layer: Any, csc: CSC) -> Callable[[Block, Tensor], Tensor] | None:
+    """The computation of a layer of PyG's on a block; None for one that takes rows alone.
+
+    Raises:
+        TypeError: It is not known what it reads, or it reads more: norms of PyG's may take means over all vertices.
+    """
+    if isinstance(layer, (layers.Linear, layers.BatchNorm)) or (
+        isinstance(layer, layers.LayerNorm) and layer.mode == "node"
+    ):
+        return None
+    if isinstance(layer, layers.MessagePassing) and layer.flow == "source_to_target":
+        if type(layer) is layers.GCNConv and not layer.improved:
+            return _normalised(layer, csc) if layer.normalize else _of_sources(layer)
+        if any(isinstance(layer, known) and type(layer).forward is known.forward for known in _OF_ONE_HOP):
+            return lambda block, x: layer((x, x[: block.num_dst]), block.to_pyg())
+    raise TypeError(
+        f"layers must be known to read one hop or a row alone, got PyG's {layer}: if it reads one hop, give "
+        f"OneHop(lambda block, x: layer((x, x[: block.num_dst]), block.to_pyg()), layer)"
+    )
+
+
+def _of_sources(layer: Any) -> Callable[[Block, Tensor], Tensor]:
+    return lambda block, x: layer(x, block.to_pyg())[: block.num_dst]
+
+
+def _normalised(layer: Any, csc: CSC) -> Callable[[Block, Tensor], Tensor]:
+    """GCNConv that divides by the degrees in the whole graph: a block knows only those of its destinations."""
+    plain = copy.copy(layer)
+    plain.normalize = False
+    loops = layer.add_self_loops
+    degrees = csc.indptr.diff() + (1 - csc.loop_counts if loops else 0)
+    scales = degrees.float().rsqrt_().masked_fill_(degrees == 0, 0.0)
+
+    def call(block: Block, x: Tensor) -> Tensor:
+        edges = block.to_pyg()
+        if loops:  # one for each vertex, in place of the graph's own
+            own = torch.arange(block.num_dst, device=edges.device)
+            edges = torch.cat([edges[:, edges[0] != edges[1]], own.expand(2, -1)], 1)
+        scale = scales[block.src_nodes.cpu()].to(x.device)
+        rows: Tensor = plain(x, edges, scale[edges[0]] * scale[edges[1]])
+        return rows[: block.num_dst]
+
+    return call

@@ -5,6 +5,4 @@ from .plot import save_plot
 
 __all__ = ["html_page", "save_plot"]
 
-
-def __dir__() -> list[str]:
-    return __all__
+__dir__ = __all__.copy

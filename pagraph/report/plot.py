@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +17,12 @@ from .words import hop_name
 if TYPE_CHECKING:
     from ..profile import CurveRecord, HitRateCurve, Recommendation
 
-__all__ = ["PLOT_FORMATS", "check_plot", "save_plot"]
+__all__ = ["INK", "PLOT_FORMATS", "RULE", "SOFT", "check_plot", "lighten", "save_figure", "save_plot"]
 
 PLOT_FORMATS = (".png", ".svg")
 """Endings of the files that can be drawn."""
 
-_INK, _SOFT, _RULE, _MARK, _HIT, _MISS = "#1c2430", "#566072", "#d9dee6", "#0a7a4b", "#0072b2", "#c9d4e0"
+INK, SOFT, RULE, _MARK, _HIT, _MISS = "#1c2430", "#566072", "#d9dee6", "#0a7a4b", "#0072b2", "#c9d4e0"
 
 
 def check_plot(path: str | os.PathLike[str], formats: Sequence[str] = PLOT_FORMATS) -> None:
@@ -64,16 +64,28 @@ def save_plot(
         OSError: The file cannot be written.
     """
     check_plot(path)
-    from matplotlib import rc_context
-
     recommendation = recommendation or recommend(curve)
     best = curve.at(recommendation.policy, recommendation.budget_rows)
-    with rc_context({"font.size": 11, "text.color": _INK, "svg.hashsalt": "pagraph", "axes.edgecolor": _SOFT}):
-        figure = _figure(curve, best, title)
-        suffix = Path(path).suffix.lower()
-        metadata = {"Date": None} if suffix == ".svg" else None
+    save_figure(path, lambda: _figure(curve, best, title))
+
+
+def save_figure(path: str | os.PathLike[str], draw: Callable[[], Any], **style: Any) -> None:
+    """Draw a figure into a file, the same bytes each time; ``style`` is more of the style, by matplotlib's names."""
+    from matplotlib import rc_context
+
+    suffix = Path(path).suffix.lower()
+    metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(suffix)
+    plain = {"font.size": 11, "text.color": INK, "axes.edgecolor": SOFT, "svg.hashsalt": "pagraph"}
+    with rc_context({**plain, **style}):
+        figure = draw()
         with new_file(path) as file:
             figure.savefig(file, format=suffix[1:], dpi=150, metadata=metadata)
+
+
+def lighten(axes: Any) -> None:
+    """Leave out the frame's upper and right side, and draw the others lightly."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(colors=SOFT, labelcolor=INK)
 
 
 def _figure(curve: HitRateCurve, best: CurveRecord, title: str) -> Any:
@@ -85,8 +97,7 @@ def _figure(curve: HitRateCurve, best: CurveRecord, title: str) -> Any:
     _draw_curves(left, curve, best)
     _draw_hops(right, curve, best)
     for axes in (left, right):
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.tick_params(colors=_SOFT, labelcolor=_INK)
+        lighten(axes)
     return figure
 
 
@@ -100,7 +111,7 @@ def _draw_curves(axes: Any, curve: HitRateCurve, best: CurveRecord) -> None:
         dashes = (0, [d / 1.8 for d in style.dash]) if style.dash else "solid"
         label = f"{percent(curve.served(here))}  {policy}"
         axes.plot(x, y, color=style.light, lw=width, ls=dashes, label=label, zorder=place)
-    axes.axvline(100 * best.budget_fraction, color=_SOFT, lw=1, ls=":", zorder=1)
+    axes.axvline(100 * best.budget_fraction, color=SOFT, lw=1, ls=":", zorder=1)
     axes.plot(
         100 * best.budget_fraction, 100 * curve.served(best), "o", ms=9, color=_MARK, mec="white", mew=1.5, zorder=99
     )
@@ -125,7 +136,7 @@ def _draw_curves(axes: Any, curve: HitRateCurve, best: CurveRecord) -> None:
         ylabel=f"hit rate: {curve.unit} served by the cache, %",
     )
     axes.set_title("Hit rate by budget", loc="left")
-    axes.grid(color=_RULE, lw=0.7)
+    axes.grid(color=RULE, lw=0.7)
     axes.set_axisbelow(True)
 
 

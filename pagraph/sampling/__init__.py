@@ -7,6 +7,4 @@ from .subgraph_sampler import SubgraphSampler
 
 __all__ = ["BlockSampler", "LaborSampler", "LayerSampler", "NeighborSampler", "SubgraphSampler"]
 
-
-def __dir__() -> list[str]:
-    return __all__
+__dir__ = __all__.copy

@@ -156,7 +156,7 @@ def _need_first_rows(csc: CSC, key: np.uint64, count: int) -> None:
     edges.first_ends(key, csc.num_dst, dst)
     starts, degrees, _ = measure_frontier(csc, dst, Scratch.of_this_thread(), -1, False)
     assert csc.pages is not None
-    csc.pages.need_rows(starts, degrees)
+    csc.pages.need_edges(starts, degrees)
 
 
 class NegativeEnds:

@@ -228,7 +228,7 @@ class Rows:
         """The rows of a hop's frontier; FormatError where the graph's ``indptr`` is damaged."""
         starts, degrees, offsets = measure_rows(hop, -1, False, offsets="row offsets")  # pickers write "offsets"
         if hop.csc.pages is not None:
-            hop.csc.pages.need_rows(starts, degrees)
+            hop.csc.pages.need_edges(starts, degrees)
         return cls(hop, starts, offsets)
 
     @property

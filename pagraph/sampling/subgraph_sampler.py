@@ -326,7 +326,7 @@ class _Run(BatchRun):
         indices = csc.indices.numpy()
         starts, degrees, indptr = measure_frontier(csc, self.tables[etype[2]].nodes, self.scratch, -1, False)
         if csc.pages is not None:
-            csc.pages.need_rows(starts, degrees)
+            csc.pages.need_edges(starts, degrees)
         bad = _subgraph.count_known(indices, starts, degrees, csc.num_src, *known, indptr)
         if bad >= 0:
             raise_bad_source(int(indices[bad]), csc.num_src)

@@ -4,6 +4,4 @@ from .keys import derive_key
 
 __all__ = ["derive_key"]
 
-
-def __dir__() -> list[str]:
-    return __all__
+__dir__ = __all__.copy

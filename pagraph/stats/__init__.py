@@ -16,6 +16,4 @@ __all__ = [
     "read_trace",
 ]
 
-
-def __dir__() -> list[str]:
-    return __all__
+__dir__ = __all__.copy

@@ -4,6 +4,4 @@ from .budget import Budget, rows_that_fit
 
 __all__ = ["Budget", "rows_that_fit"]
 
-
-def __dir__() -> list[str]:
-    return __all__
+__dir__ = __all__.copy

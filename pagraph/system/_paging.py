@@ -21,17 +21,6 @@ def is_cold(address, page, state):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def count_cold_rows(base, stride, limit, page, rows, samples, state):  # type: ignore[no-untyped-def]
-    """Number of ``samples`` evenly spaced ``rows`` whose first page is not in memory."""
-    cold = 0
-    for i in range(0, len(rows), max(1, len(rows) // samples)):
-        row = np.int64(rows[i])
-        if 0 <= row < limit:
-            cold += is_cold(np.int64(base) + row * stride, page, state)
-    return cold
-
-
-@kernel
 def ask(base, stride, row_bytes, limit, page, gap, most, ids):  # type: ignore[no-untyped-def]
     """Request the pages of sorted rows ``ids``: gaps of at most ``gap`` pages, ``most`` a request; returns how many."""
     requests = 0

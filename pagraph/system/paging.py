@@ -44,7 +44,7 @@ class Pages:
 
     def __init__(self, address: int, stride: int, row_bytes: int, num_rows: int, *, told: bool = True) -> None:
         self._place = address, stride, row_bytes, num_rows
-        self._told = told
+        self.told = told
         self.held: Array = np.empty(0, dtype=np.uint8)
 
     @property
@@ -63,12 +63,12 @@ class Pages:
         return cls(tensor.data_ptr(), stride, tensor[0].nbytes, len(tensor))
 
     def are_cold(self, rows: Array) -> bool:
-        """Whether any of a sample of the rows is not in memory."""
+        """Whether any of a sample of the rows is not in memory, or may not be."""
         from . import _paging
 
         address, stride, _, num_rows = self._place
-        state = np.zeros(1, dtype=np.uint8)
-        return bool(_paging.count_cold_rows(address, stride, num_rows, mmap.PAGESIZE, rows, _SAMPLES, state))
+        place, state = (address, stride, num_rows, mmap.PAGESIZE), np.zeros(1, dtype=np.uint8)
+        return bool(_paging.count_cold_runs(*place, rows, self.told, self.held, _SAMPLES, state))
 
     def ask(self, rows: Array, *, gap: int = GAP) -> None:
         """Begin to read the pages of ascending rows, with gaps of at most ``gap`` pages; returns at once."""
@@ -93,12 +93,12 @@ class Pages:
 
         address, stride, _, num_rows = self._place
         place, state = (address, stride, num_rows, mmap.PAGESIZE), np.zeros(1, dtype=np.uint8)
-        if not _paging.count_cold_runs(*place, starts, self._told, self.held, _SAMPLES, state):
+        if not self.are_cold(starts):
             return 0
         pages = np.empty(_paging.count_pages(*place, starts, lengths), dtype=np.int64)
         _paging.list_pages(*place, starts, lengths, pages)
         pages.sort()
-        cold = pages[: _paging.keep_cold(address, mmap.PAGESIZE, pages, self._told, self.held, state)]
+        cold = pages[: _paging.keep_cold(address, mmap.PAGESIZE, pages, self.told, self.held, state)]
         self.ask_pages(cold, gap=gap)
         return len(cold)
 

@@ -1,11 +1,9 @@
 """Trains GraphSAGE, GCN or GAT on a graph: the library side of ``pagraph train``; DGL or PyG is imported by a run."""
 
-from .hops import OneHop
+from .inference import OneHop
 from .options import TrainOptions
 from .result import EpochRecord, Reporter, TrainResult
 
 __all__ = ["EpochRecord", "OneHop", "Reporter", "TrainOptions", "TrainResult"]
 
-
-def __dir__() -> list[str]:
-    return __all__
+__dir__ = __all__.copy

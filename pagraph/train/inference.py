@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..datasets.native import Progress, check_storable
+from ..datasets.native import Progress, Ticks, check_storable
 from ..features.field import row_reader
 from ..graph.csc import CSC
 from ..graph.field_value import FieldValue
@@ -25,15 +25,65 @@ from ..system.atomic import new_file
 from ..system.budget import memory_bytes
 from ..system.spill import spilled
 from ..system.units import in_mebibytes
-from .hops import Hop, OneHop, hop_of
 from .windows import SourceWindows, most_in_edges
 
-__all__ = ["inference"]
+__all__ = ["OneHop", "inference"]
 
 _MOST_COMPUTED = 256 * 2**20  # of a block and what a layer makes of it; larger ones were no faster
 _EDGE_BYTES = 48
 _ROWS_BYTES = 16 * 2**20
 Sink = Callable[[Tensor], object]
+Hop = Callable[[Block, Tensor], Tensor]
+"""Called with a block and a row for each of its sources; gives a row for each of its destinations."""
+
+
+class OneHop:
+    """A layer that reads the in-neighbours of a vertex and no others, called as ``call(block, x)``.
+
+    For layers of one's own, and for those of DGL and PyG that take more than rows, such as edge weights
+    (``block.positions`` are the edges' places in the graph's CSC).
+
+    Args:
+        call: Called with a :class:`pagraph.Block`, whose first sources are its destinations and which has all of their
+            in-edges, and a row for each source, on the same device; gives a row for each destination.
+        module: The module behind it, which is put in evaluation mode meanwhile. Default: ``call`` if it is one.
+
+    Example:
+        >>> import torch
+        >>> from pagraph import Graph, inference
+        >>> graph = Graph.from_coo([0, 1, 1], [1, 2, 2], ndata={"feat": torch.tensor([[1.0], [2.0], [4.0]])})
+        >>> degrees = OneHop(lambda block, x: block.indptr.diff()[:, None] + x[: block.num_dst])
+        >>> inference(graph, [degrees, torch.relu]).tolist()
+        [[1.0], [3.0], [6.0]]
+    """
+
+    def __init__(self, call: Hop, module: nn.Module | None = None) -> None:
+        if not callable(call):
+            raise TypeError(f"call must be callable with a block and rows, got {call!r}")
+        self.call = call
+        self.module = module if module is not None or not isinstance(call, nn.Module) else call
+
+
+def _hop_of(layer: Any, csc: CSC) -> Hop | None:
+    """The computation of a layer on a block; None for one that takes rows alone.
+
+    Raises:
+        TypeError: It is neither, or nobody knows whether a block has all that it reads.
+    """
+    if isinstance(layer, OneHop):
+        return layer.call
+    homes = {home.__module__.partition(".")[0] for home in type(layer).__mro__}
+    if "torch_geometric" in homes:
+        from ..pyg.training import hop_of as of_pyg
+
+        return of_pyg(layer, csc)
+    if "dgl" in homes:
+        from ..dgl.training import hop_of as of_dgl
+
+        return of_dgl(layer, csc)
+    if not callable(layer):
+        raise TypeError(f"layers must be callable, got {layer!r}")
+    return None
 
 
 @torch.no_grad()
@@ -117,7 +167,7 @@ class _Stage:
 def _stages(layers: Sequence[Any], csc: CSC) -> list[_Stage]:
     stages: list[_Stage] = []
     for layer in layers:
-        hop = hop_of(layer, csc)
+        hop = _hop_of(layer, csc)
         if hop is not None or not stages:
             stages.append(_Stage(hop, [] if hop is not None else [layer]))
         else:
@@ -203,14 +253,7 @@ class _Plan:
             stage.shape, stage.dtype, x = tuple(y.shape[1:]), y.dtype, y
 
     def run(self, progress: Progress | None) -> Tensor:
-        done, whole = 0, self._count * len(self._stages)
-
-        def tick(vertices: int) -> None:
-            nonlocal done
-            done += vertices
-            if progress is not None:
-                progress(done, whole)
-
+        tick = Ticks(progress, self._count * len(self._stages))
         rows: FieldValue = self._rows
         held = 0  # bytes of the rows, where they are an output in memory
         for i, stage in enumerate(self._stages):

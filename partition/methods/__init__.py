@@ -60,5 +60,4 @@ def method_bytes(graph: Graph, num_parts: int, hops: int, name: str) -> int:
     return auto_bytes(graph, num_parts, hops) if name == "auto" else 0
 
 
-def __dir__() -> list[str]:
-    return __all__
+__dir__ = __all__.copy

@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy, relu
 
 from pagraph import Graph
 from pagraph.datasets import citation, random_fields, write_graph
-from pagraph.datasets.random_fields import random_labels
+from pagraph.datasets.random_fields import label_rows
 from pagraph.datasets.summary import edge_shares
 from pagraph.seeds.keys import derive_key
 
@@ -40,7 +40,7 @@ def by_id(graph, edge_type):
 
 def fields_of_study(graph, seed, num_classes=10):
     """The hidden block of every vertex; the papers' are their labels."""
-    return {t: random_labels(graph.num_nodes_of(t), num_classes, derive_key(seed, 0, i)) for i, t in enumerate(TYPES)}
+    return {t: label_rows(graph.num_nodes_of(t), num_classes, derive_key(seed, 0, i))[:] for i, t in enumerate(TYPES)}
 
 
 class TestStructure:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pagraph import FormatError
-from pagraph.datasets import edge_rows, parquet_rows, read_edge_list, text_blocks
+from pagraph.datasets import edge_list, edge_rows, read_edge_list, text_blocks
 from pagraph.datasets.edge_rows import NotIntegersError
 from pagraph.datasets.text_blocks import Block, read_blocks
 from pagraph.errors import MissingDependencyError
@@ -278,7 +278,7 @@ class TestParquet:
 
     @pytest.mark.parametrize("dtype", [np.int16, np.int32, np.int64, np.uint64])
     def test_integers_and_weights_across_batches(self, write, monkeypatch, dtype):
-        monkeypatch.setattr(parquet_rows, "_BATCH_ROWS", 7)
+        monkeypatch.setattr(edge_list, "_BATCH_ROWS", 7)
         ends = np.arange(40, dtype=dtype).reshape(2, 20)
         path = write({"a": ends[0], "b": ends[1], "w": np.arange(20) / 4, "rest": ["x"] * 20}, row_group_size=11)
         calls = []

@@ -13,8 +13,7 @@ import dgl
 
 from pagraph.dgl import DataLoader
 from pagraph.dgl.convert import dgl_graph, to_dgl
-from pagraph.dgl.deferred import column_values
-from pagraph.dgl.narrow_column import NarrowColumn, narrow_rows
+from pagraph.dgl.deferred import NarrowColumn, column_values, narrow_rows
 
 pytestmark = pytest.mark.filterwarnings("ignore:Dataloader CPU affinity")
 N = 90

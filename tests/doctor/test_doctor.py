@@ -14,7 +14,7 @@ import pagraph
 from pagraph import _jit
 from pagraph.cli import main
 from pagraph.doctor import Diagnosis, diagnose, diagnosis
-from pagraph.doctor.disk import measure_disk
+from pagraph.doctor.diagnosis import measure_disk
 
 
 @pytest.fixture(scope="module")

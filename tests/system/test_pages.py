@@ -12,7 +12,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pagraph.graph import _csc, _resident
+from pagraph.graph import _csc
 from pagraph.graph.mapped import MappedFile, map_npy
 from pagraph.system import _paging
 from pagraph.system.memory import address_on_disk
@@ -139,10 +139,10 @@ def test_expected_reads_of_pages(indptr, picks, before, per_page, named):
         for page, count in zip(places, counts, strict=True):
             edges[page] += weights[v] * min(1.0, picks * count / degrees[v])
     got = np.zeros_like(offsets)
-    _resident.score_offsets(indptr, visits, before, per_page, got)
+    _csc.score_offsets(indptr, visits, before, per_page, got)
     np.testing.assert_allclose(got, offsets)
     got = np.zeros_like(edges)
-    _resident.score_edges(indptr, visits, picks, before, per_page, got)
+    _csc.score_edges(indptr, visits, picks, before, per_page, got)
     np.testing.assert_allclose(got, edges, rtol=1e-6)
 
 

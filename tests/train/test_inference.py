@@ -17,7 +17,7 @@ from pagraph.datasets import open_graph, rmat, write_graph
 from pagraph.graph.mapped import map_npy
 from pagraph.system.atomic import is_unfinished
 from pagraph.system.budget import memory_bytes
-from pagraph.train.hops import OneHop
+from pagraph.train.inference import OneHop
 from pagraph.train.windows import SourceWindows, most_in_edges
 
 FACES = ("dgl", "pyg")
@@ -175,7 +175,7 @@ def test_in_the_least_memory(face, folder, tmp_path, monkeypatch):
 KILLED = """
 import os, signal, sys
 from pagraph import Graph, inference
-from pagraph.train.hops import OneHop
+from pagraph.train.inference import OneHop
 import pagraph.train.inference as module
 
 module._MOST_COMPUTED, module._ROWS_BYTES, calls = 1 << 20, 1 << 18, []

@@ -5,6 +5,4 @@ from .ways import WAYS, refusal, usable_way
 
 __all__ = ["WAYS", "refusal", "unwatch", "usable_way", "watch"]
 
-
-def __dir__() -> list[str]:
-    return __all__
+__dir__ = __all__.copy

@@ -6,8 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from .queues import Advice, Queue, Threads
-from .rings import Aio, Ring
+from .queues import Advice, Aio, Queue, Ring, Threads
 
 __all__ = ["WAYS", "queue", "refusal", "usable_way"]
 
