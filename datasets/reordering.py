@@ -16,7 +16,7 @@ from ..system.atomic import check_absent
 from ..system.budget import work_memory
 from .locality import PagesRead, sample_rows
 from .moved_graph import new_indptr, write_moved
-from .native import Progress, check_storable
+from .native import Progress, Ticks, check_storable
 from .orders import ORDERS, vertex_places
 from .original_ids import ORIGINAL_ID
 
@@ -124,7 +124,7 @@ def reorder(
     check_absent(folder)
     budget = _check(graph, by, seeds, sampler, memory)
     json.dumps(dict(origin or {}))  # before the long work
-    ticks = _Ticks(progress, _work(graph, by, sampler))
+    ticks = Ticks(progress, _work(graph, by, sampler))
     for etype in graph.edge_types:
         graph.csc_of(etype).validate()
         ticks(graph.csc_of(etype).indices.nbytes)
@@ -140,18 +140,6 @@ def reorder(
     bucket = max(_LEAST_BUCKET, (budget - held - _FIXED) // 2)  # two: of a field, and of its edges' new places
     write_moved(graph, folder, places, offsets, bucket_bytes=bucket, origin=origin, tick=ticks)
     return Reordered(by, batch_size, len(read.batches), widest, before, after)
-
-
-class _Ticks:
-    """Adds up the bytes that were gone through."""
-
-    def __init__(self, progress: Progress | None, total: int) -> None:
-        self._progress, self._done, self._total = progress, 0, total
-
-    def __call__(self, count: int) -> None:
-        self._done = min(self._done + count, self._total)
-        if self._progress is not None:
-            self._progress(self._done, self._total)
 
 
 def _check(graph: Graph, by: str, seeds: Any, sampler: MiniBatchSampler, memory: str | int | None) -> int:

@@ -79,11 +79,6 @@ class SourceWindows:
                 raise ValueError(f"memory must leave {in_mebibytes(least)} for {rows_of}, got {room:,} bytes")
             self._found = torch.empty(room // (width + 8), dtype=torch.int64, device="cpu")
 
-    @property
-    def are_several(self) -> bool:
-        """Whether the rows do not fit all at once."""
-        return self._found is not None
-
     def at(self, vertex: int) -> Window:
         """The window that ``vertex`` is in: the one before, or a new one that begins there."""
         now = self._now
