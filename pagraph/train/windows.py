@@ -42,10 +42,6 @@ class Window:
         """The rows that vertices of the window have."""
         return vertices if self.places is None else self.places.index_select(0, vertices)
 
-    def first_place(self, vertex: int) -> int:
-        """The row of a vertex between ``begin`` and ``end``, behind which those of the next ones lie."""
-        return vertex if self.places is None else int(self.places[vertex])
-
 
 class SourceWindows:
     """The rows that runs of vertices need, a window of them at a time.

@@ -119,7 +119,7 @@ def test_windows_hold_what_their_vertices_need(given_graph, tmp_path_factory):
         for vertex in range(window.begin, window.end):
             needed = torch.tensor([vertex, *csc.indices[csc.indptr[vertex] : csc.indptr[vertex + 1]].tolist()])
             assert torch.equal(window.rows[window.places_of(needed)], rows[needed])
-            assert torch.equal(window.rows[window.first_place(vertex)], rows[vertex])
+            assert torch.equal(window.rows[window.places_of(torch.tensor([vertex]))[0]], rows[vertex])
         assert len(window.rows) * 12 <= room and windows.at(vertex) is window
         vertex += 1
     assert vertex == graph.num_nodes
