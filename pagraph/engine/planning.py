@@ -18,7 +18,7 @@ from ..graph.graph import Graph
 from ..graph.resident import keep_resident, resident_bytes
 from ..ranking.auto import adaptive, auto
 from ..ranking.few_batches import BYTES_A_ROW, FewBatches
-from ..ranking.policies import ranking_bytes
+from ..ranking.policies import ranking_bytes, ranks_all
 from ..system.budget import SLOT_BYTES, Budget
 from ..system.memory import held_by_process, host_available, return_freed
 from ..system.threads import ForkLock
@@ -153,6 +153,12 @@ class Planner:
             self._fields.allow(plan.cache, counts=not plan.ranked)
         self._fields.let_grow(plan.window > 0)
         self._fields.prepare()
+
+    @property
+    def fills_beside(self) -> bool:
+        """Whether a thread may do :meth:`after_first_step` beside batches: on the CPU, and no policy of the user's."""
+        policy = self._ranker.policy
+        return self._fields.accelerator is None and (ranks_all(policy) or isinstance(policy, FewBatches))
 
     def after_first_step(self) -> None:
         """Fill what is filled only now; keep edges in memory where that spares reading them again and again.
