@@ -90,7 +90,8 @@ class Steps(Generic[T]):
         on_start: Called with the worker's number in each thread.
         before_first_batch: Called when an epoch begins.
         after_first_step: Called once, when the second batch is asked for: the first has been computed with.
-        fills_beside: Whether a thread may call that beside the batches, where rows are read for several of them.
+        fill: Called once, after that: fills the cache.
+        fills_beside: Whether a thread may do so beside the batches, where rows are read for several of them.
         mark: Records an event in the reader's stream, before and after each batch, to tell how long a device waited.
         settle: Called when a pass ends, to wait for a device's work and count it.
         shrink: Gives up half of what is cached on a device; returns whether there was anything.
@@ -106,6 +107,7 @@ class Steps(Generic[T]):
     on_start: Callable[[int], object] | None = None
     before_first_batch: Callable[[], object] | None = None
     after_first_step: Callable[[], object] | None = None
+    fill: Callable[[], object] | None = None
     fills_beside: bool = False
     mark: Callable[[], Event] | None = None
     settle: Callable[[], object] | None = None
@@ -229,7 +231,7 @@ class EpochIterator(Generic[T]):
         self._plan = plan
         self._batch = begin
         self._asked = False
-        self._filling: Stage[None, None] | None = None
+        self._filling: Stage[Any, None] | SerialStage[Any, None] | None = None
         self._recorder = owner.stats.begin(plan.epoch, owner.tracing)
         weakref.finalize(self, self._recorder.close).atexit = False
         before = owner.steps.before_first_batch
@@ -286,17 +288,19 @@ class EpochIterator(Generic[T]):
             raise
 
     def _fill(self, steps: Steps[T], *, waits: bool = False) -> None:
-        """Do what follows a first step, here or in a thread; what failed there is raised by the first call after it."""
-        fill = partial(_filled, steps, self._recorder)
-        if steps.fills_beside and self._owner.options.threads and isinstance(self._stage, LookedAhead):
-            self._filling = self._filling or Stage(iter([None]), fill, workers=1, ahead=1)
-            if not waits and not self._filling.is_ready:
-                return
+        """Do what follows a first step, filling the cache in a thread if it may be; its error comes with a later call.
+
+        What it is filled by may take a second to find out, in which a reader that waits lets the disk rest.
+        """
+        if self._filling is None:
+            timed = partial(_timed, self._recorder)
+            timed(steps.after_first_step)
+            beside = steps.fills_beside and self._owner.options.threads and isinstance(self._stage, LookedAhead)
+            once = iter([steps.fill])
+            self._filling = Stage(once, timed, workers=1, ahead=1) if beside else SerialStage(once, timed)
+        if waits or self._filling.is_ready:
             next(self._filling)
-            self._filling = None
-        else:
-            fill(None)
-        self._owner.first_step_done = True
+            self._filling, self._owner.first_step_done = None, True
 
     def close(self) -> None:
         """End this pass and its threads."""
@@ -331,10 +335,10 @@ def _nothing(*_: Any) -> Any:
     raise AssertionError("an engine must be given a source of batches first")
 
 
-def _filled(steps: Steps[Any], recorder: EpochRecorder, _: None) -> None:
-    if steps.after_first_step is not None:
+def _timed(recorder: EpochRecorder, fill: Callable[[], object] | None) -> None:
+    if fill is not None:
         with recorder.time("filling"):
-            steps.after_first_step()
+            fill()
 
 
 def _start(

@@ -156,12 +156,12 @@ class Planner:
 
     @property
     def fills_beside(self) -> bool:
-        """Whether a thread may do :meth:`after_first_step` beside batches: on the CPU, and no policy of the user's."""
+        """Whether a thread may fill the cache beside batches: on the CPU, and not by a policy of the user's own."""
         policy = self._ranker.policy
         return self._fields.accelerator is None and (ranks_all(policy) or isinstance(policy, FewBatches))
 
     def after_first_step(self) -> None:
-        """Fill what is filled only now; keep edges in memory where that spares reading them again and again.
+        """Keep edges in memory where that spares reading them again and again.
 
         Where files and plan fit into memory the system keeps them; and what an epoch reads less often than twice is
         read when it is needed.
@@ -172,7 +172,6 @@ class Planner:
             tight = needs.topology + needs.cache > plan.left
             if now is not None and tight and needs.topology_reads > 2 * plan.topology:
                 keep_resident(now.graph, plan.topology)
-        self._fields.after_first_step()
 
     def _made(self, options: PipelineOptions) -> MemoryPlan:
         fields, source = self._fields, self._workload.source

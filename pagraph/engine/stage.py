@@ -113,6 +113,11 @@ class SerialStage(Generic[S, T]):
             self.close()
             raise
 
+    @property
+    def is_ready(self) -> bool:
+        """True: nothing but the work itself is left to wait for."""
+        return True
+
     def close(self) -> None:
         """End the stage; further reading raises StopIteration."""
         self._source = None
