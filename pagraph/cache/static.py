@@ -92,7 +92,7 @@ class StaticCache:
 
         One that windows fill comes after the first step: nothing is gained by ranking while nothing is read.
         """
-        if not self._take_over() and (self._stepped or not (self._budget.is_auto or self._holding.grows)):
+        if not self._take_over() and (self._stepped or not (self._budget.is_auto or self._holding.will_grow)):
             self._decide()
 
     def after_first_step(self) -> None:

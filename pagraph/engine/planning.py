@@ -150,7 +150,7 @@ class Planner:
         """Make the plan, and let the cache be filled by it; for the start of an epoch."""
         plan = self.plan(options)
         if not plan.reason and self._fields.accelerator is None:
-            self._fields.allow(plan.cache, counts=not plan.ranked)
+            self._fields.allow(plan.cached, counts=not plan.ranked)
         self._fields.let_grow(plan.window > 0)
         self._fields.prepare()
 
@@ -206,7 +206,10 @@ class Planner:
         files = [each for each in rows if each.is_on_disk]
         read = sum(counts[each] * each.row_bytes for each in files)
         paged = sum(counts[each] * (each.row_bytes + _PAGE) for each in files)  # a row may begin anywhere on a page
-        widths = self._widths(files)
+        widths, no_cache = self._widths(files), on_device or self._cache is None
+        growing = (
+            0 if no_cache else sum(SLOT_BYTES * each.num_rows for each in files if each.type in self._workload.num_rows)
+        )
         return MemoryNeeds(
             process=process,
             batch=int(_MARGIN * (2 * trial.nbytes + (0 if on_device else every))),  # sampling takes as much again
@@ -219,9 +222,10 @@ class Planner:
             num_batches=batches,
             topology=0 if now is None else _disk_bytes(now.graph),
             topology_reads=2.0 * _PAGE * trial.frontier * batches,
-            cache=0 if on_device or self._cache is None else sum((SLOT_BYTES + w) * n for w, n in widths),
+            cache=0 if no_cache else growing + sum((SLOT_BYTES + w) * n for w, n in widths),
+            growing=growing,
             cache_reads=float(paged * batches),
-            cache_given=self._cache_given(widths),
+            cache_given=self._cache_given(widths, growing),
         )
 
     def _widths(self, files: list[_Rows]) -> list[tuple[int, int]]:
@@ -230,13 +234,14 @@ class Planner:
         types = dict.fromkeys(each.type for each in files if each.type in counts)
         return [(sum(each.cached_bytes for each in files if each.type == t), counts[t]) for t in types if t is not None]
 
-    def _cache_given(self, widths: list[tuple[int, int]]) -> int | None:
+    def _cache_given(self, widths: list[tuple[int, int]], growing: int) -> int | None:
         """Bytes of the cache, its tables included; None where they are what the plan leaves."""
         cache = self._cache
         if cache is None or cache.is_auto:
             return None if cache is not None else 0
         tables = 0 if cache.pays_tables else SLOT_BYTES * sum(count for _, count in widths)
-        return tables + cache.nbytes(widths, free=lambda: 0)
+        rows = cache.nbytes(widths, free=lambda: 0)
+        return growing + tables + rows if rows else 0
 
 
 def _disk_bytes(graph: Graph) -> int:

@@ -111,11 +111,13 @@ class GrowingCache(FeatureCache):
 
     def absorb(self, ids: Array, rows: Tensor) -> None:
         """Take the rows of ``ids``, which are wanted, in the dtype of the cache."""
+        from . import _gather
+
         slots = self._target[ids]
         with self._lock:
             word_view(self.rows).index_copy_(0, torch.from_numpy(slots).long(), word_view(rows))
             # Only now: a reader gets a row's place from this table, never before the row.
-            self.slots.numpy()[ids] = slots
+            _gather.publish(self.slots.numpy(), ids, slots)
 
 
 _WORDS = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.uint8}
