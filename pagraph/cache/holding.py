@@ -73,6 +73,14 @@ class Holding:
                 found[key] = self.candidate(key, seen, base)
         return found
 
+    @property
+    def will_grow(self) -> bool:
+        """Whether windows would fill a cache of a field as it is now."""
+        return any(self._grows(each.base) for each in self.candidates().values())
+
+    def _grows(self, base: PlainFeature) -> bool:
+        return self.grows and self._link is None and isinstance(base, DiskFeature) and base.is_cold
+
     def can_cache(self, row_type: RowType, base: PlainFeature) -> bool:
         """Whether a cache of a type's field would save anything."""
         return can_cache(base, self._accelerator, self._num_rows[row_type])
@@ -219,8 +227,8 @@ class Holding:
     def _filled(self, key: Hashable, candidate: Candidate, count: int) -> FeatureCache:
         index, stored = self.choice.indices[candidate.type], candidate.stored
         if self._link is None:
-            num_nodes, base = self._num_rows[candidate.type], candidate.base
-            if self.grows and isinstance(base, DiskFeature) and base.is_cold:
+            num_nodes = self._num_rows[candidate.type]
+            if self._grows(candidate.base):
                 before = candidate.field.cached(candidate.seen.version)
                 return growing_cache(stored, index.ids[:count], slots=index.slots, before=before)
             return fill_cache(stored, index.ids[:count], device=self._device, num_nodes=num_nodes, slots=index.slots)

@@ -34,6 +34,7 @@ class MemoryNeeds:
         topology: Bytes of the graph's edges that lie on disk.
         topology_reads: Bytes that an epoch reads of them, in whole pages.
         cache: Bytes of all rows on disk that a static cache could hold, and of its tables.
+        growing: Bytes of these tables that only a cache has which windows fill: of the rows that are there, by field.
         cache_reads: Bytes that an epoch reads of these rows, in whole pages.
         cache_given: Bytes that the cache was given; None: as many as are of use.
     """
@@ -49,6 +50,7 @@ class MemoryNeeds:
     topology: int = 0
     topology_reads: float = 0.0
     cache: int = 0
+    growing: int = 0
     cache_reads: float = 0.0
     cache_given: int | None = None
 
@@ -90,6 +92,11 @@ class MemoryPlan:
     def taken(self) -> int:
         """Bytes that the loader may take."""
         return self.batches + self.staging + self.window + self.topology + self.cache
+
+    @property
+    def cached(self) -> int:
+        """Bytes of the cache without the tables by which it grows."""
+        return max(0, self.cache - self.needs.growing * (self.window > 0))
 
     @property
     def left(self) -> int:

@@ -22,6 +22,7 @@ from ..graph.field_version import FieldVersion
 from ..ranking.policy import Rank, RowType
 from ..ranking.workload import Share
 from ..system.budget import SLOT_BYTES, Budget, rows_that_fit
+from ..system.threads import ForkLock
 from ..system.units import bytes_text
 from .choice import Candidate, Choice, Outputs, Role, choose, memoized
 from .holding import Entry, Holding
@@ -69,7 +70,7 @@ class StaticCache:
         self._link = link
         self._accelerator = None if link is None else link.accelerator
         self._holding = Holding(device, num_rows, outputs, cache_dtype=cache_dtype, link=link)
-        self._fill_lock = threading.Lock()
+        self._fill_lock = ForkLock()  # a thread beside the batches may have it for long
         self._stepped = self._decided = self._refilled = False
         self.allowed: int | None = None  # bytes in memory that "auto" may take; None: a share of what is free
         self._room = self._nbytes = 0  # what choices are made under; the same with tables that come on top
@@ -87,8 +88,11 @@ class StaticCache:
         self._holding.grows = grows
 
     def prepare(self) -> None:
-        """Fill the cache if its size and fields are known, or take over another loader's; call before an epoch."""
-        if not self._take_over() and (self._stepped or not self._budget.is_auto):
+        """Fill the cache if its size and fields are known, or take over another loader's; call before an epoch.
+
+        One that windows fill comes after the first step: nothing is gained by ranking while nothing is read.
+        """
+        if not self._take_over() and (self._stepped or not (self._budget.is_auto or self._holding.will_grow)):
             self._decide()
 
     def after_first_step(self) -> None:

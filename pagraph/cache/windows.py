@@ -74,9 +74,13 @@ class Windows:
 
     def feed(self) -> None:
         """Give caches that grow what they want of the rows; from then on these count as hits."""
-        for known in self._known.values():
-            if known is not None and isinstance(known[0][2].cache, GrowingCache):
-                known[1].feed(known[0][2].cache, known[0][2].stored_elsewhere)
+        for key in self._known:
+            reading = self._reading(key)  # the cache may have come since the rows were added
+            if reading is None or not isinstance(reading[2].cache, GrowingCache):
+                continue
+            window = self._of(key, reading[2])
+            if window is not None:
+                window.feed(reading[2].cache, reading[2].stored_elsewhere)
 
     def read(
         self, key: Hashable, path: ReadPath, ids: Tensor, pool: BufferPool | None, bounds: Sequence[int] | None

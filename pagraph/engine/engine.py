@@ -143,6 +143,8 @@ class Engine(Generic[T]):
             on_start=None if worker_init_fn is None else partial(run_worker_init, worker_init_fn),
             before_first_batch=partial(self._planner.prepare, self.epochs.options),
             after_first_step=self._planner.after_first_step,
+            fill=fields.after_first_step,
+            fills_beside=self._planner.fills_beside,
             mark=None if accelerator is None else lambda: accelerator.current_stream.record(),
             settle=None if accelerator is None else fields.settle,
             shrink=None if accelerator is None else fields.shrink,

@@ -6,6 +6,7 @@ import time
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..seeds.order import BatchOrder, EpochPlan, Ticket
@@ -89,6 +90,8 @@ class Steps(Generic[T]):
         on_start: Called with the worker's number in each thread.
         before_first_batch: Called when an epoch begins.
         after_first_step: Called once, when the second batch is asked for: the first has been computed with.
+        fill: Called once, after that: fills the cache.
+        fills_beside: Whether a thread may do so beside the batches, where rows are read for several of them.
         mark: Records an event in the reader's stream, before and after each batch, to tell how long a device waited.
         settle: Called when a pass ends, to wait for a device's work and count it.
         shrink: Gives up half of what is cached on a device; returns whether there was anything.
@@ -104,6 +107,8 @@ class Steps(Generic[T]):
     on_start: Callable[[int], object] | None = None
     before_first_batch: Callable[[], object] | None = None
     after_first_step: Callable[[], object] | None = None
+    fill: Callable[[], object] | None = None
+    fills_beside: bool = False
     mark: Callable[[], Event] | None = None
     settle: Callable[[], object] | None = None
     shrink: Callable[[], bool] | None = None
@@ -226,6 +231,7 @@ class EpochIterator(Generic[T]):
         self._plan = plan
         self._batch = begin
         self._asked = False
+        self._filling: Stage[Any, None] | SerialStage[Any, None] | None = None
         self._recorder = owner.stats.begin(plan.epoch, owner.tracing)
         weakref.finalize(self, self._recorder.close).atexit = False
         before = owner.steps.before_first_batch
@@ -250,11 +256,8 @@ class EpochIterator(Generic[T]):
         asked = None if steps.mark is None else steps.mark()
         try:
             if self._asked and not self._owner.first_step_done:
-                with recorder.time("filling"):
-                    if steps.after_first_step is not None:
-                        steps.after_first_step()
-                    self._owner.first_step_done = True
-            prepared = next(self._stage)
+                self._fill(steps)
+            prepared = self._next(steps)
             self._asked = True
             if recorder.trace.tracing.tracer is not None:
                 recorder.trace.at(self._batch)  # the reader may have worked for another one
@@ -276,9 +279,34 @@ class EpochIterator(Generic[T]):
             self._owner._position = (self._plan, self._batch)
         return result
 
+    def _next(self, steps: Steps[T]) -> Any:
+        try:
+            return next(self._stage)
+        except StopIteration:
+            if self._filling is not None:  # after an epoch the cache is there
+                self._fill(steps, waits=True)
+            raise
+
+    def _fill(self, steps: Steps[T], *, waits: bool = False) -> None:
+        """Do what follows a first step, filling the cache in a thread if it may be; its error comes with a later call.
+
+        What it is filled by may take a second to find out, in which a reader that waits lets the disk rest.
+        """
+        if self._filling is None:
+            timed = partial(_timed, self._recorder)
+            timed(steps.after_first_step)
+            beside = steps.fills_beside and self._owner.options.threads and isinstance(self._stage, LookedAhead)
+            once = iter([steps.fill])
+            self._filling = Stage(once, timed, workers=1, ahead=1) if beside else SerialStage(once, timed)
+        if waits or self._filling.is_ready:
+            next(self._filling)
+            self._filling, self._owner.first_step_done = None, True
+
     def close(self) -> None:
         """End this pass and its threads."""
         self._stage.close()
+        if self._filling is not None:
+            self._filling.close()
         settle = self._owner.steps.settle
         if settle is not None:
             settle()
@@ -305,6 +333,12 @@ def _equal(saved: Any, expected: Any) -> bool:
 
 def _nothing(*_: Any) -> Any:
     raise AssertionError("an engine must be given a source of batches first")
+
+
+def _timed(recorder: EpochRecorder, fill: Callable[[], object] | None) -> None:
+    if fill is not None:
+        with recorder.time("filling"):
+            fill()
 
 
 def _start(

@@ -18,7 +18,7 @@ from ..graph.graph import Graph
 from ..graph.resident import keep_resident, resident_bytes
 from ..ranking.auto import adaptive, auto
 from ..ranking.few_batches import BYTES_A_ROW, FewBatches
-from ..ranking.policies import ranking_bytes
+from ..ranking.policies import ranking_bytes, ranks_all
 from ..system.budget import SLOT_BYTES, Budget
 from ..system.memory import held_by_process, host_available, return_freed
 from ..system.threads import ForkLock
@@ -150,12 +150,18 @@ class Planner:
         """Make the plan, and let the cache be filled by it; for the start of an epoch."""
         plan = self.plan(options)
         if not plan.reason and self._fields.accelerator is None:
-            self._fields.allow(plan.cache, counts=not plan.ranked)
+            self._fields.allow(plan.cached, counts=not plan.ranked)
         self._fields.let_grow(plan.window > 0)
         self._fields.prepare()
 
+    @property
+    def fills_beside(self) -> bool:
+        """Whether a thread may fill the cache beside batches: on the CPU, and not by a policy of the user's own."""
+        policy = self._ranker.policy
+        return self._fields.accelerator is None and (ranks_all(policy) or isinstance(policy, FewBatches))
+
     def after_first_step(self) -> None:
-        """Fill what is filled only now; keep edges in memory where that spares reading them again and again.
+        """Keep edges in memory where that spares reading them again and again.
 
         Where files and plan fit into memory the system keeps them; and what an epoch reads less often than twice is
         read when it is needed.
@@ -166,7 +172,6 @@ class Planner:
             tight = needs.topology + needs.cache > plan.left
             if now is not None and tight and needs.topology_reads > 2 * plan.topology:
                 keep_resident(now.graph, plan.topology)
-        self._fields.after_first_step()
 
     def _made(self, options: PipelineOptions) -> MemoryPlan:
         fields, source = self._fields, self._workload.source
@@ -201,7 +206,10 @@ class Planner:
         files = [each for each in rows if each.is_on_disk]
         read = sum(counts[each] * each.row_bytes for each in files)
         paged = sum(counts[each] * (each.row_bytes + _PAGE) for each in files)  # a row may begin anywhere on a page
-        widths = self._widths(files)
+        widths, no_cache = self._widths(files), on_device or self._cache is None
+        growing = (
+            0 if no_cache else sum(SLOT_BYTES * each.num_rows for each in files if each.type in self._workload.num_rows)
+        )
         return MemoryNeeds(
             process=process,
             batch=int(_MARGIN * (2 * trial.nbytes + (0 if on_device else every))),  # sampling takes as much again
@@ -214,9 +222,10 @@ class Planner:
             num_batches=batches,
             topology=0 if now is None else _disk_bytes(now.graph),
             topology_reads=2.0 * _PAGE * trial.frontier * batches,
-            cache=0 if on_device or self._cache is None else sum((SLOT_BYTES + w) * n for w, n in widths),
+            cache=0 if no_cache else growing + sum((SLOT_BYTES + w) * n for w, n in widths),
+            growing=growing,
             cache_reads=float(paged * batches),
-            cache_given=self._cache_given(widths),
+            cache_given=self._cache_given(widths, growing),
         )
 
     def _widths(self, files: list[_Rows]) -> list[tuple[int, int]]:
@@ -225,13 +234,14 @@ class Planner:
         types = dict.fromkeys(each.type for each in files if each.type in counts)
         return [(sum(each.cached_bytes for each in files if each.type == t), counts[t]) for t in types if t is not None]
 
-    def _cache_given(self, widths: list[tuple[int, int]]) -> int | None:
+    def _cache_given(self, widths: list[tuple[int, int]], growing: int) -> int | None:
         """Bytes of the cache, its tables included; None where they are what the plan leaves."""
         cache = self._cache
         if cache is None or cache.is_auto:
             return None if cache is not None else 0
         tables = 0 if cache.pays_tables else SLOT_BYTES * sum(count for _, count in widths)
-        return tables + cache.nbytes(widths, free=lambda: 0)
+        rows = cache.nbytes(widths, free=lambda: 0)
+        return growing + tables + rows if rows else 0
 
 
 def _disk_bytes(graph: Graph) -> int:

@@ -111,6 +111,11 @@ class SerialStage(Generic[S, T]):
             self.close()
             raise
 
+    @property
+    def is_ready(self) -> bool:
+        """True: nothing but the work itself is left to wait for."""
+        return True
+
     def close(self) -> None:
         """End the stage; further reading raises StopIteration."""
         self._source = iter(())
@@ -180,6 +185,11 @@ class Stage(Generic[S, T]):
             raise result.error
         return result  # type: ignore[no-any-return]
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether the next result is there, or a failure in its place."""
+        return self._shared.is_ready
+
     def stop(self) -> None:
         """Tell the threads to end, and end the wait of who reads; waits for nothing."""
         self._shared.stop()
@@ -225,6 +235,10 @@ class _Shared(Generic[S, T]):
                     return None
                 if self._has_room:
                     return self._drawn()
+
+    @property
+    def is_ready(self) -> bool:
+        return self._delivered in self._results
 
     @property
     def _rests(self) -> bool:
@@ -290,7 +304,7 @@ class _Shared(Generic[S, T]):
         begin = time.perf_counter()
         while True:
             with self._changed:
-                if self._delivered in self._results:
+                if self.is_ready:
                     return self._deliver(self._results.pop(self._delivered), begin)
                 if self._stopped or (self._ended and self._delivered >= self._started):
                     raise StopIteration
@@ -317,7 +331,7 @@ class _Shared(Generic[S, T]):
         if self._changed.wait(timeout=_LOOK_SECONDS) or self._stopped:
             return
         living = sum(thread.is_alive() for thread in self.threads)
-        if living < (1 if self._ended else len(self.threads)) and self._delivered not in self._results:
+        if living < (1 if self._ended else len(self.threads)) and not self.is_ready:
             raise PipelineError("a thread of the loader has died, and a batch with it: is there memory left?")
 
     def _deliver(self, result: Any, asked: float) -> Any:

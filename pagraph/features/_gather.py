@@ -19,7 +19,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from .._jit import kernel, prefetch
+from .._jit import kernel, prefetch, store_release
 from ..sampling.kernels.hop import place_of
 from ..system._paging import is_cold
 
@@ -137,6 +137,13 @@ def find_slot(slots, num_cached, row):  # type: ignore[no-untyped-def]
         return np.int64(-1)
     slot = np.int64(slots[row])
     return slot if slot < num_cached else np.int64(-1)
+
+
+@kernel
+def publish(slots, ids, places):  # type: ignore[no-untyped-def]
+    """Set ``slots[ids[i]]`` to ``places[i]``: who reads a place there finds the row that was written before."""
+    for i in range(len(ids)):
+        store_release(slots, np.int64(ids[i]), places[i])
 
 
 @kernel

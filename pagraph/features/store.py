@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import mmap
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
@@ -110,11 +111,13 @@ class GrowingCache(FeatureCache):
 
     def absorb(self, ids: Array, rows: Tensor) -> None:
         """Take the rows of ``ids``, which are wanted, in the dtype of the cache."""
+        from . import _gather
+
         slots = self._target[ids]
         with self._lock:
             word_view(self.rows).index_copy_(0, torch.from_numpy(slots).long(), word_view(rows))
             # Only now: a reader gets a row's place from this table, never before the row.
-            self.slots.numpy()[ids] = slots
+            _gather.publish(self.slots.numpy(), ids, slots)
 
 
 _WORDS = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.uint8}
@@ -331,6 +334,8 @@ def fill_cache(
 def growing_cache(source: Feature, ids: Tensor, *, slots: Tensor, before: FeatureCache | None) -> GrowingCache:
     """A cache for the rows of ``ids`` on the CPU, with those that another cache of the same values has ``before``."""
     cache = GrowingCache(_empty_rows((len(ids), *source.row_shape), source.dtype, torch.device("cpu")), slots)
+    # Pages are made here, not by the first rows, between which the disk would rest: 1 s for 147 MB in a full group.
+    byte_view(cache.rows)[:: mmap.PAGESIZE] = 0
     if before is not None:
         old = before.slots[ids]
         kept = ((old >= 0) & (old < len(before))).nonzero().squeeze(1)

@@ -168,9 +168,9 @@ def check_ranking(ranking: Tensor, num_nodes: int) -> Tensor:
     low, high = int(ids.min()), int(ids.max())
     if low < 0 or high >= num_nodes:
         raise ValueError(f"a cache policy must return ids in [0, {num_nodes}), got {low if low < 0 else high}")
-    seen = torch.zeros(num_nodes, dtype=torch.bool, device="cpu")
-    seen[ids] = True
-    distinct = np.count_nonzero(seen.numpy())  # torch's sum takes 8 bytes a vertex
+    seen = np.zeros(num_nodes, dtype=bool)  # 700,000 of 4 M vertices: 1.2 ms, by torch 55
+    seen[ids.numpy()] = True
+    distinct = int(np.count_nonzero(seen))
     if distinct != len(ids):
         raise ValueError(f"a cache policy must return each id at most once, got {len(ids)} ids of {distinct} vertices")
     return ids

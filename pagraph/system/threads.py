@@ -25,7 +25,7 @@ def usable_cpus() -> int:
 
 
 class ForkLock:
-    """A lock for ``with`` that is free in a forked child; for what samplers share, which forked workers call as well.
+    """A lock that is free in a forked child; for what forked workers call as well, or threads hold for long.
 
     Do not fork inside. What it guards must be sound wherever a thread may be cut off: change one reference last.
     """
@@ -34,11 +34,19 @@ class ForkLock:
         self._lock = threading.Lock()
         _alive.add(self)
 
+    def acquire(self, *, blocking: bool = True) -> bool:
+        """Take it; whether that was possible, where it should not wait."""
+        return self._lock.acquire(blocking)
+
+    def release(self) -> None:
+        """Give it back."""
+        self._lock.release()
+
     def __enter__(self) -> None:
-        self._lock.acquire()
+        self.acquire()
 
     def __exit__(self, *error: object) -> None:
-        self._lock.release()
+        self.release()
 
 
 _alive: weakref.WeakSet[ForkLock] = weakref.WeakSet()

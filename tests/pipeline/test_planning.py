@@ -53,19 +53,21 @@ def test_a_plan_has_the_rows_and_batches_of_the_loader(graph):
         rows.append(len(sampler.sample(graph, seeds, derive_key(0x706C616E, place)).input_nodes))
     assert needs.ahead_rows == int(1.25 * max(rows) * 4 * WIDTH)
     assert needs.batches == 2 + 3 + 1 + 1 and needs.num_batches == 20
-    assert needs.cache == SIZE * (4 * WIDTH + 4) and needs.topology == 0
+    assert needs.growing == SIZE * 4 and needs.cache == SIZE * (4 * WIDTH + 4) + needs.growing
+    assert needs.topology == 0
     assert 1.25 * max(rows) * 4 * WIDTH < needs.batch < 4 * max(rows) * 4 * WIDTH
     assert make(graph, memory="2GiB", lookahead=0).memory_plan.window == 0
     assert make(graph, memory="2GiB", cache=0).memory_plan.cache == 0
-    assert make(graph, memory="2GiB", cache=0.5).memory_plan.cache == SIZE // 2 * 4 * WIDTH + 4 * SIZE
-    assert make(graph, memory="2GiB", cache="100KB").memory_plan.cache == 100_000
+    assert make(graph, memory="2GiB", cache=0.5).memory_plan.cache == SIZE // 2 * 4 * WIDTH + 8 * SIZE
+    assert make(graph, memory="2GiB", cache="100KB").memory_plan.cache == 100_000 + 4 * SIZE
 
 
 def test_the_cache_is_filled_by_the_plan_and_batches_are_the_same(graph):
     free = [batch.features["feat"].clone() for batch in make(graph, cache=0, lookahead=0)]
     loader = make(graph, memory="2GiB")
     assert all(map(torch.equal, (batch.features["feat"] for batch in loader), free))
-    assert loader.cache_plan.budget_bytes == loader.memory_plan.cache == loader.memory_plan.needs.cache
+    assert loader.cache_plan.budget_bytes == loader.memory_plan.cached
+    assert loader.memory_plan.cached + 4 * SIZE == loader.memory_plan.cache == loader.memory_plan.needs.cache
 
 
 def test_too_little_memory_is_refused_when_the_first_batch_is_asked_for(graph):

@@ -236,7 +236,7 @@ def test_requests_equal_plain_ones(wanted, place, align, gap):
     largest = max(high - low for _, low, high in plain) * align
     assert 0 <= requests.slot_bytes - largest < 4096
     found = np.zeros(8, dtype=np.int64)
-    _reads.count_gaps(rows, job, found)
+    assert _reads.count_gaps(rows, job, found) == len({block for low, high in blocks for block in range(low, high)})
     assert found.tolist() == counts
 
 

@@ -75,13 +75,22 @@ def span(rows, first, behind, job):  # type: ignore[no-untyped-def]
 
 @kernel
 def count_gaps(rows, job, counts):  # type: ignore[no-untyped-def]
-    """Count neighbours with ``b`` unread blocks between them in ``counts[b]``, those that touch or share one in [0]."""
+    """Count neighbours with ``b`` unread blocks between them in ``counts[b]``, those that touch or share one in [0].
+
+    Returns the blocks that the rows lie on.
+    """
     _, base, stride, row_bytes, align, _, _, _ = job
-    for i in range(1, len(rows)):
-        behind = -(-(base + rows[i - 1] * stride + row_bytes) // align)
-        blocks = max(0, (base + rows[i] * stride) // align - behind)
-        if blocks < len(counts):
-            counts[blocks] += 1
+    blocks = np.int64(0)
+    behind = np.int64(0)
+    for i in range(len(rows)):
+        start = base + rows[i] * stride
+        first = start // align
+        if i > 0 and first - behind < len(counts):
+            counts[max(0, first - behind)] += 1
+        end = -(-(start + row_bytes) // align)
+        blocks += end - (max(first, behind) if i > 0 else first)
+        behind = end
+    return blocks
 
 
 @kernel
