@@ -44,8 +44,12 @@ _MARGIN = 1.25  # batches differ: a trial says what one takes, not what the larg
 _MOST_RANKED = 128 << 20
 _STAGING = 30 << 20  # three pinned buffers of 8 MiB for rows, and three of 2 MiB for blocks
 
+_KERNELS = 40 << 20  # that come with the first rows read: 22 to 45 MB
+
 _taken: weakref.WeakKeyDictionary[Planner, int] = weakref.WeakKeyDictionary()
 _taken_lock = ForkLock()
+_first_process = [0]
+"""Bytes that the process held when the first plan was made in it, and those of kernels."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,10 +187,12 @@ class Planner:
         now = self._workload.sampled()
         trial = None if now is None else Trial.of(now, self._workload.order.batch_size or 1)
         # Only now: to sample has loaded the kernels.
-        with _taken_lock:
-            others = sum(taken for other, taken in list(_taken.items()) if other is not self)
         kept = 0 if now is None else resident_bytes(now.graph)  # by a loader that is gone; the plan has it as topology
-        process = max(0, held_by_process() - max(others, kept))
+        with _taken_lock:
+            held, others = held_by_process(), sum(taken for other, taken in list(_taken.items()) if other is not self)
+            _first_process[0] = _first_process[0] or held + _KERNELS
+            # Others may have taken less than they planned, and what was there before them is not theirs.
+            process = max(_first_process[0], held - max(others, kept))
         needs = self._needs(options, rows, now, trial or Trial(), process)
         given = self._limit is not None
         plan = divide_memory(self._total(process), needs, given=given)
