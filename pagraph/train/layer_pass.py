@@ -25,6 +25,7 @@ _CHUNK = 4096  # vertices that a thread takes at once
 _FLOAT = 4
 _NO_LIMIT = 2**62
 _NO_PLACE = torch.empty(0, dtype=torch.int32, device="cpu")
+_AT_ONCE = 2**20  # ids in a tensor
 _LEAST_ROWS = 2**12  # of a block, however little memory there is
 _SPARSE = 8  # vertices looked at for one that is needed: the table of their places would take more than the rows
 
@@ -129,8 +130,10 @@ class LayerPass:
     def begun(self, inputs: Rows, targets: Tensor | slice) -> Tensor:
         """The first layer's outputs of some vertices where the sums of neighbours are among their features."""
         out = self._zeros(_count(targets), self._model.sizes[1], self._room)
-        for part, x in inputs.read(_some(targets, 0, len(out))):
-            out[part] = x
+        for begin in range(0, len(out), _AT_ONCE):
+            some = out[begin : begin + _AT_ONCE]
+            for part, x in inputs.read(_some(targets, begin, begin + len(some))):
+                some[part] = x
         return out
 
     def _zeros(self, count: int, width: int, room: int) -> Tensor:
