@@ -35,6 +35,7 @@ _RANKED, _DIVIDED = 38, 60
 # and 40 edges a vertex, 2 M to 4 M vertices and 1 to 3 hops all that a curve has took 75 to 99 % of this.
 _TURNED, _WEIGHED = (72, 14), (145, 34)
 _SEED_BYTES = 24
+_OTHER_EPOCH = 2**20  # none that is measured
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +108,7 @@ class Compared:
         left_out = {n: needed for n, p in self.policies.items() if p in (adaptive, vip) or isinstance(p, Presample)}
         if left_out and self.given:
             work_memory(memory, every, whom=f"the policies {', '.join(left_out)} on this graph")
-        few = FewBatches(max(1, nbytes // 2 // BYTES_A_ROW))  # as for a loader that has just begun
+        few = FewBatches(max(1, nbytes // 2 // BYTES_A_ROW), _OTHER_EPOCH)  # as for a loader that has just begun
         kept = {n: few if p is auto else p for n, p in self.policies.items() if n not in left_out}
         return replace(self, policies=kept, left_out=left_out, few_batches=True)
 

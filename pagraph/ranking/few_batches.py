@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..seeds.keys import derive_key
-from ..seeds.order import num_seeds
+from ..seeds.order import SeedOrder, num_seeds
 from ..system.checks import as_integer
 from .policy import Ranking, descending
 
@@ -20,43 +20,44 @@ if TYPE_CHECKING:
 
 __all__ = ["FewBatches", "spread_seeds"]
 
-_MOST = 64
-_FEW = 0x66657773  # "fews": keeps these batches apart from those that are trained on
+_MOST, _SHARE = 64, 4  # batches, or one in so many of an epoch
+_FEW = 0x66657773  # "fews": keeps spread batches apart from those that are trained on
+_ORDER_BYTES = 8  # that a shuffled order takes a seed
 BYTES_A_ROW = 64
 """Bytes that a counted row takes while it is counted: its id twice, a sort, a place and a count, rounded up."""
 
 
 @dataclass(frozen=True)
 class FewBatches:
-    """Rank the vertices that at most 64 sampled batches read, by how many of them do; leave out all others.
+    """Rank the vertices that some sampled batches read, by how many of them do; leave out all others.
 
-    Memory and time depend on the rows of these batches, not on the graph. The batches are of seeds from all over the
-    loader's.
+    Memory and time depend on the rows of these batches, not on the graph. They are batches of a loader with the same
+    arguments and seed, at most 64 or a quarter of an epoch: what they read several times is then read from disk once.
 
     Args:
         rows: Sample no further batch once so many rows have been counted.
+        epoch: The epoch whose batches these are.
 
     Raises:
         TypeError, ValueError: ``rows`` is not an integer; it is below 1.
     """
 
     rows: int = 1 << 20
+    epoch: int = 0
 
     def __post_init__(self) -> None:
         as_integer("rows", self.rows, least=1)
 
     def __call__(
-        self, graph: Graph, seeds: Any, sampler: Any, seed: int, *, batch_size: int = 1000
+        self, graph: Graph, seeds: Any, sampler: Any, seed: int, *, batch_size: int = 1000, shuffle: bool = True
     ) -> dict[str, Ranking]:
         """See ``pagraph.ranking.policy``; no vertex is ranked where only a user's own code samples."""
         if sampler is None:
             return {}
-        count = max(1, min(_MOST, -(-num_seeds(seeds) // batch_size)))
         found: dict[str, list[np.ndarray[Any, Any]]] = {ntype: [] for ntype in graph.node_types}
         rows = 0
-        for place in range(count):
-            key = derive_key(seed, _FEW, place)
-            batch = sampler.sample(graph, spread_seeds(seeds, batch_size, place / count), key)
+        for some, key in self._batches(seeds, seed, batch_size, shuffle):
+            batch = sampler.sample(graph, some, key)
             nodes = batch.input_nodes
             for ntype, ids in (nodes if isinstance(nodes, Mapping) else {graph.only_node_type: nodes}).items():
                 found[ntype].append(ids.numpy().astype(np.int64))  # a copy: the batch's own memory goes
@@ -64,6 +65,20 @@ class FewBatches:
             if rows >= self.rows:
                 break
         return {ntype: _by_count(parts) for ntype, parts in found.items()}
+
+    def _batches(self, seeds: Any, seed: int, batch_size: int, shuffle: bool) -> Iterator[tuple[Any, int]]:
+        """Yield seeds and keys: the first batches of a shuffled epoch, else some at equal distances."""
+        batches = -(-num_seeds(seeds) // batch_size)
+        count = max(1, min(batches, max(_MOST, batches // _SHARE)))
+        if shuffle and _ORDER_BYTES * num_seeds(seeds) > self.rows * BYTES_A_ROW // 2:  # no room for an order of all
+            for place in range(count):
+                yield spread_seeds(seeds, batch_size, place / count), derive_key(seed, _FEW, place)
+            return
+        order = SeedOrder(seeds, batch_size, shuffle=shuffle, seed=seed)
+        plan = order.plan(self.epoch)
+        for place in range(count):
+            ticket = order.ticket(plan, place if shuffle else place * batches // count)
+            yield ticket.seeds, ticket.key
 
 
 def _by_count(parts: list[np.ndarray[Any, Any]]) -> Ranking:

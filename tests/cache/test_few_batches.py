@@ -7,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pagraph import Loader
 from pagraph.graph import Graph
 from pagraph.ranking.few_batches import FewBatches, spread_seeds
 from pagraph.ranking.policies import POLICIES, ranking_bytes
@@ -47,6 +48,21 @@ def test_counts_are_those_of_the_sampled_batches(n, m, count, batch_size, rows, 
     assert ranking.scores.tolist() == [c for _, c in wanted] and not ranking.per_epoch
     read = [len(batch.input_nodes) for batch in watched.batches]
     assert len(read) <= min(64, -(-count // batch_size)) and sum(read[:-1]) < rows
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_batches_are_those_that_a_loader_reads(shuffle):
+    generator = torch.Generator().manual_seed(1)
+    graph = Graph.from_coo(*torch.randint(500, (2, 3000), generator=generator), num_nodes=500)
+    seeds, watched = torch.arange(0, 500, 3), Watched(NeighborSampler([2, 3]))
+    apply_policy(FewBatches(), graph, seeds, watched, 7, batch_size=9, shuffle=shuffle)
+    read = Loader(graph, seeds, NeighborSampler([2, 3]), batch_size=9, shuffle=shuffle, seed=7)
+    assert [b.input_nodes.tolist() for b in watched.batches] == [b.input_nodes.tolist() for b in read]
+    few, spread = Watched(NeighborSampler([2, 3])), torch.arange(500).repeat(20)
+    apply_policy(FewBatches(100), graph, spread, few, 7, batch_size=9, shuffle=shuffle)
+    assert few.batches[0].output_nodes.tolist() == (
+        spread_seeds(spread, 9, 0.0).tolist() if shuffle else list(range(9))
+    )
 
 
 def test_seeds_are_from_all_over():

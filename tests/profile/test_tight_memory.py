@@ -46,7 +46,7 @@ def test_policies_in_both_sets_have_the_same_hits():
 
 
 def test_auto_ranks_as_a_loader_with_this_memory_does():
-    lean, few = curve(memory=TIGHT), curve(policies=[FewBatches(TIGHT // 2 // 64)])
+    lean, few = curve(memory=TIGHT), curve(policies=[FewBatches(TIGHT // 2 // 64, 2**20)])
     assert [replace(r, policy="auto", predicted_hit_rate=None) for r in few] == lean.of("auto")
     assert lean.few_batches and 0 < lean.of("auto")[5].hit_rate < 1
 
