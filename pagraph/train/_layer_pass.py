@@ -10,14 +10,11 @@ _AHEAD = 8
 
 @kernel
 def mark_sources(indptr, indices, targets, mask):  # type: ignore[no-untyped-def]
-    """Set ``mask`` for some vertices and all of their sources; returns the number of their in-edges."""
-    edges = np.int64(0)
+    """Set ``mask`` for some vertices and all of their sources."""
     for v in targets:
         mask[v] = True
         for e in range(np.int64(indptr[v]), np.int64(indptr[v + 1])):
             mask[indices[e]] = True
-        edges += np.int64(indptr[v + 1]) - np.int64(indptr[v])
-    return edges
 
 
 @kernel

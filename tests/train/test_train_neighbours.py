@@ -8,6 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pagraph import CSC, Graph
+from pagraph.datasets import write_graph
+from pagraph.graph import csc_pages
 from pagraph.train import _layer_pass, layer_pass
 from pagraph.train.layer_pass import LayerPass, Rows, needed_vertices
 from pagraph.train.task import whole_norm
@@ -119,6 +121,29 @@ def test_a_graph_of_many_chunks_equals_one_matrix_product(dtype):
         got = received(graph, rows, targets, room=room)
         torch.testing.assert_close(got, want[targets], rtol=1e-4, atol=1e-5)
     assert torch.equal(graph.csc.indptr, before)
+
+
+def test_edges_on_disk_come_to_the_same_bits(tmp_path, monkeypatch):
+    """Of vertices far apart only their pages are asked for, some vertices' together."""
+    g = torch.Generator().manual_seed(0)
+    graph = Graph.from_coo(*torch.randint(0, 5000, (2, 40_000), generator=g), 5000)
+    write_graph(graph, tmp_path / "graph")
+    rows, targets = torch.randn(5000, 6, generator=g), torch.arange(3, 5000, 97)
+    want, asked = received(graph, rows, targets), []
+    monkeypatch.setattr(csc_pages, "LEAST_BYTES", 1)
+    monkeypatch.setattr(layer_pass, "_RUN_BYTES", 400)
+    monkeypatch.setattr(csc_pages.CSCPages, "are_in_memory", lambda self: False)
+    need = csc_pages.CSCPages.need_edges
+    monkeypatch.setattr(
+        csc_pages.CSCPages, "need_edges", lambda *arguments: (asked.extend(arguments[1]), need(*arguments))
+    )
+    opened = Graph.open(tmp_path / "graph")
+    assert torch.equal(received(opened, rows, targets), want)
+    starts = graph.csc.indptr[targets].tolist()
+    assert asked == 3 * starts  # to mark sources, and to add them up in two blocks
+    assert [s.tolist() for s in needed_vertices(opened.csc, targets, 2)] == [
+        s.tolist() for s in needed_vertices(graph.csc, targets, 2)
+    ]
 
 
 @settings(max_examples=60)
