@@ -185,7 +185,10 @@ class LayerPass:
         if not len(targets):
             return
         sums = _Sums(self._norm is not None, out, self._own_scores(i, inputs, targets))
-        blocks = self._blocks(i, inputs, targets, room) if self._world.size == 1 else [self._exchanged(i, inputs)]
+        alone, everything = self._world.size == 1, len(targets) == self._csc.num_dst
+        own = torch.empty_like(out) if alone and everything and 2 * out.nbytes <= room else None  # rows are read once
+        room -= 0 if own is None else own.nbytes
+        blocks = self._blocks(i, inputs, targets, room, own) if alone else [self._exchanged(i, inputs)]
         for block in blocks:
             for indptr, indices, run in _edge_runs(self._csc, targets):
                 work = partial(sums.add, block, (indptr, indices), targets)
@@ -193,6 +196,9 @@ class LayerPass:
                 for _ in map(work, parts) if len(parts) <= 1 else pool.map(work, parts):
                     pass  # what failed in a thread is raised here
         sums.scale(None if self._norm is None else self._norm[targets, 1])
+        if own is not None:
+            out += own
+            return
         for part, x in inputs.read(targets):
             out[part] += self._model.kept(i, x).cpu()
 
@@ -212,8 +218,11 @@ class LayerPass:
         self._world.complete(sent)
         return self._block(i, 0, count, _NO_PLACE, sent)
 
-    def _blocks(self, i: int, inputs: Rows, targets: Tensor, room: int) -> Iterator[_Block]:
-        """Yield the messages that ``targets`` receive, and their own, as many of them at a time as fit."""
+    def _blocks(self, i: int, inputs: Rows, targets: Tensor, room: int, own: Tensor | None) -> Iterator[_Block]:
+        """Yield the messages that ``targets`` receive, and their own, as many of them at a time as fit.
+
+        ``own``, if given, is filled with what the targets, which are all vertices, keep.
+        """
         from . import _layer_pass
 
         csc, width = self._csc, self._model.sizes[i + 1]
@@ -223,7 +232,7 @@ class LayerPass:
             sent = torch.empty((most, width), device="cpu")
             for begin in range(0, csc.num_dst, most):
                 end = min(begin + most, csc.num_dst)
-                self._send(i, inputs, targets[begin:end], sent[: end - begin])
+                self._send(i, inputs, targets[begin:end], sent[: end - begin], None if own is None else own[begin:end])
                 yield self._block(i, begin, end, _NO_PLACE, sent[: end - begin])
             return
         mask = torch.zeros(csc.num_dst, dtype=torch.bool, device="cpu")
@@ -238,10 +247,12 @@ class LayerPass:
             self._send(i, inputs, found[:count], sent[:count])
             yield self._block(i, begin, end, place, sent[:count])
 
-    def _send(self, i: int, inputs: Rows, ids: Tensor, sent: Tensor) -> None:
-        """Fill ``sent`` with the messages of some vertices."""
+    def _send(self, i: int, inputs: Rows, ids: Tensor, sent: Tensor, own: Tensor | None = None) -> None:
+        """Fill ``sent`` with the messages of some vertices, and ``own``, if given, with what they keep."""
         for part, x in inputs.read(ids):
             sent[part] = self._model.sent(i, x)
+            if own is not None:
+                own[part] = self._model.kept(i, x)
             if self._norm is not None:
                 sent[part].mul_(self._norm[ids[part], :1])
 
