@@ -16,6 +16,7 @@ from click.testing import CliRunner
 import pagraph.datasets
 from pagraph.cli import main
 from pagraph.partition import partition_graph
+from pagraph.system import budget
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ["README.md", *sorted(str(page.relative_to(ROOT)) for page in ROOT.glob("docs/**/*.md"))]
@@ -49,7 +50,9 @@ def run(command: list[str], folder: Path) -> str:
 
 
 def run_pagraph(arguments: list[str]) -> None:
-    result = CliRunner().invoke(main, arguments)
+    with pytest.MonkeyPatch.context() as patch:  # typed, it is a process of its own, and not one that ran tests before
+        patch.setattr(budget, "held_by_process", lambda: 200 << 20)
+        result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 0, f"{arguments}\n{result.output}"
 
 

@@ -293,10 +293,11 @@ class EpochIterator(Generic[T]):
         What it is filled by may take a second to find out, in which a reader that waits lets the disk rest.
         """
         if self._filling is None:
-            timed = partial(_timed, self._recorder)
-            timed(steps.after_first_step)
+            timed, work = partial(_timed, self._recorder), (steps.after_first_step, steps.fill)
             beside = steps.fills_beside and self._owner.options.threads and isinstance(self._stage, LookedAhead)
-            once = iter([steps.fill])
+            if beside:
+                timed(work[:1])
+            once = iter([work[1:] if beside else work])
             self._filling = Stage(once, timed, workers=1, ahead=1) if beside else SerialStage(once, timed)
         if waits or self._filling.is_ready:
             next(self._filling)
@@ -335,10 +336,11 @@ def _nothing(*_: Any) -> Any:
     raise AssertionError("an engine must be given a source of batches first")
 
 
-def _timed(recorder: EpochRecorder, fill: Callable[[], object] | None) -> None:
-    if fill is not None:
-        with recorder.time("filling"):
-            fill()
+def _timed(recorder: EpochRecorder, work: Iterable[Callable[[], object] | None]) -> None:
+    with recorder.time("filling"):
+        for step in work:
+            if step is not None:
+                step()
 
 
 def _start(

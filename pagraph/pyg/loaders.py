@@ -198,8 +198,15 @@ class LinkNeighborLoader(Pipelined, _pyg.LinkNeighborLoader):
         filter_per_worker: Accepted: threads share the data.
         neighbor_sampler: Samples in place of ours, see :class:`~pagraph.pyg.NeighborLoader`.
         directed: Deprecated by PyG; False is ``subgraph_type="induced"``.
-        cache, cache_policy, cache_dtype, prefetch, lookahead, memory, seed, device, **kwargs: See
-            :class:`~pagraph.pyg.NeighborLoader`.
+        cache: See :class:`~pagraph.pyg.NeighborLoader`, as for all that follow.
+        cache_policy: See there.
+        cache_dtype: See there.
+        prefetch: See there.
+        lookahead: See there.
+        memory: See there.
+        seed: See there.
+        device: See there.
+        **kwargs: See there.
 
     Raises:
         ValueError: PyG's and torch's; links, labels, times or weights that do not fit each other, or no edge type.
