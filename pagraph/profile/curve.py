@@ -118,7 +118,7 @@ class HitRateCurve:
 
     @property
     def unit(self) -> str:
-        """What policies save most of: "bytes" where vertex types have rows of different widths, else "rows"."""
+        """Unit that policies save most of: "bytes" where vertex types have rows of different widths, else "rows"."""
         return "bytes" if self.has_widths else "rows"
 
     def served(self, record: CurveRecord) -> float:

@@ -201,7 +201,7 @@ class _Rankings:
     def each(
         self, named: Mapping[str, Policy | None], take: Callable[[dict[str, Ranking]], Cut], *, required: bool
     ) -> dict[str, Cut]:
-        """What ``take`` keeps of the ranking of each policy that is not None, one in memory at a time.
+        """Rank by each policy that is not None; returns what ``take`` keeps, of one ranking in memory at a time.
 
         Unless ``required``, policies that raise ValueError are left out.
         """

@@ -123,7 +123,7 @@ class Tally:
         ]
 
     def _share(self, rate: float, oracle: float, moved: int | None, least: int | None, reads: Array) -> float:
-        """What is served over what the oracle serves: in bytes where types have rows of different widths."""
+        """Share served of what the oracle serves: in bytes where types have rows of different widths."""
         every = self._bytes_moved(reads.sum(0), len(reads))
         if len(self.sizes.rows.cached_types) > 1 and every and moved is not None and least is not None:
             rate, oracle = every - moved, every - least

@@ -1,4 +1,4 @@
-"""What the PyG face makes of the installed PyG, for ``pagraph doctor``."""
+"""Diagnosis of the installed PyG, for ``pagraph doctor``."""
 
 from __future__ import annotations
 

@@ -116,10 +116,9 @@ def predict(
     graph, first, count = evaluation.graph, int(model.preaggregated), len(model.layers)
     device = next(model.parameters()).device
     room = max(0, memory_bytes(memory) - evaluation.least_memory(model))
-    share, needed = world.share(graph.num_nodes), None
-    if ids is not None:
-        share, needed = ALONE.share(graph.num_nodes), needed_vertices(graph.csc, ids, count)
-    layers = LayerPass(graph.csc, model, evaluation.norm, world=ALONE if ids is not None else world, room=room)
+    world = world if ids is None else ALONE
+    share, needed = world.share(graph.num_nodes), None if ids is None else needed_vertices(graph.csc, ids, count)
+    layers = LayerPass(graph.csc, model, evaluation.norm, world=world, room=room)
 
     def begin(*rows: Tensor) -> Tensor:
         begun: Tensor = model.begin(*(some.to(device).float() for some in rows))
@@ -131,14 +130,14 @@ def predict(
     try:
         held, rows = 0, torch.empty(0, device="cpu")
         for i in range(count):
-            some = None if needed is None else needed[i]
+            targets: Tensor | slice = share if needed is None else needed[i]
             if i < first:
-                rows = layers.begun(inputs, share if some is None else some)
+                rows = layers.begun(inputs, targets)
             else:
-                rows = layers.rows(i, inputs, share if some is None else some, held=held)
+                rows = layers.rows(i, inputs, targets, held=held)
                 rows = rows.relu_() if i + 1 < count else rows
             held = 0 if on_disk(rows) else rows.nbytes
-            inputs = Rows([rows], lambda some: some.to(device), some, share.start)
+            inputs = Rows([rows], lambda some: some.to(device), None if needed is None else needed[i], share.start)
         return rows if ids is None else rows[ids if needed is None else torch.searchsorted(needed[-1], ids)]
     finally:
         model.train(training)

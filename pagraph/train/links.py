@@ -66,7 +66,7 @@ class LinkTask:
     preaggregated = False
 
     def evaluation(self) -> Evaluation:
-        """What is evaluated."""
+        """The validation and test links, with their graph."""
         return LinkEvaluation(self.source, self.val, self.test, self.norm)
 
     def loader(self, framework: Framework, fanout: Sequence[int], fields: Sequence[str], **more: Any) -> Any:

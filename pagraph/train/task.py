@@ -70,7 +70,7 @@ class Task:
         return self.num_classes
 
     def evaluation(self) -> Evaluation:
-        """What is evaluated."""
+        """The validation and test vertices, with their graph."""
         return Evaluation.of(self)
 
     def loader(self, framework: Framework, fanout: Sequence[int], fields: Sequence[str], **more: Any) -> Any:
