@@ -22,6 +22,7 @@ from ..cache.fields import FieldRows, FieldSet
 from ..graph.field_version import FieldVersion
 from ..graph.graph import NODE_TYPE
 from .package import import_pyg
+from .stand_ins import ends_apart, standing_in
 
 import_pyg()
 from torch_geometric.data import Data, HeteroData  # noqa: E402
@@ -202,31 +203,6 @@ def version_of(value: Any) -> Any:
         return FieldVersion.of(value) if value.layout == torch.strided else value._version
 
 
-class _Gathered(Tensor):
-    """An attribute whose rows were read already: PyG's ``torch.index_select`` gets them as they are."""
-
-    rows: Tensor
-    # What PyG asks of every attribute, answered without the detour through __torch_function__.
-    device = torch.device("cpu")
-    layout = torch.strided
-
-    @classmethod
-    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func.__name__ == "index_select":  # not always the object that torch has under this name
-            rows: Tensor = args[0].rows
-            if len(args) == 3 and args[1] == 0 and len(args[2]) == len(rows):
-                return rows
-        with torch._C.DisableTorchFunctionSubclass():  # so that nothing made of it is a stand-in
-            return func(*args, **(kwargs or {}))
-
-
-def standing_in(values: Tensor, rows: Tensor) -> Tensor:
-    """``values`` in all but one thing: ``torch.index_select`` gives ``rows`` where their number fits."""
-    stand_in = values.detach().as_subclass(_Gathered)
-    stand_in.rows = rows
-    return stand_in
-
-
 @dataclass(frozen=True, eq=False)
 class _Rows:
     """Rows of one attribute, its values, and the vertices that the rows were read for."""
@@ -347,7 +323,7 @@ class Joiner:
         for name, known in reading.rows.items():
             store_of(reading.data, name)[name[1]] = standing_in(known.values, known.rows.tensor)
         levels.tell(reading.data)
-        return self._filter_fn(view, output)
+        return self._filter_fn(view, ends_apart(output))
 
     def is_current(self, reading: Reading) -> bool:
         """Whether reading now would give the same values."""
