@@ -1,8 +1,8 @@
-"""Loaders that run in turn: what the benchmarks against DGL's DataLoader have in common.
+"""Loaders that run in turn: what the benchmarks against DGL's and PyG's loaders have in common.
 
 Loaders are made once, as for training. Each runs one whole epoch per round, round after round, in one process, after
-one round that is not counted; the figure is the median over the rounds, and the ratio is taken against the better of
-DGL's loaders of the same case.
+one round that is not counted; the figure is the median over the rounds, and the ratio is taken against the best of the
+peer's loaders of the same case.
 """
 
 import argparse
@@ -26,12 +26,14 @@ class Case:
     """Loaders to compare.
 
     Attributes:
-        loaders: Name to a function that makes a loader; DGL's names begin with "dgl".
+        loaders: Name to a function that makes a loader; those of the peer begin with its name.
         count: What a batch holds, by name, for the table; reads whatever of the batch is lazy.
+        peer: Name of the library that ours are compared with.
     """
 
     loaders: dict[str, Callable[[], Any]]
     count: Callable[[Any], dict[str, int]]
+    peer: str = "dgl"
 
 
 def arguments(description, **defaults):
@@ -100,7 +102,10 @@ def run(cases, rounds):
                 if name.endswith("2 threads"):
                     stages[key] = dict(loader.stats.epochs[-1].seconds)
     return {
-        key: {"loaders": _compare(seconds[key], counts[key]), "stage_seconds_of_2_threads": stages[key]}
+        key: {
+            "loaders": _compare(seconds[key], counts[key], cases[key].peer),
+            "stage_seconds_of_2_threads": stages[key],
+        }
         for key in cases
     }
 
@@ -115,21 +120,21 @@ def _epoch(loader, count):
     return time.perf_counter() - begin, dict(total)
 
 
-def _compare(seconds, counts):
+def _compare(seconds, counts, peer):
     result = {name: summarise(runs) | counts[name] for name, runs in seconds.items()}
-    peers = [r["median"] for name, r in result.items() if name.startswith("dgl")]
+    peers = [r["median"] for name, r in result.items() if name.startswith(peer)]
     for r in result.values() if peers else ():
-        r["times_as_fast_as_dgl"] = min(peers) / r["median"]
+        r[f"times_as_fast_as_{peer}"] = min(peers) / r["median"]
     return result
 
 
-def show(results, graph):
+def show(results, graph, peer="dgl"):
     """Print one table for each case."""
     for key, result in results.items():
         print(f"\n{key} ({graph.num_nodes():,} vertices, {graph.num_edges():,} edges)")
         for name, r in result["loaders"].items():
             times = f"{r['median']:7.3f} s  ({r['min']:.3f} to {r['max']:.3f})"
             rest = f"{r['edges']:,} edges  {r['rows']:,} rows  {r['rows'] / max(1, r['batches']):,.0f} rows a batch"
-            print(f"  {name:20s} {times}  {r['times_as_fast_as_dgl']:5.2f} x  {rest}")
+            print(f"  {name:20s} {times}  {r[f'times_as_fast_as_{peer}']:5.2f} x  {rest}")
         stages = {stage: round(took, 3) for stage, took in result["stage_seconds_of_2_threads"].items()}
         print(f"  stages of 2 threads: {stages}")
