@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..graph.graph import EdgeType, Graph
     from .sampler import EdgeField
 
-__all__ = ["RandomWalks", "Walks"]
+__all__ = ["RandomWalks", "Walks", "most_visited"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,6 +242,28 @@ class RandomWalks:
         if self.end_prob == 0.0:
             return np.empty(0)
         return np.ascontiguousarray(np.broadcast_to(np.asarray(self.end_prob, np.float64), self.num_steps))
+
+
+def most_visited(walks: Tensor, per_start: int, every: int, most: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The vertices that the walks of each start visited most often (PinSAGE: Ying et al., KDD 2018, section 3.1).
+
+    Args:
+        walks: Shape ``(n * per_start, num_steps + 1)``, int64: :attr:`Walks.vertices`, those of one start together.
+        per_start: Walks of each start.
+        every: Steps between the visits that count; the start itself counts where a walk comes back.
+        most: Vertices taken of each start, fewer where fewer were visited.
+
+    Returns:
+        The vertices, the start and the number of visits of each, int64; of a start the most visited first, of equally
+        visited ones the larger id.
+    """
+    from .kernels import walks as kernels
+
+    room = len(walks) // per_start * min(most, per_start * ((walks.shape[1] - 1) // every))
+    found = [torch.empty(room, dtype=torch.int64, device="cpu") for _ in range(3)]
+    count = kernels.most_visited(walks.numpy(), per_start, every, most, *(part.numpy() for part in found))
+    sources, starts, counts = (part[:count] for part in found)
+    return sources, starts, counts
 
 
 def _as_number(name: str, value: Any) -> float:

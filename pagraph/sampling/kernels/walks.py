@@ -268,3 +268,70 @@ def _weigh_all(edges, rows, weights, chances, before, group, i, j):  # type: ign
         if draw_unit(streams[i], j + r - starts[i]) * total < share:
             pick = e
     return pick
+
+
+@kernel
+def most_visited(traces, per_start, every, most, sources, starts, counts):  # type: ignore[no-untyped-def]
+    """The vertices that the walks of each start came to most often, the most frequent first, then the largest id.
+
+    Args:
+        traces: Shape ``(n * per_start, num_steps + 1)``: walks, those of one start behind each other.
+        per_start: Walks of each start.
+        every: Steps between the visits that count.
+        most: Vertices taken of each start.
+        sources: Room for the vertices.
+        starts: Room for the start of each of them.
+        counts: Room for the number of visits of each.
+
+    Returns:
+        How many there are in all.
+    """
+    most_distinct = per_start * ((traces.shape[1] - 1) // every)
+    bits = 4
+    while (1 << bits) < 2 * most_distinct:
+        bits += 1
+    mask, shift = (1 << bits) - 1, np.uint64(64 - bits)
+    table = np.full(1 << bits, -1, np.int64)  # the place among the distinct vertices
+    seen, visits, slots = (
+        np.empty(most_distinct, np.int64),
+        np.empty(most_distinct, np.int64),
+        np.empty(most_distinct, np.int64),
+    )
+    begin = np.int64(0)
+    for low in range(0, len(traces), per_start):
+        distinct = 0
+        for i in range(low, low + per_start):
+            for t in range(every, traces.shape[1], every):
+                v = traces[i, t]
+                if v < 0:
+                    break
+                slot = np.int64((np.uint64(v) * _A) >> shift)
+                while table[slot] >= 0 and seen[table[slot]] != v:
+                    slot = (slot + 1) & mask
+                if table[slot] < 0:
+                    table[slot] = distinct
+                    seen[distinct], visits[distinct], slots[distinct] = v, 0, slot
+                    distinct += 1
+                visits[table[slot]] += 1
+        end = begin
+        for d in range(distinct):
+            table[slots[d]] = -1
+            end = _enter(sources, counts, begin, end, most, seen[d], visits[d])
+        starts[begin:end] = traces[low, 0]
+        begin = end
+    return begin
+
+
+@kernel
+def _enter(sources, counts, begin, end, most, v, count):  # type: ignore[no-untyped-def]
+    """Enter a vertex into a list of at most ``most``, ordered by count and id; returns the list's end."""
+    at = end
+    while at > begin and (counts[at - 1] < count or (counts[at - 1] == count and sources[at - 1] < v)):
+        at -= 1
+    if at == begin + most:
+        return end
+    end = min(end + 1, begin + most)
+    for i in range(end - 1, at, -1):
+        sources[i], counts[i] = sources[i - 1], counts[i - 1]
+    sources[at], counts[at] = v, count
+    return end
