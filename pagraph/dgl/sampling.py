@@ -198,15 +198,8 @@ class PinSAGESampler(DGLPinSAGESampler, RandomWalkNeighborSampler):
 
     ``dgl.sampling.PinSAGESampler``, which is its base (PinSAGE: Ying et al., KDD 2018).
 
-    Args:
-        G: A graph of two vertex types, with one edge type from each to the other.
-        ntype: The type of the vertices that neighbours are found for.
-        other_type: The other type.
-        num_traversals: How often a walk goes there and back, at most.
-        termination_prob: Probability to end after each time.
-        num_random_walks: Walks from each vertex.
-        num_neighbors: Neighbours of each vertex, at most.
-        weight_column: Name of the column with the number of visits.
+    The graph has two vertex types, ``ntype`` and ``other_type``, and one edge type from each to the other. The numbers are
+    as in :class:`RandomWalkNeighborSampler`, a traversal being one way there and back.
 
     Raises:
         DGLError: ``termination_prob`` is outside [0, 1].
