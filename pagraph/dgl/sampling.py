@@ -1,6 +1,6 @@
 """DGL's random walks replaced: ``from pagraph.dgl import sampling`` in place of ``from dgl import sampling``.
 
-All other names of ``dgl.sampling`` are DGL's own objects. Graphs on a GPU are walked by DGL's own code. Random numbers
+All other names of ``dgl.sampling`` are DGL's own objects. Graphs on a GPU, or pinned, are walked by DGL's own code. Random numbers
 follow ``torch.manual_seed``, not ``dgl.seed``.
 """
 
@@ -75,7 +75,7 @@ def random_walk(
         TypeError: ``restart_prob`` is neither a float nor a tensor.
         ValueError: There is neither a ``metapath`` nor a ``length``, or no step.
     """
-    if g.device.type != "cpu":
+    if _is_dgls(g):
         return _sampling.random_walk(  # type: ignore[no-any-return]
             g, nodes, metapath=metapath, length=length, prob=prob, restart_prob=restart_prob, return_eids=return_eids
         )
@@ -180,7 +180,7 @@ class RandomWalkNeighborSampler(DGLNeighborSampler):
         Raises:
             DGLError: A seed is not in the graph.
         """
-        if self.G.device.type != "cpu":
+        if _is_dgls(self.G):
             return super().__call__(seed_nodes)
         seeds = utils.prepare_tensor(self.G, seed_nodes, "seed_nodes").repeat_interleave(self.num_random_walks)
         walks = _walk(self.G, seeds, self._path, end_prob=self.restart_prob.tolist())
@@ -198,13 +198,18 @@ class PinSAGESampler(DGLPinSAGESampler, RandomWalkNeighborSampler):
 
     ``dgl.sampling.PinSAGESampler``, which is its base (PinSAGE: Ying et al., KDD 2018).
 
-    The graph has two vertex types, ``ntype`` and ``other_type``, and one edge type from each to the other. The numbers are
-    as in :class:`RandomWalkNeighborSampler`, a traversal being one way there and back.
+    The graph has two vertex types, ``ntype`` and ``other_type``, and one edge type from each to the other. The numbers
+    are as in :class:`RandomWalkNeighborSampler`, a traversal being one way there and back.
 
     Raises:
         DGLError: ``termination_prob`` is outside [0, 1].
         ValueError: A number is below 1.
     """
+
+
+def _is_dgls(g: Any) -> bool:
+    """Whether DGL walks itself: on a GPU, also over a graph in pinned memory."""
+    return bool(g.device.type != "cpu" or g.is_pinned())
 
 
 def _path(g: Any, metapath: Iterable[Any] | None, length: int | None) -> list[EdgeType]:

@@ -201,7 +201,8 @@ class RandomWalks:
         """Take the steps ``first`` to ``stop - 1``, all along one edge type."""
         from .kernels import walks
 
-        indptr, indices = csc.indptr.numpy(), csc.indices.numpy()
+        own = csc.scattered
+        indptr, indices = own.indptr.numpy(), own.indices.numpy()
         rows = indptr, len(indices), indices[:0]
         tables: Any = np.empty(0, np.float32), np.empty(0, np.float64), np.empty(0, np.int32)
         if weights is not None:
@@ -230,7 +231,8 @@ class RandomWalks:
             raise_bad_source(vertex, csc.num_src)
         if len(taken) and csc.edge_ids is not None:
             part = taken[:, first:stop]
-            part.copy_(torch.where(part < 0, part, csc.edge_ids[part.clamp(min=0)]))
+            there = part >= 0
+            part[there] = csc.ids_at(part[there]).long()
 
     def _chances(self) -> tuple[float, float, float]:
         """The weights of an edge back, to a vertex near where the walk was and to any other, over their maximum."""
