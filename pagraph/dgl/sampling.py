@@ -1,7 +1,7 @@
 """DGL's random walks replaced: ``from pagraph.dgl import sampling`` in place of ``from dgl import sampling``.
 
-All other names of ``dgl.sampling`` are DGL's own objects. Graphs on a GPU, or pinned, are walked by DGL's own code. Random numbers
-follow ``torch.manual_seed``, not ``dgl.seed``.
+All other names of ``dgl.sampling`` are DGL's own objects. Graphs on a GPU, or pinned, are walked by DGL's own code.
+Random numbers follow ``torch.manual_seed``, not ``dgl.seed``.
 """
 
 from __future__ import annotations
