@@ -1,6 +1,6 @@
-"""Build of pyg-lib what PyG's NeighborLoader calls, so that ``pyg_loader.py`` can measure PyG's loader with it.
+"""Build of pyg-lib what PyG's NeighborLoader and Node2Vec call, for ``pyg_loader.py`` and ``walks.py`` to measure.
 
-PyPI has no pyg-lib. This takes two repositories (addresses or local clones), compiles pyg-lib's neighbour sampler for
+PyPI has no pyg-lib. This takes two repositories (addresses or local clones), compiles pyg-lib's samplers for
 the CPU against the torch of this environment, as pyg-lib's own build would, and installs it into a folder of its own;
 the environment is left as it is. Layers that call pyg-lib's other operators do not run with it. It needs git, CMake,
 Ninja, a C++20 compiler with 3 GiB of memory, and about 5 minutes:
@@ -17,9 +17,9 @@ import tempfile
 from pathlib import Path
 
 SAMPLER = ["library", "utils/check", "utils/convert", "random/cpu/biased_sampling"]
-SAMPLER += ["sampler/neighbor", "sampler/cpu/neighbor_kernel"]
+SAMPLER += ["sampler/neighbor", "sampler/cpu/neighbor_kernel", "sampler/random_walk", "sampler/cpu/random_walk_kernel"]
 SORTING = ["ops/index_sort", "ops/cpu/index_sort_kernel"]  # with which PyG's loader converts edge_index
-SOURCES = " ".join(f"${{CSRC}}/{name}.cpp" for name in SAMPLER + SORTING)  # 8 of 55, without METIS
+SOURCES = " ".join(f"${{CSRC}}/{name}.cpp" for name in SAMPLER + SORTING)  # 10 of 55, without METIS
 
 EDITS = {
     "file(GLOB_RECURSE ALL_SOURCES ${CSRC}/*.cpp)": f"set(ALL_SOURCES {SOURCES})",

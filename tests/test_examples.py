@@ -19,6 +19,7 @@ pytestmark = pytest.mark.slow
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 OURS = "from pagraph.dgl import DataLoader"
 DGLS = "import pagraph.dgl; from dgl.dataloading import DataLoader"  # the first half makes DGL importable
+OUR_WALKS, DGLS_WALKS = "from pagraph.dgl import sampling", "from dgl import sampling"
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ CASES = [
     Example("rgcn_hetero.py", least=0.75),
     Example("layerwise_gcn.py", least=0.75, within=0.05),
     Example("layerwise_inference.py", least=0.75, within=0.04, says="equal to the whole graph at once: True"),
+    Example("pinsage.py", metric="test AUC", least=0.8, within=0.05),
     Example("multiprocess_training.py", least=0.7, within=0.05, says="", spawns=True),
 ]
 
@@ -63,6 +65,7 @@ PYG = [
     Example("pyg_hetero.py", least=0.75),
     Example("pyg_inference.py", least=0.8, says="equal to the whole graph at once: True"),
     Example("pyg_link_prediction.py", metric="test AUC", least=0.8),
+    Example("pyg_node2vec.py", least=0.8, says="loss"),
     Example("pyg_blocks.py", least=0.8),
     Example("gpu_sage.py", least=0.8, says="the graph is sampled from: "),
     Example("gpu_ddp.py", says="hit rate", spawns=True),
@@ -100,10 +103,10 @@ def run(monkeypatch, capsys):
 
 
 def with_dgls_loader(name: str, folder: Path) -> Path:
-    """The example as a script for DGL: one line differs."""
+    """The example as a script for DGL: the line that imports the loader differs, and that of the walks if any."""
     before = (EXAMPLES / name).read_text().splitlines()
-    after = [DGLS if line.startswith(OURS) else line for line in before]
-    assert sum(a != b for a, b in zip(before, after, strict=True)) == 1
+    after = [DGLS if line.startswith(OURS) else DGLS_WALKS if line == OUR_WALKS else line for line in before]
+    assert sum(a != b for a, b in zip(before, after, strict=True)) == 1 + (OUR_WALKS in before)
     script = folder / name
     script.write_text("\n".join(after))
     return script
@@ -166,5 +169,7 @@ def test_every_example_is_tested_and_shows_the_diff():
     for case in PYG:
         docstring = (EXAMPLES / case.name).read_text().split('"""')[1]
         assert f"python examples/{case.name}" in docstring
-        line = re.search(r"^    -from torch_geometric.loader import (\w+)\n    \+(.*)$", docstring, re.MULTILINE)
+        line = re.search(
+            r"^    -from torch_geometric\.(?:loader|nn) import (\w+)\n    \+(.*)$", docstring, re.MULTILINE
+        )
         assert line is None if case.name in BLOCKS else line[2] == f"from pagraph.pyg import {line[1]}"

@@ -40,6 +40,16 @@ def is_sorted(values):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def rows_are_sorted(indptr, values):  # type: ignore[no-untyped-def]
+    """Whether ``values`` never decreases within a row."""
+    for v in range(len(indptr) - 1):
+        for e in range(np.int64(indptr[v]) + 1, np.int64(indptr[v + 1])):
+            if values[e] < values[e - 1]:
+                return False
+    return True
+
+
+@kernel
 def count_loops(indptr, indices, counts):  # type: ignore[no-untyped-def]
     """Add the number of self-loops of each vertex to ``counts``."""
     for v in range(len(indptr) - 1):

@@ -171,7 +171,7 @@ class CSC:
         return {
             name: value
             for name, value in vars(self).items()
-            if name not in ("_files", "_in_memory", "_page_starts", "_scattered", "pages")
+            if name not in ("_ascending", "_files", "_in_memory", "_page_starts", "_scattered", "pages")
         }
 
     def validate(self) -> None:
@@ -219,6 +219,21 @@ class CSC:
         # Without edge_ids the sources were in order already: an edge's place is the one it had.
         ids = self.edge_ids if flipped.edge_ids is None else self.edge_ids[flipped.edge_ids.long()]
         return CSC(flipped.indptr, flipped.indices, flipped.num_src, ids)
+
+    @property
+    def with_ascending_rows(self) -> CSC:
+        """The same edges, each row in the order of its sources; made when first asked for, and kept."""
+        made = self._ascending
+        return self if made is None else made
+
+    @cached_property
+    def _ascending(self) -> CSC | None:
+        from . import _csc
+
+        self.validate()
+        if _csc.rows_are_sorted(self.indptr.numpy(), self.indices.numpy()):
+            return None  # not itself: that would be a reference to itself
+        return self.transpose().transpose()
 
     def positions_of(self, edge_ids: Tensor) -> Tensor:
         """Positions of edges in ``indices``, given their ids: shape ``(n,)``, the dtype of ``indices``.

@@ -3,7 +3,8 @@
 Needs PyG alone: neither pyg-lib nor torch-sparse, which PyPI does not offer as wheels.
 
 All other classes of ``torch_geometric.loader`` can be imported from here too, and are PyG's own: a script's whole
-import line can be swapped, one with ``*`` too. ``NeighborSampler`` is ours, in place of ``torch_geometric.sampler``'s.
+import line can be swapped, one with ``*`` too. ``NeighborSampler`` is ours, in place of ``torch_geometric.sampler``'s,
+and so are ``Node2Vec`` and ``MetaPath2Vec``, in place of ``torch_geometric.nn``'s.
 """
 
 from typing import Any
@@ -12,8 +13,18 @@ from .graphs import core_graph, to_pyg
 from .loaders import LinkNeighborLoader, NeighborLoader
 from .package import import_pyg
 from .sampler import NeighborSampler
+from .walks import MetaPath2Vec, Node2Vec, random_walk
 
-__all__ = ["LinkNeighborLoader", "NeighborLoader", "NeighborSampler", "core_graph", "to_pyg"]
+__all__ = [
+    "LinkNeighborLoader",
+    "MetaPath2Vec",
+    "NeighborLoader",
+    "NeighborSampler",
+    "Node2Vec",
+    "core_graph",
+    "random_walk",
+    "to_pyg",
+]
 
 _loader = import_pyg().loader
 

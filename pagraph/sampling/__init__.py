@@ -4,7 +4,8 @@ from .block_sampler import BlockSampler, NeighborSampler
 from .labor import LaborSampler
 from .layerwise import LayerSampler
 from .subgraph_sampler import SubgraphSampler
+from .walks import RandomWalks, Walks
 
-__all__ = ["BlockSampler", "LaborSampler", "LayerSampler", "NeighborSampler", "SubgraphSampler"]
+__all__ = ["BlockSampler", "LaborSampler", "LayerSampler", "NeighborSampler", "RandomWalks", "SubgraphSampler", "Walks"]
 
 __dir__ = __all__.copy

@@ -249,12 +249,13 @@ class EdgeTimes:
     """
 
     def __init__(self, csc: CSC, times: Tensor) -> None:
+        from ..graph import _csc
         from .kernels import subgraph
 
         self.values = times
         self.order: Tensor | None = None
         indptr = csc.indptr.numpy()
-        if not subgraph.rows_are_sorted(indptr, times.numpy()):
+        if not _csc.rows_are_sorted(indptr, times.numpy()):
             self.order = torch.empty(len(times), dtype=csc.indices.dtype, device="cpu")
             subgraph.sort_rows(indptr, times.numpy(), self.order.numpy())
 

@@ -13,7 +13,7 @@ from pagraph.datasets import rmat
 from pagraph.datasets.native import write_graph
 from pagraph.graph import csc_pages
 from pagraph.graph.mapped import map_npy
-from pagraph.sampling import LaborSampler, LayerSampler, SubgraphSampler
+from pagraph.sampling import LaborSampler, LayerSampler, RandomWalks, SubgraphSampler
 from pagraph.sampling.batches import EdgeBatches
 from pagraph.sampling.negative import GlobalUniformNegatives, UniformNegatives
 
@@ -89,6 +89,13 @@ def test_batches_equal_those_from_memory(in_memory, on_disk, name):
     for key in (1, 2):
         expected = flat(sampler.sample(in_memory, seeds, key, **more))
         assert flat(sampler.sample(on_disk, seeds, key, **more)) == expected
+
+
+@pytest.mark.parametrize("options", [{}, {"prob": "w"}, {"prob": "m"}, {"p": 0.5, "q": 2.0}, {"edge_dir": "out"}])
+def test_walks_equal_those_from_memory(in_memory, on_disk, options):
+    walks, starts = RandomWalks(6, **{"edge_dir": "in", **options}), torch.arange(0, 4096, 13)
+    expected, got = (walks.sample(graph, starts, 5, with_edges=True) for graph in (in_memory, on_disk))
+    assert flat(got) == flat(expected)
 
 
 @pytest.mark.parametrize("negatives", [None, UniformNegatives(2), GlobalUniformNegatives(2)])

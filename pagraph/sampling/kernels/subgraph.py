@@ -110,16 +110,6 @@ _SHORT = 32  # rows up to here are sorted by insertion
 
 
 @kernel
-def rows_are_sorted(indptr, times):  # type: ignore[no-untyped-def]
-    """Whether the times never decrease within a row."""
-    for v in range(len(indptr) - 1):
-        for e in range(np.int64(indptr[v]) + 1, np.int64(indptr[v + 1])):
-            if times[e] < times[e - 1]:
-                return False
-    return True
-
-
-@kernel
 def sort_rows(indptr, times, order):  # type: ignore[no-untyped-def]
     """Sort each row by time and write where its edges were to ``order``; equal times stay in order."""
     for v in range(len(indptr) - 1):

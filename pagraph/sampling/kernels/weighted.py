@@ -207,16 +207,33 @@ def _add(positions, begin, free, e):  # type: ignore[no-untyped-def]
 @kernel
 def _draw_more(base, start, end, weights, sums, guide, begin, free, stop, positions):  # type: ignore[no-untyped-def]
     """Go on drawing until ``stop`` or until it would cost more than keys; returns how far it came."""
-    first, last = groups(start, end)
     for j in range(stop - begin, 2 * (stop - begin) + (end - start) // EDGES_PER_DRAW):
-        u = draw_unit(base, j)
-        slot = first + np.int64(u * np.float64(last - first))
-        g, x = _group_at(sums, first, last, first + np.int64(guide[slot]), u * sums[last - 1])
-        lo, hi = group_ends(start, end, g)
-        free = _add(positions, begin, free, _scan(weights, lo, hi, x))
+        free = _add(positions, begin, free, draw_edge(base, j, start, end, weights, sums, guide))
         if free == stop:
             break
     return free
+
+
+@kernel
+def draw_edge(base, j, start, end, weights, sums, guide):  # type: ignore[no-untyped-def]
+    """Draw ``j`` of the stream ``base``: an edge of a row in proportion to its weight."""
+    first, last = groups(start, end)
+    u = draw_unit(base, j)
+    if first >= last:
+        return _scan(weights, start, end, u * _total(weights, start, end))
+    slot = first + np.int64(u * np.float64(last - first))
+    g, x = _group_at(sums, first, last, first + np.int64(guide[slot]), u * sums[last - 1])
+    lo, hi = group_ends(start, end, g)
+    return _scan(weights, lo, hi, x)
+
+
+@kernel
+def _total(weights, start, end):  # type: ignore[no-untyped-def]
+    """The sum of the weights of a row."""
+    total = 0.0
+    for e in range(start, end):
+        total += np.float64(weights[e])
+    return total
 
 
 @kernel
@@ -255,9 +272,7 @@ def pick_short_repeated(frontier, starts, degrees, out_indptr, key, weights, pos
         begin, stop = np.int64(out_indptr[i]), np.int64(out_indptr[i + 1])
         if begin == stop or _draws(start, degrees[i], stop - begin, True):
             continue
-        total = 0.0
-        for e in range(start, end):
-            total += np.float64(weights[e])
+        total = _total(weights, start, end)
         base = key + np.uint64(frontier[i]) * _A
         for j in range(stop - begin):
             positions[begin + j] = _scan(weights, start, end, draw_unit(base, j) * total)

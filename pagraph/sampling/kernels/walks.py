@@ -1,0 +1,337 @@
+"""Kernels of random walks: walks advance step by step together, so that their cache misses overlap.
+
+A step goes through a group of walks several times: it reads the rows, draws an edge of each, and follows it. Each pass
+asks for what the next one reads, and a group's part of the traces stays in the innermost caches.
+
+Randomness is as in ``hop.py``: step ``t`` of the walk at place ``i`` draws ``mix(key + i * A + t * B)``. A step that
+looks back takes this number as the key of a stream, for it may have to draw several times.
+
+Arguments that kernels share are tuples:
+
+* ``edges``: ``(indptr, indices, num_src)``, the edges by the vertex that they are left from, and the vertices that
+  they lead to, below ``num_src``.
+* ``rows``: ``(indptr, num_edges, kept)``, the rows to draw from and their edges in all; ``kept`` has the position in
+  ``indices`` of each of these, or is empty where it is the same.
+* ``weights``: ``(values, sums, guide)`` of ``rows``, see ``weighted.py``; empty where the edges of a row are as likely.
+* ``group``: ``(starts, degrees, positions, streams)``, for each walk of a group the row to draw from, the position in
+  ``indices`` that was drawn (-1: the walk does not move), and the random stream.
+* ``listed``: the walks of the group that are to draw, ``count`` of them.
+"""
+
+import numpy as np
+
+from ..._jit import kernel, prefetch
+from .hop import _A, _B, draw_below, mix
+from .weighted import SHIFT, draw_edge, draw_unit, groups
+
+GROUP = 256  # walks that advance together
+SOUND, BAD_ROW, BAD_SOURCE = 0, 1, 2
+"""Outcomes of :func:`walk`: done, a row that does not end in the edges, an edge that leads out of the graph."""
+# A row is searched for each try, or for each of its edges; so many tries, and more in longer rows, before the latter.
+_LEAST_TRIES = 4
+
+
+@kernel
+def walk(edges, rows, weights, chances, ends, keys, place, stay, first, stop, traces, taken):  # type: ignore[no-untyped-def]
+    """Take the steps ``first`` to ``stop - 1`` of all walks along one edge type.
+
+    Args:
+        edges: See above.
+        rows: See above.
+        weights: See above.
+        chances: How likely a drawn edge is taken that leads back, to a vertex with an edge to where the walk was
+            before, and to any other; the largest is 1.
+        ends: Probability to end before each step, shape ``(num_steps,)``, or ``(0,)`` for never.
+        keys: Random keys of the steps and of the ends.
+        place: Place of the first of these walks among all.
+        stay: Whether a walk stays at a vertex without edges, and does not end.
+        first: The first step.
+        stop: The step after the last.
+        traces: Shape ``(n, num_steps + 1)``, int64, filled up to column ``first``; -1 after a walk's end.
+        taken: Shape ``(n, num_steps)``, int64: positions of the edges taken, or -1; ``(0, 0)``: not wanted.
+
+    Returns:
+        An outcome, and the vertex that it is about.
+    """
+    group = np.empty(GROUP, np.int64), np.empty(GROUP, np.int64), np.empty(GROUP, np.int64), np.empty(GROUP, np.uint64)
+    listed, searched = np.empty(GROUP, np.int64), np.empty(GROUP, np.int64)
+    looks_back = min(chances) < 1.0
+    for low in range(0, len(traces), GROUP):
+        part = traces[low : low + GROUP]
+        for i in range(len(part)):
+            prefetch(rows[0], part[i, first])
+        for t in range(first, stop):
+            count = _begin(rows, ends, keys, place + low, stay, t, part, group, listed)
+            if count < 0:
+                return BAD_ROW, -1 - count
+            if looks_back and t > 0:
+                bad = _draw_looking_back(edges, rows, weights, chances, t, part, group, listed, count, searched)
+            else:
+                _draw(edges, rows, weights, 0, group, listed, count)
+                bad = np.int64(-1)
+            if bad < 0:
+                bad = _follow(edges, rows, t, part, group)
+            if bad >= 0:
+                return BAD_SOURCE, np.int64(edges[1][bad])
+            if len(taken) > 0:
+                taken[low : low + len(part), t] = group[2][: len(part)]
+    return SOUND, np.int64(0)
+
+
+@kernel
+def _begin(rows, ends, keys, place, stay, t, part, group, listed):  # type: ignore[no-untyped-def]
+    """Read the rows of step ``t`` and list the walks that have any edge; returns their number, or -1 - a bad vertex."""
+    indptr, num_edges, _ = rows
+    starts, degrees, positions, streams = group
+    count = np.int64(0)
+    for i in range(len(part)):
+        v = part[i, t]
+        positions[i] = -1
+        base = np.uint64(place + i) * _A
+        if v < 0 or (len(ends) > 0 and draw_unit(keys[1] + base, t) < ends[t]):
+            part[i, t + 1] = -1
+            continue
+        starts[i] = indptr[v]
+        degrees[i] = np.int64(indptr[v + 1]) - starts[i]
+        if starts[i] < 0 or degrees[i] < 0 or starts[i] + degrees[i] > num_edges:
+            return -1 - v
+        if degrees[i] == 0:
+            part[i, t + 1] = v if stay else -1
+            continue
+        streams[i] = keys[0] + base + np.uint64(t) * _B
+        listed[count] = i
+        count += 1
+    return count
+
+
+@kernel
+def _draw(edges, rows, weights, j, group, listed, count):  # type: ignore[no-untyped-def]
+    """Draw ``j`` of the listed walks: the position of an edge of the row of each."""
+    indices, kept = edges[1], rows[2]
+    values, sums, guide = weights
+    starts, degrees, positions, streams = group
+    if len(values) == 0:
+        for c in range(count):
+            i = listed[c]
+            positions[i] = starts[i] + draw_below(streams[i], j, degrees[i])
+            prefetch(indices, positions[i])
+    else:
+        _ask_for_weights(weights, j, group, listed, count)
+        for c in range(count):
+            i = listed[c]
+            positions[i] = draw_edge(streams[i], j, starts[i], starts[i] + degrees[i], values, sums, guide)
+            prefetch(indices, positions[i])
+    if len(kept) > 0:
+        for c in range(count):
+            prefetch(kept, positions[listed[c]])
+        for c in range(count):
+            i = listed[c]
+            positions[i] = kept[positions[i]]
+            prefetch(indices, positions[i])
+
+
+@kernel
+def _ask_for_weights(weights, j, group, listed, count):  # type: ignore[no-untyped-def]
+    """Ask for what ``draw_edge`` will read."""
+    values, sums, guide = weights
+    starts, degrees, _, streams = group
+    for c in range(count):
+        i = listed[c]
+        first, last = groups(starts[i], starts[i] + degrees[i])
+        if first < last:
+            prefetch(sums, last - 1)
+            prefetch(guide, first + np.int64(draw_unit(streams[i], j) * np.float64(last - first)))
+        else:
+            prefetch(values, starts[i])
+    for c in range(count):
+        i = listed[c]
+        first, last = groups(starts[i], starts[i] + degrees[i])
+        if first < last:
+            slot = first + np.int64(draw_unit(streams[i], j) * np.float64(last - first))
+            g = first + np.int64(guide[slot])
+            prefetch(sums, g)
+            prefetch(values, g << SHIFT)
+
+
+@kernel
+def _follow(edges, rows, t, part, group):  # type: ignore[no-untyped-def]
+    """Go along the edges drawn in step ``t``; returns the position of one that leads out of the graph, or -1."""
+    _, indices, num_src = edges
+    positions = group[2]
+    for i in range(len(part)):
+        if positions[i] >= 0:
+            w = np.int64(indices[positions[i]])
+            if w < 0 or w >= num_src:
+                return positions[i]
+            prefetch(rows[0], w)
+            part[i, t + 1] = w
+    return np.int64(-1)
+
+
+@kernel
+def _draw_looking_back(edges, rows, weights, chances, t, part, group, listed, count, searched):  # type: ignore[no-untyped-def]
+    """Draw the edges of step ``t`` by rejection: draw one, and take it by its chance, else draw again.
+
+    Where that goes on for long, all edges are weighed. When that is depends on the row alone and not on what was drawn,
+    so the distribution is the same. Rows must ascend.
+
+    Returns:
+        The position of an edge that leads out of the graph, or -1.
+    """
+    _, indices, num_src = edges
+    _, degrees, positions, streams = group
+    for c in range(count):
+        streams[listed[c]] = mix(streams[listed[c]])
+    surely, never = min(chances[1], chances[2]), max(chances[1], chances[2])
+    tries = 0
+    while count > 0:
+        _draw(edges, rows, weights, 2 * tries, group, listed, count)
+        left, to_search = np.int64(0), np.int64(0)
+        for c in range(count):
+            i = listed[c]
+            x = np.int64(indices[positions[i]])
+            if x < 0 or x >= num_src:
+                return positions[i]
+            u = draw_unit(streams[i], 2 * tries + 1)
+            back = x == part[i, t - 1]
+            if not back and surely <= u < never:
+                prefetch(edges[0], x)
+                searched[to_search] = i
+                to_search += 1
+            elif u >= (chances[0] if back else surely):
+                listed[left] = i
+                left += 1
+        _find_rows(edges, positions, searched, to_search)
+        for c in range(to_search):
+            i = searched[c]
+            near = has_edge(edges, np.int64(indices[positions[i]]), part[i, t - 1])
+            if near != (chances[1] > chances[2]):
+                listed[left] = i
+                left += 1
+        tries += 1
+        count = np.int64(0)
+        for c in range(left):
+            i = listed[c]
+            if tries < max(_LEAST_TRIES, degrees[i]):
+                listed[count] = i
+                count += 1
+            else:
+                positions[i] = _weigh_all(edges, rows, weights, chances, part[i, t - 1], group, i, 2 * tries)
+                if positions[i] < 0:
+                    return -1 - positions[i]
+    return np.int64(-1)
+
+
+@kernel
+def _find_rows(edges, positions, searched, count):  # type: ignore[no-untyped-def]
+    """Ask for the middles of the rows that will be searched."""
+    indptr, indices, _ = edges
+    for c in range(count):
+        x = np.int64(indices[positions[searched[c]]])
+        prefetch(indices, (np.int64(indptr[x]) + np.int64(indptr[x + 1])) >> 1)
+
+
+@kernel
+def has_edge(edges, v, w):  # type: ignore[no-untyped-def]
+    """Whether one of the edges of ``v``, which ascend, leads to ``w``."""
+    indptr, indices, _ = edges
+    low, high = max(np.int64(indptr[v]), 0), min(np.int64(indptr[v + 1]), len(indices))
+    end = high
+    while low < high:
+        middle = (low + high) >> 1
+        if np.int64(indices[middle]) < w:
+            low = middle + 1
+        else:
+            high = middle
+    return low < end and np.int64(indices[low]) == w
+
+
+@kernel
+def _weigh_all(edges, rows, weights, chances, before, group, i, j):  # type: ignore[no-untyped-def]
+    """Draw an edge in proportion to weight and chance, in one pass (Chao, Biometrika 1982); draws count from ``j`` on.
+
+    Returns:
+        Its position, or -1 - the position of an edge that leads out of the graph.
+    """
+    _, indices, num_src = edges
+    kept, values = rows[2], weights[0]
+    starts, degrees, _, streams = group
+    total, pick = 0.0, np.int64(0)
+    for r in range(starts[i], starts[i] + degrees[i]):
+        e = np.int64(kept[r]) if len(kept) > 0 else r
+        x = np.int64(indices[e])
+        if x < 0 or x >= num_src:
+            return -1 - e
+        share = np.float64(values[r]) if len(values) > 0 else 1.0
+        share *= chances[0] if x == before else chances[1] if has_edge(edges, x, before) else chances[2]
+        total += share
+        if draw_unit(streams[i], j + r - starts[i]) * total < share:
+            pick = e
+    return pick
+
+
+@kernel
+def most_visited(traces, per_start, every, most, sources, starts, counts):  # type: ignore[no-untyped-def]
+    """The vertices that the walks of each start came to most often, the most frequent first, then the largest id.
+
+    Args:
+        traces: Shape ``(n * per_start, num_steps + 1)``: walks, those of one start behind each other.
+        per_start: Walks of each start.
+        every: Steps between the visits that count.
+        most: Vertices taken of each start.
+        sources: Room for the vertices.
+        starts: Room for the start of each of them.
+        counts: Room for the number of visits of each.
+
+    Returns:
+        How many there are in all.
+    """
+    most_distinct = per_start * ((traces.shape[1] - 1) // every)
+    bits = 4
+    while (1 << bits) < 2 * most_distinct:
+        bits += 1
+    mask, shift = (1 << bits) - 1, np.uint64(64 - bits)
+    table = np.full(1 << bits, -1, np.int64)  # the place among the distinct vertices
+    seen, visits, slots = (
+        np.empty(most_distinct, np.int64),
+        np.empty(most_distinct, np.int64),
+        np.empty(most_distinct, np.int64),
+    )
+    begin = np.int64(0)
+    for low in range(0, len(traces), per_start):
+        distinct = 0
+        for i in range(low, low + per_start):
+            for t in range(every, traces.shape[1], every):
+                v = traces[i, t]
+                if v < 0:
+                    break
+                slot = np.int64((np.uint64(v) * _A) >> shift)
+                while table[slot] >= 0 and seen[table[slot]] != v:
+                    slot = (slot + 1) & mask
+                if table[slot] < 0:
+                    table[slot] = distinct
+                    seen[distinct], visits[distinct], slots[distinct] = v, 0, slot
+                    distinct += 1
+                visits[table[slot]] += 1
+        end = begin
+        for d in range(distinct):
+            table[slots[d]] = -1
+            end = _enter(sources, counts, begin, end, most, seen[d], visits[d])
+        starts[begin:end] = traces[low, 0]
+        begin = end
+    return begin
+
+
+@kernel
+def _enter(sources, counts, begin, end, most, v, count):  # type: ignore[no-untyped-def]
+    """Enter a vertex into a list of at most ``most``, ordered by count and id; returns the list's end."""
+    at = end
+    while at > begin and (counts[at - 1] < count or (counts[at - 1] == count and sources[at - 1] < v)):
+        at -= 1
+    if at == begin + most:
+        return end
+    end = min(end + 1, begin + most)
+    for i in range(end - 1, at, -1):
+        sources[i], counts[i] = sources[i - 1], counts[i - 1]
+    sources[at], counts[at] = v, count
+    return end

@@ -1,0 +1,275 @@
+"""RandomWalks: walks over a graph's edges, any number of them together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..graph.csc import CSC, check_range
+from ..seeds.keys import derive_key
+from ..system.checks import as_integer
+from .edge_values import EdgeWeights, edge_weights
+from .hop import raise_bad_row, raise_bad_source
+from .sampler import own_fields
+
+if TYPE_CHECKING:
+    from ..graph.graph import EdgeType, Graph
+    from .sampler import EdgeField
+
+__all__ = ["RandomWalks", "Walks", "most_visited"]
+
+
+@dataclass(frozen=True, eq=False)
+class Walks:
+    """Walks in rows, each as long as the longest may be.
+
+    Attributes:
+        vertices: Shape ``(n, num_steps + 1)``: the start, and the vertex after each step; -1 after a walk's end.
+        edges: Shape ``(n, num_steps)``: ids of the edges taken, -1 where there is none; None where not asked for.
+    """
+
+    vertices: Tensor
+    edges: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class RandomWalks:
+    """Walks from given vertices, each step along an edge drawn from those of the vertex it is at.
+
+    A walk ends at a vertex without edges. What it draws depends on the key and on its place among the starts alone.
+
+    With ``p`` and ``q`` a step looks back (node2vec: Grover and Leskovec, KDD 2016, section 3.2): from ``v``, reached
+    from ``u``, the weight of an edge to ``x`` is divided by ``p`` where ``x`` is ``u``, and by ``q`` where it is
+    another vertex without an edge to ``u``. That is the edge ``(x, u)``, as in DGL and torch-cluster; the paper's
+    graphs have edges in both directions. The first step does not look back.
+
+    Args:
+        steps: Number of steps along a graph's one edge type, or the edge type of each step.
+        prob: Name of an edge field: edges are drawn in proportion to it, those of weight 0 never; edge types without
+            it uniformly. See ``edge_weights`` for what it may hold.
+        p: Return parameter: the larger, the less likely a step back.
+        q: In-out parameter: the larger, the closer a walk keeps to where it has been.
+        end_prob: Probability to end before a step: one number, or one for each step.
+        edge_dir: "out" walks along the edges, "in" against them; then the edge types of ``steps`` are as in the graph,
+            each left at its end.
+        stay: Stay at a vertex without edges, in place of ending there.
+
+    Raises:
+        TypeError: ``steps`` is neither an integer nor edge types, ``prob`` no name, or a number is none.
+        ValueError: There is no step, an edge type does not begin where the one before ends, ``p`` or ``q`` is not
+            positive and finite, or several edge types are walked with them; ``end_prob`` is outside [0, 1] or not one
+            for each step.
+
+    Example:
+        >>> from pagraph.graph import Graph
+        >>> graph = Graph.from_coo([0, 1, 2], [1, 2, 0])
+        >>> RandomWalks(4).sample(graph, torch.tensor([0, 2])).vertices.tolist()
+        [[0, 1, 2, 0, 1], [2, 0, 1, 2, 0]]
+    """
+
+    steps: int | Sequence[EdgeType]
+    prob: str | None = None
+    p: float = 1.0
+    q: float = 1.0
+    end_prob: float | Sequence[float] = 0.0
+    edge_dir: str = "out"
+    stay: bool = False
+
+    def __post_init__(self) -> None:
+        if self.edge_dir not in ("in", "out"):
+            raise ValueError(f"edge_dir must be 'in' or 'out', got {self.edge_dir!r}")
+        if self.prob is not None and not isinstance(self.prob, str):
+            raise TypeError(f"prob must be the name of an edge field, got {self.prob!r}")
+        for name in ("p", "q"):
+            number = _as_number(name, getattr(self, name))
+            if not (number > 0 and math.isfinite(number) and math.isfinite(1 / number)):
+                raise ValueError(f"{name} must be positive and finite, got {number}")
+            object.__setattr__(self, name, number)
+        if isinstance(self.steps, str) or not isinstance(self.steps, Sequence):
+            object.__setattr__(self, "steps", as_integer("steps", self.steps, least=1))
+        else:
+            object.__setattr__(self, "steps", self._checked_path(tuple(self.steps)))
+        object.__setattr__(self, "end_prob", self._checked_end_prob())
+
+    def _checked_path(self, path: tuple[Any, ...]) -> tuple[EdgeType, ...]:
+        if not path:
+            raise ValueError("steps must be at least 1, got an empty path")
+        for etype in path:
+            if not isinstance(etype, tuple) or len(etype) != 3:
+                raise TypeError(f"steps must be a number or edge types, such as ('a', 'to', 'b'), got {etype!r}")
+        begin, end = (0, 2) if self.edge_dir == "out" else (2, 0)
+        for before, after in zip(path[:-1], path[1:], strict=True):
+            if before[end] != after[begin]:
+                raise ValueError(f"steps must lead on from {before[end]!r}, where {before} ends, got {after}")
+        if self.looks_back and len(set(path)) > 1:
+            raise ValueError(f"p and q must be 1 for walks along several edge types, got {self.p} and {self.q}")
+        return path
+
+    def _checked_end_prob(self) -> float | tuple[float, ...]:
+        several = isinstance(self.end_prob, Sequence) and not isinstance(self.end_prob, str)
+        given: Any = self.end_prob if several else [self.end_prob]
+        checked = tuple(_as_number("end_prob", each) for each in given)
+        if several and len(checked) != self.num_steps:
+            raise ValueError(f"end_prob must have one entry for each of {self.num_steps} steps, got {len(checked)}")
+        for each in checked:
+            if not 0 <= each <= 1:
+                raise ValueError(f"end_prob must be in [0, 1], got {each}")
+        return checked if several else checked[0]
+
+    @property
+    def num_steps(self) -> int:
+        """Steps of a walk that does not end before."""
+        return self.steps if isinstance(self.steps, int) else len(self.steps)
+
+    @property
+    def looks_back(self) -> bool:
+        """Whether a step depends on the one before."""
+        return self.p != 1.0 or self.q != 1.0
+
+    def sample(
+        self,
+        graph: Graph,
+        starts: Tensor,
+        key: int = 0,
+        *,
+        with_edges: bool = False,
+        field: EdgeField | None = None,
+    ) -> Walks:
+        """Walk from each of the starts; safe from any number of threads.
+
+        Args:
+            graph: Vertices and edges.
+            starts: Shape ``(n,)``, int32 or int64, on the CPU: vertices of the type that the first step leaves.
+            key: Any 64-bit number; equal keys give equal walks.
+            with_edges: Return the ids of the edges taken, too.
+            field: Where edge weights come from. Default: the graph's own fields.
+
+        Returns:
+            The walks, int64.
+
+        Raises:
+            IndexError: A start is not in the graph.
+            KeyError: The graph has no such edge type.
+            TypeError: The field ``prob`` holds no numbers.
+            ValueError: There are several edge types, and ``steps`` is a number; the field does not hold one finite
+                number per edge, or a negative one.
+        """
+        path = self._path(graph)
+        edges = {etype: self._edges(graph, etype) for etype in dict.fromkeys(path)}
+        check_range("starts", starts, edges[path[0]].num_dst, IndexError)
+        weights = {etype: self._weights(etype, csc, field or own_fields(graph)) for etype, csc in edges.items()}
+        traces = torch.empty((len(starts), self.num_steps + 1), dtype=torch.int64, device="cpu")
+        traces[:, 0] = starts
+        shape = (len(starts), self.num_steps) if with_edges else (0, 0)
+        taken = torch.empty(shape, dtype=torch.int64, device="cpu")
+        first = 0
+        for etype, run in groupby(path):
+            stop = first + len(list(run))
+            self._walk(edges[etype], weights[etype], key, first, stop, traces, taken)
+            first = stop
+        return Walks(traces, taken if with_edges else None)
+
+    def _path(self, graph: Graph) -> Sequence[EdgeType]:
+        if not isinstance(self.steps, int):
+            path = self.steps
+        elif len(graph.edge_types) == 1:
+            path = graph.edge_types * self.steps
+        else:
+            raise ValueError(f"steps must be edge types for a graph of several, {graph.edge_types}; got {self.steps}")
+        if len(path) > 1 and isinstance(self.steps, int) and path[0][0] != path[0][2]:
+            raise ValueError(f"steps must be 1 along edges between different vertex types {path[0]}, got {self.steps}")
+        return path
+
+    def _edges(self, graph: Graph, edge_type: EdgeType) -> CSC:
+        csc = graph.csc_of(edge_type) if self.edge_dir == "in" else graph.out_csc_of(edge_type)
+        return csc.with_ascending_rows if self.looks_back else csc
+
+    def _weights(self, edge_type: EdgeType, csc: CSC, field: EdgeField) -> EdgeWeights | None:
+        values = None if self.prob is None else field(edge_type, self.prob)
+        return None if values is None else edge_weights(csc, values, name=f"edge field {self.prob!r}")
+
+    def _walk(
+        self, csc: CSC, weights: EdgeWeights | None, key: int, first: int, stop: int, traces: Tensor, taken: Tensor
+    ) -> None:
+        """Take the steps ``first`` to ``stop - 1``, all along one edge type."""
+        from .kernels import walks
+
+        own = csc.scattered
+        indptr, indices = own.indptr.numpy(), own.indices.numpy()
+        rows = indptr, len(indices), indices[:0]
+        tables: Any = np.empty(0, np.float32), np.empty(0, np.float64), np.empty(0, np.int32)
+        if weights is not None:
+            if weights.kept is not None:
+                kept = weights.kept
+                rows = kept.indptr.numpy(), kept.num_edges, kept.indices.numpy()
+            if weights.values is not None:
+                tables = weights.values.numpy(), *weights.tables()
+        outcome, vertex = walks.walk(
+            (indptr, indices, csc.num_src),
+            rows,
+            tables,
+            self._chances(),
+            self._ends(),
+            (np.uint64(derive_key(key, 0)), np.uint64(derive_key(key, 1))),
+            0,
+            self.stay,
+            first,
+            stop,
+            traces.numpy(),
+            taken.numpy(),
+        )
+        if outcome == walks.BAD_ROW:
+            raise_bad_row(vertex)
+        if outcome == walks.BAD_SOURCE:
+            raise_bad_source(vertex, csc.num_src)
+        if len(taken) and csc.edge_ids is not None:
+            part = taken[:, first:stop]
+            there = part >= 0
+            part[there] = csc.ids_at(part[there]).long()
+
+    def _chances(self) -> tuple[float, float, float]:
+        """The weights of an edge back, to a vertex near where the walk was and to any other, over their maximum."""
+        most = max(1 / self.p, 1.0, 1 / self.q)
+        return 1 / self.p / most, 1 / most, 1 / self.q / most
+
+    def _ends(self) -> Any:
+        """Probability to end before each step; empty where it never ends."""
+        if self.end_prob == 0.0:
+            return np.empty(0)
+        return np.ascontiguousarray(np.broadcast_to(np.asarray(self.end_prob, np.float64), self.num_steps))
+
+
+def most_visited(walks: Tensor, per_start: int, every: int, most: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The vertices that the walks of each start visited most often (PinSAGE: Ying et al., KDD 2018, section 3.1).
+
+    Args:
+        walks: Shape ``(n * per_start, num_steps + 1)``, int64: :attr:`Walks.vertices`, those of one start together.
+        per_start: Walks of each start.
+        every: Steps between the visits that count; the start itself counts where a walk comes back.
+        most: Vertices taken of each start, fewer where fewer were visited.
+
+    Returns:
+        The vertices, the start and the number of visits of each, int64; of a start the most visited first, of equally
+        visited ones the larger id.
+    """
+    from .kernels import walks as kernels
+
+    room = len(walks) // per_start * min(most, per_start * ((walks.shape[1] - 1) // every))
+    found = [torch.empty(room, dtype=torch.int64, device="cpu") for _ in range(3)]
+    count = kernels.most_visited(walks.numpy(), per_start, every, most, *(part.numpy() for part in found))
+    sources, starts, counts = (part[:count] for part in found)
+    return sources, starts, counts
+
+
+def _as_number(name: str, value: Any) -> float:
+    """An argument as a float; TypeError for what is no number."""
+    if isinstance(value, bool | str) or not hasattr(value, "__float__"):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    return float(value)
