@@ -28,7 +28,8 @@ class ClusterSampler(MiniBatchSampler):
     Seeds are numbers of clusters. Vertices lie in the order of the seeds, and in a cluster in that of ``nodes``.
 
     Args:
-        bounds: Shape ``(num_clusters + 1,)``, integers: cluster ``i`` has the vertices ``nodes[bounds[i]:bounds[i + 1]]``.
+        bounds: Shape ``(num_clusters + 1,)``, integers: the vertices of cluster ``i`` are
+            ``nodes[bounds[i]:bounds[i + 1]]``.
         nodes: Shape ``(num_nodes,)``, integers: vertices by cluster. None: ``0, 1, ...``, of a graph whose vertices are
             in the order of their clusters.
         edge_dir: In which order edges lie: "in" by destination; "out" by source, see ``induced_subgraph``.

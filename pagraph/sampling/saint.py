@@ -175,10 +175,9 @@ class SaintSampler(MiniBatchSampler):
         ``1 / d_in(v)`` over the edges of ``v`` is 1, so half of the weight is drawn by a uniform vertex that has
         in-edges, the other half by one that has out-edges.
         """
-        heads, tails = _memo(csc, _with_edges)
-        places = self._draws(len(heads) + len(tails), key)
-        inward = places < len(heads)
-        return np.where(inward, heads[np.minimum(places, len(heads) - 1)], tails[places - len(heads)]), inward
+        vertices, num_heads = _memo(csc, _with_edges)
+        places = self._draws(len(vertices), key)
+        return vertices[places], places < num_heads
 
     def _starts_by_degree(self, csc: CSC, key: int) -> tuple[Array, Array]:
         """The same by degrees.
@@ -208,9 +207,10 @@ def _without_out_edges(csc: CSC) -> Array:
     return np.flatnonzero(csc.source_counts.numpy() == 0)
 
 
-def _with_edges(csc: CSC) -> tuple[Array, Array]:
-    """Vertices that have in-edges, and those that have out-edges."""
-    return np.flatnonzero(np.diff(csc.indptr.numpy())), np.flatnonzero(csc.source_counts.numpy())
+def _with_edges(csc: CSC) -> tuple[Array, int]:
+    """Vertices that have in-edges and then those that have out-edges, and how many have in-edges."""
+    heads = np.flatnonzero(np.diff(csc.indptr.numpy()))
+    return np.concatenate([heads, np.flatnonzero(csc.source_counts.numpy())]), len(heads)
 
 
 def _degree_products(csc: CSC) -> tuple[Array, bool]:
