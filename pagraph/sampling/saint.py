@@ -162,12 +162,9 @@ class SaintSampler(MiniBatchSampler):
     def _ends(self, graph: Graph, key: int) -> Array:
         """Both ends of edges: a vertex, and one in-neighbour or out-neighbour of it."""
         starts, inward = self._starts_by_degree(graph.csc, key) if self.by_degree else self._starts(graph.csc, key)
-        ends = []
-        for edge_dir, of in (("in", inward), ("out", ~inward)):
-            walk = RandomWalks(1, edge_dir=edge_dir)
-            found = walk.sample(graph, torch.from_numpy(starts[of]), derive_key(key, 1 + len(ends)))
-            ends.append(found.vertices.numpy())
-        return np.concatenate(ends)
+        backward = RandomWalks(1, edge_dir="in").sample(graph, torch.from_numpy(starts[inward]), derive_key(key, 1))
+        forward = RandomWalks(1).sample(graph, torch.from_numpy(starts[~inward]), derive_key(key, 2))
+        return np.concatenate([backward.vertices.numpy(), forward.vertices.numpy()])
 
     def _starts(self, csc: CSC, key: int) -> tuple[Array, Array]:
         """One end of each edge drawn by inverse degrees, and whether the edge is one of its in-edges.
