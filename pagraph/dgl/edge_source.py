@@ -16,7 +16,8 @@ from ..sampling.negative import compact_pairs
 from .convert import FixedExclusion, core_graph, excluded_sets
 from .foreign_source import lock_of
 from .graphbolt import import_dgl
-from .node_source import NodeSource, Rows, SampledNodes, edge_columns
+from .native_source import Rows, edge_columns
+from .node_source import NodeSource, SampledNodes
 from .workload import native_negatives
 
 dgl = import_dgl()
