@@ -67,9 +67,9 @@ class NodeSource(NativeSource):
 
     def sample(self, ticket: Ticket, recorder: EpochRecorder) -> SampledNodes:
         """See ``BatchSource``."""
-        return self.sample_blocks(ticket.seeds, ticket.key, recorder)
+        return self.sample_from(ticket.seeds, ticket.key, recorder)
 
-    def sample_blocks(
+    def sample_from(
         self,
         seeds: Any,
         key: int,

@@ -14,6 +14,7 @@ from ..ranking.policy import RowType
 from ..ranking.workload import Sampled, Workload
 from ..sampling import BlockSampler, LaborSampler, NeighborSampler
 from ..sampling.batches import EdgeBatches
+from ..sampling.ego import InducedBatches
 from ..sampling.negative import GlobalUniformNegatives, UniformNegatives
 from ..seeds.order import SeedOrder
 from .columns import row_counts
@@ -28,17 +29,18 @@ from dgl.dataloading.base import EdgePredictionSampler  # noqa: E402
 
 if TYPE_CHECKING:
     from ..sampling.negative import NegativePairs
+    from ..sampling.sampler import MiniBatchSampler
     from ..seeds.order import DatasetOrder
 
 __all__ = ["is_edge_sampler", "native_negatives", "native_sampler", "runs_users_code", "workload_of"]
 
 
-def native_sampler(graph: Any, sampler: Any) -> BlockSampler | None:
+def native_sampler(graph: Any, sampler: Any) -> BlockSampler | InducedBatches | None:
     """The core sampler with the same meaning as a DGL sampler object, or None where only its own code will do.
 
-    Recognised are ``dgl.dataloading.NeighborSampler``, ``MultiLayerFullNeighborSampler`` and ``LaborSampler`` (without
-    ``batch_dependency``), ``pagraph.dgl.LayerSampler``, and subclasses that change nothing about sampling, on graphs in
-    CPU memory. For an edge sampler around one of these, the inner one is returned.
+    Recognised are ``dgl.dataloading.NeighborSampler``, ``MultiLayerFullNeighborSampler``, ``LaborSampler`` (without
+    ``batch_dependency``) and ``ShaDowKHopSampler``, ``pagraph.dgl.LayerSampler``, and subclasses that change nothing
+    about sampling, on graphs in CPU memory. For an edge sampler around one of these, the inner one is returned.
 
     Raises:
         ValueError: A fan-out is 0 or below -1.
@@ -49,10 +51,12 @@ def native_sampler(graph: Any, sampler: Any) -> BlockSampler | None:
         return None
     if is_edge_sampler(sampler):
         sampler = sampler.sampler
-    if not isinstance(sampler, DGLBlockSampler):
+    if not isinstance(sampler, DGLBlockSampler | dgl.dataloading.ShaDowKHopSampler):
         return None
     if sampler.output_device is not None and torch.device(sampler.output_device).type != "cpu":
         return None
+    if isinstance(sampler, dgl.dataloading.ShaDowKHopSampler):
+        return _shadow_sampler(graph, sampler)
     if isinstance(sampler, dgl.dataloading.NeighborSampler):
         return _neighbor_sampler(graph, sampler)
     if isinstance(sampler, dgl.dataloading.LaborSampler):
@@ -94,6 +98,14 @@ def _neighbor_sampler(graph: Any, sampler: Any) -> NeighborSampler | None:
         return None
     fanouts = [_fanout(graph, fanout) for fanout in sampler.fanouts]
     return NeighborSampler(fanouts, replace=bool(sampler.replace), edge_dir=sampler.edge_dir, prob=sampler.prob)
+
+
+def _shadow_sampler(graph: Any, sampler: Any) -> InducedBatches | None:
+    if not _unchanged(sampler, {"sample": dgl.dataloading.ShaDowKHopSampler}) or not isinstance(sampler.prob, str | None):
+        return None
+    fanouts = [_fanout(graph, fanout) for fanout in sampler.fanouts]
+    hops = NeighborSampler(fanouts, replace=bool(sampler.replace), prob=sampler.prob)
+    return InducedBatches(hops, core_graph(graph, "out"))
 
 
 def _labor_sampler(graph: Any, sampler: Any) -> LaborSampler | None:
@@ -166,22 +178,22 @@ def workload_of(graph: Any, sampler: Any, order: SeedOrder | DatasetOrder) -> Wo
 
 
 def _sampled(graph: Any, sampler: Any, order: SeedOrder | DatasetOrder) -> Sampled:
-    blocks = native_sampler(graph, sampler) if isinstance(order, SeedOrder) else None
-    if blocks is not None and blocks.edge_dir != "in":
-        blocks = blocks.with_in_edges()
-    core, seeds = _with_weights(graph, core_graph(graph, _edge_dir(sampler)), blocks), order.ids
-    if blocks is None or not is_edge_sampler(sampler):
-        return Sampled(core, _by_type(core, seeds), blocks)
+    inner = native_sampler(graph, sampler) if isinstance(order, SeedOrder) else None
+    if isinstance(inner, BlockSampler) and inner.edge_dir != "in":
+        inner = inner.with_in_edges()
+    core, seeds = _with_weights(graph, core_graph(graph, _edge_dir(sampler)), inner), order.ids
+    if inner is None or not is_edge_sampler(sampler):
+        return Sampled(core, _by_type(core, seeds), inner)
     if isinstance(seeds, Mapping):
         seeds = {graph.to_canonical_etype(etype): ids for etype, ids in seeds.items()}
-    return Sampled(core, seeds, _as_loader(graph, sampler, blocks))
+    return Sampled(core, seeds, _as_loader(graph, sampler, inner))
 
 
-def _as_loader(graph: Any, sampler: Any, blocks: BlockSampler | None) -> BlockSampler | EdgeBatches | None:
+def _as_loader(graph: Any, sampler: Any, inner: Any) -> MiniBatchSampler | None:
     """The sampler of the loader's whole batches: from edges where these are the seeds."""
-    if blocks is None or not is_edge_sampler(sampler):
-        return blocks
-    return EdgeBatches(blocks, core_graph(graph), native_negatives(sampler.negative_sampler))
+    if inner is None or not is_edge_sampler(sampler):
+        return inner
+    return EdgeBatches(inner, core_graph(graph), native_negatives(sampler.negative_sampler))
 
 
 def _seed_reads(graph: Any, sampler: Any, order: SeedOrder | DatasetOrder, row_type: RowType) -> Tensor | None:
@@ -215,9 +227,9 @@ def _by_type(graph: Graph, seeds: Any) -> Any:
     return seeds if graph.is_homogeneous or isinstance(seeds, Mapping) else {graph.node_types[0]: seeds}
 
 
-def _with_weights(graph: Any, core: Graph, sampler: BlockSampler | None) -> Graph:
+def _with_weights(graph: Any, core: Graph, sampler: MiniBatchSampler | None) -> Graph:
     """The core graph with the column of the sampler's weights, without which a policy would draw uniformly."""
-    name = None if sampler is None else sampler.prob
+    name = None if sampler is None or sampler.hops is None else sampler.hops.prob
     if name is None:
         return core
     weighted = Graph({etype: core.csc_of(etype) for etype in core.edge_types}, core.num_nodes_by_type)
