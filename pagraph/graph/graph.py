@@ -267,10 +267,15 @@ class Graph:
             return self.csc_of(etype)
         if etype[0] != etype[2]:
             raise ValueError(f"edge_dir must be 'in' for edges between different vertex types, got 'out' and {etype}")
+        return self.out_csc_of(etype)
+
+    def out_csc_of(self, edge_type: EdgeType) -> CSC:
+        """The out-edges of ``edge_type`` as a CSC of the reversed graph, built when first asked for, and kept."""
+        csc = self.csc_of(edge_type)
         with self._lock:
-            if etype not in self._out_csc:
-                self._out_csc[etype] = self.csc_of(etype).transpose()
-            return self._out_csc[etype]
+            if edge_type not in self._out_csc:
+                self._out_csc[edge_type] = csc.transpose()
+            return self._out_csc[edge_type]
 
     def in_degrees(self) -> Tensor:
         """In-degree of every vertex of a homogeneous graph, shape ``(num_nodes,)``, int64."""
