@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from ..cache.choice import Role
-from .convert import core_graph
+from .convert import core_graph_both_ways
 from .native_source import NativeSource, Rows, edge_columns, node_columns
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class SubgraphSource(NativeSource):
     """
 
     def __init__(self, graph: Any, dgl_sampler: Any, sampler: InducedBatches, **settings: Any) -> None:
-        super().__init__(graph, core_graph(graph), weights=sampler.blocks.prob, **settings)
+        super().__init__(graph, core_graph_both_ways(graph), weights=sampler.blocks.prob, **settings)
         self._sampler = sampler
         self._node_names = node_columns(graph, "prefetch_node_feats", dgl_sampler.prefetch_node_feats)
         self._edge_names = edge_columns(graph, "prefetch_edge_feats", dgl_sampler.prefetch_edge_feats)
@@ -80,10 +80,9 @@ class SubgraphSource(NativeSource):
                 exclude=exclude,
             )
         with recorder.time("building"):
-            turned = {etype[::-1]: edges for etype, edges in batch.edges.items()}
-            ends = {etype: (edges.edge_index[1], edges.edge_index[0]) for etype, edges in turned.items()}
+            ends = {etype: (edges.edge_index[1], edges.edge_index[0]) for etype, edges in batch.edges.items()}
             structure = self.builder.graph_structure(ends, batch.input_nodes, by_source=True)
-            edge_ids = {etype: edges.edge_ids.to(self._idtype) for etype, edges in turned.items()}
+            edge_ids = {etype: edges.edge_ids.to(self._idtype) for etype, edges in batch.edges.items()}
         return _Sampled(seeds, batch, edge_ids, structure)
 
     def reads(self, sampled: _Sampled) -> Iterator[tuple[Hashable, Tensor]]:

@@ -105,7 +105,7 @@ def _shadow_sampler(graph: Any, sampler: Any) -> InducedBatches | None:
         return None
     fanouts = [_fanout(graph, fanout) for fanout in sampler.fanouts]
     hops = NeighborSampler(fanouts, replace=bool(sampler.replace), prob=sampler.prob)
-    return InducedBatches(hops, core_graph(graph, "out"))
+    return InducedBatches(hops, edge_dir="out")
 
 
 def _labor_sampler(graph: Any, sampler: Any) -> LaborSampler | None:

@@ -40,7 +40,7 @@ def induced_subgraph(
         nodes: Shape ``(num_nodes,)``, int32 or int64, or a mapping from vertex type to such tensors. A vertex that is
             there twice has its in-edges twice; they lead to the first copy of their source.
         edge_dir: "in": edges lie in the order of their destinations, in the batch and then in the graph; "out": in that
-            of their sources, and ``edge_index`` has destinations in its first row, as ``Graph.adjacency``.
+            of their sources, and ``edge_index`` has destinations in its first row, as ``Graph.out_csc_of``.
         dtype: Id dtype of the result. Default: that of the vertices.
         pools: Where output memory is recycled. Default: fresh memory.
 
@@ -90,16 +90,18 @@ def induced_edges(
         tables: The vertices of each type, of this thread.
         dtype: Dtype of the local ids.
         pools: Where output memory is recycled.
-        edge_dir: "out" takes out-edges for in-edges, see ``Graph.adjacency``.
+        edge_dir: "out" takes out-edges for in-edges, see ``Graph.out_csc_of``.
 
     Raises:
         FormatError: The graph's arrays lead out of the graph (a damaged file).
     """
     from .kernels import subgraph as _subgraph
 
-    csc, known = graph.adjacency(edge_dir, etype).scattered, tables[etype[0]].lookup
+    far, near = (etype[0], etype[2]) if edge_dir == "in" else (etype[2], etype[0])
+    csc = (graph.csc_of(etype) if edge_dir == "in" else graph.out_csc_of(etype)).scattered
+    known = tables[far].lookup
     indices, scratch = csc.indices.numpy(), Scratch.of_this_thread()
-    starts, degrees, indptr = measure_frontier(csc, tables[etype[2]].nodes, scratch, -1, False)
+    starts, degrees, indptr = measure_frontier(csc, tables[near].nodes, scratch, -1, False)
     if csc.pages is not None:
         csc.pages.need_edges(starts, degrees)
     bad = _subgraph.count_known(indices, starts, degrees, csc.num_src, *known, indptr)
