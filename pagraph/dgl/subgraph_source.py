@@ -1,4 +1,4 @@
-"""Batches of one subgraph for the DGL loader: ShaDow."""
+"""Batches of one subgraph for the DGL loader: ShaDow, Cluster-GCN, GraphSAINT."""
 
 from __future__ import annotations
 
@@ -16,11 +16,15 @@ if TYPE_CHECKING:
     from ..graph.graph import EdgeType
     from ..graph.subgraph import Subgraph
     from ..sampling.block_sampler import ExcludedEdges
-    from ..sampling.ego import InducedBatches
+    from ..sampling.sampler import MiniBatchSampler
     from ..seeds.order import Ticket
     from ..stats.stats import EpochRecorder
 
 __all__ = ["SubgraphSource"]
+
+
+_ARGUMENTS = {True: ("prefetch_node_feats", "prefetch_edge_feats"), False: ("prefetch_ndata", "prefetch_edata")}
+"""Names of the arguments of DGL's samplers that begin with vertices, and of the others."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,11 +52,13 @@ class SubgraphSource(NativeSource):
         DGLError, AssertionError: As ``NodeSource`` does.
     """
 
-    def __init__(self, graph: Any, dgl_sampler: Any, sampler: InducedBatches, **settings: Any) -> None:
-        super().__init__(graph, core_graph_both_ways(graph), weights=sampler.blocks.prob, **settings)
+    def __init__(self, graph: Any, dgl_sampler: Any, sampler: MiniBatchSampler, **settings: Any) -> None:
+        hops = sampler.hops
+        super().__init__(graph, core_graph_both_ways(graph), weights=None if hops is None else hops.prob, **settings)
         self._sampler = sampler
-        self._node_names = node_columns(graph, "prefetch_node_feats", dgl_sampler.prefetch_node_feats)
-        self._edge_names = edge_columns(graph, "prefetch_edge_feats", dgl_sampler.prefetch_edge_feats)
+        of_nodes, of_edges = _ARGUMENTS[sampler.seeds_are_vertices]
+        self._node_names = node_columns(graph, of_nodes, getattr(dgl_sampler, of_nodes))
+        self._edge_names = edge_columns(graph, of_edges, getattr(dgl_sampler, of_edges))
         # Not those of edges: how often both ends are in a batch is not known beforehand.
         self.columns.declare("node", self._node_names, Role.INPUT)
 
@@ -68,17 +74,13 @@ class SubgraphSource(NativeSource):
         *,
         exclude: Mapping[EdgeType, ExcludedEdges] | None = None,
     ) -> _Sampled:
-        """The subgraph of ``seeds``: a tensor for graphs with one vertex type, or a mapping from type."""
+        """The subgraph of ``seeds``: vertices, by type or of the only type, clusters, or what says nothing."""
+        options: dict[str, Any] = {"dtype": self._idtype, "pools": self._pools}
+        if self._sampler.seeds_are_vertices:
+            options |= {"field": self.edge_field, "exclude": exclude}
+        start = self.by_type(seeds) if self._sampler.seeds_are_vertices else seeds
         with recorder.time("sampling"):
-            batch = self._sampler.sample(
-                self.core,
-                self.by_type(seeds),
-                key,
-                dtype=self._idtype,
-                pools=self._pools,
-                field=self.edge_field,
-                exclude=exclude,
-            )
+            batch = self._sampler.sample(self.core, start, key, **options)
         with recorder.time("building"):
             ends = {etype: (edges.edge_index[1], edges.edge_index[0]) for etype, edges in batch.edges.items()}
             structure = self.builder.graph_structure(ends, batch.input_nodes, by_source=True)
@@ -99,11 +101,13 @@ class SubgraphSource(NativeSource):
         return replace(sampled, nodes=nodes, edges=edges)
 
     def deliver(self, sampled: _Sampled, recorder: EpochRecorder) -> Any:
-        """DGL's ``(input_nodes, output_nodes, subgraph)`` with columns as the graph holds them now."""
+        """DGL's subgraph, of ShaDow ``(input_nodes, output_nodes, subgraph)``, with columns as the graph's are now."""
+        seeds = sampled.seeds
         with recorder.time("building"):
             input_nodes, subgraph = self.build(sampled, recorder)
-            item = self.to_device((input_nodes, sampled.seeds, subgraph))
-        self.count(sampled, recorder, seeds=sum(map(len, sampled.batch.output_nodes.values())))
+            item = (input_nodes, seeds, subgraph) if self._sampler.seeds_are_vertices else subgraph
+            item = self.to_device(item)
+        self.count(sampled, recorder, seeds=sum(map(len, seeds.values())) if isinstance(seeds, Mapping) else len(seeds))
         return item
 
     def build(self, sampled: _Sampled, recorder: EpochRecorder) -> tuple[Any, Any]:
