@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Hashable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -62,6 +65,14 @@ class ClusterSampler(MiniBatchSampler):
                 raise ValueError(f"bounds must end with the number of nodes {len(self.nodes)}, got {int(bounds[-1])}")
         if self.edge_dir not in ("in", "out"):
             raise ValueError(f"edge_dir must be 'in' or 'out', got {self.edge_dir!r}")
+
+    @cached_property
+    def cache_key(self) -> Hashable:  # type: ignore[override]
+        """See ``MiniBatchSampler``; clusters are compared by value, tensors could not be."""
+        digest = hashlib.blake2b(self.bounds.numpy().data, digest_size=16)
+        if self.nodes is not None:
+            digest.update(self.nodes.numpy().data)
+        return type(self), digest.hexdigest(), self.edge_dir
 
     @property
     def num_hops(self) -> int:
