@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import os
 import sys
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,8 +18,9 @@ from ..sampling.clusters import ClusterSampler
 from ..system.atomic import new_file
 from ..system.checks import as_integer
 from .graphs import load_safely
+from .induced import InducedView
 from .package import import_pyg
-from .subgraphs import SubgraphLoader, SubgraphView
+from .subgraphs import SubgraphLoader
 
 import_pyg()
 from torch_geometric import loader as _pyg  # noqa: E402
@@ -149,13 +149,6 @@ def _is_ids(array: Any, length: int) -> bool:
     return isinstance(array, Tensor) and array.shape == (length,) and array.dtype in (torch.int32, torch.int64)
 
 
-@dataclass(eq=False, kw_only=True)
-class ClusterView(SubgraphView):
-    """A view of clusters whose edges lie by source (``"csr"``) or by destination."""
-
-    sparse_format: str = "csr"
-
-
 class ClusterLoader(SubgraphLoader, _pyg.ClusterLoader):
     """Drop-in for ``torch_geometric.loader.ClusterLoader``: the same arguments, the same batches bit for bit.
 
@@ -180,19 +173,18 @@ class ClusterLoader(SubgraphLoader, _pyg.ClusterLoader):
         partition = cluster_data.partition
         count, dtype = len(partition.node_perm), id_dtype(len(partition.node_perm), len(partition.index))
         rows = CSC(partition.indptr.cpu().to(dtype), partition.index.cpu().to(dtype), count)
-        self._view: ClusterView = ClusterView(
+        self._view: InducedView = InducedView(
             data=cluster_data.data,
             graph=Graph({EDGE_TYPE: rows}, {NODE_TYPE: count}),
             core=ClusterSampler(partition.partptr.cpu()),
             items=torch.arange(len(cluster_data), device="cpu"),
-            sparse_format=partition.sparse_format,
+            flipped=partition.sparse_format == "csr",  # its rows are sources
         )
         self._load(_joined, kwargs)
 
 
-def _joined(view: ClusterView, output: Any) -> Any:
+def _joined(view: InducedView, output: Any) -> Any:
     """The batch that PyG's loader makes of clusters, with rows of its attributes."""
-    by_source = view.sparse_format == "csr"
     batch = copy.copy(view.data)
     for name, value in view.data.items():
         if name == "num_nodes":
@@ -201,5 +193,5 @@ def _joined(view: ClusterView, output: Any) -> Any:
         index = output.node if view.data.is_node_attr(name) else output.edge if view.data.is_edge_attr(name) else None
         if index is not None:
             batch[name] = select(value, index.to(value.device), dim=view.data.__cat_dim__(name, value))
-    batch.edge_index = torch.stack([output.col, output.row] if by_source else [output.row, output.col])
+    batch.edge_index = output.metadata
     return batch

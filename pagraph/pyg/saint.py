@@ -23,9 +23,9 @@ from ..system.atomic import new_file
 from ..system.buffers import BufferPools
 from ..system.checks import as_integer
 from .graphs import core_graph, load_safely
+from .induced import InducedView
 from .package import import_pyg
-from .sampler import output_of
-from .subgraphs import SubgraphLoader, SubgraphView
+from .subgraphs import SubgraphLoader
 from .workload import foreign_workload
 
 import_pyg()
@@ -38,7 +38,7 @@ _NORM = 0x6E6F726D  # "norm": keeps the batches that are counted apart from thos
 
 
 @dataclass(eq=False, kw_only=True)
-class SaintView(SubgraphView):
+class SaintView(InducedView):
     """A view with the normalisation, where there is one."""
 
     node_norm: Tensor | None = None
@@ -98,7 +98,7 @@ class GraphSAINTSampler(SubgraphLoader, _pyg.GraphSAINTSampler):
         if draws is not None:
             draws.check(graph)
         items = torch.arange(self.num_steps, device="cpu")
-        self._view: SaintView = SaintView(data=data, graph=graph, core=draws, items=items)
+        self._view: SaintView = SaintView(data=data, graph=graph, core=draws, items=items, flipped=True)
         seed = check_seed("seed", kwargs.get("seed"))
         self._load(_joined, {"batch_size": 1} | kwargs)
         if self.sample_coverage:
@@ -125,7 +125,7 @@ class GraphSAINTSampler(SubgraphLoader, _pyg.GraphSAINTSampler):
 
     def collate_fn(self, items: Any) -> Any:
         """A batch, drawn by torch's global generator."""
-        return _joined(self._view, output_of(self._subgraph(None), hetero=False))
+        return _joined(self._view, self._view.output(self._subgraph(None), BufferPools(max_free=0)))
 
     def _subgraph(self, key: int | None, pools: BufferPools | None = None) -> Any:
         """A batch's subgraph; without a key, and where a subclass draws the vertices, by ``_sample_nodes``."""
@@ -269,7 +269,7 @@ def _joined(view: SaintView, output: Any) -> Any:
     """The batch that PyG's samplers make of vertices and the edges among them."""
     data = view.data.__class__()
     data.num_nodes = len(output.node)
-    data.edge_index = torch.stack([output.col, output.row])  # out-edges are the in-edges of the graph reversed
+    data.edge_index = output.metadata
     counts = view.graph.num_nodes, view.graph.num_edges
     for name, value in view.data.items():
         if name in ("edge_index", "num_nodes"):
