@@ -119,8 +119,7 @@ def _saint_sampler(graph: Any, sampler: Any) -> SaintSampler | None:
     base = dgl.dataloading.SAINTSampler
     methods = [base.node_sampler, base.edge_sampler, base.walk_sampler]
     drawn_by = getattr(sampler.sampler, "__func__", None)
-    own = not _unchanged(sampler, {"sample": base}) or drawn_by not in methods
-    if own or sampler.prob is not None or not graph.is_homogeneous:  # the probabilities may be a user's
+    if not _unchanged(sampler, {"sample": base}) or drawn_by not in methods or not graph.is_homogeneous:
         return None
     mode, budget = SAINT_MODES[methods.index(drawn_by)], sampler.budget
     budget, length = budget if mode == "walk" else (budget, 0)
