@@ -123,6 +123,4 @@ class SubgraphSource(NativeSource):
     def count(self, sampled: _Sampled, recorder: EpochRecorder, *, seeds: int) -> None:
         """Record a delivered batch."""
         batch = sampled.batch
-        recorder.delivered(
-            seeds=seeds, edges=batch.num_edges, input_nodes=sum(map(len, batch.input_nodes.values()))
-        )
+        recorder.delivered(seeds=seeds, edges=batch.num_edges, input_nodes=sum(map(len, batch.input_nodes.values())))

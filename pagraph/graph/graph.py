@@ -285,7 +285,9 @@ class Graph:
         """
         own = self.csc_of(edge_type)
         if (csc.num_src, csc.num_dst, csc.num_edges) != (own.num_dst, own.num_src, own.num_edges):
-            raise ValueError(f"csc must have the edges of {edge_type} turned round, {own.num_edges}, got {csc.num_edges}")
+            raise ValueError(
+                f"csc must have the edges of {edge_type} turned round, {own.num_edges}, got {csc.num_edges}"
+            )
         with self._lock:
             self._out_csc[edge_type] = csc
 

@@ -8,12 +8,31 @@ import line can be swapped, one with ``*`` too. ``NeighborSampler`` is ours, in 
 
 from typing import Any
 
+from .clusters import ClusterData, ClusterLoader
 from .graphs import core_graph, to_pyg
 from .loaders import LinkNeighborLoader, NeighborLoader
 from .package import import_pyg
+from .saint import (
+    GraphSAINTEdgeSampler,
+    GraphSAINTNodeSampler,
+    GraphSAINTRandomWalkSampler,
+    GraphSAINTSampler,
+)
 from .sampler import NeighborSampler
 
-__all__ = ["LinkNeighborLoader", "NeighborLoader", "NeighborSampler", "core_graph", "to_pyg"]
+__all__ = [
+    "ClusterData",
+    "ClusterLoader",
+    "GraphSAINTEdgeSampler",
+    "GraphSAINTNodeSampler",
+    "GraphSAINTRandomWalkSampler",
+    "GraphSAINTSampler",
+    "LinkNeighborLoader",
+    "NeighborLoader",
+    "NeighborSampler",
+    "core_graph",
+    "to_pyg",
+]
 
 _loader = import_pyg().loader
 

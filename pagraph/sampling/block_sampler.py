@@ -56,7 +56,6 @@ class ExcludedEdges:
         weights_left = None if edges.weights is None else edges.weights[:kept]
         return HopEdges(edges.indptr, edges.indices[:kept], edges.positions[:kept], weights_left)
 
-
     def left_of(self, positions: Tensor) -> Tensor:
         """Places of the positions that are not excluded, in order, int64."""
         from .kernels import edges as _excluded
