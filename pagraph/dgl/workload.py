@@ -100,30 +100,41 @@ def _layer_sampler(graph: Any, sampler: LayerSampler) -> MiniBatchSampler | None
     return sampler.core_sampler(graph) if _samples_as(sampler, LayerSampler) else None
 
 
+def _edge_order(graph: Any) -> str | None:
+    """The end whose order edges of ``DGLGraph.subgraph`` have: "out" for sources; None where it is that of no end.
+
+    DGL cuts the subgraph from the rows by source, but for graphs that were restricted to other formats.
+    """
+    formats = {name for names in graph.formats().values() for name in names}
+    return "out" if "csr" in formats else "in" if formats == {"csc"} else None
+
+
 def _shadow_sampler(graph: Any, sampler: Any) -> InducedBatches | None:
-    own = not _unchanged(sampler, {"sample": dgl.dataloading.ShaDowKHopSampler})
-    if own or not sampler.fanouts or not isinstance(sampler.prob, str | None):
+    order = _edge_order(graph) if _unchanged(sampler, {"sample": dgl.dataloading.ShaDowKHopSampler}) else None
+    if order is None or not sampler.fanouts or not isinstance(sampler.prob, str | None):
         return None
     fanouts = [_fanout(graph, fanout) for fanout in sampler.fanouts]
     hops = NeighborSampler(fanouts, replace=bool(sampler.replace), prob=sampler.prob)
-    return InducedBatches(hops, edge_dir="out")
+    return InducedBatches(hops, order)
 
 
 def _cluster_sampler(graph: Any, sampler: Any) -> ClusterSampler | None:
-    if not _unchanged(sampler, {"sample": dgl.dataloading.ClusterGCNSampler}) or not graph.is_homogeneous:
+    order = _edge_order(graph) if _unchanged(sampler, {"sample": dgl.dataloading.ClusterGCNSampler}) else None
+    if order is None or not graph.is_homogeneous:
         return None
-    return ClusterSampler(sampler.partition_offset, sampler.partition_node_ids, edge_dir="out")
+    return ClusterSampler(sampler.partition_offset, sampler.partition_node_ids, order)
 
 
 def _saint_sampler(graph: Any, sampler: Any) -> SaintSampler | None:
-    base = dgl.dataloading.SAINTSampler
+    base, order = dgl.dataloading.SAINTSampler, _edge_order(graph)
     methods = [base.node_sampler, base.edge_sampler, base.walk_sampler]
     drawn_by = getattr(sampler.sampler, "__func__", None)
-    if not _unchanged(sampler, {"sample": base}) or drawn_by not in methods or not graph.is_homogeneous:
+    own = not _unchanged(sampler, {"sample": base}) or drawn_by not in methods
+    if own or order is None or not graph.is_homogeneous:
         return None
     mode, budget = SAINT_MODES[methods.index(drawn_by)], sampler.budget
     budget, length = budget if mode == "walk" else (budget, 0)
-    return SaintSampler(mode, budget, length, edge_dir="out")
+    return SaintSampler(mode, budget, length, edge_dir=order)
 
 
 def _labor_sampler(graph: Any, sampler: Any) -> LaborSampler | None:
