@@ -42,7 +42,7 @@ def native_sampler(graph: Any, sampler: Any) -> MiniBatchSampler | None:
     Recognised are ``dgl.dataloading.NeighborSampler``, ``MultiLayerFullNeighborSampler``, ``LaborSampler`` (without
     ``batch_dependency``), ``ShaDowKHopSampler``, ``ClusterGCNSampler`` and ``SAINTSampler``,
     ``pagraph.dgl.LayerSampler``, and subclasses that change nothing about sampling, on graphs in CPU memory. For an
-    edge sampler around one that begins with vertices, the inner one is returned.
+    edge sampler around one of these, the inner one is returned.
 
     Raises:
         ValueError: A fan-out is 0 or below -1, or a budget below 1.
@@ -51,15 +51,13 @@ def native_sampler(graph: Any, sampler: Any) -> MiniBatchSampler | None:
     """
     if not isinstance(graph, dgl.DGLGraph) or graph.is_block or graph.device.type != "cpu":
         return None
-    edge_wise = is_edge_sampler(sampler)
-    if edge_wise:
+    if is_edge_sampler(sampler):
         sampler = sampler.sampler
     device = getattr(sampler, "output_device", None)
     if device is not None and torch.device(device).type != "cpu":
         return None
     make = next((make for kind, make in _KINDS.items() if isinstance(sampler, kind)), None)
-    made = None if make is None else make(graph, sampler)
-    return None if edge_wise and made is not None and made.hops is None else made
+    return None if make is None else make(graph, sampler)
 
 
 def is_edge_sampler(sampler: Any) -> bool:
