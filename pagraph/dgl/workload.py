@@ -226,9 +226,9 @@ def _sampled(graph: Any, sampler: Any, order: SeedOrder | DatasetOrder) -> Sampl
     return Sampled(core, seeds, _as_loader(graph, sampler, inner))
 
 
-def _as_loader(graph: Any, sampler: Any, inner: Any) -> MiniBatchSampler | None:
+def _as_loader(graph: Any, sampler: Any, inner: MiniBatchSampler | None) -> MiniBatchSampler | None:
     """The sampler of the loader's whole batches: from edges where these are the seeds."""
-    if inner is None or not is_edge_sampler(sampler):
+    if not isinstance(inner, BlockSampler | InducedBatches) or not is_edge_sampler(sampler):
         return inner
     return EdgeBatches(inner, core_graph(graph), native_negatives(sampler.negative_sampler))
 

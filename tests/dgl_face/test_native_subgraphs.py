@@ -82,7 +82,9 @@ def test_shadow_is_dgls_subgraph_of_its_vertices(shape, idtype, layout):
         assert isinstance(native_sampler(graph, sampler), InducedBatches)
         for input_nodes, output_nodes, sub in ours(graph, seeds, sampler, batch_size=16, prefetch=0):
             assert_same_subgraph(graph, sub, graph.subgraph(input_nodes))
-            for ntype, ids in (output_nodes if isinstance(output_nodes, dict) else {graph.ntypes[0]: output_nodes}).items():
+            for ntype, ids in (
+                output_nodes if isinstance(output_nodes, dict) else {graph.ntypes[0]: output_nodes}
+            ).items():
                 assert torch.equal(sub.nodes[ntype].data[dgl.NID][: len(ids)], ids)
 
 
@@ -109,9 +111,7 @@ def test_shadow_around_edges_leaves_the_excluded_out(shape, negatives):
     graph = world.graph
     excluded = {etype: torch.arange(0, graph.num_edges(etype), 3) for etype in graph.canonical_etypes}
     for exclude in ("self", excluded if shape == "heterograph" else excluded[graph.canonical_etypes[0]]):
-        sampler = d.as_edge_prediction_sampler(
-            d.ShaDowKHopSampler([3, 2]), exclude=exclude, negative_sampler=negatives
-        )
+        sampler = d.as_edge_prediction_sampler(d.ShaDowKHopSampler([3, 2]), exclude=exclude, negative_sampler=negatives)
         seeds = edge_seeds_of(world, "none")
         for inputs, pair, *negative, sub in ours(graph, seeds, sampler, batch_size=20):
             given = exclude
@@ -289,7 +289,11 @@ def test_bad_arguments(tmp_path):
         ours(graph, torch.tensor([0, 6]), cluster_sampler(graph, tmp_path))
     for error, options in ((dgl.DGLError, {"nobody": ["feat"]}), (AssertionError, ["feat"])):
         with pytest.raises(error, match="prefetch_node_feats must"):
-            ours(make_world("heterograph").graph, {"user": torch.arange(3)}, d.ShaDowKHopSampler([2], prefetch_node_feats=options))
+            ours(
+                make_world("heterograph").graph,
+                {"user": torch.arange(3)},
+                d.ShaDowKHopSampler([2], prefetch_node_feats=options),
+            )
     loader = ours(dgl.graph(([], []), num_nodes=4), torch.arange(2), d.SAINTSampler("edge", 3))
     with pytest.raises(ValueError, match="at least 1 edge for mode 'edge', got 0"):
         list(loader)
@@ -298,7 +302,9 @@ def test_bad_arguments(tmp_path):
 def test_a_repeated_seed_has_a_place_of_its_own():
     """Its edges lead to the first one. DGL's own numbers are off by one behind it."""
     graph = make_graph()
-    ((input_nodes, output_nodes, sub),) = ours(graph, torch.tensor([25, 25, 30]), d.ShaDowKHopSampler([-1]), batch_size=3)
+    ((input_nodes, output_nodes, sub),) = ours(
+        graph, torch.tensor([25, 25, 30]), d.ShaDowKHopSampler([-1]), batch_size=3
+    )
     assert input_nodes[:3].tolist() == output_nodes.tolist() == [25, 25, 30]
     src, dst = (sub.ndata[dgl.NID][ends] for ends in sub.edges(order="eid"))
     assert torch.equal(torch.stack([src, dst]), torch.stack(graph.find_edges(sub.edata[dgl.EID])))

@@ -72,7 +72,6 @@ def by_sampler(names):
     return pytest.mark.parametrize("name", [pytest.param(n, marks=noisy if n == "cluster" else []) for n in names])
 
 
-
 def graph_and_sampler(name, folder, prefetch=("feat",)):
     graph = dgl.to_bidirected(make_graph(), copy_ndata=True)
     graph.edata["w"] = torch.randn(graph.num_edges())

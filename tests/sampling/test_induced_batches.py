@@ -63,7 +63,11 @@ def test_what_policies_ask():
     blocks = NeighborSampler([2, 2])
     batches = InducedBatches(blocks)
     assert batches.hops is blocks and batches.num_hops == 2 and batches.seeds_are_vertices
-    assert batches.cache_key == InducedBatches(NeighborSampler([2, 2])).cache_key != InducedBatches(blocks, "out").cache_key
+    assert (
+        batches.cache_key
+        == InducedBatches(NeighborSampler([2, 2])).cache_key
+        != InducedBatches(blocks, "out").cache_key
+    )
     settings = {"batch_size": 2, "seed": 1}
     counts = [count_accesses(graph, torch.arange(5), s, **settings).by_hop("_N").tolist() for s in (blocks, batches)]
     assert counts[0] == counts[1]
