@@ -12,8 +12,9 @@ from .graphs import core_graph, to_pyg
 from .loaders import LinkNeighborLoader, NeighborLoader
 from .package import import_pyg
 from .sampler import NeighborSampler
+from .shadow import ShaDowKHopSampler
 
-__all__ = ["LinkNeighborLoader", "NeighborLoader", "NeighborSampler", "core_graph", "to_pyg"]
+__all__ = ["LinkNeighborLoader", "NeighborLoader", "NeighborSampler", "ShaDowKHopSampler", "core_graph", "to_pyg"]
 
 _loader = import_pyg().loader
 

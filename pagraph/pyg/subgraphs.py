@@ -72,6 +72,7 @@ class SubgraphLoader(Pipelined):
     """
 
     _view: SubgraphView
+    _makers: tuple[str, ...] = ("collate_fn",)  # methods that a user may override to make a batch
 
     def _load(self, join: Callable[[Any, Any], Any], arguments: Mapping[str, Any]) -> None:
         """Make torch's loader and the engine.
@@ -97,4 +98,4 @@ class SubgraphLoader(Pipelined):
 
     @property
     def _makes_batches(self) -> bool:
-        return type(self).collate_fn is SubgraphLoader.collate_fn
+        return all(getattr(type(self), name).__module__.startswith("pagraph.") for name in self._makers)

@@ -242,14 +242,16 @@ class SubgraphRun(BatchRun):
                 ends[ntype].append(count)
         return hops, ends
 
-    def induced_in_trees(self, ids: dict[str, Any], ends: dict[str, list[int]]) -> Subgraph:
+    def induced_in_trees(self, ids: dict[str, Any], ends: dict[str, list[int]], *, by_source: bool = False) -> Subgraph:
         """The subgraph of vertices in trees, with all edges within each tree that may be drawn there."""
         num_trees = sum(map(len, self.seeds.values()))
         vertices = {t: TreeVertices.of(ids[t], self.graph.num_nodes_of(t), num_trees) for t in ids}
-        edges = {t: self._in_trees(index, t, vertices) for index, t in enumerate(self.graph.edge_types)}
+        edges = {t: self._in_trees(index, t, vertices, by_source) for index, t in enumerate(self.graph.edge_types)}
         return self._put_together(ids, edges, ends)
 
-    def _in_trees(self, index: int, etype: EdgeType, vertices: Mapping[str, TreeVertices]) -> SampledEdges:
+    def _in_trees(
+        self, index: int, etype: EdgeType, vertices: Mapping[str, TreeVertices], by_source: bool
+    ) -> SampledEdges:
         src, dst = vertices[etype[0]], vertices[etype[2]]
         hop = self.hop(
             0,
@@ -266,7 +268,7 @@ class SubgraphRun(BatchRun):
         if times is not None:
             starts, degrees, _ = self.sampler.timed_picker(-1, times).rows(hop)
             order = order if times.order is None else times.order.numpy()
-        return edges_in_trees(hop, src, dst, (starts, degrees), order)
+        return edges_in_trees(hop, src, dst, (starts, degrees), order, by_source=by_source)
 
     def _put_together(
         self, ids: dict[str, Any], edges: dict[EdgeType, SampledEdges], ends: dict[str, list[int]]

@@ -56,7 +56,7 @@ class TreeVertices:
 
 
 def edges_in_trees(
-    hop: Hop, src: TreeVertices, dst: TreeVertices, rows: tuple[Array, Array], order: Array
+    hop: Hop, src: TreeVertices, dst: TreeVertices, rows: tuple[Array, Array], order: Array, *, by_source: bool = False
 ) -> SampledEdges:
     """Every edge between two vertices of the same tree, in the order of its destination and its row.
 
@@ -65,6 +65,7 @@ def edges_in_trees(
         src, dst: The sources that edges may have, and the destinations.
         rows: First edge and number of edges of each of ``dst``.
         order: The position in the CSC of each edge of a row; empty: they are positions.
+        by_source: In the order of the sources instead, and of the destinations of each by tree.
 
     Raises:
         FormatError: An edge leads out of the graph (a damaged file).
@@ -72,7 +73,10 @@ def edges_in_trees(
     from .kernels import trees
 
     csc, scratch, count = hop.csc, hop.scratch, len(dst.ids)
-    ends, offsets = scratch.array("edge ends", count, np.int64), scratch.array("edge offsets", count, np.int64)
+    ends, offsets = (
+        scratch.array("edge ends", count, np.int64),
+        np.zeros(len(src.ids) if by_source else count, np.int64),
+    )
     table = scratch.array("tree table", 1 << max(2, (8 * src.largest).bit_length()), np.int64)
     # Two numbers for each edge. What is copied when there are more costs less than counting them first would.
     found = scratch.array("edges found", 2 * _EDGES_PER_VERTEX * count, np.int64)
@@ -88,6 +92,6 @@ def edges_in_trees(
             found[: len(known)] = known
     total = int(ends[-1]) if count else 0
     edge_index, ids = hop.pool.take_many(((2, total), hop.dtype), ((total,), torch.int64))
-    ends_out = edge_index.numpy()
-    trees.put_found(found, ends, dst.order, offsets, edge_ids_of(csc), ends_out[0], ends_out[1], ids.numpy())
+    put = trees.put_by_source if by_source else trees.put_found
+    put(found, ends, dst.order, offsets, edge_ids_of(csc), *edge_index.numpy(), ids.numpy())
     return SampledEdges(edge_index, ids, [0])

@@ -107,6 +107,29 @@ def put_found(found, ends, order, offsets, edge_ids, src, dst, out_ids):  # type
 
 
 @kernel
+def put_by_source(found, ends, order, offsets, edge_ids, src, dst, out_ids):  # type: ignore[no-untyped-def]
+    """The same in the order of the sources' places, and for each source in that of ``order``.
+
+    ``offsets`` has an element for each source, and is filled with zeros.
+    """
+    count = ends[-1] if len(ends) else 0
+    for e in range(count):
+        offsets[found[2 * e + 1]] += 1
+    total = np.int64(0)
+    for i in range(len(offsets)):
+        total += offsets[i]
+        offsets[i] = total - offsets[i]
+    for k in range(len(order)):
+        for e in range(ends[k - 1] if k else 0, ends[k]):
+            source = found[2 * e + 1]
+            at = offsets[source]
+            offsets[source] += 1
+            src[at] = source
+            dst[at] = order[k]
+            out_ids[at] = found[2 * e] if len(edge_ids) == 0 else edge_ids[found[2 * e]]
+
+
+@kernel
 def pick_all_or_repeated(counters, starts, degrees, out_indptr, key, positions):  # type: ignore[no-untyped-def]
     """Rows that fit whole, and uniform picks with replacement from the others."""
     for i in range(len(counters)):
