@@ -40,7 +40,7 @@ class ShaDowKHopSampler(SubgraphLoader, _pyg.ShaDowKHopSampler):
             :class:`~pagraph.pyg.NeighborLoader`.
         replace: Draw with replacement, where there are more than ``num_neighbors``.
         **kwargs: ``cache``, ``cache_policy``, ``cache_dtype``, ``prefetch``, ``lookahead``, ``memory``, ``seed`` and
-            ``device``; torch's ``batch_size``, ``shuffle`` and so on: all as :class:`~pagraph.pyg.NeighborLoader` has it.
+            ``device``; torch's ``batch_size``, ``shuffle``, ...: as :class:`~pagraph.pyg.NeighborLoader`.
 
     Raises:
         TypeError: ``data`` is no ``Data``, a number is not an integer, ids are not integers.
