@@ -31,8 +31,8 @@ class ShaDowSampler(MiniBatchSampler):
 
     The k-hop sampler of Zeng et al. ("Decoupling the Depth and Scope of Graph Neural Networks", NeurIPS 2021, section
     4), for graphs of one vertex type. Batches are those of torch-sparse's ``ego_k_hop_sample_adj``: one seed's
-    vertices after another's, by id. A vertex draws once, in the hop after the one that found it; in torch-sparse it draws again
-    whenever it is found.
+    vertices after another's, by id. A vertex draws once, in the hop after the one that found it; in torch-sparse it
+    draws again whenever it is found.
 
     Args:
         depth: Hops; 0 leaves the seeds with their self-loops.
