@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,7 +15,7 @@ from ..system.checks import as_integer
 from .graphs import core_graph, local_dtype
 from .inputs import vertex_ids
 from .package import import_pyg
-from .subgraphs import SubgraphLoader, SubgraphView
+from .subgraphs import SubgraphLoader, SubgraphView, edge_index_of
 
 import_pyg()
 from torch_geometric import loader as _pyg  # noqa: E402
@@ -97,15 +98,16 @@ class ShaDowKHopSampler(SubgraphLoader, _pyg.ShaDowKHopSampler):
 def _joined(view: Any, output: Any) -> Any:
     """The batch that PyG's class makes; an array of vertices is selected from too, which PyG's leaves whole."""
     data, nodes, trees, roots = view.data, output.node, output.batch, output.metadata
-    # Ids ascend within a tree, so that one search finds each tree's first vertex, another its root.
-    firsts = torch.arange(len(roots) + 1, device="cpu") * data.num_nodes
-    ids = trees * data.num_nodes + nodes
-    ptr = torch.searchsorted(ids, firsts)
-    root_n_id = torch.searchsorted(ids, firsts[:-1] + roots)
+    # Ids ascend within a tree, so that one search finds each tree's first vertex, another its root. By numpy: torch
+    # would start threads beside the loader's own.
+    ids = trees.numpy() * data.num_nodes + nodes.numpy()
+    firsts = np.arange(len(roots) + 1) * data.num_nodes
+    ptr = torch.from_numpy(np.searchsorted(ids, firsts))
+    root_n_id = torch.from_numpy(np.searchsorted(ids, firsts[:-1] + roots.numpy()))
     batch = Batch(batch=trees, ptr=ptr)
     batch.root_n_id = root_n_id
     if "edge_index" in data:
-        batch.edge_index = torch.stack([output.row, output.col])
+        batch.edge_index = edge_index_of(output)
     else:
         batch.adj_t = _adjacency(data, output)
     for name, value in data:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..sampling.sampler import MiniBatchSampler
     from ..system.buffers import BufferPools
 
-__all__ = ["SubgraphLoader", "SubgraphView"]
+__all__ = ["SubgraphLoader", "SubgraphView", "edge_index_of"]
 
 
 @dataclass(eq=False, kw_only=True)
@@ -61,6 +61,16 @@ class SubgraphView(View):
         output = output_of(subgraph, hetero=False)
         output.metadata = inputs
         return output, subgraph.hop_ends
+
+
+def edge_index_of(output: Any) -> Tensor:
+    """Both ends of a sampler's edges in one tensor, ``(2, num_edges)``: not copied where they lie behind each other."""
+    row, col = output.row, output.col
+    one = row.untyped_storage().data_ptr() == col.untyped_storage().data_ptr()
+    if one and len(row) and row.data_ptr() + row.nbytes == col.data_ptr():
+        both: Tensor = row.as_strided((2, len(row)), (len(row), 1))
+        return both
+    return torch.stack([row, col])
 
 
 class SubgraphLoader(Pipelined):

@@ -244,22 +244,28 @@ class SubgraphRun(BatchRun):
 
     def induced_in_trees(self, ids: dict[str, Any], ends: dict[str, list[int]], *, by_source: bool = False) -> Subgraph:
         """The subgraph of vertices in trees, with all edges within each tree that may be drawn there."""
-        num_trees = sum(map(len, self.seeds.values()))
-        vertices = {t: TreeVertices.of(ids[t], self.graph.num_nodes_of(t), num_trees) for t in ids}
-        edges = {t: self._in_trees(index, t, vertices, by_source) for index, t in enumerate(self.graph.edge_types)}
+        num_trees, vertices = sum(map(len, self.seeds.values())), {}
+        for ntype, known in ids.items():
+            num_nodes = self.graph.num_nodes_of(ntype)
+            settings = self._vertices(known, num_nodes), (num_nodes, num_trees), self.scratch
+            vertices[ntype] = TreeVertices.of(ntype, known, *settings)
+        edges = {
+            t: self._in_trees(index, t, ids[t[2]], vertices, by_source) for index, t in enumerate(self.graph.edge_types)
+        }
         return self._put_together(ids, edges, ends)
 
     def _in_trees(
-        self, index: int, etype: EdgeType, vertices: Mapping[str, TreeVertices], by_source: bool
+        self, index: int, etype: EdgeType, known: Any, vertices: Mapping[str, TreeVertices], by_source: bool
     ) -> SampledEdges:
+        """The edges of type number ``index`` within trees; ``known`` are their destinations."""
         src, dst = vertices[etype[0]], vertices[etype[2]]
         hop = self.hop(
             0,
             index,
-            self._vertices(dst.ids, dst.num_nodes),
+            self._vertices(known, dst.num_nodes),
             self.dtype,
             self.pools(("edges", etype)),
-            until=None if self.until is None else self._limits(dst.ids, dst.num_nodes),
+            until=None if self.until is None else self._limits(known, dst.num_nodes),
         )
         starts, degrees, _ = measure_rows(hop, -1, False)
         if hop.csc.pages is not None:
