@@ -8,13 +8,33 @@ import line can be swapped, one with ``*`` too. ``NeighborSampler`` is ours, in 
 
 from typing import Any
 
+from .clusters import ClusterData, ClusterLoader
 from .graphs import core_graph, to_pyg
 from .loaders import LinkNeighborLoader, NeighborLoader
 from .package import import_pyg
+from .saint import (
+    GraphSAINTEdgeSampler,
+    GraphSAINTNodeSampler,
+    GraphSAINTRandomWalkSampler,
+    GraphSAINTSampler,
+)
 from .sampler import NeighborSampler
 from .shadow import ShaDowKHopSampler
 
-__all__ = ["LinkNeighborLoader", "NeighborLoader", "NeighborSampler", "ShaDowKHopSampler", "core_graph", "to_pyg"]
+__all__ = [
+    "ClusterData",
+    "ClusterLoader",
+    "GraphSAINTEdgeSampler",
+    "GraphSAINTNodeSampler",
+    "GraphSAINTRandomWalkSampler",
+    "GraphSAINTSampler",
+    "LinkNeighborLoader",
+    "NeighborLoader",
+    "NeighborSampler",
+    "ShaDowKHopSampler",
+    "core_graph",
+    "to_pyg",
+]
 
 _loader = import_pyg().loader
 
