@@ -2,6 +2,7 @@
 
 from .block_sampler import BlockSampler, NeighborSampler
 from .clusters import ClusterSampler
+from .hgt import HGTSampler
 from .labor import LaborSampler
 from .layerwise import LayerSampler
 from .saint import SaintSampler
@@ -11,6 +12,7 @@ from .subgraph_sampler import SubgraphSampler
 __all__ = [
     "BlockSampler",
     "ClusterSampler",
+    "HGTSampler",
     "LaborSampler",
     "LayerSampler",
     "NeighborSampler",

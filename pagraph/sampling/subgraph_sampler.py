@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..system.buffers import BufferPools
     from .hop import Picker
 
-__all__ = ["SubgraphRun", "SubgraphSampler"]
+__all__ = ["HopMemory", "SubgraphRun", "SubgraphSampler"]
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,7 @@ def _limits(graph: Graph, name: str, ntype: str, seeds: Tensor, times: Tensor | 
 
 
 @dataclass(frozen=True, eq=False)
-class _Memory:
+class HopMemory:
     """Scratch memory of a hop's edges, which live until the batch is put together."""
 
     scratch: Scratch
@@ -308,7 +308,7 @@ class SubgraphRun(BatchRun):
                 index,
                 self._vertices(known, num_nodes),
                 torch.int32,  # local ids of a batch
-                _Memory(self.scratch, ("hop", number, index)),
+                HopMemory(self.scratch, ("hop", number, index)),
                 drawn_as=known if self.sampler.disjoint else None,
                 until=None if self.until is None else self._limits(known, num_nodes),
             )
