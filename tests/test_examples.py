@@ -64,6 +64,8 @@ PYG = [
     Example("pyg_inference.py", least=0.8, says="equal to the whole graph at once: True"),
     Example("pyg_link_prediction.py", metric="test AUC", least=0.8),
     Example("pyg_saint.py", least=0.75),
+    Example("pyg_shadow.py", ("--epochs", "3"), least=0.7),
+    Example("pyg_hgt.py", ("--epochs", "5"), least=0.62),
     Example("pyg_cluster.py", least=0.75),
     Example("pyg_blocks.py", least=0.8),
     Example("gpu_sage.py", least=0.8, says="the graph is sampled from: "),
