@@ -3,19 +3,35 @@
 Needs PyG alone: neither pyg-lib nor torch-sparse, which PyPI does not offer as wheels.
 
 All other classes of ``torch_geometric.loader`` can be imported from here too, and are PyG's own: a script's whole
-import line can be swapped, one with ``*`` too. ``NeighborSampler`` is ours, in place of ``torch_geometric.sampler``'s,
-and so are ``Node2Vec`` and ``MetaPath2Vec``, in place of ``torch_geometric.nn``'s.
+import line can be swapped, one with ``*`` too. ``NeighborSampler`` and ``HGTSampler`` are ours in place of
+``torch_geometric.sampler``'s, ``Node2Vec`` and ``MetaPath2Vec`` in place of ``torch_geometric.nn``'s.
 """
 
 from typing import Any
 
+from .clusters import ClusterData, ClusterLoader
 from .graphs import core_graph, to_pyg
+from .hgt import HGTLoader, HGTSampler
 from .loaders import LinkNeighborLoader, NeighborLoader
 from .package import import_pyg
+from .saint import (
+    GraphSAINTEdgeSampler,
+    GraphSAINTNodeSampler,
+    GraphSAINTRandomWalkSampler,
+    GraphSAINTSampler,
+)
 from .sampler import NeighborSampler
 from .walks import MetaPath2Vec, Node2Vec, random_walk
 
 __all__ = [
+    "ClusterData",
+    "ClusterLoader",
+    "GraphSAINTEdgeSampler",
+    "GraphSAINTNodeSampler",
+    "GraphSAINTRandomWalkSampler",
+    "GraphSAINTSampler",
+    "HGTLoader",
+    "HGTSampler",
     "LinkNeighborLoader",
     "MetaPath2Vec",
     "NeighborLoader",
@@ -23,6 +39,25 @@ __all__ = [
     "Node2Vec",
     "core_graph",
     "random_walk",
+    "to_pyg",
+]
+
+from .shadow import ShaDowKHopSampler
+
+__all__ = [
+    "ClusterData",
+    "ClusterLoader",
+    "GraphSAINTEdgeSampler",
+    "GraphSAINTNodeSampler",
+    "GraphSAINTRandomWalkSampler",
+    "GraphSAINTSampler",
+    "HGTLoader",
+    "HGTSampler",
+    "LinkNeighborLoader",
+    "NeighborLoader",
+    "NeighborSampler",
+    "ShaDowKHopSampler",
+    "core_graph",
     "to_pyg",
 ]
 

@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..graph.graph import NODE_TYPE, Graph
-from ..ranking.policy import Policy, RowType
-from ..ranking.workload import Sampled, Workload
+from ..graph.graph import NODE_TYPE
+from ..ranking.policy import Policy
+from ..ranking.workload import Workload
 from ..sampling.batches import PairBatches, TimedSeeds
-from ..seeds.order import BatchOrder, SeedOrder, num_seeds
-from ..seeds.torch_order import takes_all
-from .graphs import core_graph
 from .inputs import check_calls, check_data, node_input
 from .links import check_are_tensors, check_links, checked_edge_label_index, end_types
 from .package import import_pyg
 from .pipelined import LinkView, NodeView, Pipelined, Viewed, sampler_of
 from .sampler import NeighborSampler
 from .times import check_time_tensor, check_times
+from .workload import core_workload, foreign_workload
 
 import_pyg()
 from torch_geometric import loader as _pyg  # noqa: E402
-from torch_geometric.data import Data, HeteroData  # noqa: E402
 
 __all__ = ["LinkNeighborLoader", "NeighborLoader"]
 
@@ -46,7 +42,8 @@ class NeighborLoader(Pipelined, _pyg.NeighborLoader):
             a sequence. Of a graph with several vertex types: a type, or a pair of it and any of these.
         input_time: A time for each input node, int64, shape ``(n,)``; needs ``time_attr``. Default: the seeds' own.
         replace: Sample with replacement.
-        subgraph_type: ``"directional"``, ``"bidirectional"`` or ``"induced"``.
+        subgraph_type: ``"directional"``, ``"bidirectional"`` or ``"induced"``: that is within each of disjoint trees,
+            and with times without edges later than its seed (PyG refuses both).
         disjoint: A tree for each seed, with its number in ``batch``.
         temporal_strategy: ``"uniform"`` or ``"last"``.
         time_attr: The attribute of vertices or edges that holds their times; no neighbour is later than its seed.
@@ -158,13 +155,13 @@ class NeighborLoader(Pipelined, _pyg.NeighborLoader):
     def _workload(self, order: Any) -> Workload:
         data, sampler, inputs = self.data, self.node_sampler, self.input_data
         if not isinstance(sampler, NeighborSampler):
-            return _foreign_workload(data, order)
+            return foreign_workload(data, order)
         ntype = inputs.input_type or NODE_TYPE
         if sampler.is_temporal and inputs.time is not None:
             timed = torch.stack([inputs.node.long(), inputs.time.long()], 1)
-            return _workload(sampler.graph, order, timed, TimedSeeds(sampler.core, ntype))
+            return core_workload(sampler.graph, order, timed, TimedSeeds(sampler.core, ntype))
         seeds: Any = inputs.node if sampler.graph.is_homogeneous else {ntype: inputs.node}
-        return _workload(sampler.graph, order, seeds, sampler.core)
+        return core_workload(sampler.graph, order, seeds, sampler.core)
 
 
 class LinkNeighborLoader(Pipelined, _pyg.LinkNeighborLoader):
@@ -289,39 +286,9 @@ class LinkNeighborLoader(Pipelined, _pyg.LinkNeighborLoader):
     def _workload(self, order: Any) -> Workload:
         data, sampler, inputs = self.data, self.link_sampler, self.input_data
         if not isinstance(sampler, NeighborSampler):
-            return _foreign_workload(data, order)
+            return foreign_workload(data, order)
         types = end_types(inputs.input_type)
         ends = [inputs.row, inputs.col, *([inputs.time] if sampler.is_temporal and inputs.time is not None else [])]
         counts, negatives = sampler.graph.num_nodes_by_type, sampler.link_negatives(self.neg_sampling, types)
         batches = PairBatches(sampler.core, types, counts, negatives)
-        return _workload(sampler.graph, order, torch.stack([end.long() for end in ends], 1), batches)
-
-
-def _workload(graph: Graph, order: BatchOrder, seeds: Any, batches: Any) -> Workload:
-    """The workload of a loader whose sampler is ours: ``batches`` samples what it does of these seeds."""
-    counts: dict[RowType, int] = {t: graph.num_nodes_of(t) for t in graph.node_types}
-    if not takes_all(order, num_seeds(seeds)):  # a user's own order: nobody else may call it
-        return Workload(order, counts, None, lambda: Sampled(graph, {}, None))
-    # The loader's order is one of places; this is the order of the seeds themselves.
-    own = SeedOrder(seeds, order.batch_size or 1, shuffle=order.shuffle)
-    return Workload(order, counts, batches, lambda: Sampled(graph, seeds, batches), source=graph, seeds=own)
-
-
-def _foreign_workload(data: Any, order: BatchOrder) -> Workload:
-    """The workload of a loader with a user's own sampler; vertices are counted where the data says how many."""
-    counts: dict[RowType, int] = {}
-    if isinstance(data, Data):
-        counts = {NODE_TYPE: int(data.num_nodes or 0)}
-    elif isinstance(data, HeteroData):
-        counts = {t: int(data[t].num_nodes) for t in data.node_types if data[t].num_nodes is not None}
-    return Workload(order, counts, None, partial(_structure, data))
-
-
-def _structure(data: Any) -> Sampled | None:
-    """The graph of the data, where it has one."""
-    if not isinstance(data, Data | HeteroData):
-        return None
-    try:
-        return Sampled(core_graph(data), {}, None)
-    except (TypeError, ValueError):  # the user's sampler may know what to make of it
-        return None
+        return core_workload(sampler.graph, order, torch.stack([end.long() for end in ends], 1), batches)

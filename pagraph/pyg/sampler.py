@@ -33,7 +33,7 @@ from torch_geometric.sampler import (  # noqa: E402
 )
 from torch_geometric.sampler.base import NumNeighbors, SubgraphType  # noqa: E402
 
-__all__ = ["NeighborSampler", "fanouts_of", "num_neighbors_of"]
+__all__ = ["KeyedSampler", "NeighborSampler", "fanouts_of", "num_neighbors_of", "output_of"]
 
 _Type = TypeVar("_Type")
 
@@ -73,14 +73,85 @@ _DIRECTED = (  # both in PyG's words
     "The usage of the 'directed' argument in 'NeighborSampler' is deprecated. Use `subgraph_type='induced'` instead."
 )
 _SUBGRAPH_TYPES = [str(kind.value) for kind in SubgraphType]
-_DISJOINT = "'disjoint' sampling not supported for neighbor sampling with `subgraph_type='induced'`"
 
 
-class NeighborSampler(BaseSampler):
+def output_of(subgraph: Subgraph, *, hetero: bool) -> SamplerOutput | HeteroSamplerOutput:
+    """A subgraph as PyG's samplers return it; ``edge`` holds the user's edge ids, there is no permutation."""
+    nodes, trees = subgraph.input_nodes, subgraph.trees
+    sizes = {ntype: _steps(ends) for ntype, ends in subgraph.hop_ends.items()}
+    counts = {etype: _steps(edges.hop_ends)[1:] for etype, edges in subgraph.edges.items()}
+    if hetero:
+        return HeteroSamplerOutput(
+            node=nodes,
+            row={etype: edges.edge_index[0] for etype, edges in subgraph.edges.items()},
+            col={etype: edges.edge_index[1] for etype, edges in subgraph.edges.items()},
+            edge={etype: edges.edge_ids for etype, edges in subgraph.edges.items()},
+            batch=trees,
+            num_sampled_nodes=sizes,
+            num_sampled_edges=counts,
+        )
+    (edges,) = subgraph.edges.values()
+    return SamplerOutput(
+        node=nodes[NODE_TYPE],
+        row=edges.edge_index[0],
+        col=edges.edge_index[1],
+        edge=edges.edge_ids,
+        batch=None if trees is None else trees[NODE_TYPE],
+        num_sampled_nodes=sizes[NODE_TYPE],
+        num_sampled_edges=next(iter(counts.values())),
+    )
+
+
+def _steps(ends: list[int]) -> list[int]:
+    return [end - begin for begin, end in zip([0, *ends], ends, strict=False)]
+
+
+class KeyedSampler(BaseSampler):
+    """Base of our samplers: a batch is a function of its inputs and a key, for any number of threads.
+
+    Attributes:
+        graph: The graph that ``core`` samples.
+        core: Draws :class:`~pagraph.graph.subgraph.Subgraph` objects.
+        is_hetero: Whether samples are by vertex and edge type.
+    """
+
+    graph: Graph
+    core: Any
+    is_hetero: bool
+    _dtype: torch.dtype
+
+    def sample_from_nodes(self, inputs: NodeSamplerInput, **kwargs: Any) -> SamplerOutput | HeteroSamplerOutput:
+        """See ``BaseSampler.sample_from_nodes``."""
+        return self.sample_nodes(inputs, random_key())[0]
+
+    def sample_nodes(
+        self, inputs: NodeSamplerInput, key: int, pools: BufferPools | None = None
+    ) -> tuple[SamplerOutput | HeteroSamplerOutput, dict[str, list[int]]]:
+        """Sample the subgraph of vertices; a pure function of inputs and key (64 bits), safe from any thread.
+
+        Returns:
+            The output of PyG's samplers, and vertex type to how many of its vertices are known after each hop.
+        """
+        seeds = {inputs.input_type or NODE_TYPE: inputs.node}
+        subgraph = self.core.sample(self.graph, seeds, key, dtype=self._dtype, pools=pools, **self._more(inputs))
+        output = self._output(subgraph)
+        output.metadata = (inputs.input_id, inputs.time)
+        return output, subgraph.hop_ends
+
+    def _more(self, inputs: NodeSamplerInput) -> dict[str, Any]:
+        """Arguments of ``core.sample`` beyond the common ones."""
+        return {}
+
+    def _output(self, subgraph: Subgraph) -> SamplerOutput | HeteroSamplerOutput:
+        return output_of(subgraph, hetero=self.is_hetero)
+
+
+class NeighborSampler(KeyedSampler):
     """Drop-in for ``torch_geometric.sampler.NeighborSampler``; needs neither pyg-lib nor torch-sparse.
 
     For PyG's ``NodeLoader`` and ``LinkLoader``, and Lightning's data modules; ``pagraph.pyg.NeighborLoader`` makes one
-    itself. Random numbers come from torch's global generator, one for each call.
+    itself. Random numbers come from torch's global generator, one for each call. Induced subgraphs may be disjoint and
+    have times, which PyG's may not: they have the edges within each tree that are not later than its seed.
 
     Times and weights are those that the data holds now: values written to them in place count from the next batch on, a
     tensor that replaces one does not.
@@ -117,9 +188,7 @@ class NeighborSampler(BaseSampler):
         self.temporal_strategy = temporal_strategy
         self._time, self._weight = time_attr, weight_attr
         self.replace, self._disjoint = replace, disjoint
-        if self.disjoint and self.subgraph_type == SubgraphType.induced:
-            raise ValueError(_DISJOINT)
-        self.graph: Graph = core_graph(data)
+        self.graph = core_graph(data)
         self.is_hetero = has_types(data)
         self._dtype = local_dtype(data)
         self._times = Fields() if time_attr is None else times_of(data, time_attr)
@@ -196,31 +265,15 @@ class NeighborSampler(BaseSampler):
             latest=self.temporal_strategy == "last",
         )
 
-    def sample_from_nodes(self, inputs: NodeSamplerInput, **kwargs: Any) -> SamplerOutput | HeteroSamplerOutput:
-        """See ``BaseSampler.sample_from_nodes``."""
-        return self.sample_nodes(inputs, random_key())[0]
-
     def sample_from_edges(
         self, inputs: EdgeSamplerInput, neg_sampling: NegativeSampling | None = None
     ) -> SamplerOutput | HeteroSamplerOutput:
         """See ``BaseSampler.sample_from_edges``."""
         return self.sample_edges(inputs, neg_sampling, random_key())[0]
 
-    def sample_nodes(
-        self, inputs: NodeSamplerInput, key: int, pools: BufferPools | None = None
-    ) -> tuple[SamplerOutput | HeteroSamplerOutput, dict[str, list[int]]]:
-        """Sample the subgraph of vertices; a pure function of inputs and key (64 bits), safe from any thread.
-
-        Returns:
-            The output of PyG's samplers, and vertex type to how many of its vertices are known after each hop.
-        """
-        ntype = inputs.input_type or NODE_TYPE
-        times = {ntype: inputs.time} if self.is_temporal and inputs.time is not None else None
-        seeds = {ntype: inputs.node}
-        subgraph = self.core.sample(self.graph, seeds, key, dtype=self._dtype, pools=pools, seed_times=times)
-        output = self._output(subgraph)
-        output.metadata = (inputs.input_id, inputs.time)
-        return output, subgraph.hop_ends
+    def _more(self, inputs: NodeSamplerInput) -> dict[str, Any]:
+        timed = self.is_temporal and inputs.time is not None
+        return {"seed_times": {inputs.input_type or NODE_TYPE: inputs.time} if timed else None}
 
     def sample_edges(
         self,
@@ -254,37 +307,7 @@ class NeighborSampler(BaseSampler):
         return self._negatives.of(neg_sampling, types, self.node_time)
 
     def _output(self, subgraph: Subgraph) -> SamplerOutput | HeteroSamplerOutput:
-        """The output of PyG's samplers; ``edge`` holds the user's edge ids, there is no permutation."""
-        output = self._directional(subgraph)
+        output = super()._output(subgraph)
         if self.subgraph_type == SubgraphType.induced:  # belongs to no hop
             output.num_sampled_nodes = output.num_sampled_edges = None
         return output.to_bidirectional() if self.subgraph_type == SubgraphType.bidirectional else output
-
-    def _directional(self, subgraph: Subgraph) -> SamplerOutput | HeteroSamplerOutput:
-        nodes, trees = subgraph.input_nodes, subgraph.trees
-        sizes = {ntype: _steps(ends) for ntype, ends in subgraph.hop_ends.items()}
-        counts = {etype: _steps(edges.hop_ends)[1:] for etype, edges in subgraph.edges.items()}
-        if self.is_hetero:
-            return HeteroSamplerOutput(
-                node=nodes,
-                row={etype: edges.edge_index[0] for etype, edges in subgraph.edges.items()},
-                col={etype: edges.edge_index[1] for etype, edges in subgraph.edges.items()},
-                edge={etype: edges.edge_ids for etype, edges in subgraph.edges.items()},
-                batch=trees,
-                num_sampled_nodes=sizes,
-                num_sampled_edges=counts,
-            )
-        (edges,) = subgraph.edges.values()
-        return SamplerOutput(
-            node=nodes[NODE_TYPE],
-            row=edges.edge_index[0],
-            col=edges.edge_index[1],
-            edge=edges.edge_ids,
-            batch=None if trees is None else trees[NODE_TYPE],
-            num_sampled_nodes=sizes[NODE_TYPE],
-            num_sampled_edges=next(iter(counts.values())),
-        )
-
-
-def _steps(ends: list[int]) -> list[int]:
-    return [end - begin for begin, end in zip([0, *ends], ends, strict=False)]

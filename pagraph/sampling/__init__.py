@@ -1,11 +1,27 @@
 """Sampling: which neighbours a mini-batch reads, as pure functions of graph, seeds and key."""
 
 from .block_sampler import BlockSampler, NeighborSampler
+from .clusters import ClusterSampler
+from .hgt import HGTSampler
 from .labor import LaborSampler
 from .layerwise import LayerSampler
+from .saint import SaintSampler
+from .shadow import ShaDowSampler
 from .subgraph_sampler import SubgraphSampler
 from .walks import RandomWalks, Walks
 
-__all__ = ["BlockSampler", "LaborSampler", "LayerSampler", "NeighborSampler", "RandomWalks", "SubgraphSampler", "Walks"]
+__all__ = [
+    "BlockSampler",
+    "ClusterSampler",
+    "HGTSampler",
+    "LaborSampler",
+    "LayerSampler",
+    "NeighborSampler",
+    "RandomWalks",
+    "SaintSampler",
+    "ShaDowSampler",
+    "SubgraphSampler",
+    "Walks",
+]
 
 __dir__ = __all__.copy
