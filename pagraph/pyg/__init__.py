@@ -3,13 +3,14 @@
 Needs PyG alone: neither pyg-lib nor torch-sparse, which PyPI does not offer as wheels.
 
 All other classes of ``torch_geometric.loader`` can be imported from here too, and are PyG's own: a script's whole
-import line can be swapped, one with ``*`` too. ``NeighborSampler`` is ours, in place of ``torch_geometric.sampler``'s.
+import line can be swapped, one with ``*`` too. ``NeighborSampler`` and ``HGTSampler`` are ours, in place of ``torch_geometric.sampler``'s.
 """
 
 from typing import Any
 
 from .clusters import ClusterData, ClusterLoader
 from .graphs import core_graph, to_pyg
+from .hgt import HGTLoader, HGTSampler
 from .loaders import LinkNeighborLoader, NeighborLoader
 from .package import import_pyg
 from .saint import (
@@ -19,6 +20,7 @@ from .saint import (
     GraphSAINTSampler,
 )
 from .sampler import NeighborSampler
+from .shadow import ShaDowKHopSampler
 
 __all__ = [
     "ClusterData",
@@ -27,9 +29,12 @@ __all__ = [
     "GraphSAINTNodeSampler",
     "GraphSAINTRandomWalkSampler",
     "GraphSAINTSampler",
+    "HGTLoader",
+    "HGTSampler",
     "LinkNeighborLoader",
     "NeighborLoader",
     "NeighborSampler",
+    "ShaDowKHopSampler",
     "core_graph",
     "to_pyg",
 ]

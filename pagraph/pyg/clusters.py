@@ -38,7 +38,7 @@ class ClusterData(_pyg.ClusterData):
     """Drop-in for ``torch_geometric.loader.ClusterData``: the same arguments, parts and files.
 
     Needs neither pyg-lib nor torch-sparse. Clusters are METIS's where ``pymetis`` is installed, and otherwise grown one
-    after the other, each taking the vertex of which it holds most (Zhang et al., KDD 2017). The graph is taken without
+    after the other and improved by label propagation, which cuts more edges. The graph is taken without
     directions, which PyG does not do. Saved files are read without running code that they hold.
 
     Args:

@@ -42,7 +42,8 @@ class NeighborLoader(Pipelined, _pyg.NeighborLoader):
             a sequence. Of a graph with several vertex types: a type, or a pair of it and any of these.
         input_time: A time for each input node, int64, shape ``(n,)``; needs ``time_attr``. Default: the seeds' own.
         replace: Sample with replacement.
-        subgraph_type: ``"directional"``, ``"bidirectional"`` or ``"induced"``.
+        subgraph_type: ``"directional"``, ``"bidirectional"`` or ``"induced"``: that is within each of disjoint trees,
+            and with times without edges later than its seed (PyG refuses both).
         disjoint: A tree for each seed, with its number in ``batch``.
         temporal_strategy: ``"uniform"`` or ``"last"``.
         time_attr: The attribute of vertices or edges that holds their times; no neighbour is later than its seed.

@@ -73,7 +73,6 @@ _DIRECTED = (  # both in PyG's words
     "The usage of the 'directed' argument in 'NeighborSampler' is deprecated. Use `subgraph_type='induced'` instead."
 )
 _SUBGRAPH_TYPES = [str(kind.value) for kind in SubgraphType]
-_DISJOINT = "'disjoint' sampling not supported for neighbor sampling with `subgraph_type='induced'`"
 
 
 def output_of(subgraph: Subgraph, *, hetero: bool) -> SamplerOutput | HeteroSamplerOutput:
@@ -151,7 +150,8 @@ class NeighborSampler(KeyedSampler):
     """Drop-in for ``torch_geometric.sampler.NeighborSampler``; needs neither pyg-lib nor torch-sparse.
 
     For PyG's ``NodeLoader`` and ``LinkLoader``, and Lightning's data modules; ``pagraph.pyg.NeighborLoader`` makes one
-    itself. Random numbers come from torch's global generator, one for each call.
+    itself. Random numbers come from torch's global generator, one for each call. Induced subgraphs may be disjoint and
+    have times, which PyG's may not: they have the edges within each tree that are not later than its seed.
 
     Times and weights are those that the data holds now: values written to them in place count from the next batch on, a
     tensor that replaces one does not.
@@ -188,8 +188,6 @@ class NeighborSampler(KeyedSampler):
         self.temporal_strategy = temporal_strategy
         self._time, self._weight = time_attr, weight_attr
         self.replace, self._disjoint = replace, disjoint
-        if self.disjoint and self.subgraph_type == SubgraphType.induced:
-            raise ValueError(_DISJOINT)
         self.graph = core_graph(data)
         self.is_hetero = has_types(data)
         self._dtype = local_dtype(data)

@@ -12,18 +12,19 @@ from torch import Tensor
 
 from ..graph.subgraph import SampledEdges, Subgraph
 from .edge_values import EdgeTimes, as_times, edge_times, source_times
-from .hop import Hop, HopEdges, Scratch, VertexTable, raise_bad_source
+from .hop import Hop, HopEdges, Scratch, raise_bad_source
 from .induced import edge_ids_of, induced_edges
-from .pickers import TimedPicker
+from .pickers import TimedPicker, measure_rows
 from .sampler import BatchRun, EdgeField, FanoutSampler, UniformHops, id_dtype_of
 from .small_batch import small_subgraph
+from .trees import TreeVertices, edges_in_trees
 
 if TYPE_CHECKING:
     from ..graph.graph import EdgeType, Graph
     from ..system.buffers import BufferPools
     from .hop import Picker
 
-__all__ = ["SubgraphSampler"]
+__all__ = ["HopMemory", "SubgraphRun", "SubgraphSampler"]
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,8 @@ class SubgraphSampler(FanoutSampler):
         replace: Draw with replacement.
         prob: Name of an edge field: neighbours are drawn in proportion to it, see ``NeighborSampler``.
         disjoint: Sample a tree for each seed: a vertex found from two seeds is there twice.
-        induced: Return all edges that the graph has among the sampled vertices, not only those that led to them.
+        induced: Return all edges that the graph has among the sampled vertices, not only those that led to them; in
+            disjoint trees, among those of each tree, and with ``time`` only those that may be drawn in it.
         time: Name of a field of integers, of vertices or of edges: only edges that are not later than the seed of the
             tree are drawn, an edge being as late as its source vertex where the field is one of vertices. Edge types
             without a time are drawn from uniformly. The trees are disjoint then.
@@ -48,8 +50,7 @@ class SubgraphSampler(FanoutSampler):
 
     Raises:
         TypeError: A fan-out is not an integer, or ``prob`` or ``time`` not a string.
-        ValueError: A fan-out below -1, both ``prob`` and ``time``, or ``induced`` together with ``disjoint`` or
-            ``time``.
+        ValueError: A fan-out below -1, or both ``prob`` and ``time``.
 
     Example:
         >>> from pagraph.graph import Graph
@@ -83,16 +84,18 @@ class SubgraphSampler(FanoutSampler):
         if self.time is not None and self.prob is not None:
             raise ValueError(f"prob must be None where time is given, got {self.prob!r}")
         object.__setattr__(self, "disjoint", self.disjoint or self.time is not None)
-        if self.disjoint and self.induced:
-            raise ValueError("disjoint must be False for an induced subgraph, got True")
 
     def picker(self, graph: Graph, hop: int, edge_type: EdgeType, field: EdgeField) -> Picker | None:
         """See :meth:`HopSampler.picker`; raises as :meth:`weights` and :meth:`times` do."""
         fanout = self.fanout(hop, edge_type)
         times = self.times(graph, edge_type, field) if fanout else None
         if times is not None:
-            return TimedPicker(fanout, self.replace, self.latest, times)
+            return self.timed_picker(fanout, times)
         return super().picker(graph, hop, edge_type, field)
+
+    def timed_picker(self, fanout: int, times: EdgeTimes) -> TimedPicker:
+        """The picker of edges with times; it also says which edges an induced subgraph may have."""
+        return TimedPicker(fanout, self.replace, self.latest, times)
 
     def uniform_hops(self, edge_type: EdgeType) -> UniformHops | None:
         """See :meth:`HopSampler.uniform_hops`; a subclass may pick otherwise."""
@@ -149,7 +152,7 @@ class SubgraphSampler(FanoutSampler):
         small = small_subgraph(self, graph, seeds, key, dtype, pools) if seed_times is None else None
         if small is not None:
             return small
-        run = _Run(self, graph, seeds, key, dtype, pools, field)
+        run = SubgraphRun(self, graph, seeds, key, dtype, pools, field)
         if self.time is None and seed_times is not None:
             raise ValueError("seed_times must be None for a sampler without time, got some")
         if self.time is not None:
@@ -193,7 +196,7 @@ def _limits(graph: Graph, name: str, ntype: str, seeds: Tensor, times: Tensor | 
 
 
 @dataclass(frozen=True, eq=False)
-class _Memory:
+class HopMemory:
     """Scratch memory of a hop's edges, which live until the batch is put together."""
 
     scratch: Scratch
@@ -211,7 +214,7 @@ _Drawn = tuple[int, HopEdges]  # the first vertex of a hop's frontier, and the e
 _NUMPY = {torch.int32: np.int32, torch.int64: np.int64, torch.float32: np.float32}
 
 
-class _Run(BatchRun):
+class SubgraphRun(BatchRun):
     """One batch of a subgraph; of disjoint trees, vertex ``v`` in tree ``t`` has the id ``t * num_nodes + v``."""
 
     sampler: SubgraphSampler
@@ -219,9 +222,17 @@ class _Run(BatchRun):
 
     def subgraph(self) -> Subgraph:
         """Sample all hops, and put them together."""
-        graph, tables = self.graph, self.tables
+        hops, ends = self.expand()
+        ids = {ntype: table.nodes for ntype, table in self.tables.items()}
+        if self.sampler.disjoint and self.sampler.induced:
+            return self.induced_in_trees(ids, ends)
+        edges = {etype: self._edges(etype, [hop[etype] for hop in hops]) for etype in self.graph.edge_types}
+        return self._put_together(ids, edges, ends)
+
+    def expand(self) -> tuple[list[dict[EdgeType, _Drawn]], dict[str, list[int]]]:
+        """Sample all hops; the edges drawn, and vertex type to where the vertices of each hop end."""
         self._plant()
-        begins, known = dict.fromkeys(tables, 0), self.counts()
+        begins, known = dict.fromkeys(self.tables, 0), self.counts()
         ends = {ntype: [count] for ntype, count in known.items()}
         hops: list[dict[EdgeType, _Drawn]] = []
         for number in range(self.sampler.num_hops):
@@ -229,14 +240,48 @@ class _Run(BatchRun):
             begins, known = known, self.counts()
             for ntype, count in known.items():
                 ends[ntype].append(count)
-        trees = {t: self._trees(t, table) for t, table in tables.items()} if self.sampler.disjoint else None
-        return Subgraph(
-            dict(self.seeds),
-            {ntype: self._nodes(ntype, table) for ntype, table in tables.items()},
-            {t: self._edges(t, [hop[t] for hop in hops]) for t in graph.edge_types},
-            ends,
-            trees,
+        return hops, ends
+
+    def induced_in_trees(self, ids: dict[str, Any], ends: dict[str, list[int]], *, by_source: bool = False) -> Subgraph:
+        """The subgraph of vertices in trees, with all edges within each tree that may be drawn there."""
+        num_trees, vertices = sum(map(len, self.seeds.values())), {}
+        for ntype, known in ids.items():
+            num_nodes = self.graph.num_nodes_of(ntype)
+            settings = self._vertices(known, num_nodes), (num_nodes, num_trees), self.scratch
+            vertices[ntype] = TreeVertices.of(ntype, known, *settings)
+        edges = {
+            t: self._in_trees(index, t, ids[t[2]], vertices, by_source) for index, t in enumerate(self.graph.edge_types)
+        }
+        return self._put_together(ids, edges, ends)
+
+    def _in_trees(
+        self, index: int, etype: EdgeType, known: Any, vertices: Mapping[str, TreeVertices], by_source: bool
+    ) -> SampledEdges:
+        """The edges of type number ``index`` within trees; ``known`` are their destinations."""
+        src, dst = vertices[etype[0]], vertices[etype[2]]
+        hop = self.hop(
+            0,
+            index,
+            self._vertices(known, dst.num_nodes),
+            self.dtype,
+            self.pools(("edges", etype)),
+            until=None if self.until is None else self._limits(known, dst.num_nodes),
         )
+        starts, degrees, _ = measure_rows(hop, -1, False)
+        if hop.csc.pages is not None:
+            hop.csc.pages.need_edges(starts, degrees)
+        times, order = self.sampler.times(self.graph, etype, self.field), np.empty(0, np.int64)
+        if times is not None:
+            starts, degrees, _ = self.sampler.timed_picker(-1, times).rows(hop)
+            order = order if times.order is None else times.order.numpy()
+        return edges_in_trees(hop, src, dst, (starts, degrees), order, by_source=by_source)
+
+    def _put_together(
+        self, ids: dict[str, Any], edges: dict[EdgeType, SampledEdges], ends: dict[str, list[int]]
+    ) -> Subgraph:
+        nodes = {ntype: self._nodes(ntype, known) for ntype, known in ids.items()}
+        trees = {t: self._trees(t, known) for t, known in ids.items()} if self.sampler.disjoint else None
+        return Subgraph(dict(self.seeds), nodes, edges, ends, trees)
 
     def _plant(self) -> None:
         """Enter the seeds into the vertex tables."""
@@ -263,7 +308,7 @@ class _Run(BatchRun):
                 index,
                 self._vertices(known, num_nodes),
                 torch.int32,  # local ids of a batch
-                _Memory(self.scratch, ("hop", number, index)),
+                HopMemory(self.scratch, ("hop", number, index)),
                 drawn_as=known if self.sampler.disjoint else None,
                 until=None if self.until is None else self._limits(known, num_nodes),
             )
@@ -304,14 +349,14 @@ class _Run(BatchRun):
             raise_bad_source(int(sources[bad]), num_src)
         return lifted
 
-    def _nodes(self, ntype: str, table: VertexTable) -> Tensor:
-        out = self.pools(("nodes", ntype)).take((table.count,), self.dtype)
-        out.numpy()[:] = self._vertices(table.nodes, self.graph.num_nodes_of(ntype))
+    def _nodes(self, ntype: str, known: Any) -> Tensor:
+        out = self.pools(("nodes", ntype)).take((len(known),), self.dtype)
+        out.numpy()[:] = self._vertices(known, self.graph.num_nodes_of(ntype))
         return out
 
-    def _trees(self, ntype: str, table: VertexTable) -> Tensor:
-        trees = self.pools(("trees", ntype)).take((table.count,), torch.int64)
-        np.floor_divide(table.nodes, max(self.graph.num_nodes_of(ntype), 1), out=trees.numpy())
+    def _trees(self, ntype: str, known: Any) -> Tensor:
+        trees = self.pools(("trees", ntype)).take((len(known),), torch.int64)
+        np.floor_divide(known, max(self.graph.num_nodes_of(ntype), 1), out=trees.numpy())
         return trees
 
     def _edges(self, etype: EdgeType, hops: Sequence[_Drawn]) -> SampledEdges:

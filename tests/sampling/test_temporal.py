@@ -18,7 +18,7 @@ from pagraph.system.buffers import BufferPools
 
 EDGE = ("_N", "_E", "_N")
 ETYPES = [("a", "x", "b"), ("a", "y", "b"), ("b", "x", "b"), ("b", "z", "a"), ("b", "to", "c")]
-KINDS = st.fixed_dictionaries({"replace": st.booleans(), "latest": st.booleans()})
+KINDS = st.fixed_dictionaries({"replace": st.booleans(), "latest": st.booleans(), "induced": st.booleans()})
 TIMES = st.integers(-2, 6)  # few, so that many are equal
 KEYS = st.integers(0, 2**64 - 1)
 
@@ -299,7 +299,6 @@ def test_time_makes_the_trees_disjoint():
     [
         ({"time": 3}, TypeError, "time must be the name of a field, got 3"),
         ({"time": "t", "prob": "w"}, ValueError, "prob must be None where time is given, got 'w'"),
-        ({"time": "t", "induced": True}, ValueError, "disjoint must be False for an induced subgraph"),
     ],
 )
 def test_bad_arguments(arguments, error, message):
