@@ -54,6 +54,8 @@ CASES = [
     Example("link_prediction.py", metric="test AUC", least=0.8),
     Example("rgcn_hetero.py", least=0.75),
     Example("layerwise_gcn.py", least=0.75, within=0.05),
+    Example("dgl_subgraphs.py", ("--sampler", "saint"), least=0.75, within=0.05),
+    Example("dgl_subgraphs.py", ("--sampler", "cluster", "--epochs", "12"), least=0.7, within=0.07),
     Example("layerwise_inference.py", least=0.75, within=0.04, says="equal to the whole graph at once: True"),
     Example("pinsage.py", metric="test AUC", least=0.8, within=0.05),
     Example("multiprocess_training.py", least=0.7, within=0.05, says="", spawns=True),
@@ -150,6 +152,7 @@ def test_learns_with_pygs_layers(case, run):
         ("pyg_hetero.py", lambda: citation(1000, num_features=16, num_author_features=8, seed=1)),
         ("node_classification.py", lambda: sbm(2000, num_features=16, seed=1)),
         ("layerwise_inference.py", lambda: sbm(2000, num_features=16, seed=1)),
+        ("dgl_subgraphs.py", lambda: sbm(2000, num_features=16, seed=1)),
         ("rgcn_hetero.py", lambda: citation(1000, num_features=16, num_author_features=8, seed=1)),
     ],
 )

@@ -14,13 +14,9 @@ from .graphs import core_graph, to_pyg
 from .hgt import HGTLoader, HGTSampler
 from .loaders import LinkNeighborLoader, NeighborLoader
 from .package import import_pyg
-from .saint import (
-    GraphSAINTEdgeSampler,
-    GraphSAINTNodeSampler,
-    GraphSAINTRandomWalkSampler,
-    GraphSAINTSampler,
-)
+from .saint import GraphSAINTEdgeSampler, GraphSAINTNodeSampler, GraphSAINTRandomWalkSampler, GraphSAINTSampler
 from .sampler import NeighborSampler
+from .shadow import ShaDowKHopSampler
 from .walks import MetaPath2Vec, Node2Vec, random_walk
 
 __all__ = [
@@ -37,27 +33,9 @@ __all__ = [
     "NeighborLoader",
     "NeighborSampler",
     "Node2Vec",
-    "core_graph",
-    "random_walk",
-    "to_pyg",
-]
-
-from .shadow import ShaDowKHopSampler
-
-__all__ = [
-    "ClusterData",
-    "ClusterLoader",
-    "GraphSAINTEdgeSampler",
-    "GraphSAINTNodeSampler",
-    "GraphSAINTRandomWalkSampler",
-    "GraphSAINTSampler",
-    "HGTLoader",
-    "HGTSampler",
-    "LinkNeighborLoader",
-    "NeighborLoader",
-    "NeighborSampler",
     "ShaDowKHopSampler",
     "core_graph",
+    "random_walk",
     "to_pyg",
 ]
 
