@@ -3,7 +3,8 @@
 Needs PyG alone: neither pyg-lib nor torch-sparse, which PyPI does not offer as wheels.
 
 All other classes of ``torch_geometric.loader`` can be imported from here too, and are PyG's own: a script's whole
-import line can be swapped, one with ``*`` too. ``NeighborSampler`` and ``HGTSampler`` are ours, in place of ``torch_geometric.sampler``'s.
+import line can be swapped, one with ``*`` too. ``NeighborSampler`` and ``HGTSampler`` are ours, in place of
+``torch_geometric.sampler``'s.
 """
 
 from typing import Any

@@ -15,9 +15,11 @@ OURS = {
     "GraphSAINTNodeSampler",
     "GraphSAINTRandomWalkSampler",
     "GraphSAINTSampler",
+    "HGTLoader",
     "LinkNeighborLoader",
     "NeighborLoader",
     "NeighborSampler",
+    "ShaDowKHopSampler",
     "core_graph",
 }
 
