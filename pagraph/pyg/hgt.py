@@ -105,8 +105,8 @@ class HGTLoader(Pipelined, _pyg.HGTLoader):
         transform_sampler_output: What was sampled to what is joined with attributes.
         filter_per_worker: Accepted: threads share the data.
         **kwargs: ``cache``, ``cache_policy``, ``cache_dtype``, ``prefetch``, ``lookahead``, ``memory``, ``seed`` and
-            ``device``; ``custom_cls`` and ``input_id`` of PyG's ``NodeLoader``; torch's ``batch_size``, ``shuffle``, and
-            so on: as :class:`~pagraph.pyg.NeighborLoader`.
+            ``device``; ``custom_cls`` and ``input_id`` of PyG's ``NodeLoader``; torch's ``batch_size``,
+            ``shuffle`` and so on: as :class:`~pagraph.pyg.NeighborLoader`.
 
     Raises:
         NotImplementedError: PyG's: ``data`` is something else.
