@@ -1,8 +1,8 @@
 """Batches of one subgraph (ShaDow, Cluster-GCN, GraphSAINT): DGL's samplers in ours and in DGL's DataLoader, in turn.
 
 DGL's own code draws for DGL's loader, our kernels for ours; the rows of all vertices are read by both. Clusters are of
-equal size and at random, for METIS takes minutes; that leaves fewer edges in a batch, which is in DGL's favour: it spends
-its time on them. See contest.py for how loaders are compared.
+equal size and at random, for METIS takes minutes; a batch of them has few edges, so that rows take most of the time.
+See contest.py for how loaders are compared.
 
 Run: ``python benchmarks/dgl_subgraphs.py`` (about 10 minutes, 4 GiB of memory).
 """
@@ -20,9 +20,7 @@ from contest import Case, arguments, loaders, run, show
 from report import RESULTS, write
 from rmat_graph import generate, random_ids
 
-import pagraph.dgl
-
-import dgl  # isort: skip
+import dgl  # isort: skip: after pagraph.dgl, which contest.py imports
 
 
 def clusters(graph, count, names):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any
+
+import torch
 
 from .graphbolt import import_dgl, is_placeholder
 from .layer_sampler import LayerSampler
@@ -63,14 +64,16 @@ def _samplers() -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "pagraph.dgl.LayerSampler", lambda: LayerSampler([1])
     yield "edges, negative_sampler.Uniform", lambda: _of_edges(inner, d.negative_sampler.Uniform(1))
     yield "edges, your own negative sampler", lambda: _of_edges(inner, lambda graph, edges: None)
-    for name in ("ShaDowKHopSampler", "ClusterGCNSampler", "SAINTSampler"):
-        yield name, partial(_bare, name)
+    yield "ShaDowKHopSampler", lambda: d.ShaDowKHopSampler([1])
+    yield "ClusterGCNSampler", _of_clusters
+    yield "SAINTSampler", lambda: d.SAINTSampler("node", 1)
 
 
-def _bare(name: str) -> Any:
-    """A sampler that was not set up: to set up ClusterGCN's divides the graph and writes files."""
-    kind = getattr(dataloading, name)
-    return kind.__new__(kind)
+def _of_clusters() -> Any:
+    """DGL's sampler of clusters, without setting it up, which divides a graph and writes files."""
+    made = dataloading.ClusterGCNSampler.__new__(dataloading.ClusterGCNSampler)
+    made.partition_offset, made.partition_node_ids = (torch.arange(n, device="cpu") for n in (2, 1))
+    return made
 
 
 def _of_edges(inner: Any, negatives: Any) -> Any:

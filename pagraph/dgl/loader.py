@@ -76,9 +76,9 @@ class DataLoader(LoaderControls, _DGLDataLoader):
     """Drop-in for ``dgl.dataloading.DataLoader`` (DGL 1.1 to 2.x): the same arguments, the same batches.
 
     DGL's neighbour, LABOR, ShaDow, Cluster-GCN and GraphSAINT samplers, ``pagraph.dgl.LayerSampler``, and edge samplers
-    around them are run by our kernels, in threads, ahead of the training loop; any other sampler runs its own ``sample``. Graphs have any number
-    of vertex and edge types. Prefetched columns are read through a static cache. Threads take the place of DGL's worker
-    processes: batches always come in order.
+    around them are run by our kernels, in threads, ahead of the training loop; any other runs its own ``sample``.
+    Graphs have any number of vertex and edge types. Prefetched columns are read through a static cache. Threads take
+    the place of DGL's worker processes: batches always come in order.
 
     Args:
         graph: The graph to sample from; or a ``pagraph.Graph``, the graph of a part say, which all its loaders share as
@@ -231,7 +231,7 @@ class DataLoader(LoaderControls, _DGLDataLoader):
         if native is not None:
             edge_wise = is_edge_sampler(sampler)
             inner = sampler.sampler if edge_wise else sampler
-            kind = NodeSource if isinstance(native, BlockSampler) else SubgraphSource
+            kind: Any = NodeSource if isinstance(native, BlockSampler) else SubgraphSource
             source = kind(graph, inner, native, columns=self._columns, engine=engine, device=self.device)
             return EdgeSource(graph, sampler, source) if edge_wise else source
         if isinstance(graph, dgl.DGLGraph) and self._options.workers:

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from ..cache.choice import Role
-from .convert import core_graph_both_ways
+from .convert import core_graph, core_graph_both_ways
 from .native_source import NativeSource, Rows, edge_columns, node_columns
 
 if TYPE_CHECKING:
     from ..graph.graph import EdgeType
     from ..graph.subgraph import Subgraph
     from ..sampling.block_sampler import ExcludedEdges
-    from ..sampling.sampler import MiniBatchSampler
     from ..seeds.order import Ticket
     from ..stats.stats import EpochRecorder
 
@@ -45,16 +44,17 @@ class SubgraphSource(NativeSource):
     Args:
         graph: A DGL graph on the CPU.
         dgl_sampler: The user's sampler object: says which columns to prefetch.
-        sampler: Ours.
+        sampler: Ours: ``InducedBatches``, or one without hops, that draws vertices or takes clusters for seeds.
         **settings: See ``NativeSource``.
 
     Raises:
         DGLError, AssertionError: As ``NodeSource`` does.
     """
 
-    def __init__(self, graph: Any, dgl_sampler: Any, sampler: MiniBatchSampler, **settings: Any) -> None:
-        hops = sampler.hops
-        super().__init__(graph, core_graph_both_ways(graph), weights=None if hops is None else hops.prob, **settings)
+    def __init__(self, graph: Any, dgl_sampler: Any, sampler: Any, **settings: Any) -> None:
+        hops, self._by_source = sampler.hops, sampler.edge_dir == "out"
+        core = core_graph_both_ways(graph) if self._by_source else core_graph(graph)
+        super().__init__(graph, core, weights=None if hops is None else hops.prob, **settings)
         self._sampler = sampler
         of_nodes, of_edges = _ARGUMENTS[sampler.seeds_are_vertices]
         self._node_names = node_columns(graph, of_nodes, getattr(dgl_sampler, of_nodes))
@@ -82,8 +82,9 @@ class SubgraphSource(NativeSource):
         with recorder.time("sampling"):
             batch = self._sampler.sample(self.core, start, key, **options)
         with recorder.time("building"):
-            ends = {etype: (edges.edge_index[1], edges.edge_index[0]) for etype, edges in batch.edges.items()}
-            structure = self.builder.graph_structure(ends, batch.input_nodes, by_source=True)
+            src, dst = (1, 0) if self._by_source else (0, 1)
+            ends = {etype: (edges.edge_index[src], edges.edge_index[dst]) for etype, edges in batch.edges.items()}
+            structure = self.builder.graph_structure(ends, batch.input_nodes, by_source=self._by_source)
             edge_ids = {etype: edges.edge_ids.to(self._idtype) for etype, edges in batch.edges.items()}
         return _Sampled(seeds, batch, edge_ids, structure)
 

@@ -42,7 +42,7 @@ def native_sampler(graph: Any, sampler: Any) -> MiniBatchSampler | None:
     Recognised are ``dgl.dataloading.NeighborSampler``, ``MultiLayerFullNeighborSampler``, ``LaborSampler`` (without
     ``batch_dependency``), ``ShaDowKHopSampler``, ``ClusterGCNSampler`` and ``SAINTSampler``,
     ``pagraph.dgl.LayerSampler``, and subclasses that change nothing about sampling, on graphs in CPU memory. For an
-    edge sampler around one that begins with vertices, the inner one is returned.
+    edge sampler around one of these, the inner one is returned.
 
     Raises:
         ValueError: A fan-out is 0 or below -1, or a budget below 1.
@@ -51,15 +51,13 @@ def native_sampler(graph: Any, sampler: Any) -> MiniBatchSampler | None:
     """
     if not isinstance(graph, dgl.DGLGraph) or graph.is_block or graph.device.type != "cpu":
         return None
-    edge_wise = is_edge_sampler(sampler)
-    if edge_wise:
+    if is_edge_sampler(sampler):
         sampler = sampler.sampler
     device = getattr(sampler, "output_device", None)
     if device is not None and torch.device(device).type != "cpu":
         return None
     make = next((make for kind, make in _KINDS.items() if isinstance(sampler, kind)), None)
-    made = None if make is None else make(graph, sampler)
-    return None if edge_wise and made is not None and made.hops is None else made
+    return None if make is None else make(graph, sampler)
 
 
 def is_edge_sampler(sampler: Any) -> bool:
@@ -100,31 +98,41 @@ def _layer_sampler(graph: Any, sampler: LayerSampler) -> MiniBatchSampler | None
     return sampler.core_sampler(graph) if _samples_as(sampler, LayerSampler) else None
 
 
+def _edge_order(graph: Any) -> str | None:
+    """The end whose order edges of ``DGLGraph.subgraph`` have: "out" for sources; None where it is that of no end.
+
+    DGL cuts the subgraph from the rows by source, but for graphs that were restricted to other formats.
+    """
+    formats = {name for names in graph.formats().values() for name in names}
+    return "out" if "csr" in formats else "in" if formats == {"csc"} else None
+
+
 def _shadow_sampler(graph: Any, sampler: Any) -> InducedBatches | None:
-    own = not _unchanged(sampler, {"sample": dgl.dataloading.ShaDowKHopSampler})
-    if own or not sampler.fanouts or not isinstance(sampler.prob, str | None):
+    order = _edge_order(graph) if _unchanged(sampler, {"sample": dgl.dataloading.ShaDowKHopSampler}) else None
+    if order is None or not sampler.fanouts or not isinstance(sampler.prob, str | None):
         return None
     fanouts = [_fanout(graph, fanout) for fanout in sampler.fanouts]
     hops = NeighborSampler(fanouts, replace=bool(sampler.replace), prob=sampler.prob)
-    return InducedBatches(hops, edge_dir="out")
+    return InducedBatches(hops, order)
 
 
 def _cluster_sampler(graph: Any, sampler: Any) -> ClusterSampler | None:
-    if not _unchanged(sampler, {"sample": dgl.dataloading.ClusterGCNSampler}) or not graph.is_homogeneous:
+    order = _edge_order(graph) if _unchanged(sampler, {"sample": dgl.dataloading.ClusterGCNSampler}) else None
+    if order is None or not graph.is_homogeneous:
         return None
-    return ClusterSampler(sampler.partition_offset, sampler.partition_node_ids, edge_dir="out")
+    return ClusterSampler(sampler.partition_offset, sampler.partition_node_ids, order)
 
 
 def _saint_sampler(graph: Any, sampler: Any) -> SaintSampler | None:
-    base = dgl.dataloading.SAINTSampler
+    base, order = dgl.dataloading.SAINTSampler, _edge_order(graph)
     methods = [base.node_sampler, base.edge_sampler, base.walk_sampler]
     drawn_by = getattr(sampler.sampler, "__func__", None)
     own = not _unchanged(sampler, {"sample": base}) or drawn_by not in methods
-    if own or sampler.prob is not None or not graph.is_homogeneous:  # the probabilities may be a user's
+    if own or order is None or not graph.is_homogeneous:
         return None
     mode, budget = SAINT_MODES[methods.index(drawn_by)], sampler.budget
     budget, length = budget if mode == "walk" else (budget, 0)
-    return SaintSampler(mode, budget, length, edge_dir="out")
+    return SaintSampler(mode, budget, length, edge_dir=order)
 
 
 def _labor_sampler(graph: Any, sampler: Any) -> LaborSampler | None:
@@ -218,9 +226,9 @@ def _sampled(graph: Any, sampler: Any, order: SeedOrder | DatasetOrder) -> Sampl
     return Sampled(core, seeds, _as_loader(graph, sampler, inner))
 
 
-def _as_loader(graph: Any, sampler: Any, inner: Any) -> MiniBatchSampler | None:
+def _as_loader(graph: Any, sampler: Any, inner: MiniBatchSampler | None) -> MiniBatchSampler | None:
     """The sampler of the loader's whole batches: from edges where these are the seeds."""
-    if inner is None or not is_edge_sampler(sampler):
+    if not isinstance(inner, BlockSampler | InducedBatches) or not is_edge_sampler(sampler):
         return inner
     return EdgeBatches(inner, core_graph(graph), native_negatives(sampler.negative_sampler))
 

@@ -20,7 +20,7 @@ from ..system.checks import as_integer
 from .graphs import load_safely
 from .induced import InducedView
 from .package import import_pyg
-from .subgraphs import SubgraphLoader
+from .subgraphs import SubgraphLoader, edge_index_of
 
 import_pyg()
 from torch_geometric import loader as _pyg  # noqa: E402
@@ -38,7 +38,7 @@ class ClusterData(_pyg.ClusterData):
     """Drop-in for ``torch_geometric.loader.ClusterData``: the same arguments, parts and files.
 
     Needs neither pyg-lib nor torch-sparse. Clusters are METIS's where ``pymetis`` is installed, and otherwise grown one
-    after the other, each taking the vertex of which it holds most (Zhang et al., KDD 2017). The graph is taken without
+    after the other and improved by label propagation, which cuts more edges. The graph is taken without
     directions, which PyG does not do. Saved files are read without running code that they hold.
 
     Args:
@@ -193,5 +193,5 @@ def _joined(view: InducedView, output: Any) -> Any:
         index = output.node if view.data.is_node_attr(name) else output.edge if view.data.is_edge_attr(name) else None
         if index is not None:
             batch[name] = select(value, index.to(value.device), dim=view.data.__cat_dim__(name, value))
-    batch.edge_index = output.metadata
+    batch.edge_index = edge_index_of(output)
     return batch

@@ -25,7 +25,7 @@ from ..system.checks import as_integer
 from .graphs import core_graph, load_safely
 from .induced import InducedView
 from .package import import_pyg
-from .subgraphs import SubgraphLoader
+from .subgraphs import SubgraphLoader, edge_index_of
 from .workload import foreign_workload
 
 import_pyg()
@@ -121,7 +121,7 @@ class GraphSAINTSampler(SubgraphLoader, _pyg.GraphSAINTSampler):
 
     @property
     def _makes_batches(self) -> bool:
-        return self._view.core is not None and type(self).collate_fn is GraphSAINTSampler.collate_fn
+        return self._view.core is not None and super()._makes_batches
 
     def collate_fn(self, items: Any) -> Any:
         """A batch, drawn by torch's global generator."""
@@ -269,7 +269,7 @@ def _joined(view: SaintView, output: Any) -> Any:
     """The batch that PyG's samplers make of vertices and the edges among them."""
     data = view.data.__class__()
     data.num_nodes = len(output.node)
-    data.edge_index = output.metadata
+    data.edge_index = edge_index_of(output)
     counts = view.graph.num_nodes, view.graph.num_edges
     for name, value in view.data.items():
         if name in ("edge_index", "num_nodes"):

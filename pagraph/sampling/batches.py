@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..graph.graph import EdgeType, Graph
     from ..graph.subgraph import Subgraph
     from .block_sampler import BlockSampler
+    from .ego import InducedBatches
     from .negative import NegativeEnds, NegativePairs
     from .sampler import HopSampler
     from .subgraph_sampler import SubgraphSampler
@@ -122,7 +123,7 @@ class _FromHops(MiniBatchSampler):
 
 @dataclass(frozen=True, eq=False)
 class EdgeBatches(_FromHops):
-    """Samples the blocks of edge-wise batches: a sampler whose seeds are edges. Nothing is excluded.
+    """Samples the blocks or subgraphs of edge-wise batches: a sampler whose seeds are edges. Nothing is excluded.
 
     Excluding a batch's own edges takes one or two out of the many in-edges of some seeds: it hardly changes which
     vertices are read, and a user's function must not be called for it.
@@ -133,7 +134,7 @@ class EdgeBatches(_FromHops):
         negatives: Draws negative pairs; None for no such pairs.
     """
 
-    blocks: BlockSampler
+    blocks: BlockSampler | InducedBatches
     ends: Graph
     negatives: NegativePairs | None = None
     seeds_are_vertices = False
@@ -143,8 +144,10 @@ class EdgeBatches(_FromHops):
         """Blocks and negatives; the edges are those of the same graph."""
         return type(self), self.blocks.cache_key, self.negatives
 
-    def sample(self, graph: Graph, seeds: Tensor | Mapping[EdgeType, Tensor], key: int = 0) -> HeteroMiniBatch:
-        """The blocks of one batch of edges, given as ids or as a mapping from edge type to ids.
+    def sample(
+        self, graph: Graph, seeds: Tensor | Mapping[EdgeType, Tensor], key: int = 0
+    ) -> HeteroMiniBatch | Subgraph:
+        """The blocks or the subgraph of one batch of edges, given as ids or as a mapping from edge type to ids.
 
         Raises:
             IndexError: An edge id is outside the graph.

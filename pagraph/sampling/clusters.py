@@ -67,7 +67,7 @@ class ClusterSampler(MiniBatchSampler):
             raise ValueError(f"edge_dir must be 'in' or 'out', got {self.edge_dir!r}")
 
     @cached_property
-    def cache_key(self) -> Hashable:  # type: ignore[override]
+    def cache_key(self) -> Hashable:
         """See ``MiniBatchSampler``; clusters are compared by value, tensors could not be."""
         digest = hashlib.blake2b(self.bounds.numpy().data, digest_size=16)
         if self.nodes is not None:

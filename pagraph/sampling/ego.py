@@ -71,8 +71,8 @@ class InducedBatches(MiniBatchSampler):
         """Sample one mini-batch; takes and raises what ``BlockSampler.sample`` does."""
         by_type = seeds if isinstance(seeds, Mapping) else {graph.only_node_type: seeds}
         found = self.blocks.sample(graph, by_type, key, **options)
-        memory = {name: options.get(name) for name in ("dtype", "pools")}
-        batch = induced_subgraph(graph, found.input_nodes, edge_dir=self.edge_dir, **memory)
+        dtype, pools = options.get("dtype"), options.get("pools")
+        batch = induced_subgraph(graph, found.input_nodes, edge_dir=self.edge_dir, dtype=dtype, pools=pools)
         for etype, excluded in (options.get("exclude") or {}).items():
             batch.edges[etype] = _without(batch.edges[etype], excluded, graph.csc_of(etype))
         return Subgraph(found.output_nodes, batch.input_nodes, batch.edges, found.hop_ends)

@@ -34,6 +34,7 @@ class Scratch:
         self._seen: Array = np.empty(0, dtype=np.int64)
         self._named: dict[str, VertexTable] = {}
         self.table_bits = _MIN_TABLE_BITS  # of the hash table of the next small batch
+        self.induced_room = 2**16  # edges of an induced subgraph that there is room for
 
     @staticmethod
     def of_this_thread() -> Scratch:

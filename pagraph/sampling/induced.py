@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from ..graph.graph import EdgeType, Graph
     from .hop import VertexTable
 
-_FIRST_ROOM = 2**16  # edges; more are found by going on in twice the room
-
 __all__ = ["edge_ids_of", "induced_edges", "induced_subgraph"]
 
 
@@ -117,27 +115,26 @@ def _found(csc: CSC, starts: Any, degrees: Any, table: VertexTable, scratch: Scr
     from .kernels import subgraph as _subgraph
 
     indices, (nodes, slots, shift) = csc.indices.numpy(), table.lookup
-    marks = scratch.array("marks", max(8, len(slots) // 2), np.uint8)  # 4 bits a slot, 16 to 32 a vertex
-    marks.fill(0)
-    marks_shift = shift - np.uint64(2)
+    marks, marks_shift = scratch.array("marks", len(slots) // 16, np.uint64), shift - np.uint64(2)
+    marks.fill(0)  # 4 bits a slot: 16 to 32 a vertex
     _subgraph.mark_nodes(nodes, marks, marks_shift)
+    known = nodes, slots, shift, marks, marks_shift
     some, state = scratch.array("segment", _subgraph.SEGMENT, np.int64), np.zeros(3, np.int64)
     state[1] = starts[0] if len(starts) else 0
-    room, found = _FIRST_ROOM, []
+    found: list[Any] = []
     while True:
+        room = scratch.induced_room
         grown = [scratch.array(name, room, kind) for name, kind in (("found", indices.dtype), ("places", np.int32))]
         for new, old in zip(grown, found, strict=False):
             new[: state[2]] = old[: state[2]]
         found = grown
-        known = nodes, slots, shift
-        bad = _subgraph.find_known(
-            indices, starts, degrees, csc.num_src, known, marks, marks_shift, some, state, indptr, *found
-        )
-        if bad >= 0:
-            raise_bad_source(int(indices[bad]), csc.num_src)
-        if state[0] == len(starts):
-            return found[0][: state[2]], found[1][: state[2]]
-        room *= 2
+        bad = _subgraph.find_known(indices, starts, degrees, csc.num_src, known, some, state, indptr, *found)
+        if bad >= 0 or state[0] == len(starts):
+            break
+        scratch.induced_room *= 2
+    if bad >= 0:
+        raise_bad_source(int(indices[bad]), csc.num_src)
+    return found[0][: state[2]], found[1][: state[2]]
 
 
 def edge_ids_of(csc: CSC) -> Any:

@@ -19,7 +19,7 @@ from ...graph.graph import Graph
 from ..partition import Progress
 from .balancing import balance_parts, deal_out
 
-__all__ = ["METIS_EDGE_BYTES", "has_pymetis", "metis_clusters", "metis_parts"]
+__all__ = ["METIS_EDGE_BYTES", "has_pymetis", "metis_clusters", "metis_parts", "without_directions"]
 
 METIS_EDGE_BYTES = 240
 """Memory that an edge takes: 3.9 GB for RMAT scale 20 with 16.8 M edges, whose most have no edge back."""
@@ -46,7 +46,7 @@ def metis_parts(
     divide = _find_metis()
     if num_parts == 1:
         return torch.zeros(len(train), dtype=torch.int32, device="cpu")
-    both = _without_directions(graph)
+    both = without_directions(graph)
     ids = train.numpy()
     weights = np.zeros(graph.num_nodes, dtype=np.int64)
     weights[ids] = 1
@@ -77,7 +77,7 @@ def metis_clusters(graph: Graph, num_clusters: int, *, recursive: bool = False, 
         return torch.zeros(graph.num_nodes, dtype=torch.int32, device="cpu")
     weights = np.ones(graph.num_nodes, dtype=np.int64)
     divide = partial(_by_pymetis, seed=seed, recursive=recursive)
-    parts = _divided(_without_directions(graph), weights, num_clusters, divide)
+    parts = _divided(without_directions(graph), weights, num_clusters, divide)
     deal_out(parts, num_clusters)
     return torch.from_numpy(parts)
 
@@ -96,7 +96,7 @@ def _divided(both: Any, weights: Ids, num_parts: int, divide: Callable[[Ids, Ids
     return parts
 
 
-def _without_directions(graph: Graph) -> Any:
+def without_directions(graph: Graph) -> Any:
     """A scipy CSR matrix with an entry for each pair of linked vertices, both ways, and none on the diagonal."""
     from scipy.sparse import csr_matrix
 

@@ -40,13 +40,29 @@ def edge_wise(graph, **options):
     ]
 
 
+class Own(dgl.dataloading.ShaDowKHopSampler):
+    """A sampler of the user's own."""
+
+    def sample(self, g, seed_nodes, exclude_eids=None):
+        return super().sample(g, seed_nodes, exclude_eids)
+
+
+def subgraphs(graph, **options):
+    sampler = dgl.dataloading.ShaDowKHopSampler([3, 2], prefetch_node_feats=["feat"], prefetch_edge_feats=["w"])
+    loader = DataLoader(graph, torch.arange(0, NUM_NODES, 20), sampler, batch_size=50, seed=1, **options)
+    return loader, [
+        (ids.tolist(), batch.ndata["feat"].numpy().tobytes(), batch.edata["w"].numpy().tobytes())
+        for ids, _, batch in loader
+    ]
+
+
 def foreign(graph, **options):
-    sampler = dgl.dataloading.ShaDowKHopSampler([3], prefetch_node_feats=["feat"])
+    sampler = Own([3], prefetch_node_feats=["feat"])
     loader = DataLoader(graph, torch.arange(0, NUM_NODES, 20), sampler, batch_size=50, seed=1, **options)
     return loader, [batch.ndata["feat"].equal(graph.ndata["feat"][ids]) for ids, _, batch in loader]
 
 
-@pytest.mark.parametrize("run", [node_wise, edge_wise, foreign])
+@pytest.mark.parametrize("run", [node_wise, edge_wise, subgraphs, foreign])
 @pytest.mark.parametrize("share", [0.0, 0.5])
 def test_batches_are_those_of_memory(cold_file, monkeypatch, run, share):
     monkeypatch.setattr(engine, "MAPPED_SHARE", share)

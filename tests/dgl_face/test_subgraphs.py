@@ -1,4 +1,4 @@
-"""Samplers that run their own ``sample``: subgraphs as DGL's, and LazyFeatures in what they return."""
+"""Subgraphs as DGL's, of any sampler; samplers that run their own ``sample``, and LazyFeatures in what they return."""
 
 import numpy as np
 import pytest
@@ -33,24 +33,43 @@ class Subclass(d.NeighborSampler):
         return super().sample_blocks(g, seeds.flip(0), exclude_eids)
 
 
-SAMPLERS = {
+class OwnShaDow(d.ShaDowKHopSampler):
+    """A sampler that the user has changed: to DGL's own code."""
+
+    def sample(self, g, seed_nodes, exclude_eids=None):
+        return super().sample(g, seed_nodes, exclude_eids)
+
+
+class OwnSAINT(d.SAINTSampler):
+    """Like the one above."""
+
+    def sample(self, g, indices):
+        return super().sample(g, indices)
+
+
+CHANGED = {
+    "own saint": lambda graph, names, path: OwnSAINT("node", 40, prefetch_ndata=names),
+    "own shadow": lambda graph, names, path: OwnShaDow([3, 2], prefetch_node_feats=names),
+    "user's": lambda graph, names, path: Induced(names),
+    "subclass": lambda graph, names, path: Subclass([2, 3], fused=False, prefetch_node_feats=names),
+}
+SAMPLERS = CHANGED | {
     "cluster": lambda graph, names, path: d.ClusterGCNSampler(graph, 6, str(path / "parts"), prefetch_ndata=names),
     "saint node": lambda graph, names, path: d.SAINTSampler("node", 40, prefetch_ndata=names),
     "saint edge": lambda graph, names, path: d.SAINTSampler("edge", 40, prefetch_ndata=names),
     "saint walk": lambda graph, names, path: d.SAINTSampler("walk", (10, 3), prefetch_ndata=names),
     "shadow": lambda graph, names, path: d.ShaDowKHopSampler([3, 2], prefetch_node_feats=names),
     "shadow, all": lambda graph, names, path: d.ShaDowKHopSampler([-1], replace=False, prefetch_node_feats=names),
-    "user's": lambda graph, names, path: Induced(names),
-    "subclass": lambda graph, names, path: Subclass([2, 3], fused=False, prefetch_node_feats=names),
 }
 # ClusterGCNSampler hands tensors to NumPy and leaves a file open.
 noisy = [
     pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
     pytest.mark.filterwarnings("ignore:__array_wrap__ must accept:DeprecationWarning"),
 ]
-by_sampler = pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=noisy if name == "cluster" else []) for name in SAMPLERS]
-)
+
+
+def by_sampler(names):
+    return pytest.mark.parametrize("name", [pytest.param(n, marks=noisy if n == "cluster" else []) for n in names])
 
 
 def graph_and_sampler(name, folder, prefetch=("feat",)):
@@ -65,9 +84,9 @@ def graphs_in(item):
     return [g for part in parts for g in (part if isinstance(part, list) else [part]) if isinstance(g, dgl.DGLGraph)]
 
 
-@by_sampler
+@by_sampler([*CHANGED, "cluster"])
 def test_batches_equal_dgls(name, tmp_path):
-    """Chance included: without workers the sampler runs in the caller's thread and draws the same numbers."""
+    """Chance included: without workers a user's sampler runs in the caller's thread and draws the same numbers."""
     graph, sampler, ids = graph_and_sampler(name, tmp_path)
     results = []
     for make in (ours, theirs):
@@ -91,7 +110,7 @@ def test_batches_equal_dgls(name, tmp_path):
 OPTIONS = pairwise(cache=[0, "1%", 1.0], prefetch=[0, 1, 4], num_workers=[0, 2], columns=[(), ("feat", "label")])
 
 
-@by_sampler
+@by_sampler(SAMPLERS)
 def test_values_with_any_cache_depth_and_workers(name, tmp_path):
     for options in OPTIONS:
         columns, only_ours = options["columns"], {k: v for k, v in options.items() if k != "columns"}

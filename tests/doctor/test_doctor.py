@@ -33,9 +33,11 @@ def test_versions_and_machine(whole):
 def test_who_samples_for_dgl(whole):
     pytest.importorskip("pagraph.dgl", reason="needs DGL")
     paths = whole.sections["DGL: who samples"]
-    for name in ("NeighborSampler", "MultiLayerFullNeighborSampler", "LaborSampler", "edges, negative_sampler.Uniform"):
+    subgraphs = "ShaDowKHopSampler", "ClusterGCNSampler", "SAINTSampler"
+    blocks = "NeighborSampler", "MultiLayerFullNeighborSampler", "LaborSampler", "edges, negative_sampler.Uniform"
+    for name in (*blocks, *subgraphs):
         assert paths[name] == "pagraph's kernels"
-    for name in ("a subclass with its own sample_blocks", "LaborSampler(batch_dependency=2)", "ClusterGCNSampler"):
+    for name in ("a subclass with its own sample_blocks", "LaborSampler(batch_dependency=2)"):
         assert paths[name].startswith("its own code")
     assert paths["edges, your own negative sampler"] == "pagraph's kernels, and your function"
     placeholder = type(sys.modules.get("dgl.graphbolt")).__name__ == "_Placeholder"

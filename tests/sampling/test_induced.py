@@ -1,11 +1,13 @@
 """Induced subgraphs, and those of clusters, against a plain reference."""
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pagraph import CSC, Graph
+from pagraph.errors import FormatError
 from pagraph.sampling import ClusterSampler
 from pagraph.sampling.induced import induced_subgraph
 from pagraph.system.buffers import BufferPools
@@ -69,11 +71,35 @@ def test_several_types(data):
         counts,
     )
     nodes = {t: data.draw(st.lists(st.integers(0, n - 1), max_size=9)) for t, n in counts.items() if n}
-    batch = induced_subgraph(graph, {t: torch.tensor(ids, dtype=torch.int64) for t, ids in nodes.items()})
+    ids = {t: torch.tensor(ids, dtype=torch.int64) for t, ids in nodes.items()}
+    batch, turned = induced_subgraph(graph, ids), induced_subgraph(graph, ids, edge_dir="out")
     for etype in TYPES:
         sources, destinations = nodes.get(etype[0], []), nodes.get(etype[2], [])
         assert as_tuples(batch.edges[etype]) == plain_induced(graph.csc_of(etype), sources, destinations)
+        assert as_tuples(turned.edges[etype]) == plain_induced(graph.out_csc_of(etype), destinations, sources)
     assert {t: ids.tolist() for t, ids in batch.input_nodes.items()} == {t: nodes.get(t, []) for t in "ab"}
+
+
+def test_rows_of_several_segments_and_more_edges_than_there_was_room_for():
+    """A hub's row is looked at a thousand edges at a time; room for the edges found is doubled as they are found."""
+    rng = np.random.default_rng(0)
+    many = rng.integers(0, 400, 90_000)
+    graph = Graph.from_coo(many, np.where(rng.random(90_000) < 0.1, 7, rng.integers(0, 400, 90_000)), 400)
+    nodes = rng.permutation(400)[:390]
+    for _ in range(2):  # the second time there is room
+        edges = induced_subgraph(graph, torch.from_numpy(nodes)).edges[EDGE]
+        assert len(edges.edge_ids) > 2**16
+        assert as_tuples(edges) == plain_induced(graph.csc, nodes.tolist(), nodes.tolist())
+
+
+@pytest.mark.parametrize("place", [0, 1500, 2999])
+@pytest.mark.parametrize("source", [-1, 3000])
+def test_a_source_outside_the_graph(place, source):
+    sources = torch.arange(3000)
+    sources[place] = source
+    graph = Graph(CSC(torch.tensor([0, *[3000] * 3000]), sources, 3000))
+    with pytest.raises(FormatError, match=rf"indices must be in \[0, 3000\), got {source}"):
+        induced_subgraph(graph, torch.tensor([5, 0]))
 
 
 def test_a_vertex_outside_the_graph():
