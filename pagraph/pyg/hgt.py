@@ -28,8 +28,8 @@ __all__ = ["HGTLoader", "HGTSampler"]
 class HGTSampler(KeyedSampler):
     """Drop-in for ``torch_geometric.sampler.HGTSampler``; needs no torch-sparse.
 
-    For PyG's ``NodeLoader`` and Lightning's data modules; :class:`~pagraph.pyg.HGTLoader` makes one itself. Batches are
-    those of ``pagraph.sampling.HGTSampler``: all edges among the vertices, where PyG's has those among 50 drawn in-edges
+    For PyG's ``NodeLoader`` and Lightning's data modules; :class:`~pagraph.pyg.HGTLoader` makes one itself. Samples are
+    those of ``pagraph.sampling.HGTSampler``, with all edges among the vertices; PyG's has those among 50 drawn in-edges
     of a vertex with more. Random numbers come from torch's global generator, one for each call.
 
     Args:
@@ -105,8 +105,8 @@ class HGTLoader(Pipelined, _pyg.HGTLoader):
         transform_sampler_output: What was sampled to what is joined with attributes.
         filter_per_worker: Accepted: threads share the data.
         **kwargs: ``cache``, ``cache_policy``, ``cache_dtype``, ``prefetch``, ``lookahead``, ``memory``, ``seed`` and
-            ``device``; ``custom_cls`` and ``input_id`` of PyG's ``NodeLoader``; torch's ``batch_size``, ``shuffle``, ...:
-            as :class:`~pagraph.pyg.NeighborLoader`.
+            ``device``; ``custom_cls`` and ``input_id`` of PyG's ``NodeLoader``; torch's ``batch_size``,
+            ``shuffle`` and so on: as :class:`~pagraph.pyg.NeighborLoader`.
 
     Raises:
         NotImplementedError: PyG's: ``data`` is something else.
