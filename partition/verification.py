@@ -14,10 +14,11 @@ from ..datasets.native import check_sum
 from ..datasets.opening import open_graph
 from ..errors import FormatError
 from ..graph.graph import Graph
-from .manifest import SPLITS, PartitionManifest, locate_source, open_source, train_digest
+from .manifest import SPLITS, PartitionManifest, train_digest
 from .opening import Part, open_manifest, open_part
 from .part_check import Finding, check_edges, check_fields, check_vertices
 from .partition import Progress
+from .source import locate_source, open_source
 
 __all__ = ["Verification", "check_evaluation", "check_training", "verify_partition"]
 
@@ -117,10 +118,10 @@ def _open_whole(manifest: PartitionManifest, out: Path, source: str | os.PathLik
 def _check_referenced(
     manifest: PartitionManifest, out: Path, source: str | os.PathLike[str] | None
 ) -> Iterator[Finding]:
-    if manifest.source is None or not manifest.source.fields:
+    if manifest.source is None or not any(manifest.source.arrays):
         return
     folder = locate_source(manifest.source, out) if source is None else Path(source)
-    for entry in manifest.source.fields.values():
+    for _, _, entry in manifest.source.arrays:
         try:
             check_sum(folder, entry)
         except FormatError as error:

@@ -53,7 +53,7 @@ def test_round_trip(tmp_path, valid):
     assert manifest.to_json() == valid
     assert (manifest.seed, manifest.max_replication, manifest.origin) == (7, 2.0, {"by": "me"})
     assert (manifest.num_nodes, manifest.num_edges, manifest.features) == (3, 3, "reference")
-    assert manifest.source.fields["feat"].shape == (3, 1)
+    assert manifest.source.fields[None]["feat"].shape == (3, 1)
 
 
 PART = ["folders", 0]
