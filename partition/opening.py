@@ -13,7 +13,7 @@ from ..datasets.manifest import MANIFEST
 from ..datasets.native import check_sum, file_digest, open_array, open_field, open_native
 from ..datasets.opening import existing_folder
 from ..errors import FormatError
-from ..graph.graph import Graph
+from ..graph.graph import EdgeType, Graph
 from ..system.checks import as_integer
 from .manifest import SPLITS, PartEntry, PartitionManifest, part_folder
 from .pagraph_format import is_pagraph_partition
@@ -74,8 +74,13 @@ class Part:
     @property
     def global_edge_ids(self) -> Tensor:
         """The edges' ids in the whole graph, where they are of one type, shape ``(num_edges,)``, int32 where they
-        fit; those of several types are the field ``global_ids`` of each."""
+        fit."""
         ids: Tensor = self.graph.edata["global_ids"]
+        return ids
+
+    def global_edge_ids_of(self, edge_type: EdgeType) -> Tensor:
+        """The ids in the whole graph of the edges of a type, int32 where they fit."""
+        ids: Tensor = self.graph.edge_fields(edge_type)["global_ids"]
         return ids
 
     @property
