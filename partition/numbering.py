@@ -12,7 +12,7 @@ from torch import Tensor
 from ..graph.csc import CSC, id_dtype
 from ..graph.graph import Graph
 
-__all__ = ["Numbering", "merged"]
+__all__ = ["Numbering", "merged", "merged_bytes", "merged_dtype"]
 
 _merged: WeakKeyDictionary[Graph, Graph] = WeakKeyDictionary()
 
@@ -54,6 +54,16 @@ class Numbering:
         return found
 
 
+def merged_dtype(graph: Graph) -> torch.dtype:
+    """Dtype of ids in what :func:`merged` returns."""
+    return graph.csc.indptr.dtype if graph.is_homogeneous else id_dtype(graph.num_nodes, graph.num_edges)
+
+
+def merged_bytes(graph: Graph) -> int:
+    """Bytes of the copy that :func:`merged` makes."""
+    return 0 if graph.is_homogeneous else merged_dtype(graph).itemsize * (graph.num_nodes + 1 + graph.num_edges)
+
+
 def merged(graph: Graph) -> Graph:
     """A graph of one type with the in-edges of all types under one :class:`Numbering`, without fields and edge ids.
 
@@ -81,7 +91,7 @@ def _merge(graph: Graph) -> CSC:
         csc = graph.csc_of(edge_type)
         csc.validate()
         counts[rows[edge_type[2]]] += torch.diff(csc.indptr)
-    dtype = id_dtype(graph.num_nodes, graph.num_edges)
+    dtype = merged_dtype(graph)
     indptr = torch.zeros(graph.num_nodes + 1, dtype=dtype, device="cpu")
     indptr[1:] = counts.cumsum(0)
     ends, indices = indptr[:-1].clone(), torch.empty(graph.num_edges, dtype=dtype, device="cpu")
