@@ -22,7 +22,8 @@ def main(config, source):
     seeds = dgl.distributed.node_split(mask, graph.get_partition_book(), ntype="paper", force_even=False)
     where = dgl.dataloading if hasattr(dgl.dataloading, "DistNodeDataLoader") else dgl.distributed
     found = set()
-    for _, output, blocks in where.DistNodeDataLoader(graph, {"paper": seeds}, MultiLayerNeighborSampler([-1, -1]), 50):
+    sampler = MultiLayerNeighborSampler([-1, -1])
+    for _, output, blocks in where.DistNodeDataLoader(graph, {"paper": seeds}, sampler, batch_size=50):
         found |= set(source_ids["paper"][output["paper"]].tolist())
         for block in blocks:
             for edge_type in block.canonical_etypes:
@@ -33,7 +34,7 @@ def main(config, source):
                 for place, v in enumerate(ids.tolist()):
                     wanted = csc.indices[csc.indptr[v] : csc.indptr[v + 1]].long().sort().values
                     assert torch.equal(sources[dst == place].sort().values, wanted)
-    print(f"{len(found)} seeds")
+    sys.stdout.write(f"{len(found)} seeds\n")
 
 
 if __name__ == "__main__":
