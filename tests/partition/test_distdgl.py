@@ -45,7 +45,7 @@ def test_one_part_without_servers(tmp_path):
 
 
 def test_sampling_over_several_types(tmp_path):
-    graph = citation(600, num_features=4, num_author_features=3)
+    graph = citation(150, num_features=4, num_author_features=3)
     write_graph(graph, tmp_path / "graph")
     partition = partition_graph(graph, 1, method="halo")
     write_dgl(partition, tmp_path / "parts")
