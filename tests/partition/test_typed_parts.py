@@ -256,7 +256,7 @@ class TestDamage:
 
 
 class TestBatches:
-    """What the promise for one type says: with all neighbours a part's batches are the whole graph's."""
+    """The promise for one type holds: with all neighbours a part's batches are the whole graph's."""
 
     @pytest.mark.parametrize("hops", [1, 2])
     def test_all_neighbours_equal_those_of_the_whole_graph(self, papers, source, tmp_path, hops):
