@@ -1,10 +1,21 @@
 """Sampling: which neighbours a mini-batch reads, as pure functions of graph, seeds and key."""
 
+from .batches import EdgeBatches
 from .block_sampler import BlockSampler, NeighborSampler
 from .labor import LaborSampler
 from .layerwise import LayerSampler
+from .negative import GlobalUniformNegatives, UniformNegatives
 from .subgraph_sampler import SubgraphSampler
 
-__all__ = ["BlockSampler", "LaborSampler", "LayerSampler", "NeighborSampler", "SubgraphSampler"]
+__all__ = [
+    "BlockSampler",
+    "EdgeBatches",
+    "GlobalUniformNegatives",
+    "LaborSampler",
+    "LayerSampler",
+    "NeighborSampler",
+    "SubgraphSampler",
+    "UniformNegatives",
+]
 
 __dir__ = __all__.copy

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch import Tensor
 
-from ..graph.minibatch import HeteroMiniBatch
+from ..graph.csc import check_range
+from ..graph.minibatch import HeteroMiniBatch, Links
 from ..seeds.keys import derive_key
+from .block_sampler import ExcludedEdges
 from .negative import compact_pairs
 from .sampler import MiniBatchSampler
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from ..graph.csc import CSC
     from ..graph.graph import EdgeType, Graph
     from ..graph.subgraph import Subgraph
+    from ..system.buffers import BufferPools
     from .block_sampler import BlockSampler
     from .negative import NegativeEnds, NegativePairs
     from .sampler import HopSampler
@@ -58,10 +61,13 @@ def chance_of_some(counts: Tensor, total: int, drawn: int) -> Tensor:
 
 
 def edge_ends(csc: Mapping[EdgeType, CSC], edges: Mapping[EdgeType, Tensor], dtype: torch.dtype) -> Pairs:
-    """Sources and destinations of edges, given their ids; IndexError where one is outside the graph."""
+    """Sources and destinations of edges, given their ids, or as pairs; IndexError where one is outside the graph."""
     ends = {}
     for etype, ids in edges.items():
-        src, dst = csc[etype].ends_at(csc[etype].positions_of(ids))
+        own = csc[etype]
+        src, dst = ids.unbind(1) if ids.dim() == 2 else own.ends_at(own.positions_of(ids))
+        check_range(f"sources of {etype}", src, own.num_src, IndexError)
+        check_range(f"destinations of {etype}", dst, own.num_dst, IndexError)
         ends[etype] = (src.to(dtype), dst.to(dtype))
     return ends
 
@@ -122,50 +128,104 @@ class _FromHops(MiniBatchSampler):
 
 @dataclass(frozen=True, eq=False)
 class EdgeBatches(_FromHops):
-    """Samples the blocks of edge-wise batches: a sampler whose seeds are edges. Nothing is excluded.
+    """Samples edge-wise batches: a sampler of blocks whose seeds are edges, given by id, or any pairs of vertices.
 
-    Excluding a batch's own edges takes one or two out of the many in-edges of some seeds: it hardly changes which
-    vertices are read, and a user's function must not be called for it.
+    Mirrors ``dgl.dataloading.as_edge_prediction_sampler``.
 
     Args:
-        blocks: Samples the blocks of the vertices.
-        ends: The graph the edges belong to; the one that is sampled may be its reverse.
+        blocks: Samples the blocks of the vertices at the ends.
+        ends: The graph the edges belong to, where the one that is sampled is its reverse. Default: the latter.
         negatives: Draws negative pairs; None for no such pairs.
+        exclude: Leave a batch's own edges out of its blocks. Needs seeds that are edge ids.
+        reverse: With ``exclude`` leave these out too: the ids of the reverse edges, shape ``(num_edges,)``, -1 for an
+            edge without one; or a mapping from edge type to the type whose edge of the same id is the reverse.
+
+    Raises:
+        ValueError: ``reverse`` without ``exclude``.
+
+    Example:
+        >>> from pagraph.graph import Graph
+        >>> from pagraph.sampling import NeighborSampler, UniformNegatives
+        >>> links = EdgeBatches(NeighborSampler([-1]), negatives=UniformNegatives(1), exclude=True)
+        >>> batch = links.sample(Graph.from_coo([0, 1], [1, 2]), torch.tensor([1]), key=1).only()
+        >>> batch.output_nodes.tolist(), batch.links.positive.tolist(), batch.links.negative.tolist()
+        ([1, 2, 0], [[0], [1]], [[0], [2]])
     """
 
     blocks: BlockSampler
-    ends: Graph
+    ends: Graph | None = None
     negatives: NegativePairs | None = None
+    exclude: bool = False
+    reverse: Tensor | Mapping[EdgeType, EdgeType] | None = None
     seeds_are_vertices = False
+
+    def __post_init__(self) -> None:
+        if self.reverse is not None and not self.exclude:
+            raise ValueError("reverse must be None unless exclude is True")
 
     @property
     def cache_key(self) -> Hashable:
-        """Blocks and negatives; the edges are those of the same graph."""
+        """Blocks and negatives; the edges are those of the same graph, and what is excluded changes few reads."""
         return type(self), self.blocks.cache_key, self.negatives
 
-    def sample(self, graph: Graph, seeds: Tensor | Mapping[EdgeType, Tensor], key: int = 0) -> HeteroMiniBatch:
-        """The blocks of one batch of edges, given as ids or as a mapping from edge type to ids.
+    def with_in_edges(self) -> EdgeBatches:
+        """The same for a graph that is reversed already; nothing is excluded, which changes few reads."""
+        return EdgeBatches(self.blocks.with_in_edges(), self.ends, self.negatives)
+
+    def sample(
+        self, graph: Graph, seeds: Tensor | Mapping[EdgeType, Tensor], key: int = 0, pools: BufferPools | None = None
+    ) -> HeteroMiniBatch:
+        """The blocks of one batch, with its ``links``.
+
+        Args:
+            graph: The graph.
+            seeds: Edge ids, shape ``(n,)``, or pairs of a source and a destination, shape ``(n, 2)``; or a mapping from
+                edge type to such tensors.
+            key: Any 64-bit number; equal keys give equal batches.
+            pools: Where output memory is recycled. Default: fresh memory.
 
         Raises:
-            IndexError: An edge id is outside the graph.
-            ValueError: ``seeds`` is a tensor and there are several edge types.
+            IndexError: An edge id or an end is outside the graph.
+            ValueError: ``seeds`` is a tensor and there are several edge types; pairs, of which to exclude edges.
         """
-        edges = self._by_type(seeds)
+        ends_graph = self.ends or graph
+        edges, csc = _by_type(ends_graph, seeds), {etype: ends_graph.csc_of(etype) for etype in ends_graph.edge_types}
         dtype = next((ids.dtype for ids in edges.values()), torch.int64)
-        groups = [edge_ends(self._csc, edges, dtype)]
-        if self.negatives is not None:
-            groups.append(negative_pairs(self._csc, groups[0], self.negatives, key))
-        nodes, _ = compact_pairs(graph, groups, dtype)
-        return self.blocks.sample(graph, nodes, key)
+        groups = [edge_ends(csc, edges, dtype)]
+        groups.append({} if self.negatives is None else negative_pairs(csc, groups[0], self.negatives, key))
+        nodes, (positive, negative) = compact_pairs(graph, groups, dtype)
+        excluded = self._excluded(graph, edges) if self.exclude else {}
+        batch = self.blocks.sample(graph, nodes, key, pools=pools, exclude=excluded)
+        batch.links = {
+            etype: Links(torch.stack(positive[etype]), torch.stack(negative[etype]), ids if ids.dim() == 1 else None)
+            for etype, ids in edges.items()
+        }
+        return batch
+
+    def _excluded(self, graph: Graph, edges: Mapping[EdgeType, Tensor]) -> dict[EdgeType, ExcludedEdges]:
+        """The edges that no block may hold, as positions among those that are sampled."""
+        ids: dict[EdgeType, list[Tensor]] = {}
+        for etype, of_type in edges.items():
+            if of_type.dim() != 1:
+                raise ValueError("seeds must be ids of edges where these are to be excluded, got pairs")
+            ids.setdefault(etype, []).append(of_type)
+            if isinstance(self.reverse, Tensor):
+                back = self.reverse[of_type.long()]
+                ids[etype].append(back[back >= 0].to(of_type.dtype))
+            elif self.reverse is not None and etype in self.reverse:
+                ids.setdefault(self.reverse[etype], []).append(of_type)
+        direction = self.blocks.edge_dir
+        return {t: ExcludedEdges(graph.adjacency(direction, t).positions_of(torch.cat(of))) for t, of in ids.items()}
 
     def seed_rates(self, seeds: Tensor | Mapping[EdgeType, Tensor], batch_size: int) -> dict[str, Tensor]:
         """Probability that a vertex is an end of an edge or a negative pair in a batch of ``batch_size`` edges."""
-        edges = self._by_type(seeds)
+        assert self.ends is not None  # as policies get it
+        edges, csc = _by_type(self.ends, seeds), {etype: self.ends.csc_of(etype) for etype in self.ends.edge_types}
         total = sum(map(len, edges.values()))
         sizes = self.ends.num_nodes_by_type
         counts = {t: torch.zeros(n, dtype=torch.int64, device="cpu") for t, n in sizes.items()}
         drawn = dict.fromkeys(sizes, 0.0)
-        for etype, (src, dst) in edge_ends(self._csc, edges, torch.int64).items():
+        for etype, (src, dst) in edge_ends(csc, edges, torch.int64).items():
             src_type, _, dst_type = etype
             _count_ends(counts, (src_type, dst_type), src, dst)
             if self.negatives is not None and total:
@@ -177,16 +237,13 @@ class EdgeBatches(_FromHops):
             for t, n in sizes.items()
         }
 
-    @property
-    def _csc(self) -> dict[EdgeType, CSC]:
-        return {etype: self.ends.csc_of(etype) for etype in self.ends.edge_types}
 
-    def _by_type(self, seeds: Any) -> dict[EdgeType, Tensor]:
-        if isinstance(seeds, Mapping):
-            return dict(seeds)
-        if len(self.ends.edge_types) != 1:
-            raise ValueError(f"seeds must be a mapping from edge type for the types {self.ends.edge_types}")
-        return {self.ends.edge_types[0]: seeds}
+def _by_type(graph: Graph, seeds: Any) -> dict[EdgeType, Tensor]:
+    if isinstance(seeds, Mapping):
+        return dict(seeds)
+    if len(graph.edge_types) != 1:
+        raise ValueError(f"seeds must be a mapping from edge type for the types {graph.edge_types}")
+    return {graph.edge_types[0]: seeds}
 
 
 @dataclass(frozen=True)
