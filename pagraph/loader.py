@@ -123,7 +123,7 @@ class Loader(LoaderControls):
         given = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         if not isinstance(graph, Graph):
             raise TypeError(f"graph must be a pagraph.Graph (see its from_pyg, from_dgl), got {type(graph).__name__}")
-        check_sampler(sampler)
+        check_sampler(sampler, graph)
         self._arguments = given  # for pickling
         self.graph, self.sampler = graph, sampler
         self.device, accelerator = resolve_accelerator(device)
@@ -293,9 +293,10 @@ def _columns(graph: Graph, argument: str, names: Any) -> list[Column]:
     return columns
 
 
-def check_sampler(sampler: Any) -> None:
-    """Raise TypeError for what does not make blocks, naming the loader that takes it; ValueError for other ends."""
+def check_sampler(sampler: Any, graph: Graph) -> None:
+    """Raise TypeError for what makes no blocks, and name the loader that takes it; ValueError for other edges."""
     if isinstance(sampler, EdgeBatches):
+        sampler.check_reverse(graph)
         if sampler.ends is not None:
             raise ValueError("sampler.ends must be None: the edges are those of the loader's graph")
         sampler = sampler.blocks

@@ -13,7 +13,7 @@ from ..graph.graph import Graph
 from ..ranking.policy import RowType
 from ..ranking.workload import Sampled, Workload
 from ..sampling import BlockSampler, LaborSampler, NeighborSampler
-from ..sampling.batches import EdgeBatches
+from ..sampling.edge_batches import EdgeBatches
 from ..sampling.negative import GlobalUniformNegatives, UniformNegatives
 from ..seeds.order import SeedOrder
 from .columns import row_counts

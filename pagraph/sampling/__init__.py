@@ -1,7 +1,7 @@
 """Sampling: which neighbours a mini-batch reads, as pure functions of graph, seeds and key."""
 
-from .batches import EdgeBatches
 from .block_sampler import BlockSampler, NeighborSampler
+from .edge_batches import EdgeBatches
 from .labor import LaborSampler
 from .layerwise import LayerSampler
 from .negative import GlobalUniformNegatives, UniformNegatives

@@ -1,49 +1,41 @@
-"""Batches whose seeds are edges, pairs of vertices, or vertices with times."""
+"""Batches whose seeds are pairs of vertices, or vertices with times; of edges: see ``edge_batches``."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
 
-from ..graph.csc import check_range
-from ..graph.minibatch import HeteroMiniBatch, Links
 from ..seeds.keys import derive_key
-from .block_sampler import ExcludedEdges
-from .negative import compact_pairs
 from .sampler import MiniBatchSampler
 
 if TYPE_CHECKING:
-    from ..graph.csc import CSC
-    from ..graph.graph import EdgeType, Graph
+    from ..graph.graph import Graph
     from ..graph.subgraph import Subgraph
-    from ..system.buffers import BufferPools
-    from .block_sampler import BlockSampler
-    from .negative import NegativeEnds, NegativePairs
+    from .negative import NegativeEnds
     from .sampler import HopSampler
     from .subgraph_sampler import SubgraphSampler
 
-    Pairs = dict[EdgeType, tuple[Tensor, Tensor]]
-
 __all__ = [
-    "EdgeBatches",
+    "NEGATIVES",
+    "FromHops",
     "PairBatches",
     "PairNegatives",
     "PairSeeds",
     "TimedSeeds",
     "chance_of_some",
-    "edge_ends",
+    "count_ends",
     "expanded",
-    "negative_pairs",
     "pair_seeds",
 ]
 
 
-_NEGATIVES = -1  # the place of the negative pairs' key among those of the hops
+NEGATIVES = -1
+"""The place of the negative pairs' key among those of the hops."""
 
 
 def chance_of_some(counts: Tensor, total: int, drawn: int) -> Tensor:
@@ -58,29 +50,6 @@ def chance_of_some(counts: Tensor, total: int, drawn: int) -> Tensor:
     if len(table) > 1:
         table[1] = drawn / total  # exactly, for the usual seeds
     return table[counts]
-
-
-def edge_ends(csc: Mapping[EdgeType, CSC], edges: Mapping[EdgeType, Tensor], dtype: torch.dtype) -> Pairs:
-    """Sources and destinations of edges, given their ids, or as pairs; IndexError where one is outside the graph."""
-    ends = {}
-    for etype, ids in edges.items():
-        own = csc[etype]
-        src, dst = ids.unbind(1) if ids.dim() == 2 else own.ends_at(own.positions_of(ids))
-        check_range(f"sources of {etype}", src, own.num_src, IndexError)
-        check_range(f"destinations of {etype}", dst, own.num_dst, IndexError)
-        ends[etype] = (src.to(dtype), dst.to(dtype))
-    return ends
-
-
-def negative_pairs(csc: Mapping[EdgeType, CSC], positive: Pairs, negatives: NegativePairs, key: int) -> Pairs:
-    """Pairs drawn for the ``positive`` ones of a batch with this ``key``; ``csc`` names all edge types, in order."""
-    numbers = {etype: number for number, etype in enumerate(csc)}
-    return {
-        etype: negatives.draw(
-            csc[etype], src, derive_key(key, _NEGATIVES, numbers[etype]), loops_possible=etype[0] == etype[2]
-        )
-        for etype, (src, _) in positive.items()
-    }
 
 
 class Found(Protocol):
@@ -104,146 +73,26 @@ def expanded(found: Found, sampler: HopSampler, node_type: str, hop: int) -> Ten
     return found.frontier(node_type, hop)
 
 
-def _count_ends(counts: dict[str, Tensor], types: tuple[str, str], src: Tensor, dst: Tensor) -> None:
+def count_ends(counts: dict[str, Tensor], types: tuple[str, str], src: Tensor, dst: Tensor) -> None:
     """Add the number of pairs that each vertex is an end of; a pair of a vertex with itself is one."""
     apart = dst if types[0] != types[1] else dst[src != dst]
     for ntype, ids in zip(types, (src, apart), strict=True):
         counts[ntype] += torch.bincount(ids, minlength=len(counts[ntype]))
 
 
-class _FromHops(MiniBatchSampler):
+class FromHops(MiniBatchSampler):
     """Base of the samplers that find the vertices to begin with, and leave the hops to the sampler ``blocks``."""
 
     blocks: Any
 
     @property
-    def hops(self) -> HopSampler:
+    def hops(self) -> HopSampler:  # noqa: D102
         hops: HopSampler = self.blocks
         return hops
 
     @property
-    def num_hops(self) -> int:
+    def num_hops(self) -> int:  # noqa: D102
         return self.hops.num_hops
-
-
-@dataclass(frozen=True, eq=False)
-class EdgeBatches(_FromHops):
-    """Samples edge-wise batches: a sampler of blocks whose seeds are edges, given by id, or any pairs of vertices.
-
-    Mirrors ``dgl.dataloading.as_edge_prediction_sampler``.
-
-    Args:
-        blocks: Samples the blocks of the vertices at the ends.
-        ends: The graph the edges belong to, where the one that is sampled is its reverse. Default: the latter.
-        negatives: Draws negative pairs; None for no such pairs.
-        exclude: Leave a batch's own edges out of its blocks. Needs seeds that are edge ids.
-        reverse: With ``exclude`` leave these out too: the ids of the reverse edges, shape ``(num_edges,)``, -1 for an
-            edge without one; or a mapping from edge type to the type whose edge of the same id is the reverse.
-
-    Raises:
-        ValueError: ``reverse`` without ``exclude``.
-
-    Example:
-        >>> from pagraph.graph import Graph
-        >>> from pagraph.sampling import NeighborSampler, UniformNegatives
-        >>> links = EdgeBatches(NeighborSampler([-1]), negatives=UniformNegatives(1), exclude=True)
-        >>> batch = links.sample(Graph.from_coo([0, 1], [1, 2]), torch.tensor([1]), key=1).only()
-        >>> batch.output_nodes.tolist(), batch.links.positive.tolist(), batch.links.negative.tolist()
-        ([1, 2, 0], [[0], [1]], [[0], [2]])
-    """
-
-    blocks: BlockSampler
-    ends: Graph | None = None
-    negatives: NegativePairs | None = None
-    exclude: bool = False
-    reverse: Tensor | Mapping[EdgeType, EdgeType] | None = None
-    seeds_are_vertices = False
-
-    def __post_init__(self) -> None:
-        if self.reverse is not None and not self.exclude:
-            raise ValueError("reverse must be None unless exclude is True")
-
-    @property
-    def cache_key(self) -> Hashable:
-        """Blocks and negatives; the edges are those of the same graph, and what is excluded changes few reads."""
-        return type(self), self.blocks.cache_key, self.negatives
-
-    def with_in_edges(self) -> EdgeBatches:
-        """The same for a graph that is reversed already; nothing is excluded, which changes few reads."""
-        return EdgeBatches(self.blocks.with_in_edges(), self.ends, self.negatives)
-
-    def sample(
-        self, graph: Graph, seeds: Tensor | Mapping[EdgeType, Tensor], key: int = 0, pools: BufferPools | None = None
-    ) -> HeteroMiniBatch:
-        """The blocks of one batch, with its ``links``.
-
-        Args:
-            graph: The graph.
-            seeds: Edge ids, shape ``(n,)``, or pairs of a source and a destination, shape ``(n, 2)``; or a mapping from
-                edge type to such tensors.
-            key: Any 64-bit number; equal keys give equal batches.
-            pools: Where output memory is recycled. Default: fresh memory.
-
-        Raises:
-            IndexError: An edge id or an end is outside the graph.
-            ValueError: ``seeds`` is a tensor and there are several edge types; pairs, of which to exclude edges.
-        """
-        ends_graph = self.ends or graph
-        edges, csc = _by_type(ends_graph, seeds), {etype: ends_graph.csc_of(etype) for etype in ends_graph.edge_types}
-        dtype = next((ids.dtype for ids in edges.values()), torch.int64)
-        groups = [edge_ends(csc, edges, dtype)]
-        groups.append({} if self.negatives is None else negative_pairs(csc, groups[0], self.negatives, key))
-        nodes, (positive, negative) = compact_pairs(graph, groups, dtype)
-        excluded = self._excluded(graph, edges) if self.exclude else {}
-        batch = self.blocks.sample(graph, nodes, key, pools=pools, exclude=excluded)
-        batch.links = {
-            etype: Links(torch.stack(positive[etype]), torch.stack(negative[etype]), ids if ids.dim() == 1 else None)
-            for etype, ids in edges.items()
-        }
-        return batch
-
-    def _excluded(self, graph: Graph, edges: Mapping[EdgeType, Tensor]) -> dict[EdgeType, ExcludedEdges]:
-        """The edges that no block may hold, as positions among those that are sampled."""
-        ids: dict[EdgeType, list[Tensor]] = {}
-        for etype, of_type in edges.items():
-            if of_type.dim() != 1:
-                raise ValueError("seeds must be ids of edges where these are to be excluded, got pairs")
-            ids.setdefault(etype, []).append(of_type)
-            if isinstance(self.reverse, Tensor):
-                back = self.reverse[of_type.long()]
-                ids[etype].append(back[back >= 0].to(of_type.dtype))
-            elif self.reverse is not None and etype in self.reverse:
-                ids.setdefault(self.reverse[etype], []).append(of_type)
-        direction = self.blocks.edge_dir
-        return {t: ExcludedEdges(graph.adjacency(direction, t).positions_of(torch.cat(of))) for t, of in ids.items()}
-
-    def seed_rates(self, seeds: Tensor | Mapping[EdgeType, Tensor], batch_size: int) -> dict[str, Tensor]:
-        """Probability that a vertex is an end of an edge or a negative pair in a batch of ``batch_size`` edges."""
-        assert self.ends is not None  # as policies get it
-        edges, csc = _by_type(self.ends, seeds), {etype: self.ends.csc_of(etype) for etype in self.ends.edge_types}
-        total = sum(map(len, edges.values()))
-        sizes = self.ends.num_nodes_by_type
-        counts = {t: torch.zeros(n, dtype=torch.int64, device="cpu") for t, n in sizes.items()}
-        drawn = dict.fromkeys(sizes, 0.0)
-        for etype, (src, dst) in edge_ends(csc, edges, torch.int64).items():
-            src_type, _, dst_type = etype
-            _count_ends(counts, (src_type, dst_type), src, dst)
-            if self.negatives is not None and total:
-                pairs = self.negatives.k * batch_size * len(src) / total
-                for ntype in (dst_type,) if self.negatives.keeps_sources else (src_type, dst_type):
-                    drawn[ntype] += pairs
-        return {
-            t: 1 - (1 - chance_of_some(counts[t], total, batch_size)) * (1 - 1 / max(1, n)) ** drawn[t]
-            for t, n in sizes.items()
-        }
-
-
-def _by_type(graph: Graph, seeds: Any) -> dict[EdgeType, Tensor]:
-    if isinstance(seeds, Mapping):
-        return dict(seeds)
-    if len(graph.edge_types) != 1:
-        raise ValueError(f"seeds must be a mapping from edge type for the types {graph.edge_types}")
-    return {graph.edge_types[0]: seeds}
 
 
 @dataclass(frozen=True)
@@ -309,9 +158,9 @@ def pair_seeds(
         owners = torch.arange(math.ceil(len(src) * negatives.amount), device="cpu") % max(1, len(src))
         until = None if times is None else times[owners]
         if negatives.src is not None:
-            src = torch.cat([src, negatives.src.draw(len(owners), derive_key(key, _NEGATIVES, 0), until)])
+            src = torch.cat([src, negatives.src.draw(len(owners), derive_key(key, NEGATIVES, 0), until)])
             src_owners = torch.cat([src_owners, owners])
-        dst = torch.cat([dst, negatives.dst.draw(len(owners), derive_key(key, _NEGATIVES, 1), until)])
+        dst = torch.cat([dst, negatives.dst.draw(len(owners), derive_key(key, NEGATIVES, 1), until)])
         dst_owners = torch.cat([dst_owners, owners])
     if types[0] == types[1]:
         first_dst = len(src)
@@ -334,7 +183,7 @@ def pair_seeds(
 
 
 @dataclass(frozen=True, eq=False)
-class PairBatches(_FromHops):
+class PairBatches(FromHops):
     """Samples the subgraphs of batches of pairs: a sampler whose seeds are rows of two ends, shape ``(n, 2)``.
 
     With times a row has a third number, the time of the pair.
@@ -371,7 +220,7 @@ class PairBatches(_FromHops):
         src_type, dst_type = self.types
         src, dst = seeds[:, :2].unbind(1)
         counts = {t: torch.zeros(n, dtype=torch.int64, device="cpu") for t, n in self.num_nodes.items()}
-        _count_ends(counts, self.types, src, dst)
+        count_ends(counts, self.types, src, dst)
         missed = {t: 1 - chance_of_some(of_type, len(seeds), batch_size) for t, of_type in counts.items()}
         if self.negatives is not None:
             drawn = math.ceil(batch_size * self.negatives.amount)
@@ -382,7 +231,7 @@ class PairBatches(_FromHops):
 
 
 @dataclass(frozen=True)
-class TimedSeeds(_FromHops):
+class TimedSeeds(FromHops):
     """A sampler whose seeds are rows of a vertex and its time, shape ``(n, 2)``; for cache policies.
 
     Args:
