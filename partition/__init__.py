@@ -9,7 +9,7 @@ from .opening import Part, open_partition
 from .pagraph_format import PagraphPart, open_pagraph_part, read_pagraph_partition, write_pagraph_partition
 from .part_check import Finding
 from .partition import Partition, PartVertices
-from .partitioning import PartitionOptions, draw_train, partition_graph, train_ids
+from .partitioning import PartitionOptions, draw_train, partition_graph, train_ids, train_type
 from .report import PartitionReport, describe
 from .verification import Verification, verify_partition
 from .writing import write_partition
@@ -34,6 +34,7 @@ __all__ = [
     "partition_graph",
     "read_pagraph_partition",
     "train_ids",
+    "train_type",
     "verify_partition",
     "write_dgl",
     "write_pagraph_partition",

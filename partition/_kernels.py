@@ -1,4 +1,4 @@
-"""Kernels for a part's neighbourhood: L-hop search, expected draws, renumbered in-edges, owners of vertices."""
+"""Kernels for parts: edges of all types merged, L-hop search, expected draws, renumbered in-edges, owners."""
 
 import numpy as np
 
@@ -40,6 +40,17 @@ def spread(indptr, indices, frontier, draws, fanout, kept, drawn):  # type: igno
             if kept[u]:
                 drawn[u] += share
     return total
+
+
+@kernel
+def append_rows(indptr, indices, first, ends, out):  # type: ignore[no-untyped-def]
+    """Write each row to ``out`` where ``ends`` says, which moves behind it, with ``first`` added to its sources."""
+    for v in range(len(indptr) - 1):
+        at = ends[v]
+        for e in range(indptr[v], indptr[v + 1]):
+            out[at] = indices[e] + first
+            at += 1
+        ends[v] = at
 
 
 @kernel

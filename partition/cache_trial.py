@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..cache.division import Demand, divide
 from ..graph.field_value import stored_row_bytes
 from ..graph.graph import Graph
 from ..ranking.policies import resolve_policy
@@ -17,17 +18,21 @@ from ..ranking.presample import count_accesses
 from ..sampling import NeighborSampler
 from ..sampling.sampler import check_fanout
 from ..seeds.order import check_batch_size
-from ..system.budget import Budget, rows_that_fit
+from ..system.budget import SLOT_BYTES, Budget
 from .limit import FANOUT
+from .numbering import Numbering
 
 __all__ = ["CacheTrial", "CacheUse"]
 
 _FEATURES = "feat"
 
+Seeds = Tensor | Mapping[str, Tensor]
+
 
 @dataclass(frozen=True, eq=False)
 class CacheUse:
-    """Ids of the vertices that a cache held, int64, and its hits of the rows of input nodes read in one epoch."""
+    """Vertices that a cache held (ids, of several types their numbers over all, int64), and its hits of the rows of
+    input nodes read in one epoch."""
 
     ids: Tensor
     reads: int
@@ -49,7 +54,8 @@ class CacheTrial:
         fanout: Neighbours sampled per hop, the last entry serves the seeds. None: 10 in every hop.
         batch_size: Seeds a batch.
         policy: Cache policy that ranks the vertices.
-        fields: The cached fields, whose widths turn bytes into rows. None: ``feat``, if there is such a field.
+        fields: The cached fields, whose widths turn bytes into rows; of types that lack them nothing is read. None:
+            ``feat``, if there is such a field.
         seed: Seed of order and sampling.
 
     Raises:
@@ -95,33 +101,24 @@ class CacheTrial:
             raise ValueError(f"fanout must have at most {hops} entries for {hops} hops, got {list(self.fanout)}")
         return self.fanout or (FANOUT,) * hops
 
-    def row_bytes(self, graph: Graph) -> int | None:
-        """Bytes of a vertex's rows of all cached fields; None where no field is cached."""
-        names = self.fields
-        if names is None:
-            names = (_FEATURES,) if _FEATURES in graph.ndata else ()
+    def row_bytes(self, graph: Graph) -> dict[str, int]:
+        """Vertex type to the bytes of a vertex's rows of all cached fields; types without any are left out."""
+        fields = {node_type: graph.node_fields(node_type) for node_type in graph.node_types}
+        known = {name for own in fields.values() for name in own}
+        names = ({_FEATURES} & known) if self.fields is None else self.fields
         for name in names:
-            if name not in graph.ndata:
-                raise ValueError(f"fields must be among {sorted(graph.ndata)}, got {name!r}")
-        values = [graph.ndata[name] for name in names]
-        return sum(map(stored_row_bytes, values)) or None
-
-    def rows(self, graph: Graph, num_nodes: int) -> int:
-        """Number of vertices that a graph of ``num_nodes`` caches; the budget is of the rows of the whole ``graph``.
-
-        Raises:
-            ValueError: The graph lacks a field; the budget is in bytes, and no field says what a row takes.
-        """
-        budget, width = self._budget, self.row_bytes(graph)
-        if width is None and budget.share is None:
-            raise ValueError(f"cache must be a share where the graph has no field {_FEATURES}, got {self.budget!r}")
-        nbytes = budget.nbytes([(width or 1, graph.num_nodes)], free=int)
-        return rows_that_fit(nbytes, [width or 1], num_nodes, table=budget.pays_tables)
+            if name not in known:
+                raise ValueError(f"fields must be among {sorted(known)}, got {name!r}")
+        widths = {t: sum(stored_row_bytes(own[name]) for name in names if name in own) for t, own in fields.items()}
+        return {node_type: width for node_type, width in widths.items() if width}
 
     def nbytes(self, graph: Graph) -> int | None:
-        """Budget in bytes; None where no field says what a row takes."""
-        width = self.row_bytes(graph)
-        return None if width is None else self._budget.nbytes([(width, graph.num_nodes)], free=int)
+        """Budget in bytes, of the rows of the whole ``graph``; None where no field says what a row takes."""
+        widths = self.row_bytes(graph)
+        return self._nbytes(graph, widths) if widths else None
+
+    def _nbytes(self, graph: Graph, widths: Mapping[str, int]) -> int:
+        return self._budget.nbytes([(width, graph.num_nodes_of(t)) for t, width in widths.items()], free=int)
 
     @property
     def share(self) -> float | None:
@@ -135,19 +132,44 @@ class CacheTrial:
         return budget
 
     def measure(
-        self, graph: Graph, seeds: Tensor, rows: int, hops: int, *, progress: Callable[[], object] | None = None
+        self, whole: Graph, graph: Graph, seeds: Seeds, hops: int, *, progress: Callable[[], object] | None = None
     ) -> CacheUse:
-        """Fill a cache of ``rows`` vertices by the policy, and count its hits in an epoch over ``seeds``, on a part or
-        the whole ``graph``; ``progress`` is called after each batch, by the threads that sample."""
-        sampler = NeighborSampler(list(self.fanout_of(hops)))
-        if rows <= 0:
-            ids = torch.empty(0, dtype=torch.int64, device="cpu")
-        elif rows >= graph.num_nodes:
-            ids = torch.arange(graph.num_nodes, device="cpu")
-        else:
-            policy = resolve_policy(self.policy)
-            (ranking,) = apply_policy(policy, graph, seeds, sampler, self.seed, batch_size=self.batch_size).values()
-            ids = ranking.ids[:rows]
+        """Fill a cache by the policy, and count its hits in an epoch over ``seeds``, on a part or the whole graph.
+
+        Args:
+            whole: The whole graph, whose rows the budget is a share of.
+            graph: The graph that is sampled.
+            seeds: Ids in it, by vertex type where there are several.
+            hops: Hops that it holds.
+            progress: Called after each batch, by the threads that sample.
+
+        Raises:
+            ValueError: The graph lacks a field; the budget is in bytes, and no field says what a row takes.
+        """
+        sampler, widths = NeighborSampler(list(self.fanout_of(hops))), self.row_bytes(whole)
+        if not widths and self.share is None:
+            raise ValueError(f"cache must be a share where the graph has no field {_FEATURES}, got {self.budget!r}")
+        widths = widths or dict.fromkeys(whole.node_types, 1)
+        cached = self._fill(graph, seeds, sampler, widths, self._nbytes(whole, widths))
         counts = count_accesses(graph, seeds, sampler, batch_size=self.batch_size, seed=self.seed, progress=progress)
-        reads = counts.reads(graph.only_node_type)
-        return CacheUse(ids, int(reads.sum()), int(reads[ids].sum()))
+        reads = {node_type: counts.reads(node_type) for node_type in widths}
+        numbering = Numbering(graph.num_nodes_by_type)
+        ids = torch.cat([own + numbering.begin(node_type) for node_type, own in cached.items()])
+        hits = sum(int(reads[node_type][own].sum()) for node_type, own in cached.items())
+        return CacheUse(ids, sum(int(count.sum()) for count in reads.values()), hits)
+
+    def _fill(
+        self, graph: Graph, seeds: Seeds, sampler: NeighborSampler, widths: Mapping[str, int], nbytes: int
+    ) -> dict[str, Tensor]:
+        """Ids of the cached vertices of each type that has rows."""
+        counts = {node_type: graph.num_nodes_of(node_type) for node_type in widths}
+        tables = {node_type: SLOT_BYTES * n * self._budget.pays_tables for node_type, n in counts.items()}
+        if nbytes >= sum(widths[t] * n + tables[t] for t, n in counts.items()):
+            return {node_type: torch.arange(n, device="cpu") for node_type, n in counts.items()}
+        if nbytes < min(widths[t] + tables[t] for t in widths):
+            return dict.fromkeys(widths, torch.empty(0, dtype=torch.int64, device="cpu"))
+        policy = resolve_policy(self.policy)
+        rankings = apply_policy(policy, graph, seeds, sampler, self.seed, batch_size=self.batch_size)
+        demands = [Demand(counts[t], width, tables[t], rankings[t]) for t, width in widths.items()]
+        rows = divide(nbytes, demands)
+        return {t: rankings[t].ids[:count] for t, count in zip(widths, rows, strict=True)}

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..graph.graph import Graph
+from ..graph.graph import EdgeType, Graph
 from ..system.atomic import check_absent, new_folder
-from .extract import SelectedRows, extract_structure, vertex_owners
+from .extract import PartStructure, SelectedRows, extract_structure, vertex_owners
 from .partition import MAX_HOPS, Partition, Progress, vertices_within
 
 __all__ = ["ORIGINAL_ID", "check_field_names", "write_dgl"]
@@ -23,6 +23,7 @@ __all__ = ["ORIGINAL_ID", "check_field_names", "write_dgl"]
 ORIGINAL_ID = "orig_id"
 """Field with the source's id of each vertex and edge, which DGL's numbering shuffles."""
 
+_Arrays = tuple[Tensor, Tensor, Tensor]
 _SAFE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
 
 
@@ -38,9 +39,9 @@ def write_dgl(
 
     ``out`` receives ``<graph_name>.json`` and for each part ``part<i>/graph.dgl``, ``node_feat.dgl`` and
     ``edge_feat.dgl``. Every vertex is in exactly one part (:func:`pagraph.partition.extract.vertex_owners`), an edge
-    where its destination is. Vertices and edges are numbered anew, part by part; their fields are those of the graph,
-    ``train_mask`` of the partition's training vertices, and :data:`ORIGINAL_ID`, their ids in the graph (int64). DGL
-    stores bool as uint8.
+    where its destination is. Vertices and edges are numbered anew, by part and type; their fields are those of the
+    graph, ``train_mask`` of the partition's training vertices, and :data:`ORIGINAL_ID`, their ids in the graph (int64).
+    DGL stores bool as uint8.
 
     In memory are 33 bytes a vertex of the whole graph, and one part with its fields, as DGL writes files from memory
     only.
@@ -57,8 +58,8 @@ def write_dgl(
         FileExistsError: ``out`` exists.
         MissingDependencyError: DGL is not installed.
         OSError: The disk is full, or nothing can be written there.
-        ValueError: ``graph_name`` is no plain name, ``halo_hops`` is not in [1, 253], or a field has a name that DGL's
-            format cannot hold or that is :data:`ORIGINAL_ID`.
+        ValueError: ``graph_name`` is no plain name, ``halo_hops`` is not in [1, 253], or a type or field has a name
+            that DGL's format cannot hold or that is :data:`ORIGINAL_ID`.
     """
     if not _SAFE_NAME.fullmatch(graph_name):
         raise ValueError(f"graph_name must be a plain file name, got {graph_name!r}")
@@ -67,7 +68,8 @@ def write_dgl(
     check_field_names(partition.graph)
     _import_dgl()
     check_absent(out)
-    partition.graph.csc.validate()
+    for edge_type in partition.graph.edge_types:
+        partition.graph.csc_of(edge_type).validate()
     numbering = _Numbering(partition)
     with new_folder(out) as folder:
         files = {}
@@ -80,49 +82,79 @@ def write_dgl(
 
 
 def check_field_names(graph: Graph) -> None:
-    """Refuse a graph with a field whose name DGL's format cannot hold."""
-    for name in [*graph.ndata, *graph.edata]:
-        # DGL joins type and name with "/" in the files, and with ":" in its key-value store.
+    """Refuse a graph with a field or a type whose name DGL's format cannot hold."""
+    # DGL joins type and name with "/" in the files, and with ":" in its key-value store.
+    for name in [*graph.node_types, *itertools.chain(*graph.edge_types)]:
+        if "/" in name or ":" in name:
+            raise ValueError(f"a type must not be called with '/' or ':', got {name!r}")
+    fields = [*map(graph.node_fields, graph.node_types), *map(graph.edge_fields, graph.edge_types)]
+    for name in itertools.chain(*fields):
         if name == ORIGINAL_ID or "/" in name or ":" in name:
             raise ValueError(f"a field must be called neither {ORIGINAL_ID!r} nor with '/' or ':', got {name!r}")
 
 
 class _Numbering:
-    """DGL's numbers: vertices (``order``) by part, bounded by ``node_ends``, then by id; edges by their destination's;
-    ``edge_begin`` is the new id of each vertex's first in-edge, by new id, and the end."""
+    """DGL's numbers: vertices by part, then by type and id; edges by part, type and destination.
+
+    Attributes:
+        types: Numbers over all types, as ``owner``, ``order`` and ``new_ids`` have them.
+        owner: The part of each vertex, int32.
+        order: The vertices in DGL's order; ``new_ids`` is the place of each there.
+        node_ranges: Vertex type to the first new id of each part and the one after its last; ``edge_ranges`` is the
+            same for each edge type.
+        edge_begin: Edge type to the new id of the first in-edge of each destination, by its id.
+    """
 
     def __init__(self, partition: Partition) -> None:
+        graph, self.types = partition.graph, partition.numbering
         self.owner = vertex_owners(partition)
         self.order = torch.argsort(self.owner, stable=True)
         self.new_ids = torch.empty_like(self.order)
         self.new_ids[self.order] = torch.arange(len(self.order), device="cpu")
-        counts = torch.bincount(self.owner, minlength=partition.num_parts)
-        self.node_ends = [0, *counts.cumsum(0).tolist()]
-        self.edge_begin = torch.zeros(len(self.order) + 1, dtype=torch.int64, device="cpu")
-        self.edge_begin[1:] = partition.graph.in_degrees()[self.order].cumsum(0)
+        pieces = torch.split(self.owner, [*self.types.num_nodes.values()])
+        owners = dict(zip(graph.node_types, pieces, strict=True))
+        sizes = [torch.bincount(owner, minlength=partition.num_parts) for owner in owners.values()]
+        self.node_ranges = dict(zip(owners, _ranges(sizes), strict=True))
+        degrees = {edge_type: torch.diff(graph.csc_of(edge_type).indptr).long() for edge_type in graph.edge_types}
+        sizes = [torch.zeros_like(sizes[0]).index_add(0, owners[t[2]], count) for t, count in degrees.items()]
+        self.edge_ranges = dict(zip(degrees, _ranges(sizes), strict=True))
+        self.edge_begin: dict[EdgeType, Tensor] = {}
+        for (edge_type, counts), size in zip(degrees.items(), sizes, strict=True):
+            owner = owners[edge_type[2]].long()
+            order = torch.argsort(owner, stable=True)
+            # By part and destination edges of this type are contiguous; those of others lie between the parts.
+            between = torch.tensor(self.edge_ranges[edge_type], device="cpu")[:, 0] - (size.cumsum(0) - size)
+            begin = counts[order].cumsum(0) - counts[order] + between[owner[order]]
+            self.edge_begin[edge_type] = torch.empty_like(counts).index_put_((order,), begin)
 
     def own(self, part: int) -> Tensor:
-        """Ids of the vertices that a part owns, ascending."""
-        chosen: Tensor = self.order[self.node_ends[part] : self.node_ends[part + 1]]
+        """Numbers of the vertices that a part owns, ascending."""
+        ranges = [ranges[part] for ranges in self.node_ranges.values()]
+        chosen: Tensor = self.order[ranges[0][0] : ranges[-1][1]]
         return chosen
 
 
+def _ranges(sizes: list[Tensor]) -> list[list[list[int]]]:
+    """For each type and part ``[begin, end]`` of what lies by part, then by type; ``sizes`` has the parts' by type."""
+    counts = torch.stack(sizes)
+    ends = counts.T.flatten().cumsum(0).reshape(-1, len(sizes)).T
+    ranges: list[list[list[int]]] = torch.stack([ends - counts, ends], 2).tolist()
+    return ranges
+
+
 def _config(partition: Partition, numbering: _Numbering, graph_name: str, halo_hops: int) -> dict[str, Any]:
-    node_type, edge_type = partition.graph.only_node_type, ":".join(partition.graph.edge_types[0])
-    # First new id of each part, and the one after its last.
-    node_ranges = [list(ends) for ends in itertools.pairwise(numbering.node_ends)]
-    edge_ranges = [[int(numbering.edge_begin[end]) for end in ends] for ends in node_ranges]
+    graph = partition.graph
     return {
         "graph_name": graph_name,
-        "num_nodes": partition.graph.num_nodes,
-        "num_edges": partition.graph.num_edges,
+        "num_nodes": graph.num_nodes,
+        "num_edges": graph.num_edges,
         "part_method": f"pagraph-{partition.method}",
         "num_parts": partition.num_parts,
         "halo_hops": halo_hops,
-        "node_map": {node_type: node_ranges},
-        "edge_map": {edge_type: edge_ranges},
-        "ntypes": {node_type: 0},
-        "etypes": {edge_type: 0},
+        "node_map": numbering.node_ranges,
+        "edge_map": {":".join(edge_type): ranges for edge_type, ranges in numbering.edge_ranges.items()},
+        "ntypes": {name: place for place, name in enumerate(graph.node_types)},
+        "etypes": {":".join(edge_type): place for place, edge_type in enumerate(graph.edge_types)},
     }
 
 
@@ -131,46 +163,79 @@ def _write_part(folder: Path, partition: Partition, numbering: _Numbering, part:
     names = {"node_feats": "node_feat.dgl", "edge_feats": "edge_feat.dgl", "part_graph": "graph.dgl"}
     paths = {key: f"part{part}/{name}" for key, name in names.items()}
     (folder / f"part{part}").mkdir()
-    own_edges = _write_structure(folder / paths["part_graph"], partition.graph, numbering, part, halo_hops)
-    own = numbering.own(part)
-    node_type, edge_type = partition.graph.only_node_type, ":".join(partition.graph.edge_types[0])
-    train_mask = torch.isin(own, partition.train_of(part), assume_unique=True)
-    fields = _rows(node_type, partition.graph.ndata, own)
-    fields |= {f"{node_type}/train_mask": train_mask, f"{node_type}/{ORIGINAL_ID}": own}
+    own_edges = _write_structure(folder / paths["part_graph"], partition, numbering, part, halo_hops)
+    fields: dict[str, Tensor] = {}
+    for node_type, own in numbering.types.split(numbering.own(part)).items():
+        fields |= _rows(node_type, partition.graph.node_fields(node_type), own)
+        if node_type == partition.train_type:
+            fields[f"{node_type}/train_mask"] = torch.isin(own, partition.train_of(part), assume_unique=True)
     _save_tensors(folder / paths["node_feats"], fields)
-    fields = _rows(edge_type, partition.graph.edata, own_edges)
-    _save_tensors(folder / paths["edge_feats"], {**fields, f"{edge_type}/{ORIGINAL_ID}": own_edges})
+    fields = {}
+    for edge_type, own in own_edges.items():
+        fields |= _rows(":".join(edge_type), partition.graph.edge_fields(edge_type), own)
+    _save_tensors(folder / paths["edge_feats"], fields)
     return paths
 
 
 def _rows(type_name: str, fields: Mapping[str, Tensor], ids: Tensor) -> dict[str, Tensor]:
-    return {f"{type_name}/{name}": SelectedRows(field, ids)[:] for name, field in fields.items()}
+    rows = {f"{type_name}/{name}": SelectedRows(field, ids)[:] for name, field in fields.items()}
+    return {**rows, f"{type_name}/{ORIGINAL_ID}": ids}
 
 
-def _write_structure(file: Path, graph: Graph, numbering: _Numbering, part: int, halo_hops: int) -> Tensor:
-    """Write a part's graph: its own vertices and their in-edges first. Returns the graph's ids of those edges."""
+def _write_structure(
+    file: Path, partition: Partition, numbering: _Numbering, part: int, halo_hops: int
+) -> dict[EdgeType, Tensor]:
+    """Write a part's graph, all types as one: its own vertices and their in-edges first. Returns the graph's ids of
+    those edges by type."""
     own = numbering.own(part)
-    structure = extract_structure(graph, vertices_within(graph, own, halo_hops))
-    ids, indptr = structure.vertices.ids, structure.csc.indptr.long()
-    new_ids, own_edges = numbering.new_ids[ids], int(indptr[len(own)])
-    # An edge's place among those of its destination is the same in the part and in DGL's order.
-    shift = numbering.edge_begin[new_ids] - indptr[:-1]
-    edges = torch.arange(structure.csc.num_edges, device="cpu")
-    _save_graph(
-        file,
-        indptr,
-        structure.csc.indices.long(),
-        {
-            "_ID": new_ids,
-            "inner_node": (torch.arange(len(ids), device="cpu") < len(own)).to(torch.uint8),
-            "part_id": numbering.owner[ids].long(),
-        },
-        {
-            "_ID": edges + torch.repeat_interleave(shift, torch.diff(indptr)),
-            "inner_edge": (edges < own_edges).to(torch.uint8),
-        },
-    )
-    return structure.edge_ids[:own_edges].long()
+    structure = extract_structure(partition.graph, vertices_within(partition.merged, own, halo_hops))
+    ids = structure.vertices.ids
+    places = numbering.types.places(ids)
+    edges = [_edges(structure, numbering, edge_type, places) for edge_type in structure.edges]
+    inner = [dst < len(own) for _, dst, _ in edges]
+    own_edges = {
+        edge_type: found.edge_ids[: int(mine.sum())].long()
+        for (edge_type, found), mine in zip(structure.edges.items(), inner, strict=True)
+    }
+    ndata = {
+        "_ID": numbering.new_ids[ids],
+        "inner_node": (torch.arange(len(ids), device="cpu") < len(own)).to(torch.uint8),
+        "part_id": numbering.owner[ids].long(),
+    }
+    if partition.graph.is_homogeneous:
+        ((src, _, new_ids),) = edges
+        edata = {"_ID": new_ids, "inner_edge": inner[0].to(torch.uint8)}
+        _save_graph(file, (structure.csc.indptr.long(), src, torch.arange(len(src), device="cpu")), ndata, edata)
+        return own_edges
+    node_types, edge_types = torch.empty(len(ids), dtype=torch.int16, device="cpu"), []
+    for number, place in enumerate(places.values()):
+        node_types[place] = number
+    for number, mine in enumerate(inner):
+        edge_types.append(torch.full((len(mine),), number, dtype=torch.int32, device="cpu"))
+    # DGL finds an edge of its own by its id: those come first, by type. In a row it wants them by type.
+    order = torch.argsort(torch.cat(inner).logical_not(), stable=True)
+    src, dst, new_ids = (torch.cat(arrays)[order] for arrays in zip(*edges, strict=True))
+    edata = {
+        "_ID": new_ids,
+        "inner_edge": torch.cat(inner)[order].to(torch.uint8),
+        "_TYPE": torch.cat(edge_types)[order],
+    }
+    row_order = torch.argsort(dst, stable=True)
+    indptr = torch.searchsorted(dst[row_order], torch.arange(len(ids) + 1, device="cpu"))
+    _save_graph(file, (indptr, src[row_order], row_order), {**ndata, "_TYPE": node_types}, edata)
+    return own_edges
+
+
+def _edges(
+    structure: PartStructure, numbering: _Numbering, edge_type: EdgeType, places: Mapping[str, Tensor]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Sources and destinations of a part's edges of a type, as numbers over all of its types, and DGL's edge ids."""
+    csc = structure.edges[edge_type].csc
+    dst = csc.destinations().long()
+    # An edge's place among those of its destination and type is the same in the part and in DGL's order.
+    shift = numbering.edge_begin[edge_type][structure.types[edge_type[2]].ids] - csc.indptr[:-1]
+    new_ids = torch.arange(csc.num_edges, device="cpu") + shift[dst]
+    return places[edge_type[0]][csc.indices.long()], places[edge_type[2]][dst], new_ids
 
 
 def _import_dgl() -> Any:
@@ -179,29 +244,23 @@ def _import_dgl() -> Any:
     return import_dgl()
 
 
-def _save_graph(
-    file: Path, indptr: Tensor, indices: Tensor, ndata: dict[str, Tensor], edata: dict[str, Tensor]
-) -> None:
-    size = _write_graph(file, indptr, indices, ndata, edata)
+def _save_graph(file: Path, csc: _Arrays, ndata: dict[str, Tensor], edata: dict[str, Tensor]) -> None:
+    size, (indptr, indices, edge_ids) = _write_graph(file, csc, ndata, edata), csc
     # DGL closes files without looking whether their last 4 KiB fitted on the disk, and reads garbage for them later.
     # The same graph without vertices tells how large the file must be.
     empty = file.with_suffix(".empty")
     no_rows = ({name: value[:0] for name, value in fields.items()} for fields in (ndata, edata))
-    bare = _write_graph(empty, indptr[:1], indices[:0], *no_rows)
+    bare = _write_graph(empty, (indptr[:1], indices[:0], edge_ids[:0]), *no_rows)
     empty.unlink()
-    edge_ids = indices
     _check_size(file, size, bare, [indptr[1:], indices, edge_ids, *ndata.values(), *edata.values()])
 
 
-def _write_graph(
-    file: Path, indptr: Tensor, indices: Tensor, ndata: dict[str, Tensor], edata: dict[str, Tensor]
-) -> int:
+def _write_graph(file: Path, csc: _Arrays, ndata: dict[str, Tensor], edata: dict[str, Tensor]) -> int:
     """Write a graph by its in-edges; returns the file's size."""
-    dgl = _import_dgl()
-    graph = dgl.graph(("csc", (indptr, indices, torch.arange(len(indices), device="cpu"))), num_nodes=len(indptr) - 1)
+    graph = _import_dgl().graph(("csc", csc), num_nodes=len(csc[0]) - 1)
     graph.ndata.update(ndata)
     graph.edata.update(edata)
-    return _write(file, lambda: dgl.save_graphs(str(file), [graph]))
+    return _write(file, lambda: _import_dgl().save_graphs(str(file), [graph]))
 
 
 def _save_tensors(file: Path, tensors: dict[str, Tensor]) -> None:

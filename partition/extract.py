@@ -13,11 +13,20 @@ from torch import Tensor
 from ..features.field import host_feature, row_reader
 from ..graph.csc import CSC, id_dtype
 from ..graph.field_value import FieldValue
-from ..graph.graph import Graph
+from ..graph.graph import EdgeType, Graph
 from .methods.balancing import deal_out
+from .numbering import Numbering
 from .partition import Partition, PartVertices
 
-__all__ = ["PartStructure", "SelectedRows", "extract_part", "extract_structure", "nearest_part", "vertex_owners"]
+__all__ = [
+    "PartEdges",
+    "PartStructure",
+    "SelectedRows",
+    "extract_part",
+    "extract_structure",
+    "nearest_part",
+    "vertex_owners",
+]
 
 _HALVINGS = 50
 
@@ -45,21 +54,56 @@ class SelectedRows:
 
 
 @dataclass(frozen=True, eq=False)
-class PartStructure:
-    """Vertices and edges of a part; its vertex ``i`` is ``vertices.ids[i]``.
+class PartEdges:
+    """Edges of one type in a part.
 
     Attributes:
         csc: In-edges under local ids, in the whole graph's order; vertices found at the last hop have none.
         edge_ids: The id in the whole graph of each edge of ``csc``, shape ``(num_edges,)``, int32 where they fit.
+    """
+
+    csc: CSC
+    edge_ids: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class PartStructure:
+    """Vertices and edges of a part; vertex ``i`` of a type is ``types[name].ids[i]``.
+
+    Attributes:
+        vertices: The vertices by their numbers over all types.
+        types: The vertices of each type.
+        edges: The edges of each type.
         missing: Number of in-edges of the inner vertices left out, because the part does without their source.
         dropped: Number of vertices those edges come from.
     """
 
     vertices: PartVertices
-    csc: CSC
-    edge_ids: Tensor
+    types: dict[str, PartVertices]
+    edges: dict[EdgeType, PartEdges]
     missing: int
     dropped: int
+
+    @property
+    def csc(self) -> CSC:
+        """In-edges of a graph with one edge type."""
+        (only,) = self.edges.values()
+        return only.csc
+
+    @property
+    def edge_ids(self) -> Tensor:
+        """Ids of the edges in a graph with one edge type."""
+        (only,) = self.edges.values()
+        return only.edge_ids
+
+    @property
+    def num_edges(self) -> int:
+        """Number of edges, over all types."""
+        return sum(edges.csc.num_edges for edges in self.edges.values())
+
+    def graph(self) -> Graph:
+        """The part's graph, without fields."""
+        return Graph({t: e.csc for t, e in self.edges.items()}, {t: len(v.ids) for t, v in self.types.items()})
 
 
 def extract_part(partition: Partition, part: int) -> PartStructure:
@@ -76,32 +120,54 @@ def extract_part(partition: Partition, part: int) -> PartStructure:
     """
     if not 0 <= part < partition.num_parts:
         raise ValueError(f"part must be in [0, {partition.num_parts}), got {part}")
-    partition.graph.csc.validate()
+    for edge_type in partition.graph.edge_types:
+        partition.graph.csc_of(edge_type).validate()
     return extract_structure(partition.graph, partition.vertices(part))
 
 
 def extract_structure(graph: Graph, vertices: PartVertices) -> PartStructure:
-    """In-edges among ``vertices`` of all but those of the last hop; the graph's ids have been checked."""
+    """In-edges among ``vertices`` (numbers over all types) of all but those of the last hop; the graph's ids have been
+    checked."""
     from . import _kernels
 
-    whole, ids = graph.csc, vertices.ids
-    inner = vertices.hop_ends[max(len(vertices.hop_ends) - 2, 0)]
-    local = torch.full((whole.num_dst,), -1, dtype=id_dtype(len(ids), 0), device="cpu")
-    _kernels.number(ids.numpy(), local.numpy())
+    types = vertices.by_type(Numbering(graph.num_nodes_by_type))
+    local = {}
+    for name, found in types.items():
+        local[name] = torch.full(
+            (graph.num_nodes_of(name),), -1, dtype=id_dtype(len(found.ids), 0), device="cpu"
+        ).numpy()
+        _kernels.number(found.ids.numpy(), local[name])
+    edges, missing, dropped = {}, 0, 0
+    for edge_type in graph.edge_types:
+        source, _, target = edge_type
+        inside = (types[target], len(types[source].ids), local[source])
+        edges[edge_type], missing_here, dropped_here = _edges_inside(graph.csc_of(edge_type), *inside)
+        missing, dropped = missing + missing_here, dropped + dropped_here
+    return PartStructure(vertices, types, edges, missing, dropped)
+
+
+def _edges_inside(
+    whole: CSC, targets: PartVertices, num_src: int, local: npt.NDArray[np.signedinteger]
+) -> tuple[PartEdges, int, int]:
+    """In-edges of ``targets`` but those of the last hop from vertices with a ``local`` id; how many others there are,
+    and how many vertices these come from that were not seen before (see ``count_inside``)."""
+    from . import _kernels
+
+    ids, inner = targets.ids, targets.hop_ends[max(len(targets.hop_ends) - 2, 0)]
     rows = (whole.indptr.numpy(), whole.indices.numpy())
     counts = torch.zeros(len(ids), dtype=torch.int64, device="cpu")
-    missing, dropped = _kernels.count_inside(*rows, ids.numpy(), inner, local.numpy(), counts.numpy())
+    missing, dropped = _kernels.count_inside(*rows, ids.numpy(), inner, local, counts.numpy())
     ends = counts.cumsum(0)
     num_edges = int(ends[-1]) if len(ids) else 0
-    dtype = id_dtype(len(ids), num_edges)
+    dtype = id_dtype(max(len(ids), num_src), num_edges)
     indptr = torch.zeros(len(ids) + 1, dtype=dtype, device="cpu")
     indptr[1:] = ends
     indices = torch.empty(num_edges, dtype=dtype, device="cpu")
     whole_ids = torch.empty(0, dtype=dtype, device="cpu") if whole.edge_ids is None else whole.edge_ids
     largest = whole.num_edges if whole.edge_ids is None or not len(whole_ids) else int(whole_ids.max())
     edge_ids = torch.empty(num_edges, dtype=id_dtype(0, largest), device="cpu")
-    _kernels.copy_inside(*rows, whole_ids.numpy(), ids.numpy(), inner, local.numpy(), indices.numpy(), edge_ids.numpy())
-    return PartStructure(vertices, CSC(indptr, indices, len(ids)), edge_ids, int(missing), int(dropped))
+    _kernels.copy_inside(*rows, whole_ids.numpy(), ids.numpy(), inner, local, indices.numpy(), edge_ids.numpy())
+    return PartEdges(CSC(indptr, indices, num_src), edge_ids), int(missing), int(dropped)
 
 
 def nearest_part(num_nodes: int, parts: Iterable[PartVertices]) -> Tensor:
@@ -135,10 +201,10 @@ def _shares(sizes: npt.NDArray[np.int64], tied: npt.NDArray[np.int64]) -> npt.ND
 
 
 def vertex_owners(partition: Partition) -> Tensor:
-    """One part for every vertex, shape ``(num_nodes,)``, int32: that which trains on it, else the :func:`nearest_part`,
-    or for those that no part reaches the parts that own fewest."""
+    """One part for every vertex of all types, shape ``(num_nodes,)``, int32: that which trains on it, else the
+    :func:`nearest_part`, or for those that no part reaches the parts that own fewest."""
     vertices = (partition.vertices(part) for part in range(partition.num_parts))
     owner = nearest_part(partition.graph.num_nodes, vertices)
-    owner[partition.train] = partition.parts
+    owner[partition.train + partition.numbering.begin(partition.train_type)] = partition.parts
     deal_out(owner.numpy(), partition.num_parts)
     return owner

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ..graph.graph import Graph
+from .numbering import Numbering
 from .partition import Partition, vertices_within
 
 __all__ = ["FANOUT", "limit_replication"]
@@ -31,7 +32,8 @@ def limit_replication(partition: Partition, factor: float, *, fanout: Sequence[i
     Args:
         partition: Its ``dropped`` is not read.
         factor: Highest replication factor, sum of the parts' vertices / vertices of the graph.
-        fanout: Neighbours that training samples per hop, the last entry for the seeds; -1 is all. Default: 10.
+        fanout: Neighbours that training samples per hop, along each edge type, the last entry for the seeds; -1 is
+            all. Default: 10.
 
     Raises:
         ValueError: ``factor`` leaves no room for the training vertices themselves, or ``fanout`` is not one number for
@@ -47,7 +49,7 @@ def limit_replication(partition: Partition, factor: float, *, fanout: Sequence[i
         least = needed / graph.num_nodes
         raise ValueError(f"max_replication must be at least {least:.4g}, what parts train on, got {factor}")
     room = int(min(factor, partition.num_parts) * graph.num_nodes)
-    held = [vertices_within(graph, s, hops) for s in seeds]
+    held = [vertices_within(partition.merged, s, hops) for s in seeds]
     excess = sum(len(v.ids) for v in held) - room
     if excess <= 0:
         return replace(partition, dropped=None, lost=0.0)
@@ -57,7 +59,7 @@ def limit_replication(partition: Partition, factor: float, *, fanout: Sequence[i
         drawn, drawn_at_all = _expected_draws(graph, s, fanout)
         draws.append(drawn[ids.numpy()])
         total += drawn_at_all
-    dropped = _fewest(graph, seeds, halo, _ranks(draws), hops, excess)
+    dropped = _fewest(partition.merged, seeds, halo, _ranks(draws), hops, excess)
     kept = sum(_expected_draws(graph, s, fanout, without=d)[0].sum() for s, d in zip(seeds, dropped, strict=True))
     return replace(partition, dropped=tuple(dropped), lost=float(max(0.0, 1 - kept / total)))
 
@@ -65,21 +67,27 @@ def limit_replication(partition: Partition, factor: float, *, fanout: Sequence[i
 def _expected_draws(
     graph: Graph, seeds: Tensor, fanout: Sequence[int], *, without: Tensor | None = None
 ) -> tuple[npt.NDArray[np.float64], float]:
-    """Expected draws of each vertex, hop by hop from one for each seed, and the sum over all that are not left out."""
+    """Expected draws of each vertex, hop by hop from one for each seed, and the sum over all that are not left out;
+    vertices by their numbers over all types."""
     from . import _kernels
 
-    csc = graph.csc
+    numbering = Numbering(graph.num_nodes_by_type)
+    rows = {name: slice(begin := numbering.begin(name), begin + n) for name, n in numbering.num_nodes.items()}
     kept = np.ones(graph.num_nodes, np.bool_)
     if without is not None:
         kept[without.numpy()] = False
     drawn, total = np.zeros(graph.num_nodes), 0.0
-    frontier, draws = seeds.numpy(), np.ones(len(seeds))
+    draws = np.zeros(graph.num_nodes)
+    draws[seeds.numpy()] = 1
     for number in reversed(fanout):
         found = np.zeros(graph.num_nodes)
-        total += _kernels.spread(csc.indptr.numpy(), csc.indices.numpy(), frontier, draws, number, kept, found)
+        for edge_type in graph.edge_types:
+            csc, sources, targets = graph.csc_of(edge_type), rows[edge_type[0]], rows[edge_type[2]]
+            frontier = np.flatnonzero(draws[targets])
+            edges = (csc.indptr.numpy(), csc.indices.numpy(), frontier, draws[targets][frontier])
+            total += _kernels.spread(*edges, number, kept[sources], found[sources])
         drawn += found
-        frontier = np.flatnonzero(found)
-        draws = found[frontier]
+        draws = found
     return drawn, total
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ from ..datasets.manifest import (
     PARTITION_FORMAT,
     VERSIONS,
     ArrayEntry,
-    Manifest,
     read_manifest_json,
     size_of,
     take,
@@ -27,24 +26,16 @@ from ..datasets.manifest import (
     version_of,
     write_manifest_json,
 )
-from ..datasets.native import file_digest
-from ..datasets.opening import ADJACENCY, folder_form, open_graph
 from ..errors import FormatError
-from ..graph.field_value import FieldValue
-from ..graph.graph import Graph
-from ..graph.narrow_rows import NarrowRows
 from .partition import MAX_HOPS
+from .source import SourceEntry
 
 __all__ = [
     "FORMAT",
     "SPLITS",
     "PartEntry",
     "PartitionManifest",
-    "SourceEntry",
-    "describe_source",
     "is_partition",
-    "locate_source",
-    "open_source",
     "part_folder",
     "train_digest",
 ]
@@ -52,91 +43,13 @@ __all__ = [
 FORMAT = PARTITION_FORMAT
 SPLITS = ("train", "val", "test")
 """The three lists of local ids that every part has."""
+_TYPED = 3
+"""Version of a folder whose graph has several types; those of one type are as :data:`VERSIONS` are."""
 _COUNTS = ("num_edges", "dropped", "missing")
 _PLAIN = (
     *("origin", "method", "hops", "seed", "capped", "max_replication"),
     *("features", "evaluation", "num_nodes", "num_edges"),
 )
-_IDENTITY = {"native": MANIFEST, "pagraph": ADJACENCY}
-
-
-@dataclass(frozen=True)
-class SourceEntry:
-    """Location and identity of the graph that a partition was made from.
-
-    Attributes:
-        path: Its folder, relative to the partition's (the two may be moved together); ``absolute``: where it was.
-        form: "native" or "pagraph".
-        sha256: Digest of its ``manifest.json``, or its ``adj.npz``.
-        split: Split that was taken; see :func:`~pagraph.datasets.open_graph`.
-        fields: The fields that parts refer to: files of the folder with one row per vertex of the whole graph.
-    """
-
-    path: str
-    absolute: str
-    form: str
-    sha256: str
-    split: str = ""
-    fields: dict[str, ArrayEntry] = field(default_factory=dict)
-
-    @classmethod
-    def parse(cls, value: Any, where: str) -> SourceEntry:
-        """Check and take the JSON object."""
-        path, absolute, form, split = (take(value, key, str, where) for key in ("path", "absolute", "form", "split"))
-        if form not in _IDENTITY:
-            raise FormatError(f"{where}: form must be one of {', '.join(_IDENTITY)}, got {form!r}"[:300])
-        if "\0" in path + absolute:
-            raise FormatError(f"{where}: path must not hold a NUL character")
-        fields = take(value, "fields", dict, where)
-        entries = {name: ArrayEntry.parse(item, f"{where}, field {name!r}") for name, item in fields.items()}
-        return cls(path, absolute, form, take_digest(value, where), split, entries)
-
-    def to_json(self) -> dict[str, Any]:
-        """This entry as a JSON object."""
-        return {**vars(self), "fields": {name: entry.to_json() for name, entry in self.fields.items()}}
-
-
-def describe_source(
-    source: str | os.PathLike[str], out: Path, referenced: dict[str, FieldValue], split: str
-) -> SourceEntry:
-    """Manifest entry of the graph folder ``source``; ValueError for a referenced field that is no file of it."""
-    folder = Path(os.path.realpath(source))
-    form = folder_form(folder)
-    path = os.path.relpath(folder, os.path.realpath(out))
-    entries = {name: _field_entry(folder, form, name, tensor) for name, tensor in referenced.items()}
-    return SourceEntry(path, str(folder), form, file_digest(folder / _IDENTITY[form]), split, entries)
-
-
-def _field_entry(folder: Path, form: str, name: str, tensor: FieldValue) -> ArrayEntry:
-    entry, dtype = None, str(tensor.dtype).removeprefix("torch.")
-    stored = tensor.form.name if isinstance(tensor, NarrowRows) else None
-    if form == "native":
-        nodes = Manifest.read(folder).node_types
-        entry = nodes[0].fields.get(name) if len(nodes) == 1 else None
-    elif name == "feat" and (file := folder / "feat.npy").is_file():
-        entry = ArrayEntry(file.name, dtype, tuple(tensor.shape), file.stat().st_size, file_digest(file))
-    if entry is None or (entry.dtype, entry.shape, entry.stored) != (dtype, tuple(tensor.shape), stored):
-        raise ValueError(f"features must be 'copy' for fields that are no .npy file of the source, got {name!r}")
-    return entry
-
-
-def locate_source(entry: SourceEntry, out: Path) -> Path:
-    """Folder of the source, at the relative or absolute path; FormatError if it is gone, or another graph by now."""
-    found = [Path(os.path.realpath(out), entry.path), Path(entry.absolute)]
-    identity = _IDENTITY[entry.form]
-    there = [Path(os.path.normpath(folder)) for folder in found if (folder / identity).is_file()]
-    if not there:
-        places = " or ".join(dict.fromkeys(repr(os.path.normpath(folder)) for folder in found))
-        raise FormatError(f"{out}: the graph it was made from must be at {places}, got no {identity} there")
-    for folder in there:
-        if file_digest(folder / identity) == entry.sha256:
-            return folder
-    raise FormatError(f"{there[0] / identity} must be that of the graph that {out} was made from, got another SHA-256")
-
-
-def open_source(entry: SourceEntry, out: Path) -> Graph:
-    """Open the whole graph; FormatError if it is not there, or is another graph by now."""
-    return open_graph(locate_source(entry, out), split=entry.split)
 
 
 def part_folder(out: Path, part: int) -> Path:
@@ -164,6 +77,7 @@ class PartEntry:
 
     Attributes:
         hop_ends: Numbers of vertices within 0, 1, ... hops: ``hops + 1`` numbers.
+        ends_by_type: The same for each vertex type; empty where the graph has one type of each.
         dropped: Number of vertices that the part does without although its seeds reach them.
         missing: Number of in-edges that it does without for that reason.
         splits: The files of ``train``, ``val`` and ``test``.
@@ -176,6 +90,7 @@ class PartEntry:
     missing: int
     splits: dict[str, ArrayEntry]
     sha256: str
+    ends_by_type: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def num_nodes(self) -> int:
@@ -183,26 +98,29 @@ class PartEntry:
         return self.hop_ends[-1]
 
     @classmethod
-    def parse(cls, value: Any, hops: int, where: str) -> PartEntry:
-        """Check and take one part's JSON object."""
-        ends = tuple(take(value, "hop_ends", list, where))
-        if not all(type(end) is int and end >= 0 for end in ends) or list(ends) != sorted(ends):
-            raise FormatError(f"{where}: hop_ends must be ascending numbers, got {list(ends)}"[:300])
-        if len(ends) != hops + 1:
-            raise FormatError(f"{where}: hop_ends must be {hops + 1} numbers, got {len(ends)}")
+    def parse(cls, value: Any, hops: int, node_types: Mapping[str, int], where: str) -> PartEntry:
+        """Check and take one part's JSON object, of a graph with these vertex types (none: one type of each)."""
+        by_type: dict[str, tuple[int, ...]] = {}
+        if node_types:
+            given = take(value, "hop_ends", dict, where)
+            by_type = {name: _hop_ends(given, name, hops, f"{where}: hop_ends") for name in node_types}
+            ends = tuple(map(sum, zip(*by_type.values(), strict=True)))
+        else:
+            ends = _hop_ends(value, "hop_ends", hops, where)
         counts = [_count(value, name, where) for name in _COUNTS]
         splits = {name: ArrayEntry.parse(take(value, name, dict, where), f"{where}, {name}") for name in SPLITS}
         for name, entry in splits.items():
             if entry.dtype != "int64" or len(entry.shape) != 1 or entry.shape[0] > ends[-1]:
                 rule = f"int64 of shape [n], n at most {ends[-1]}"
                 raise FormatError(f"{where}: {name} must be {rule}, got {entry.dtype} of shape {list(entry.shape)}")
-        return cls(ends, counts[0], counts[1], counts[2], splits, take_digest(value, where))
+        return cls(ends, counts[0], counts[1], counts[2], splits, take_digest(value, where), by_type)
 
     def to_json(self) -> dict[str, Any]:
         """This entry as a JSON object."""
         splits = {name: entry.to_json() for name, entry in self.splits.items()}
         counts = {name: getattr(self, name) for name in _COUNTS}
-        return {"hop_ends": list(self.hop_ends), **counts, **splits, "sha256": self.sha256}
+        ends = {name: list(ends) for name, ends in self.ends_by_type.items()} or list(self.hop_ends)
+        return {"hop_ends": ends, **counts, **splits, "sha256": self.sha256}
 
 
 @dataclass(frozen=True)
@@ -212,6 +130,8 @@ class PartitionManifest:
     Attributes:
         hops: In-neighbours of up to so many hops are in a part.
         num_nodes: Vertices of the whole graph, ``num_edges`` its edges.
+        node_types: Vertex type to its number of vertices; empty where the graph has one type of each.
+        train_type: The type of the training vertices; empty as well.
         train_sha256: The :func:`train_digest` of all training vertices.
         train_is_mask: Whether they are those of the graph's field ``train_mask``.
         features: "copy", or "reference": wide fields are those of the source.
@@ -238,6 +158,8 @@ class PartitionManifest:
     capped: bool = False
     max_replication: float | None = None
     origin: dict[str, Any] = field(default_factory=dict)
+    node_types: dict[str, int] = field(default_factory=dict)
+    train_type: str = ""
 
     def __repr__(self) -> str:
         what = f"num_nodes={self.num_nodes}, num_edges={self.num_edges}, features={self.features!r}"
@@ -287,7 +209,7 @@ class PartitionManifest:
         hint = f': "pagraph partition {folder} OUT -k K" divides a graph into K parts'
         if is_partition(folder.parent):
             hint = f": it is a part of the partition {str(folder.parent)!r}"
-        value = read_manifest_json(folder / MANIFEST, FORMAT, VERSIONS, hints={GRAPH_FORMAT: hint})
+        value = read_manifest_json(folder / MANIFEST, FORMAT, (*VERSIONS, _TYPED), hints={GRAPH_FORMAT: hint})
         where = str(folder / MANIFEST)
         hops = take(value, "hops", int, where)
         if not 1 <= hops <= MAX_HOPS:
@@ -296,22 +218,29 @@ class PartitionManifest:
         outside = take(value, "outside", dict, where)
         source = take_optional(value, "source", dict, where)
         train = take(value, "train", dict, where)
+        typed = value["version"] == _TYPED
+        counts = take(value, "node_types", dict, where) if typed else {}
+        node_types = {name: _count(counts, name, f"{where}: node_types") for name in counts}
+        if typed and not node_types:
+            raise FormatError(f"{where}: node_types must hold at least 1 type in version {_TYPED}, got 0")
         manifest = cls(
             take_name(value, "method", where),
             hops,
             _count(value, "num_nodes", where),
             _count(value, "num_edges", where),
-            tuple(PartEntry.parse(entry, hops, f"{where}: part {part}") for part, entry in entries),
+            tuple(PartEntry.parse(entry, hops, node_types, f"{where}: part {part}") for part, entry in entries),
             take_digest(train, f"{where}: train"),
             take(train, "is_mask", bool, f"{where}: train"),
             _one_of(value, "features", ("copy", "reference"), where),
             _one_of(value, "evaluation", ("source", "parts"), where),
             {name: _count(outside, name, where) for name in SPLITS[1:]},
-            None if source is None else SourceEntry.parse(source, f"{where}: source"),
+            None if source is None else SourceEntry.parse(source, f"{where}: source", typed=typed),
             take_optional(value, "seed", int, where),
             take(value, "capped", bool, where),
             take_optional(value, "max_replication", float, where),
             dict(take(value, "origin", dict, where)),
+            node_types,
+            take_name(train, "node_type", f"{where}: train") if typed else "",
         )
         manifest._check(value, where)
         return manifest
@@ -319,6 +248,11 @@ class PartitionManifest:
     def _check(self, value: dict[str, Any], where: str) -> None:
         if self.num_nodes < 1:
             raise FormatError(f"{where}: num_nodes must be at least 1, got {self.num_nodes}")
+        if self.node_types and (
+            sum(self.node_types.values()) != self.num_nodes or self.train_type not in self.node_types
+        ):
+            got = f"{self.num_nodes} and {self.train_type!r}"
+            raise FormatError(f"{where}: num_nodes and train must be of {self.node_types}, got {got}"[:300])
         if not self.folders:
             raise FormatError(f"{where}: folders must hold at least 1 part, got 0")
         if self.features == "reference" and self.source is None:
@@ -328,6 +262,10 @@ class PartitionManifest:
                 got = f"{entry.num_nodes} vertices and {entry.num_edges} edges"
                 whole = f"{self.num_nodes} and {self.num_edges}"
                 raise FormatError(f"{where}: a part must not be larger than the graph ({whole}), got {got}")
+            for name, ends in entry.ends_by_type.items():
+                if ends[-1] > self.node_types[name] or (ends[0] and name != self.train_type):
+                    rule = f"at most {self.node_types[name]} {name!r}, with seeds of {self.train_type!r} alone"
+                    raise FormatError(f"{where}: a part must hold {rule}, got {list(ends)}"[:300])
         for name, derived in self._summary().items():
             if value.get(name) != derived:
                 raise FormatError(f"{where}: {name} must be {derived} as the parts say, got {value.get(name)!r}"[:300])
@@ -346,16 +284,28 @@ class PartitionManifest:
 
     def to_json(self) -> dict[str, Any]:
         """JSON object of the manifest; nothing in it depends on the time."""
+        arrays = [] if self.source is None else self.source.arrays
+        train = {"sha256": self.train_sha256, "is_mask": self.train_is_mask}
         return {
             "format": FORMAT,
-            "version": version_of([] if self.source is None else self.source.fields.values()),
+            "version": _TYPED if self.node_types else version_of(entry for _, _, entry in arrays),
             **{name: getattr(self, name) for name in _PLAIN},
             **self._summary(),
             "outside": self.outside,
-            "train": {"sha256": self.train_sha256, "is_mask": self.train_is_mask},
+            "train": {**train, "node_type": self.train_type} if self.node_types else train,
+            **({"node_types": self.node_types} if self.node_types else {}),
             "source": None if self.source is None else self.source.to_json(),
             "folders": [entry.to_json() for entry in self.folders],
         }
+
+
+def _hop_ends(value: Any, key: str, hops: int, where: str) -> tuple[int, ...]:
+    ends = tuple(take(value, key, list, where))
+    if not all(type(end) is int and end >= 0 for end in ends) or list(ends) != sorted(ends):
+        raise FormatError(f"{where}: {key} must be ascending numbers, got {list(ends)}"[:300])
+    if len(ends) != hops + 1:
+        raise FormatError(f"{where}: {key} must be {hops + 1} numbers, got {len(ends)}")
+    return ends
 
 
 def _count(value: Any, key: str, where: str) -> int:

@@ -13,10 +13,11 @@ from ..datasets.manifest import MANIFEST
 from ..datasets.native import check_sum, file_digest, open_array, open_field, open_native
 from ..datasets.opening import existing_folder
 from ..errors import FormatError
-from ..graph.graph import Graph
+from ..graph.graph import EdgeType, Graph
 from ..system.checks import as_integer
-from .manifest import SPLITS, PartEntry, PartitionManifest, locate_source, open_source, part_folder
+from .manifest import SPLITS, PartEntry, PartitionManifest, part_folder
 from .pagraph_format import is_pagraph_partition
+from .source import locate_source, open_source
 
 __all__ = ["Part", "open_manifest", "open_part", "open_partition"]
 
@@ -27,14 +28,13 @@ class Part:
 
     Attributes:
         graph: The part's vertices and their in-edges, with fields; those of vertices at the last hop are not there.
-            The vertex fields ``in_degrees`` and ``out_degrees`` are degrees in the whole graph; ``self_loops``, there
-            where the graph has any, says how many of the edges that they count are self-loops.
-        train: Local ids of its training vertices, ascending, int64. Their whole neighbourhood of ``hops`` hops is
-            in the part, except where a limit on replication left vertices out.
+            Of a graph with one vertex and one edge type the vertex fields ``in_degrees`` and ``out_degrees`` are
+            degrees in the whole graph; ``self_loops``, there where the graph has any, says how many of the edges that
+            they count are self-loops.
+        train: Local ids of its training vertices (of ``train_type``), ascending, int64. Their whole neighbourhood of
+            ``hops`` hops is in the part, except where a limit on replication left vertices out.
         val: Local ids of the validation vertices that are its to evaluate; each is in at most one part's.
         test: The same for test vertices.
-        global_ids: The vertices' ids in the whole graph, shape ``(num_nodes,)``, int64.
-        hop_ends: Vertices ``[0, hop_ends[h])`` are those within ``h`` hops; ``hops + 1`` numbers.
         index: The part's number; ``manifest`` and ``folder`` are those of all parts.
     """
 
@@ -42,8 +42,6 @@ class Part:
     train: Tensor
     val: Tensor
     test: Tensor
-    global_ids: Tensor
-    hop_ends: tuple[int, ...]
     index: int
     manifest: PartitionManifest
     folder: Path
@@ -59,10 +57,41 @@ class Part:
         return self.manifest.hops
 
     @property
+    def train_type(self) -> str:
+        """Vertex type of ``train``, ``val`` and ``test``."""
+        return self.manifest.train_type or self.graph.only_node_type
+
+    @property
+    def global_ids(self) -> Tensor:
+        """The vertices' ids in the whole graph, where they are of one type, shape ``(num_nodes,)``, int64."""
+        return self.global_ids_of(self.graph.only_node_type)
+
+    def global_ids_of(self, node_type: str) -> Tensor:
+        """The ids in the whole graph of the vertices of a type, int64."""
+        ids: Tensor = self.graph.node_fields(node_type)["global_ids"]
+        return ids
+
+    @property
     def global_edge_ids(self) -> Tensor:
-        """The edges' ids in the whole graph, shape ``(num_edges,)``, int32 where they fit."""
+        """The edges' ids in the whole graph, where they are of one type, shape ``(num_edges,)``, int32 where they
+        fit."""
         ids: Tensor = self.graph.edata["global_ids"]
         return ids
+
+    def global_edge_ids_of(self, edge_type: EdgeType) -> Tensor:
+        """The ids in the whole graph of the edges of a type, int32 where they fit."""
+        ids: Tensor = self.graph.edge_fields(edge_type)["global_ids"]
+        return ids
+
+    @property
+    def hop_ends(self) -> tuple[int, ...]:
+        """Vertices ``[0, hop_ends[h])``, of one type, are those within ``h`` hops; ``hops + 1`` numbers."""
+        return self.hop_ends_of(self.graph.only_node_type)
+
+    def hop_ends_of(self, node_type: str) -> tuple[int, ...]:
+        """The same for the vertices of a type."""
+        entry = self.manifest.folders[self.index]
+        return entry.ends_by_type.get(node_type, entry.hop_ends)
 
     def open_source(self) -> Graph:
         """Open the whole graph; FormatError if it is gone, is another one by now, or was never in a folder."""
@@ -110,7 +139,7 @@ def open_partition(
     if world_size is not None and world_size != manifest.num_parts:
         raise ValueError(f"world_size must be the number of parts {manifest.num_parts} in {out}, got {world_size}")
     part = open_part(Path(out), manifest, rank, verify=verify)
-    _attach_referenced(part.graph, part.global_ids, manifest, Path(out), verify=verify)
+    _attach_referenced(part, verify=verify)
     return part
 
 
@@ -137,22 +166,27 @@ def open_part(out: Path, manifest: PartitionManifest, part: int, *, verify: bool
         want = entry.sha256[:16]
         raise FormatError(f"{path} must be the one written with the partition, of SHA-256 {want}..., got {got[:16]}...")
     graph = open_native(folder, verify=verify)
-    _check_counts(folder, graph, entry)
+    _check_counts(folder, graph, manifest, entry)
     if verify:
         for array in entry.splits.values():
             check_sum(folder, array)
-    train, val, test = (_open_list(folder, entry, name) for name in SPLITS)
-    ids = graph.ndata["global_ids"]
-    return Part(graph, train, val, test, ids, entry.hop_ends, part, manifest, out)
+    num_listed = entry.ends_by_type.get(manifest.train_type, entry.hop_ends)[-1]
+    train, val, test = (_open_list(folder, entry, name, num_listed) for name in SPLITS)
+    return Part(graph, train, val, test, part, manifest, out)
 
 
-def _check_counts(folder: Path, graph: Graph, entry: PartEntry) -> None:
-    if not graph.is_homogeneous or (graph.num_nodes, graph.num_edges) != (entry.num_nodes, entry.num_edges):
-        want = f"{entry.num_nodes} vertices and {entry.num_edges} edges"
+def _check_counts(folder: Path, graph: Graph, manifest: PartitionManifest, entry: PartEntry) -> None:
+    want: object = f"{entry.num_nodes} vertices and {entry.num_edges} edges"
+    right = (graph.num_nodes, graph.num_edges) == (entry.num_nodes, entry.num_edges)
+    if manifest.node_types:
+        counts = {name: ends[-1] for name, ends in entry.ends_by_type.items()}
+        right, want = right and graph.num_nodes_by_type == counts, f"vertices {counts} and {entry.num_edges} edges"
+    if not right or graph.is_homogeneous == bool(manifest.node_types):
         raise FormatError(f"{folder} must hold {want} as the partition's manifest says, got {graph}")
-    if graph.csc.edge_ids is not None:
+    if any(graph.csc_of(edge_type).edge_ids is not None for edge_type in graph.edge_types):
         raise FormatError(f"{folder} must number its edges by position, got edge_ids")
-    own = (("vertices", graph.ndata, (torch.int64,)), ("edges", graph.edata, (torch.int64, torch.int32)))
+    own = [("vertices", graph.node_fields(name), [torch.int64]) for name in graph.node_types]
+    own += [("edges", graph.edge_fields(name), [torch.int64, torch.int32]) for name in graph.edge_types]
     for owner, fields, dtypes in own:
         ids = fields.get("global_ids")
         if ids is None or ids.dim() != 1 or ids.dtype not in dtypes:
@@ -160,24 +194,28 @@ def _check_counts(folder: Path, graph: Graph, entry: PartEntry) -> None:
             raise FormatError(f"{folder} must hold the {owner}' global_ids, got {got}")
 
 
-def _open_list(folder: Path, entry: PartEntry, name: str) -> Tensor:
+def _open_list(folder: Path, entry: PartEntry, name: str, num_nodes: int) -> Tensor:
     ids = open_array(folder, entry.splits[name])
-    if len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= entry.num_nodes):
-        raise FormatError(f"{folder / entry.splits[name].file} must hold ids in [0, {entry.num_nodes})")
+    if len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= num_nodes):
+        raise FormatError(f"{folder / entry.splits[name].file} must hold ids in [0, {num_nodes})")
     return ids
 
 
-def _attach_referenced(graph: Graph, ids: Tensor, manifest: PartitionManifest, out: Path, *, verify: bool) -> None:
+def _attach_referenced(part: Part, *, verify: bool) -> None:
     """Attach fields that parts refer to: the source's mapped files, of which a machine's processes share one copy."""
-    if manifest.source is None or not manifest.source.fields:
+    manifest, out = part.manifest, part.folder
+    if manifest.source is None or not any(manifest.source.arrays):
         return
     folder = locate_source(manifest.source, out)
-    for name, entry in manifest.source.fields.items():
-        if entry.shape[:1] != (manifest.num_nodes,):
-            raise FormatError(f"{out}: field {name!r} must have {manifest.num_nodes} rows, got {list(entry.shape)}")
+    for node_type, name, entry in manifest.source.arrays:
+        num_nodes = manifest.num_nodes if node_type is None else manifest.node_types.get(node_type)
+        if entry.shape[:1] != (num_nodes,):
+            raise FormatError(f"{out}: field {name!r} must have {num_nodes} rows, got {list(entry.shape)}")
         if verify:
             check_sum(folder, entry)
         try:
-            graph.set_field(name, open_field(folder, entry, ids))
+            own = part.graph.only_node_type if node_type is None else node_type
+            rows = open_field(folder, entry, part.global_ids_of(own))
+            part.graph.set_field(name, rows, node_type=own)
         except (TypeError, ValueError) as error:
             raise FormatError(f"{out}: field {name!r} of a part: {error}") from error

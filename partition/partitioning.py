@@ -13,10 +13,12 @@ from ..system.checks import as_integer
 from .limit import limit_replication
 from .methods import resolve_method
 from .methods.halo import HaloSearch
+from .numbering import Numbering, merged
 from .partition import MAX_HOPS, Partition, Progress
 
-__all__ = ["PartitionOptions", "draw_train", "partition_graph", "train_ids"]
+__all__ = ["PartitionOptions", "draw_train", "partition_graph", "train_ids", "train_type"]
 
+_MASK = "train_mask"
 _EVALUATION = ("source", "parts")
 
 
@@ -46,6 +48,10 @@ class PartitionOptions:
     )
     seed: int = field(default=0, metadata={"help": "Of all random choices."})
     fanout: Sequence[int] | None = None
+    node_type: str | None = field(
+        default=None,
+        metadata={"help": "Type of the training vertices, where there are several.  [default: that with train_mask]"},
+    )
 
     def __post_init__(self) -> None:
         resolve_method(self.method)
@@ -65,7 +71,7 @@ class PartitionOptions:
         if self.max_replication is not None and not self.max_replication >= least:  # NaN is not either
             got = f"got {self.max_replication}"
             raise ValueError(f"max_replication must be at least {least:.4g}, the share of training vertices, {got}")
-        if self.evaluation == "parts" and not bool(_evaluated(graph).any()):
+        if self.evaluation == "parts" and not bool(_evaluated(graph, train_type(graph, self.node_type)).any()):
             raise ValueError("evaluation must be source for a graph without val_mask and test_mask, got parts")
 
 
@@ -80,12 +86,17 @@ def partition_graph(
     evaluation: str = PartitionOptions.evaluation,
     max_replication: float | None = None,
     fanout: Sequence[int] | None = None,
+    node_type: str | None = None,
     progress: Progress | None = None,
 ) -> Partition:
     """Divide the training vertices over ``num_parts`` parts.
 
+    Of a graph with several types the training vertices are of one, and parts hold what they reach over all edge types.
+    Methods then run on a copy of the edges without types (:func:`pagraph.partition.numbering.merged`), and count a
+    vertex of any type as one.
+
     Args:
-        graph: One vertex type and one edge type; ids are checked.
+        graph: The graph; ids are checked.
         num_parts: From 1 to the number of training vertices.
         hops: Number of hops the model samples (its layers; one less on pre-aggregated features).
         method: One of :data:`pagraph.partition.METHODS`.
@@ -94,7 +105,8 @@ def partition_graph(
         evaluation: "parts": validation and test vertices are divided as well, with their neighbourhoods. "source":
             they are evaluated on the whole graph.
         max_replication: Limit on the replication factor; see :func:`pagraph.partition.limit_replication`.
-        fanout: Neighbours that training samples per hop, for ``max_replication``. Default: 10.
+        fanout: Neighbours that training samples per hop, along each edge type, for ``max_replication``. Default: 10.
+        node_type: Type of the training vertices. Default: the only one, or the only one with a ``train_mask``.
         progress: Called with the work done so far and the whole of it.
 
     Raises:
@@ -103,17 +115,26 @@ def partition_graph(
     """
     if not isinstance(graph, Graph):
         raise TypeError(f"graph must be a pagraph.Graph (Graph.from_dgl makes one), got {type(graph).__name__}")
-    if not graph.is_homogeneous:
-        raise ValueError(f"graph must have one vertex type and one edge type, got {graph}")
-    ids = train_ids(graph, train)
+    if not graph.edge_types:
+        raise ValueError(f"graph must have at least 1 edge type, got {graph}")
+    node_type = train_type(graph, node_type, masked=train is None)
+    ids = train_ids(graph, train, node_type=node_type)
     num_parts, hops, seed = as_integer("num_parts", num_parts), as_integer("hops", hops), as_integer("seed", seed)
     options = PartitionOptions(
-        num_parts=num_parts, hops=hops, method=method, evaluation=evaluation, max_replication=max_replication, seed=seed
+        num_parts=num_parts,
+        hops=hops,
+        method=method,
+        evaluation=evaluation,
+        max_replication=max_replication,
+        seed=seed,
+        node_type=node_type,
     )
     options.check_graph(graph, len(ids))
-    graph.csc.validate()
-    parts = resolve_method(method)(graph, ids, num_parts, hops, seed=seed, progress=progress)
-    partition = Partition(graph, ids, parts, num_parts, hops, method)
+    whole = merged(graph)
+    whole.csc.validate()
+    numbers = ids + Numbering(graph.num_nodes_by_type).begin(node_type)
+    parts = resolve_method(method)(whole, numbers, num_parts, hops, seed=seed, progress=progress)
+    partition = Partition(graph, ids, parts, num_parts, hops, method, node_type=node_type)
     if evaluation == "parts":
         partition = _with_evaluation(partition)
     if max_replication is not None:
@@ -121,60 +142,83 @@ def partition_graph(
     return partition
 
 
-def _evaluated(graph: Graph) -> Tensor:
+def _evaluated(graph: Graph, node_type: str) -> Tensor:
     """Mask of the validation and test vertices."""
-    masks = [graph.ndata[name].bool() for name in ("val_mask", "test_mask") if name in graph.ndata]
-    return torch.stack(masks).any(0) if masks else torch.zeros(graph.num_nodes, dtype=torch.bool, device="cpu")
+    fields, count = graph.node_fields(node_type), graph.num_nodes_of(node_type)
+    masks = [fields[name].bool() for name in ("val_mask", "test_mask") if name in fields]
+    return torch.stack(masks).any(0) if masks else torch.zeros(count, dtype=torch.bool, device="cpu")
 
 
 def _with_evaluation(partition: Partition) -> Partition:
     """Give each evaluated vertex a part: that which trains on it, else where it brings least, equally many to each."""
-    graph = partition.graph
-    evaluated = _evaluated(graph).nonzero().squeeze(1)
-    part_of = torch.full((graph.num_nodes,), -1, dtype=torch.int32, device="cpu")
+    name = partition.train_type
+    evaluated, begin = _evaluated(partition.graph, name).nonzero().squeeze(1), partition.numbering.begin(name)
+    part_of = torch.full((partition.graph.num_nodes_of(name),), -1, dtype=torch.int32, device="cpu")
     part_of[partition.train] = partition.parts
     others = evaluated[part_of[evaluated] < 0]
-    search = HaloSearch(graph.csc, partition.train, partition.num_parts, partition.hops)
+    search = HaloSearch(partition.merged.csc, partition.train + begin, partition.num_parts, partition.hops)
     search.adopt(partition.parts.numpy())
-    part_of[others] = torch.from_numpy(search.place_others(others))
+    part_of[others] = torch.from_numpy(search.place_others(others + begin))
     return replace(partition, evaluated=evaluated, evaluation=part_of[evaluated])
 
 
-def train_ids(graph: Graph, train: Tensor | None = None) -> Tensor:
+def train_type(graph: Graph, node_type: str | None = None, *, masked: bool = True) -> str:
+    """Type of the training vertices: ``node_type``, or the only type, or (``masked``) the only one with a train_mask.
+
+    Raises:
+        ValueError: There is no such type; there are several, and none is named.
+    """
+    types = graph.node_types
+    if node_type is not None:
+        if node_type not in types:
+            raise ValueError(f"node_type must be one of {', '.join(types)}, got {node_type!r}")
+        return node_type
+    found = [name for name in types if _MASK in graph.node_fields(name)] if masked and len(types) > 1 else types
+    if len(found) == 1:
+        return found[0]
+    which = f"the types {', '.join(found or types)}{f' with {_MASK}' if masked and found else ''}"
+    raise ValueError(f"node_type must be given to choose one of {which}, got None")
+
+
+def train_ids(graph: Graph, train: Tensor | None = None, *, node_type: str | None = None) -> Tensor:
     """Ids of the training vertices, ascending, int64: ``train`` (ids or a mask), or the field ``train_mask``.
 
     Raises:
         TypeError: ``train`` is no tensor, or holds neither integers nor booleans.
-        ValueError: A mask is missing or has another shape, an id is repeated or out of range, or nothing is selected.
+        ValueError: A mask is missing or has another shape, an id is repeated or out of range, or nothing is selected;
+            or as :func:`train_type`.
     """
+    node_type = train_type(graph, node_type, masked=train is None)
+    fields, num_nodes = graph.node_fields(node_type), graph.num_nodes_of(node_type)
     if train is None:
-        if "train_mask" not in graph.ndata:
+        if _MASK not in fields:
             raise ValueError("graph must have the field train_mask, or train must be given, got neither")
-        train = graph.ndata["train_mask"].bool()
+        train = fields[_MASK].bool()
     if not isinstance(train, Tensor):
         raise TypeError(f"train must be a tensor, got {type(train).__name__}")
     if train.is_floating_point() or train.is_complex():
         raise TypeError(f"train must hold ids or be a boolean mask, got {train.dtype}")
     if train.dtype == torch.bool:
-        if train.shape != (graph.num_nodes,):
-            raise ValueError(f"train must have shape [{graph.num_nodes}] as a mask, got {list(train.shape)}")
+        if train.shape != (num_nodes,):
+            raise ValueError(f"train must have shape [{num_nodes}] as a mask, got {list(train.shape)}")
         ids = train.nonzero().squeeze(1)
     else:
         ids = torch.unique(train.long())
         if train.dim() != 1 or len(ids) != len(train):
             raise ValueError(f"train must be a list of distinct ids, got {len(ids)} in shape {list(train.shape)}")
-        if len(ids) and (int(ids[0]) < 0 or int(ids[-1]) >= graph.num_nodes):
-            raise ValueError(f"train must hold ids in [0, {graph.num_nodes}), got {int(ids[0])} to {int(ids[-1])}")
+        if len(ids) and (int(ids[0]) < 0 or int(ids[-1]) >= num_nodes):
+            raise ValueError(f"train must hold ids in [0, {num_nodes}), got {int(ids[0])} to {int(ids[-1])}")
     if len(ids) == 0:
         raise ValueError("train must select at least 1 vertex, got 0")
     return ids
 
 
-def draw_train(graph: Graph, fraction: float, *, seed: int = 0) -> Tensor:
-    """Ids of a random share, in (0, 1], of the vertices, ascending, int64: for graphs without a training mask."""
+def draw_train(graph: Graph, fraction: float, *, seed: int = 0, node_type: str | None = None) -> Tensor:
+    """Ids of a random share, in (0, 1], of the vertices of a type, ascending, int64: for graphs without a mask."""
     if not 0 < fraction <= 1:
         raise ValueError(f"fraction must be in (0, 1], got {fraction}")
-    count = max(1, round(graph.num_nodes * fraction))
+    num_nodes = graph.num_nodes_of(train_type(graph, node_type))
+    count = max(1, round(num_nodes * fraction))
     generator = torch.Generator().manual_seed(as_integer("seed", seed) % 2**64)
-    order = torch.randperm(graph.num_nodes, generator=generator, device="cpu")
+    order = torch.randperm(num_nodes, generator=generator, device="cpu")
     return order[:count].sort().values

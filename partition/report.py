@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..graph.graph import Graph
 from .cache_trial import CacheTrial, CacheUse
 from .extract import extract_structure
 from .partition import Partition, PartVertices, Progress
@@ -100,6 +99,7 @@ class PartReport:
         halo: Numbers of vertices that hop 1, 2, ... found: in-neighbours that are none of the above.
         dropped: Number of halo vertices that it does without.
         missing: Number of in-edges of its inner vertices that it does not hold, as they lead from dropped vertices.
+        types: Vertex type to how many vertices it holds.
     """
 
     train: int
@@ -108,6 +108,7 @@ class PartReport:
     edges: int
     dropped: int = 0
     missing: int = 0
+    types: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def vertices(self) -> int:
@@ -121,6 +122,7 @@ class PartitionReport:
 
     Attributes:
         num_nodes: Number of vertices of the whole graph; ``num_edges`` is that of its edges.
+        node_types: Vertex type to its number of vertices in the whole graph.
         covered: Vertices of the whole graph that are in at least one part. The others are further than ``hops`` hops
             from every training vertex: training never reads them.
         caches: Hit rates of caches; None where they were not tried.
@@ -139,6 +141,7 @@ class PartitionReport:
     lost: float | None = None
     seconds: Mapping[str, float] = field(default_factory=dict)
     memory: Mapping[str, MemoryUse] = field(default_factory=dict)
+    node_types: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def num_parts(self) -> int:
@@ -160,6 +163,11 @@ class PartitionReport:
     def replication_factor(self) -> float:
         """Sum of the parts' vertices / vertices of the whole graph, those in no part included: it may be below 1."""
         return sum(part.vertices for part in self.parts) / self.num_nodes
+
+    @property
+    def replication_by_type(self) -> dict[str, float]:
+        """The same for each vertex type; 0 for one without vertices."""
+        return {t: sum(part.types[t] for part in self.parts) / max(1, n) for t, n in self.node_types.items()}
 
     @property
     def copies(self) -> float:
@@ -201,6 +209,7 @@ class PartitionReport:
             **{f"{name}_per_part": [getattr(part, name) for part in self.parts] for name in counts},
             "halo_per_part": [list(part.halo) for part in self.parts],
             "missing_edges_per_part": [part.missing for part in self.parts],
+            **(self._types_json() if len(self.node_types) > 1 else {}),
             "vertices_in_no_part": self.num_nodes - self.covered,
             "lost_neighbours": self.lost,
             "cache": None if self.caches is None else self.caches.to_json(),
@@ -208,6 +217,13 @@ class PartitionReport:
             "seconds_by_step": dict(self.seconds),
             "peak_bytes": self.peak_bytes,
             "memory_by_step": {step: use.to_json() for step, use in self.memory.items()},
+        }
+
+    def _types_json(self) -> dict[str, Any]:
+        return {
+            "num_nodes_by_type": dict(self.node_types),
+            "vertices_by_type_per_part": [dict(part.types) for part in self.parts],
+            "replication_by_type": self.replication_by_type,
         }
 
     def __repr__(self) -> str:
@@ -267,7 +283,8 @@ def describe(
         fanout, nbytes = cache.fanout_of(partition.hops), cache.nbytes(graph)
         caches = CachesReport(cache, fanout, nbytes, whole, tuple(uses), shared, jaccard)
     sizes = (graph.num_nodes, graph.num_edges, tuple(parts), int(covered.sum()))
-    return PartitionReport(partition.method, partition.hops, *sizes, caches, partition.lost)
+    types = graph.num_nodes_by_type
+    return PartitionReport(partition.method, partition.hops, *sizes, caches, partition.lost, node_types=types)
 
 
 def cache_of_whole(
@@ -275,8 +292,11 @@ def cache_of_whole(
 ) -> CacheUse:
     """Trial of one cache for one process that trains on the whole graph: the same for all partitions of it."""
     graph = partition.graph
-    rows = cache.rows(graph, graph.num_nodes)
-    return cache.measure(graph, partition.train, rows, partition.hops, progress=progress)
+    return cache.measure(graph, graph, _seeds(partition, partition.train), partition.hops, progress=progress)
+
+
+def _seeds(partition: Partition, ids: Tensor) -> Tensor | dict[str, Tensor]:
+    return ids if partition.graph.is_homogeneous else {partition.train_type: ids}
 
 
 def _describe_part(
@@ -292,16 +312,19 @@ def _describe_part(
         train=len(train),
         evaluated=vertices.num_seeds - len(train),
         halo=tuple(end - begin for begin, end in itertools.pairwise(ends)),
-        edges=structure.csc.num_edges,
+        edges=structure.num_edges,
         dropped=0 if partition.dropped is None else len(partition.dropped[part]),
         missing=structure.missing,
+        types={name: len(found.ids) for name, found in structure.types.items()},
     )
     if cache is None:
         return report, None
-    seeds = torch.searchsorted(vertices.ids[: vertices.num_seeds], train)
-    rows = cache.rows(partition.graph, len(vertices.ids))
-    use = cache.measure(Graph(structure.csc), seeds, rows, partition.hops, progress=count)
-    return report, replace(use, ids=vertices.ids[use.ids])
+    own = structure.types[partition.train_type]
+    seeds = _seeds(partition, torch.searchsorted(own.ids[: own.num_seeds], train))
+    use = cache.measure(partition.graph, structure.graph(), seeds, partition.hops, progress=count)
+    begin = partition.numbering.begin
+    numbers = torch.cat([found.ids + begin(name) for name, found in structure.types.items()])
+    return report, replace(use, ids=numbers[use.ids])
 
 
 def _counter(

@@ -14,10 +14,11 @@ from ..datasets.native import check_sum
 from ..datasets.opening import open_graph
 from ..errors import FormatError
 from ..graph.graph import Graph
-from .manifest import SPLITS, PartitionManifest, locate_source, open_source, train_digest
+from .manifest import SPLITS, PartitionManifest, train_digest
 from .opening import Part, open_manifest, open_part
 from .part_check import Finding, check_edges, check_fields, check_vertices
 from .partition import Progress
+from .source import locate_source, open_source
 
 __all__ = ["Verification", "check_evaluation", "check_training", "verify_partition"]
 
@@ -104,11 +105,14 @@ def _open_whole(manifest: PartitionManifest, out: Path, source: str | os.PathLik
         whole = open_source(manifest.source, out)
     else:
         raise ValueError(f"source must be given, {out} does not say which graph it was made from")
-    if not whole.is_homogeneous or (whole.num_nodes, whole.num_edges) != (manifest.num_nodes, manifest.num_edges):
-        want = f"{manifest.num_nodes} vertices and {manifest.num_edges} edges"
+    typed = {} if whole.is_homogeneous else whole.num_nodes_by_type
+    sizes = (whole.num_nodes, whole.num_edges, typed)
+    if sizes != (manifest.num_nodes, manifest.num_edges, manifest.node_types):
+        want = f"{manifest.node_types or manifest.num_nodes} vertices and {manifest.num_edges} edges"
         raise ValueError(f"source must be the graph of {want} that {out} was made from, got {whole}")
     try:
-        whole.csc.validate()
+        for edge_type in whole.edge_types:
+            whole.csc_of(edge_type).validate()
     except ValueError as error:
         raise FormatError(f"the source of {out} is corrupt: {error}") from error
     return whole
@@ -117,10 +121,10 @@ def _open_whole(manifest: PartitionManifest, out: Path, source: str | os.PathLik
 def _check_referenced(
     manifest: PartitionManifest, out: Path, source: str | os.PathLike[str] | None
 ) -> Iterator[Finding]:
-    if manifest.source is None or not manifest.source.fields:
+    if manifest.source is None or not any(manifest.source.arrays):
         return
     folder = locate_source(manifest.source, out) if source is None else Path(source)
-    for entry in manifest.source.fields.values():
+    for _, _, entry in manifest.source.arrays:
         try:
             check_sum(folder, entry)
         except FormatError as error:
@@ -138,10 +142,12 @@ def _check_part(part: Part, whole: Graph) -> Iterator[Finding]:
 
 def check_training(parts: list[Part], manifest: PartitionManifest, whole: Graph) -> Iterator[Finding]:
     """Check that each training vertex is in exactly one part, and no other vertex."""
-    of_part, findings = _disjoint("training", [part.global_ids[part.train] for part in parts], whole.num_nodes)
+    node_type = parts[0].train_type
+    lists = [part.global_ids_of(node_type)[part.train] for part in parts]
+    of_part, findings = _disjoint("training", lists, whole.num_nodes_of(node_type))
     yield from findings
     found = (of_part >= 0).nonzero().squeeze(1)
-    mask = whole.ndata.get("train_mask")
+    mask = whole.node_fields(node_type).get("train_mask")
     if manifest.train_is_mask and mask is not None:
         wrong = (mask.bool() != (of_part >= 0)).nonzero().squeeze(1)
         if len(wrong):
@@ -157,14 +163,17 @@ def check_training(parts: list[Part], manifest: PartitionManifest, whole: Graph)
 
 def check_evaluation(parts: list[Part], manifest: PartitionManifest, whole: Graph) -> Iterator[Finding]:
     """Check that each validation and test vertex that parts hold is listed by one that holds it at the lowest hop."""
-    lowest = torch.full((whole.num_nodes,), _NO_HOP, dtype=torch.uint8, device="cpu")
+    node_type = parts[0].train_type
+    fields, num_nodes = whole.node_fields(node_type), whole.num_nodes_of(node_type)
+    lowest = torch.full((num_nodes,), _NO_HOP, dtype=torch.uint8, device="cpu")
     if manifest.evaluation == "source":
         for part in parts:
-            lowest[part.global_ids] = torch.minimum(lowest[part.global_ids], _hops(part))
+            ids = part.global_ids_of(node_type)
+            lowest[ids] = torch.minimum(lowest[ids], _hops(part))
     for name in SPLITS[1:]:
-        mask = whole.ndata.get(f"{name}_mask", torch.zeros(whole.num_nodes, dtype=torch.bool, device="cpu")).bool()
-        lists = [part.global_ids[getattr(part, name)] for part in parts]
-        of_part, findings = _disjoint(name, lists, whole.num_nodes)
+        mask = fields.get(f"{name}_mask", torch.zeros(num_nodes, dtype=torch.bool, device="cpu")).bool()
+        lists = [part.global_ids_of(node_type)[getattr(part, name)] for part in parts]
+        of_part, findings = _disjoint(name, lists, num_nodes)
         yield from findings
         for part, ids in zip(parts, lists, strict=True):
             yield from _check_list(part, name, ids, mask, lowest)
@@ -193,9 +202,9 @@ def _check_list(part: Part, name: str, ids: Tensor, mask: Tensor, lowest: Tensor
 
 
 def _hops(part: Part) -> Tensor:
-    """Hop at which a part holds each of its vertices, uint8."""
-    ends = torch.tensor((0, *part.hop_ends), device="cpu")
-    return torch.repeat_interleave(torch.arange(len(part.hop_ends), dtype=torch.uint8, device="cpu"), torch.diff(ends))
+    """Hop at which a part holds each of its vertices of the type that is trained on, uint8."""
+    ends = torch.tensor((0, *part.hop_ends_of(part.train_type)), device="cpu")
+    return torch.repeat_interleave(torch.arange(part.hops + 1, dtype=torch.uint8, device="cpu"), torch.diff(ends))
 
 
 def _disjoint(name: str, lists: list[Tensor], num_nodes: int) -> tuple[Tensor, list[Finding]]:

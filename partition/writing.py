@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,21 +12,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..datasets.manifest import MANIFEST, EdgeEntry, Manifest, NodeEntry
+from ..datasets.manifest import MANIFEST, ArrayEntry, EdgeEntry, Manifest, NodeEntry
 from ..datasets.native import ArrayWriter, Rows, Written, check_storable, file_digest
 from ..datasets.opening import folder_form
 from ..graph.field_value import stored_row_bytes
-from ..graph.graph import Graph
+from ..graph.graph import CSC, EdgeType, Graph
 from ..system.atomic import check_absent, new_folder
-from .extract import PartStructure, SelectedRows, extract_part, nearest_part
-from .manifest import SPLITS, PartEntry, PartitionManifest, SourceEntry, describe_source, part_folder, train_digest
+from .extract import PartEdges, PartStructure, SelectedRows, extract_part, nearest_part
+from .manifest import SPLITS, PartEntry, PartitionManifest, part_folder, train_digest
 from .partition import Partition, PartVertices, Progress, Ticks
+from .source import SourceEntry, describe_source
 
 __all__ = ["FEATURES", "OWN_FIELDS", "PartContent", "check_fields", "check_out", "write_part", "write_partition"]
 
 OWN_FIELDS = ("global_ids", "in_degrees", "out_degrees", "self_loops")
 """Vertex fields that parts have on their own account, ``self_loops`` only where the graph has any; the edges' is
-``global_ids``."""
+``global_ids``, which is the only one of several types as well."""
 
 FEATURES = ("copy", "reference")
 """Places of wide features: the part's own files, or those of the source."""
@@ -37,65 +38,83 @@ _FILES = {"label": "labels"}
 
 @dataclass(frozen=True, eq=False)
 class PartContent:
-    """Fields and lists of vertices that parts take from the whole graph, but the fields ``referenced``; ``owner`` is
-    the part that evaluates each vertex, shape ``(V,)``, int32; -1: none does."""
+    """Fields and lists of vertices that parts take from the whole graph, but the fields ``referenced`` (type and name);
+    ``owner`` is the part that evaluates each vertex of the type that is trained on, int32; -1: none does."""
 
     partition: Partition
     owner: Tensor
-    referenced: frozenset[str]
+    referenced: frozenset[tuple[str, str]]
 
     def splits(self, ids: Tensor, part: int) -> dict[str, Tensor]:
-        """Local ids of a part's training, validation and test vertices, ascending; ``ids`` are its vertices."""
+        """Local ids of a part's training, validation and test vertices, ascending; ``ids`` are its vertices of that
+        type."""
         chosen = {"train": torch.isin(ids, self.partition.train_of(part), assume_unique=True)}
         own = self.owner[ids] == part
         for name in SPLITS[1:]:
-            mask = self.partition.graph.ndata.get(f"{name}_mask")
+            mask = self.partition.graph.node_fields(self.partition.train_type).get(f"{name}_mask")
             chosen[name] = (
                 torch.zeros(len(ids), dtype=torch.bool, device="cpu") if mask is None else own & mask[ids].bool()
             )
         return {name: mask.nonzero().squeeze(1) for name, mask in chosen.items()}
 
-    def node_fields(self, ids: Tensor, splits: dict[str, Tensor]) -> dict[str, Rows]:
-        """Vertex fields of a part; its three masks are those of its own lists."""
-        csc, fields = self.partition.graph.csc, self.partition.graph.ndata
-        found: dict[str, Rows] = {
-            "global_ids": ids,
-            "in_degrees": (csc.indptr[ids + 1] - csc.indptr[ids]).long(),
-            "out_degrees": csc.source_counts[ids],
-        }
-        if csc.loop_counts.any():
-            found["self_loops"] = csc.loop_counts[ids].long()
-        for name, local_ids in splits.items():
+    def node_fields(self, node_type: str, ids: Tensor, splits: dict[str, Tensor]) -> dict[str, Rows]:
+        """Fields of a part's vertices of one type; the masks of the type that is trained on are those of its lists."""
+        graph, fields = self.partition.graph, self.partition.graph.node_fields(node_type)
+        found: dict[str, Rows] = {"global_ids": ids}
+        if graph.is_homogeneous:
+            found |= degrees(graph.csc, ids)
+        for name, local_ids in splits.items() if node_type == self.partition.train_type else ():
             if name == "train" or f"{name}_mask" in fields:
                 found[f"{name}_mask"] = torch.zeros(len(ids), dtype=torch.bool, device="cpu").index_fill_(
                     0, local_ids, True
                 )
         for name, value in fields.items():
-            if name not in found and name not in self.referenced:
+            if name not in found and (node_type, name) not in self.referenced:
                 found[name] = SelectedRows(value, ids, as_stored=True)
         return found
+
+
+def own_fields(graph: Graph) -> tuple[str, ...]:
+    """Names of the vertex fields that parts of the graph have on their own account."""
+    return OWN_FIELDS if graph.is_homogeneous else OWN_FIELDS[:1]
+
+
+def degrees(csc: CSC, ids: Tensor) -> dict[str, Tensor]:
+    """Degrees of vertices in the whole graph, and their self-loops where it has any."""
+    found = {"in_degrees": (csc.indptr[ids + 1] - csc.indptr[ids]).long(), "out_degrees": csc.source_counts[ids]}
+    return {**found, "self_loops": csc.loop_counts[ids].long()} if csc.loop_counts.any() else found
 
 
 def write_part(folder: Path, content: PartContent, structure: PartStructure, part: int, written: Written) -> PartEntry:
     """Write a part into a new ``folder``; ``written`` is called after every block with its bytes."""
     folder.mkdir()
-    partition = content.partition
-    write, ids, csc = ArrayWriter(folder, written).write, structure.vertices.ids, structure.csc
-    lists = content.splits(ids, part)
+    partition, write = content.partition, ArrayWriter(folder, written).write
+    lists = content.splits(structure.types[partition.train_type].ids, part)
     splits = {name: write(name, local_ids) for name, local_ids in lists.items()}
-    indptr, indices = write("indptr", csc.indptr), write("indices", csc.indices)
-    edge_fields = {"global_ids": write("edge_ids", structure.edge_ids)}
-    fields = content.node_fields(ids, lists)
-    node_fields = {name: write(_FILES.get(name, name), rows) for name, rows in fields.items()}
-    for name, value in partition.graph.edata.items():
-        edge_fields[name] = write(f"edge-{name}", SelectedRows(value, structure.edge_ids, as_stored=True))
-    (node_type,), (edge_type,) = partition.graph.node_types, partition.graph.edge_types
-    nodes = NodeEntry(node_type, len(ids), node_fields)
-    edges = EdgeEntry(edge_type, csc.num_edges, indptr, indices, None, edge_fields)
+    edges = [_write_edges(write, partition.graph, edge_type, own) for edge_type, own in structure.edges.items()]
+    nodes = []
+    for node_type, vertices in structure.types.items():
+        fields = content.node_fields(node_type, vertices.ids, lists)
+        prefix, names = ("", _FILES) if partition.graph.is_homogeneous else (f"node-{node_type}-", {})
+        entries = {name: write(prefix + names.get(name, name), rows) for name, rows in fields.items()}
+        nodes.append(NodeEntry(node_type, len(vertices.ids), entries))
     origin = {"method": partition.method, "parts": partition.num_parts, "hops": partition.hops}
-    Manifest([nodes], [edges], {"partition": origin, "part": part}).write(folder)
-    counts = (csc.num_edges, structure.dropped, structure.missing)
-    return PartEntry(structure.vertices.hop_ends, *counts, splits, file_digest(folder / MANIFEST))
+    Manifest(nodes, edges, {"partition": origin, "part": part}).write(folder)
+    counts = (structure.num_edges, structure.dropped, structure.missing)
+    by_type = {} if partition.graph.is_homogeneous else {t: v.hop_ends for t, v in structure.types.items()}
+    return PartEntry(structure.vertices.hop_ends, *counts, splits, file_digest(folder / MANIFEST), by_type)
+
+
+def _write_edges(
+    write: Callable[[str, Rows], ArrayEntry], graph: Graph, edge_type: EdgeType, edges: PartEdges
+) -> EdgeEntry:
+    prefix = "" if graph.is_homogeneous else f"edge-{'-'.join(edge_type)}-"
+    csc, field = edges.csc, "edge-" if graph.is_homogeneous else f"{prefix}field-"
+    indptr, indices = write(f"{prefix}indptr", csc.indptr), write(f"{prefix}indices", csc.indices)
+    fields = {"global_ids": write("edge_ids" if graph.is_homogeneous else f"{prefix}ids", edges.edge_ids)}
+    for name, value in graph.edge_fields(edge_type).items():
+        fields[name] = write(f"{field}{name}", SelectedRows(value, edges.edge_ids, as_stored=True))
+    return EdgeEntry(edge_type, csc.num_edges, indptr, indices, None, fields)
 
 
 def write_partition(
@@ -140,12 +159,13 @@ def write_partition(
     target = check_out(out, source)
     notes = dict(origin or {})
     json.dumps(notes)  # before the long work: what JSON cannot hold raises TypeError
-    graph = partition.graph
+    graph, train_type = partition.graph, partition.train_type
     check_fields(graph)
     entry = _source_entry(graph, source, target, features, split)
-    referenced = frozenset(entry.fields) if entry is not None else frozenset[str]()
+    arrays = () if entry is None else entry.arrays
+    referenced = frozenset((train_type if of is None else of, name) for of, name, _ in arrays)
     owner, total = _survey(partition, referenced)
-    content, mask = PartContent(partition, owner, referenced), graph.ndata.get("train_mask")
+    content, mask = PartContent(partition, owner, referenced), graph.node_fields(train_type).get("train_mask")
     with new_folder(target) as folder:
         ticks = Ticks(progress, total)
         folders = tuple(
@@ -162,12 +182,14 @@ def write_partition(
             train_is_mask=mask is not None and torch.equal(mask.bool().nonzero().squeeze(1), partition.train),
             features=features,
             evaluation="source" if partition.evaluated is None else "parts",
-            outside=_outside(graph, owner),
+            outside=_outside(graph.node_fields(train_type), owner),
             source=entry,
             seed=seed,
             capped=partition.dropped is not None,
             max_replication=None if max_replication is None else float(max_replication),
             origin=notes,
+            node_types={} if graph.is_homogeneous else graph.num_nodes_by_type,
+            train_type="" if graph.is_homogeneous else train_type,
         )
         manifest.write(folder)
         ticks.finish()
@@ -186,17 +208,30 @@ def check_out(out: str | os.PathLike[str], source: str | os.PathLike[str] | None
 
 def check_fields(graph: Graph) -> None:
     """Refuse a graph with a field that cannot be stored, or has the name of one that parts use themselves."""
-    for owner, fields, own in (("vertices", graph.ndata, OWN_FIELDS), ("edges", graph.edata, ("global_ids",))):
+    groups = [(f"vertices{_of(graph, t)}", graph.node_fields(t), own_fields(graph)) for t in graph.node_types]
+    groups += [(f"edges{_of(graph, t)}", graph.edge_fields(t), OWN_FIELDS[:1]) for t in graph.edge_types]
+    for owner, fields, own in groups:
         for name, value in fields.items():
             check_storable(f"field {name!r} of the {owner}", value)
             if name in own:
                 raise ValueError(f"graph must have no field of a name that parts use themselves, got {name!r}")
 
 
+def _of(graph: Graph, name: str | EdgeType) -> str:
+    return "" if graph.is_homogeneous else f" of type {name if isinstance(name, str) else '/'.join(name)!r}"
+
+
 def _source_entry(
     graph: Graph, source: str | os.PathLike[str] | None, out: Path, features: str, split: str
 ) -> SourceEntry | None:
-    wide = {k: v for k, v in graph.ndata.items() if v.is_floating_point() and v.dim() > 1}
+    wide = {
+        None if graph.is_homogeneous else node_type: {
+            name: rows
+            for name, rows in graph.node_fields(node_type).items()
+            if rows.is_floating_point() and rows.dim() > 1
+        }
+        for node_type in graph.node_types
+    }
     if source is None:
         if features == "reference":
             raise ValueError("source must be given where features are 'reference', got None")
@@ -204,28 +239,38 @@ def _source_entry(
     if folder_form(source) == "native":
         entry = Manifest.read(Path(source))
         nodes, edges = sum(n.num_nodes for n in entry.node_types), sum(e.num_edges for e in entry.edge_types)
-        if (nodes, edges) != (graph.num_nodes, graph.num_edges):
+        counts = {n.name: n.num_nodes for n in entry.node_types}
+        other = not graph.is_homogeneous and counts != graph.num_nodes_by_type
+        if other or (nodes, edges) != (graph.num_nodes, graph.num_edges):
             got = f"{nodes} vertices and {edges} edges in {str(source)!r}"
             raise ValueError(f"source must hold the graph of {graph.num_nodes} and {graph.num_edges}, got {got}")
     return describe_source(source, out, referenced=wide if features == "reference" else {}, split=split)
 
 
-def _survey(partition: Partition, referenced: frozenset[str]) -> tuple[Tensor, int]:
-    """Part that evaluates each vertex, and the most bytes that all parts have."""
-    graph, bytes_of_parts = partition.graph, []
-    graph.csc.validate()
-    per_vertex = _OWN_BYTES_PER_VERTEX + _row_bytes(v for k, v in graph.ndata.items() if k not in referenced)
-    per_edge = _OWN_BYTES_PER_EDGE + _row_bytes(graph.edata.values())
+def _survey(partition: Partition, referenced: frozenset[tuple[str, str]]) -> tuple[Tensor, int]:
+    """Part that evaluates each vertex of the type that is trained on, and the most bytes that all parts have."""
+    graph, per_vertex, per_edge = partition.graph, {}, {}
+    bytes_of_parts: list[int] = []
+    for node_type in graph.node_types:
+        copied = (rows for name, rows in graph.node_fields(node_type).items() if (node_type, name) not in referenced)
+        per_vertex[node_type] = _OWN_BYTES_PER_VERTEX + _row_bytes(copied)
+    for edge_type in graph.edge_types:
+        graph.csc_of(edge_type).validate()
+        per_edge[edge_type] = _OWN_BYTES_PER_EDGE + _row_bytes(graph.edge_fields(edge_type).values())
 
     def each() -> Iterator[PartVertices]:
         for part in range(partition.num_parts):
             vertices = partition.vertices(part)
-            inner = vertices.ids[: vertices.hop_ends[-2]]
-            edges = int((graph.csc.indptr[inner + 1] - graph.csc.indptr[inner]).sum())
-            bytes_of_parts.append(per_vertex * len(vertices.ids) + per_edge * edges)
+            types = vertices.by_type(partition.numbering)
+            bytes_of_parts.extend(per_vertex[name] * len(found.ids) for name, found in types.items())
+            for edge_type, width in per_edge.items():
+                indptr, found = graph.csc_of(edge_type).indptr, types[edge_type[2]]
+                inner = found.ids[: found.hop_ends[-2]]
+                bytes_of_parts.append(width * int((indptr[inner + 1] - indptr[inner]).sum()))
             yield vertices
 
-    owner = nearest_part(graph.num_nodes, each())
+    begin, count = partition.numbering.begin(partition.train_type), graph.num_nodes_of(partition.train_type)
+    owner = nearest_part(graph.num_nodes, each())[begin : begin + count]
     if partition.evaluated is not None and partition.evaluation is not None:
         owner.fill_(-1)  # a part does not hold what others reach
         owner[partition.evaluated] = partition.evaluation
@@ -236,6 +281,6 @@ def _row_bytes(fields: Any) -> int:
     return sum(map(stored_row_bytes, fields))
 
 
-def _outside(graph: Graph, owner: Tensor) -> dict[str, int]:
-    masks = {name: graph.ndata.get(f"{name}_mask") for name in SPLITS[1:]}
+def _outside(fields: Mapping[str, Any], owner: Tensor) -> dict[str, int]:
+    masks = {name: fields.get(f"{name}_mask") for name in SPLITS[1:]}
     return {name: 0 if mask is None else int((mask.bool() & (owner < 0)).sum()) for name, mask in masks.items()}

@@ -26,6 +26,7 @@ from ..partition import (
     draw_train,
     partition_graph,
     train_ids,
+    train_type,
     verify_partition,
     write_dgl,
     write_pagraph_partition,
@@ -35,6 +36,7 @@ from ..partition.cache_trial import CacheUse
 from ..partition.dgl_format import check_field_names
 from ..partition.methods import method_bytes, resolve_method
 from ..partition.methods.halo import LEVELS
+from ..partition.numbering import merged_bytes, merged_dtype
 from ..partition.plot import PLOT_FORMATS, save_comparison_plot, save_plot
 from ..partition.steps import Steps
 from ..partition.writing import FEATURES, check_fields, check_out
@@ -66,6 +68,7 @@ class Source:
     seed: int
     split: str
     train_fraction: float | None
+    node_type: str | None = None
 
     @property
     def title(self) -> str:
@@ -77,13 +80,12 @@ class Source:
         if self.train_fraction is not None and not 0 < self.train_fraction <= 1:
             raise ValueError(f"--train-fraction must be in (0, 1], got {self.train_fraction}")
         graph = open_graph(self.folder, split=self.split)
-        if not graph.is_homogeneous:
-            raise ValueError(f"DIR must hold a graph with one vertex type and one edge type, got {graph}")
+        node_type = train_type(graph, self.node_type)
         if self.train_fraction is not None:
-            return graph, draw_train(graph, self.train_fraction, seed=self.seed)
-        if _MASK not in graph.ndata:
+            return graph, draw_train(graph, self.train_fraction, seed=self.seed, node_type=node_type)
+        if _MASK not in graph.node_fields(node_type):
             raise ValueError(f"--train-fraction must be given for a graph without {_MASK}, such as 0.1; got none")
-        return graph, train_ids(graph)
+        return graph, train_ids(graph, node_type=node_type)
 
     def to_json(self) -> dict[str, Any]:
         """The source as a JSON object."""
@@ -113,6 +115,8 @@ class Work:
         """The graph and its training vertices, checked to go with the options and the format."""
         graph, train = self.source.open()
         self.options.check_graph(graph, len(train))
+        if self.form == "pagraph" and not graph.is_homogeneous:
+            raise ValueError(f"--format must not be pagraph for a graph with several types, got pagraph and {graph}")
         if self.form == "pagraph" and "label" not in graph.ndata:
             raise ValueError("--format must not be pagraph for a graph without labels, got pagraph")
         return graph, train
@@ -120,14 +124,16 @@ class Work:
     def _needed(self, graph: Graph) -> int:
         """Bytes that dividing takes, and trying caches; measured on 4.2 M vertices."""
         counts = self.options.num_parts * min(self.options.hops, LEVELS)
-        return graph.num_nodes * (counts + _VERTEX_BYTES + (0 if self.trial is None else _TRIAL_BYTES)) + _REST_BYTES
+        trial = 0 if self.trial is None else _TRIAL_BYTES
+        return graph.num_nodes * (counts + _VERTEX_BYTES + trial) + merged_bytes(graph) + _REST_BYTES
 
     def check_parts(self, graph: Graph, report: PartitionReport) -> None:
         """Refuse to write a part for which there is not the memory: one at a time is made as a whole."""
-        width = 2 * graph.csc.indices.element_size()  # sources, and edge ids
+        width = 2 * max(graph.csc_of(t).indices.element_size() for t in graph.edge_types)  # sources, and edge ids
         largest = max(_PART_VERTEX_BYTES * part.vertices + width * part.edges for part in report.parts)
         whom = f"a part within {self.options.hops} hops, of which the largest is made in memory"
-        work_memory(self.memory, largest + _OWNER_BYTES * graph.num_nodes + _REST_BYTES, whom=whom)
+        others = _OWNER_BYTES * graph.num_nodes + merged_bytes(graph) + _REST_BYTES
+        work_memory(self.memory, largest + others, whom=whom)
 
     def report(
         self, graph: Graph, train: Tensor, method: str, steps: Steps, whole: CacheUse | None = None
@@ -142,10 +148,14 @@ class Work:
             whom = f" by {method} (by halo {in_mebibytes(more)} less)"
         parts = f"{self.options.num_parts} parts of this graph"
         work_memory(self.memory, self._needed(graph) + more, whom=parts + whom)
-        options = replace(self.options, method=method)
+        options = replace(self.options, method=method, node_type=train_type(graph, self.options.node_type))
         with steps("compiling"):
             partition_graph(
-                _small(graph), 2, hops=options.hops, method=method, train=torch.arange(_SMALL, device="cpu")
+                _small(merged_dtype(graph)),
+                2,
+                hops=options.hops,
+                method=method,
+                train=torch.arange(_SMALL, device="cpu"),
             )
         with steps("dividing"), progress_bar(f"dividing by {method}") as progress:
             partition = partition_graph(graph, train=train, progress=progress, **vars(options))
@@ -338,9 +348,9 @@ def compare_methods(work: Work, methods: tuple[str, ...], outputs: Outputs, *, n
         print_comparison(reports, title=str(work.source.folder), skipped=skipped)
 
 
-def _small(graph: Graph) -> Graph:
-    """A ring with ids of the same type as the graph's."""
-    places = torch.arange(_SMALL + 1, dtype=graph.csc.indptr.dtype, device="cpu")
+def _small(dtype: torch.dtype) -> Graph:
+    """A ring with ids of a type."""
+    places = torch.arange(_SMALL + 1, dtype=dtype, device="cpu")
     return Graph(CSC(places, (places[:-1] + 1) % _SMALL, _SMALL))
 
 

@@ -29,6 +29,8 @@ def print_partition(report: PartitionReport, *, title: str, out: Path) -> None:
     console = Console(highlight=False, markup=False)
     console.print(f"{_head(report, title)} by {report.method}", soft_wrap=True)
     print_whole(console, _parts(report))
+    if len(report.node_types) > 1:
+        print_whole(console, _types(report))
     console.print()
     console.print(_facts(report))
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
@@ -77,6 +79,14 @@ def _parts(report: PartitionReport) -> Table:
         totals[_HIT_RATE] = report.caches.hit_rate
     table.add_section()
     table.add_row("all", *(_cell(column, total) for column, total in totals.items()), style="bold")
+    return table
+
+
+def _types(report: PartitionReport) -> Table:
+    table = number_table("by vertex type", ["type", "in the graph", "in all parts", "replication"])
+    for name, count in report.node_types.items():
+        held = sum(part.types[name] for part in report.parts)
+        table.add_row(name, f"{count:,}", f"{held:,}", f"{report.replication_by_type[name]:.3f}")
     return table
 
 

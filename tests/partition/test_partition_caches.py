@@ -82,7 +82,7 @@ def test_every_cache_gets_the_same_bytes():
     partition = partition_graph(graph, 2, hops=2, method="hash")
     sizes = [len(partition.vertices(part).ids) for part in range(2)]
     both = CacheTrial(8000, fields=("feat", "wide"), policy="degree")
-    assert both.row_bytes(graph) == 16 + 48
+    assert both.row_bytes(graph) == {"_N": 16 + 48}
     # Bytes pay for the table from vertex to place as well: of the part, not of the whole graph.
     report = describe(partition, cache=both)
     assert [len(use.ids) for use in report.caches.parts] == [(8000 - 4 * size) // 64 for size in sizes]

@@ -53,7 +53,7 @@ def test_round_trip(tmp_path, valid):
     assert manifest.to_json() == valid
     assert (manifest.seed, manifest.max_replication, manifest.origin) == (7, 2.0, {"by": "me"})
     assert (manifest.num_nodes, manifest.num_edges, manifest.features) == (3, 3, "reference")
-    assert manifest.source.fields["feat"].shape == (3, 1)
+    assert manifest.source.fields[None]["feat"].shape == (3, 1)
 
 
 PART = ["folders", 0]
@@ -63,8 +63,8 @@ PART = ["folders", 0]
     ("path", "new", "message"),
     [
         (["format"], "pagraph-graph", "format must be 'pagraph-partition', got 'pagraph-graph'"),
-        (["version"], 3, "version must be 1 or 2, got 3"),
-        (["version"], ..., "version must be 1 or 2, got None"),
+        (["version"], 4, "version must be 1 or 2 or 3, got 4"),
+        (["version"], ..., "version must be 1 or 2 or 3, got None"),
         (["method"], 3, "method must be a JSON str, got 3"),
         (["hops"], 0, "hops must be from 1 to 253, got 0"),
         (["hops"], 2, "hop_ends must be 3 numbers, got 2"),
