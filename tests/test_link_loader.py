@@ -122,7 +122,7 @@ def test_every_edge_comes_once_an_epoch():
             ids[etype] += links.edge_ids.tolist()
             assert links.negative.shape == (2, 0)
     assert sorted(ids[A]) == list(range(150)) and sorted(ids[C]) == list(range(0, 150, 3))
-    assert len(loader) == 7 and loader.stats.total.batches == 7
+    assert len(loader) == 7 and loader.stats.total.counts["seeds"] == 200
 
 
 def plain_graph(**more):
