@@ -170,7 +170,7 @@ class _PyG:
         self, item: Any, num_hops: int, target: str, label: str
     ) -> tuple[Sequence[Any], Mapping[Any, Tensor], Tensor]:
         rows = {(ntype, name): value for ntype in item.node_types for name, value in item[ntype].items()}
-        return _hetero_blocks(item, num_hops), rows, item[target][label][: item[target].batch_size]
+        return _hetero_blocks(item, num_hops, target), rows, item[target][label][: item[target].batch_size]
 
     def link_loader(
         self, graph: Graph, edges: Tensor, fanout: Sequence[int], fields: Sequence[str], *, own: bool, **more: Any
@@ -207,12 +207,15 @@ def _blocks(batch: Any, num_hops: int, num_seeds: int) -> list[PyGBlock]:
     return [PyGBlock(batch.edge_index[:, :edges], before) for (before, _), (_, edges) in reversed(hops)]
 
 
-def _hetero_blocks(batch: Any, num_hops: int) -> list[PyGHeteroBlock]:
-    """The blocks of a batch of several types; torch-sparse counts no hops: every layer then computes all vertices."""
+def _hetero_blocks(batch: Any, num_hops: int, target: str) -> list[PyGHeteroBlock]:
+    """The blocks of a batch of several types, whose first vertices of the type ``target`` are the seeds."""
     edges = {etype: batch[etype].edge_index for etype in batch.edge_types}
     known = {ntype: batch[ntype].get("num_sampled_nodes") for ntype in batch.node_types}
-    if any(counts is None for counts in known.values()):
-        return [PyGHeteroBlock(edges, {ntype: batch[ntype].num_nodes for ntype in known})] * num_hops
+    if any(counts is None for counts in known.values()):  # torch-sparse counts nothing: all but the last compute all
+        everything = PyGHeteroBlock(edges, {ntype: batch[ntype].num_nodes for ntype in known})
+        count = int(batch[target].batch_size)
+        own = {t: pairs[:, pairs[1] < count] if t[2] == target else pairs for t, pairs in edges.items()}
+        return [everything] * (num_hops - 1) + [PyGHeteroBlock(own, {**everything.num_dst, target: count})]
     nodes = {ntype: list(accumulate(counts)) for ntype, counts in known.items()}
     drawn = {etype: list(accumulate(batch[etype].num_sampled_edges)) for etype in edges}
     return [
