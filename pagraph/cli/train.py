@@ -73,6 +73,8 @@ def command(
 ) -> None:
     """Train on the graph folder or partition DIR and report accuracy, and where the time of each epoch went.
 
+    Of several vertex types the one with masks is trained on, by R-GCN.
+
     The test accuracy is that of the epoch with the best validation accuracy, both with all neighbours. With --task
     links some edges are held out, and AUC and mean reciprocal rank say how well they are told from random pairs.
 
