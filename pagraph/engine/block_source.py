@@ -43,8 +43,8 @@ class _Prepared:
     """A sampled batch without fields, rows of its input nodes and seeds, and when it is on the accelerator, if any."""
 
     batch: _Batch
-    features: list[tuple[Column, ReadAhead]]
-    labels: list[tuple[Column, ReadAhead]]
+    features: list[tuple[str | None, str, ReadAhead]]
+    labels: list[tuple[str | None, str, ReadAhead]]
     ready: Event | None
 
 
@@ -79,6 +79,7 @@ class BlockSource:
         self._graph, self._sampler, self._fields, self._pools = graph, sampler, fields, pools
         self._features, self._labels = tuple(features), tuple(labels)
         self._device_sampler = device_sampler
+        self._drops_types = graph.only_types is not None  # a sampler of links has types in all of its batches
         accelerator = fields.accelerator
         self._ring = None if accelerator is None else StagingRing(accelerator, slot_bytes=_BLOCK_SLOT_BYTES)
 
@@ -89,9 +90,7 @@ class BlockSource:
         begin = time.perf_counter_ns()
         try:
             batch: _Batch = self._sampler.sample(self._graph, ticket.seeds, ticket.key, pools=self._pools)
-            if self._graph.only_types is not None and isinstance(batch, HeteroMiniBatch):  # of links
-                return batch.only()
-            return batch
+            return batch.only() if self._drops_types and isinstance(batch, HeteroMiniBatch) else batch
         finally:
             recorder.spent("sampling", begin)
 
@@ -129,14 +128,16 @@ class BlockSource:
         self, batch: _Batch, ids: Tensor | Mapping[str, Tensor], ready: Event | None, recorder: EpochRecorder
     ) -> _Prepared:
         """Read the fields by the input nodes ``ids``, which are on the CPU if the CPU has sampled."""
-        begin, hop_ends, fields = time.perf_counter_ns(), batch.hop_ends, self._fields
+        begin, fields = time.perf_counter_ns(), self._fields
+        nodes: Any = ids
+        hop_ends: Any = batch.hop_ends
         features, labels = [], []
-        for column in self._features:
-            of_type, ends = _of_type(ids, column), _of_type(hop_ends, column)
-            features.append((column, ReadAhead(fields, column.key, of_type, ends, ready)))
-        for column in self._labels:
-            of_type, ends = _of_type(ids, column), _of_type(hop_ends, column)
-            labels.append((column, ReadAhead(fields, column.key, of_type[: ends[0]], ends[:1], ready)))
+        for key, ntype, name in self._features:
+            of_type, ends = (nodes, hop_ends) if ntype is None else (nodes[ntype], hop_ends[ntype])
+            features.append((ntype, name, ReadAhead(fields, key, of_type, ends, ready)))
+        for key, ntype, name in self._labels:
+            of_type, ends = (nodes, hop_ends) if ntype is None else (nodes[ntype], hop_ends[ntype])
+            labels.append((ntype, name, ReadAhead(fields, key, of_type[: ends[0]], ends[:1], ready)))
         recorder.spent("fetching", begin)
         return _Prepared(batch, features, labels, ready)
 
@@ -146,14 +147,13 @@ class BlockSource:
         if accelerator is not None and prepared.ready is not None:
             accelerator.hand_over(tensors_of(batch), prepared.ready)
         for rows, places in ((prepared.features, batch.features), (prepared.labels, batch.labels)):
-            for column, ahead in rows:
-                place: Any = places if column.ntype is None else places.setdefault(column.ntype, {})  # type: ignore[arg-type]
-                place[column.name] = ahead.current(recorder)
+            by_name: Any = places
+            for ntype, name, ahead in rows:
+                place = by_name if ntype is None else by_name.setdefault(ntype, {})
+                place[name] = ahead.current(recorder)
         recorder.spent("building", begin)
-        edges = 0
-        for block in batch.blocks:
-            edges += block.num_edges
-        recorder.delivered(seeds=_num_seeds(batch), edges=edges, input_nodes=_total(batch.input_nodes))
+        seeds, edges, input_nodes = _counts(batch)
+        recorder.delivered(seeds=seeds, edges=edges, input_nodes=input_nodes)
         return batch
 
 
@@ -162,15 +162,16 @@ def _of_type(by_type: Any, column: Column) -> Any:
     return by_type if column.ntype is None else by_type[column.ntype]
 
 
-def _total(nodes: Tensor | Mapping[str, Tensor]) -> int:
-    return nodes.shape[0] if isinstance(nodes, Tensor) else sum(map(len, nodes.values()))
-
-
-def _num_seeds(batch: _Batch) -> int:
-    """Number of seeds: vertices, or links."""
-    if batch.links is None:
-        return _total(batch.output_nodes)
-    return sum(links.positive.shape[1] for links in links_of(batch))
+def _counts(batch: _Batch) -> tuple[int, int, int]:
+    """Numbers of seeds (vertices, or links), of edges and of input nodes."""
+    links = None if batch.links is None else sum(links.positive.shape[1] for links in links_of(batch))
+    if isinstance(batch, MiniBatch):
+        edges = 0
+        for block in batch.blocks:
+            edges += block.indices.shape[0]
+        return batch.output_nodes.shape[0] if links is None else links, edges, batch.input_nodes.shape[0]
+    seeds, inputs = (sum(map(len, nodes.values())) for nodes in (batch.output_nodes, batch.input_nodes))
+    return seeds if links is None else links, sum(block.num_edges for block in batch.blocks), inputs
 
 
 def _uploaded(batch: _Batch, ring: StagingRing) -> tuple[_Batch, Event, Event]:
