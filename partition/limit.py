@@ -72,7 +72,6 @@ def _expected_draws(
     from . import _kernels
 
     numbering = Numbering(graph.num_nodes_by_type)
-    rows = {name: slice(begin := numbering.begin(name), begin + n) for name, n in numbering.num_nodes.items()}
     kept = np.ones(graph.num_nodes, np.bool_)
     if without is not None:
         kept[without.numpy()] = False
@@ -82,7 +81,7 @@ def _expected_draws(
     for number in reversed(fanout):
         found = np.zeros(graph.num_nodes)
         for edge_type in graph.edge_types:
-            csc, sources, targets = graph.csc_of(edge_type), rows[edge_type[0]], rows[edge_type[2]]
+            csc, sources, targets = graph.csc_of(edge_type), numbering.rows(edge_type[0]), numbering.rows(edge_type[2])
             frontier = np.flatnonzero(draws[targets])
             edges = (csc.indptr.numpy(), csc.indices.numpy(), frontier, draws[targets][frontier])
             total += _kernels.spread(*edges, number, kept[sources], found[sources])

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from ..graph.csc import CSC, id_dtype
-from ..graph.graph import Graph
+from ..graph.graph import EdgeType, Graph
 
-__all__ = ["Numbering", "merged", "merged_bytes", "merged_dtype"]
+__all__ = ["Numbering", "merged", "merged_bytes", "merged_dtype", "of_type"]
 
 _merged: WeakKeyDictionary[Graph, Graph] = WeakKeyDictionary()
 
@@ -39,6 +39,11 @@ class Numbering:
         types = list(self.num_nodes)
         return sum(self.num_nodes[name] for name in types[: types.index(node_type)])
 
+    def rows(self, node_type: str) -> slice:
+        """Numbers of the vertices of a type."""
+        begin = self.begin(node_type)
+        return slice(begin, begin + self.num_nodes[node_type])
+
     def split(self, numbers: Tensor) -> dict[str, Tensor]:
         """Ids of the numbered vertices of each type, in their order."""
         if len(self.num_nodes) == 1:
@@ -46,12 +51,17 @@ class Numbering:
         return {name: numbers[places] - self.begin(name) for name, places in self.places(numbers).items()}
 
     def places(self, numbers: Tensor) -> dict[str, Tensor]:
-        """Where in ``numbers`` the vertices of each type are, ascending, int64."""
+        """Places in ``numbers`` of the vertices of each type, ascending, int64."""
         found, begin = {}, 0
         for name, count in self.num_nodes.items():
             found[name] = ((numbers >= begin) & (numbers < begin + count)).nonzero().squeeze(1)
             begin += count
         return found
+
+
+def of_type(graph: Graph, name: str | EdgeType) -> str:
+    """Words for a vertex or edge type where a graph has several, to put behind what is of that type."""
+    return "" if graph.is_homogeneous else f" of type {name if isinstance(name, str) else '/'.join(name)!r}"
 
 
 def merged_dtype(graph: Graph) -> torch.dtype:
@@ -86,18 +96,16 @@ def _merge(graph: Graph) -> CSC:
 
     numbering = Numbering(graph.num_nodes_by_type)
     counts = torch.zeros(graph.num_nodes, dtype=torch.int64, device="cpu")
-    rows = {name: slice(begin := numbering.begin(name), begin + n) for name, n in numbering.num_nodes.items()}
     for edge_type in graph.edge_types:
         csc = graph.csc_of(edge_type)
         csc.validate()
-        counts[rows[edge_type[2]]] += torch.diff(csc.indptr)
+        counts[numbering.rows(edge_type[2])] += torch.diff(csc.indptr)
     dtype = merged_dtype(graph)
     indptr = torch.zeros(graph.num_nodes + 1, dtype=dtype, device="cpu")
     indptr[1:] = counts.cumsum(0)
     ends, indices = indptr[:-1].clone(), torch.empty(graph.num_edges, dtype=dtype, device="cpu")
     for edge_type in graph.edge_types:
         csc, first = graph.csc_of(edge_type), numbering.begin(edge_type[0])
-        _kernels.append_rows(
-            csc.indptr.numpy(), csc.indices.numpy(), first, ends[rows[edge_type[2]]].numpy(), indices.numpy()
-        )
+        own = ends[numbering.rows(edge_type[2])]
+        _kernels.append_rows(csc.indptr.numpy(), csc.indices.numpy(), first, own.numpy(), indices.numpy())
     return CSC(indptr, indices, graph.num_nodes)

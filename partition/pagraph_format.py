@@ -82,9 +82,11 @@ def write_pagraph_partition(
 
     Raises:
         FileExistsError: ``out`` exists.
-        ValueError: The graph has no labels, or parts hold neighbourhoods of evaluated vertices, which the form cannot
-            tell from those for training.
+        ValueError: The graph has several types or no labels, or parts hold neighbourhoods of evaluated vertices, which
+            the form cannot tell from those for training.
     """
+    if not partition.graph.is_homogeneous:
+        raise ValueError(f"partition must be of one vertex type and one edge type in PaGraph's form, got {partition}")
     if partition.evaluated is not None:
         raise ValueError("partition must be for training only in PaGraph's form, got one with evaluated vertices")
     labels = partition.graph.ndata.get("label")

@@ -14,8 +14,9 @@ from ..graph.graph import CSC, EdgeType, Graph
 from ..graph.narrow_rows import NarrowRows
 from .extract import SelectedRows
 from .manifest import SPLITS
+from .numbering import of_type
 from .opening import Part
-from .writing import degrees, own_fields
+from .writing import own_fields
 
 __all__ = ["Finding", "check_edges", "check_fields", "check_vertices"]
 
@@ -45,7 +46,7 @@ def check_vertices(part: Part, whole: Graph) -> Iterator[Finding]:
 
 def _wrong_ids(part: Part, whole: Graph) -> str | None:
     for node_type in whole.node_types:
-        ids, of, count = part.global_ids_of(node_type), _of(whole, node_type), whole.num_nodes_of(node_type)
+        ids, of, count = part.global_ids_of(node_type), of_type(whole, node_type), whole.num_nodes_of(node_type)
         if len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= count):
             return f"global_ids{of} must be in [0, {count}), got {int(ids.min())} to {int(ids.max())}"
         distinct = int(_marked(whole, node_type, ids).sum())
@@ -83,7 +84,7 @@ def _wrong_hops(part: Part, whole: Graph) -> str | None:
             rings[name] = (new[name] & member[name] & ~reached[name]).nonzero().squeeze(1)
             reached[name][rings[name]] = True
             begin, end = part.hop_ends_of(name)[hop - 1 : hop + 1]
-            ring, got, of = rings[name], part.global_ids_of(name)[begin:end], _of(whole, name)
+            ring, got, of = rings[name], part.global_ids_of(name)[begin:end], of_type(whole, name)
             if len(ring) != len(got):
                 return f"{len(ring)} vertices{of} must be found at hop {hop}, got {len(got)}"
             if not torch.equal(ring, got):
@@ -101,11 +102,6 @@ def _marked(whole: Graph, node_type: str, ids: Tensor | None = None) -> Tensor:
     return mask
 
 
-def _of(whole: Graph, name: str | EdgeType) -> str:
-    """Name of a type in words, where there are several."""
-    return "" if whole.is_homogeneous else f" of type {name if isinstance(name, str) else '/'.join(name)!r}"
-
-
 def check_edges(part: Part, whole: Graph) -> Iterator[Finding]:
     """Compare in-edges of vertices (checked by now) up to the last hop but one, with parallel ones and their order."""
     absent = {name: _marked(whole, name) for name in whole.node_types}
@@ -114,7 +110,7 @@ def check_edges(part: Part, whole: Graph) -> Iterator[Finding]:
         message, left_out = _compare_edges(part, whole, edge_type, absent[edge_type[0]])
         missing += left_out
         if message is not None:
-            yield _edges(part, f"{message}{_of(whole, edge_type)}")
+            yield _edges(part, f"{message}{of_type(whole, edge_type)}")
             return
     if missing and not part.manifest.capped:
         yield _edges(part, f"the in-neighbourhood must be complete, got {missing} in-edges missing")
@@ -125,7 +121,7 @@ def check_edges(part: Part, whole: Graph) -> Iterator[Finding]:
 
 
 def _compare_edges(part: Part, whole: Graph, edge_type: EdgeType, absent: Tensor) -> tuple[str | None, int]:
-    """What is wrong with the edges of a type, and how many the part lacks, whose sources are marked in ``absent``."""
+    """Fault in the edges of a type, and how many the part lacks, whose sources are marked in ``absent``."""
     member = _marked(whole, edge_type[0], part.global_ids_of(edge_type[0]))
     ids, inner, missing = part.global_ids_of(edge_type[2]), part.hop_ends_of(edge_type[2])[-2], 0
     for begin, end in _ranges(ids[:inner], whole.csc_of(edge_type)):
@@ -175,7 +171,7 @@ class _Rows:
 
 
 def _compare(ids: Tensor, begin: int, want: _Rows, got: _Rows) -> str | None:
-    """What is wrong with the in-edges of the vertices from ``begin`` on, whose ids in the source are ``ids``."""
+    """Fault in the in-edges of the vertices from ``begin`` on, whose ids in the source are ``ids``; None: none."""
     if not torch.equal(want.counts, got.counts):
         at = int((want.counts != got.counts).nonzero()[0])
         vertex = f"vertex {begin + at} ({int(ids[begin + at])} of the source)"
@@ -210,19 +206,25 @@ def _edges(part: Part, message: str) -> Finding:
 def check_fields(part: Part, whole: Graph) -> Iterator[Finding]:
     """Compare fields, bit for bit: rows of the source, degrees, masks; vertices and edges have been checked."""
     for node_type in whole.node_types:
-        owner, own = f"vertices{_of(whole, node_type)}", own_fields(whole)
+        owner, own = f"vertices{of_type(whole, node_type)}", own_fields(whole)
         got = part.graph.node_fields(node_type)
         yield from _compare_all(part, owner, _wanted_fields(part, whole, node_type), got, own)
     for edge_type in whole.edge_types:
         ids, got = part.global_edge_ids_of(edge_type), part.graph.edge_fields(edge_type)
         want = {name: SelectedRows(v, ids, as_stored=True) for name, v in whole.edge_fields(edge_type).items()}
-        yield from _compare_all(part, f"edges{_of(whole, edge_type)}", want, got, ("global_ids",))
+        yield from _compare_all(part, f"edges{of_type(whole, edge_type)}", want, got, ("global_ids",))
 
 
 def _wanted_fields(part: Part, whole: Graph, node_type: str) -> Mapping[str, Tensor | SelectedRows]:
     """Fields that the part's vertices of a type must have, but those that it refers to."""
     ids, fields = part.global_ids_of(node_type), whole.node_fields(node_type)
-    want: dict[str, Tensor | SelectedRows] = {**degrees(whole.csc, ids)} if whole.is_homogeneous else {}
+    want: dict[str, Tensor | SelectedRows] = {}
+    if whole.is_homogeneous:
+        csc = whole.csc
+        want["in_degrees"] = (csc.indptr[ids + 1] - csc.indptr[ids]).long()
+        want["out_degrees"] = csc.source_counts[ids]
+        if csc.loop_counts.any():
+            want["self_loops"] = csc.loop_counts[ids].long()
     for name in SPLITS if node_type == part.train_type else ():
         if name == "train" or f"{name}_mask" in fields:
             want[f"{name}_mask"] = torch.zeros(len(ids), dtype=torch.bool, device="cpu").index_fill_(

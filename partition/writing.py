@@ -16,10 +16,11 @@ from ..datasets.manifest import MANIFEST, ArrayEntry, EdgeEntry, Manifest, NodeE
 from ..datasets.native import ArrayWriter, Rows, Written, check_storable, file_digest
 from ..datasets.opening import folder_form
 from ..graph.field_value import stored_row_bytes
-from ..graph.graph import CSC, EdgeType, Graph
+from ..graph.graph import EdgeType, Graph
 from ..system.atomic import check_absent, new_folder
 from .extract import PartEdges, PartStructure, SelectedRows, extract_part, nearest_part
 from .manifest import SPLITS, PartEntry, PartitionManifest, part_folder, train_digest
+from .numbering import of_type
 from .partition import Partition, PartVertices, Progress, Ticks
 from .source import SourceEntry, describe_source
 
@@ -62,7 +63,11 @@ class PartContent:
         graph, fields = self.partition.graph, self.partition.graph.node_fields(node_type)
         found: dict[str, Rows] = {"global_ids": ids}
         if graph.is_homogeneous:
-            found |= degrees(graph.csc, ids)
+            csc = graph.csc
+            found["in_degrees"] = (csc.indptr[ids + 1] - csc.indptr[ids]).long()
+            found["out_degrees"] = csc.source_counts[ids]
+            if csc.loop_counts.any():
+                found["self_loops"] = csc.loop_counts[ids].long()
         for name, local_ids in splits.items() if node_type == self.partition.train_type else ():
             if name == "train" or f"{name}_mask" in fields:
                 found[f"{name}_mask"] = torch.zeros(len(ids), dtype=torch.bool, device="cpu").index_fill_(
@@ -77,12 +82,6 @@ class PartContent:
 def own_fields(graph: Graph) -> tuple[str, ...]:
     """Names of the vertex fields that parts of the graph have on their own account."""
     return OWN_FIELDS if graph.is_homogeneous else OWN_FIELDS[:1]
-
-
-def degrees(csc: CSC, ids: Tensor) -> dict[str, Tensor]:
-    """Degrees of vertices in the whole graph, and their self-loops where it has any."""
-    found = {"in_degrees": (csc.indptr[ids + 1] - csc.indptr[ids]).long(), "out_degrees": csc.source_counts[ids]}
-    return {**found, "self_loops": csc.loop_counts[ids].long()} if csc.loop_counts.any() else found
 
 
 def write_part(folder: Path, content: PartContent, structure: PartStructure, part: int, written: Written) -> PartEntry:
@@ -208,17 +207,13 @@ def check_out(out: str | os.PathLike[str], source: str | os.PathLike[str] | None
 
 def check_fields(graph: Graph) -> None:
     """Refuse a graph with a field that cannot be stored, or has the name of one that parts use themselves."""
-    groups = [(f"vertices{_of(graph, t)}", graph.node_fields(t), own_fields(graph)) for t in graph.node_types]
-    groups += [(f"edges{_of(graph, t)}", graph.edge_fields(t), OWN_FIELDS[:1]) for t in graph.edge_types]
+    groups = [(f"vertices{of_type(graph, t)}", graph.node_fields(t), own_fields(graph)) for t in graph.node_types]
+    groups += [(f"edges{of_type(graph, t)}", graph.edge_fields(t), OWN_FIELDS[:1]) for t in graph.edge_types]
     for owner, fields, own in groups:
         for name, value in fields.items():
             check_storable(f"field {name!r} of the {owner}", value)
             if name in own:
                 raise ValueError(f"graph must have no field of a name that parts use themselves, got {name!r}")
-
-
-def _of(graph: Graph, name: str | EdgeType) -> str:
-    return "" if graph.is_homogeneous else f" of type {name if isinstance(name, str) else '/'.join(name)!r}"
 
 
 def _source_entry(
@@ -269,8 +264,7 @@ def _survey(partition: Partition, referenced: frozenset[tuple[str, str]]) -> tup
                 bytes_of_parts.append(width * int((indptr[inner + 1] - indptr[inner]).sum()))
             yield vertices
 
-    begin, count = partition.numbering.begin(partition.train_type), graph.num_nodes_of(partition.train_type)
-    owner = nearest_part(graph.num_nodes, each())[begin : begin + count]
+    owner = nearest_part(graph.num_nodes, each())[partition.numbering.rows(partition.train_type)]
     if partition.evaluated is not None and partition.evaluation is not None:
         owner.fill_(-1)  # a part does not hold what others reach
         owner[partition.evaluated] = partition.evaluation

@@ -14,8 +14,8 @@ import pytest
 import torch
 from partition_runs import HASH, QUICK, run
 
-from pagraph import Graph
-from pagraph.datasets import rmat, write_graph
+from pagraph import Graph, open_partition
+from pagraph.datasets import citation, rmat, write_graph
 from pagraph.partition import METHODS, describe, draw_train, partition_graph
 from pagraph.ranking.policies import POLICIES
 
@@ -45,6 +45,28 @@ class TestDividing:
         assert f"written to {out}: " in text
         table = text.splitlines()[1:-1]
         assert all(len(line) <= 80 for line in table) and "\x1b" not in text and "…" not in text
+
+    def test_several_types(self, tmp_path):
+        graph, file = citation(300, num_features=4, num_author_features=2), tmp_path / "p.json"
+        write_graph(graph, tmp_path / "papers")
+        out, limit = tmp_path / "parts", ["--max-replication", 1.5, "--fanout", "3,3", "--evaluation", "parts"]
+        result = run(tmp_path / "papers", out, "-k", 2, *QUICK, *limit, "--json", file, "--node-type", "paper")
+        assert (result.exit_code, result.stderr) == (0, "")
+        report = json.loads(file.read_text())
+        parts = [Graph.open(out / f"part-{part}") for part in range(2)]
+        assert report["vertices_by_type_per_part"] == [part.num_nodes_by_type for part in parts]
+        assert report["num_nodes_by_type"] == graph.num_nodes_by_type
+        for name, factor in report["replication_by_type"].items():
+            assert re.search(rf"^ +{name} +[\d,]+ +[\d,]+ +{factor:.3f}$", result.stdout, re.MULTILINE)
+        assert "= vertices" in result.stdout and report["replication_factor"] <= 1.5
+        assert run("verify", out).exit_code == 0
+
+    def test_a_share_of_a_type(self, tmp_path):
+        write_graph(citation(300, num_features=4, num_author_features=2), tmp_path / "papers")
+        settings = ("-k", 2, *QUICK, "--node-type", "author", "--train-fraction", 0.5)
+        assert run(tmp_path / "papers", tmp_path / "parts", *settings).exit_code == 0
+        part = open_partition(tmp_path / "parts", 0)
+        assert (part.train_type, sum(part.manifest.train_per_part)) == ("author", 225)
 
     def test_the_default_method_is_auto(self, blocks, tmp_path):
         file = tmp_path / "p.json"

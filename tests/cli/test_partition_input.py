@@ -119,8 +119,12 @@ class TestBadInput:
     def test_no_graph_and_several_types(self, tmp_path):
         assert "nowhere" in fails(tmp_path / "nowhere", tmp_path / "out", "-k", 2, *QUICK)
         write_graph(citation(100, num_features=2, num_author_features=2), tmp_path / "papers")
-        message = "DIR must hold a graph with one vertex type and one edge type"
-        assert message in fails(tmp_path / "papers", tmp_path / "out", "-k", 2, *QUICK)
+        for options, message in (
+            (("--format", "pagraph"), "--format must not be pagraph for a graph with several types, got pagraph and"),
+            (("--node-type", "book"), "--node-type must be one of paper, author, institution, got 'book'"),
+            (("--node-type", "author"), "--train-fraction must be given for a graph without train_mask"),
+        ):
+            assert message in fails(tmp_path / "papers", tmp_path / "out", "-k", 2, *options, *QUICK)
 
     def test_missing_matplotlib(self, blocks, tmp_path, monkeypatch):
         monkeypatch.setitem(sys.modules, "matplotlib.figure", None)

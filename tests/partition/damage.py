@@ -42,8 +42,8 @@ def rewrite(out, part, name, change):
         return
 
     def change_array(value):
-        node, edge = value["node_types"][0], value["edge_types"][0]
-        entries = [*node["fields"].values(), *edge["fields"].values(), edge["indptr"], edge["indices"]]
+        entries = [entry for own in (*value["node_types"], *value["edge_types"]) for entry in own["fields"].values()]
+        entries += [edge[name] for edge in value["edge_types"] for name in ("indptr", "indices")]
         (found,) = [e for e in entries if e["file"] == path.name]
         found.update(entry)
 

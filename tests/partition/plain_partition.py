@@ -9,8 +9,8 @@ from pagraph.partition import Partition
 
 
 def in_edges(graph):
-    """For each vertex its in-edges as (source, edge id), in order."""
-    csc = graph.csc
+    """For each vertex of a graph or CSC its in-edges as (source, edge id), in order."""
+    csc = graph.csc if isinstance(graph, Graph) else graph
     ids = range(csc.num_edges) if csc.edge_ids is None else csc.edge_ids.tolist()
     pairs = list(zip(csc.indices.tolist(), ids, strict=True))
     ends = csc.indptr.tolist()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from machines import results, two_machines
 
-from pagraph.datasets import sbm
+from pagraph.datasets import citation, sbm, write_graph
 from pagraph.partition import partition_graph, write_dgl
 
 pytestmark = pytest.mark.slow
@@ -42,6 +42,18 @@ def test_one_part_without_servers(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment())
     assert done.returncode == 0, done.stderr
     assert accuracy(done.stdout) > LEAST
+
+
+def test_sampling_over_several_types(tmp_path):
+    graph = citation(150, num_features=4, num_author_features=3)
+    write_graph(graph, tmp_path / "graph")
+    partition = partition_graph(graph, 1, method="halo")
+    write_dgl(partition, tmp_path / "parts")
+    script = Path(__file__).with_name("distdgl_types.py")
+    command = [*COMMAND[:-1], str(script), str(tmp_path / "parts" / "graph.json"), str(tmp_path / "graph")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment())
+    assert done.returncode == 0, done.stderr
+    assert f"{len(partition.train)} seeds" in done.stdout
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from pagraph import Graph
+from pagraph import CSC, Graph
 from pagraph.datasets import citation
 from pagraph.partition import draw_train, partition_graph, train_ids
 
@@ -104,10 +104,56 @@ def test_a_graph_of_another_library():
         partition_graph({}, 2)
 
 
-def test_several_types():
-    graph = citation(50, num_features=2, num_author_features=2)
-    with pytest.raises(ValueError, match="graph must have one vertex type and one edge type, got Graph"):
-        partition_graph(graph, 2)
+class TestSeveralTypes:
+    def test_the_type_with_the_mask_is_trained_on(self, papers):
+        partition = partition_graph(papers, 3, method="hash")
+        mask = papers.node_fields("paper")["train_mask"]
+        assert partition.train_type == "paper"
+        assert torch.equal(partition.train, mask.nonzero().squeeze(1))
+
+    def test_a_named_type(self, papers):
+        partition = partition_graph(papers, 2, method="hash", train=torch.tensor([5, 1]), node_type="author")
+        assert (partition.train_type, partition.train.tolist()) == ("author", [1, 5])
+        assert len(draw_train(papers, 0.5, node_type="author")) == round(papers.num_nodes_of("author") * 0.5)
+
+    def test_which_type_is_meant(self, papers):
+        message = "node_type must be given to choose one of the types paper, author, institution, got None"
+        with pytest.raises(ValueError, match=message):
+            partition_graph(papers, 2, train=torch.tensor([1, 2]))
+        papers.set_field("train_mask", torch.ones(papers.num_nodes_of("author")), node_type="author")
+        with pytest.raises(ValueError, match="one of the types paper, author with train_mask, got None"):
+            partition_graph(papers, 2)
+        assert partition_graph(papers, 2, method="hash", node_type="author").train_type == "author"
+
+    def test_wrong_types(self, papers):
+        with pytest.raises(ValueError, match="node_type must be one of paper, author, institution, got 'book'"):
+            partition_graph(papers, 2, node_type="book")
+        with pytest.raises(ValueError, match="graph must have the field train_mask, or train must be given"):
+            partition_graph(papers, 2, node_type="institution")
+        with pytest.raises(ValueError, match=r"train must hold ids in \[0, 1\), got 1 to 1"):
+            partition_graph(papers, 1, node_type="institution", train=torch.tensor([1]))
+        with pytest.raises(ValueError, match="num_parts must be at most the number of training vertices 1, got 2"):
+            partition_graph(papers, 2, node_type="institution", train=torch.tensor([0]))
+
+    def test_a_type_without_vertices(self):
+        graph = Graph({("b", "to", "a"): CSC.from_coo([], [], (3, 0))})
+        with pytest.raises(ValueError, match="train must select at least 1 vertex, got 0"):
+            partition_graph(graph, 1, node_type="a", train=torch.zeros(0, dtype=torch.bool))
+        assert partition_graph(graph, 2, node_type="b", train=torch.arange(3)).num_parts == 2
+
+    def test_no_edge_types(self):
+        with pytest.raises(ValueError, match="graph must have at least 1 edge type"):
+            partition_graph(Graph({}, {"a": 3}), 1, train=torch.arange(3))
+
+    def test_ids_out_of_range(self, papers):
+        papers.csc_of(("paper", "cites", "paper")).indices[0] = 50
+        with pytest.raises(ValueError, match=r"indices must be in \[0, 50\), got 50"):
+            partition_graph(papers, 2, method="hash")
+
+
+@pytest.fixture
+def papers():
+    return citation(50, num_features=2, num_author_features=2)
 
 
 def test_ids_out_of_range():
