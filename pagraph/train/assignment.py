@@ -19,14 +19,12 @@ from ..partition.manifest import is_partition
 from ..partition.opening import open_manifest
 from .distributed import ALONE, World
 from .evaluate import LABELS, Evaluation
-from .hetero import HeteroTask, hetero_part_task, make_hetero_task, whole_evaluation
+from .hetero import AnyTask, hetero_part_task, make_hetero_task, whole_evaluation
 from .links import LinkTask, make_link_task
 from .options import TrainOptions
-from .task import SETS, Task, count_classes, gcn_norm, make_task, prepare_task, split_ids, whole_norm
+from .task import SETS, count_classes, gcn_norm, make_task, prepare_task, split_ids, whole_norm
 
 __all__ = ["Assignment", "assign", "default_fanout"]
-
-AnyTask = Task | LinkTask | HeteroTask
 
 
 @dataclass(frozen=True, eq=False)

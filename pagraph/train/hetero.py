@@ -15,16 +15,25 @@ from ..graph.graph import Graph
 from .distributed import ALONE, World
 from .evaluate import LABELS, Evaluation, shares_right
 from .layer_pass import Rows
+from .links import LinkTask
 from .models import Framework
 from .options import TrainOptions
 from .preaggregation import FEATURES
 from .relational import RelationalSAGE, Shape
-from .task import SETS, Compute, check_labels, count_classes, selected
+from .task import SETS, Compute, Task, check_labels, count_classes, selected
 
 if TYPE_CHECKING:
     from ..partition import Part
 
-__all__ = ["HeteroEvaluation", "HeteroTask", "hetero_part_task", "make_hetero_task", "whole_evaluation"]
+__all__ = [
+    "AnyTask",
+    "HeteroEvaluation",
+    "HeteroTask",
+    "hetero_part_task",
+    "make_hetero_task",
+    "predict",
+    "whole_evaluation",
+]
 
 _MOST_EMBEDDED = 2**18
 """Vertices of a type that may learn embeddings: 64 wide their table, gradient and two moments take 256 MiB."""
@@ -91,6 +100,10 @@ class HeteroTask:
         )
 
 
+AnyTask = Task | LinkTask | HeteroTask
+"""What can be learned of a graph."""
+
+
 def make_hetero_task(graph: Graph, options: TrainOptions) -> HeteroTask:
     """The task of a graph of several types: one vertex type has ``label`` and the three masks.
 
@@ -122,7 +135,8 @@ def hetero_part_task(part: Part, options: TrainOptions) -> HeteroTask:
 def whole_evaluation(graph: Graph, options: TrainOptions, target: str) -> tuple[Evaluation, int]:
     """The evaluation of a whole graph whose parts are trained on, and the number of classes that it shows."""
     ids = selected(graph.node_fields(target), SETS[1:])
-    task = _task(graph, options, target, {"train": ids["val"], **ids}, graph.num_nodes_by_type)
+    ids["train"] = ids["val"][:0]  # those of the parts
+    task = _task(graph, options, target, ids, graph.num_nodes_by_type)
     return task.evaluation(), task.num_classes
 
 
@@ -144,10 +158,6 @@ def _task(
 ) -> HeteroTask:
     """The task; embeddings are numbered by ``global_ids`` where a part has its ``own_ids``."""
     check_labels(graph.node_fields(target))
-    for ntype in graph.node_types:
-        rows = graph.node_fields(ntype).get(FEATURES)
-        if rows is not None and (len(rows.shape) != 2 or rows.dtype.is_complex):
-            raise ValueError(f"{FEATURES} of {ntype!r} must be a 2-D real field, got {rows.dtype} {tuple(rows.shape)}")
     shape = Shape.of(graph, target, len(options.fanout), counts)
     fields: dict[str, dict[str, Any]] = {ntype: {} for ntype in graph.node_types}
     for ntype, name in shape.fields:
@@ -177,7 +187,7 @@ class HeteroEvaluation(Evaluation):
     def metrics(
         self, model: RelationalSAGE, *, world: World = ALONE, memory: int | str | None = None
     ) -> tuple[dict[str, float], dict[str, float]]:
-        """Accuracy on the validation and on the test vertices of all processes."""
+        """Accuracy on the validation and on the test vertices of all processes; takes :meth:`least_memory`."""
         alone = world.size == 1 or self.is_part
         ids, mine = torch.cat([self.val, self.test]), slice(None) if alone else slice(world.rank, None, world.size)
         of_val = (torch.arange(len(ids), device="cpu") < len(self.val))[mine]
@@ -211,11 +221,9 @@ def predict(model: RelationalSAGE, graph: Graph, ids: Tensor, *, world: World = 
         inputs[ntype] = Rows([graph.node_fields(ntype)[name]], lambda some, of=ntype: model.begin(of, some.to(device)))
     model.eval()
     try:
-        out: dict[str, Tensor] = {}
-        layers: list[Any] = list(model.layers)
-        for layer in layers:
-            if layer is layers[-1]:
-                return _outputs(layer, graph, inputs, model.shape.target, ids)
+        *hidden, last = model.layers
+        layer: Any
+        for layer in hidden:
             out = {}
             for ntype in layer.types:
                 out[ntype] = torch.zeros(graph.num_nodes_of(ntype), layer.width, device="cpu")
@@ -224,7 +232,7 @@ def predict(model: RelationalSAGE, graph: Graph, ids: Tensor, *, world: World = 
                 out[ntype][share] = _outputs(layer, graph, inputs, ntype, some).relu_()
                 world.complete(out[ntype])
             inputs = {ntype: Rows([rows], lambda some: some.to(device)) for ntype, rows in out.items()}
-        raise AssertionError("a model has a layer")
+        return _outputs(last, graph, inputs, model.shape.target, ids)
     finally:
         model.train(training)
 

@@ -23,18 +23,15 @@ from ..system.units import in_mebibytes
 from .checkpoint import Checkpoint, open_checkpoint
 from .distributed import ALONE, World, data_parallel
 from .evaluate import Evaluation
-from .hetero import HeteroTask
-from .links import LinkTask
+from .hetero import AnyTask, HeteroTask
 from .models import GAT, GCN, BlockModel, Framework, GraphSAGE, framework_of
 from .options import EVALUATION_PART, TrainOptions
 from .relational import RelationalSAGE
 from .result import EpochRecord, RankRecord, Reporter, TrainResult
-from .task import Task
 
 __all__ = ["repeated_with_room", "train"]
 
 T = TypeVar("T")
-AnyTask = Task | LinkTask | HeteroTask
 Model = BlockModel | RelationalSAGE
 
 

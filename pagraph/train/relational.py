@@ -40,16 +40,24 @@ class Shape:
 
     @classmethod
     def of(cls, graph: Graph, target: str, hops: int, counts: Mapping[str, int]) -> Shape:
-        """The types that ``target`` depends on within ``hops``; ``counts`` are the vertices of the whole graph."""
+        """The types that ``target`` depends on within ``hops``; ``counts`` are the vertices of the whole graph.
+
+        Raises:
+            ValueError: The features of one of them are no matrix of real numbers.
+        """
         types, edge_types = [{target}], []
         for _ in range(hops):
             edge_types.append(tuple(etype for etype in graph.edge_types if etype[2] in types[-1]))
             types.append(types[-1] | {etype[0] for etype in edge_types[-1]})
-        widths = {
-            ntype: int(graph.node_fields(ntype)[FEATURES].shape[1])
-            for ntype in graph.node_types
-            if ntype in types[-1] and FEATURES in graph.node_fields(ntype)
-        }
+        fields = {t: graph.node_fields(t)[FEATURES] for t in graph.node_types if FEATURES in graph.node_fields(t)}
+        widths = {}
+        for ntype, rows in fields.items():
+            if ntype not in types[-1]:
+                continue
+            if len(rows.shape) != 2 or rows.dtype.is_complex:
+                got = f"{rows.dtype} {tuple(rows.shape)}"
+                raise ValueError(f"{FEATURES} of {ntype!r} must be a 2-D real field, got {got}")
+            widths[ntype] = int(rows.shape[1])
         embedded = {t: counts[t] for t in graph.node_types if t in types[-1] and t not in widths}
         ordered = tuple(tuple(t for t in graph.node_types if t in some) for some in reversed(types))
         return cls(target, ordered, tuple(reversed(edge_types)), widths, embedded)
