@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .errors import FormatError, MissingDependencyError, PaGraphError, PipelineError
     from .graph.csc import CSC
     from .graph.graph import Graph
-    from .graph.minibatch import Block, MiniBatch
+    from .graph.minibatch import Block, HeteroBlock, HeteroMiniBatch, Links, MiniBatch
     from .loader import Loader
     from .partition import open_partition
     from .sampling import NeighborSampler
@@ -41,6 +41,9 @@ _HOMES = {
     "CSC": "graph.csc",
     "FormatError": "errors",
     "Graph": "graph.graph",
+    "HeteroBlock": "graph.minibatch",
+    "HeteroMiniBatch": "graph.minibatch",
+    "Links": "graph.minibatch",
     "Loader": "loader",
     "MiniBatch": "graph.minibatch",
     "MissingDependencyError": "errors",
@@ -56,6 +59,9 @@ __all__ = [
     "Block",
     "FormatError",
     "Graph",
+    "HeteroBlock",
+    "HeteroMiniBatch",
+    "Links",
     "Loader",
     "MiniBatch",
     "MissingDependencyError",

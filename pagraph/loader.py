@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from torch import Tensor
 from .accelerator.cuda import resolve_accelerator, samples_on_device
 from .cache.choice import Role
 from .engine import PipelineOptions, parse_lookahead
-from .engine.block_source import BlockSource
+from .engine.block_source import BlockSource, Column
 from .engine.engine import Engine, LoaderControls
 from .features.narrow import parse_cache_dtype
 from .graph.csc import as_ids, check_range
@@ -22,7 +23,7 @@ from .ranking.degree import turned
 from .ranking.policies import resolve_policy
 from .ranking.policy import Policy, RowType
 from .ranking.workload import Sampled, Workload
-from .sampling import BlockSampler
+from .sampling import BlockSampler, EdgeBatches
 from .sampling.block_sampler import foreign_sampler
 from .seeds.order import SeedOrder
 from .system.budget import Budget, memory_budget
@@ -30,33 +31,38 @@ from .system.checks import as_integer, as_names
 
 if TYPE_CHECKING:
     from .accelerator import Accelerator
-    from .cache.plan import CachePlan
-    from .graph.minibatch import MiniBatch
+    from .cache.plan import CachePlan, CachePlans
+    from .graph.graph import EdgeType
     from .sampling.gpu.sampler import DeviceSampler
 
 __all__ = ["Loader"]
 
 
 class Loader(LoaderControls):
-    """Iterates over mini-batches of a homogeneous graph; each ``iter()`` is an epoch.
+    """Iterates over mini-batches of a graph; each ``iter()`` is an epoch.
 
     Seeds, sampling, feature fetch and delivery run as stages, ``prefetch`` batches ahead of the reader. For one
-    ``seed`` every batch is bit-identical whatever ``num_workers`` and ``prefetch`` are.
+    ``seed`` every batch is bit-identical whatever ``num_workers`` and ``prefetch`` are. Batches are a ``MiniBatch`` for
+    a graph with one vertex type and one edge type, else a ``HeteroMiniBatch``, which has all by type.
 
     Args:
-        graph: A homogeneous graph.
-        seeds: Vertex ids, shape ``(n,)``: a list, an array or a tensor of integers, or a mask of all vertices. Batches
-            have their dtype, int32 or int64.
-        sampler: Draws the blocks; one of ``pagraph.sampling``.
-        fields: Vertex fields to read for the input nodes (``batch.features``).
-        labels: Vertex fields to read for the output nodes (``batch.labels``).
-        batch_size: Seeds a batch.
+        graph: The graph, of one or several vertex and edge types.
+        seeds: Vertex ids, shape ``(n,)``: a list, an array or a tensor of integers, or a mask of all vertices; for
+            several vertex types a mapping from type to such. Batches have their dtype, int32 or int64. For
+            ``EdgeBatches`` ids of edges, or pairs of a source and a destination, shape ``(n, 2)``; for several edge
+            types a mapping from these.
+        sampler: Draws the blocks; one of ``pagraph.sampling``. ``EdgeBatches`` takes edges as seeds and adds their
+            ends, and negative pairs, as ``batch.links``.
+        fields: Vertex fields to read for the input nodes (``batch.features``); for several vertex types a mapping from
+            type to names.
+        labels: Vertex fields to read for the output nodes (``batch.labels``), given likewise.
+        batch_size: Seeds a batch, over all types together.
         shuffle: New order every epoch.
         drop_last: Leave out an incomplete last batch.
         device: Where batches are delivered: ``"cpu"``, or a CUDA device, on which they are then made beside the
             computation. (For tests also an ``Accelerator``.)
         sampling_device: ``"cpu"``, or the CUDA device that is also ``device``: it samples itself, with the same result.
-            For uniform sampling with fan-outs up to 128 and -1.
+            For uniform sampling with fan-outs up to 128 and -1 of graphs with one vertex and one edge type.
         sampling_budget: What the graph may take on the sampling device, as ``cache`` is given: what does not fit stays
             in host memory, pinned, and is read over the bus. ``"auto"``: at most half of what is free.
         transfer: How rows that are not cached reach a CUDA device: ``"zero-copy"`` (a kernel reads pinned host memory),
@@ -74,8 +80,9 @@ class Loader(LoaderControls):
         seed: Makes order and sampling reproducible. Default: the global generators of NumPy and torch.
 
     Raises:
-        KeyError, IndexError: A field that the graph does not have; a seed outside it.
+        KeyError, IndexError: A field or a type that the graph does not have; a seed outside it.
         TypeError: Seeds that are no integers; a sampler of another kind, such as one of DGL's.
+        ValueError: Seeds or names without types for a graph of several; pairs as seeds whose edges are to be excluded.
         TypeError, ValueError: See ``SeedOrder``, ``PipelineOptions``, ``Budget`` and ``DeviceSampler``; a device that
             this machine does not have.
         MissingDependencyError: ``sampling_device`` is a GPU, and Triton is not installed.
@@ -93,10 +100,10 @@ class Loader(LoaderControls):
         self,
         graph: Graph,
         seeds: Any,
-        sampler: BlockSampler,
+        sampler: BlockSampler | EdgeBatches,
         *,
-        fields: Sequence[str] = (),
-        labels: Sequence[str] = (),
+        fields: Sequence[str] | Mapping[str, Sequence[str]] = (),
+        labels: Sequence[str] | Mapping[str, Sequence[str]] = (),
         batch_size: int = 1,
         shuffle: bool = False,
         drop_last: bool = False,
@@ -116,22 +123,18 @@ class Loader(LoaderControls):
         given = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         if not isinstance(graph, Graph):
             raise TypeError(f"graph must be a pagraph.Graph (see its from_pyg, from_dgl), got {type(graph).__name__}")
-        check_sampler(sampler)
+        check_sampler(sampler, graph)
         self._arguments = given  # for pickling
         self.graph, self.sampler = graph, sampler
         self.device, accelerator = resolve_accelerator(device)
         room = Budget.parse(sampling_budget, name="sampling_budget")
         samples_there = samples_on_device(sampling_device, self.device, accelerator)
         self.cache_dtype = parse_cache_dtype(cache_dtype)
-        fields, labels = as_names("fields", fields), as_names("labels", labels)
-        for name in (*fields, *labels):
-            if name not in graph.ndata:
-                which = "fields" if name in fields else "labels"
-                raise KeyError(f"{which} must be among {sorted(graph.ndata)}, got {name!r}")
+        features, outputs = _columns(graph, "fields", fields), _columns(graph, "labels", labels)
         options = PipelineOptions(as_integer("num_workers", num_workers, least=0), prefetch, parse_lookahead(lookahead))
-        ids = seed_ids(seeds, graph.num_nodes)
+        ids = loader_seeds(graph, seeds, sampler)
         order = SeedOrder(ids, batch_size, shuffle=shuffle, drop_last=drop_last, seed=seed)
-        self._engine: Engine[MiniBatch] = Engine(
+        self._engine: Engine[Any] = Engine(
             _workload(graph, sampler, order),
             policy=resolve_policy(cache_policy),
             budget=Budget.parse(cache),
@@ -143,29 +146,34 @@ class Loader(LoaderControls):
             memory=memory_budget(memory),
         )
         of = self._engine.fields
-        for names, role in ((fields, Role.INPUT), (labels, Role.OUTPUT)):
-            for name in names:
-                of.add_source(name, partial(graph.ndata.__getitem__, name), role=role)
+        for columns, role in ((features, Role.INPUT), (outputs, Role.OUTPUT)):
+            for key, ntype, name in columns:
+                kind = graph.only_node_type if ntype is None else ntype
+                of.add_source(key, partial(graph.node_fields(kind).__getitem__, name), row_type=kind, role=role)
         self._device_sampler: DeviceSampler | None = None
         if accelerator is not None and samples_there:
             from .sampling.gpu.sampler import DeviceSampler  # a module that nobody needs on the CPU
 
             self._device_sampler = DeviceSampler(graph, sampler, accelerator, room)  # type: ignore[arg-type]
-        self._engine.use(BlockSource(graph, sampler, of, fields, labels, self._engine.pools, self._device_sampler))
+        self._engine.use(BlockSource(graph, sampler, of, features, outputs, self._engine.pools, self._device_sampler))
 
     def __len__(self) -> int:
         return len(self._engine.epochs)
 
-    def __iter__(self) -> Iterator[MiniBatch]:
+    def __iter__(self) -> Iterator[Any]:
         return iter(self._engine.epochs)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self._arguments, self.state_dict())
 
     @property
-    def cache_plan(self) -> CachePlan:  # type: ignore[override]  # graphs with one vertex type have one plan
-        """The static cache's rows, bytes and what they should save, by field; prints as a table."""
-        return self._engine.fields.plan
+    def cache_plan(self) -> CachePlan | CachePlans:  # type: ignore[override]  # of one vertex type there is one plan
+        """The static cache's rows, bytes and what they should save, by field; prints as a table.
+
+        For a graph of several vertex types there is one for each.
+        """
+        fields = self._engine.fields
+        return fields.plan if len(self.graph.node_types) == 1 else fields.plans
 
     @property
     def sampling_placement(self) -> str:
@@ -195,29 +203,103 @@ def _rebuild(cls: type[Loader], arguments: Mapping[str, Any], state: dict[str, A
     return loader
 
 
-def seed_ids(seeds: Any, num_nodes: int) -> Tensor:
+def loader_seeds(graph: Graph, seeds: Any, sampler: BlockSampler | EdgeBatches) -> Tensor | dict[Any, Tensor]:
+    """Checked seeds of a loader: by type, or a tensor for a graph with one vertex type and one edge type.
+
+    Raises:
+        TypeError, ValueError, IndexError: As :func:`seed_ids`, for every type.
+        ValueError: They have no types and there are several; pairs, of which to exclude edges.
+        KeyError: The graph does not have a type.
+    """
+    of_links = isinstance(sampler, EdgeBatches)
+    sizes: dict[Any, int] = graph.num_nodes_by_type
+    if of_links:
+        sizes = {etype: graph.csc_of(etype).num_edges for etype in graph.edge_types}
+    what = "edge" if of_links else "vertex"
+    if not isinstance(seeds, Mapping) and len(sizes) > 1:
+        raise ValueError(f"seeds must be a mapping from {what} type for the types {list(sizes)}, got none")
+    checked = {}
+    for kind, given in (seeds if isinstance(seeds, Mapping) else {next(iter(sizes)): seeds}).items():
+        name = f"seeds[{kind!r}]" if isinstance(seeds, Mapping) else "seeds"
+        if kind not in sizes:
+            raise KeyError(f"seeds must be of {what} types among {list(sizes)}, got {kind!r}")
+        pairs = _pairs(name, given, graph, kind) if of_links else None
+        if pairs is not None and sampler.exclude:  # type: ignore[union-attr]
+            raise ValueError(f"{name} must be ids of edges, of which some are to be excluded, got pairs")
+        checked[kind] = seed_ids(given, sizes[kind], name, what) if pairs is None else pairs
+    if graph.is_homogeneous and checked:
+        return next(iter(checked.values()))
+    return checked
+
+
+def _pairs(name: str, seeds: Any, graph: Graph, edge_type: EdgeType) -> Tensor | None:
+    """Seeds that are pairs of a source and a destination; None where they have another number of dimensions."""
+    table = seeds if isinstance(seeds, Tensor) else torch.from_numpy(np.array(seeds))
+    if table.dim() != 2:
+        return None
+    if table.shape[1] != 2:
+        raise ValueError(
+            f"{name} must have shape (n, 2) as pairs of a source and a destination, got {tuple(table.shape)}"
+        )
+    ends = [as_ids(name, side) for side in table.unbind(1)]
+    for ids, ntype in zip(ends, (edge_type[0], edge_type[2]), strict=True):
+        check_range(name, ids, graph.num_nodes_of(ntype), IndexError)
+    return torch.stack(ends, 1)
+
+
+def seed_ids(seeds: Any, count: int, name: str = "seeds", what: str = "vertex") -> Tensor:
     """Seeds in any form as a 1-D int32 or int64 tensor on their device.
 
     Raises:
         TypeError: They are no integers, nor a mask.
-        ValueError: They are not 1-D, or a mask is not of all vertices.
-        IndexError: One is outside ``[0, num_nodes)``.
+        ValueError: They are not 1-D, or a mask is not of all ``count`` vertices.
+        IndexError: One is outside ``[0, count)``.
     """
     mask = seeds if isinstance(seeds, Tensor) else None
     if not isinstance(seeds, Tensor):
         array = np.asarray(seeds)
         mask = torch.from_numpy(array) if array.dtype == np.bool_ else None
     if mask is not None and mask.dtype == torch.bool:
-        if mask.shape != (num_nodes,):
-            raise ValueError(f"seeds must have shape ({num_nodes},) as a mask of all vertices, got {tuple(mask.shape)}")
+        if mask.shape != (count,):
+            every = {"vertex": "vertices", "edge": "edges"}[what]
+            raise ValueError(f"{name} must have shape ({count},) as a mask of all {every}, got {tuple(mask.shape)}")
         return mask.nonzero().squeeze(1)
-    ids = as_ids("seeds", seeds)
-    check_range("seeds", ids, num_nodes, IndexError)
+    ids = as_ids(name, seeds)
+    check_range(name, ids, count, IndexError)
     return ids
 
 
-def check_sampler(sampler: Any) -> None:
-    """Raise TypeError for what does not make blocks, naming the loader that takes it."""
+def _columns(graph: Graph, argument: str, names: Any) -> list[Column]:
+    """The fields of an argument of names, or a mapping from vertex type to them; see ``Loader`` for what it raises."""
+    if isinstance(names, Mapping):
+        by_type = {ntype: as_names(f"{argument}[{ntype!r}]", of_type) for ntype, of_type in names.items()}
+    else:
+        given = as_names(argument, names)
+        if given and len(graph.node_types) > 1:
+            raise ValueError(
+                f"{argument} must be a mapping from vertex type for the types {graph.node_types}, got {names!r}"
+            )
+        by_type = {graph.node_types[0]: given}
+    columns = []
+    for ntype, of_type in by_type.items():
+        if ntype not in graph.node_types:
+            raise KeyError(f"{argument} must be of vertex types among {graph.node_types}, got {ntype!r}")
+        for name in of_type:
+            if name not in (have := graph.node_fields(ntype)):
+                of = "" if len(graph.node_types) == 1 else f" of {ntype!r}"
+                raise KeyError(f"{argument} must be among {sorted(have)}{of}, got {name!r}")
+            key = name if len(graph.node_types) == 1 else f"{ntype}/{name}"
+            columns.append(Column(key, None if graph.is_homogeneous else ntype, name))
+    return columns
+
+
+def check_sampler(sampler: Any, graph: Graph) -> None:
+    """Raise TypeError for what makes no blocks, and name the loader that takes it; ValueError for other edges."""
+    if isinstance(sampler, EdgeBatches):
+        sampler.check_reverse(graph)
+        if sampler.ends is not None:
+            raise ValueError("sampler.ends must be None: the edges are those of the loader's graph")
+        sampler = sampler.blocks
     if isinstance(sampler, BlockSampler):
         return
     advice = foreign_sampler(sampler, "pagraph") or "see pagraph.sampling"
@@ -225,21 +307,24 @@ def check_sampler(sampler: Any) -> None:
     raise TypeError(f"sampler must be a pagraph sampler of blocks, such as NeighborSampler, got {kind}: {advice}")
 
 
-def _workload(graph: Graph, sampler: BlockSampler, order: SeedOrder) -> Workload:
+def _workload(graph: Graph, sampler: BlockSampler | EdgeBatches, order: SeedOrder) -> Workload:
+    known = replace(sampler, ends=graph) if isinstance(sampler, EdgeBatches) else sampler
+    edge_dir = known.hops.edge_dir
     return Workload(
         order,
-        {graph.only_node_type: graph.num_nodes},
-        sampler,
-        lambda: Sampled(turned(graph, sampler.edge_dir), order.ids, sampler.with_in_edges()),
+        {ntype: graph.num_nodes_of(ntype) for ntype in graph.node_types},
+        known,
+        lambda: Sampled(turned(graph, edge_dir), order.ids, known.with_in_edges()),
         source=graph,
-        edge_dir=sampler.edge_dir,
+        edge_dir=edge_dir,
         seeds=order,
-        seed_reads=partial(_seed_reads, graph, order),
+        seed_reads=partial(_seed_reads, graph, order) if known.seeds_are_vertices else lambda row_type: None,
     )
 
 
 def _seed_reads(graph: Graph, order: SeedOrder, row_type: RowType) -> Tensor:
-    """Counts of each vertex as a seed in an epoch."""
-    ids = order.ids
-    assert isinstance(ids, Tensor)
-    return torch.bincount(ids.long().cpu(), minlength=graph.num_nodes)
+    """Counts of each vertex of a type as a seed in an epoch."""
+    assert isinstance(row_type, str)
+    ids = order.ids if isinstance(order.ids, Mapping) else {graph.only_node_type: order.ids}
+    nothing = torch.empty(0, dtype=torch.int64, device="cpu")
+    return torch.bincount(ids.get(row_type, nothing).long().cpu(), minlength=graph.num_nodes_of(row_type))

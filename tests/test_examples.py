@@ -74,13 +74,14 @@ PYG = [
     Example("pyg_hgt.py", ("--epochs", "5"), least=0.62),
     Example("pyg_cluster.py", least=0.75),
     Example("pyg_blocks.py", least=0.8),
+    Example("hetero_loader.py", least=0.75, says="author/feat"),
     Example("gpu_sage.py", least=0.8, says="the graph is sampled from: "),
     Example("gpu_ddp.py", says="hit rate", spawns=True),
     Example("lightning_sage.py", least=0.8, needs="lightning"),
 ]
 
 # Of these, those for the core's loader.
-BLOCKS = {"pyg_blocks.py", "gpu_sage.py", "gpu_ddp.py"}
+BLOCKS = {"pyg_blocks.py", "hetero_loader.py", "gpu_sage.py", "gpu_ddp.py"}
 
 # Those that load by no loader of pagraph's: tested with what they show.
 OTHERS = {"distdgl.py"}
@@ -155,6 +156,7 @@ def test_learns_with_pygs_layers(case, run):
         ("layerwise_inference.py", lambda: sbm(2000, num_features=16, seed=1)),
         ("dgl_subgraphs.py", lambda: sbm(2000, num_features=16, seed=1)),
         ("rgcn_hetero.py", lambda: citation(1000, num_features=16, num_author_features=8, seed=1)),
+        ("hetero_loader.py", lambda: citation(1000, num_features=16, num_author_features=8, seed=1)),
     ],
 )
 def test_on_a_folder(name, make, run, tmp_path):

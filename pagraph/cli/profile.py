@@ -36,7 +36,7 @@ from ..report.plot import PLOT_FORMATS
 from ..report.times import WORKERS, Span, read_spans, verdict
 from ..report.words import answer, best_caption, best_of, hop_name, recommended_cache, settings_words
 from ..sampling import NeighborSampler
-from ..sampling.batches import EdgeBatches
+from ..sampling.edge_batches import EdgeBatches
 from ..sampling.negative import UniformNegatives
 from ..system.atomic import new_file, write_json
 from ..system.units import bytes_text, percent

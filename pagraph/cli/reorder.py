@@ -15,7 +15,7 @@ from ..datasets.orders import ORDERS
 from ..datasets.reordering import Reordered
 from ..profile import training_edges
 from ..sampling import NeighborSampler
-from ..sampling.batches import EdgeBatches
+from ..sampling.edge_batches import EdgeBatches
 from ..sampling.negative import UniformNegatives
 from ..system.atomic import check_absent, write_json
 from ..train.options import TrainOptions

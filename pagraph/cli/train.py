@@ -73,6 +73,8 @@ def command(
 ) -> None:
     """Train on the graph folder or partition DIR and report accuracy, and where the time of each epoch went.
 
+    Of several vertex types the one with masks is trained on, by R-GCN.
+
     The test accuracy is that of the epoch with the best validation accuracy, both with all neighbours. With --task
     links some edges are held out, and AUC and mean reciprocal rank say how well they are told from random pairs.
 
@@ -277,12 +279,11 @@ def assignment_lines(folder: Path, work: Assignment) -> list[str]:
     hops = f"{part.hops} hop{'s' if part.hops > 1 else ''}"
     val, test = (sum(getattr(manifest, f"{name}_per_part")) + manifest.outside[name] for name in ("val", "test"))
     where = "on the whole graph" if manifest.evaluation == "source" else "on the parts"
-    how = "pre-aggregated features" if task.preaggregated else "features"
     graph = part.graph
     return [
         f"{folder}: {parts} of {hops}, {sum(manifest.train_per_part):,} vertices to train on; {val:,} to validate and "
         f"{test:,} to test, evaluated {where}",
-        f"part {part.index}: {graph.num_nodes:,} vertices, {graph.num_edges:,} edges, {task.num_features} {how}, "
+        f"part {part.index}: {graph.num_nodes:,} vertices, {graph.num_edges:,} edges, {task.inputs}, "
         f"{task.num_outputs} classes; {len(task.train):,} vertices to train on",
     ]
 

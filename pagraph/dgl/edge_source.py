@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..cache.choice import Role
 from ..graph.csc import as_ids, check_range
-from ..sampling.batches import edge_ends, negative_pairs
+from ..sampling.edge_batches import edge_ends, negative_pairs
 from ..sampling.negative import compact_pairs
 from .convert import FixedExclusion, core_graph, excluded_sets
 from .foreign_source import lock_of

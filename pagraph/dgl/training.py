@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..graph.csc import CSC
-from ..graph.graph import Graph
+from ..graph.graph import EdgeType, Graph
 from ..graph.minibatch import Block
 from .convert import dgl_graph
 from .graphbolt import import_dgl
@@ -75,6 +75,16 @@ class _DGL:
     def with_edges(self, block: Any, src: Tensor, dst: Tensor) -> Any:
         return dgl.create_block((src, dst), block.num_src_nodes(), block.num_dst_nodes())
 
+    def mean_conv(self, in_size: int, out_size: int) -> nn.Module:
+        conv: nn.Module = layers.GraphConv(in_size, out_size, norm="right", bias=False, allow_zero_in_degree=True)
+        return conv
+
+    def relation(self, block: Any, edge_type: EdgeType) -> Any:
+        return block[edge_type]
+
+    def num_dst_of(self, block: Any, node_type: str) -> int:
+        return int(block.num_dst_nodes(node_type))
+
     def check_own_loader(self) -> None:
         """DGL's needs nothing else."""
 
@@ -97,6 +107,32 @@ class _DGL:
     def batch(self, item: Any, num_hops: int, label: str) -> tuple[Sequence[Any], Mapping[str, Tensor], Tensor]:
         blocks = item[2]
         return blocks, blocks[0].srcdata, blocks[-1].dstdata[label]
+
+    def hetero_loader(
+        self,
+        graph: Graph,
+        target: str,
+        ids: Tensor,
+        fanout: Sequence[int],
+        fields: Sequence[tuple[str, str]],
+        label: str,
+        *,
+        own: bool,
+        **more: Any,
+    ) -> Any:
+        names = {ntype: [name for of, name in fields if of == ntype] for ntype, _ in fields}
+        sampler = dgl.dataloading.NeighborSampler(
+            list(fanout), prefetch_node_feats=names, prefetch_labels={target: [label]}
+        )
+        return (_DGLsLoader if own else DataLoader)(dgl_graph(graph), {target: ids}, sampler, shuffle=True, **more)
+
+    def hetero_batch(
+        self, item: Any, num_hops: int, target: str, label: str
+    ) -> tuple[Sequence[Any], Mapping[Any, Tensor], Tensor]:
+        blocks = item[2]
+        nodes = blocks[0].srcnodes
+        rows = {(ntype, name): values for ntype in blocks[0].srctypes for name, values in nodes[ntype].data.items()}
+        return blocks, rows, blocks[-1].dstnodes[target].data[label]
 
     def link_loader(
         self, graph: Graph, edges: Tensor, fanout: Sequence[int], fields: Sequence[str], *, own: bool, **more: Any

@@ -13,7 +13,7 @@ from ..graph.graph import Graph
 from ..ranking.policy import RowType
 from ..ranking.workload import Sampled, Workload
 from ..sampling import BlockSampler, ClusterSampler, LaborSampler, NeighborSampler, SaintSampler
-from ..sampling.batches import EdgeBatches
+from ..sampling.edge_batches import EdgeBatches
 from ..sampling.ego import InducedBatches
 from ..sampling.negative import GlobalUniformNegatives, UniformNegatives
 from ..sampling.saint import SAINT_MODES

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,6 +20,7 @@ __all__ = [
     "Block",
     "HeteroBlock",
     "HeteroMiniBatch",
+    "Links",
     "MiniBatch",
     "Relation",
     "compressed",
@@ -98,12 +100,9 @@ class Block:
 
     def to(self, device: torch.device | str) -> Block:
         """The block with its tensors on ``device``; copies to an accelerator are not waited for."""
-        ahead = torch.device(device).type != "cpu"
-        indptr, indices, src_nodes, positions = (
-            tensor.to(device, non_blocking=ahead)
-            for tensor in (self.indptr, self.indices, self.src_nodes, self.positions)
-        )
-        weights = None if self.weights is None else self.weights.to(device, non_blocking=ahead)
+        move = partial(_moved, device)
+        weights = None if self.weights is None else move(self.weights)
+        indptr, indices, src_nodes, positions = map(move, (self.indptr, self.indices, self.src_nodes, self.positions))
         return Block(indptr, indices, src_nodes, positions, self.num_dst, weights)
 
     def to_pyg(self) -> Tensor:
@@ -179,21 +178,50 @@ class Block:
         return f"Block(num_src={self.num_src}, num_dst={self.num_dst}, num_edges={self.num_edges})"
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class Links:
+    """Pairs of vertices that a batch is about, of one edge type; ends are places in the batch's ``output_nodes``.
+
+    Attributes:
+        positive: Shape ``(2, p)``: sources and destinations of the seeds, in order.
+        negative: Shape ``(2, q)``: those of the pairs drawn beside them.
+        edge_ids: The graph's id of each positive edge, shape ``(p,)``; None where the seeds were pairs of vertices.
+    """
+
+    positive: Tensor
+    negative: Tensor
+    edge_ids: Tensor | None = None
+
+    def to(self, device: torch.device | str) -> Links:
+        """The links with their tensors on ``device``; copies to an accelerator are not waited for."""
+        move = partial(_moved, device)
+        return Links(move(self.positive), move(self.negative), None if self.edge_ids is None else move(self.edge_ids))
+
+    def __repr__(self) -> str:
+        return f"Links(positive={self.positive.shape[1]}, negative={self.negative.shape[1]})"
+
+
+def _moved(device: torch.device | str, tensor: Tensor) -> Tensor:
+    return tensor.to(device, non_blocking=torch.device(device).type != "cpu")
+
+
 @dataclass(eq=False, repr=False)
 class MiniBatch:
     """A sampled mini-batch; ``blocks[0]`` is the outermost layer.
 
     Attributes:
-        output_nodes: Shape ``(batch,)``: the seeds, in order.
+        output_nodes: Shape ``(batch,)``: the seeds, in order; of links each end once.
         blocks: One per hop, outermost first.
         features: Field name to the rows of ``input_nodes``.
         labels: Field name to the rows of ``output_nodes``.
+        links: The pairs that the batch is about, where the seeds were edges or pairs.
     """
 
     output_nodes: Tensor
     blocks: list[Block]
     features: dict[str, Tensor] = field(default_factory=dict)
     labels: dict[str, Tensor] = field(default_factory=dict)
+    links: Links | None = None
 
     @property
     def input_nodes(self) -> Tensor:
@@ -207,12 +235,13 @@ class MiniBatch:
 
     def to(self, device: torch.device | str) -> MiniBatch:
         """The mini-batch with its tensors on ``device``; copies to an accelerator are not waited for."""
-        ahead = torch.device(device).type != "cpu"
+        move = partial(_moved, device)
         return MiniBatch(
-            self.output_nodes.to(device, non_blocking=ahead),
+            move(self.output_nodes),
             [block.to(device) for block in self.blocks],
-            {name: rows.to(device, non_blocking=ahead) for name, rows in self.features.items()},
-            {name: rows.to(device, non_blocking=ahead) for name, rows in self.labels.items()},
+            {name: move(rows) for name, rows in self.features.items()},
+            {name: move(rows) for name, rows in self.labels.items()},
+            None if self.links is None else self.links.to(device),
         )
 
     def __repr__(self) -> str:
@@ -239,6 +268,12 @@ class Relation:
     def num_edges(self) -> int:
         """Number of edges."""
         return len(self.indices)
+
+    def to(self, device: torch.device | str) -> Relation:
+        """The edges with their tensors on ``device``; copies to an accelerator are not waited for."""
+        move = partial(_moved, device)
+        weights = None if self.weights is None else move(self.weights)
+        return Relation(move(self.indptr), move(self.indices), move(self.positions), weights)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -275,6 +310,11 @@ class HeteroBlock:
         """
         return {etype: edge_pairs(r.indptr, r.indices) for etype, r in self.relations.items()}
 
+    def to(self, device: torch.device | str) -> HeteroBlock:
+        """The block with its tensors on ``device``; copies to an accelerator are not waited for."""
+        relations = {etype: relation.to(device) for etype, relation in self.relations.items()}
+        return HeteroBlock(relations, {t: _moved(device, ids) for t, ids in self.src_nodes.items()}, self.num_dst)
+
     def only(self) -> Block:
         """The block of a graph with one vertex type and one edge type."""
         (relation,) = self.relations.values()
@@ -287,7 +327,7 @@ class HeteroBlock:
         return f"HeteroBlock(num_src={num_src}, num_dst={self.num_dst}, num_edges={edges})"
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(eq=False, repr=False)
 class HeteroMiniBatch:
     """A mini-batch over several vertex and edge types; ``blocks[0]`` is the outermost layer.
 
@@ -295,11 +335,17 @@ class HeteroMiniBatch:
         output_nodes: Vertex type to the seeds, in order; only the types that have any.
         blocks: One per hop, outermost first.
         input_nodes: Vertex type to the vertices whose rows the first layer reads, for every type.
+        features: Vertex type, and field name, to the rows of its ``input_nodes``.
+        labels: Vertex type, and field name, to the rows of its ``output_nodes``.
+        links: Edge type to the pairs that the batch is about, where the seeds were edges or pairs.
     """
 
     output_nodes: dict[str, Tensor]
     blocks: list[HeteroBlock]
     input_nodes: dict[str, Tensor]
+    features: dict[str, dict[str, Tensor]] = field(default_factory=dict)
+    labels: dict[str, dict[str, Tensor]] = field(default_factory=dict)
+    links: dict[EdgeType, Links] | None = None
 
     @property
     def hop_ends(self) -> dict[str, list[int]]:
@@ -312,7 +358,24 @@ class HeteroMiniBatch:
     def only(self) -> MiniBatch:
         """The mini-batch of a graph with one vertex type and one edge type."""
         (output_nodes,) = self.output_nodes.values()
-        return MiniBatch(output_nodes, [block.only() for block in self.blocks])
+        links = None if self.links is None else next(iter(self.links.values()))
+        return MiniBatch(output_nodes, [block.only() for block in self.blocks], links=links)
+
+    def to(self, device: torch.device | str) -> HeteroMiniBatch:
+        """The mini-batch with its tensors on ``device``; copies to an accelerator are not waited for."""
+        move = partial(_moved, device)
+        features, labels = (
+            {ntype: {name: move(rows) for name, rows in fields.items()} for ntype, fields in by_type.items()}
+            for by_type in (self.features, self.labels)
+        )
+        return HeteroMiniBatch(
+            {ntype: move(ids) for ntype, ids in self.output_nodes.items()},
+            [block.to(device) for block in self.blocks],
+            {ntype: move(ids) for ntype, ids in self.input_nodes.items()},
+            features,
+            labels,
+            None if self.links is None else {etype: links.to(device) for etype, links in self.links.items()},
+        )
 
     def __repr__(self) -> str:
         output, inputs = ({t: len(ids) for t, ids in nodes.items()} for nodes in (self.output_nodes, self.input_nodes))

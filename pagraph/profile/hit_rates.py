@@ -18,7 +18,7 @@ from ..ranking.degree import turned
 from ..ranking.policies import POLICIES
 from ..ranking.policy import Policy, Ranking, apply_policy
 from ..ranking.presample import AccessCounts, count_accesses, default_threads, most_repeats
-from ..sampling.batches import EdgeBatches
+from ..sampling.edge_batches import EdgeBatches
 from ..sampling.sampler import HopSampler, MiniBatchSampler
 from ..seeds.order import SeedOrder
 from ..system.checks import as_integer
@@ -64,7 +64,7 @@ def hit_rate_curve(
     Args:
         graph, sampler, batch_size, seed, drop_last: As for a loader.
         seeds: Ids of the training vertices, shape ``(n,)``, int32 or int64; a mapping from type for several types. Of
-            edges where the sampler is a ``pagraph.sampling.batches.EdgeBatches``, as the loaders of links make it.
+            edges where the sampler is a ``pagraph.sampling.EdgeBatches``, as the loaders of links make it.
         epochs: Epochs to measure.
         policies: Names or functions, see ``pagraph.cache``; besides them ``"oracle"``, which ranks by the reads of each
             measured epoch itself, and ``"ideal"`` (``"ideal:N"``), which ranks by the mean of 30 (N) other epochs. Of

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from ..errors import MissingDependencyError
 from ..graph.csc import CSC
 from ..graph.field_value import materialized
-from ..graph.graph import Graph
+from ..graph.graph import EdgeType, Graph
 from ..graph.minibatch import Block
 from .graphs import to_pyg
 from .loaders import LinkNeighborLoader, NeighborLoader
@@ -38,6 +38,13 @@ class PyGBlock(NamedTuple):
 
     edge_index: Tensor
     num_dst: int
+
+
+class PyGHeteroBlock(NamedTuple):
+    """The edges of one layer of a batch by type, and the number of destinations of each vertex type."""
+
+    edge_index: dict[EdgeType, Tensor]
+    num_dst: dict[str, int]
 
 
 class _OnDevice:
@@ -81,12 +88,13 @@ class _PyG:
 
     def weights(self, conv: Any) -> tuple[Tensor, Tensor | None, Tensor]:
         if isinstance(conv, layers.SAGEConv):
-            return conv.lin_l.weight, conv.lin_r.weight, conv.lin_l.bias
+            return conv.lin_l.weight, conv.lin_r.weight if conv.root_weight else None, conv.lin_l.bias
         return conv.lin.weight, None, conv.bias
 
     def convolve(self, conv: nn.Module, block: PyGBlock, x: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         if isinstance(conv, layers.SAGEConv):
-            rows: Tensor = conv((x, x[: block.num_dst]), block.edge_index)
+            own = x[: block.num_dst] if conv.root_weight else None  # without it these may be of another type
+            rows: Tensor = conv((x, own), block.edge_index, size=(len(x), block.num_dst))
             return rows
         rows = conv(x, block.edge_index) if isinstance(conv, layers.GATConv) else conv(x, block.edge_index, edge_weight)
         return rows[: block.num_dst]
@@ -99,6 +107,16 @@ class _PyG:
 
     def with_edges(self, block: PyGBlock, src: Tensor, dst: Tensor) -> PyGBlock:
         return PyGBlock(torch.stack([src, dst]), block.num_dst)
+
+    def mean_conv(self, in_size: int, out_size: int) -> nn.Module:
+        conv: nn.Module = layers.SAGEConv(in_size, out_size, root_weight=False, bias=False)
+        return conv
+
+    def relation(self, block: PyGHeteroBlock, edge_type: EdgeType) -> PyGBlock:
+        return PyGBlock(block.edge_index[edge_type], block.num_dst[edge_type[2]])
+
+    def num_dst_of(self, block: PyGHeteroBlock, node_type: str) -> int:
+        return block.num_dst[node_type]
 
     def check_own_loader(self) -> None:
         if not (pyg_typing.WITH_PYG_LIB or pyg_typing.WITH_TORCH_SPARSE):
@@ -127,6 +145,32 @@ class _PyG:
 
     def batch(self, item: Any, num_hops: int, label: str) -> tuple[Sequence[Any], Mapping[str, Tensor], Tensor]:
         return _blocks(item, num_hops, item.batch_size), item, item[label][: item.batch_size]
+
+    def hetero_loader(
+        self,
+        graph: Graph,
+        target: str,
+        ids: Tensor,
+        fanout: Sequence[int],
+        fields: Sequence[tuple[str, str]],
+        label: str,
+        *,
+        own: bool,
+        **more: Any,
+    ) -> Any:
+        if own:
+            self.check_own_loader()
+        data = to_pyg(Graph({etype: graph.csc_of(etype) for etype in graph.edge_types}, graph.num_nodes_by_type))
+        for ntype, name in (*fields, (target, label)):
+            data[ntype][name] = materialized(graph.node_fields(ntype)[name])
+        seeds = (target, ids)
+        return (_PyGsLoader if own else NeighborLoader)(data, list(fanout)[::-1], seeds, shuffle=True, **more)
+
+    def hetero_batch(
+        self, item: Any, num_hops: int, target: str, label: str
+    ) -> tuple[Sequence[Any], Mapping[Any, Tensor], Tensor]:
+        rows = {(ntype, name): value for ntype in item.node_types for name, value in item[ntype].items()}
+        return _hetero_blocks(item, num_hops, target), rows, item[target][label][: item[target].batch_size]
 
     def link_loader(
         self, graph: Graph, edges: Tensor, fanout: Sequence[int], fields: Sequence[str], *, own: bool, **more: Any
@@ -161,6 +205,26 @@ def _blocks(batch: Any, num_hops: int, num_seeds: int) -> list[PyGBlock]:
     """The blocks of a batch, whose first vertices are the seeds."""
     hops = list(pairwise(_hop_ends(batch, num_hops, num_seeds)))
     return [PyGBlock(batch.edge_index[:, :edges], before) for (before, _), (_, edges) in reversed(hops)]
+
+
+def _hetero_blocks(batch: Any, num_hops: int, target: str) -> list[PyGHeteroBlock]:
+    """The blocks of a batch of several types, whose first vertices of the type ``target`` are the seeds."""
+    edges = {etype: batch[etype].edge_index for etype in batch.edge_types}
+    known = {ntype: batch[ntype].get("num_sampled_nodes") for ntype in batch.node_types}
+    if any(counts is None for counts in known.values()):  # torch-sparse counts nothing: all but the last compute all
+        everything = PyGHeteroBlock(edges, {ntype: batch[ntype].num_nodes for ntype in known})
+        count = int(batch[target].batch_size)
+        own = {t: pairs[:, pairs[1] < count] if t[2] == target else pairs for t, pairs in edges.items()}
+        return [everything] * (num_hops - 1) + [PyGHeteroBlock(own, {**everything.num_dst, target: count})]
+    nodes = {ntype: list(accumulate(counts)) for ntype, counts in known.items()}
+    drawn = {etype: list(accumulate(batch[etype].num_sampled_edges)) for etype in edges}
+    return [
+        PyGHeteroBlock(
+            {etype: pairs[:, : drawn[etype][hop]] for etype, pairs in edges.items()},
+            {ntype: ends[hop] for ntype, ends in nodes.items()},
+        )
+        for hop in reversed(range(num_hops))
+    ]
 
 
 def _hop_ends(batch: Any, num_hops: int, num_seeds: int) -> list[tuple[int, int]]:

@@ -2,9 +2,11 @@
 
 from .block_sampler import BlockSampler, NeighborSampler
 from .clusters import ClusterSampler
+from .edge_batches import EdgeBatches
 from .hgt import HGTSampler
 from .labor import LaborSampler
 from .layerwise import LayerSampler
+from .negative import GlobalUniformNegatives, UniformNegatives
 from .saint import SaintSampler
 from .shadow import ShaDowSampler
 from .subgraph_sampler import SubgraphSampler
@@ -13,6 +15,8 @@ from .walks import RandomWalks, Walks
 __all__ = [
     "BlockSampler",
     "ClusterSampler",
+    "EdgeBatches",
+    "GlobalUniformNegatives",
     "HGTSampler",
     "LaborSampler",
     "LayerSampler",
@@ -21,6 +25,7 @@ __all__ = [
     "SaintSampler",
     "ShaDowSampler",
     "SubgraphSampler",
+    "UniformNegatives",
     "Walks",
 ]
 

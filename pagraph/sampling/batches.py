@@ -1,47 +1,41 @@
-"""Batches whose seeds are edges, pairs of vertices, or vertices with times."""
+"""Batches whose seeds are pairs of vertices, or vertices with times; of edges: see ``edge_batches``."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
 
-from ..graph.minibatch import HeteroMiniBatch
 from ..seeds.keys import derive_key
-from .negative import compact_pairs
 from .sampler import MiniBatchSampler
 
 if TYPE_CHECKING:
-    from ..graph.csc import CSC
-    from ..graph.graph import EdgeType, Graph
+    from ..graph.graph import Graph
     from ..graph.subgraph import Subgraph
-    from .block_sampler import BlockSampler
-    from .ego import InducedBatches
-    from .negative import NegativeEnds, NegativePairs
+    from .negative import NegativeEnds
     from .sampler import HopSampler
     from .subgraph_sampler import SubgraphSampler
 
-    Pairs = dict[EdgeType, tuple[Tensor, Tensor]]
-
 __all__ = [
-    "EdgeBatches",
+    "NEGATIVES",
+    "FromHops",
     "PairBatches",
     "PairNegatives",
     "PairSeeds",
     "TimedSeeds",
     "chance_of_some",
-    "edge_ends",
+    "count_ends",
     "expanded",
-    "negative_pairs",
     "pair_seeds",
 ]
 
 
-_NEGATIVES = -1  # the place of the negative pairs' key among those of the hops
+NEGATIVES = -1
+"""The place of the negative pairs' key among those of the hops."""
 
 
 def chance_of_some(counts: Tensor, total: int, drawn: int) -> Tensor:
@@ -56,26 +50,6 @@ def chance_of_some(counts: Tensor, total: int, drawn: int) -> Tensor:
     if len(table) > 1:
         table[1] = drawn / total  # exactly, for the usual seeds
     return table[counts]
-
-
-def edge_ends(csc: Mapping[EdgeType, CSC], edges: Mapping[EdgeType, Tensor], dtype: torch.dtype) -> Pairs:
-    """Sources and destinations of edges, given their ids; IndexError where one is outside the graph."""
-    ends = {}
-    for etype, ids in edges.items():
-        src, dst = csc[etype].ends_at(csc[etype].positions_of(ids))
-        ends[etype] = (src.to(dtype), dst.to(dtype))
-    return ends
-
-
-def negative_pairs(csc: Mapping[EdgeType, CSC], positive: Pairs, negatives: NegativePairs, key: int) -> Pairs:
-    """Pairs drawn for the ``positive`` ones of a batch with this ``key``; ``csc`` names all edge types, in order."""
-    numbers = {etype: number for number, etype in enumerate(csc)}
-    return {
-        etype: negatives.draw(
-            csc[etype], src, derive_key(key, _NEGATIVES, numbers[etype]), loops_possible=etype[0] == etype[2]
-        )
-        for etype, (src, _) in positive.items()
-    }
 
 
 class Found(Protocol):
@@ -99,97 +73,26 @@ def expanded(found: Found, sampler: HopSampler, node_type: str, hop: int) -> Ten
     return found.frontier(node_type, hop)
 
 
-def _count_ends(counts: dict[str, Tensor], types: tuple[str, str], src: Tensor, dst: Tensor) -> None:
+def count_ends(counts: dict[str, Tensor], types: tuple[str, str], src: Tensor, dst: Tensor) -> None:
     """Add the number of pairs that each vertex is an end of; a pair of a vertex with itself is one."""
     apart = dst if types[0] != types[1] else dst[src != dst]
     for ntype, ids in zip(types, (src, apart), strict=True):
         counts[ntype] += torch.bincount(ids, minlength=len(counts[ntype]))
 
 
-class _FromHops(MiniBatchSampler):
+class FromHops(MiniBatchSampler):
     """Base of the samplers that find the vertices to begin with, and leave the hops to the sampler ``blocks``."""
 
     blocks: Any
 
     @property
-    def hops(self) -> HopSampler:
+    def hops(self) -> HopSampler:  # noqa: D102
         hops: HopSampler = self.blocks.hops
         return hops
 
     @property
-    def num_hops(self) -> int:
+    def num_hops(self) -> int:  # noqa: D102
         return self.hops.num_hops
-
-
-@dataclass(frozen=True, eq=False)
-class EdgeBatches(_FromHops):
-    """Samples the blocks or subgraphs of edge-wise batches: a sampler whose seeds are edges. Nothing is excluded.
-
-    Excluding a batch's own edges takes one or two out of the many in-edges of some seeds: it hardly changes which
-    vertices are read, and a user's function must not be called for it.
-
-    Args:
-        blocks: Samples the blocks of the vertices.
-        ends: The graph the edges belong to; the one that is sampled may be its reverse.
-        negatives: Draws negative pairs; None for no such pairs.
-    """
-
-    blocks: BlockSampler | InducedBatches
-    ends: Graph
-    negatives: NegativePairs | None = None
-    seeds_are_vertices = False
-
-    @property
-    def cache_key(self) -> Hashable:
-        """Blocks and negatives; the edges are those of the same graph."""
-        return type(self), self.blocks.cache_key, self.negatives
-
-    def sample(
-        self, graph: Graph, seeds: Tensor | Mapping[EdgeType, Tensor], key: int = 0
-    ) -> HeteroMiniBatch | Subgraph:
-        """The blocks or the subgraph of one batch of edges, given as ids or as a mapping from edge type to ids.
-
-        Raises:
-            IndexError: An edge id is outside the graph.
-            ValueError: ``seeds`` is a tensor and there are several edge types.
-        """
-        edges = self._by_type(seeds)
-        dtype = next((ids.dtype for ids in edges.values()), torch.int64)
-        groups = [edge_ends(self._csc, edges, dtype)]
-        if self.negatives is not None:
-            groups.append(negative_pairs(self._csc, groups[0], self.negatives, key))
-        nodes, _ = compact_pairs(graph, groups, dtype)
-        return self.blocks.sample(graph, nodes, key)
-
-    def seed_rates(self, seeds: Tensor | Mapping[EdgeType, Tensor], batch_size: int) -> dict[str, Tensor]:
-        """Probability that a vertex is an end of an edge or a negative pair in a batch of ``batch_size`` edges."""
-        edges = self._by_type(seeds)
-        total = sum(map(len, edges.values()))
-        sizes = self.ends.num_nodes_by_type
-        counts = {t: torch.zeros(n, dtype=torch.int64, device="cpu") for t, n in sizes.items()}
-        drawn = dict.fromkeys(sizes, 0.0)
-        for etype, (src, dst) in edge_ends(self._csc, edges, torch.int64).items():
-            src_type, _, dst_type = etype
-            _count_ends(counts, (src_type, dst_type), src, dst)
-            if self.negatives is not None and total:
-                pairs = self.negatives.k * batch_size * len(src) / total
-                for ntype in (dst_type,) if self.negatives.keeps_sources else (src_type, dst_type):
-                    drawn[ntype] += pairs
-        return {
-            t: 1 - (1 - chance_of_some(counts[t], total, batch_size)) * (1 - 1 / max(1, n)) ** drawn[t]
-            for t, n in sizes.items()
-        }
-
-    @property
-    def _csc(self) -> dict[EdgeType, CSC]:
-        return {etype: self.ends.csc_of(etype) for etype in self.ends.edge_types}
-
-    def _by_type(self, seeds: Any) -> dict[EdgeType, Tensor]:
-        if isinstance(seeds, Mapping):
-            return dict(seeds)
-        if len(self.ends.edge_types) != 1:
-            raise ValueError(f"seeds must be a mapping from edge type for the types {self.ends.edge_types}")
-        return {self.ends.edge_types[0]: seeds}
 
 
 @dataclass(frozen=True)
@@ -255,9 +158,9 @@ def pair_seeds(
         owners = torch.arange(math.ceil(len(src) * negatives.amount), device="cpu") % max(1, len(src))
         until = None if times is None else times[owners]
         if negatives.src is not None:
-            src = torch.cat([src, negatives.src.draw(len(owners), derive_key(key, _NEGATIVES, 0), until)])
+            src = torch.cat([src, negatives.src.draw(len(owners), derive_key(key, NEGATIVES, 0), until)])
             src_owners = torch.cat([src_owners, owners])
-        dst = torch.cat([dst, negatives.dst.draw(len(owners), derive_key(key, _NEGATIVES, 1), until)])
+        dst = torch.cat([dst, negatives.dst.draw(len(owners), derive_key(key, NEGATIVES, 1), until)])
         dst_owners = torch.cat([dst_owners, owners])
     if types[0] == types[1]:
         first_dst = len(src)
@@ -280,7 +183,7 @@ def pair_seeds(
 
 
 @dataclass(frozen=True, eq=False)
-class PairBatches(_FromHops):
+class PairBatches(FromHops):
     """Samples the subgraphs of batches of pairs: a sampler whose seeds are rows of two ends, shape ``(n, 2)``.
 
     With times a row has a third number, the time of the pair.
@@ -317,7 +220,7 @@ class PairBatches(_FromHops):
         src_type, dst_type = self.types
         src, dst = seeds[:, :2].unbind(1)
         counts = {t: torch.zeros(n, dtype=torch.int64, device="cpu") for t, n in self.num_nodes.items()}
-        _count_ends(counts, self.types, src, dst)
+        count_ends(counts, self.types, src, dst)
         missed = {t: 1 - chance_of_some(of_type, len(seeds), batch_size) for t, of_type in counts.items()}
         if self.negatives is not None:
             drawn = math.ceil(batch_size * self.negatives.amount)
@@ -328,7 +231,7 @@ class PairBatches(_FromHops):
 
 
 @dataclass(frozen=True)
-class TimedSeeds(_FromHops):
+class TimedSeeds(FromHops):
     """A sampler whose seeds are rows of a vertex and its time, shape ``(n, 2)``; for cache policies.
 
     Args:

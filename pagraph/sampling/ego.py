@@ -61,6 +61,10 @@ class InducedBatches(MiniBatchSampler):
         """Hops from the seeds."""
         return self.blocks.num_hops
 
+    def with_in_edges(self) -> InducedBatches:
+        """The same for graphs that are reversed already."""
+        return InducedBatches(self.blocks.with_in_edges())
+
     def sample(
         self,
         graph: Graph,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
@@ -18,10 +18,11 @@ from ..partition import Part, open_partition
 from ..partition.manifest import is_partition
 from ..partition.opening import open_manifest
 from .distributed import ALONE, World
-from .evaluate import Evaluation
+from .evaluate import LABELS, Evaluation
+from .hetero import AnyTask, hetero_part_task, make_hetero_task, whole_evaluation
 from .links import LinkTask, make_link_task
 from .options import TrainOptions
-from .task import SETS, Task, count_classes, gcn_norm, make_task, prepare_task, split_ids, whole_norm
+from .task import SETS, count_classes, gcn_norm, make_task, prepare_task, split_ids, whole_norm
 
 __all__ = ["Assignment", "assign", "default_fanout"]
 
@@ -30,7 +31,7 @@ __all__ = ["Assignment", "assign", "default_fanout"]
 class Assignment:
     """Task and evaluation of one process; ``part`` is the part that the task is made of, None for a whole graph."""
 
-    task: Task | LinkTask
+    task: AnyTask
     evaluation: Evaluation
     part: Part | None = None
 
@@ -115,8 +116,9 @@ def _open(folder: Path, options: TrainOptions, split: str, world: World) -> Assi
             f"folder must hold a partition for {world.size} processes, got the graph folder {folder}: divide it with "
             f"pagraph partition {folder} OUT -k {world.size}"
         )
-    make = make_link_task if options.task == "links" else make_task
-    task = make(open_graph(folder, split=split), options)
+    graph = open_graph(folder, split=split)
+    make: Callable[..., AnyTask] = make_link_task if options.task == "links" else make_task
+    task = (make if graph.is_homogeneous else make_hetero_task)(graph, options)
     return Assignment(task, task.evaluation())
 
 
@@ -134,26 +136,41 @@ def _open_part(folder: Path, options: TrainOptions, world: World) -> Assignment:
     if 0 in manifest.train_per_part:
         raise ValueError(f"parts must have at least 1 training vertex each, got {list(manifest.train_per_part)}")
     part = open_partition(folder, world.rank)
+    if not part.graph.is_homogeneous:
+        return _hetero_part(part, options)
     ids = {"train": part.train, "val": part.val, "test": part.test}
     task = prepare_task(part.graph, options, ids, norm=_norm(part.graph) if options.model == "gcn" else None)
     if manifest.evaluation == "parts":
         return Assignment(task, Evaluation.of(task, is_part=True), part)
     whole = _whole(part, options)
-    known = count_classes(whole.graph, torch.cat([whole.val, whole.test]))
+    known = count_classes(whole.graph.ndata[LABELS], torch.cat([whole.val, whole.test]))
+    return Assignment(replace(task, num_classes=max(task.num_classes, known)), whole, part)
+
+
+def _hetero_part(part: Part, options: TrainOptions) -> Assignment:
+    task = hetero_part_task(part, options)
+    if part.manifest.evaluation == "parts":
+        return Assignment(task, task.evaluation(is_part=True), part)
+    whole, known = whole_evaluation(_source(part), options, part.train_type)
     return Assignment(replace(task, num_classes=max(task.num_classes, known)), whole, part)
 
 
 def _whole(part: Part, options: TrainOptions) -> Evaluation:
     """The validation and test vertices of the graph that was divided."""
+    graph = _source(part)
+    val, test = split_ids(graph, options, SETS[1:]).values()
+    return Evaluation(graph, val, test, norm=whole_norm(graph) if options.model == "gcn" else None)
+
+
+def _source(part: Part) -> Graph:
+    """The graph that was divided."""
     try:
-        graph = part.open_source()
+        return part.open_source()
     except FormatError as error:
         raise FormatError(
             f"evaluation needs the graph that was divided, or parts that hold the neighbourhoods of the validation and "
             f"test vertices (pagraph partition --evaluation parts): {error}"
         ) from None
-    val, test = split_ids(graph, options, SETS[1:]).values()
-    return Evaluation(graph, val, test, norm=whole_norm(graph) if options.model == "gcn" else None)
 
 
 def _norm(graph: Graph) -> Tensor:

@@ -16,10 +16,9 @@ from torch import nn
 from ..errors import FormatError
 from ..system.atomic import check_writable, new_file
 from .distributed import World
-from .links import LinkTask
+from .hetero import AnyTask
 from .options import TrainOptions
 from .result import EpochRecord, RankRecord
-from .task import Task
 
 __all__ = ["Checkpoint", "check_checkpoint", "open_checkpoint"]
 
@@ -47,7 +46,7 @@ def check_checkpoint(folder: str | os.PathLike[str], options: TrainOptions) -> N
 
 
 def open_checkpoint(
-    folder: str | os.PathLike[str] | None, task: Task | LinkTask, options: TrainOptions, world: World
+    folder: str | os.PathLike[str] | None, task: AnyTask, options: TrainOptions, world: World
 ) -> Checkpoint | None:
     """The checkpoint of a run, or None without a folder; arguments and errors are those of :class:`Checkpoint`."""
     given = world.gather(folder is not None)
@@ -77,9 +76,7 @@ class Checkpoint:
         OSError: Nothing can be written there.
     """
 
-    def __init__(
-        self, folder: str | os.PathLike[str], task: Task | LinkTask, options: TrainOptions, world: World
-    ) -> None:
+    def __init__(self, folder: str | os.PathLike[str], task: AnyTask, options: TrainOptions, world: World) -> None:
         world.together(lambda: check_checkpoint(folder, options))
         self._path, self._world, self._options = Path(folder) / _FILE, world, options
         self._writes = world.local_rank == 0
@@ -171,7 +168,7 @@ class Checkpoint:
                 raise ValueError(f"graph must be the one {where}, {other!r}, got {one!r}")
 
 
-def _described(task: Task | LinkTask) -> str:
+def _described(task: AnyTask) -> str:
     """A task in words, and a digest of what is trained on."""
     digest = hashlib.sha256(task.train.numpy().tobytes()).hexdigest()
     return f"{task} ({digest[:8]})"

@@ -19,7 +19,7 @@ from .windows import piece_rows
 if TYPE_CHECKING:
     from .task import Task
 
-__all__ = ["LABELS", "Evaluation", "accuracies", "predict"]
+__all__ = ["LABELS", "Evaluation", "accuracies", "predict", "shares_right"]
 
 LABELS = "label"
 """The vertex field of the classes."""
@@ -82,7 +82,12 @@ def accuracies(
     else:
         scores = predict(model, evaluation, ids=ids, memory=memory)
     right = scores.argmax(1) == graph.ndata[LABELS][ids]
-    counts = [int(right[:num_val].sum()), num_val, int(right[num_val:].sum()), len(ids) - num_val]
+    return shares_right(right, torch.arange(len(ids), device="cpu") < num_val, world)
+
+
+def shares_right(right: Tensor, of_val: Tensor, world: World) -> tuple[float, float]:
+    """Shares of the validation and of the test vertices of all processes that are right, given this one's as masks."""
+    counts = [int(n) for mask in (of_val, ~of_val) for n in (right[mask].sum(), mask.sum())]
     right_val, num_val, right_test, num_test = (sum(column) for column in zip(*world.gather(counts), strict=True))
     return right_val / num_val, right_test / num_test
 

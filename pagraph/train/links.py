@@ -65,6 +65,11 @@ class LinkTask:
     norm: Tensor | None = None
     preaggregated = False
 
+    @property
+    def inputs(self) -> str:
+        """Inputs of the first layer, in words."""
+        return f"{self.num_features} features"
+
     def evaluation(self) -> Evaluation:
         """The validation and test links, with their graph."""
         return LinkEvaluation(self.source, self.val, self.test, self.norm)
@@ -89,7 +94,7 @@ class LinkTask:
     def __str__(self) -> str:
         graph = self.source
         return (
-            f"{graph.num_nodes:,} vertices, {graph.num_edges:,} edges to sample, {self.num_features} features; "
+            f"{graph.num_nodes:,} vertices, {graph.num_edges:,} edges to sample, {self.inputs}; "
             f"{len(self.train):,} links to train on, {self.val.shape[1]:,} to validate, {self.test.shape[1]:,} to test"
         )
 

@@ -23,19 +23,20 @@ from ..system.units import in_mebibytes
 from .checkpoint import Checkpoint, open_checkpoint
 from .distributed import ALONE, World, data_parallel
 from .evaluate import Evaluation
-from .links import LinkTask
+from .hetero import AnyTask, HeteroTask
 from .models import GAT, GCN, BlockModel, Framework, GraphSAGE, framework_of
 from .options import EVALUATION_PART, TrainOptions
+from .relational import RelationalSAGE
 from .result import EpochRecord, RankRecord, Reporter, TrainResult
-from .task import Task
 
 __all__ = ["repeated_with_room", "train"]
 
 T = TypeVar("T")
+Model = BlockModel | RelationalSAGE
 
 
 def train(
-    task: Task | LinkTask,
+    task: AnyTask,
     options: TrainOptions,
     *,
     evaluation: Evaluation | None = None,
@@ -52,8 +53,8 @@ def train(
     frameworks' own loaders draw from them.
 
     Args:
-        task: From :func:`pagraph.train.task.make_task` or :func:`pagraph.train.links.make_link_task`, made with the
-            same ``options``.
+        task: From :func:`pagraph.train.task.make_task`, :func:`pagraph.train.links.make_link_task`, or for graphs of
+            several types :func:`pagraph.train.hetero.make_hetero_task`, made with the same ``options``.
         options: How to train.
         evaluation: Graph and vertices to evaluate. Default: the task's own, shared out between the processes.
         world: The processes.
@@ -91,7 +92,7 @@ def train(
 
 
 def _epochs(
-    run: _Run, model: BlockModel, evaluation: Evaluation, world: World, saved: Checkpoint | None
+    run: _Run, model: Model, evaluation: Evaluation, world: World, saved: Checkpoint | None
 ) -> list[EpochRecord]:
     """Go through all epochs, or through those that a checkpoint has not seen."""
     options, optimizer = run.options, run.optimizer
@@ -112,7 +113,9 @@ def _epochs(
     return records
 
 
-def _make_model(task: Task | LinkTask, options: TrainOptions, framework: Framework) -> BlockModel:
+def _make_model(task: AnyTask, options: TrainOptions, framework: Framework) -> Model:
+    if isinstance(task, HeteroTask):
+        return task.model(options, framework).to(options.torch_device())
     hidden = len(options.fanout) - 1 + int(task.preaggregated)
     sizes = [task.num_features, *[options.hidden] * hidden, task.num_outputs]
     settings: dict[str, Any] = {"dropout": options.dropout, "preaggregated": task.preaggregated}
@@ -122,7 +125,7 @@ def _make_model(task: Task | LinkTask, options: TrainOptions, framework: Framewo
 
 
 def _make_loader(
-    task: Task | LinkTask, options: TrainOptions, world: World, framework: Framework, fields: tuple[str, ...]
+    task: AnyTask, options: TrainOptions, world: World, framework: Framework, fields: tuple[Any, ...]
 ) -> Any:
     """The chosen loader over the training vertices or links; all get the same arguments but for pagraph's."""
     more: dict[str, Any] = {"batch_size": options.batch_size, "device": options.torch_device()}
@@ -146,7 +149,7 @@ def _memory_plan(loader: Any, options: TrainOptions) -> MemoryPlan:
         raise ValueError(f"{error}, three quarters of {options.memory}: the rest is for evaluation") from None
 
 
-def _check_evaluation(model: BlockModel, evaluation: Evaluation, options: TrainOptions) -> None:
+def _check_evaluation(model: Model, evaluation: Evaluation, options: TrainOptions) -> None:
     """Refuse, before the first epoch, a memory whose part for evaluation is too little."""
     given, least = options.evaluation_memory, evaluation.least_memory(model)
     if given is not None and given < least:
@@ -166,13 +169,13 @@ class _Run:
     ``weight`` is that of this process's batch mean in a step's gradient, which averages over the processes.
     """
 
-    task: Task | LinkTask
+    task: AnyTask
     options: TrainOptions
     framework: Framework
     loader: Any
     learner: Any
     optimizer: torch.optim.Optimizer
-    fields: tuple[str, ...]
+    fields: tuple[Any, ...]
     steps: int
     weight: float
     reporter: Reporter
@@ -221,8 +224,8 @@ class _Run:
     def _gradients(self, item: Any) -> tuple[torch.Tensor, int]:
         """The gradients of one batch; its loss, and its number of seeds."""
 
-        def compute(blocks: Sequence[Any], rows: Mapping[str, torch.Tensor]) -> torch.Tensor:
-            outputs: torch.Tensor = self.learner(blocks, *(rows[name].float() for name in self.fields))
+        def compute(blocks: Sequence[Any], rows: Mapping[Any, torch.Tensor]) -> torch.Tensor:
+            outputs: torch.Tensor = self.learner(blocks, *(rows[name] for name in self.fields))
             return outputs
 
         loss, size = self.task.loss(self.framework, item, len(self.options.fanout), compute)

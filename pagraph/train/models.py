@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from ..errors import MissingDependencyError, how_to_install
-from ..graph.graph import Graph
+from ..graph.graph import EdgeType, Graph
 from .options import FRAMEWORKS
 from .preaggregation import FEATURES, SUMS
 
@@ -53,6 +53,15 @@ class Framework(Protocol):
     def num_dst(self, block: Any) -> int:
         """Number of a block's destinations."""
 
+    def mean_conv(self, in_size: int, out_size: int) -> nn.Module:
+        """The mean of the neighbours through a matrix, and nothing else: no bias, nothing of the vertex itself."""
+
+    def relation(self, block: Any, edge_type: EdgeType) -> Any:
+        """The edges of one type in a block of several, for :meth:`convolve` with a :meth:`mean_conv`."""
+
+    def num_dst_of(self, block: Any, node_type: str) -> int:
+        """Number of destinations of a vertex type in a block of several."""
+
     def with_edges(self, block: Any, src: Tensor, dst: Tensor) -> Any:
         """A block of the same vertices with other edges and no data, for :meth:`convolve`."""
 
@@ -78,6 +87,28 @@ class Framework(Protocol):
 
     def batch(self, item: Any, num_hops: int, label: str) -> tuple[Sequence[Any], Mapping[str, Tensor], Tensor]:
         """The blocks of what a loader gave, the rows of the first one's sources by field, and the seeds' labels."""
+
+    def hetero_loader(
+        self,
+        graph: Graph,
+        target: str,
+        ids: Tensor,
+        fanout: Sequence[int],
+        fields: Sequence[tuple[str, str]],
+        label: str,
+        *,
+        own: bool,
+        **more: Any,
+    ) -> Any:
+        """:meth:`loader` for a graph of several types: seeds are of the type ``target``, a field is a type and a name.
+
+        A fan-out is that of each edge type.
+        """
+
+    def hetero_batch(
+        self, item: Any, num_hops: int, target: str, label: str
+    ) -> tuple[Sequence[Any], Mapping[Any, Tensor], Tensor]:
+        """:meth:`batch` for a graph of several types: rows are by vertex type and name."""
 
     def link_loader(
         self, graph: Graph, edges: Tensor, fanout: Sequence[int], fields: Sequence[str], *, own: bool, **more: Any
@@ -177,6 +208,7 @@ class BlockModel(nn.Module):
 
     def forward(self, blocks: Sequence[Any], *rows: Tensor) -> Tensor:
         """Predict the classes of the last block's destination vertices from the input nodes' rows of ``fields``."""
+        rows = tuple(some.float() for some in rows)
         x, more = self.begin(*rows[: len(self.features)]), rows[len(self.features) :]
         for i, block in enumerate(blocks, int(self.preaggregated)):
             x = self.layer(i, block, x, *more)

@@ -46,7 +46,9 @@ class TrainOptions:
     """
 
     task: str = _documented("nodes", "Classify vertices, or predict links between them.", choices=TASKS)
-    model: str = _documented("sage", "GraphSAGE with mean aggregation, GCN, or GAT.", choices=MODELS)
+    model: str = _documented(
+        "sage", "GraphSAGE with mean aggregation (of several types: R-GCN), GCN, or GAT.", choices=MODELS
+    )
     layers: str = _documented(
         "auto",
         "Framework whose layers are trained. auto: that of the loader compared with, or DGL, or where it is not "

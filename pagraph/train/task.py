@@ -24,11 +24,13 @@ __all__ = [
     "Compute",
     "Task",
     "check_features",
+    "check_labels",
     "count_classes",
     "gcn_norm",
     "looped",
     "make_task",
     "prepare_task",
+    "selected",
     "split_ids",
     "whole_norm",
 ]
@@ -69,6 +71,11 @@ class Task:
         """Width of the model's last layer."""
         return self.num_classes
 
+    @property
+    def inputs(self) -> str:
+        """Inputs of the first layer, in words."""
+        return f"{self.num_features} {'pre-aggregated features' if self.preaggregated else 'features'}"
+
     def evaluation(self) -> Evaluation:
         """The validation and test vertices, with their graph."""
         return Evaluation.of(self)
@@ -84,9 +91,8 @@ class Task:
 
     def __str__(self) -> str:
         graph = self.graph
-        how = "pre-aggregated features" if self.preaggregated else "features"
         return (
-            f"{graph.num_nodes:,} vertices, {graph.num_edges:,} edges, {self.num_features} {how}, "
+            f"{graph.num_nodes:,} vertices, {graph.num_edges:,} edges, {self.inputs}, "
             f"{self.num_classes} classes; {len(self.train):,} vertices to train on, {len(self.val):,} to "
             f"validate, {len(self.test):,} to test"
         )
@@ -100,9 +106,16 @@ def make_task(graph: Graph, options: TrainOptions) -> Task:
 def split_ids(graph: Graph, options: TrainOptions, sets: Sequence[str] = SETS) -> dict[str, Tensor]:
     """The ids that a graph's masks select, int64; ValueError as :func:`make_task`, or if a mask selects nothing."""
     _check(graph, options, sets)
+    return selected(graph.ndata, sets)
+
+
+def selected(fields: Mapping[str, Any], sets: Sequence[str]) -> dict[str, Tensor]:
+    """The ids that masks among the fields of a vertex type select, int64; ValueError if one is missing or empty."""
     ids = {}
     for name in sets:
-        mask = graph.ndata[f"{name}_mask"]
+        mask = fields.get(f"{name}_mask")
+        if mask is None:
+            raise ValueError(f"graph must have the field {name}_mask beside {', '.join(fields)}, it lacks it")
         if mask.dim() != 1:
             raise ValueError(f"{name}_mask must have one value for each vertex, got shape {tuple(mask.shape)}")
         ids[name] = mask.bool().nonzero().squeeze(1)
@@ -138,7 +151,7 @@ def prepare_task(graph: Graph, options: TrainOptions, ids: Mapping[str, Tensor],
         source,
         **ids,
         num_features=fields[names[0]].shape[1],
-        num_classes=count_classes(source, torch.cat([ids[name] for name in SETS])),
+        num_classes=count_classes(source.ndata[LABELS], torch.cat([ids[name] for name in SETS])),
         preaggregated=names != [FEATURES],
         norm=norm,
     )
@@ -147,9 +160,9 @@ def prepare_task(graph: Graph, options: TrainOptions, ids: Mapping[str, Tensor],
 _MOST_CLASSES = 100_000  # more than the vertices and this many cannot be numbers of classes
 
 
-def count_classes(graph: Graph, ids: Tensor) -> int:
+def count_classes(labels: Tensor, ids: Tensor) -> int:
     """Largest label of these vertices plus 1; ValueError if one is negative."""
-    known = graph.ndata[LABELS][ids]
+    known = labels[ids]
     limit = max(_MOST_CLASSES, len(known))
     if int(known.min()) < 0:
         raise ValueError(f"{LABELS} must be at least 0 where a mask is set, got {int(known.min())}")
@@ -180,18 +193,24 @@ def looped(csc: CSC) -> CSC:
 def _check(graph: Graph, options: TrainOptions, sets: Sequence[str] = ()) -> list[str]:
     """Names of the fields that are the features, all of one width; the masks of ``sets`` must be there too."""
     features = check_features(graph, options, [LABELS, *(f"{name}_mask" for name in sets)])
-    labels = graph.ndata[LABELS]
-    if labels.dim() != 1 or labels.is_floating_point() or labels.is_complex():
-        raise ValueError(f"{LABELS} must be a 1-D field of integers, got {labels.dtype} {tuple(labels.shape)}")
+    check_labels(graph.ndata)
     return features
+
+
+def check_labels(fields: Mapping[str, Any]) -> None:
+    """Raise ValueError unless the labels among the fields of a vertex type are integers."""
+    labels = fields.get(LABELS)
+    if labels is None or labels.dim() != 1 or labels.is_floating_point() or labels.is_complex():
+        got = "none" if labels is None else f"{labels.dtype} {tuple(labels.shape)}"
+        raise ValueError(f"{LABELS} must be a 1-D field of integers, got {got}")
 
 
 def check_features(graph: Graph, options: TrainOptions, more: Sequence[str] = ()) -> list[str]:
     """Names of the fields that are the features; ValueError unless they and ``more`` fields are there and fit."""
     if not graph.is_homogeneous:
         raise ValueError(
-            f"graph must have one vertex type and one edge type, got {graph}; for several types write a loop around "
-            f"pagraph.dgl.DataLoader or pagraph.pyg.NeighborLoader"
+            f"graph must have one vertex type and one edge type, got {graph}; for several types see make_hetero_task, "
+            f"or write a loop around a loader"
         )
     features = _feature_names(graph, options)
     wanted = [*features, *more]

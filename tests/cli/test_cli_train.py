@@ -323,3 +323,15 @@ def test_without_a_framework_one_line_names_both(folder):
     assert (done.returncode, done.stdout) == (1, "")
     (line,) = done.stderr.splitlines()
     assert f"neither is installed: pip install 'pagraph[pyg]'; for DGL's, {how_to_install('dgl')}" in line
+
+
+@pytest.mark.parametrize("layers", ["dgl", "pyg"])
+def test_a_graph_of_several_types(tmp_path, layers):
+    assert runs.run("generate", "citation", tmp_path / "papers", "--papers", "500").exit_code == 0
+    result = run(tmp_path / "papers", *QUICK, "--layers", layers, "--json", tmp_path / "run.json")
+    assert result.exit_code == 0, result.output
+    assert "500 'paper', 750 'author', 7 'institution'" in result.stdout
+    assert "64 features of 'paper', 32 features of 'author', embeddings of 'institution'" in result.stdout
+    assert 0 < json.loads((tmp_path / "run.json").read_text())["test_accuracy"] <= 1
+    for more, text in {("--model", "gcn"): "model must be 'sage'", ("--task", "links"): "task must be 'nodes'"}.items():
+        assert text in fails(tmp_path / "papers", *QUICK, *more)

@@ -15,7 +15,7 @@ from pagraph.datasets.locality import sample_rows
 from pagraph.datasets.moved_graph import new_indptr
 from pagraph.datasets.orders import ORDERS, expected_known, vertex_places
 from pagraph.ranking.vip import expected_accesses, seed_chances
-from pagraph.sampling.batches import EdgeBatches
+from pagraph.sampling.edge_batches import EdgeBatches
 from pagraph.sampling.negative import UniformNegatives
 
 

@@ -12,7 +12,7 @@ from pagraph.cli import main
 from pagraph.datasets import citation, rmat, write_graph
 from pagraph.graph.mapped import map_npy
 from pagraph.profile import hit_rate_curve, training_edges
-from pagraph.sampling.batches import EdgeBatches
+from pagraph.sampling.edge_batches import EdgeBatches
 from pagraph.sampling.negative import UniformNegatives
 
 

@@ -5,7 +5,8 @@ import torch
 
 from pagraph import Graph
 from pagraph.sampling import LaborSampler, LayerSampler, NeighborSampler, SubgraphSampler
-from pagraph.sampling.batches import EdgeBatches, PairBatches, PairNegatives, TimedSeeds
+from pagraph.sampling.batches import PairBatches, PairNegatives, TimedSeeds
+from pagraph.sampling.edge_batches import EdgeBatches
 from pagraph.sampling.negative import NegativeEnds, UniformNegatives
 
 AB, BA = ("a", "to", "b"), ("b", "to", "a")

@@ -14,7 +14,7 @@ from pagraph.datasets.native import write_graph
 from pagraph.graph import csc_pages
 from pagraph.graph.mapped import map_npy
 from pagraph.sampling import LaborSampler, LayerSampler, RandomWalks, SubgraphSampler
-from pagraph.sampling.batches import EdgeBatches
+from pagraph.sampling.edge_batches import EdgeBatches
 from pagraph.sampling.negative import GlobalUniformNegatives, UniformNegatives
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc/self/maps")

@@ -1,0 +1,193 @@
+"""Batches whose seeds are edges, or any pairs: their ends, negative pairs, and blocks without their own edges."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from ..graph.csc import check_range
+from ..graph.minibatch import HeteroMiniBatch, Links
+from ..seeds.keys import derive_key
+from .batches import NEGATIVES, FromHops, chance_of_some, count_ends
+from .block_sampler import ExcludedEdges
+from .negative import compact_pairs
+
+if TYPE_CHECKING:
+    from ..graph.csc import CSC
+    from ..graph.graph import EdgeType, Graph
+    from ..graph.subgraph import Subgraph
+    from ..system.buffers import BufferPools
+    from .block_sampler import BlockSampler
+    from .ego import InducedBatches
+    from .negative import NegativePairs
+
+    Pairs = dict[EdgeType, tuple[Tensor, Tensor]]
+
+__all__ = ["EdgeBatches", "edge_ends", "negative_pairs"]
+
+
+def edge_ends(csc: Mapping[EdgeType, CSC], edges: Mapping[EdgeType, Tensor], dtype: torch.dtype) -> Pairs:
+    """Sources and destinations of edges, given their ids, or as pairs; IndexError where one is outside the graph."""
+    ends = {}
+    for etype, ids in edges.items():
+        own = csc[etype]
+        src, dst = ids.unbind(1) if ids.dim() == 2 else own.ends_at(own.positions_of(ids))
+        check_range(f"sources of {etype}", src, own.num_src, IndexError)
+        check_range(f"destinations of {etype}", dst, own.num_dst, IndexError)
+        ends[etype] = (src.to(dtype), dst.to(dtype))
+    return ends
+
+
+def negative_pairs(csc: Mapping[EdgeType, CSC], positive: Pairs, negatives: NegativePairs, key: int) -> Pairs:
+    """Pairs drawn for the ``positive`` ones of a batch with this ``key``; ``csc`` names all edge types, in order."""
+    numbers = {etype: number for number, etype in enumerate(csc)}
+    return {
+        etype: negatives.draw(
+            csc[etype], src, derive_key(key, NEGATIVES, numbers[etype]), loops_possible=etype[0] == etype[2]
+        )
+        for etype, (src, _) in positive.items()
+    }
+
+
+@dataclass(frozen=True, eq=False)
+class EdgeBatches(FromHops):
+    """Samples edge-wise batches: a sampler of blocks whose seeds are edges, given by id, or any pairs of vertices.
+
+    Mirrors ``dgl.dataloading.as_edge_prediction_sampler``.
+
+    Args:
+        blocks: Samples the blocks of the vertices at the ends, or a subgraph of these.
+        ends: The graph the edges belong to, where the one that is sampled is its reverse. Default: the latter.
+        negatives: Draws negative pairs; None for no such pairs.
+        exclude: Leave a batch's own edges out of its blocks. Needs seeds that are edge ids.
+        reverse: With ``exclude`` leave these out too: the ids of the reverse edges, shape ``(num_edges,)``, -1 for an
+            edge without one; or a mapping from edge type to the type whose edge of the same id is the reverse.
+
+    Raises:
+        ValueError: ``reverse`` without ``exclude``.
+
+    Example:
+        >>> from pagraph.graph import Graph
+        >>> from pagraph.sampling import NeighborSampler, UniformNegatives
+        >>> links = EdgeBatches(NeighborSampler([-1]), negatives=UniformNegatives(1), exclude=True)
+        >>> batch = links.sample(Graph.from_coo([0, 1], [1, 2]), torch.tensor([1]), key=1).only()
+        >>> batch.output_nodes.tolist(), batch.links.positive.tolist(), batch.links.negative.tolist()
+        ([1, 2, 0], [[0], [1]], [[0], [2]])
+    """
+
+    blocks: BlockSampler | InducedBatches
+    ends: Graph | None = None
+    negatives: NegativePairs | None = None
+    exclude: bool = False
+    reverse: Tensor | Mapping[EdgeType, EdgeType] | None = None
+    seeds_are_vertices = False
+
+    def __post_init__(self) -> None:
+        if self.reverse is not None and not self.exclude:
+            raise ValueError("reverse must be None unless exclude is True")
+
+    @property
+    def cache_key(self) -> Hashable:
+        """Blocks and negatives; the edges are those of the same graph, and what is excluded changes few reads."""
+        return type(self), self.blocks.cache_key, self.negatives
+
+    def check_reverse(self, graph: Graph) -> None:
+        """Raise ValueError where ``reverse`` does not go with the edges of a graph."""
+        back = self.reverse
+        if isinstance(back, Tensor):
+            if len(graph.edge_types) > 1:
+                raise ValueError(f"reverse must be a mapping from edge type for several edge types, {graph.edge_types}")
+            if back.shape != (graph.num_edges,):
+                rule = f"an edge id for each of {graph.num_edges} edges"
+                raise ValueError(f"reverse must hold {rule}, got shape {tuple(back.shape)}")
+            return
+        for etype, of_etype in ({} if back is None else back).items():
+            if not {etype, of_etype} <= {*graph.edge_types} or etype[::2] != of_etype[::-1][::2]:
+                raise ValueError(
+                    f"reverse must name an edge type from {etype[-1]!r} to {etype[0]!r} among {graph.edge_types} for "
+                    f"{etype!r}, got {of_etype!r}"
+                )
+            if graph.csc_of(etype).num_edges != graph.csc_of(of_etype).num_edges:
+                raise ValueError(f"reverse must name types with as many edges, got {etype!r} and {of_etype!r}")
+
+    def with_in_edges(self) -> EdgeBatches:
+        """The same for a graph that is reversed already; nothing is excluded, which changes few reads."""
+        return EdgeBatches(self.blocks.with_in_edges(), self.ends, self.negatives)
+
+    def sample(
+        self, graph: Graph, seeds: Tensor | Mapping[EdgeType, Tensor], key: int = 0, pools: BufferPools | None = None
+    ) -> HeteroMiniBatch | Subgraph:
+        """The blocks of one batch, with its ``links``; or its subgraph.
+
+        Args:
+            graph: The graph.
+            seeds: Edge ids, shape ``(n,)``, or pairs of a source and a destination, shape ``(n, 2)``; or a mapping from
+                edge type to such tensors.
+            key: Any 64-bit number; equal keys give equal batches.
+            pools: Where output memory is recycled. Default: fresh memory.
+
+        Raises:
+            IndexError: An edge id or an end is outside the graph.
+            ValueError: ``seeds`` is a tensor and there are several edge types; pairs, of which to exclude edges.
+        """
+        ends_graph = self.ends or graph
+        edges, csc = _by_type(ends_graph, seeds), {etype: ends_graph.csc_of(etype) for etype in ends_graph.edge_types}
+        dtype = next((ids.dtype for ids in edges.values()), torch.int64)
+        groups = [edge_ends(csc, edges, dtype)]
+        groups.append({} if self.negatives is None else negative_pairs(csc, groups[0], self.negatives, key))
+        nodes, (positive, negative) = compact_pairs(graph, groups, dtype)
+        excluded = self._excluded(graph, edges) if self.exclude else {}
+        batch = self.blocks.sample(graph, nodes, key, pools=pools, exclude=excluded)
+        if isinstance(batch, HeteroMiniBatch):
+            batch.links = {
+                t: Links(torch.stack(positive[t]), torch.stack(negative[t]), ids if ids.dim() == 1 else None)
+                for t, ids in edges.items()
+            }
+        return batch
+
+    def _excluded(self, graph: Graph, edges: Mapping[EdgeType, Tensor]) -> dict[EdgeType, ExcludedEdges]:
+        """The edges that no block may hold, as positions among those that are sampled."""
+        ids: dict[EdgeType, list[Tensor]] = {}
+        for etype, of_type in edges.items():
+            if of_type.dim() != 1:
+                raise ValueError("seeds must be ids of edges where these are to be excluded, got pairs")
+            ids.setdefault(etype, []).append(of_type)
+            if isinstance(self.reverse, Tensor):
+                back = self.reverse[of_type.long()]
+                ids[etype].append(back[back >= 0].to(of_type.dtype))
+            elif self.reverse is not None and etype in self.reverse:
+                ids.setdefault(self.reverse[etype], []).append(of_type)
+        direction = self.hops.edge_dir
+        return {t: ExcludedEdges(graph.adjacency(direction, t).positions_of(torch.cat(of))) for t, of in ids.items()}
+
+    def seed_rates(self, seeds: Tensor | Mapping[EdgeType, Tensor], batch_size: int) -> dict[str, Tensor]:
+        """Probability that a vertex is an end of an edge or a negative pair in a batch of ``batch_size`` edges."""
+        assert self.ends is not None  # as policies get it
+        edges, csc = _by_type(self.ends, seeds), {etype: self.ends.csc_of(etype) for etype in self.ends.edge_types}
+        total = sum(map(len, edges.values()))
+        sizes = self.ends.num_nodes_by_type
+        counts = {t: torch.zeros(n, dtype=torch.int64, device="cpu") for t, n in sizes.items()}
+        drawn = dict.fromkeys(sizes, 0.0)
+        for etype, (src, dst) in edge_ends(csc, edges, torch.int64).items():
+            src_type, _, dst_type = etype
+            count_ends(counts, (src_type, dst_type), src, dst)
+            if self.negatives is not None and total:
+                pairs = self.negatives.k * batch_size * len(src) / total
+                for ntype in (dst_type,) if self.negatives.keeps_sources else (src_type, dst_type):
+                    drawn[ntype] += pairs
+        return {
+            t: 1 - (1 - chance_of_some(counts[t], total, batch_size)) * (1 - 1 / max(1, n)) ** drawn[t]
+            for t, n in sizes.items()
+        }
+
+
+def _by_type(graph: Graph, seeds: Any) -> dict[EdgeType, Tensor]:
+    if isinstance(seeds, Mapping):
+        return dict(seeds)
+    if len(graph.edge_types) != 1:
+        raise ValueError(f"seeds must be a mapping from edge type for the types {graph.edge_types}")
+    return {graph.edge_types[0]: seeds}
