@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from ..graph.graph import CSC
+    from ..seeds.keys import Renewal
 
     Array = npt.NDArray[Any]
 
@@ -180,6 +181,7 @@ class Hop:
         pool: Memory of the result.
         drawn_as: The number that each frontier vertex's random numbers are drawn for, shape ``(n,)``. None: its id.
         until: The latest time that an edge of each frontier vertex may have, shape ``(n,)``; None: none is told.
+        renewal: Which vertices' random numbers are those of the next group; None: batches share none.
     """
 
     csc: CSC
@@ -192,11 +194,26 @@ class Hop:
     pool: EdgeMemory
     drawn_as: npt.NDArray[Any] | None = None
     until: npt.NDArray[np.int64] | None = None
+    renewal: Renewal | None = None
 
     @property
     def counters(self) -> npt.NDArray[Any]:
         """Counters of the random numbers of the frontier's vertices, shape ``(n,)``."""
-        return self.frontier if self.drawn_as is None else self.drawn_as
+        if self.drawn_as is not None:
+            return self.drawn_as
+        if self.renewal is None or not self.renewal.renewed:
+            return self.frontier
+        from .kernels import hop
+
+        counters = self.scratch.array("counters", len(self.frontier), np.int64)
+        hop.renew(self.frontier, self.renewing, counters)
+        return counters
+
+    @property
+    def renewing(self) -> tuple[np.uint64, np.uint64, np.uint64]:
+        """``renewal`` as kernels take it: ``numbers``, or zeros."""
+        phase, renewed, step = (0, 0, 0) if self.renewal is None else self.renewal.numbers
+        return np.uint64(phase), np.uint64(renewed), np.uint64(step)
 
     def edges(self, offsets: npt.NDArray[Any], *, weighted: bool = False) -> HopEdges:
         """Room for the edges of each frontier vertex, ``offsets`` being the ``indptr``; positions are yet to be set."""

@@ -54,9 +54,72 @@ def epoch_key(seed: int | None, epoch: int, drawn: int | None = None) -> int:
     return drawn
 
 
-def batch_key(epoch_key: int, index: int, ranks: Ranks) -> int:
+class BatchKey(int):
+    """The key of a batch that is one of an epoch: a number for whoever draws for this batch alone.
+
+    Attributes:
+        epoch: Key of the epoch.
+        rank: Key of this process's batches under it; None: there are no others.
+        index: Place of the batch in the epoch.
+    """
+
+    epoch: int
+    rank: int | None
+    index: int
+
+
+def batch_key(epoch_key: int, index: int, ranks: Ranks) -> BatchKey:
     """The key of a batch. Ranks draw differently for the same vertex, whatever seeds their generators had."""
-    return derive_key(epoch_key, index) if ranks.size == 1 else derive_key(epoch_key, index, ranks.rank)
+    rank = None if ranks.size == 1 else ranks.rank
+    key = BatchKey(derive_key(epoch_key, index) if rank is None else derive_key(epoch_key, index, rank))
+    key.epoch, key.rank, key.index = epoch_key, rank, index
+    return key
+
+
+_SHARED = 0x73686172  # "shar": keeps the numbers that batches share apart from those of any one batch
+
+
+@dataclass(frozen=True)
+class Renewal:
+    """Random numbers that batch after batch of an epoch shares, each vertex's being renewed once in ``period`` batches.
+
+    A vertex ``v`` has a phase of its own, uniform in ``[0, period)``, and draws in batch ``i`` with the numbers of
+    group ``(i + phase) // period``. In a batch these are those of group ``i // period`` or of the one after: a vertex
+    whose phase is among the first ``i % period`` of as many parts has gone on already. The phases know nothing of the
+    numbers, so that each batch by itself has the distribution of one that shares nothing.
+
+    Numbers are ``mix(key + offset + counter * A + j * B)``, and going on adds ``step`` to a vertex's counter.
+
+    Attributes:
+        key: Stands for the key of the batch.
+        offset: Added to every key.
+        phase: Key of the phases.
+        renewed: Vertices whose phase, as 64 bits, is below have gone on to the next group.
+        step: What they add to their counters.
+    """
+
+    key: int
+    offset: int
+    phase: int
+    renewed: int
+    step: int
+
+    @classmethod
+    def of(cls, key: int, period: int) -> Renewal:
+        """The numbers of the batch with this key; one that is no :class:`BatchKey` shares with no other."""
+        place, parts = 0, (_SHARED,)
+        if isinstance(key, BatchKey):
+            place, parts = key.index, (_SHARED,) if key.rank is None else (_SHARED, key.rank)
+            key = key.epoch
+        shared = derive_key(key, *parts)
+        group, passed = divmod(place, period)
+        step = derive_key(shared, 1)
+        return cls(shared, group * step * _GOLDEN & _MASK, derive_key(shared, 2), (passed << 64) // period, step)
+
+    @property
+    def numbers(self) -> tuple[int, int, int]:
+        """What a vertex's counter depends on: ``phase``, ``renewed``, ``step``."""
+        return self.phase, self.renewed, self.step
 
 
 def check_seed(name: str, seed: Any) -> int | None:

@@ -40,6 +40,21 @@ def draw_below(base, j, bound):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def counter_of(v, renewing):  # type: ignore[no-untyped-def]
+    """The counter of a vertex whose random numbers batches share; ``renewing`` as ``Hop`` has it."""
+    phase, renewed, step = renewing
+    counter = np.uint64(v)
+    return counter + step if mix(phase + counter * _A) < renewed else counter
+
+
+@kernel
+def renew(frontier, renewing, counters):  # type: ignore[no-untyped-def]
+    """The counter of each frontier vertex, as int64."""
+    for i in range(len(frontier)):
+        counters[i] = np.int64(counter_of(frontier[i], renewing))
+
+
+@kernel
 def measure(indptr, num_edges, frontier, fanout, replace, starts, degrees, out_indptr):  # type: ignore[no-untyped-def]
     """Degree and number of draws of each frontier vertex; returns the total, or ``-1 - i`` if vertex ``i`` is bad."""
     n = len(frontier)
