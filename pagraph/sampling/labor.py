@@ -112,7 +112,7 @@ class LaborPicker:
         offsets = hop.scratch.array("offsets", len(rows.offsets), np.int64)
         positions = rows.array("picked", indices.dtype)
         if self.weights is None and self.importance_sampling == 0:
-            labor.pick_uniform(indices, rows.starts, rows.offsets, self.fanout, key, hop.renewing, offsets, positions)
+            labor.pick_uniform(indices, rows.starts, rows.offsets, self.fanout, key, hop.renewal, offsets, positions)
             return rows.edges(offsets, positions)
         scales = hop.scratch.array("scales", len(rows.starts), np.float64)
         local_ids, pi, weights = _NO_IDS, _NO_PI, in_order(self.weights)
@@ -124,7 +124,7 @@ class LaborPicker:
             local_ids, pi = self._optimise(rows, scales)
         out = rows.array("picked weights", np.float64)
         chances = local_ids, rows.starts, rows.offsets, weights, pi, scales
-        labor.pick_weighted(indices, *chances, key, hop.renewing, offsets, positions, out)
+        labor.pick_weighted(indices, *chances, key, hop.renewal, offsets, positions, out)
         return rows.edges(offsets, positions, out)
 
     def _scale_by_weight(self, rows: Rows, scales: Array) -> None:

@@ -16,7 +16,7 @@ from ..seeds.keys import Renewal, derive_key
 from ..system.buffers import BufferPools
 from ..system.checks import as_flag, as_integer
 from .edge_values import EdgeWeights, edge_weights
-from .hop import EdgeMemory, Hop, HopEdges, Scratch
+from .hop import SHARES_NONE, EdgeMemory, Hop, HopEdges, Scratch
 from .pickers import UniformPicker, WeightedPicker
 
 if TYPE_CHECKING:
@@ -319,8 +319,10 @@ class BatchRun:
     ) -> None:
         self.seeds = seeds_by_type(graph, seeds)
         self.sampler, self.graph = sampler, graph
-        self.renewal = None if sampler.batch_dependency == 1 else Renewal.of(key, sampler.batch_dependency)
-        self.key, self._offset = (key, 0) if self.renewal is None else (self.renewal.key, self.renewal.offset)
+        self.key, self._offset, self._renewal = key, 0, SHARES_NONE
+        if sampler.batch_dependency != 1:
+            shared = Renewal.of(key, sampler.batch_dependency)
+            self.key, self._offset, self._renewal = shared.key, shared.offset, shared.numbers
         self.dtype = dtype or next((ids.dtype for ids in self.seeds.values()), torch.int64)
         self.pools = pools if pools is not None else BufferPools(max_free=0)
         self.field = field or own_fields(graph)
@@ -344,7 +346,7 @@ class BatchRun:
             scratch=self.scratch,
             dtype=dtype,
             pool=pool,
-            renewal=self.renewal,
+            renewal=self._renewal,
             **more,
         )
 

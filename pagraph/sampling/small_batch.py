@@ -17,7 +17,7 @@ from ..graph.csc import check_range
 from ..graph.minibatch import Block, HeteroBlock, HeteroMiniBatch, MiniBatch, Relation
 from ..graph.subgraph import SampledEdges, Subgraph
 from ..seeds.keys import Renewal
-from .hop import Scratch, raise_bad_row, raise_bad_source
+from .hop import SHARES_NONE, Scratch, raise_bad_row, raise_bad_source
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,7 +41,6 @@ _ID_DTYPES = (torch.int32, torch.int64)
 _LINE = 64  # bytes of a cache line
 _REPORT, _PER_HOP = 5, 5  # as in the kernels
 _UNKNOWN: Any = object()
-_SHARES_NONE = np.empty(0, dtype=np.uint64)
 
 
 def small_blocks(
@@ -147,12 +146,12 @@ def _draw(
     )
     # Not kept from batch to batch: arrays move when a graph is shared with another process.
     indptr, indices, begin = csc.indptr.numpy(), csc.indices.numpy(), ids.contiguous().numpy()
-    shared, bits, out = _SHARES_NONE, scratch.table_bits, whole.numpy()
+    renewal, bits, out = SHARES_NONE, scratch.table_bits, whole.numpy()
     if sampler.batch_dependency != 1:
-        renewal = Renewal.of(key, sampler.batch_dependency)
-        key, shared = renewal.key, np.array([renewal.offset, *renewal.numbers], np.uint64)
+        shared = Renewal.of(key, sampler.batch_dependency)
+        key, renewal = shared.key, shared.numbers
     random = np.uint64(key % 2**64)
-    drawn = indptr, indices, begin, hops.array, hops.replace, random, shared
+    drawn = indptr, indices, begin, hops.array, hops.replace, random, renewal
     if once:
         edge_ids = indices[:0] if csc.edge_ids is None else csc.edge_ids.numpy()
         batch.sample_subgraph(*drawn, bits, room, work, out, edge_ids)

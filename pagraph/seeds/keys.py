@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 _MASK = 2**64 - 1
 _GOLDEN = 0x9E3779B97F4A7C15
@@ -58,28 +61,26 @@ class BatchKey(int):
     """The key of a batch that is one of an epoch: a number for whoever draws for this batch alone.
 
     Attributes:
-        epoch: Key of the epoch.
-        rank: Key of this process's batches under it; None: there are no others.
+        epoch: Key of the epoch, and this process's rank under it where there are several.
         index: Place of the batch in the epoch.
     """
 
-    epoch: int
-    rank: int | None
+    epoch: tuple[int, ...]
     index: int
 
 
 def batch_key(epoch_key: int, index: int, ranks: Ranks) -> BatchKey:
     """The key of a batch. Ranks draw differently for the same vertex, whatever seeds their generators had."""
-    rank = None if ranks.size == 1 else ranks.rank
-    key = BatchKey(derive_key(epoch_key, index) if rank is None else derive_key(epoch_key, index, rank))
-    key.epoch, key.rank, key.index = epoch_key, rank, index
+    rank = () if ranks.size == 1 else (ranks.rank,)
+    key = BatchKey(derive_key(epoch_key, index, *rank))
+    key.epoch, key.index = (epoch_key, *rank), index
     return key
 
 
 _SHARED = 0x73686172  # "shar": keeps the numbers that batches share apart from those of any one batch
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Renewal:
     """Random numbers that batch after batch of an epoch shares, each vertex's being renewed once in ``period`` batches.
 
@@ -88,38 +89,28 @@ class Renewal:
     whose phase is among the first ``i % period`` of as many parts has gone on already. The phases know nothing of the
     numbers, so that each batch by itself has the distribution of one that shares nothing.
 
-    Numbers are ``mix(key + offset + counter * A + j * B)``, and going on adds ``step`` to a vertex's counter.
+    Numbers are ``mix(key + offset + counter * A + j * B)``, and going on adds a step to a vertex's counter.
 
     Attributes:
         key: Stands for the key of the batch.
-        offset: Added to every key.
-        phase: Key of the phases.
-        renewed: Vertices whose phase, as 64 bits, is below have gone on to the next group.
-        step: What they add to their counters.
+        offset: Added to the key of every hop.
+        numbers: For kernels, uint64: the key of the phases; the phase, as 64 bits, below which vertices have gone on
+            to the next group; the step that they add; and ``offset``.
     """
 
     key: int
     offset: int
-    phase: int
-    renewed: int
-    step: int
+    numbers: npt.NDArray[np.uint64]
 
     @classmethod
     def of(cls, key: int, period: int) -> Renewal:
         """The numbers of the batch with this key; one that is no :class:`BatchKey` shares with no other."""
-        place, parts = 0, (_SHARED,)
-        if isinstance(key, BatchKey):
-            place, parts = key.index, (_SHARED,) if key.rank is None else (_SHARED, key.rank)
-            key = key.epoch
-        shared = derive_key(key, *parts)
-        group, passed = divmod(place, period)
-        step = derive_key(shared, 1)
-        return cls(shared, group * step * _GOLDEN & _MASK, derive_key(shared, 2), (passed << 64) // period, step)
-
-    @property
-    def numbers(self) -> tuple[int, int, int]:
-        """What a vertex's counter depends on: ``phase``, ``renewed``, ``step``."""
-        return self.phase, self.renewed, self.step
+        epoch, index = (key.epoch, key.index) if isinstance(key, BatchKey) else ((key,), 0)
+        shared = derive_key(*epoch, _SHARED)
+        group, passed = divmod(index, period)
+        phase, step = derive_key(shared, 1), derive_key(shared, 2)
+        offset = group * step * _GOLDEN & _MASK
+        return cls(shared, offset, np.array([phase, (passed << 64) // period, step, offset], np.uint64))
 
 
 def check_seed(name: str, seed: Any) -> int | None:

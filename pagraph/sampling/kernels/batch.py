@@ -3,7 +3,7 @@
 They compose the kernels of single hops, so that passes, prefetching and results are theirs; what is saved is the way
 from Python into each of them, and the interpreter's lock that every call gives back and takes again.
 
-``shared`` is empty, or a ``Renewal`` where batches share random numbers: offset, phase, renewed and step, uint64.
+``renewal`` is as in ``Hop``: empty, or how random numbers are shared with the batches before and after.
 
 ``work`` is scratch of int64, laid out as ``small_batch`` says. It begins with what is reported: the
 status, the id that an error is about, the bits of the hash table to begin the next batch with, two numbers about the
@@ -67,16 +67,16 @@ def _measure(indptr, num_edges, frontier, fanout, replace, starts, degrees, offs
 
 @kernel
 def _pick(  # type: ignore[no-untyped-def]
-    frontier, fanout, replace, key, shared, counters, starts, degrees, offsets, seen, positions
+    frontier, fanout, replace, key, renewal, counters, starts, degrees, offsets, seen, positions
 ):
     if len(positions) == 0:
         return
-    if len(shared) == 0:
+    if len(renewal) == 0:
         _pick_as(frontier, fanout, replace, key, starts, degrees, offsets, seen, positions)
         return
     counters = counters[: len(frontier)]
-    renew(frontier, (shared[1], shared[2], shared[3]), counters)
-    _pick_as(counters, fanout, replace, key + shared[0], starts, degrees, offsets, seen, positions)
+    renew(frontier, renewal, counters)
+    _pick_as(counters, fanout, replace, key + renewal[3], starts, degrees, offsets, seen, positions)
 
 
 @kernel
@@ -133,7 +133,7 @@ def _parts(work, num_hops, room):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def sample_blocks(indptr, indices, seeds, fanouts, replace, key, shared, bits, room, work, out):  # type: ignore[no-untyped-def]
+def sample_blocks(indptr, indices, seeds, fanouts, replace, key, renewal, bits, room, work, out):  # type: ignore[no-untyped-def]
     """Each hop expands all known vertices. ``out`` gets the nodes, then each hop's indptr, indices and positions.
 
     Reported of a hop: the nodes after it, its edges, and where in ``out`` its parts begin, in elements.
@@ -164,7 +164,7 @@ def sample_blocks(indptr, indices, seeds, fanouts, replace, key, shared, bits, r
         positions = places[report[4] : report[4] + total]
         at = _aligned(at + total * places.itemsize)
         rows = starts, degrees, offsets
-        _pick(frontier, fanout, replace, hop_key(key, hop), shared, counters, *rows, seen, positions)
+        _pick(frontier, fanout, replace, hop_key(key, hop), renewal, counters, *rows, seen, positions)
         sources = neighbors[:total]
         read_neighbors(indices, positions, sources)
         edge, count, bits = _relabel(sources, num_vertices, nodes, count, tables, bits, local_ids)
@@ -177,7 +177,7 @@ def sample_blocks(indptr, indices, seeds, fanouts, replace, key, shared, bits, r
 
 @kernel
 def sample_subgraph(  # type: ignore[no-untyped-def]
-    indptr, indices, seeds, fanouts, replace, key, shared, bits, room, work, out, edge_ids
+    indptr, indices, seeds, fanouts, replace, key, renewal, bits, room, work, out, edge_ids
 ):
     """Each hop expands what the hop before found. ``out`` gets the nodes, both ends of all edges, and the edges' ids.
 
@@ -209,7 +209,7 @@ def sample_subgraph(  # type: ignore[no-untyped-def]
             return
         positions = kept[num_edges : num_edges + total]
         rows = starts, degrees, offsets
-        _pick(frontier, fanout, replace, hop_key(key, hop), shared, counters, *rows, seen, positions)
+        _pick(frontier, fanout, replace, hop_key(key, hop), renewal, counters, *rows, seen, positions)
         read_neighbors(indices, positions, neighbors[:total])
         local_ids = sources[num_edges : num_edges + total]
         edge, count, bits = _relabel(neighbors[:total], num_vertices, nodes, count, tables, bits, local_ids)

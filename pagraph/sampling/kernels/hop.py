@@ -40,18 +40,18 @@ def draw_below(base, j, bound):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def counter_of(v, renewing):  # type: ignore[no-untyped-def]
-    """The counter of a vertex whose random numbers batches share; ``renewing`` as ``Hop`` has it."""
-    phase, renewed, step = renewing
+def counter_of(v, phase, renewed, step):  # type: ignore[no-untyped-def]
+    """The counter of a vertex whose random numbers batches share; see ``Renewal``."""
     counter = np.uint64(v)
     return counter + step if mix(phase + counter * _A) < renewed else counter
 
 
 @kernel
-def renew(frontier, renewing, counters):  # type: ignore[no-untyped-def]
-    """The counter of each frontier vertex, as int64."""
+def renew(frontier, renewal, counters):  # type: ignore[no-untyped-def]
+    """The counter of each frontier vertex, as int64; ``renewal`` as in ``Hop``, not empty."""
+    phase, renewed, step = renewal[0], renewal[1], renewal[2]
     for i in range(len(frontier)):
-        counters[i] = np.int64(counter_of(frontier[i], renewing))
+        counters[i] = np.int64(counter_of(frontier[i], phase, renewed, step))
 
 
 @kernel
