@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from ..sampling import BlockSampler, LaborSampler, NeighborSampler
 from ..sampling.batches import EdgeBatches
 from ..sampling.negative import GlobalUniformNegatives, UniformNegatives
 from ..seeds.order import SeedOrder
+from ..system.checks import as_integer
 from .columns import row_counts
 from .convert import by_edge_type, core_graph
 from .graphbolt import import_dgl
@@ -30,15 +32,22 @@ if TYPE_CHECKING:
     from ..sampling.negative import NegativePairs
     from ..seeds.order import DatasetOrder
 
-__all__ = ["is_edge_sampler", "native_negatives", "native_sampler", "runs_users_code", "workload_of"]
+__all__ = [
+    "is_edge_sampler",
+    "native_negatives",
+    "native_sampler",
+    "runs_users_code",
+    "sharing_sampler",
+    "workload_of",
+]
 
 
 def native_sampler(graph: Any, sampler: Any) -> BlockSampler | None:
     """The core sampler with the same meaning as a DGL sampler object, or None where only its own code will do.
 
-    Recognised are ``dgl.dataloading.NeighborSampler``, ``MultiLayerFullNeighborSampler`` and ``LaborSampler`` (without
-    ``batch_dependency``), ``pagraph.dgl.LayerSampler``, and subclasses that change nothing about sampling, on graphs in
-    CPU memory. For an edge sampler around one of these, the inner one is returned.
+    Recognised are ``dgl.dataloading.NeighborSampler``, ``MultiLayerFullNeighborSampler`` and ``LaborSampler``,
+    ``pagraph.dgl.LayerSampler``, and subclasses that change nothing about sampling, on graphs in CPU memory. For an
+    edge sampler around one of these, the inner one is returned.
 
     Raises:
         ValueError: A fan-out is 0 or below -1.
@@ -100,15 +109,37 @@ def _labor_sampler(graph: Any, sampler: Any) -> LaborSampler | None:
     base = dgl.dataloading.LaborSampler
     if not _samples_as(sampler, base) or not _can_run(graph, sampler):
         return None
-    if not _unchanged(sampler, {"set_seed": base}) or int(sampler.cnt[1]) != 1:
-        return None  # batch_dependency: a batch's numbers depend on those of the batch before
+    if not _unchanged(sampler, {"set_seed": base}) or int(sampler.cnt[1]) < 1:
+        return None  # with a batch_dependency of 0, DGL's draws never change
     return LaborSampler(
         [_fanout(graph, fanout) for fanout in sampler.fanouts],
         prob=sampler.prob,
         importance_sampling=int(sampler.importance_sampling),
         layer_dependency=bool(sampler.layer_dependency),
         edge_dir=sampler.edge_dir,
+        batch_dependency=int(sampler.cnt[1]),
     )
+
+
+def sharing_sampler(native: BlockSampler | None, batch_dependency: int) -> BlockSampler | None:
+    """The sampler, with a loader's ``batch_dependency``.
+
+    Raises:
+        TypeError: That is not an integer.
+        ValueError: It is below 1; or above, for a sampler that cannot share, or has another one of its own.
+    """
+    if as_integer("batch_dependency", batch_dependency, least=1) == 1:
+        return native
+    if not isinstance(native, NeighborSampler | LaborSampler):
+        kind = "one that runs its own code" if native is None else type(native).__name__
+        raise ValueError(
+            f"batch_dependency must be 1 but for neighbour and LABOR samplers, got {batch_dependency} for {kind}"
+        )
+    if native.batch_dependency not in (1, batch_dependency):
+        raise ValueError(
+            f"batch_dependency must be the sampler's own, {native.batch_dependency}, or 1; got {batch_dependency}"
+        )
+    return replace(native, batch_dependency=batch_dependency)
 
 
 def _samples_as(sampler: Any, base: type) -> bool:

@@ -73,6 +73,9 @@ class NeighborLoader(Pipelined, _pyg.NeighborLoader):
         seed: Makes the order and the sampling a function of (seed, epoch); of a sampler of the user's own it makes the
             sampling so. Without it, both follow ``torch.manual_seed``, the order as in PyG's loader.
         device: Where batches are delivered. Default: where their attributes are.
+        batch_dependency: Batches of an epoch for which a vertex keeps what it draws, so that batches behind each other
+            read many of the same rows; 1: batches are independent, as PyG's. Each batch by itself is as with 1. Not for
+            disjoint subgraphs; see ``pagraph.sampling.NeighborSampler``.
         **kwargs: ``custom_cls`` and ``input_id`` of PyG's ``NodeLoader``; torch's ``batch_size``, ``shuffle``,
             ``drop_last``, ``sampler``, ``batch_sampler``, ``generator``, ``pin_memory``, ``num_workers`` (threads; 0
             lets the loader choose) and ``worker_init_fn`` (called in each thread). ``persistent_workers``,
@@ -124,6 +127,7 @@ class NeighborLoader(Pipelined, _pyg.NeighborLoader):
         memory: Any = "auto",
         seed: int | None = None,
         device: Any = None,
+        batch_dependency: int = 1,
         **kwargs: Any,
     ) -> None:
         given = dict(locals())
@@ -206,6 +210,7 @@ class LinkNeighborLoader(Pipelined, _pyg.LinkNeighborLoader):
         memory: See there.
         seed: See there.
         device: See there.
+        batch_dependency: See there. Negatives are drawn anew for each batch.
         **kwargs: See there.
 
     Raises:
@@ -256,6 +261,7 @@ class LinkNeighborLoader(Pipelined, _pyg.LinkNeighborLoader):
         memory: Any = "auto",
         seed: int | None = None,
         device: Any = None,
+        batch_dependency: int = 1,
         **kwargs: Any,
     ) -> None:
         given = dict(locals())

@@ -83,7 +83,8 @@ class NeighborSampler(BaseSampler):
     itself. Random numbers come from torch's global generator, one for each call.
 
     Times and weights are those that the data holds now: values written to them in place count from the next batch on, a
-    tensor that replaces one does not.
+    tensor that replaces one does not. ``batch_dependency`` is for pagraph's loaders, see
+    :class:`~pagraph.pyg.NeighborLoader`: others do not say which batch of an epoch a call is, and get independent ones.
 
     Raises:
         ValueError: PyG's, earlier than there; also an unknown ``subgraph_type`` or ``temporal_strategy``.
@@ -105,6 +106,8 @@ class NeighborSampler(BaseSampler):
         is_sorted: bool = False,
         share_memory: bool = False,
         directed: bool = True,
+        *,
+        batch_dependency: int = 1,
     ) -> None:
         if temporal_strategy not in ("uniform", "last"):
             raise ValueError(f"temporal_strategy must be 'uniform' or 'last', got {temporal_strategy!r}")
@@ -116,7 +119,7 @@ class NeighborSampler(BaseSampler):
         self.subgraph_type = SubgraphType(subgraph_type)
         self.temporal_strategy = temporal_strategy
         self._time, self._weight = time_attr, weight_attr
-        self.replace, self._disjoint = replace, disjoint
+        self.replace, self._disjoint, self._batch_dependency = replace, disjoint, batch_dependency
         if self.disjoint and self.subgraph_type == SubgraphType.induced:
             raise ValueError(_DISJOINT)
         self.graph: Graph = core_graph(data)
@@ -194,6 +197,7 @@ class NeighborSampler(BaseSampler):
             induced=self.subgraph_type == SubgraphType.induced,
             time=self._time,
             latest=self.temporal_strategy == "last",
+            batch_dependency=self._batch_dependency,
         )
 
     def sample_from_nodes(self, inputs: NodeSamplerInput, **kwargs: Any) -> SamplerOutput | HeteroSamplerOutput:
