@@ -1,5 +1,7 @@
 """batch_dependency: of DGL's LABOR sampler, and as an argument of the loader."""
 
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -55,9 +57,10 @@ def test_the_loaders_argument_is_the_samplers():
     graph = make_graph()
     options = {"batch_size": 30, "seed": 1, "shuffle": True}
     mine = ours(graph, torch.arange(200), LaborSampler([3, 2], batch_dependency=5), **options)
+    expected = [bits(batch) for batch in mine]
     for sampler in (LaborSampler([3, 2]), LaborSampler([3, 2], batch_dependency=5)):
         loader = ours(graph, torch.arange(200), sampler, batch_dependency=5, num_workers=3, **options)
-        assert [bits(b) for b in loader] == [bits(b) for b in mine]
+        assert [bits(batch) for batch in loader] == expected
 
 
 def test_uniform_neighbours_and_those_of_edges_share():
@@ -79,17 +82,15 @@ def test_of_0_is_dgls_own_whose_draws_never_change():
 
 
 def test_pickled_and_resumed_it_goes_on():
-    import pickle
-
     graph = make_graph()
     loader = ours(graph, torch.arange(200), NeighborSampler([3]), batch_size=30, seed=1, batch_dependency=5)
-    expected = [bits(b) for b in loader]
+    expected = [bits(batch) for batch in loader]
+    loader.set_epoch(0)
     reader = iter(loader)
     next(reader), next(reader)
     again = pickle.loads(pickle.dumps(loader))
     reader.close()
-    again.graph = graph
-    assert [b[1].tolist() for b in again] == [b[1] for b in collect(loader)][2:] or len(expected) == 7
+    assert [bits(batch) for batch in again] == expected[2:]
 
 
 @pytest.mark.parametrize(
@@ -102,7 +103,7 @@ def test_pickled_and_resumed_it_goes_on():
             pagraph.dgl.LayerSampler([2]),
             2,
             ValueError,
-            "must be 1 but for neighbour and LABOR samplers, got 2 for Layer",
+            "must be 1 but for neighbour and LABOR samplers, got 2 for",
         ),
         (LaborSampler([2], batch_dependency=0), 2, ValueError, "got 2 for one that runs its own code"),
         (LaborSampler([2], batch_dependency=4), 2, ValueError, "must be the sampler's own, 4, or 1; got 2"),
