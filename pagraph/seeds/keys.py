@@ -106,9 +106,9 @@ class Renewal:
     def of(cls, key: int, period: int) -> Renewal:
         """The numbers of the batch with this key; one that is no :class:`BatchKey` shares with no other."""
         epoch, index = (key.epoch, key.index) if isinstance(key, BatchKey) else ((key,), 0)
-        shared = derive_key(*epoch, _SHARED)
+        # Not derived from ``shared``, as the keys of its hops are: phases must know nothing of any hop's numbers.
+        shared, phase, step = (derive_key(*epoch, _SHARED + part) for part in range(3))
         group, passed = divmod(index, period)
-        phase, step = derive_key(shared, 1), derive_key(shared, 2)
         offset = group * step * _GOLDEN & _MASK
         return cls(shared, offset, np.array([phase, (passed << 64) // period, step, offset], np.uint64))
 

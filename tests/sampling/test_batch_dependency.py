@@ -22,12 +22,11 @@ ALONE = Ranks(0, 1)
 
 def counters(epoch, index, period):
     """The key that stands for the batch's, and a function from vertex to the counter of its numbers."""
-    shared = derive_key(*epoch, 0x73686172)
+    shared, phases, step = (derive_key(*epoch, 0x73686172 + part) for part in range(3))
 
     def counter(vertex):
-        phase = plain_sampler.mix(derive_key(shared, 1) + vertex * A)
-        group = index // period + (phase < (index % period) * 2**64 // period)
-        return vertex + group * derive_key(shared, 2)
+        phase = plain_sampler.mix(phases + vertex * A)
+        return vertex + (index // period + (phase < (index % period) * 2**64 // period)) * step
 
     return shared, counter
 
@@ -137,6 +136,20 @@ def test_a_batch_by_itself_is_distributed_as_an_independent_one(sampler):
         np.add.at(table, (pairs[:, 0] % 4, pairs[:, 1] % 4), 1)
         table = table[table.sum(1) > 0][:, table.sum(0) > 0]
         assert stats.chi2_contingency(table).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("kind", [NeighborSampler, LaborSampler])
+def test_hops_of_a_batch_are_independent(kind):
+    """As many vertices are found as in independent batches, at each place; phases must not be a hop's numbers."""
+    rng = np.random.default_rng(0)
+    graph = Graph.from_coo((rng.random(6000) ** 3 * 1000).astype(int), rng.integers(0, 1000, 6000), 1000)
+    seeds, found = torch.arange(0, 1000, 40), {}
+    for period, index in ((1, 0), (8, 1), (8, 4), (8, 12), (1000, 300)):
+        sampler = kind([2, 2, 2], batch_dependency=period)
+        batches = [sampler.sample(graph, seeds, batch_key(derive_key(3, e), index, ALONE)) for e in range(400)]
+        found[period, index] = np.array([len(batch.input_nodes) for batch in batches])
+    for sizes in found.values():
+        assert stats.ks_2samp(sizes, found[1, 0]).pvalue > 1e-3
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=["uniform", "labor"])
