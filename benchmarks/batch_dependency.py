@@ -155,11 +155,7 @@ def disk(graph, options, dim=128):
     result = {}
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         path = Path(folder) / "feat.npy"
-        rng, rows = np.random.default_rng(0), np.lib.format.open_memmap(path, "w+", np.float32, (graph.num_nodes, dim))
-        for begin in range(0, graph.num_nodes, 1 << 16):
-            rows[begin : begin + (1 << 16)] = rng.random(rows[begin : begin + (1 << 16)].shape, np.float32)
-        rows.flush()
-        del rows
+        np.save(path, np.random.default_rng(0).random((graph.num_nodes, dim), np.float32))
         for kind in SAMPLERS:
             for period in PERIODS:
                 make_cold(path)

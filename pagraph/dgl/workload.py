@@ -21,6 +21,7 @@ from ..system.checks import as_integer
 from .columns import row_counts
 from .convert import by_edge_type, core_graph
 from .graphbolt import import_dgl
+from .hard_negatives import HardNegatives
 from .layer_sampler import LayerSampler
 
 dgl = import_dgl()
@@ -89,7 +90,9 @@ def runs_users_code(sampler: Any) -> bool:
 
 
 def native_negatives(sampler: Any) -> NegativePairs | None:
-    """Our negative sampler with the same meaning as one of DGL's, or None for any other callable."""
+    """The core's negative sampler with the same meaning as one of DGL's or our own, or None for any other callable."""
+    if type(sampler) is HardNegatives:
+        return sampler.core
     if type(sampler) is dgl_negatives.PerSourceUniform:
         return UniformNegatives(sampler.k)
     if type(sampler) is dgl_negatives.GlobalUniform:
