@@ -16,12 +16,12 @@ from dgl.dataloading.negative_sampler import _BaseNegativeSampler  # noqa: E402
 __all__ = ["HardNegatives"]
 
 
-class HardNegatives(_BaseNegativeSampler):  # type: ignore[misc]
+class HardNegatives(_BaseNegativeSampler):
     """Draws ``k`` edges for each edge of a batch, from its source to destinations that are hard to tell from its own.
 
-    In the style of ``dgl.dataloading.negative_sampler.PerSourceUniform``. With ``pagraph.dgl.DataLoader`` it runs in the
-    loader's threads, and its draws are a function of the loader's seed; otherwise the random key of each call comes from
-    torch's default generator. A source that leads to all destinations gets no negative edge; see
+    In the style of ``dgl.dataloading.negative_sampler.PerSourceUniform``. With ``pagraph.dgl.DataLoader`` it runs in
+    the loader's threads, and its draws are a function of the loader's seed; otherwise the random key of each call comes
+    from torch's default generator. A source that leads to all destinations gets no negative edge; see
     ``pagraph.sampling.HardNegatives``.
 
     Args:
@@ -56,5 +56,6 @@ class HardNegatives(_BaseNegativeSampler):  # type: ignore[misc]
 
     def _generate(self, g: Any, eids: Any, canonical_etype: Any) -> tuple[Any, Any]:
         csc = core_graph(g).csc_of(canonical_etype)
-        pairs = tuple(ids.to(g.idtype) for ids in csc.ends_at(csc.positions_of(eids)))
+        src, dst = csc.ends_at(csc.positions_of(eids))
+        pairs = src.to(g.idtype), dst.to(g.idtype)
         return self.core.draw(csc, canonical_etype, pairs, int(torch.randint(2**63 - 1, (), device="cpu")))

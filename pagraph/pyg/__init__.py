@@ -9,11 +9,12 @@ import line can be swapped, one with ``*`` too. ``NeighborSampler`` is ours, in 
 from typing import Any
 
 from .graphs import core_graph, to_pyg
+from .hard_negatives import HardNegatives
 from .loaders import LinkNeighborLoader, NeighborLoader
 from .package import import_pyg
 from .sampler import NeighborSampler
 
-__all__ = ["LinkNeighborLoader", "NeighborLoader", "NeighborSampler", "core_graph", "to_pyg"]
+__all__ = ["HardNegatives", "LinkNeighborLoader", "NeighborLoader", "NeighborSampler", "core_graph", "to_pyg"]
 
 _loader = import_pyg().loader
 

@@ -192,7 +192,8 @@ class LinkNeighborLoader(Pipelined, _pyg.LinkNeighborLoader):
         disjoint: A tree for each end, with the number of its link in ``batch``.
         temporal_strategy: ``"uniform"`` or ``"last"``.
         neg_sampling: PyG's ``NegativeSampling``, or what it is made of: ``"binary"`` or ``"triplet"``, a mapping or a
-            tuple of its arguments. Weights are read as they are now. Negatives may be edges of the graph.
+            tuple of its arguments. Weights are read as they are now. Negatives may be edges of the graph. Or
+            :class:`~pagraph.pyg.HardNegatives`, which may not.
         neg_sampling_ratio: So many binary negatives for each link; 0.0 for none.
         time_attr: The attribute of vertices or edges that holds their times; no neighbour is later than its link.
         weight_attr: The attribute of edges that holds their weights.
@@ -298,7 +299,10 @@ class LinkNeighborLoader(Pipelined, _pyg.LinkNeighborLoader):
             return _foreign_workload(data, order)
         types = end_types(inputs.input_type)
         ends = [inputs.row, inputs.col, *([inputs.time] if sampler.is_temporal and inputs.time is not None else [])]
-        counts, negatives = sampler.graph.num_nodes_by_type, sampler.link_negatives(self.neg_sampling, types)
+        counts, negatives = (
+            sampler.graph.num_nodes_by_type,
+            sampler.link_negatives(self.neg_sampling, types, inputs.input_type),
+        )
         batches = PairBatches(sampler.core, types, counts, negatives)
         return _workload(sampler.graph, order, torch.stack([end.long() for end in ends], 1), batches)
 

@@ -13,11 +13,13 @@ from ..graph.graph import NODE_TYPE, EdgeType, Graph
 from ..graph.subgraph import Subgraph
 from ..sampling import SubgraphSampler
 from ..sampling.batches import PairNegatives, pair_seeds
+from ..sampling.hard_negatives import HardPairs
 from ..sampling.sampler import own_fields
 from ..seeds.keys import random_key
 from ..system.buffers import BufferPools
 from ..system.checks import as_integer
 from .graphs import core_graph, has_types, local_dtype
+from .hard_negatives import HardNegatives
 from .links import LinkNegatives, end_types, link_metadata
 from .package import import_pyg
 from .times import Fields, times_of, weights_of
@@ -239,7 +241,7 @@ class NeighborSampler(BaseSampler):
         of ``p`` links belongs to link ``j % p``. A link's time is that of its ends and its negatives.
         """
         types = end_types(inputs.input_type)
-        negatives = self.link_negatives(neg_sampling, types)
+        negatives = self.link_negatives(neg_sampling, types, inputs.input_type)
         src, dst = inputs.row.long(), inputs.col.long()
         times = inputs.time if self.is_temporal else None
         pairs = pair_seeds(types, src, dst, key, negatives=negatives, disjoint=self.disjoint, times=times)
@@ -253,8 +255,15 @@ class NeighborSampler(BaseSampler):
         output.metadata = link_metadata(inputs, pairs, negatives)
         return output, subgraph.hop_ends
 
-    def link_negatives(self, neg_sampling: NegativeSampling | None, types: tuple[str, str]) -> PairNegatives | None:
-        """The core's negatives of links between two vertex types; TypeError or ValueError for wrong weights."""
+    def link_negatives(
+        self, neg_sampling: NegativeSampling | None, types: tuple[str, str], edge_type: EdgeType | None
+    ) -> PairNegatives | HardPairs | None:
+        """The core's negatives of links between two vertex types; TypeError or ValueError for wrong weights.
+
+        ``edge_type``: that of the links, None where there is but one.
+        """
+        if isinstance(neg_sampling, HardNegatives):
+            return neg_sampling.of(self.graph, edge_type, temporal=self.is_temporal)
         return self._negatives.of(neg_sampling, types, self.node_time)
 
     def _output(self, subgraph: Subgraph) -> SamplerOutput | HeteroSamplerOutput:

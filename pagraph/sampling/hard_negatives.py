@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..graph.csc import CSC
     from ..graph.graph import EdgeType
 
-__all__ = ["HardEnds", "HardNegatives"]
+__all__ = ["HardEnds", "HardNegatives", "HardPairs"]
 
 _TRIES = 16
 """Draws until all candidates are looked at, which takes as long as some thousand draws."""
@@ -181,3 +181,36 @@ def _mask_of(among: Any, node_type: str, num_nodes: int) -> Tensor | None:
     mask = torch.zeros(num_nodes, dtype=torch.bool, device="cpu")
     mask[ids.long()] = True
     return mask
+
+
+@dataclass(frozen=True)
+class HardPairs:
+    """The hard negatives that a batch of pairs gets; stands where ``PairNegatives`` does.
+
+    Attributes:
+        amount: Negatives for each pair; a batch of ``p`` pairs gets ``ceil(p * amount)``, of which number ``j`` belongs
+            to pair ``j % p``.
+        dst: Draws their destinations.
+        has_sources: They have sources of their own, those of their pairs; else they are other destinations for these.
+    """
+
+    amount: float
+    dst: HardEnds
+    has_sources: bool
+    src = None
+
+    def draw(self, src: Tensor, dst: Tensor, key: int) -> tuple[Tensor, Tensor]:
+        """The pair that each negative belongs to, and its destination, both of shape ``(q,)``.
+
+        Raises:
+            ValueError: A pair gets none, where each must have as many.
+        """
+        owners = torch.arange(math.ceil(len(src) * self.amount), device="cpu") % max(1, len(src))
+        drawn = self.dst.draw(src[owners], dst[owners], dst, key)
+        found = drawn >= 0
+        if not self.has_sources and not found.all():
+            lonely = int(src[owners][~found][0])
+            raise ValueError(
+                f"each triplet needs a negative, got none for source {lonely}, which leads to all that may be drawn"
+            )
+        return owners[found], drawn[found]
