@@ -54,6 +54,7 @@ CASES = [
     Example("rgcn_hetero.py", least=0.75),
     Example("layerwise_gcn.py", least=0.75, within=0.05),
     Example("layerwise_inference.py", least=0.75, within=0.04, says="equal to the whole graph at once: True"),
+    Example("shared_batches.py", ("--epochs", "2"), least=0.75, within=0.04, says="batch_dependency 64"),
     Example("multiprocess_training.py", least=0.7, within=0.05, says="", spawns=True),
 ]
 
@@ -63,6 +64,7 @@ PYG = [
     Example("pyg_hetero.py", least=0.75),
     Example("pyg_inference.py", least=0.8, says="equal to the whole graph at once: True"),
     Example("pyg_link_prediction.py", metric="test AUC", least=0.8),
+    Example("pyg_hard_negatives.py", ("--epochs", "4"), "test AUC", 0.85, says="negatives that are edges: 0.0%"),
     Example("pyg_blocks.py", least=0.8),
     Example("gpu_sage.py", least=0.8, says="the graph is sampled from: "),
     Example("gpu_ddp.py", says="hit rate", spawns=True),
