@@ -58,6 +58,7 @@ CASES = [
     Example("dgl_subgraphs.py", ("--sampler", "cluster", "--epochs", "12"), least=0.7, within=0.07),
     Example("layerwise_inference.py", least=0.75, within=0.04, says="equal to the whole graph at once: True"),
     Example("pinsage.py", metric="test AUC", least=0.8, within=0.05),
+    Example("shared_batches.py", ("--epochs", "2"), least=0.75, within=0.04, says="batch_dependency 64"),
     Example("multiprocess_training.py", least=0.7, within=0.05, says="", spawns=True),
 ]
 
@@ -73,6 +74,7 @@ PYG = [
     Example("pyg_shadow.py", ("--epochs", "3"), least=0.7),
     Example("pyg_hgt.py", ("--epochs", "5"), least=0.62),
     Example("pyg_cluster.py", least=0.75),
+    Example("pyg_hard_negatives.py", ("--epochs", "4"), "test AUC", 0.85, says="negatives that are edges: 0.0%"),
     Example("pyg_blocks.py", least=0.8),
     Example("hetero_loader.py", least=0.75, says="author/feat"),
     Example("gpu_sage.py", least=0.8, says="the graph is sampled from: "),

@@ -60,7 +60,6 @@ def _samplers() -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "a subclass with its own sample_blocks", lambda: _Changed([1])
     yield "MultiLayerFullNeighborSampler", lambda: d.MultiLayerFullNeighborSampler(1)
     yield "LaborSampler", lambda: d.LaborSampler([1])
-    yield "LaborSampler(batch_dependency=2)", lambda: d.LaborSampler([1], batch_dependency=2)
     yield "pagraph.dgl.LayerSampler", lambda: LayerSampler([1])
     yield "edges, negative_sampler.Uniform", lambda: _of_edges(inner, d.negative_sampler.Uniform(1))
     yield "edges, your own negative sampler", lambda: _of_edges(inner, lambda graph, edges: None)

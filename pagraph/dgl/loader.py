@@ -39,7 +39,7 @@ from .foreign_source import ForeignSource
 from .graphbolt import import_dgl
 from .node_source import NodeSource
 from .subgraph_source import SubgraphSource
-from .workload import is_edge_sampler, native_sampler, runs_users_code, workload_of
+from .workload import is_edge_sampler, native_sampler, runs_users_code, sharing_sampler, workload_of
 
 dgl = import_dgl()
 from dgl.dataloading import DataLoader as _DGLDataLoader  # noqa: E402
@@ -111,6 +111,9 @@ class DataLoader(LoaderControls, _DGLDataLoader):
             ``memory_plan``. ``"auto"``: what is free, less a reserve.
         seed: Makes the order and the sampling a function of (seed, epoch). Without it, the sampling follows
             ``torch.manual_seed`` and the order ``numpy.random.seed``.
+        batch_dependency: Batches of an epoch for which a vertex keeps what it draws (DGL's ``LaborSampler`` has its
+            own), so that batches behind each other read many of the same rows; 1: batches are independent. For
+            neighbour and LABOR samplers; see ``pagraph.sampling.NeighborSampler``.
         **kwargs: ``num_workers`` (threads; 0 lets the loader choose), ``worker_init_fn`` (called in each thread),
             ``generator``; ``persistent_workers``, ``prefetch_factor``, ``timeout`` and ``multiprocessing_context`` are
             checked as by torch and mean nothing to threads.
@@ -151,6 +154,7 @@ class DataLoader(LoaderControls, _DGLDataLoader):
         lookahead: int | str = "auto",
         memory: Any = "auto",
         seed: int | None = None,
+        batch_dependency: int = 1,
         **kwargs: Any,
     ) -> None:
         given = {name: value for name, value in locals().items() if name not in ("self", "kwargs", "__class__")}
@@ -184,7 +188,9 @@ class DataLoader(LoaderControls, _DGLDataLoader):
             if isinstance(ids, torch.Tensor | Mapping)
             else DatasetOrder(ids, shuffle=shuffle, seed=seed, ranks=ranks)
         )
+        self._order, self.batch_dependency = order, batch_dependency
         native = native_sampler(graph, graph_sampler)  # refuses bad fan-outs now, not with the first batch
+        self._native()
         check_seeds(graph, ids, graph_sampler, native)
         rows = None if gpu_cache is None else gpu_cache_budget(graph, gpu_cache, self.device)
         budget = Budget.parse(cache if rows is None or cache != "auto" else rows)
@@ -197,7 +203,6 @@ class DataLoader(LoaderControls, _DGLDataLoader):
             pin_memory=flags["pin_prefetcher"],
             **kwargs,
         )
-        self._order = order
         self._options = PipelineOptions(self.num_workers, self.prefetch, parse_lookahead(lookahead))
         self._engine: Engine[Any] = Engine(
             workload_of(graph, graph_sampler, order),
@@ -218,7 +223,8 @@ class DataLoader(LoaderControls, _DGLDataLoader):
         return self._engine.start(self._source(), options=self._epoch_options(), worker_init_fn=worker_init_fn)
 
     def _native(self) -> MiniBatchSampler | None:
-        return native_sampler(self.graph, self.graph_sampler) if isinstance(self._order, SeedOrder) else None
+        native = native_sampler(self.graph, self.graph_sampler) if isinstance(self._order, SeedOrder) else None
+        return sharing_sampler(native, self.batch_dependency)
 
     def _epoch_options(self) -> PipelineOptions:
         """Options of a pass; user code stays in the reader's thread, on its RNG, unless workers are asked for."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +19,11 @@ from ..sampling.ego import InducedBatches
 from ..sampling.negative import GlobalUniformNegatives, UniformNegatives
 from ..sampling.saint import SAINT_MODES
 from ..seeds.order import SeedOrder
+from ..system.checks import as_integer
 from .columns import row_counts
 from .convert import by_edge_type, core_graph
 from .graphbolt import import_dgl
+from .hard_negatives import HardNegatives
 from .layer_sampler import LayerSampler
 
 dgl = import_dgl()
@@ -33,14 +36,21 @@ if TYPE_CHECKING:
     from ..sampling.sampler import MiniBatchSampler
     from ..seeds.order import DatasetOrder
 
-__all__ = ["is_edge_sampler", "native_negatives", "native_sampler", "runs_users_code", "workload_of"]
+__all__ = [
+    "is_edge_sampler",
+    "native_negatives",
+    "native_sampler",
+    "runs_users_code",
+    "sharing_sampler",
+    "workload_of",
+]
 
 
 def native_sampler(graph: Any, sampler: Any) -> MiniBatchSampler | None:
     """The core sampler with the same meaning as a DGL sampler object, or None where only its own code will do.
 
-    Recognised are ``dgl.dataloading.NeighborSampler``, ``MultiLayerFullNeighborSampler``, ``LaborSampler`` (without
-    ``batch_dependency``), ``ShaDowKHopSampler``, ``ClusterGCNSampler`` and ``SAINTSampler``,
+    Recognised are ``dgl.dataloading.NeighborSampler``, ``MultiLayerFullNeighborSampler``, ``LaborSampler``,
+    ``ShaDowKHopSampler``, ``ClusterGCNSampler`` and ``SAINTSampler``,
     ``pagraph.dgl.LayerSampler``, and subclasses that change nothing about sampling, on graphs in CPU memory. For an
     edge sampler around one of these, the inner one is returned.
 
@@ -78,7 +88,9 @@ def runs_users_code(sampler: Any) -> bool:
 
 
 def native_negatives(sampler: Any) -> NegativePairs | None:
-    """Our negative sampler with the same meaning as one of DGL's, or None for any other callable."""
+    """The core's negative sampler with the same meaning as one of DGL's or our own, or None for any other callable."""
+    if type(sampler) is HardNegatives:
+        return sampler.core
     if type(sampler) is dgl_negatives.PerSourceUniform:
         return UniformNegatives(sampler.k)
     if type(sampler) is dgl_negatives.GlobalUniform:
@@ -139,14 +151,15 @@ def _labor_sampler(graph: Any, sampler: Any) -> LaborSampler | None:
     base = dgl.dataloading.LaborSampler
     if not _samples_as(sampler, base) or not _can_run(graph, sampler):
         return None
-    if not _unchanged(sampler, {"set_seed": base}) or int(sampler.cnt[1]) != 1:
-        return None  # batch_dependency: a batch's numbers depend on those of the batch before
+    if not _unchanged(sampler, {"set_seed": base}) or int(sampler.cnt[1]) < 1:
+        return None  # with a batch_dependency of 0, DGL's draws never change
     return LaborSampler(
         [_fanout(graph, fanout) for fanout in sampler.fanouts],
         prob=sampler.prob,
         importance_sampling=int(sampler.importance_sampling),
         layer_dependency=bool(sampler.layer_dependency),
         edge_dir=sampler.edge_dir,
+        batch_dependency=int(sampler.cnt[1]),
     )
 
 
@@ -158,6 +171,27 @@ _KINDS: dict[type, Callable[[Any, Any], MiniBatchSampler | None]] = {
     dgl.dataloading.SAINTSampler: _saint_sampler,
     LayerSampler: _layer_sampler,
 }
+
+
+def sharing_sampler(native: MiniBatchSampler | None, batch_dependency: int) -> MiniBatchSampler | None:
+    """The sampler, with a loader's ``batch_dependency``.
+
+    Raises:
+        TypeError: That is not an integer.
+        ValueError: It is below 1; or above, for a sampler that cannot share, or has another one of its own.
+    """
+    if as_integer("batch_dependency", batch_dependency, least=1) == 1:
+        return native
+    if not isinstance(native, NeighborSampler | LaborSampler):
+        kind = "one that runs its own code" if native is None else type(native).__name__
+        raise ValueError(
+            f"batch_dependency must be 1 but for neighbour and LABOR samplers, got {batch_dependency} for {kind}"
+        )
+    if native.batch_dependency not in (1, batch_dependency):
+        raise ValueError(
+            f"batch_dependency must be the sampler's own, {native.batch_dependency}, or 1; got {batch_dependency}"
+        )
+    return replace(native, batch_dependency=batch_dependency)
 
 
 def _samples_as(sampler: Any, base: type) -> bool:

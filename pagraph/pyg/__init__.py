@@ -11,6 +11,7 @@ from typing import Any
 
 from .clusters import ClusterData, ClusterLoader
 from .graphs import core_graph, to_pyg
+from .hard_negatives import HardNegatives
 from .hgt import HGTLoader, HGTSampler
 from .loaders import LinkNeighborLoader, NeighborLoader
 from .package import import_pyg
@@ -28,6 +29,7 @@ __all__ = [
     "GraphSAINTSampler",
     "HGTLoader",
     "HGTSampler",
+    "HardNegatives",
     "LinkNeighborLoader",
     "MetaPath2Vec",
     "NeighborLoader",

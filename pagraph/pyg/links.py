@@ -13,6 +13,7 @@ from ..graph.csc import check_range
 from ..graph.field_version import FieldVersion
 from ..graph.graph import NODE_TYPE, Graph
 from ..sampling.batches import PairNegatives, PairSeeds
+from ..sampling.hard_negatives import HardPairs
 from ..sampling.negative import NegativeEnds
 from .package import import_pyg
 from .times import check_times
@@ -79,7 +80,7 @@ class LinkNegatives:
         return known[1]
 
 
-def link_metadata(inputs: Any, pairs: PairSeeds, negatives: PairNegatives | None) -> tuple[Any, ...]:
+def link_metadata(inputs: Any, pairs: PairSeeds, negatives: PairNegatives | HardPairs | None) -> tuple[Any, ...]:
     """Metadata for PyG's ``LinkLoader``; ids are places among the sampled vertices.
 
     Returns:
@@ -88,7 +89,7 @@ def link_metadata(inputs: Any, pairs: PairSeeds, negatives: PairNegatives | None
         ``(p,)``, ``dst_neg_index`` of shape ``(p,)`` or ``(p, amount)``, and the times of the pairs or None.
     """
     count, time = len(inputs.row), inputs.time
-    if negatives is not None and negatives.src is None:
+    if negatives is not None and not negatives.has_sources:
         negative = pairs.dst[count:].view(-1, count) if count else pairs.dst.view(int(negatives.amount), 0)
         negative = negative.t().contiguous().squeeze(-1)
         return inputs.input_id, pairs.src, pairs.dst[:count], negative, time

@@ -70,6 +70,9 @@ class NeighborLoader(Pipelined, _pyg.NeighborLoader):
         seed: Makes the order and the sampling a function of (seed, epoch); of a sampler of the user's own it makes the
             sampling so. Without it, both follow ``torch.manual_seed``, the order as in PyG's loader.
         device: Where batches are delivered. Default: where their attributes are.
+        batch_dependency: Batches of an epoch for which a vertex keeps what it draws, so that batches behind each other
+            read many of the same rows; 1: batches are independent, as PyG's. Each batch by itself is as with 1. Not for
+            disjoint subgraphs; see ``pagraph.sampling.NeighborSampler``.
         **kwargs: ``custom_cls`` and ``input_id`` of PyG's ``NodeLoader``; torch's ``batch_size``, ``shuffle``,
             ``drop_last``, ``sampler``, ``batch_sampler``, ``generator``, ``pin_memory``, ``num_workers`` (threads; 0
             lets the loader choose) and ``worker_init_fn`` (called in each thread). ``persistent_workers``,
@@ -121,6 +124,7 @@ class NeighborLoader(Pipelined, _pyg.NeighborLoader):
         memory: Any = "auto",
         seed: int | None = None,
         device: Any = None,
+        batch_dependency: int = 1,
         **kwargs: Any,
     ) -> None:
         given = dict(locals())
@@ -185,7 +189,8 @@ class LinkNeighborLoader(Pipelined, _pyg.LinkNeighborLoader):
         disjoint: A tree for each end, with the number of its link in ``batch``.
         temporal_strategy: ``"uniform"`` or ``"last"``.
         neg_sampling: PyG's ``NegativeSampling``, or what it is made of: ``"binary"`` or ``"triplet"``, a mapping or a
-            tuple of its arguments. Weights are read as they are now. Negatives may be edges of the graph.
+            tuple of its arguments. Weights are read as they are now. Negatives may be edges of the graph. Or
+            :class:`~pagraph.pyg.HardNegatives`, which may not.
         neg_sampling_ratio: So many binary negatives for each link; 0.0 for none.
         time_attr: The attribute of vertices or edges that holds their times; no neighbour is later than its link.
         weight_attr: The attribute of edges that holds their weights.
@@ -203,6 +208,7 @@ class LinkNeighborLoader(Pipelined, _pyg.LinkNeighborLoader):
         memory: See there.
         seed: See there.
         device: See there.
+        batch_dependency: See there. Negatives are drawn anew for each batch.
         **kwargs: See there.
 
     Raises:
@@ -253,6 +259,7 @@ class LinkNeighborLoader(Pipelined, _pyg.LinkNeighborLoader):
         memory: Any = "auto",
         seed: int | None = None,
         device: Any = None,
+        batch_dependency: int = 1,
         **kwargs: Any,
     ) -> None:
         given = dict(locals())
@@ -289,6 +296,9 @@ class LinkNeighborLoader(Pipelined, _pyg.LinkNeighborLoader):
             return foreign_workload(data, order)
         types = end_types(inputs.input_type)
         ends = [inputs.row, inputs.col, *([inputs.time] if sampler.is_temporal and inputs.time is not None else [])]
-        counts, negatives = sampler.graph.num_nodes_by_type, sampler.link_negatives(self.neg_sampling, types)
+        counts, negatives = (
+            sampler.graph.num_nodes_by_type,
+            sampler.link_negatives(self.neg_sampling, types, inputs.input_type),
+        )
         batches = PairBatches(sampler.core, types, counts, negatives)
         return core_workload(sampler.graph, order, torch.stack([end.long() for end in ends], 1), batches)

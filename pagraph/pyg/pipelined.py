@@ -48,6 +48,7 @@ _OF_THE_SAMPLER = (
     "weight_attr",
     "is_sorted",
     "directed",
+    "batch_dependency",
 )
 OURS = {
     "cache": "auto",
@@ -63,8 +64,15 @@ OURS = {
 
 
 def sampler_of(arguments: Mapping[str, Any]) -> Any:
-    """The sampler that a loader was given, or ours made of the loader's arguments."""
+    """The sampler that a loader was given, or ours made of the loader's arguments.
+
+    Raises:
+        ValueError: A sampler was given, and ``batch_dependency``, which that would have to know of.
+    """
     if arguments["neighbor_sampler"] is not None:
+        if arguments["batch_dependency"] != 1:
+            got = arguments["batch_dependency"]
+            raise ValueError(f"batch_dependency must be 1 where a neighbor_sampler is given, got {got!r}")
         return arguments["neighbor_sampler"]
     return NeighborSampler(arguments["data"], **{name: arguments[name] for name in _OF_THE_SAMPLER})
 

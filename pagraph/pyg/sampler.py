@@ -13,11 +13,13 @@ from ..graph.graph import NODE_TYPE, EdgeType, Graph
 from ..graph.subgraph import Subgraph
 from ..sampling import SubgraphSampler
 from ..sampling.batches import PairNegatives, pair_seeds
+from ..sampling.hard_negatives import HardPairs
 from ..sampling.sampler import own_fields
 from ..seeds.keys import random_key
 from ..system.buffers import BufferPools
 from ..system.checks import as_integer
 from .graphs import core_graph, has_types, local_dtype
+from .hard_negatives import HardNegatives
 from .links import LinkNegatives, end_types, link_metadata
 from .package import import_pyg
 from .times import Fields, times_of, weights_of
@@ -154,7 +156,8 @@ class NeighborSampler(KeyedSampler):
     have times, which PyG's may not: they have the edges within each tree that are not later than its seed.
 
     Times and weights are those that the data holds now: values written to them in place count from the next batch on, a
-    tensor that replaces one does not.
+    tensor that replaces one does not. ``batch_dependency`` is for pagraph's loaders, see
+    :class:`~pagraph.pyg.NeighborLoader`: others do not say which batch of an epoch a call is, and get independent ones.
 
     Raises:
         ValueError: PyG's, earlier than there; also an unknown ``subgraph_type`` or ``temporal_strategy``.
@@ -176,6 +179,8 @@ class NeighborSampler(KeyedSampler):
         is_sorted: bool = False,
         share_memory: bool = False,
         directed: bool = True,
+        *,
+        batch_dependency: int = 1,
     ) -> None:
         if temporal_strategy not in ("uniform", "last"):
             raise ValueError(f"temporal_strategy must be 'uniform' or 'last', got {temporal_strategy!r}")
@@ -187,7 +192,7 @@ class NeighborSampler(KeyedSampler):
         self.subgraph_type = SubgraphType(subgraph_type)
         self.temporal_strategy = temporal_strategy
         self._time, self._weight = time_attr, weight_attr
-        self.replace, self._disjoint = replace, disjoint
+        self.replace, self._disjoint, self._batch_dependency = replace, disjoint, batch_dependency
         self.graph = core_graph(data)
         self.is_hetero = has_types(data)
         self._dtype = local_dtype(data)
@@ -263,6 +268,7 @@ class NeighborSampler(KeyedSampler):
             induced=self.subgraph_type == SubgraphType.induced,
             time=self._time,
             latest=self.temporal_strategy == "last",
+            batch_dependency=self._batch_dependency,
         )
 
     def sample_from_edges(
@@ -288,7 +294,7 @@ class NeighborSampler(KeyedSampler):
         of ``p`` links belongs to link ``j % p``. A link's time is that of its ends and its negatives.
         """
         types = end_types(inputs.input_type)
-        negatives = self.link_negatives(neg_sampling, types)
+        negatives = self.link_negatives(neg_sampling, types, inputs.input_type)
         src, dst = inputs.row.long(), inputs.col.long()
         times = inputs.time if self.is_temporal else None
         pairs = pair_seeds(types, src, dst, key, negatives=negatives, disjoint=self.disjoint, times=times)
@@ -302,8 +308,15 @@ class NeighborSampler(KeyedSampler):
         output.metadata = link_metadata(inputs, pairs, negatives)
         return output, subgraph.hop_ends
 
-    def link_negatives(self, neg_sampling: NegativeSampling | None, types: tuple[str, str]) -> PairNegatives | None:
-        """The core's negatives of links between two vertex types; TypeError or ValueError for wrong weights."""
+    def link_negatives(
+        self, neg_sampling: NegativeSampling | None, types: tuple[str, str], edge_type: EdgeType | None
+    ) -> PairNegatives | HardPairs | None:
+        """The core's negatives of links between two vertex types; TypeError or ValueError for wrong weights.
+
+        ``edge_type``: that of the links, None where there is but one.
+        """
+        if isinstance(neg_sampling, HardNegatives):
+            return neg_sampling.of(self.graph, edge_type, temporal=self.is_temporal)
         return self._negatives.of(neg_sampling, types, self.node_time)
 
     def _output(self, subgraph: Subgraph) -> SamplerOutput | HeteroSamplerOutput:

@@ -78,7 +78,7 @@ class FewBatches:
         plan = order.plan(self.epoch)
         for place in range(count):
             ticket = order.ticket(plan, place if shuffle else place * batches // count)
-            yield ticket.seeds, ticket.key
+            yield ticket.seeds, int(ticket.key)  # a batch for itself, as for count_accesses
 
 
 def _by_count(parts: list[np.ndarray[Any, Any]]) -> Ranking:

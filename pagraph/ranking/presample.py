@@ -145,7 +145,8 @@ def count_accesses(
 ) -> AccessCounts:
     """Sample epochs and count what they read; no feature is touched.
 
-    The batches are those of a loader with this ``seed`` and ``shuffle`` in these epochs.
+    The batches are those of a loader with this ``seed`` and ``shuffle`` in these epochs. Where a loader's batches share
+    random numbers these share none: vertices are read as often, and the counts are less at random.
 
     Args:
         graph, sampler: The graph, and what draws the mini-batches.
@@ -168,7 +169,7 @@ def count_accesses(
     settings = {"pools": BufferPools(threads)} if isinstance(sampler, HopSampler) else {}
 
     def work(ticket: Ticket) -> None:
-        counts.add(sampler.sample(graph, ticket.seeds, ticket.key, **settings))
+        counts.add(sampler.sample(graph, ticket.seeds, int(ticket.key), **settings))  # int: a batch for itself
         if progress is not None:
             progress()
 

@@ -3,6 +3,7 @@
 from .block_sampler import BlockSampler, NeighborSampler
 from .clusters import ClusterSampler
 from .edge_batches import EdgeBatches
+from .hard_negatives import HardNegatives
 from .hgt import HGTSampler
 from .labor import LaborSampler
 from .layerwise import LayerSampler
@@ -18,6 +19,7 @@ __all__ = [
     "EdgeBatches",
     "GlobalUniformNegatives",
     "HGTSampler",
+    "HardNegatives",
     "LaborSampler",
     "LayerSampler",
     "NeighborSampler",

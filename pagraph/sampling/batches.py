@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ..seeds.keys import derive_key
+from .hard_negatives import HardPairs
 from .sampler import MiniBatchSampler
 
 if TYPE_CHECKING:
@@ -110,6 +111,11 @@ class PairNegatives:
     dst: NegativeEnds
     src: NegativeEnds | None = None
 
+    @property
+    def has_sources(self) -> bool:
+        """Whether negatives have sources of their own."""
+        return self.src is not None
+
 
 @dataclass(frozen=True, eq=False)
 class PairSeeds:
@@ -138,7 +144,7 @@ def pair_seeds(
     dst: Tensor,
     key: int,
     *,
-    negatives: PairNegatives | None = None,
+    negatives: PairNegatives | HardPairs | None = None,
     disjoint: bool = False,
     times: Tensor | None = None,
 ) -> PairSeeds:
@@ -154,7 +160,12 @@ def pair_seeds(
         times: Time of each pair, and so of its ends and its negatives, shape ``(p,)``, int64. Only with ``disjoint``.
     """
     src_owners = dst_owners = torch.arange(len(src), device="cpu")
-    if negatives is not None:
+    if isinstance(negatives, HardPairs):
+        owners, ends = negatives.draw(src, dst, derive_key(key, NEGATIVES, 1))
+        if negatives.has_sources:
+            src, src_owners = torch.cat([src, src[owners]]), torch.cat([src_owners, owners])
+        dst, dst_owners = torch.cat([dst, ends]), torch.cat([dst_owners, owners])
+    elif negatives is not None:
         owners = torch.arange(math.ceil(len(src) * negatives.amount), device="cpu") % max(1, len(src))
         until = None if times is None else times[owners]
         if negatives.src is not None:
@@ -198,14 +209,14 @@ class PairBatches(FromHops):
     blocks: SubgraphSampler
     types: tuple[str, str]
     num_nodes: Mapping[str, int]
-    negatives: PairNegatives | None = None
+    negatives: PairNegatives | HardPairs | None = None
     seeds_are_vertices = False
 
     @property
     def trees_per_seed(self) -> int:
         """Most disjoint trees of a pair: two, and those of its negatives."""
         negatives = self.negatives
-        return 2 if negatives is None else 2 + math.ceil(negatives.amount) * (1 + (negatives.src is not None))
+        return 2 if negatives is None else 2 + math.ceil(negatives.amount) * (1 + negatives.has_sources)
 
     def sample(self, graph: Graph, seeds: Tensor, key: int = 0) -> Subgraph:
         """The subgraph of one batch of pairs; IndexError where an end is outside the graph."""

@@ -201,10 +201,14 @@ class NeighborSampler(FanoutSampler, BlockSampler):
             graphs with one vertex type.
         prob: Name of an edge field: neighbours are drawn in proportion to it, those of weight 0 (or False) never. See
             ``edge_weights`` for what it may hold. An edge type without the field is drawn from uniformly, as in DGL.
+        batch_dependency: Batches of an epoch for which a vertex keeps its picks before it draws anew, each vertex at
+            a time of its own; so batches behind each other read many of the same rows (Balin and Catalyurek, NeurIPS
+            2023). Each batch by itself is distributed as with 1, where batches are independent. An epoch begins anew,
+            and so does :meth:`sample` with a key that is not a loader's.
 
     Raises:
-        TypeError: A fan-out is not an integer, or ``prob`` not a string.
-        ValueError: No fan-out, one that is 0 or below -1, or an unknown direction.
+        TypeError: A fan-out or ``batch_dependency`` is not an integer, or ``prob`` not a string.
+        ValueError: No fan-out, one that is 0 or below -1, a ``batch_dependency`` below 1, or an unknown direction.
 
     Example:
         >>> import torch
@@ -218,6 +222,7 @@ class NeighborSampler(FanoutSampler, BlockSampler):
     replace: bool = False
     edge_dir: str = "in"
     prob: str | None = None
+    batch_dependency: int = 1
 
     def __post_init__(self) -> None:
         self.check_fanouts()

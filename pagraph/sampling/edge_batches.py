@@ -46,10 +46,8 @@ def negative_pairs(csc: Mapping[EdgeType, CSC], positive: Pairs, negatives: Nega
     """Pairs drawn for the ``positive`` ones of a batch with this ``key``; ``csc`` names all edge types, in order."""
     numbers = {etype: number for number, etype in enumerate(csc)}
     return {
-        etype: negatives.draw(
-            csc[etype], src, derive_key(key, NEGATIVES, numbers[etype]), loops_possible=etype[0] == etype[2]
-        )
-        for etype, (src, _) in positive.items()
+        etype: negatives.draw(csc[etype], etype, pairs, derive_key(key, NEGATIVES, numbers[etype]))
+        for etype, pairs in positive.items()
     }
 
 
@@ -171,18 +169,16 @@ class EdgeBatches(FromHops):
         total = sum(map(len, edges.values()))
         sizes = self.ends.num_nodes_by_type
         counts = {t: torch.zeros(n, dtype=torch.int64, device="cpu") for t, n in sizes.items()}
-        drawn = dict.fromkeys(sizes, 0.0)
+        spared: dict[str, Any] = dict.fromkeys(sizes, 1.0)  # probability to be no end of a negative pair
         for etype, (src, dst) in edge_ends(csc, edges, torch.int64).items():
             src_type, _, dst_type = etype
             count_ends(counts, (src_type, dst_type), src, dst)
             if self.negatives is not None and total:
                 pairs = self.negatives.k * batch_size * len(src) / total
-                for ntype in (dst_type,) if self.negatives.keeps_sources else (src_type, dst_type):
-                    drawn[ntype] += pairs
-        return {
-            t: 1 - (1 - chance_of_some(counts[t], total, batch_size)) * (1 - 1 / max(1, n)) ** drawn[t]
-            for t, n in sizes.items()
-        }
+                spared[dst_type] *= (1 - self.negatives.chances(csc[etype], etype)) ** pairs
+                if not self.negatives.keeps_sources:
+                    spared[src_type] *= (1 - 1 / max(1, sizes[src_type])) ** pairs
+        return {t: 1 - (1 - chance_of_some(counts[t], total, batch_size)) * spared[t] for t in sizes}
 
 
 def _by_type(graph: Graph, seeds: Any) -> dict[EdgeType, Tensor]:

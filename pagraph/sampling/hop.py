@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import numpy as np
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["EdgeMemory", "Hop", "HopEdges", "Picker", "Scratch", "VertexTable", "raise_bad_row", "raise_bad_source"]
 
 _MIN_TABLE_BITS = 10
+SHARES_NONE: npt.NDArray[np.uint64] = np.empty(0, dtype=np.uint64)
+"""Stands for ``Renewal.numbers`` where batches share no random numbers."""
 _local = threading.local()
 
 
@@ -181,6 +183,7 @@ class Hop:
         pool: Memory of the result.
         drawn_as: The number that each frontier vertex's random numbers are drawn for, shape ``(n,)``. None: its id.
         until: The latest time that an edge of each frontier vertex may have, shape ``(n,)``; None: none is told.
+        renewal: ``Renewal.numbers``; empty where batches share none.
     """
 
     csc: CSC
@@ -193,11 +196,20 @@ class Hop:
     pool: EdgeMemory
     drawn_as: npt.NDArray[Any] | None = None
     until: npt.NDArray[np.int64] | None = None
+    renewal: npt.NDArray[np.uint64] = field(default_factory=lambda: SHARES_NONE)
 
     @property
     def counters(self) -> npt.NDArray[Any]:
         """Counters of the random numbers of the frontier's vertices, shape ``(n,)``."""
-        return self.frontier if self.drawn_as is None else self.drawn_as
+        if self.drawn_as is not None:
+            return self.drawn_as
+        if len(self.renewal) == 0:
+            return self.frontier
+        from .kernels import hop
+
+        counters = self.scratch.array("counters", len(self.frontier), np.int64)
+        hop.renew(self.frontier, self.renewal, counters)
+        return counters
 
     def edges(self, offsets: npt.NDArray[Any], *, weighted: bool = False) -> HopEdges:
         """Room for the edges of each frontier vertex, ``offsets`` being the ``indptr``; positions are yet to be set."""

@@ -54,10 +54,12 @@ class LaborSampler(FanoutSampler, BlockSampler):
             number stands for "until that changes nothing".
         layer_dependency: Use the same random numbers in all hops: fewer input vertices again.
         edge_dir: "in" draws from in-edges; "out" from out-edges, for graphs with one vertex type.
+        batch_dependency: Batches for which a source keeps its random number, so that batches behind each other read
+            many of the same rows; see ``NeighborSampler``.
 
     Raises:
-        TypeError: A fan-out or ``importance_sampling`` is not an integer, or ``prob`` not a string.
-        ValueError: No fan-out, one that is 0 or below -1, or an unknown direction.
+        TypeError: A fan-out, ``importance_sampling`` or ``batch_dependency`` is not an integer, or ``prob`` no string.
+        ValueError: No fan-out, one that is 0 or below -1, a ``batch_dependency`` below 1, or an unknown direction.
 
     Example:
         >>> import torch
@@ -71,6 +73,7 @@ class LaborSampler(FanoutSampler, BlockSampler):
     importance_sampling: int = 0
     layer_dependency: bool = False
     edge_dir: str = "in"
+    batch_dependency: int = 1
 
     def __post_init__(self) -> None:
         self.check_fanouts()
@@ -109,7 +112,7 @@ class LaborPicker:
         offsets = hop.scratch.array("offsets", len(rows.offsets), np.int64)
         positions = rows.array("picked", indices.dtype)
         if self.weights is None and self.importance_sampling == 0:
-            labor.pick_uniform(indices, rows.starts, rows.offsets, self.fanout, key, offsets, positions)
+            labor.pick_uniform(indices, rows.starts, rows.offsets, self.fanout, key, hop.renewal, offsets, positions)
             return rows.edges(offsets, positions)
         scales = hop.scratch.array("scales", len(rows.starts), np.float64)
         local_ids, pi, weights = _NO_IDS, _NO_PI, in_order(self.weights)
@@ -120,9 +123,8 @@ class LaborPicker:
         else:
             local_ids, pi = self._optimise(rows, scales)
         out = rows.array("picked weights", np.float64)
-        labor.pick_weighted(
-            indices, local_ids, rows.starts, rows.offsets, weights, pi, scales, key, offsets, positions, out
-        )
+        chances = local_ids, rows.starts, rows.offsets, weights, pi, scales
+        labor.pick_weighted(indices, *chances, key, hop.renewal, offsets, positions, out)
         return rows.edges(offsets, positions, out)
 
     def _scale_by_weight(self, rows: Rows, scales: Array) -> None:

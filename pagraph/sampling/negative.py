@@ -75,15 +75,18 @@ class NegativePairs(Protocol):
     def keeps_sources(self) -> bool:
         """Whether the sources are those of the positive edges, so that only destinations are drawn."""
 
-    def draw(self, csc: CSC, src: Tensor, key: int, *, loops_possible: bool) -> tuple[Tensor, Tensor]:
+    def draw(self, csc: CSC, edge_type: EdgeType, pairs: tuple[Tensor, Tensor], key: int) -> tuple[Tensor, Tensor]:
         """Sources and destinations.
 
         Args:
             csc: The edges of the type.
-            src: Sources of the batch's positive edges, shape ``(n,)``.
+            edge_type: The type.
+            pairs: Sources and destinations of the batch's positive edges, each of shape ``(n,)``.
             key: Any 64-bit number.
-            loops_possible: Whether both ends are of one vertex type.
         """
+
+    def chances(self, csc: CSC, edge_type: EdgeType) -> Tensor | float:
+        """Probability of each vertex of the destination's type to be drawn, shape ``(num_dst,)``, or that of all."""
 
 
 @dataclass(frozen=True)
@@ -96,14 +99,19 @@ class UniformNegatives:
     k: int
     keeps_sources = True
 
-    def draw(self, csc: CSC, src: Tensor, key: int, *, loops_possible: bool) -> tuple[Tensor, Tensor]:
+    def draw(self, csc: CSC, edge_type: EdgeType, pairs: tuple[Tensor, Tensor], key: int) -> tuple[Tensor, Tensor]:
         """See :class:`NegativePairs`."""
         from .kernels import edges
 
+        src, _ = pairs
         dst = torch.empty(len(src) * self.k, dtype=src.dtype, device="cpu")
         if len(dst):
             edges.uniform_ends(np.uint64(key), self.k, csc.num_dst, dst.numpy())
         return src.repeat_interleave(self.k), dst
+
+    def chances(self, csc: CSC, edge_type: EdgeType) -> float:
+        """See :class:`NegativePairs`."""
+        return 1 / max(1, csc.num_dst)
 
 
 @dataclass(frozen=True)
@@ -124,11 +132,11 @@ class GlobalUniformNegatives:
     replace: bool = False
     keeps_sources = False
 
-    def draw(self, csc: CSC, src: Tensor, key: int, *, loops_possible: bool) -> tuple[Tensor, Tensor]:
+    def draw(self, csc: CSC, edge_type: EdgeType, pairs: tuple[Tensor, Tensor], key: int) -> tuple[Tensor, Tensor]:
         """See :class:`NegativePairs`."""
         from .kernels import edges
 
-        csc = csc.scattered
+        csc, (src, _) = csc.scattered, pairs
         asked = len(src) * self.k if min(csc.num_src, csc.num_dst) else 0
         if csc.pages is not None and asked:
             _need_first_rows(csc, np.uint64(key), asked)
@@ -139,13 +147,17 @@ class GlobalUniformNegatives:
             csc.indptr.numpy(),
             csc.indices.numpy(),
             csc.num_src,
-            self.exclude_self_loops and loops_possible,
+            self.exclude_self_loops and edge_type[0] == edge_type[2],
             np.full(size, -1, dtype=np.int64),
             _TRIES,
             ends[0].numpy(),
             ends[1].numpy(),
         )
         return ends[0, :found].clone(), ends[1, :found].clone()
+
+    def chances(self, csc: CSC, edge_type: EdgeType) -> float:
+        """See :class:`NegativePairs`."""
+        return 1 / max(1, csc.num_dst)
 
 
 def _need_first_rows(csc: CSC, key: np.uint64, count: int) -> None:

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from ..graph.csc import check_range
-from ..seeds.keys import derive_key
+from ..seeds.keys import Renewal, derive_key
 from ..system.buffers import BufferPools
-from ..system.checks import as_flag
+from ..system.checks import as_flag, as_integer
 from .edge_values import EdgeWeights, edge_weights
-from .hop import EdgeMemory, Hop, HopEdges, Scratch
+from .hop import SHARES_NONE, EdgeMemory, Hop, HopEdges, Scratch
 from .pickers import UniformPicker, WeightedPicker
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ __all__ = [
 ]
 
 _MOST = 2**31 - 1
+_SAME_READS = ("batch_dependency",)  # settings that change nothing about how often a vertex is expected to be read
 
 
 class MiniBatchSampler:
@@ -75,7 +76,8 @@ class MiniBatchSampler:
     def cache_key(self) -> Hashable:
         """Equal for samplers that sample the same from the same graph; caches are shared by it."""
         settings: Any = self
-        return type(self), *(_hashable(getattr(self, field.name)) for field in fields(settings))
+        names = [field.name for field in fields(settings) if field.name not in _SAME_READS]
+        return type(self), *(_hashable(getattr(self, name)) for name in names)
 
     def seed_rates(self, seeds: Any, batch_size: int) -> dict[str, Tensor] | None:
         """Probability of each vertex to be in the first frontier of a batch of ``batch_size`` of the seeds.
@@ -180,6 +182,7 @@ class HopSampler(MiniBatchSampler):
         time: Field that edges are chosen by time with; None: none.
         replace: Edges are drawn with replacement.
         layer_dependency: All hops share their random numbers (LABOR).
+        batch_dependency: Batches after which a vertex draws with another random number; see ``Renewal``.
         expands_once: A hop draws only from the vertices that the hop before found, not from all that are known.
     """
 
@@ -188,6 +191,7 @@ class HopSampler(MiniBatchSampler):
     time: str | None = None
     replace: bool = False
     layer_dependency: bool = False
+    batch_dependency: int = 1
     expands_once: bool = False
 
     def check_edges(self) -> None:
@@ -274,6 +278,7 @@ class FanoutSampler(HopSampler):
         )
         self.check_edges()
         object.__setattr__(self, "fanouts", checked)
+        object.__setattr__(self, "batch_dependency", as_integer("batch_dependency", self.batch_dependency, least=1))
 
     @property
     def num_hops(self) -> int:
@@ -313,7 +318,11 @@ class BatchRun:
         field: EdgeField | None,
     ) -> None:
         self.seeds = seeds_by_type(graph, seeds)
-        self.sampler, self.graph, self.key = sampler, graph, key
+        self.sampler, self.graph = sampler, graph
+        self.key, self._offset, self._renewal = key, 0, SHARES_NONE
+        if sampler.batch_dependency != 1:
+            shared = Renewal.of(key, sampler.batch_dependency)
+            self.key, self._offset, self._renewal = shared.key, shared.offset, shared.numbers
         self.dtype = dtype or next((ids.dtype for ids in self.seeds.values()), torch.int64)
         self.pools = pools if pools is not None else BufferPools(max_free=0)
         self.field = field or own_fields(graph)
@@ -327,16 +336,17 @@ class BatchRun:
 
     def hop(self, number: int, index: int, frontier: Any, dtype: torch.dtype, pool: EdgeMemory, **more: Any) -> Hop:
         """Hop number ``number`` along edge type number ``index``; see :class:`~pagraph.sampling.hop.Hop`."""
-        layer_key = derive_key(self.key, number)
+        layer_key, offset = derive_key(self.key, number), self._offset
         return Hop(
             csc=self.graph.adjacency(self.sampler.edge_dir, self.graph.edge_types[index]).scattered,
             frontier=frontier,
-            key=np.uint64(derive_key(self.key, number, index) if index else layer_key),
-            layer_key=np.uint64(layer_key),
-            batch_key=np.uint64(self.key % 2**64),
+            key=np.uint64(((derive_key(self.key, number, index) if index else layer_key) + offset) % 2**64),
+            layer_key=np.uint64((layer_key + offset) % 2**64),
+            batch_key=np.uint64((self.key + offset) % 2**64),
             scratch=self.scratch,
             dtype=dtype,
             pool=pool,
+            renewal=self._renewal,
             **more,
         )
 

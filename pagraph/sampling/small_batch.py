@@ -16,7 +16,8 @@ from torch import Tensor
 from ..graph.csc import check_range
 from ..graph.minibatch import Block, HeteroBlock, HeteroMiniBatch, MiniBatch, Relation
 from ..graph.subgraph import SampledEdges, Subgraph
-from .hop import Scratch, raise_bad_row, raise_bad_source
+from ..seeds.keys import Renewal
+from .hop import SHARES_NONE, Scratch, raise_bad_row, raise_bad_source
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -145,12 +146,17 @@ def _draw(
     )
     # Not kept from batch to batch: arrays move when a graph is shared with another process.
     indptr, indices, begin = csc.indptr.numpy(), csc.indices.numpy(), ids.contiguous().numpy()
-    random, bits, out = np.uint64(key % 2**64), scratch.table_bits, whole.numpy()
+    renewal, bits, out = SHARES_NONE, scratch.table_bits, whole.numpy()
+    if sampler.batch_dependency != 1:
+        shared = Renewal.of(key, sampler.batch_dependency)
+        key, renewal = shared.key, shared.numbers
+    random = np.uint64(key % 2**64)
+    drawn = indptr, indices, begin, hops.array, hops.replace, random, renewal
     if once:
         edge_ids = indices[:0] if csc.edge_ids is None else csc.edge_ids.numpy()
-        batch.sample_subgraph(indptr, indices, begin, hops.array, hops.replace, random, bits, room, work, out, edge_ids)
+        batch.sample_subgraph(*drawn, bits, room, work, out, edge_ids)
     else:
-        batch.sample_blocks(indptr, indices, begin, hops.array, hops.replace, random, bits, room, work, out)
+        batch.sample_blocks(*drawn, bits, room, work, out)
     report: list[int] = work[: _REPORT + _PER_HOP * len(hops.fanouts)].tolist()
     if report[0]:
         _check_seeds(seeds, ids, csc.num_src)
@@ -191,7 +197,7 @@ def _sizes(
         nbytes, parts = width * (known + rows + edges) + place_width * edges, 1 + 3 * num_hops
     room = (known, most_rows, drawn_words, hops.set_size, position_words, indptr_words)
     table = 1 << (2 * known + 15).bit_length()  # at most half full, so that it need not grow beyond this
-    words = _REPORT + _PER_HOP * num_hops + most_rows + sum(room[1:]) + table
+    words = _REPORT + _PER_HOP * num_hops + 2 * most_rows + sum(room[1:]) + table
     # Each part of the result begins on a cache line of its own.
     return edges, room, words, (nbytes // _LINE + 1 + parts) * _LINE
 

@@ -47,10 +47,12 @@ class SubgraphSampler(FanoutSampler):
             tree are drawn, an edge being as late as its source vertex where the field is one of vertices. Edge types
             without a time are drawn from uniformly. The trees are disjoint then.
         latest: Draw the latest of these edges instead of any.
+        batch_dependency: Batches for which a vertex keeps its picks, see ``NeighborSampler``. Trees draw each for
+            itself: where they are disjoint it must be 1.
 
     Raises:
-        TypeError: A fan-out is not an integer, or ``prob`` or ``time`` not a string.
-        ValueError: A fan-out below -1, or both ``prob`` and ``time``.
+        TypeError: A fan-out or ``batch_dependency`` is not an integer, or ``prob`` or ``time`` not a string.
+        ValueError: A fan-out below -1, both ``prob`` and ``time``, or a ``batch_dependency`` for disjoint trees.
 
     Example:
         >>> from pagraph.graph import Graph
@@ -75,6 +77,7 @@ class SubgraphSampler(FanoutSampler):
     time: str | None = None
     latest: bool = False
     edge_dir: str = "in"
+    batch_dependency: int = 1
     expands_once = True
 
     def __post_init__(self) -> None:
@@ -84,6 +87,8 @@ class SubgraphSampler(FanoutSampler):
         if self.time is not None and self.prob is not None:
             raise ValueError(f"prob must be None where time is given, got {self.prob!r}")
         object.__setattr__(self, "disjoint", self.disjoint or self.time is not None)
+        if self.disjoint and self.batch_dependency != 1:
+            raise ValueError(f"batch_dependency must be 1 for disjoint trees, got {self.batch_dependency}")
 
     def picker(self, graph: Graph, hop: int, edge_type: EdgeType, field: EdgeField) -> Picker | None:
         """See :meth:`HopSampler.picker`; raises as :meth:`weights` and :meth:`times` do."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 _MASK = 2**64 - 1
 _GOLDEN = 0x9E3779B97F4A7C15
@@ -54,9 +57,60 @@ def epoch_key(seed: int | None, epoch: int, drawn: int | None = None) -> int:
     return drawn
 
 
-def batch_key(epoch_key: int, index: int, ranks: Ranks) -> int:
+class BatchKey(int):
+    """The key of a batch that is one of an epoch: a number for whoever draws for this batch alone.
+
+    Attributes:
+        epoch: Key of the epoch, and this process's rank under it where there are several.
+        index: Place of the batch in the epoch.
+    """
+
+    epoch: tuple[int, ...]
+    index: int
+
+
+def batch_key(epoch_key: int, index: int, ranks: Ranks) -> BatchKey:
     """The key of a batch. Ranks draw differently for the same vertex, whatever seeds their generators had."""
-    return derive_key(epoch_key, index) if ranks.size == 1 else derive_key(epoch_key, index, ranks.rank)
+    rank = () if ranks.size == 1 else (ranks.rank,)
+    key = BatchKey(derive_key(epoch_key, index, *rank))
+    key.epoch, key.index = (epoch_key, *rank), index
+    return key
+
+
+_SHARED = 0x73686172  # "shar": keeps the numbers that batches share apart from those of any one batch
+
+
+@dataclass(frozen=True, eq=False)
+class Renewal:
+    """Random numbers that batch after batch of an epoch shares, each vertex's being renewed once in ``period`` batches.
+
+    A vertex ``v`` has a phase of its own, uniform in ``[0, period)``, and draws in batch ``i`` with the numbers of
+    group ``(i + phase) // period``. In a batch these are those of group ``i // period`` or of the one after: a vertex
+    whose phase is among the first ``i % period`` of as many parts has gone on already. The phases know nothing of the
+    numbers, so that each batch by itself has the distribution of one that shares nothing.
+
+    Numbers are ``mix(key + offset + counter * A + j * B)``, and going on adds a step to a vertex's counter.
+
+    Attributes:
+        key: Stands for the key of the batch.
+        offset: Added to the key of every hop.
+        numbers: For kernels, uint64: the key of the phases; the phase, as 64 bits, below which vertices have gone on
+            to the next group; the step that they add; and ``offset``.
+    """
+
+    key: int
+    offset: int
+    numbers: npt.NDArray[np.uint64]
+
+    @classmethod
+    def of(cls, key: int, period: int) -> Renewal:
+        """The numbers of the batch with this key; one that is no :class:`BatchKey` shares with no other."""
+        epoch, index = (key.epoch, key.index) if isinstance(key, BatchKey) else ((key,), 0)
+        # Not derived from ``shared``, as the keys of its hops are: phases must know nothing of any hop's numbers.
+        shared, phase, step = (derive_key(*epoch, _SHARED + part) for part in range(3))
+        group, passed = divmod(index, period)
+        offset = group * step * _GOLDEN & _MASK
+        return cls(shared, offset, np.array([phase, (passed << 64) // period, step, offset], np.uint64))
 
 
 def check_seed(name: str, seed: Any) -> int | None:

@@ -297,7 +297,8 @@ def test_signature_is_dgls_with_more_keywords():
         assert mine[parameter.name].default == parameter.default
         assert mine[parameter.name].kind == parameter.kind
     extra = {n: p for n, p in mine.items() if n not in {q.name for q in named}}
-    assert set(extra) == {"cache", "cache_policy", "cache_dtype", "prefetch", "lookahead", "memory", "seed"}
+    cached, others = {"cache", "cache_policy", "cache_dtype"}, {"prefetch", "lookahead", "memory", "seed"}
+    assert set(extra) == cached | others | {"batch_dependency"}
     assert all(p.kind is inspect.Parameter.KEYWORD_ONLY for p in extra.values())
 
 

@@ -16,7 +16,7 @@ NeighborSampler = dgl.dataloading.NeighborSampler
 SAME = [
     *("graph", "indices", "graph_sampler", "device", "use_ddp", "ddp_seed", "shuffle", "drop_last", "use_uva"),
     *("use_prefetch_thread", "use_alternate_streams", "pin_prefetcher", "gpu_cache", "batch_size", "num_workers"),
-    *("lookahead", "memory"),
+    *("lookahead", "memory", "batch_dependency"),
     *("cache", "cache_policy", "cache_dtype", "prefetch", "seed", "other_storages", "cpu_affinity_enabled"),
     "worker_init_fn",
     *("persistent_workers", "prefetch_factor", "timeout", "generator", "pin_memory"),

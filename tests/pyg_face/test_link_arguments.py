@@ -32,7 +32,8 @@ def test_signature_is_pygs_with_ours_by_keyword():
     expected = [p for p in pygs.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
     assert [(p.name, p.default) for p in positional] == [(p.name, p.default) for p in expected]
     added = [p.name for p in ours.values() if p.kind is p.KEYWORD_ONLY]
-    assert added == ["cache", "cache_policy", "cache_dtype", "prefetch", "lookahead", "memory", "seed", "device"]
+    known = ["cache", "cache_policy", "cache_dtype", "prefetch", "lookahead", "memory", "seed", "device"]
+    assert added == [*known, "batch_dependency"]
 
 
 def test_it_is_pygs_class():

@@ -75,7 +75,7 @@ LOADERS = {
 SAME = [
     *("data", "num_neighbors", "replace", "subgraph_type", "disjoint", "temporal_strategy", "time_attr", "weight_attr"),
     *("transform", "transform_sampler_output", "is_sorted", "filter_per_worker", "neighbor_sampler", "directed"),
-    *("lookahead", "memory"),
+    *("lookahead", "memory", "batch_dependency"),
     *("cache", "cache_policy", "cache_dtype", "prefetch", "seed", "device", "batch_size", "drop_last", "num_workers"),
     *("worker_init_fn", "persistent_workers", "prefetch_factor", "timeout", "generator", "pin_memory", "dataset"),
 ]

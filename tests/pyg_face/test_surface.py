@@ -11,7 +11,7 @@ from pagraph.pyg import LinkNeighborLoader, NeighborLoader, NeighborSampler
 
 pytestmark = pytest.mark.usefixtures("no_threads_left")
 
-OURS = ["cache", "cache_policy", "cache_dtype", "prefetch", "lookahead", "memory", "seed", "device"]
+OURS = ["cache", "cache_policy", "cache_dtype", "prefetch", "lookahead", "memory", "seed", "device", "batch_dependency"]
 LOADERS = ["NeighborLoader", "LinkNeighborLoader"]
 
 

@@ -163,12 +163,19 @@ def labor_probabilities(csc, frontier, fanout, weights=None, importance_sampling
     return layer, {p: chances.get(p, 0.0) for row in layer.rows for p in row}
 
 
-def labor(csc, frontier, fanout, key, weights=None, importance_sampling=0):
-    """Edges of probability above their source's number: (indptr, positions, weights or None)."""
+def labor(csc, frontier, fanout, key, weights=None, importance_sampling=0, counter=int):
+    """Edges of probability above their source's number: (indptr, positions, weights or None).
+
+    ``counter`` gives the number that a source's random one is drawn for.
+    """
+
+    def number(p):
+        return unit(mix((key + counter(layer.indices[p]) * A) & MASK))
+
     layer, chances = labor_probabilities(csc, frontier, fanout, weights, importance_sampling)
     indptr, positions, out = [0], [], []
     for row in layer.rows:
-        taken = [p for p in row if layer.weight[p] > 0 and unit(mix((key + layer.indices[p] * A) & MASK)) < chances[p]]
+        taken = [p for p in row if layer.weight[p] > 0 and number(p) < chances[p]]
         ratios = [layer.weight[p] / chances[p] for p in taken]
         positions += taken
         out += [r * len(ratios) / sum(ratios) for r in ratios]

@@ -314,6 +314,7 @@ class TestRefusals:
         [
             (LaborSampler([3]), "needs a NeighborSampler, got LaborSampler"),
             (NeighborSampler([3], prob="w"), "prob must be None"),
+            (NeighborSampler([3], batch_dependency=2), "batch_dependency must be 1 for .* got 2"),
             (NeighborSampler([3, 129]), "fanouts must be at most 128 or -1 .* got 129"),
         ],
     )

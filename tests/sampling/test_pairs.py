@@ -12,6 +12,7 @@ from pagraph.sampling.negative import GlobalUniformNegatives, UniformNegatives, 
 from pagraph.seeds import derive_key
 
 A, B = ("u", "r", "v"), ("v", "s", "v")
+LOOPS = ("_N", "_E", "_N")
 
 
 @given(
@@ -80,13 +81,13 @@ def test_compact_pairs_numbers_by_first_appearance(groups):
 def test_uniform_negatives_keep_their_sources_and_are_uniform():
     csc = CSC.from_coo(np.arange(1000) % 40, np.arange(1000) % 40, 40)
     src = torch.arange(2000) % 40
-    negative_src, dst = UniformNegatives(3).draw(csc, src, 7, loops_possible=True)
+    negative_src, dst = UniformNegatives(3).draw(csc, LOOPS, (src, src), 7)
     assert torch.equal(negative_src, src.repeat_interleave(3)) and dst.dtype == src.dtype
     assert stats.chisquare(torch.bincount(dst, minlength=40).numpy()).pvalue > 1e-4
-    again = UniformNegatives(3).draw(csc, src, 7, loops_possible=True)[1]
-    other = UniformNegatives(3).draw(csc, src, 8, loops_possible=True)[1]
+    again = UniformNegatives(3).draw(csc, LOOPS, (src, src), 7)[1]
+    other = UniformNegatives(3).draw(csc, LOOPS, (src, src), 8)[1]
     assert torch.equal(dst, again) and not torch.equal(dst, other)
-    nobody = UniformNegatives(2).draw(csc, src[:0], 7, loops_possible=True)
+    nobody = UniformNegatives(2).draw(csc, LOOPS, (src[:0], src[:0]), 7)
     assert len(nobody[0]) == len(nobody[1]) == 0
 
 
@@ -100,7 +101,7 @@ def test_global_negatives_are_no_edges_and_uniform_over_the_rest(loops, replace)
     sampler = GlobalUniformNegatives(4, exclude_self_loops=not loops, replace=replace)
     counts = dict.fromkeys(free, 0)
     for key in range(400):
-        u, v = sampler.draw(csc, torch.arange(6), derive_key(1, key), loops_possible=True)
+        u, v = sampler.draw(csc, LOOPS, (torch.arange(6),) * 2, derive_key(1, key))
         pairs = list(zip(u.tolist(), v.tolist(), strict=True))
         assert len(pairs) == 24 and (replace or len(set(pairs)) == 24)
         for pair in pairs:
@@ -115,8 +116,8 @@ def test_global_negatives_are_no_edges_and_uniform_over_the_rest(loops, replace)
 
 def test_global_negatives_of_full_and_empty_graphs():
     full = CSC.from_coo(np.repeat(np.arange(5), 5), np.tile(np.arange(5), 5), 5)
-    src, dst = GlobalUniformNegatives(2).draw(full, torch.arange(5), 3, loops_possible=True)
+    src, dst = GlobalUniformNegatives(2).draw(full, LOOPS, (torch.arange(5),) * 2, 3)
     assert len(src) == len(dst) == 0
     empty = CSC.from_coo([], [], 4)
-    src, dst = GlobalUniformNegatives(9).draw(empty, torch.arange(1), 3, loops_possible=True)
+    src, dst = GlobalUniformNegatives(9).draw(empty, LOOPS, (torch.arange(1),) * 2, 3)
     assert len(src) == 9 and all(u != v for u, v in zip(src.tolist(), dst.tolist(), strict=True))

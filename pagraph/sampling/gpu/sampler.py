@@ -143,6 +143,10 @@ def _fanouts(graph: Graph, sampler: Any) -> Fanouts:
         raise ValueError(f"sampling on a device needs a NeighborSampler, got {type(sampler).__name__}{instead}")
     if sampler.prob is not None:
         raise ValueError(f"prob must be None for sampling on a device, got {sampler.prob!r}{instead}")
+    if sampler.batch_dependency != 1:
+        raise ValueError(
+            f"batch_dependency must be 1 for sampling on a device, got {sampler.batch_dependency}{instead}"
+        )
     if not graph.is_homogeneous:
         raise ValueError(
             "sampling on a device needs a graph with one vertex type and one edge type, got "

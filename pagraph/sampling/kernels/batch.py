@@ -3,6 +3,8 @@
 They compose the kernels of single hops, so that passes, prefetching and results are theirs; what is saved is the way
 from Python into each of them, and the interpreter's lock that every call gives back and takes again.
 
+``renewal`` is as in ``Hop``: empty, or how random numbers are shared with the batches before and after.
+
 ``work`` is scratch of int64, laid out as ``small_batch`` says. It begins with what is reported: the
 status, the id that an error is about, the bits of the hash table to begin the next batch with, two numbers about the
 batch, and then five about each hop.
@@ -11,7 +13,7 @@ batch, and then five about each hop.
 import numpy as np
 
 from ..._jit import kernel
-from .hop import SCAN_LIMIT, insert_nodes, measure, mix, pick_distinct, pick_repeated, read_neighbors, relabel
+from .hop import SCAN_LIMIT, insert_nodes, measure, mix, pick_distinct, pick_repeated, read_neighbors, relabel, renew
 from .subgraph import put_edges
 
 DONE, BAD_SEED, BAD_ROW, BAD_SOURCE = 0, 1, 2, 3
@@ -64,9 +66,21 @@ def _measure(indptr, num_edges, frontier, fanout, replace, starts, degrees, offs
 
 
 @kernel
-def _pick(frontier, fanout, replace, key, starts, degrees, offsets, seen, positions):  # type: ignore[no-untyped-def]
+def _pick(  # type: ignore[no-untyped-def]
+    frontier, fanout, replace, key, renewal, counters, starts, degrees, offsets, seen, positions
+):
     if len(positions) == 0:
         return
+    if len(renewal) == 0:
+        _pick_as(frontier, fanout, replace, key, starts, degrees, offsets, seen, positions)
+        return
+    counters = counters[: len(frontier)]
+    renew(frontier, renewal, counters)
+    _pick_as(counters, fanout, replace, key + renewal[3], starts, degrees, offsets, seen, positions)
+
+
+@kernel
+def _pick_as(frontier, fanout, replace, key, starts, degrees, offsets, seen, positions):  # type: ignore[no-untyped-def]
     if replace:
         pick_repeated(frontier, starts, degrees, offsets, key, positions)
         return
@@ -102,14 +116,16 @@ def _bits_next(bits, count):  # type: ignore[no-untyped-def]
 
 @kernel
 def _parts(work, num_hops, room):  # type: ignore[no-untyped-def]
-    """The scratch of a batch: its rows' starts and degrees, neighbours, the set of picks, the hash table."""
+    """The scratch of a batch: its rows' starts, degrees and counters, neighbours, the set of picks, the hash table."""
     _, rows, drawn, seen, _, _ = room
     begin = REPORT + PER_HOP * num_hops
     starts, degrees = work[begin : begin + rows], work[begin + rows : begin + 2 * rows]
-    begin += 2 * rows
+    counters = work[begin + 2 * rows : begin + 3 * rows]
+    begin += 3 * rows
     return (
         starts,
         degrees,
+        counters,
         work[begin : begin + drawn],
         work[begin + drawn : begin + drawn + seen],
         begin + drawn + seen,
@@ -117,7 +133,7 @@ def _parts(work, num_hops, room):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def sample_blocks(indptr, indices, seeds, fanouts, replace, key, bits, room, work, out):  # type: ignore[no-untyped-def]
+def sample_blocks(indptr, indices, seeds, fanouts, replace, key, renewal, bits, room, work, out):  # type: ignore[no-untyped-def]
     """Each hop expands all known vertices. ``out`` gets the nodes, then each hop's indptr, indices and positions.
 
     Reported of a hop: the nodes after it, its edges, and where in ``out`` its parts begin, in elements.
@@ -125,7 +141,7 @@ def sample_blocks(indptr, indices, seeds, fanouts, replace, key, bits, room, wor
     num_vertices, num_hops = len(indptr) - 1, len(fanouts)
     ids, places = out.view(seeds.dtype), out.view(indices.dtype)
     nodes = ids[: room[0]]
-    starts, degrees, memory, seen, begin = _parts(work, num_hops, room)
+    starts, degrees, counters, memory, seen, begin = _parts(work, num_hops, room)
     neighbors, tables = memory.view(indices.dtype), work[begin:]
     bits = _plant(seeds, num_vertices, nodes, tables, bits)
     if bits < 0:
@@ -147,7 +163,8 @@ def sample_blocks(indptr, indices, seeds, fanouts, replace, key, bits, room, wor
         report[4] = at // places.itemsize
         positions = places[report[4] : report[4] + total]
         at = _aligned(at + total * places.itemsize)
-        _pick(frontier, fanout, replace, hop_key(key, hop), starts, degrees, offsets, seen, positions)
+        rows = starts, degrees, offsets
+        _pick(frontier, fanout, replace, hop_key(key, hop), renewal, counters, *rows, seen, positions)
         sources = neighbors[:total]
         read_neighbors(indices, positions, sources)
         edge, count, bits = _relabel(sources, num_vertices, nodes, count, tables, bits, local_ids)
@@ -160,7 +177,7 @@ def sample_blocks(indptr, indices, seeds, fanouts, replace, key, bits, room, wor
 
 @kernel
 def sample_subgraph(  # type: ignore[no-untyped-def]
-    indptr, indices, seeds, fanouts, replace, key, bits, room, work, out, edge_ids
+    indptr, indices, seeds, fanouts, replace, key, renewal, bits, room, work, out, edge_ids
 ):
     """Each hop expands what the hop before found. ``out`` gets the nodes, both ends of all edges, and the edges' ids.
 
@@ -170,7 +187,7 @@ def sample_subgraph(  # type: ignore[no-untyped-def]
     num_vertices, num_hops = len(indptr) - 1, len(fanouts)
     ids = out.view(seeds.dtype)
     nodes = ids[: room[0]]
-    starts, degrees, memory, seen, begin = _parts(work, num_hops, room)
+    starts, degrees, counters, memory, seen, begin = _parts(work, num_hops, room)
     neighbors = memory.view(indices.dtype)
     kept = work[begin : begin + room[4]].view(indices.dtype)  # positions of all hops
     begin += room[4]
@@ -191,7 +208,8 @@ def sample_subgraph(  # type: ignore[no-untyped-def]
             work[0], work[1] = BAD_ROW, frontier[-1 - total]
             return
         positions = kept[num_edges : num_edges + total]
-        _pick(frontier, fanout, replace, hop_key(key, hop), starts, degrees, offsets, seen, positions)
+        rows = starts, degrees, offsets
+        _pick(frontier, fanout, replace, hop_key(key, hop), renewal, counters, *rows, seen, positions)
         read_neighbors(indices, positions, neighbors[:total])
         local_ids = sources[num_edges : num_edges + total]
         edge, count, bits = _relabel(neighbors[:total], num_vertices, nodes, count, tables, bits, local_ids)

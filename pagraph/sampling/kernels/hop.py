@@ -41,6 +41,21 @@ def draw_below(base, j, bound):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def counter_of(v, phase, renewed, step):  # type: ignore[no-untyped-def]
+    """The counter of a vertex whose random numbers batches share; see ``Renewal``."""
+    counter = np.uint64(v)
+    return counter + step if mix(phase + counter * _A) < renewed else counter
+
+
+@kernel
+def renew(frontier, renewal, counters):  # type: ignore[no-untyped-def]
+    """The counter of each frontier vertex, as int64; ``renewal`` as in ``Hop``, not empty."""
+    phase, renewed, step = renewal[0], renewal[1], renewal[2]
+    for i in range(len(frontier)):
+        counters[i] = np.int64(counter_of(frontier[i], phase, renewed, step))
+
+
+@kernel
 def measure(indptr, num_edges, frontier, fanout, replace, starts, degrees, out_indptr):  # type: ignore[no-untyped-def]
     """Degree and number of draws of each frontier vertex; returns the total, or ``-1 - i`` if vertex ``i`` is bad."""
     n = len(frontier)

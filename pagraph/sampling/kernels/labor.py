@@ -9,7 +9,7 @@ import math
 import numpy as np
 
 from ..._jit import kernel, prefetch
-from .hop import _A, mix
+from .hop import _A, counter_of, mix
 from .layerwise import _ROWS_AHEAD, _S11, unit
 
 _ONE = 2.0**53  # the numbers in [0, 1) are 53 random bits over this
@@ -19,12 +19,21 @@ _MOST_STEPS = 1000
 
 
 @kernel
-def pick_uniform(indices, starts, offsets, fanout, key, out_offsets, positions):  # type: ignore[no-untyped-def]
+def _turn(renewal):  # type: ignore[no-untyped-def]
+    """Whether batches share the sources' numbers, and the arguments of ``counter_of``; ``renewal`` as in ``Hop``."""
+    if len(renewal) == 0:
+        return False, (np.uint64(0), np.uint64(0), np.uint64(0))
+    return True, (renewal[0], renewal[1], renewal[2])
+
+
+@kernel
+def pick_uniform(indices, starts, offsets, fanout, key, renewal, out_offsets, positions):  # type: ignore[no-untyped-def]
     """LABOR-0 without weights: an in-edge of a vertex of degree d is taken if its source's number is below fanout / d.
 
     All are taken where ``fanout`` is not below the degree, or is -1. ``positions`` has room for all in-edges.
     """
     n = len(starts)
+    shares, turn = _turn(renewal)
     total = np.int64(0)
     out_offsets[0] = 0
     for i in range(n):
@@ -38,9 +47,14 @@ def pick_uniform(indices, starts, offsets, fanout, key, out_offsets, positions):
         else:
             # An edge is written first and kept if its number is low: the outcome cannot be predicted.
             limit = np.uint64(math.ceil(fanout / degree * _ONE))
-            for p in range(start, start + degree):
-                positions[total] = p
-                total += (mix(key + np.uint64(indices[p]) * _A) >> _S11) < limit
+            if not shares:
+                for p in range(start, start + degree):
+                    positions[total] = p
+                    total += (mix(key + np.uint64(indices[p]) * _A) >> _S11) < limit
+            else:
+                for p in range(start, start + degree):
+                    positions[total] = p
+                    total += (mix(key + counter_of(indices[p], *turn) * _A) >> _S11) < limit
         out_offsets[i + 1] = total
 
 
@@ -172,13 +186,16 @@ def expected_vertices(pi):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def pick_weighted(indices, local_ids, starts, offsets, weights, pi, scales, key, out_offsets, positions, out):  # type: ignore[no-untyped-def]
+def pick_weighted(  # type: ignore[no-untyped-def]
+    indices, local_ids, starts, offsets, weights, pi, scales, key, renewal, out_offsets, positions, out
+):
     """Take each edge whose source's number is below ``min(1, scale * pi)``; weigh it with ``A`` over that probability.
 
     The weights of each vertex are scaled to average 1, so that a mean over the edges is the estimate. Edges of
     weight 0 are left out. ``pi`` may be empty: then each edge's weight stands for it.
     """
     weighted = len(weights) > 0
+    shares, turn = _turn(renewal)
     total = np.int64(0)
     out_offsets[0] = 0
     for i in range(len(starts)):
@@ -189,7 +206,10 @@ def pick_weighted(indices, local_ids, starts, offsets, weights, pi, scales, key,
             chance = min(1.0, scales[i] * (pi[local_ids[e]] if len(pi) > 0 else w))
             positions[total] = e + shift
             out[total] = chance
-            total += (unit(mix(key + np.uint64(indices[e + shift]) * _A)) < chance) & (w > 0.0)
+            counter = np.uint64(indices[e + shift])
+            if shares:
+                counter = counter_of(counter, *turn)
+            total += (unit(mix(key + counter * _A)) < chance) & (w > 0.0)
         for t in range(first, total):
             out[t] = (np.float64(weights[positions[t]]) if weighted else 1.0) / out[t]
             norm += out[t]
