@@ -13,12 +13,12 @@ from torch import Tensor
 from ..graph.subgraph import SampledEdges, Subgraph
 from .edge_values import EdgeTimes, as_times, edge_times, source_times
 from .hop import Hop, HopEdges, Scratch, VertexTable, raise_bad_source
-from .pickers import TimedPicker, measure_frontier
+from .induced import edge_ids_of, induced_edges
+from .pickers import TimedPicker
 from .sampler import BatchRun, EdgeField, FanoutSampler, UniformHops, id_dtype_of
 from .small_batch import small_subgraph
 
 if TYPE_CHECKING:
-    from ..graph.csc import CSC
     from ..graph.graph import EdgeType, Graph
     from ..system.buffers import BufferPools
     from .hop import Picker
@@ -219,7 +219,7 @@ class _Run(BatchRun):
 
     def subgraph(self) -> Subgraph:
         """Sample all hops, and put them together."""
-        graph, tables, induced = self.graph, self.tables, self.sampler.induced
+        graph, tables = self.graph, self.tables
         self._plant()
         begins, known = dict.fromkeys(tables, 0), self.counts()
         ends = {ntype: [count] for ntype, count in known.items()}
@@ -233,7 +233,7 @@ class _Run(BatchRun):
         return Subgraph(
             dict(self.seeds),
             {ntype: self._nodes(ntype, table) for ntype, table in tables.items()},
-            {t: self._induced(t) if induced else self._assemble(t, [hop[t] for hop in hops]) for t in graph.edge_types},
+            {t: self._edges(t, [hop[t] for hop in hops]) for t in graph.edge_types},
             ends,
             trees,
         )
@@ -314,50 +314,24 @@ class _Run(BatchRun):
         np.floor_divide(table.nodes, max(self.graph.num_nodes_of(ntype), 1), out=trees.numpy())
         return trees
 
-    def _induced(self, etype: EdgeType) -> SampledEdges:
-        """Every in-edge of the batch's vertices that comes from a known source, in the order of vertices and CSC.
-
-        A vertex that is there twice has its edges twice; they lead to the first copy of their source. Edges are looked
-        up twice, which takes less memory than the answers: most in-edges of a hub come from elsewhere.
-        """
+    def _edges(self, etype: EdgeType, hops: Sequence[_Drawn]) -> SampledEdges:
+        """The edges of all hops behind each other, or all that the graph has among the vertices."""
         from .kernels import subgraph as _subgraph
 
-        csc, known = self.graph.adjacency(self.sampler.edge_dir, etype).scattered, self.tables[etype[0]].lookup
-        indices = csc.indices.numpy()
-        starts, degrees, indptr = measure_frontier(csc, self.tables[etype[2]].nodes, self.scratch, -1, False)
-        if csc.pages is not None:
-            csc.pages.need_edges(starts, degrees)
-        bad = _subgraph.count_known(indices, starts, degrees, csc.num_src, *known, indptr)
-        if bad >= 0:
-            raise_bad_source(int(indices[bad]), csc.num_src)
-        edge_index, ids = self._room(etype, int(indptr[-1]))
-        src, dst = edge_index.numpy()
-        _subgraph.put_known(indices, starts, degrees, _edge_ids(csc), *known, indptr, src, dst, ids.numpy())
-        return SampledEdges(edge_index, ids, [0])
-
-    def _room(self, etype: EdgeType, total: int) -> list[Tensor]:
-        """Recycled memory for both ends and the ids of some edges."""
-        return self.pools(("edges", etype)).take_many(((2, total), self.dtype), ((total,), torch.int64))
-
-    def _assemble(self, etype: EdgeType, hops: Sequence[_Drawn]) -> SampledEdges:
-        """The edges of all hops behind each other."""
-        from .kernels import subgraph as _subgraph
-
+        sampler = self.sampler
+        if sampler.induced:
+            return induced_edges(self.graph, etype, self.tables, self.dtype, self.pools, sampler.edge_dir)
         ends = [0]
         for _, edges in hops:
             ends.append(ends[-1] + len(edges.positions))
-        edge_index, ids = self._room(etype, ends[-1])
+        specs = ((2, ends[-1]), self.dtype), ((ends[-1],), torch.int64)
+        edge_index, ids = self.pools(("edges", etype)).take_many(*specs)
         src, dst = edge_index.numpy()
-        csc = self.graph.adjacency(self.sampler.edge_dir, etype).scattered
-        edge_ids = _edge_ids(csc)
+        csc = self.graph.adjacency(sampler.edge_dir, etype).scattered
+        edge_ids = edge_ids_of(csc)
         for (first_dst, edges), at in zip(hops, ends, strict=False):
             if csc.pages is not None:
                 csc.pages.need_ids(edges.positions.numpy())
             arrays = edges.indptr.numpy(), edges.indices.numpy(), edges.positions.numpy()
             _subgraph.put_edges(*arrays, edge_ids, first_dst, at, src, dst, ids.numpy())
         return SampledEdges(edge_index, ids, ends)
-
-
-def _edge_ids(csc: CSC) -> Any:
-    """The edge ids for kernels: empty where they are the positions."""
-    return np.empty(0, np.int64) if csc.edge_ids is None else csc.edge_ids.numpy()
