@@ -1,10 +1,10 @@
-"""Times of edges and vertices: in any dtype as ordered integers, windows before a limit, and rows in the order of time."""
+"""Times of any dtype as ordered integers, windows before a limit, and rows of edges in the order of time."""
 
 from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -25,8 +25,10 @@ __all__ = [
     "edge_times",
     "known_ticks",
     "one_kind",
+    "ticks_of",
     "time_bits",
     "times_of_bits",
+    "widened",
     "window_starts",
 ]
 
@@ -46,23 +48,27 @@ def as_times(name: str, values: Any, count: int, owner: str) -> Tensor:
     return values.detach().reshape(-1)  # type: ignore[no-any-return]
 
 
+def widened(name: str, times: Tensor) -> Tensor:
+    """Times as int64 or float64, the same tensor where they are; ValueError for an integer of 2**63 or more."""
+    if times.is_floating_point():
+        return times.to(torch.float64)
+    wide = times.to(torch.int64)
+    if times.dtype == torch.uint64 and len(wide) and int(wide.min()) < 0:
+        raise ValueError(f"{name} must be below 2**63, got {int(wide.min()) + 2**64}")
+    return wide
+
+
 def ticks_of(name: str, times: Tensor) -> Tensor:
-    """A copy of the times as int64 in the same order, and equal where they are; NaN is ``MISSING``.
+    """Times as int64 in the same order, and equal where they are; NaN is ``MISSING``. Not always a copy.
 
     Integers stay what they are, so that the smallest int64 is missing, too. Floats become the bits of their float64,
-    those below 0 flipped, which orders them.
-
-    Raises:
-        ValueError: A time of dtype uint64 is 2**63 or more.
+    those below 0 flipped, which orders them. ValueError as :func:`widened`.
     """
-    if not times.is_floating_point():
-        ticks = times.to(torch.int64, copy=True)
-        if times.dtype == torch.uint64 and len(ticks) and int(ticks.min()) < 0:
-            raise ValueError(f"{name} must be below 2**63, got {int(ticks.min()) + 2**64}")
-        return ticks
-    bits = (times.to(torch.float64) + 0.0).view(torch.int64)  # 0 is added for -0.0
-    ticks = torch.where(bits < 0, bits ^ _LOW_BITS, bits)
-    return ticks.masked_fill_(torch.isnan(times), MISSING)
+    wide = widened(name, times)
+    if not wide.is_floating_point():
+        return wide
+    bits = (wide + 0.0).view(torch.int64)  # 0 is added for -0.0
+    return torch.where(bits < 0, bits ^ _LOW_BITS, bits).masked_fill_(torch.isnan(wide), MISSING)
 
 
 def known_ticks(name: str, times: Tensor) -> Tensor:
@@ -76,7 +82,7 @@ def known_ticks(name: str, times: Tensor) -> Tensor:
 
 def time_bits(times: Tensor) -> Tensor:
     """Times as int64 that can stand beside ids: integers as they are, floats as the bits of their float64."""
-    return times.double().view(torch.int64) if times.is_floating_point() else times.to(torch.int64)
+    return widened("times", times).view(torch.int64)
 
 
 def times_of_bits(bits: Tensor, floats: bool) -> Tensor:
@@ -206,23 +212,22 @@ def edge_times(csc: CSC, of_edges: Any = None, of_sources: Any = None, *, name: 
         ValueError: There is not one time per edge or vertex, or one is 2**63 or more.
         FormatError: The CSC is damaged.
     """
-    makers, fields = [], []
+    owners, fields = (f"edge field {name!r}", f"vertex field {name!r}"), []
     if of_edges is not None:
-        edges, of = as_times(f"edge field {name!r}", of_edges, csc.num_edges, "edge"), f"edge field {name!r}"
-        fields.append(edges)
-        makers.append(lambda: _by_edge(csc, ticks_of(of, edges)))
+        fields.append(as_times(owners[0], of_edges, csc.num_edges, "edge"))
     if of_sources is not None:
-        sources = as_times(f"vertex field {name!r}", of_sources, csc.num_src, "vertex")
-        fields.append(sources)
-        makers.append(lambda: _by_source(csc, ticks_of(f"vertex field {name!r}", sources)))
+        fields.append(as_times(owners[1], of_sources, csc.num_src, "vertex"))
 
     def make() -> EdgeTimes:
-        return EdgeTimes(csc, _latest(maker() for maker in makers))
+        ticks = [] if of_edges is None else [_by_edge(csc, ticks_of(owners[0], fields[0]))]
+        if of_sources is not None:
+            ticks.append(_by_source(csc, ticks_of(owners[1], fields[-1])))
+        return EdgeTimes(csc, _latest(ticks))
 
     return _made.get(csc, fields, make, kind=f"{of_edges is not None}, {of_sources is not None}")
 
 
-def _latest(ticks: Iterable[Tensor]) -> Tensor:
+def _latest(ticks: Sequence[Tensor]) -> Tensor:
     """The greatest of several ticks of each edge; missing where one is."""
     latest, *others = ticks
     for other in others:
@@ -234,7 +239,7 @@ def _latest(ticks: Iterable[Tensor]) -> Tensor:
 def _by_edge(csc: CSC, ticks: Tensor) -> Tensor:
     csc.check_rows()
     if csc.edge_ids is None:
-        return ticks.contiguous()
+        return ticks.clone()
     check_range("edge_ids", csc.edge_ids, csc.num_edges, FormatError)
     return ticks.index_select(0, csc.edge_ids)
 
