@@ -267,18 +267,19 @@ def pair_seeds(
     else:
         first_dst = 0
         nodes, owned = {types[0]: src, types[1]: dst}, {types[0]: src_owners, types[1]: dst_owners}
-    of_seeds = None if times is None else {ntype: times[owners] for ntype, owners in owned.items()}
-    if disjoint:
-        places = {ntype: torch.arange(len(ids), device="cpu") for ntype, ids in nodes.items()}
-    else:
-        distinct = {t: _distinct(ids, None if of_seeds is None else of_seeds[t]) for t, ids in nodes.items()}
-        nodes, of_seeds, places = ({t: found[part] for t, found in distinct.items()} for part in range(3))
+    of_seeds = {} if times is None else {ntype: times[owners] for ntype, owners in owned.items()}
+    places = {ntype: torch.arange(len(ids), device="cpu") for ntype, ids in nodes.items()}
+    for ntype, ids in nodes.items() if not disjoint else ():
+        if times is None:
+            nodes[ntype], places[ntype] = torch.unique(ids, return_inverse=True)
+        else:
+            nodes[ntype], of_seeds[ntype], places[ntype] = _distinct(ids, of_seeds[ntype])
     return PairSeeds(
         nodes,
         places[types[0]][: len(src)],
         places[types[1]][first_dst:],
         owned if disjoint else None,
-        None if times is None else of_seeds,
+        of_seeds if times is not None else None,
     )
 
 
@@ -288,11 +289,8 @@ def _limits(times: Tensor, window: float | None) -> tuple[Tensor, Tensor | None]
     return until, window_starts(until, window, times.is_floating_point())
 
 
-def _distinct(ids: Tensor, times: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor]:
+def _distinct(ids: Tensor, times: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The distinct vertices in the order of time and id, their times, and the place among them of each vertex."""
-    if times is None:
-        distinct, places = torch.unique(ids, return_inverse=True)
-        return distinct, None, places
     of_ranks, ranks = torch.unique(times, return_inverse=True)
     size = int(ids.max()) + 1 if len(ids) else 1
     distinct, places = torch.unique(ranks * size + ids, return_inverse=True)

@@ -179,8 +179,20 @@ class TimedPicker:
     times: EdgeTimes
 
     def pick(self, hop: Hop) -> HopEdges:
-        """See :class:`~pagraph.sampling.hop.Picker`; ValueError for the times of another graph."""
+        """See :class:`~pagraph.sampling.hop.Picker`; raises as :meth:`rows` does."""
         from .kernels import hop as _cpu
+
+        edges = UniformPicker(self.fanout, self.replace).pick_from(hop, self.rows(hop))
+        if self.times.order is not None:
+            positions = edges.positions.numpy()
+            _cpu.read_neighbors(self.times.order.numpy(), positions, positions)
+        return edges
+
+    def rows(self, hop: Hop) -> tuple[Array, Array, Array]:
+        """The rows cut down to the edges that may be drawn, measured as :func:`measure_rows` does.
+
+        Edges are numbered by ``times.order``. ValueError for the times of another graph.
+        """
         from .kernels import subgraph
 
         times = self.times
@@ -191,11 +203,7 @@ class TimedPicker:
         offsets = hop.scratch.array("valid offsets", len(hop.frontier) + 1, np.int64)
         settings = self.fanout, self.replace, self.latest
         subgraph.cut_rows(times.values.numpy(), hop.until, self._since(hop), *settings, starts, degrees, offsets)
-        edges = UniformPicker(self.fanout, self.replace).pick_from(hop, (starts, degrees, offsets))
-        if times.order is not None:
-            positions = edges.positions.numpy()
-            _cpu.read_neighbors(times.order.numpy(), positions, positions)
-        return edges
+        return starts, degrees, offsets
 
     def _since(self, hop: Hop) -> Array:
         """The times that edges must be above; empty where all that are early enough may be drawn."""

@@ -12,20 +12,21 @@ from torch import Tensor
 
 from ..graph.subgraph import SampledEdges, Subgraph
 from ..system.checks import as_flag
-from .hop import Hop, HopEdges, Scratch, VertexTable, raise_bad_source
+from .hop import Hop, HopEdges, Scratch, raise_bad_source
 from .induced import edge_ids_of, induced_edges
-from .pickers import TimedPicker
+from .pickers import TimedPicker, measure_rows
 from .sampler import BatchRun, EdgeField, FanoutSampler, UniformHops, id_dtype_of
 from .small_batch import small_subgraph
 from .times import EdgeTimes, as_window, edge_times
 from .tree_times import TreeTimes, check_time_fields
+from .trees import TreeVertices, edges_in_trees
 
 if TYPE_CHECKING:
     from ..graph.graph import EdgeType, Graph
     from ..system.buffers import BufferPools
     from .hop import Picker
 
-__all__ = ["SubgraphSampler"]
+__all__ = ["SubgraphRun", "SubgraphSampler"]
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,8 @@ class SubgraphSampler(FanoutSampler):
         replace: Draw with replacement.
         prob: Name of an edge field: neighbours are drawn in proportion to it, see ``NeighborSampler``.
         disjoint: Sample a tree for each seed: a vertex found from two seeds is there twice.
-        induced: Return all edges that the graph has among the sampled vertices, not only those that led to them.
+        induced: Return all edges that the graph has among the sampled vertices, not only those that led to them; in
+            disjoint trees, among those of each tree, and with ``time`` only those that may be drawn in it.
         time: Name of a field of integers or floats, of vertices or of edges: only edges that are not later than the
             seed of the tree are drawn. An edge is as late as its source vertex where the field is one of vertices, and
             as the later of both where it is one of edges, too. Edge types without a time are drawn from uniformly,
@@ -56,7 +58,7 @@ class SubgraphSampler(FanoutSampler):
     Raises:
         TypeError: A fan-out is not an integer, ``prob`` or ``time`` not a string, or a window not a number.
         ValueError: A fan-out below -1, both ``prob`` and ``time``, a window that is not positive or without ``time``,
-            ``share_trees`` without ``time``, or ``induced`` together with ``disjoint`` or ``time``.
+            or ``share_trees`` without ``time``.
 
     Example:
         >>> from pagraph.graph import Graph
@@ -97,16 +99,18 @@ class SubgraphSampler(FanoutSampler):
             name = "share_trees" if self.time_window is None else "time_window"
             raise ValueError(f"{name} needs a time, got {getattr(self, name)!r} without")
         object.__setattr__(self, "disjoint", self.disjoint or self.time is not None)
-        if self.disjoint and self.induced:
-            raise ValueError("disjoint must be False for an induced subgraph, got True")
 
     def picker(self, graph: Graph, hop: int, edge_type: EdgeType, field: EdgeField) -> Picker | None:
         """See :meth:`HopSampler.picker`; raises as :meth:`weights` and :meth:`times` do."""
         fanout = self.fanout(hop, edge_type)
         times = self.times(graph, edge_type, field) if fanout else None
         if times is not None:
-            return TimedPicker(fanout, self.replace, self.latest, times)
+            return self.timed_picker(fanout, times)
         return super().picker(graph, hop, edge_type, field)
+
+    def timed_picker(self, fanout: int, times: EdgeTimes) -> TimedPicker:
+        """The picker of edges with times; it also says which edges an induced subgraph may have."""
+        return TimedPicker(fanout, self.replace, self.latest, times)
 
     def uniform_hops(self, edge_type: EdgeType) -> UniformHops | None:
         """See :meth:`HopSampler.uniform_hops`; a subclass may pick otherwise."""
@@ -167,7 +171,7 @@ class SubgraphSampler(FanoutSampler):
         small = small_subgraph(self, graph, seeds, key, dtype, pools) if seed_times is None else None
         if small is not None:
             return small
-        run = _Run(self, graph, seeds, key, dtype, pools, field)
+        run = SubgraphRun(self, graph, seeds, key, dtype, pools, field)
         if self.time is None and seed_times is not None:
             raise ValueError("seed_times must be None for a sampler without time, got some")
         if self.time is not None:
@@ -195,17 +199,30 @@ _Drawn = tuple[int, HopEdges]  # the first vertex of a hop's frontier, and the e
 _NUMPY = {torch.int32: np.int32, torch.int64: np.int64, torch.float32: np.float32}
 
 
-class _Run(BatchRun):
+class SubgraphRun(BatchRun):
     """One batch of a subgraph; of disjoint trees, vertex ``v`` in tree ``t`` has the id ``t * num_nodes + v``."""
 
     sampler: SubgraphSampler
     times: TreeTimes | None = None
 
+    @property
+    def num_trees(self) -> int:
+        """Trees of the batch, where trees are disjoint."""
+        return sum(map(len, self.seeds.values())) if self.times is None else len(self.times.until)
+
     def subgraph(self) -> Subgraph:
         """Sample all hops, and put them together."""
-        graph, tables = self.graph, self.tables
+        hops, ends = self.expand()
+        ids = {ntype: table.nodes for ntype, table in self.tables.items()}
+        if self.sampler.disjoint and self.sampler.induced:
+            return self.induced_in_trees(ids, ends)
+        edges = {etype: self._edges(etype, [hop[etype] for hop in hops]) for etype in self.graph.edge_types}
+        return self._put_together(ids, edges, ends)
+
+    def expand(self) -> tuple[list[dict[EdgeType, _Drawn]], dict[str, list[int]]]:
+        """Sample all hops; the edges drawn, and vertex type to where the vertices of each hop end."""
         self._plant()
-        begins, known = dict.fromkeys(tables, 0), self.counts()
+        begins, known = dict.fromkeys(self.tables, 0), self.counts()
         ends = {ntype: [count] for ntype, count in known.items()}
         hops: list[dict[EdgeType, _Drawn]] = []
         for number in range(self.sampler.num_hops):
@@ -213,21 +230,40 @@ class _Run(BatchRun):
             begins, known = known, self.counts()
             for ntype, count in known.items():
                 ends[ntype].append(count)
-        found = {ntype: self._found(ntype, table) for ntype, table in tables.items()}
-        return Subgraph(
-            dict(self.seeds),
-            {ntype: nodes for ntype, (nodes, _) in found.items()},
-            {t: self._edges(t, [hop[t] for hop in hops]) for t in graph.edge_types},
-            ends,
-            {ntype: trees for ntype, (_, trees) in found.items() if trees is not None} or None,
-        )
+        return hops, ends
+
+    def induced_in_trees(self, ids: dict[str, Any], ends: dict[str, list[int]]) -> Subgraph:
+        """The subgraph of vertices in trees, with all edges within each tree that may be drawn there."""
+        vertices = {t: TreeVertices.of(ids[t], self.graph.num_nodes_of(t), self.num_trees) for t in ids}
+        edges = {t: self._in_trees(index, t, vertices) for index, t in enumerate(self.graph.edge_types)}
+        return self._put_together(ids, edges, ends)
+
+    def _in_trees(self, index: int, etype: EdgeType, vertices: Mapping[str, TreeVertices]) -> SampledEdges:
+        src, dst = vertices[etype[0]], vertices[etype[2]]
+        frontier, trees = self._split(etype[2], dst.ids)
+        pool = self.pools(("edges", etype))
+        hop = self.hop(0, index, frontier, self.dtype, pool, **self._limits(etype, trees))
+        starts, degrees, _ = measure_rows(hop, -1, False)
+        if hop.csc.pages is not None:
+            hop.csc.pages.need_edges(starts, degrees)
+        times, order = self.sampler.times(self.graph, etype, self.field), np.empty(0, np.int64)
+        if times is not None:
+            starts, degrees, _ = self.sampler.timed_picker(-1, times).rows(hop)
+            order = order if times.order is None else times.order.numpy()
+        return edges_in_trees(hop, src, dst, (starts, degrees), order)
+
+    def _put_together(
+        self, ids: dict[str, Any], edges: dict[EdgeType, SampledEdges], ends: dict[str, list[int]]
+    ) -> Subgraph:
+        found = {ntype: self._found(ntype, known) for ntype, known in ids.items()}
+        nodes = {ntype: vertices for ntype, (vertices, _) in found.items()}
+        trees = {ntype: of_vertices for ntype, (_, of_vertices) in found.items() if of_vertices is not None}
+        return Subgraph(dict(self.seeds), nodes, edges, ends, trees or None)
 
     def _plant(self) -> None:
         """Enter the seeds into the vertex tables."""
-        planted, num_trees = 0, sum(map(len, self.seeds.values()))
-        trees = torch.arange(num_trees, device="cpu")
-        if self.times is not None:
-            trees, num_trees = self.times.of_seeds, len(self.times.until)
+        planted, num_trees = 0, self.num_trees
+        trees = torch.arange(num_trees, device="cpu") if self.times is None else self.times.of_seeds
         for ntype, table in self.tables.items():
             ids, num_nodes = self.seeds.get(ntype), self.graph.num_nodes_of(ntype)
             if not self.sampler.disjoint:
@@ -240,18 +276,21 @@ class _Run(BatchRun):
 
     def _hop(self, number: int, begins: Mapping[str, int], ends: Mapping[str, int]) -> dict[EdgeType, _Drawn]:
         """One hop: every edge type from the vertices that the hop before found."""
-        drawn, frontiers = {}, {t: self._frontier(t, begins[t], ends[t]) for t in self.tables}
+        found = {t: table.nodes[begins[t] : ends[t]] for t, table in self.tables.items()}
+        drawn, frontiers = (
+            {},
+            {t: self._split(t, ids) if self.sampler.disjoint else (ids, None) for t, ids in found.items()},
+        )
         for index, etype in enumerate(self.graph.edge_types):
             src_type, _, dst_type = etype
             frontier, trees = frontiers[dst_type]
-            known = self.tables[dst_type].nodes[begins[dst_type] : ends[dst_type]]
             hop = self.hop(
                 number,
                 index,
-                known if frontier is None else frontier,
+                frontier,
                 torch.int32,  # local ids of a batch
                 _Memory(self.scratch, ("hop", number, index)),
-                drawn_as=None if frontier is None else known,
+                drawn_as=None if trees is None else found[dst_type],
                 **self._limits(etype, trees),
             )
             edges = self.sampler.pick(self.graph, hop, number, etype, self.field)
@@ -259,15 +298,12 @@ class _Run(BatchRun):
             drawn[etype] = begins[dst_type], edges
         return drawn
 
-    def _frontier(self, ntype: str, begin: int, end: int) -> tuple[Any, Any]:
-        """The graph's ids of a hop's vertices of one type, and their trees; None and None without trees."""
+    def _split(self, ntype: str, ids: Any) -> tuple[Any, Any]:
+        """The graph's ids of vertices in trees, and the trees, in scratch."""
         from .kernels import subgraph as _subgraph
 
-        if not self.sampler.disjoint:
-            return None, None
-        known = self.tables[ntype].nodes[begin:end]
-        vertices, trees = (self.scratch.array((part, ntype), end - begin, np.int64) for part in ("vertices", "trees"))
-        _subgraph.split_trees(known, self.graph.num_nodes_of(ntype), vertices, trees)
+        vertices, trees = (self.scratch.array((part, ntype), len(ids), np.int64) for part in ("vertices", "trees"))
+        _subgraph.split_trees(ids, self.graph.num_nodes_of(ntype), vertices, trees)
         return vertices, trees
 
     def _limits(self, etype: EdgeType, trees: Any) -> dict[str, Any]:
@@ -276,11 +312,13 @@ class _Run(BatchRun):
 
         if self.times is None:
             return {}
-        limits = {"until": self.times.until.numpy(), "since": self.times.starts(self.sampler.window(etype))}
+        limits: dict[str, Any] = {"until": self.times.until.numpy()}
+        since = self.times.starts(self.sampler.window(etype))
+        if since is not None:
+            limits["since"] = since
         for name, of_trees in limits.items():
-            if of_trees is not None:
-                limits[name] = self.scratch.array(name, len(trees), np.int64)
-                _subgraph.limits_of(trees, of_trees, limits[name])
+            limits[name] = self.scratch.array(name, len(trees), np.int64)
+            _subgraph.limits_of(trees, of_trees, limits[name])
         return limits
 
     def _sources(self, hop: Hop, edges: HopEdges, trees: Any) -> Any:
@@ -299,16 +337,16 @@ class _Run(BatchRun):
             raise_bad_source(int(indices[positions[bad]]), csc.num_src)
         return sources
 
-    def _found(self, ntype: str, table: VertexTable) -> tuple[Tensor, Tensor | None]:
+    def _found(self, ntype: str, known: Any) -> tuple[Tensor, Tensor | None]:
         """The graph's ids of all vertices of a type, and their trees where there are any."""
         from .kernels import subgraph as _subgraph
 
-        nodes = self.pools(("nodes", ntype)).take((table.count,), self.dtype)
+        nodes = self.pools(("nodes", ntype)).take((len(known),), self.dtype)
         if not self.sampler.disjoint:
-            nodes.numpy()[:] = table.nodes
+            nodes.numpy()[:] = known
             return nodes, None
-        trees = self.pools(("trees", ntype)).take((table.count,), torch.int64)
-        _subgraph.split_trees(table.nodes, self.graph.num_nodes_of(ntype), nodes.numpy(), trees.numpy())
+        trees = self.pools(("trees", ntype)).take((len(known),), torch.int64)
+        _subgraph.split_trees(known, self.graph.num_nodes_of(ntype), nodes.numpy(), trees.numpy())
         return nodes, trees
 
     def _edges(self, etype: EdgeType, hops: Sequence[_Drawn]) -> SampledEdges:

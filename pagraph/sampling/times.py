@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-import numbers
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -40,6 +41,7 @@ _FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 MISSING = -(2**63)
 """A time that is not known, as numpy's NaT has it."""
 _LOW_BITS = 2**63 - 1
+_MOST = sys.float_info.max
 
 
 def as_times(name: str, values: Any, count: int, owner: str) -> Tensor:
@@ -116,11 +118,11 @@ def as_window(name: str, window: Any) -> float | dict[EdgeType, float] | None:
 
 
 def _length(name: str, length: Any) -> float:
-    if isinstance(length, bool) or not isinstance(length, numbers.Real):
+    if isinstance(length, bool) or not isinstance(length, int | float | np.integer | np.floating):
         raise TypeError(f"{name} must be a number, got {length!r}")
     if not length > 0:
         raise ValueError(f"{name} must be positive, got {length}")
-    return int(length) if isinstance(length, numbers.Integral) else float(length)
+    return int(length) if isinstance(length, int | np.integer) else float(length)
 
 
 def window_starts(ticks: Tensor, length: float | None, floats: bool) -> Tensor | None:
@@ -144,7 +146,7 @@ def window_starts(ticks: Tensor, length: float | None, floats: bool) -> Tensor |
         return torch.where(ticks < MISSING + steps, MISSING, wrapped)
     times = torch.where(ticks < 0, ticks ^ _LOW_BITS, ticks).view(torch.float64)
     # Knuth's two-sum: what was rounded away of the difference says whether the next number below is the limit.
-    taken = torch.full_like(times, -float(length))
+    taken = torch.full_like(times, -min(length, _MOST))
     starts = times + taken
     part = starts - times
     rounded = (times - (starts - part)) + (taken - part)

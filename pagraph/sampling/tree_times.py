@@ -119,6 +119,6 @@ def _times_of(graph: Graph, name: str, ntype: str, seeds: Tensor, times: Any) ->
         return owner, as_times(owner, times, len(seeds), "seed")
     values = graph.node_fields(ntype).get(name)
     if values is None:
-        raise ValueError(f"{owner} must be given for seeds of type {ntype!r}, which has no vertex field {name!r}")
+        raise ValueError(f"seed_times must be given for seeds of type {ntype!r}, which has no vertex field {name!r}")
     values = as_times(f"vertex field {name!r}", values, graph.num_nodes_of(ntype), "vertex")
     return f"vertex field {name!r} of the seeds", values[seeds]

@@ -362,11 +362,6 @@ def test_seeds_without_a_time_of_their_own_need_one():
         NeighborLoader(hetero_data(paper=node_times(100)), [2], "author", time_attr="time")
 
 
-def test_times_and_induced_subgraphs():
-    with pytest.raises(ValueError, match="'disjoint' sampling not supported"):
-        NeighborLoader(random_data(time=node_times()), [2], time_attr="time", subgraph_type="induced")
-
-
 @pytest.mark.parametrize(("name", "level"), [("time", "node_time"), ("edge_time", "edge_time")])
 def test_as_many_edges_as_vertices(name, level):
     """Then the name tells whose an attribute is, as PyG has it."""

@@ -17,17 +17,21 @@ def times_in_csc_order(graph, etype, name):
     return None
 
 
-def sample(graph, seeds, fanouts, name, limits, key=0, replace=False, latest=False):
+def sample(graph, seeds, fanouts, name, limits, key=0, replace=False, latest=False, induced=False):
     """What ``plain_subgraph.sample`` returns; ``limits`` has the time of each seed, over types in the graph's order."""
     times = {etype: times_in_csc_order(graph, etype, name) for etype in graph.edge_types}
 
-    def draw(etype, tree, vertex, drawn_as, fanout, hop_key):
+    def valid(etype, tree, vertex):
         csc = graph.csc_of(etype)
         row = range(int(csc.indptr[vertex]), int(csc.indptr[vertex + 1]))
-        if times[etype] is not None:
-            row = sorted((p for p in row if times[etype][p] <= limits[tree]), key=lambda p: times[etype][p])
-            if latest and fanout >= 0:
-                row = row[max(len(row) - fanout, 0) :]
+        if times[etype] is None:
+            return row
+        return sorted((p for p in row if times[etype][p] <= limits[tree]), key=lambda p: times[etype][p])
+
+    def draw(etype, tree, vertex, drawn_as, fanout, hop_key):
+        row = valid(etype, tree, vertex)
+        if times[etype] is not None and latest and fanout >= 0:
+            row = row[max(len(row) - fanout, 0) :]
         return [row[i] for i in pick(drawn_as, 0, len(row), fanout, replace, hop_key)] if fanout else []
 
-    return sample_with(graph, seeds, fanouts, key, disjoint=True, timed=draw)
+    return sample_with(graph, seeds, fanouts, key, disjoint=True, induced=induced, timed=draw, rows=valid)

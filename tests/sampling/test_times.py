@@ -129,7 +129,11 @@ def test_threads_that_ask_at_once_get_the_same():
     [
         (torch.zeros(299, dtype=torch.int64), ValueError, r"one time per edge \(300\), got shape \(299,\)"),
         (torch.zeros(300, 2, dtype=torch.int64), ValueError, r"got shape \(300, 2\)"),
-        (torch.zeros(300, dtype=torch.complex64), TypeError, "must be a tensor of integers or floats, got torch.complex64"),
+        (
+            torch.zeros(300, dtype=torch.complex64),
+            TypeError,
+            "must be a tensor of integers or floats, got torch.complex64",
+        ),
         (torch.zeros(300, dtype=torch.bool), TypeError, "got torch.bool"),
         (np.zeros(300, dtype=np.int64), TypeError, "got ndarray"),
         (torch.zeros(300, dtype=torch.int64, device="meta"), TypeError, "must be on the CPU, got meta"),
