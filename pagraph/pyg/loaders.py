@@ -308,9 +308,6 @@ class LinkNeighborLoader(Pipelined, _pyg.LinkNeighborLoader):
         rows = [inputs.row.long(), inputs.col.long()]
         if sampler.is_temporal and inputs.time is not None:
             rows.append(time_bits(inputs.time))
-        counts, negatives = (
-            sampler.graph.num_nodes_by_type,
-            sampler.link_negatives(self.neg_sampling, inputs.input_type),
-        )
+        negatives, counts = sampler.link_negatives(self.neg_sampling, inputs.input_type), sampler.graph.num_nodes_by_type
         batches = PairBatches(sampler.core, types, counts, negatives, sampler.times_are_floats)
         return core_workload(sampler.graph, order, torch.stack(rows, 1), batches)

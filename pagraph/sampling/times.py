@@ -113,7 +113,7 @@ def as_window(name: str, window: Any) -> float | dict[EdgeType, float] | None:
         ValueError: It is 0, negative or NaN.
     """
     if isinstance(window, Mapping):
-        return {tuple(etype): _length(f"{name}[{etype!r}]", length) for etype, length in window.items()}
+        return {etype: _length(f"{name}[{etype!r}]", length) for etype, length in window.items()}
     return None if window is None else _length(name, window)
 
 
@@ -146,7 +146,7 @@ def window_starts(ticks: Tensor, length: float | None, floats: bool) -> Tensor |
         return torch.where(ticks < MISSING + steps, MISSING, wrapped)
     times = torch.where(ticks < 0, ticks ^ _LOW_BITS, ticks).view(torch.float64)
     # Knuth's two-sum: what was rounded away of the difference says whether the next number below is the limit.
-    taken = torch.full_like(times, -min(length, _MOST))
+    taken = torch.full_like(times, -float(min(length, _MOST)))
     starts = times + taken
     part = starts - times
     rounded = (times - (starts - part)) + (taken - part)

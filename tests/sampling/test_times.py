@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pagraph import CSC, FormatError
-from pagraph.sampling.times import edge_times
 from pagraph.sampling.hop import Hop, Scratch
 from pagraph.sampling.pickers import TimedPicker
+from pagraph.sampling.times import edge_times
 from pagraph.system.buffers import BufferPool
 
 DTYPES = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8]
