@@ -167,8 +167,8 @@ class NeighborLoader(Pipelined, _pyg.NeighborLoader):
             return foreign_workload(data, order)
         ntype = inputs.input_type or NODE_TYPE
         if sampler.is_temporal and inputs.time is not None:
-            timed = torch.stack([inputs.node.long(), inputs.time.long()], 1)
-            return core_workload(sampler.graph, order, timed, TimedSeeds(sampler.core, ntype))
+            timed = torch.stack([inputs.node.long(), time_bits(inputs.time)], 1)
+            return core_workload(sampler.graph, order, timed, TimedSeeds(sampler.core, ntype, sampler.times_are_floats))
         seeds: Any = inputs.node if sampler.graph.is_homogeneous else {ntype: inputs.node}
         return core_workload(sampler.graph, order, seeds, sampler.core)
 
