@@ -63,6 +63,7 @@ PYG = [
     Example("pyg_hetero.py", least=0.75),
     Example("pyg_inference.py", least=0.8, says="equal to the whole graph at once: True"),
     Example("pyg_link_prediction.py", metric="test AUC", least=0.8),
+    Example("pyg_temporal.py", least=0.8, says="hit rate"),
     Example("pyg_blocks.py", least=0.8),
     Example("gpu_sage.py", least=0.8, says="the graph is sampled from: "),
     Example("gpu_ddp.py", says="hit rate", spawns=True),
