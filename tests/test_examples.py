@@ -64,6 +64,10 @@ PYG = [
     Example("pyg_inference.py", least=0.8, says="equal to the whole graph at once: True"),
     Example("pyg_link_prediction.py", metric="test AUC", least=0.8),
     Example("pyg_temporal.py", least=0.8, says="hit rate"),
+    Example("pyg_shadow.py", ("--epochs", "3"), least=0.7),
+    Example("pyg_hgt.py", ("--epochs", "5"), least=0.62),
+    Example("pyg_saint.py", least=0.7),
+    Example("pyg_cluster.py", least=0.75),
     Example("pyg_blocks.py", least=0.8),
     Example("gpu_sage.py", least=0.8, says="the graph is sampled from: "),
     Example("gpu_ddp.py", says="hit rate", spawns=True),
@@ -167,5 +171,5 @@ def test_every_example_is_tested_and_shows_the_diff():
     for case in PYG:
         docstring = (EXAMPLES / case.name).read_text().split('"""')[1]
         assert f"python examples/{case.name}" in docstring
-        line = re.search(r"^    -from torch_geometric.loader import (\w+)\n    \+(.*)$", docstring, re.MULTILINE)
+        line = re.search(r"^    -from torch_geometric.loader import ([\w, ]+)\n    \+(.*)$", docstring, re.MULTILINE)
         assert line is None if case.name in BLOCKS else line[2] == f"from pagraph.pyg import {line[1]}"

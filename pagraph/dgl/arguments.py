@@ -14,7 +14,9 @@ from torch import Tensor
 
 from ..accelerator.cuda import resolve_device
 from ..graph.csc import check_range
+from ..sampling import ClusterSampler
 from ..sampling.block_sampler import foreign_sampler
+from ..sampling.sampler import MiniBatchSampler
 from ..seeds.keys import Ranks, check_seed
 from ..seeds.order import DatasetOrder, SeedOrder
 from ..system.checks import as_integer
@@ -232,25 +234,27 @@ def _listed(ids: Any) -> Tensor:
     )
 
 
-def check_seeds(graph: Any, indices: Any, sampler: Any, *, native: bool) -> None:
+def check_seeds(graph: Any, indices: Any, sampler: Any, native: MiniBatchSampler | None) -> None:
     """Check seeds of node-wise and edge-wise samplers: on an id outside the graph DGL's own code ends the process.
 
-    Other samplers, and subclasses with a ``sample`` of their own, decide what their indices mean; ``native`` says that
-    our kernels take the sampler's place.
+    Other samplers, and subclasses with a ``sample`` of their own, decide what their indices mean; ``native`` is our
+    sampler that takes the sampler's place.
 
     Raises:
         DGLError: The dtype is not the graph's, a type is unknown, or types are needed and not given.
-        IndexError: An id is outside the graph.
+        IndexError: An id is outside the graph, or the number of a cluster is not one of the sampler's.
         ValueError: Ids are not 1-D; an edge sampler's ``exclude`` is no mode, or lacks what says which edges are the
             reverse ones.
     """
     on_cpu = isinstance(graph, dgl.DGLGraph) and not graph.is_block and graph.device.type == "cpu"
     if not on_cpu or not isinstance(indices, Tensor | Mapping):
         return
+    if isinstance(native, ClusterSampler) and isinstance(indices, Tensor):
+        check_range("indices", indices, native.num_clusters, IndexError)
     if _samples_as(sampler, _EDGE_WISE):
         _check_exclusion(sampler)
         kind, types, count = "edge", graph.canonical_etypes, graph.num_edges
-    elif native or _samples_as(sampler, _NODE_WISE):
+    elif (native is not None and native.seeds_are_vertices) or _samples_as(sampler, _NODE_WISE):
         kind, types, count = "node", graph.ntypes, graph.num_nodes
     else:
         return

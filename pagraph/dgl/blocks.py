@@ -117,35 +117,39 @@ class BlockBuilder:
             frame[EDGE_WEIGHTS] = relation.weights
         return frame
 
-    def pair_graph(
-        self,
-        pairs: Mapping[EdgeType, tuple[Tensor, Tensor]],
-        nodes: Mapping[str, Tensor],
-        edge_ids: Mapping[EdgeType, Tensor] | None,
+    def graph_structure(
+        self, ends: Mapping[EdgeType, Sequence[Tensor]], nodes: Mapping[str, Tensor], *, by_source: bool = False
     ) -> Any:
-        """A graph of pairs (local sources and destinations by edge type) alone, with the graph's own types.
+        """The index of a graph of edges (local sources and destinations by edge type), in any thread.
 
-        ``nodes`` and ``edge_ids`` are the graph's ids; with edge ids its columns come along, negative pairs have none.
+        ``by_source``: the sources of each type never decrease.
         """
         units = []
         for etype in self._canonical:
-            src, dst = pairs[etype]
+            src, dst = ends[etype]
             kinds, num_src, num_dst = 1 if etype[0] == etype[2] else 2, len(nodes[etype[0]]), len(nodes[etype[2]])
-            units.append(heterograph_index.create_unitgraph_from_coo(kinds, num_src, num_dst, src, dst, _FORMATS))
+            shape = kinds, num_src, num_dst
+            units.append(heterograph_index.create_unitgraph_from_coo(*shape, src, dst, _FORMATS, by_source))
         counts = utils.toindex([len(nodes[ntype]) for ntype in self._ntypes], "int64")
-        index = heterograph_index.create_heterograph_from_relations(self._metagraph, units, counts)
+        return heterograph_index.create_heterograph_from_relations(self._metagraph, units, counts)
+
+    def graph(self, structure: Any, nodes: Mapping[str, Tensor], edge_ids: Mapping[EdgeType, Tensor] | None) -> Any:
+        """A graph of some edges alone, with the graph's own types.
+
+        ``nodes`` and ``edge_ids`` are the graph's ids; with edge ids its columns come along, negative pairs have none.
+        """
         node_frames, edge_frames = [], []
         for parent, ntype in zip(self._graph._node_frames, self._ntypes, strict=True):
             ids = nodes[ntype].clone()  # users write to ids; the two graphs must not share them
             node_frames.append(_node_frame(parent if edge_ids is not None else Frame(num_rows=0), ids))
-        for parent, etype in zip(self._graph._edge_frames, self._canonical, strict=True):
+        for place, (parent, etype) in enumerate(zip(self._graph._edge_frames, self._canonical, strict=True)):
             if edge_ids is None:
-                edge_frames.append(Frame(num_rows=len(pairs[etype][0])))
+                edge_frames.append(Frame(num_rows=structure.num_edges(place)))
             else:
                 frame = _sub_frame(parent, edge_ids[etype], len(edge_ids[etype]))
                 frame[dgl.EID] = edge_ids[etype]
                 edge_frames.append(frame)
-        return dgl.DGLGraph(index, self._ntypes, self._etypes, node_frames, edge_frames)
+        return dgl.DGLGraph(structure, self._ntypes, self._etypes, node_frames, edge_frames)
 
 
 def _node_frame(parent: Any, ids: Tensor) -> Any:

@@ -33,6 +33,7 @@ __all__ = [
     "WaitingGraph",
     "by_edge_type",
     "core_graph",
+    "core_graph_both_ways",
     "dgl_graph",
     "excluded_sets",
     "load_saved_graph",
@@ -62,6 +63,19 @@ def core_graph(graph: Any, edge_dir: str = "in") -> Graph:
             csc = {etype[::turn]: Graph.csc_from_dgl(graph, etype, layout) for etype in graph.canonical_etypes}
             by_direction[edge_dir] = Graph(csc, {t: int(graph.num_nodes(t)) for t in graph.ntypes})
         return by_direction[edge_dir]
+
+
+def core_graph_both_ways(graph: Any) -> Graph:
+    """The result of :func:`core_graph` with out-edges in DGL's own order, that of the edges in ``DGLGraph.subgraph``.
+
+    Those of a graph on disk are built of its in-edges: DGL's structure, which waits there, would be, too.
+    """
+    core = core_graph(graph)
+    if not isinstance(graph, WaitingGraph):
+        turned = core_graph(graph, "out")
+        for etype in core.edge_types:
+            core.set_out_csc(etype, turned.csc_of(etype[::-1]))
+    return core
 
 
 def structures_of(graph: Any) -> dict[str, Graph]:

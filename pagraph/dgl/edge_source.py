@@ -1,4 +1,4 @@
-"""Edge-wise batches: pair graphs, negative graphs and the blocks of their vertices, sampled by our kernels."""
+"""Edge-wise batches: pair graphs, negative graphs and the blocks or subgraph of their vertices, from our kernels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..sampling.negative import compact_pairs
 from .convert import FixedExclusion, core_graph, excluded_sets
 from .foreign_source import lock_of
 from .graphbolt import import_dgl
-from .node_source import NodeSource, Rows, SampledNodes, edge_columns
+from .native_source import Rows, edge_columns
 from .workload import native_negatives
 
 dgl = import_dgl()
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from ..graph.graph import EdgeType
     from ..seeds.order import Ticket
     from ..stats.stats import EpochRecorder
+    from .node_source import NodeSource
+    from .subgraph_source import SubgraphSource
 
 __all__ = ["EdgeSource"]
 
@@ -49,7 +51,7 @@ class _Sampled:
     edges: dict[EdgeType, Tensor]
     nodes: dict[str, Tensor]
     pairs: list[Pairs]
-    inner: SampledNodes
+    inner: Any
     labels: Rows = field(default_factory=dict)
 
 
@@ -59,12 +61,12 @@ class EdgeSource:
     Args:
         graph: A DGL graph on the CPU.
         edge_sampler: DGL's edge sampler.
-        inner: Source of the blocks.
+        inner: Source of the blocks, or of a ShaDow sampler's subgraph.
     """
 
     is_pure = False
 
-    def __init__(self, graph: Any, edge_sampler: Any, inner: NodeSource) -> None:
+    def __init__(self, graph: Any, edge_sampler: Any, inner: NodeSource | SubgraphSource) -> None:
         self._graph = graph
         self._sampler = edge_sampler
         self._inner = inner
@@ -105,7 +107,7 @@ class EdgeSource:
             nodes, pairs = compact_pairs(self._inner.core, groups, idtype)
             make = self._fixed.sets if drawn.exclude is self._sampler.exclude else excluded_sets
             exclude = make(self._graph, self._inner.core, drawn.exclude)
-        inner = self._inner.sample_blocks(nodes, drawn.key, recorder, exclude=exclude)
+        inner = self._inner.sample_from(nodes, drawn.key, recorder, exclude=exclude)
         nothing = torch.empty(0, dtype=idtype, device="cpu")
         edges = {etype: drawn.edges.get(etype, nothing) for etype in self._graph.canonical_etypes}
         return _Sampled(edges, nodes, pairs, inner)
@@ -145,14 +147,15 @@ class EdgeSource:
         return src.to(self._graph.idtype), dst.to(self._graph.idtype)
 
     def deliver(self, sampled: _Sampled, recorder: EpochRecorder) -> Any:
-        """DGL's ``(input_nodes, pair_graph[, negative_graph], blocks)``; in the reader's thread."""
+        """DGL's ``(input_nodes, pair_graph[, negative_graph], blocks or subgraph)``; in the reader's thread."""
         with recorder.time("building"):
-            input_nodes, blocks = self._inner.build(sampled.inner, recorder)
+            input_nodes, inner = self._inner.build(sampled.inner, recorder)
             builder = self._inner.builder
-            pair_graph = builder.pair_graph(sampled.pairs[0], sampled.nodes, sampled.edges)
+            structures = [builder.graph_structure(pairs, sampled.nodes) for pairs in sampled.pairs]
+            pair_graph = builder.graph(structures[0], sampled.nodes, sampled.edges)
             for (etype, name), rows in sampled.labels.items():
                 pair_graph._edge_frames[self._graph.get_etype_id(etype)][name] = rows.current(recorder)
-            graphs = [pair_graph, *(builder.pair_graph(pairs, sampled.nodes, None) for pairs in sampled.pairs[1:])]
-            item = self._inner.to_device((input_nodes, *graphs, blocks))
+            negative = [builder.graph(structure, sampled.nodes, None) for structure in structures[1:]]
+            item = self._inner.to_device((input_nodes, pair_graph, *negative, inner))
         self._inner.count(sampled.inner, recorder, seeds=sum(map(len, sampled.edges.values())))
         return item

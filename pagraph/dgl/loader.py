@@ -16,6 +16,7 @@ from ..features.narrow import parse_cache_dtype
 from ..graph.graph import Graph
 from ..ranking.policies import resolve_policy
 from ..ranking.policy import Policy
+from ..sampling import BlockSampler
 from ..seeds.order import DatasetOrder, EpochPlan, SeedOrder
 from ..system.budget import Budget, memory_budget
 from ..system.checks import as_integer
@@ -37,6 +38,7 @@ from .edge_source import EdgeSource
 from .foreign_source import ForeignSource
 from .graphbolt import import_dgl
 from .node_source import NodeSource
+from .subgraph_source import SubgraphSource
 from .workload import is_edge_sampler, native_sampler, runs_users_code, workload_of
 
 dgl = import_dgl()
@@ -45,7 +47,7 @@ from dgl.dataloading.dataloader import CollateWrapper  # noqa: E402
 from dgl.utils import get_num_threads, get_numa_nodes_cores, set_num_threads  # noqa: E402
 
 if TYPE_CHECKING:
-    from ..sampling import BlockSampler
+    from ..sampling.sampler import MiniBatchSampler
 
 __all__ = ["DataLoader"]
 
@@ -73,8 +75,8 @@ def _divide(
 class DataLoader(LoaderControls, _DGLDataLoader):
     """Drop-in for ``dgl.dataloading.DataLoader`` (DGL 1.1 to 2.x): the same arguments, the same batches.
 
-    DGL's neighbour and LABOR samplers, ``pagraph.dgl.LayerSampler``, and edge samplers around them are run by our
-    kernels, in threads, ahead of the training loop; any other sampler runs its own ``sample``. Graphs have any number
+    DGL's neighbour, LABOR, ShaDow, Cluster-GCN and GraphSAINT samplers, ``pagraph.dgl.LayerSampler``, and edge samplers
+    around them are run by our kernels, in threads, ahead of the training loop; any other sampler runs its own ``sample``. Graphs have any number
     of vertex and edge types. Prefetched columns are read through a static cache. Threads take the place of DGL's worker
     processes: batches always come in order.
 
@@ -183,7 +185,7 @@ class DataLoader(LoaderControls, _DGLDataLoader):
             else DatasetOrder(ids, shuffle=shuffle, seed=seed, ranks=ranks)
         )
         native = native_sampler(graph, graph_sampler)  # refuses bad fan-outs now, not with the first batch
-        check_seeds(graph, ids, graph_sampler, native=native is not None)
+        check_seeds(graph, ids, graph_sampler, native)
         rows = None if gpu_cache is None else gpu_cache_budget(graph, gpu_cache, self.device)
         budget = Budget.parse(cache if rows is None or cache != "auto" else rows)
         # torch's own constructor, not DGL's: it checks the keywords that mean the same to every loader.
@@ -215,7 +217,7 @@ class DataLoader(LoaderControls, _DGLDataLoader):
         worker_init_fn = self.worker_init_fn if self.num_workers else None  # may have been set since
         return self._engine.start(self._source(), options=self._epoch_options(), worker_init_fn=worker_init_fn)
 
-    def _native(self) -> BlockSampler | None:
+    def _native(self) -> MiniBatchSampler | None:
         return native_sampler(self.graph, self.graph_sampler) if isinstance(self._order, SeedOrder) else None
 
     def _epoch_options(self) -> PipelineOptions:
@@ -229,8 +231,9 @@ class DataLoader(LoaderControls, _DGLDataLoader):
         if native is not None:
             edge_wise = is_edge_sampler(sampler)
             inner = sampler.sampler if edge_wise else sampler
-            nodes = NodeSource(graph, inner, native, columns=self._columns, engine=engine, device=self.device)
-            return EdgeSource(graph, sampler, nodes) if edge_wise else nodes
+            kind = NodeSource if isinstance(native, BlockSampler) else SubgraphSource
+            source = kind(graph, inner, native, columns=self._columns, engine=engine, device=self.device)
+            return EdgeSource(graph, sampler, source) if edge_wise else source
         if isinstance(graph, dgl.DGLGraph) and self._options.workers:
             graph.create_formats_()  # else threads would make them at the same time
         return ForeignSource(

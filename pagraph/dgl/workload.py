@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +12,11 @@ from torch import Tensor
 from ..graph.graph import Graph
 from ..ranking.policy import RowType
 from ..ranking.workload import Sampled, Workload
-from ..sampling import BlockSampler, LaborSampler, NeighborSampler
+from ..sampling import BlockSampler, ClusterSampler, LaborSampler, NeighborSampler, SaintSampler
 from ..sampling.batches import EdgeBatches
+from ..sampling.ego import InducedBatches
 from ..sampling.negative import GlobalUniformNegatives, UniformNegatives
+from ..sampling.saint import SAINT_MODES
 from ..seeds.order import SeedOrder
 from .columns import row_counts
 from .convert import by_edge_type, core_graph
@@ -28,38 +30,36 @@ from dgl.dataloading.base import EdgePredictionSampler  # noqa: E402
 
 if TYPE_CHECKING:
     from ..sampling.negative import NegativePairs
+    from ..sampling.sampler import MiniBatchSampler
     from ..seeds.order import DatasetOrder
 
 __all__ = ["is_edge_sampler", "native_negatives", "native_sampler", "runs_users_code", "workload_of"]
 
 
-def native_sampler(graph: Any, sampler: Any) -> BlockSampler | None:
+def native_sampler(graph: Any, sampler: Any) -> MiniBatchSampler | None:
     """The core sampler with the same meaning as a DGL sampler object, or None where only its own code will do.
 
-    Recognised are ``dgl.dataloading.NeighborSampler``, ``MultiLayerFullNeighborSampler`` and ``LaborSampler`` (without
-    ``batch_dependency``), ``pagraph.dgl.LayerSampler``, and subclasses that change nothing about sampling, on graphs in
-    CPU memory. For an edge sampler around one of these, the inner one is returned.
+    Recognised are ``dgl.dataloading.NeighborSampler``, ``MultiLayerFullNeighborSampler``, ``LaborSampler`` (without
+    ``batch_dependency``), ``ShaDowKHopSampler``, ``ClusterGCNSampler`` and ``SAINTSampler``,
+    ``pagraph.dgl.LayerSampler``, and subclasses that change nothing about sampling, on graphs in CPU memory. For an
+    edge sampler around one that begins with vertices, the inner one is returned.
 
     Raises:
-        ValueError: A fan-out is 0 or below -1.
+        ValueError: A fan-out is 0 or below -1, or a budget below 1.
         DGLError: A hop's fan-outs do not name all edge types.
         KeyError: A layer sampler's weights are no column of the graph.
     """
     if not isinstance(graph, dgl.DGLGraph) or graph.is_block or graph.device.type != "cpu":
         return None
-    if is_edge_sampler(sampler):
+    edge_wise = is_edge_sampler(sampler)
+    if edge_wise:
         sampler = sampler.sampler
-    if not isinstance(sampler, DGLBlockSampler):
+    device = getattr(sampler, "output_device", None)
+    if device is not None and torch.device(device).type != "cpu":
         return None
-    if sampler.output_device is not None and torch.device(sampler.output_device).type != "cpu":
-        return None
-    if isinstance(sampler, dgl.dataloading.NeighborSampler):
-        return _neighbor_sampler(graph, sampler)
-    if isinstance(sampler, dgl.dataloading.LaborSampler):
-        return _labor_sampler(graph, sampler)
-    if isinstance(sampler, LayerSampler):
-        return sampler.core_sampler(graph) if _samples_as(sampler, LayerSampler) else None
-    return None
+    make = next((make for kind, make in _KINDS.items() if isinstance(sampler, kind)), None)
+    made = None if make is None else make(graph, sampler)
+    return None if edge_wise and made is not None and made.hops is None else made
 
 
 def is_edge_sampler(sampler: Any) -> bool:
@@ -96,6 +96,37 @@ def _neighbor_sampler(graph: Any, sampler: Any) -> NeighborSampler | None:
     return NeighborSampler(fanouts, replace=bool(sampler.replace), edge_dir=sampler.edge_dir, prob=sampler.prob)
 
 
+def _layer_sampler(graph: Any, sampler: LayerSampler) -> MiniBatchSampler | None:
+    return sampler.core_sampler(graph) if _samples_as(sampler, LayerSampler) else None
+
+
+def _shadow_sampler(graph: Any, sampler: Any) -> InducedBatches | None:
+    own = not _unchanged(sampler, {"sample": dgl.dataloading.ShaDowKHopSampler})
+    if own or not sampler.fanouts or not isinstance(sampler.prob, str | None):
+        return None
+    fanouts = [_fanout(graph, fanout) for fanout in sampler.fanouts]
+    hops = NeighborSampler(fanouts, replace=bool(sampler.replace), prob=sampler.prob)
+    return InducedBatches(hops, edge_dir="out")
+
+
+def _cluster_sampler(graph: Any, sampler: Any) -> ClusterSampler | None:
+    if not _unchanged(sampler, {"sample": dgl.dataloading.ClusterGCNSampler}) or not graph.is_homogeneous:
+        return None
+    return ClusterSampler(sampler.partition_offset, sampler.partition_node_ids, edge_dir="out")
+
+
+def _saint_sampler(graph: Any, sampler: Any) -> SaintSampler | None:
+    base = dgl.dataloading.SAINTSampler
+    methods = [base.node_sampler, base.edge_sampler, base.walk_sampler]
+    drawn_by = getattr(sampler.sampler, "__func__", None)
+    own = not _unchanged(sampler, {"sample": base}) or drawn_by not in methods
+    if own or sampler.prob is not None or not graph.is_homogeneous:  # the probabilities may be a user's
+        return None
+    mode, budget = SAINT_MODES[methods.index(drawn_by)], sampler.budget
+    budget, length = budget if mode == "walk" else (budget, 0)
+    return SaintSampler(mode, budget, length, edge_dir="out")
+
+
 def _labor_sampler(graph: Any, sampler: Any) -> LaborSampler | None:
     base = dgl.dataloading.LaborSampler
     if not _samples_as(sampler, base) or not _can_run(graph, sampler):
@@ -109,6 +140,16 @@ def _labor_sampler(graph: Any, sampler: Any) -> LaborSampler | None:
         layer_dependency=bool(sampler.layer_dependency),
         edge_dir=sampler.edge_dir,
     )
+
+
+_KINDS: dict[type, Callable[[Any, Any], MiniBatchSampler | None]] = {
+    dgl.dataloading.NeighborSampler: _neighbor_sampler,
+    dgl.dataloading.LaborSampler: _labor_sampler,
+    dgl.dataloading.ShaDowKHopSampler: _shadow_sampler,
+    dgl.dataloading.ClusterGCNSampler: _cluster_sampler,
+    dgl.dataloading.SAINTSampler: _saint_sampler,
+    LayerSampler: _layer_sampler,
+}
 
 
 def _samples_as(sampler: Any, base: type) -> bool:
@@ -166,22 +207,22 @@ def workload_of(graph: Any, sampler: Any, order: SeedOrder | DatasetOrder) -> Wo
 
 
 def _sampled(graph: Any, sampler: Any, order: SeedOrder | DatasetOrder) -> Sampled:
-    blocks = native_sampler(graph, sampler) if isinstance(order, SeedOrder) else None
-    if blocks is not None and blocks.edge_dir != "in":
-        blocks = blocks.with_in_edges()
-    core, seeds = _with_weights(graph, core_graph(graph, _edge_dir(sampler)), blocks), order.ids
-    if blocks is None or not is_edge_sampler(sampler):
-        return Sampled(core, _by_type(core, seeds), blocks)
+    inner = native_sampler(graph, sampler) if isinstance(order, SeedOrder) else None
+    if isinstance(inner, BlockSampler) and inner.edge_dir != "in":
+        inner = inner.with_in_edges()
+    core, seeds = _with_weights(graph, core_graph(graph, _edge_dir(sampler)), inner), order.ids
+    if inner is None or not is_edge_sampler(sampler):
+        return Sampled(core, _by_type(core, seeds), inner)
     if isinstance(seeds, Mapping):
         seeds = {graph.to_canonical_etype(etype): ids for etype, ids in seeds.items()}
-    return Sampled(core, seeds, _as_loader(graph, sampler, blocks))
+    return Sampled(core, seeds, _as_loader(graph, sampler, inner))
 
 
-def _as_loader(graph: Any, sampler: Any, blocks: BlockSampler | None) -> BlockSampler | EdgeBatches | None:
+def _as_loader(graph: Any, sampler: Any, inner: Any) -> MiniBatchSampler | None:
     """The sampler of the loader's whole batches: from edges where these are the seeds."""
-    if blocks is None or not is_edge_sampler(sampler):
-        return blocks
-    return EdgeBatches(blocks, core_graph(graph), native_negatives(sampler.negative_sampler))
+    if inner is None or not is_edge_sampler(sampler):
+        return inner
+    return EdgeBatches(inner, core_graph(graph), native_negatives(sampler.negative_sampler))
 
 
 def _seed_reads(graph: Any, sampler: Any, order: SeedOrder | DatasetOrder, row_type: RowType) -> Tensor | None:
@@ -190,7 +231,8 @@ def _seed_reads(graph: Any, sampler: Any, order: SeedOrder | DatasetOrder, row_t
     None where unknown: for a user's own sampler or dataset, and for vertices of edge-wise batches.
     """
     edge_wise = is_edge_sampler(sampler)
-    if not isinstance(order, SeedOrder) or native_sampler(graph, sampler) is None:
+    native = native_sampler(graph, sampler) if isinstance(order, SeedOrder) else None
+    if native is None or not native.seeds_are_vertices:
         return None
     if edge_wise != isinstance(row_type, tuple):
         return None
@@ -215,13 +257,15 @@ def _by_type(graph: Graph, seeds: Any) -> Any:
     return seeds if graph.is_homogeneous or isinstance(seeds, Mapping) else {graph.node_types[0]: seeds}
 
 
-def _with_weights(graph: Any, core: Graph, sampler: BlockSampler | None) -> Graph:
+def _with_weights(graph: Any, core: Graph, sampler: MiniBatchSampler | None) -> Graph:
     """The core graph with the column of the sampler's weights, without which a policy would draw uniformly."""
-    name = None if sampler is None else sampler.prob
+    name = None if sampler is None or sampler.hops is None else sampler.hops.prob
     if name is None:
         return core
     weighted = Graph({etype: core.csc_of(etype) for etype in core.edge_types}, core.num_nodes_by_type)
     for core_type, frame in zip(core.edge_types, graph._edge_frames, strict=True):
         if name in frame._columns:
             weighted.set_field(name, frame[name], edge_type=core_type)
+        if isinstance(sampler, InducedBatches):
+            weighted.set_out_csc(core_type, core.out_csc_of(core_type))
     return weighted

@@ -267,10 +267,29 @@ class Graph:
             return self.csc_of(etype)
         if etype[0] != etype[2]:
             raise ValueError(f"edge_dir must be 'in' for edges between different vertex types, got 'out' and {etype}")
+        return self.out_csc_of(etype)
+
+    def out_csc_of(self, edge_type: EdgeType) -> CSC:
+        """The out-edges of ``edge_type`` as a CSC of the reversed graph, built when first asked for, and kept."""
+        csc = self.csc_of(edge_type)
         with self._lock:
-            if etype not in self._out_csc:
-                self._out_csc[etype] = self.csc_of(etype).transpose()
-            return self._out_csc[etype]
+            if edge_type not in self._out_csc:
+                self._out_csc[edge_type] = csc.transpose()
+            return self._out_csc[edge_type]
+
+    def set_out_csc(self, edge_type: EdgeType, csc: CSC) -> None:
+        """Let :meth:`out_csc_of` return these, the same edges in an order of one's own.
+
+        Raises:
+            ValueError: They are not as many vertices and edges as those of the type.
+        """
+        own = self.csc_of(edge_type)
+        if (csc.num_src, csc.num_dst, csc.num_edges) != (own.num_dst, own.num_src, own.num_edges):
+            raise ValueError(
+                f"csc must have the edges of {edge_type} turned round, {own.num_edges}, got {csc.num_edges}"
+            )
+        with self._lock:
+            self._out_csc[edge_type] = csc
 
     def in_degrees(self) -> Tensor:
         """In-degree of every vertex of a homogeneous graph, shape ``(num_nodes,)``, int64."""

@@ -3,17 +3,42 @@
 Needs PyG alone: neither pyg-lib nor torch-sparse, which PyPI does not offer as wheels.
 
 All other classes of ``torch_geometric.loader`` can be imported from here too, and are PyG's own: a script's whole
-import line can be swapped, one with ``*`` too. ``NeighborSampler`` is ours, in place of ``torch_geometric.sampler``'s.
+import line can be swapped, one with ``*`` too. ``NeighborSampler`` and ``HGTSampler`` are ours, in place of
+``torch_geometric.sampler``'s.
 """
 
 from typing import Any
 
+from .clusters import ClusterData, ClusterLoader
 from .graphs import core_graph, to_pyg
+from .hgt import HGTLoader, HGTSampler
 from .loaders import LinkNeighborLoader, NeighborLoader
 from .package import import_pyg
+from .saint import (
+    GraphSAINTEdgeSampler,
+    GraphSAINTNodeSampler,
+    GraphSAINTRandomWalkSampler,
+    GraphSAINTSampler,
+)
 from .sampler import NeighborSampler
+from .shadow import ShaDowKHopSampler
 
-__all__ = ["LinkNeighborLoader", "NeighborLoader", "NeighborSampler", "core_graph", "to_pyg"]
+__all__ = [
+    "ClusterData",
+    "ClusterLoader",
+    "GraphSAINTEdgeSampler",
+    "GraphSAINTNodeSampler",
+    "GraphSAINTRandomWalkSampler",
+    "GraphSAINTSampler",
+    "HGTLoader",
+    "HGTSampler",
+    "LinkNeighborLoader",
+    "NeighborLoader",
+    "NeighborSampler",
+    "ShaDowKHopSampler",
+    "core_graph",
+    "to_pyg",
+]
 
 _loader = import_pyg().loader
 

@@ -33,7 +33,17 @@ from torch_geometric.data.graph_store import EdgeLayout  # noqa: E402
 from torch_geometric.data.storage import BaseStorage, EdgeStorage, GlobalStorage, NodeStorage  # noqa: E402
 from torch_geometric.typing import SparseTensor  # noqa: E402  (torch-sparse's, or PyG's own that nobody has)
 
-__all__ = ["core_graph", "csc_of", "has_types", "load_saved_data", "local_dtype", "save_data", "to_pyg", "whole_graph"]
+__all__ = [
+    "core_graph",
+    "csc_of",
+    "has_types",
+    "load_safely",
+    "load_saved_data",
+    "local_dtype",
+    "save_data",
+    "to_pyg",
+    "whole_graph",
+]
 
 
 def core_graph(data: Any) -> Graph:
@@ -314,7 +324,7 @@ def load_saved_data(path: str | os.PathLike[str]) -> Graph:
     path = os.fspath(path)
     if not os.path.isfile(path):
         raise FileNotFoundError(f"file must exist, got {path}")
-    content = _load(path)
+    content = load_safely(path, _CLASSES, "save data.to_dict()")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # of a Data that does not say how many vertices it has
@@ -323,10 +333,15 @@ def load_saved_data(path: str | os.PathLike[str]) -> Graph:
         raise FormatError(f"{path} must hold one sound graph of PyG's: {error}") from error
 
 
-def _load(path: str) -> Any:
+def load_safely(path: str, classes: list[Any], advice: str) -> Any:
+    """What ``torch.save`` wrote to a file: tensors, plain values, and objects of these classes of PyG's.
+
+    Raises:
+        FormatError: The file is something else, or holds other objects; the error ends with the advice.
+    """
     allowed: AbstractContextManager[Any] = nullcontext()
     if hasattr(torch.serialization, "safe_globals"):  # from torch 2.5 on; before, only plain values can be read
-        allowed = torch.serialization.safe_globals(_CLASSES)
+        allowed = torch.serialization.safe_globals(classes)
     try:
         with allowed:
             return torch.load(path, map_location="cpu", weights_only=True)
@@ -337,11 +352,9 @@ def _load(path: str) -> Any:
         if other[1].startswith("torch_geometric.") and not hasattr(torch.serialization, "safe_globals"):
             raise FormatError(
                 f"{path} holds an object of PyG's, {other[1]}, which torch reads safely from 2.5 on, this is torch "
-                f"{torch.__version__}: save data.to_dict(), or take a newer torch"
+                f"{torch.__version__}: {advice}, or take a newer torch"
             ) from None
-        raise FormatError(
-            f"{path} must hold tensors and plain values alone, it holds {other[1]}: save data.to_dict() of such values"
-        ) from None
+        raise FormatError(f"{path} must hold tensors and plain values alone, it holds {other[1]}: {advice}") from None
 
 
 def _data_of(content: Any) -> Data | HeteroData:

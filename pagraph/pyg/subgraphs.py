@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..sampling.sampler import MiniBatchSampler
     from ..system.buffers import BufferPools
 
-__all__ = ["SubgraphLoader", "SubgraphView"]
+__all__ = ["SubgraphLoader", "SubgraphView", "edge_index_of"]
 
 
 @dataclass(eq=False, kw_only=True)
@@ -63,6 +63,16 @@ class SubgraphView(View):
         return output, subgraph.hop_ends
 
 
+def edge_index_of(output: Any) -> Tensor:
+    """Both ends of a sampler's edges in one tensor, ``(2, num_edges)``: not copied where they lie behind each other."""
+    row, col = output.row, output.col
+    one = row.untyped_storage().data_ptr() == col.untyped_storage().data_ptr()
+    if one and len(row) and row.data_ptr() + row.nbytes == col.data_ptr():
+        both: Tensor = row.as_strided((2, len(row)), (len(row), 1))
+        return both
+    return torch.stack([row, col])
+
+
 class SubgraphLoader(Pipelined):
     """Base of our loaders whose classes PyG derives from torch's ``DataLoader``; it stands in front of PyG's class.
 
@@ -72,6 +82,7 @@ class SubgraphLoader(Pipelined):
     """
 
     _view: SubgraphView
+    _makers: tuple[str, ...] = ("collate_fn",)  # methods that a user may override to make a batch
 
     def _load(self, join: Callable[[Any, Any], Any], arguments: Mapping[str, Any]) -> None:
         """Make torch's loader and the engine.
@@ -97,4 +108,4 @@ class SubgraphLoader(Pipelined):
 
     @property
     def _makes_batches(self) -> bool:
-        return type(self).collate_fn is SubgraphLoader.collate_fn
+        return all(getattr(type(self), name).__module__.startswith("pagraph.") for name in self._makers)

@@ -183,7 +183,7 @@ def default_threads() -> int:
 
 def most_repeats(order: SeedOrder, sampler: MiniBatchSampler) -> int:
     """Most reads of a vertex in one batch: once for each of its seeds that it is, or in each of disjoint trees."""
-    if sampler.hops is not None and sampler.hops.disjoint:
+    if (sampler.hops or sampler).disjoint:
         return order.batch_size * sampler.trees_per_seed
     if not sampler.seeds_are_vertices:
         return 1

@@ -113,7 +113,7 @@ class _FromHops(MiniBatchSampler):
 
     @property
     def hops(self) -> HopSampler:
-        hops: HopSampler = self.blocks
+        hops: HopSampler = self.blocks.hops
         return hops
 
     @property

@@ -56,6 +56,14 @@ class ExcludedEdges:
         weights_left = None if edges.weights is None else edges.weights[:kept]
         return HopEdges(edges.indptr, edges.indices[:kept], edges.positions[:kept], weights_left)
 
+    def left_of(self, positions: Tensor) -> Tensor:
+        """Places of the positions that are not excluded, in order, int64."""
+        from .kernels import edges as _excluded
+
+        places = np.empty(len(positions), dtype=np.int64)
+        arrays = self._table, self._shifts[0], self._marks, self._shifts[1], places
+        return torch.from_numpy(places[: int(_excluded.left(positions.numpy(), *arrays))])
+
 
 class SampleOptions(TypedDict, total=False):
     """Keyword arguments of :meth:`BlockSampler.sample`."""

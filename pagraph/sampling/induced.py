@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from ..graph.graph import EdgeType, Graph
     from .hop import VertexTable
 
+_FIRST_ROOM = 2**16  # edges; more are found by going on in twice the room
+
 __all__ = ["edge_ids_of", "induced_edges", "induced_subgraph"]
 
 
@@ -40,7 +42,7 @@ def induced_subgraph(
         nodes: Shape ``(num_nodes,)``, int32 or int64, or a mapping from vertex type to such tensors. A vertex that is
             there twice has its in-edges twice; they lead to the first copy of their source.
         edge_dir: "in": edges lie in the order of their destinations, in the batch and then in the graph; "out": in that
-            of their sources, and ``edge_index`` has destinations in its first row, as ``Graph.adjacency``.
+            of their sources, and ``edge_index`` has destinations in its first row, as ``Graph.out_csc_of``.
         dtype: Id dtype of the result. Default: that of the vertices.
         pools: Where output memory is recycled. Default: fresh memory.
 
@@ -90,26 +92,52 @@ def induced_edges(
         tables: The vertices of each type, of this thread.
         dtype: Dtype of the local ids.
         pools: Where output memory is recycled.
-        edge_dir: "out" takes out-edges for in-edges, see ``Graph.adjacency``.
+        edge_dir: "out" takes out-edges for in-edges, see ``Graph.out_csc_of``.
 
     Raises:
         FormatError: The graph's arrays lead out of the graph (a damaged file).
     """
     from .kernels import subgraph as _subgraph
 
-    csc, known = graph.adjacency(edge_dir, etype).scattered, tables[etype[0]].lookup
-    indices, scratch = csc.indices.numpy(), Scratch.of_this_thread()
-    starts, degrees, indptr = measure_frontier(csc, tables[etype[2]].nodes, scratch, -1, False)
+    far, near = (etype[0], etype[2]) if edge_dir == "in" else (etype[2], etype[0])
+    csc = (graph.csc_of(etype) if edge_dir == "in" else graph.out_csc_of(etype)).scattered
+    scratch = Scratch.of_this_thread()
+    starts, degrees, indptr = measure_frontier(csc, tables[near].nodes, scratch, -1, False)
     if csc.pages is not None:
         csc.pages.need_edges(starts, degrees)
-    bad = _subgraph.count_known(indices, starts, degrees, csc.num_src, *known, indptr)
-    if bad >= 0:
-        raise_bad_source(int(indices[bad]), csc.num_src)
-    total = int(indptr[-1])
-    edge_index, ids = pools(("edges", etype)).take_many(((2, total), dtype), ((total,), torch.int64))
+    positions, places = _found(csc, starts, degrees, tables[far], scratch, indptr)
+    edge_index, ids = pools(("edges", etype)).take_many(((2, len(places)), dtype), ((len(places),), torch.int64))
     src, dst = edge_index.numpy()
-    _subgraph.put_known(indices, starts, degrees, edge_ids_of(csc), *known, indptr, src, dst, ids.numpy())
+    _subgraph.put_known(indptr, positions, places, edge_ids_of(csc), src, dst, ids.numpy())
     return SampledEdges(edge_index, ids, [0])
+
+
+def _found(csc: CSC, starts: Any, degrees: Any, table: VertexTable, scratch: Scratch, indptr: Any) -> tuple[Any, Any]:
+    """Positions of the edges whose sources are in the table, and the sources' places, in scratch; sets ``indptr``."""
+    from .kernels import subgraph as _subgraph
+
+    indices, (nodes, slots, shift) = csc.indices.numpy(), table.lookup
+    marks = scratch.array("marks", max(8, len(slots) // 2), np.uint8)  # 4 bits a slot, 16 to 32 a vertex
+    marks.fill(0)
+    marks_shift = shift - np.uint64(2)
+    _subgraph.mark_nodes(nodes, marks, marks_shift)
+    some, state = scratch.array("segment", _subgraph.SEGMENT, np.int64), np.zeros(3, np.int64)
+    state[1] = starts[0] if len(starts) else 0
+    room, found = _FIRST_ROOM, []
+    while True:
+        grown = [scratch.array(name, room, kind) for name, kind in (("found", indices.dtype), ("places", np.int32))]
+        for new, old in zip(grown, found, strict=False):
+            new[: state[2]] = old[: state[2]]
+        found = grown
+        known = nodes, slots, shift
+        bad = _subgraph.find_known(
+            indices, starts, degrees, csc.num_src, known, marks, marks_shift, some, state, indptr, *found
+        )
+        if bad >= 0:
+            raise_bad_source(int(indices[bad]), csc.num_src)
+        if state[0] == len(starts):
+            return found[0][: state[2]], found[1][: state[2]]
+        room *= 2
 
 
 def edge_ids_of(csc: CSC) -> Any:

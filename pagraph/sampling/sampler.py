@@ -50,9 +50,11 @@ class MiniBatchSampler:
 
     Attributes:
         seeds_are_vertices: Whether seeds are vertices (their rows are read as such), not edges or pairs of them.
+        disjoint: A tree for each seed: a vertex found from two seeds is there twice.
     """
 
     seeds_are_vertices: bool = True
+    disjoint: bool = False
 
     @property
     def hops(self) -> HopSampler | None:
@@ -177,7 +179,6 @@ class HopSampler(MiniBatchSampler):
         prob: Edge field that edges are weighed by; None: all alike.
         time: Field that edges are chosen by time with; None: none.
         replace: Edges are drawn with replacement.
-        disjoint: A tree for each seed: a vertex found from two seeds is there twice.
         layer_dependency: All hops share their random numbers (LABOR).
         expands_once: A hop draws only from the vertices that the hop before found, not from all that are known.
     """
@@ -186,7 +187,6 @@ class HopSampler(MiniBatchSampler):
     prob: str | None
     time: str | None = None
     replace: bool = False
-    disjoint: bool = False
     layer_dependency: bool = False
     expands_once: bool = False
 

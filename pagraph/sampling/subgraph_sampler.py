@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..system.buffers import BufferPools
     from .hop import Picker
 
-__all__ = ["SubgraphRun", "SubgraphSampler"]
+__all__ = ["HopMemory", "SubgraphRun", "SubgraphSampler"]
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ class SubgraphSampler(FanoutSampler):
 
 
 @dataclass(frozen=True, eq=False)
-class _Memory:
+class HopMemory:
     """Scratch memory of a hop's edges, which live until the batch is put together."""
 
     scratch: Scratch
@@ -232,15 +232,24 @@ class SubgraphRun(BatchRun):
                 ends[ntype].append(count)
         return hops, ends
 
-    def induced_in_trees(self, ids: dict[str, Any], ends: dict[str, list[int]]) -> Subgraph:
+    def induced_in_trees(self, ids: dict[str, Any], ends: dict[str, list[int]], *, by_source: bool = False) -> Subgraph:
         """The subgraph of vertices in trees, with all edges within each tree that may be drawn there."""
-        vertices = {t: TreeVertices.of(ids[t], self.graph.num_nodes_of(t), self.num_trees) for t in ids}
-        edges = {t: self._in_trees(index, t, vertices) for index, t in enumerate(self.graph.edge_types)}
+        split = {ntype: self._split(ntype, known) for ntype, known in ids.items()}
+        vertices = {
+            t: TreeVertices.of(t, *split[t], (self.graph.num_nodes_of(t), self.num_trees), self.scratch) for t in ids
+        }
+        edges = {
+            t: self._in_trees(index, t, split[t[2]], vertices, by_source)
+            for index, t in enumerate(self.graph.edge_types)
+        }
         return self._put_together(ids, edges, ends)
 
-    def _in_trees(self, index: int, etype: EdgeType, vertices: Mapping[str, TreeVertices]) -> SampledEdges:
+    def _in_trees(
+        self, index: int, etype: EdgeType, known: Any, vertices: Mapping[str, TreeVertices], by_source: bool
+    ) -> SampledEdges:
+        """The edges of type number ``index`` within trees; ``known`` are their destinations and the trees of these."""
         src, dst = vertices[etype[0]], vertices[etype[2]]
-        frontier, trees = self._split(etype[2], dst.ids)
+        frontier, trees = known
         pool = self.pools(("edges", etype))
         hop = self.hop(0, index, frontier, self.dtype, pool, **self._limits(etype, trees))
         starts, degrees, _ = measure_rows(hop, -1, False)
@@ -250,7 +259,7 @@ class SubgraphRun(BatchRun):
         if times is not None:
             starts, degrees, _ = self.sampler.timed_picker(-1, times).rows(hop)
             order = order if times.order is None else times.order.numpy()
-        return edges_in_trees(hop, src, dst, (starts, degrees), order)
+        return edges_in_trees(hop, src, dst, (starts, degrees), order, by_source=by_source)
 
     def _put_together(
         self, ids: dict[str, Any], edges: dict[EdgeType, SampledEdges], ends: dict[str, list[int]]
@@ -289,7 +298,7 @@ class SubgraphRun(BatchRun):
                 index,
                 frontier,
                 torch.int32,  # local ids of a batch
-                _Memory(self.scratch, ("hop", number, index)),
+                HopMemory(self.scratch, ("hop", number, index)),
                 drawn_as=None if trees is None else found[dst_type],
                 **self._limits(etype, trees),
             )

@@ -15,79 +15,111 @@ from .induced import edge_ids_of
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from .hop import Hop
+    from .hop import Hop, Scratch, VertexTable
 
     Array = npt.NDArray[Any]
 
 __all__ = ["TreeVertices", "edges_in_trees"]
 
+_ALL: Array = np.empty(0, np.int64)
 _EDGES_PER_VERTEX = 8  # room at first, before it is known how many edges there are
 
 
 @dataclass(frozen=True, eq=False)
 class TreeVertices:
-    """The vertices of one type in a batch of trees.
+    """The vertices of one type in a batch of trees, by vertex: a vertex is in several trees, at a place in each.
 
     Attributes:
-        ids: Shape ``(n,)``, int64: vertex ``v`` in tree ``t`` is ``t * num_nodes + v``.
+        count: Number of places.
         num_nodes: Vertices of the type in the graph.
-        begins: Shape ``(num_trees + 2,)``, int64: where the vertices of each tree begin in ``order``.
-        order: Shape ``(n,)``, int64: their places in ``ids``, tree by tree.
+        num_trees: Trees in the batch.
+        distinct: The vertices, each once, ascending.
+        begins: Shape ``(len(distinct) + 2,)``, int64: where the trees of each begin.
+        trees: Shape ``(count,)``, int64: these trees, ascending for each vertex.
+        places: Shape ``(count,)``, int64: the vertex's place in each.
+        marks: Shape ``(len(distinct),)``, uint64: vertices without a common bit have no common tree.
     """
 
-    ids: Array
+    count: int
     num_nodes: int
+    num_trees: int
+    distinct: VertexTable
     begins: Array
-    order: Array
+    trees: Array
+    places: Array
+    marks: Array
 
     @classmethod
-    def of(cls, ids: Array, num_nodes: int, num_trees: int) -> TreeVertices:
-        """The vertices by tree."""
+    def of(cls, ntype: str, vertices: Array, trees_of: Array, sizes: tuple[int, int], scratch: Scratch) -> TreeVertices:
+        """Sort the places of a type's vertices.
+
+        Args:
+            ntype: The type.
+            vertices: Shape ``(count,)``, int64.
+            trees_of: Shape ``(count,)``, int64: the tree that each of them is in.
+            sizes: ``num_nodes`` and ``num_trees``.
+            scratch: Working memory; both may be in it.
+        """
         from .kernels import trees
 
-        begins, order = np.zeros(num_trees + 2, np.int64), np.empty(len(ids), np.int64)
-        trees.group_by_tree(ids, max(num_nodes, 1), begins, order)
-        return cls(ids, num_nodes, begins, order)
+        (num_nodes, num_trees), count = sizes, len(vertices)
+        distinct = scratch.table(f"distinct {ntype}")
+        distinct.reset(None, num_nodes, np.int64)
+        numbers, ascending = np.empty(count, np.int64), np.unique(vertices)
+        distinct.relabel(ascending, numbers[: len(ascending)])
+        distinct.relabel(vertices, numbers)
+        _, by_tree = _grouped(trees_of, num_trees)
+        begins, places = _grouped(numbers, distinct.count, by_tree)
+        marks = np.empty(distinct.count, np.uint64)
+        trees_of = trees_of[places]
+        trees.mark_trees(begins, trees_of, marks)
+        return cls(count, num_nodes, num_trees, distinct, begins, trees_of, places, marks)
 
-    @property
-    def largest(self) -> int:
-        """Vertices of the tree that has most."""
-        return int(np.diff(self.begins).max(initial=0))
+
+def _grouped(keys: Array, num_keys: int, items: Array = _ALL) -> tuple[Array, Array]:
+    """See the kernel ``group``."""
+    from .kernels import trees
+
+    begins, out = np.zeros(num_keys + 2, np.int64), np.empty(len(keys), np.int64)
+    trees.group(keys, items, begins, out)
+    return begins, out
 
 
 def edges_in_trees(
-    hop: Hop, src: TreeVertices, dst: TreeVertices, rows: tuple[Array, Array], order: Array
+    hop: Hop, src: TreeVertices, dst: TreeVertices, rows: tuple[Array, Array], order: Array, *, by_source: bool = False
 ) -> SampledEdges:
     """Every edge between two vertices of the same tree, in the order of its destination and its row.
 
     Args:
-        hop: Says which edges there are, and where the result lies; its frontier are the vertices of ``dst``.
+        hop: Says which edges there are, and where the result lies.
         src, dst: The sources that edges may have, and the destinations.
-        rows: First edge and number of edges of each of ``dst``.
+        rows: First edge and number of edges of each place of ``dst``.
         order: The position in the CSC of each edge of a row; empty: they are positions.
+        by_source: In the order of the sources instead, and of each in that of the destinations' ids.
 
     Raises:
         FormatError: An edge leads out of the graph (a damaged file).
     """
     from .kernels import trees
 
-    csc, scratch, count = hop.csc, hop.scratch, len(dst.ids)
-    ends, offsets = scratch.array("edge ends", count, np.int64), scratch.array("edge offsets", count, np.int64)
-    table = scratch.array("tree table", 1 << max(2, (8 * src.largest).bit_length()), np.int64)
-    # Two numbers for each edge. What is copied when there are more costs less than counting them first would.
-    found = scratch.array("edges found", 2 * _EDGES_PER_VERTEX * count, np.int64)
-    sources, targets = (src.ids, src.num_nodes, src.begins, src.order), (dst.begins, dst.order)
-    at = 0
-    while at < count:
-        at = trees.find_in_trees(at, sources, targets, *rows, order, csc.indices.numpy(), table, found, ends)
+    csc, scratch = hop.csc, hop.scratch
+    found = scratch.array("edges found", 3 * _EDGES_PER_VERTEX * dst.count, np.int64)
+    place_in = np.full(dst.num_trees, -1, np.int64)
+    sources = *src.distinct.lookup, src.num_nodes, src.begins, src.trees, src.places, src.marks
+    targets = dst.begins, dst.trees, dst.places, dst.marks
+    at, total = 0, 0
+    while at < dst.distinct.count:
+        settings = sources, targets, rows, order, csc.indices.numpy(), place_in
+        at, total = trees.find_in_trees(at, total, *settings, found)
         if at < 0:
             raise_bad_source(int(csc.indices[-1 - at]), csc.num_src)
-        if at < count:
+        if at < dst.distinct.count:  # what is copied costs less than counting all edges first would
             known = found.copy()
             found = scratch.array("edges found", 2 * len(known), np.int64)
             found[: len(known)] = known
-    total = int(ends[-1]) if count else 0
+    # Edges are found by destination, ascending, and row by row: of either end's places, that order is to stay.
+    first, count = (1, src.count) if by_source else (2, dst.count)
+    _, sequence = _grouped(found[first : 3 * total : 3], count)
     edge_index, ids = hop.pool.take_many(((2, total), hop.dtype), ((total,), torch.int64))
-    ends_out = edge_index.numpy()
-    trees.put_found(found, ends, dst.order, offsets, edge_ids_of(csc), ends_out[0], ends_out[1], ids.numpy())
+    trees.put_found(found, sequence, edge_ids_of(csc), *edge_index.numpy(), ids.numpy())
     return SampledEdges(edge_index, ids, [0])

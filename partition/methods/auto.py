@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 
 import numpy as np
@@ -14,7 +13,7 @@ from ...graph.csc import CSC
 from ...graph.graph import Graph
 from ..partition import Progress, Ticks
 from .halo import PASSES, HaloSearch, Tick, by_in_degree, equal_sizes
-from .metis import METIS_EDGE_BYTES, metis_parts
+from .metis import METIS_EDGE_BYTES, has_pymetis, metis_parts
 from .paper import paper_parts
 
 __all__ = ["auto_bytes", "auto_parts", "cluster", "grown_parts"]
@@ -87,7 +86,7 @@ def auto_bytes(graph: Graph, num_parts: int, hops: int) -> int:
     """Bytes that :func:`auto_parts` takes beyond those of ``halo``: for starts that small graphs get."""
     if num_parts == 1 or graph.num_edges > _EDGES or num_parts * graph.num_nodes * min(hops, 3) > _COUNT_BYTES:
         return 0
-    return graph.num_edges * (METIS_EDGE_BYTES if _has_pymetis() else _GROWN_EDGE_BYTES)
+    return graph.num_edges * (METIS_EDGE_BYTES if has_pymetis() else _GROWN_EDGE_BYTES)
 
 
 def _better_stream(
@@ -144,10 +143,6 @@ def _starts(graph: Graph, train: Tensor, num_parts: int, hops: int, seed: int) -
         lambda search, tick: search.place(np.arange(len(train)), tick=tick),
         lambda search, _: search.adopt(grown_parts(graph.csc, train, sizes)),
     ]
-    if _has_pymetis():
+    if has_pymetis():
         starts.append(lambda search, _: search.adopt(metis_parts(graph, train, num_parts, hops, seed=seed).numpy()))
     return starts
-
-
-def _has_pymetis() -> bool:
-    return importlib.util.find_spec("pymetis") is not None

@@ -6,6 +6,7 @@ import contextlib
 import importlib.util
 import io
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from ...graph.graph import Graph
 from ..partition import Progress
 from .balancing import balance_parts, deal_out
 
-__all__ = ["METIS_EDGE_BYTES", "metis_parts"]
+__all__ = ["METIS_EDGE_BYTES", "has_pymetis", "metis_clusters", "metis_parts"]
 
 METIS_EDGE_BYTES = 240
 """Memory that an edge takes: 3.9 GB for RMAT scale 20 with 16.8 M edges, whose most have no edge back."""
@@ -47,20 +48,9 @@ def metis_parts(
         return torch.zeros(len(train), dtype=torch.int32, device="cpu")
     both = _without_directions(graph)
     ids = train.numpy()
-    linked = np.flatnonzero(np.diff(both.indptr))
-    parts: Parts = np.full(len(ids), -1, dtype=np.int32)
-    # METIS prints warnings or fails where parts are about as many as vertices; nothing is lost there.
-    if len(linked) >= 4 * num_parts:
-        # Vertices without edges have no row to keep, and no column to drop.
-        place = np.full(graph.num_nodes, -1, dtype=np.int64)
-        place[linked] = np.arange(len(linked))
-        starts = np.append(both.indptr[linked], both.nnz).astype(np.int64)
-        weights = np.zeros(graph.num_nodes, dtype=np.int64)
-        weights[ids] = 1
-        if weights[linked].any():
-            found = np.full(graph.num_nodes, -1, dtype=np.int32)
-            found[linked] = divide(starts, place[both.indices], weights[linked], num_parts, seed)
-            parts = found[ids]
+    weights = np.zeros(graph.num_nodes, dtype=np.int64)
+    weights[ids] = 1
+    parts: Parts = _divided(both, weights, num_parts, partial(divide, seed=seed))[ids]
     deal_out(parts, num_parts)
     part_of = np.full(graph.num_nodes, num_parts, dtype=np.int32)
     part_of[ids] = parts
@@ -77,6 +67,35 @@ def metis_parts(
     return torch.from_numpy(parts)
 
 
+def metis_clusters(graph: Graph, num_clusters: int, *, recursive: bool = False, seed: int = 0) -> Tensor:
+    """The cluster of each vertex, shape ``(num_nodes,)``, int32, by ``pymetis`` alone; as even as METIS makes them.
+
+    Raises:
+        MissingDependencyError: ``pymetis`` is not installed.
+    """
+    if num_clusters == 1:
+        return torch.zeros(graph.num_nodes, dtype=torch.int32, device="cpu")
+    weights = np.ones(graph.num_nodes, dtype=np.int64)
+    divide = partial(_by_pymetis, seed=seed, recursive=recursive)
+    parts = _divided(_without_directions(graph), weights, num_clusters, divide)
+    deal_out(parts, num_clusters)
+    return torch.from_numpy(parts)
+
+
+def _divided(both: Any, weights: Ids, num_parts: int, divide: Callable[[Ids, Ids, Ids, int], Parts]) -> Parts:
+    """The part of each vertex of a symmetric matrix; -1 for those without edges, and where there are too few."""
+    linked = np.flatnonzero(np.diff(both.indptr))
+    parts: Parts = np.full(len(weights), -1, dtype=np.int32)
+    # METIS prints warnings or fails where parts are about as many as vertices; nothing is lost there.
+    if len(linked) >= 4 * num_parts and weights[linked].any():
+        # Vertices without edges have no row to keep, and no column to drop.
+        place = np.full(len(weights), -1, dtype=np.int64)
+        place[linked] = np.arange(len(linked))
+        starts = np.append(both.indptr[linked], both.nnz).astype(np.int64)
+        parts[linked] = divide(starts, place[both.indices], weights[linked], num_parts)
+    return parts
+
+
 def _without_directions(graph: Graph) -> Any:
     """A scipy CSR matrix with an entry for each pair of linked vertices, both ways, and none on the diagonal."""
     from scipy.sparse import csr_matrix
@@ -89,13 +108,19 @@ def _without_directions(graph: Graph) -> Any:
     return both
 
 
-def _find_metis() -> Callable[[Ids, Ids, Ids, int, int], Parts]:
-    """The function that calls METIS: rows of a symmetric matrix, vertex weights, parts and seed to the parts."""
-    if importlib.util.find_spec("pymetis") is not None:
-        import pymetis
+def has_pymetis() -> bool:
+    """Whether ``pymetis`` is installed, 2025.2 or newer."""
+    if importlib.util.find_spec("pymetis") is None:
+        return False
+    import pymetis
 
-        if hasattr(pymetis, "CSRAdjacency"):  # from 2025.2 on
-            return _by_pymetis
+    return hasattr(pymetis, "CSRAdjacency")
+
+
+def _find_metis() -> Callable[..., Parts]:
+    """The function that calls METIS: rows of a symmetric matrix, vertex weights, parts and seed to the parts."""
+    if has_pymetis():
+        return _by_pymetis
     if importlib.util.find_spec("dgl") is not None:
         return _by_dgl
     raise MissingDependencyError(
@@ -103,14 +128,17 @@ def _find_metis() -> Callable[[Ids, Ids, Ids, int, int], Parts]:
     )
 
 
-def _by_pymetis(starts: Ids, ends: Ids, weights: Ids, num_parts: int, seed: int) -> Parts:
+def _by_pymetis(starts: Ids, ends: Ids, weights: Ids, num_parts: int, seed: int, *, recursive: bool = False) -> Parts:
     import pymetis
 
     options = pymetis.Options()
     options.seed = seed % 2**31
     options.ufactor = _MAX_EXCESS
     adjacency = pymetis.CSRAdjacency(starts, ends)
-    return np.array(pymetis.part_graph(num_parts, adjacency, vweights=weights, options=options)[1], dtype=np.int32)
+    return np.array(
+        pymetis.part_graph(num_parts, adjacency, vweights=weights, recursive=recursive, options=options)[1],
+        dtype=np.int32,
+    )
 
 
 def _by_dgl(starts: Ids, ends: Ids, weights: Ids, num_parts: int, seed: int) -> Parts:

@@ -118,7 +118,3 @@ def test_the_samplers_numbers_can_be_set():
 def test_other_arguments_that_do_not_fit():
     with pytest.raises(ValueError, match=r"subgraph_type must be one of \['directional', .*\], got 'both'"):
         NeighborLoader(single(), [2], subgraph_type="both")
-    message = r"'disjoint' sampling not supported for neighbor sampling with `subgraph_type='induced'`"
-    for data in (single(), typed()):
-        with pytest.raises(ValueError, match=message):
-            NeighborLoader(data, [2], input_nodes="v", subgraph_type="induced", disjoint=True)

@@ -8,7 +8,20 @@ import torch_geometric.loader
 
 import pagraph.pyg
 
-OURS = {"LinkNeighborLoader", "NeighborLoader", "NeighborSampler", "core_graph"}
+OURS = {
+    "ClusterData",
+    "ClusterLoader",
+    "GraphSAINTEdgeSampler",
+    "GraphSAINTNodeSampler",
+    "GraphSAINTRandomWalkSampler",
+    "GraphSAINTSampler",
+    "HGTLoader",
+    "LinkNeighborLoader",
+    "NeighborLoader",
+    "NeighborSampler",
+    "ShaDowKHopSampler",
+    "core_graph",
+}
 
 
 @pytest.mark.parametrize("name", [*sorted({*torch_geometric.loader.__all__} - OURS), "RandomNodeSampler"])

@@ -25,11 +25,21 @@ def insert(positions, table, shift, marks, marks_shift):  # type: ignore[no-unty
 
 
 @kernel
-def drop(indptr, positions, weights, table, shift, marks, marks_shift):  # type: ignore[no-untyped-def]
-    """Close up the gaps that the table's positions leave; ``weights`` may be empty. Returns the edges that are left.
+def _holds(p, table, mask, shift, marks, marks_shift):  # type: ignore[no-untyped-def]
+    """Whether a position is in the table: one bit, in the innermost cache, answers for nearly every edge."""
+    hashed = np.uint64(p) * _A
+    bit = hashed >> marks_shift
+    if not (marks[np.int64(bit >> _S3)] >> np.int64(bit & _LOW3)) & 1:
+        return False
+    slot = np.int64(hashed >> shift)
+    while table[slot] != -1 and table[slot] != p:
+        slot = (slot + 1) & mask
+    return table[slot] == p
 
-    One bit, in the innermost cache, answers for nearly every edge; only where it is set the table is asked.
-    """
+
+@kernel
+def drop(indptr, positions, weights, table, shift, marks, marks_shift):  # type: ignore[no-untyped-def]
+    """Close up the gaps that the table's positions leave; ``weights`` may be empty. Returns the edges that are left."""
     mask = len(table) - 1
     has_weights = len(weights) > 0
     kept = np.int64(0)
@@ -38,20 +48,26 @@ def drop(indptr, positions, weights, table, shift, marks, marks_shift):  # type:
         end = np.int64(indptr[i + 1])
         for e in range(begin, end):
             p = np.int64(positions[e])
-            hashed = np.uint64(p) * _A
-            bit = hashed >> marks_shift
-            if (marks[np.int64(bit >> _S3)] >> np.int64(bit & _LOW3)) & 1:
-                slot = np.int64(hashed >> shift)
-                while table[slot] != -1 and table[slot] != p:
-                    slot = (slot + 1) & mask
-                if table[slot] == p:
-                    continue
+            if _holds(p, table, mask, shift, marks, marks_shift):
+                continue
             positions[kept] = p
             if has_weights:
                 weights[kept] = weights[e]
             kept += 1
         begin = end
         indptr[i + 1] = kept
+    return kept
+
+
+@kernel
+def left(positions, table, shift, marks, marks_shift, places):  # type: ignore[no-untyped-def]
+    """Write the places of the positions that are not in the table to ``places``; returns how many there are."""
+    mask = len(table) - 1
+    kept = np.int64(0)
+    for e in range(len(positions)):
+        if not _holds(np.int64(positions[e]), table, mask, shift, marks, marks_shift):
+            places[kept] = e
+            kept += 1
     return kept
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from ..._jit import kernel, prefetch
-from .hop import _slot_of, first_above, place_of
+from .hop import _A, first_above, place_of
 
 _SUBGRAPH_AHEAD = 64
 
@@ -61,54 +61,87 @@ def put_edges(indptr, indices, positions, edge_ids, first_dst, at, src, dst, out
 
 _AHEAD = 32  # edges between asking for a cache line and using it
 _ROWS_AHEAD = 6
+SEGMENT = 1024  # edges that are looked at in one go
+_S3, _LOW3 = np.uint64(3), np.uint64(7)
 
 
 @kernel
-def count_known(indices, starts, degrees, num_src, nodes, table, shift, out_indptr):  # type: ignore[no-untyped-def]
-    """The ``indptr`` of in-edges whose source is in ``nodes``; returns -1, or the first position out of the graph."""
-    mask = len(table) - 1
+def mark_nodes(nodes, marks, shift):  # type: ignore[no-untyped-def]
+    """Set a bit for each vertex; ``marks`` has ``2 ** (64 - shift)`` of them, none set."""
+    for i in range(len(nodes)):
+        bit = (np.uint64(np.int64(nodes[i])) * _A) >> shift
+        marks[bit >> _S3] |= np.uint8(1) << np.uint8(bit & _LOW3)
+
+
+@kernel
+def find_known(indices, starts, degrees, num_src, known, marks, marks_shift, some, state, out_indptr, out, places):  # type: ignore[no-untyped-def]
+    """Find the in-edges whose source is in the vertex table ``known``; returns -1, or the first position out of the graph.
+
+    Of a segment of edges, those whose source's bit is set in ``marks`` are collected without a branch, for which there
+    is no guessing; only these ask the table. Half of all edges of hubs may be found.
+
+    Args:
+        some: Room for the positions of a segment.
+        state: Row and position to go on from, and how many edges were found; ends before the last row where ``out``
+            has no room for another segment, to be called again.
+        out_indptr: The ``indptr`` of the edges found.
+        out, places: Positions of the edges found, and places of their sources.
+    """
+    nodes, table, shift = known
+    mask, limit = len(table) - 1, np.uint64(num_src)
+    row, p, at = state[0], state[1], state[2]
     n = len(starts)
-    total = np.int64(0)
-    out_indptr[0] = 0
-    for i in range(n):
-        if i + _ROWS_AHEAD < n:
-            prefetch(indices, starts[i + _ROWS_AHEAD])
-        end = starts[i] + degrees[i]
-        for p in range(starts[i], end):
-            if p + _AHEAD < end:
-                prefetch(table, _slot_of(indices[p + _AHEAD], shift))
-            v = np.int64(indices[p])
-            if v < 0 or v >= num_src:
+    while row < n:
+        end = starts[row] + degrees[row]
+        if row + _ROWS_AHEAD < n:
+            prefetch(indices, starts[row + _ROWS_AHEAD])
+        while p < end:
+            if at + SEGMENT > len(out):
+                state[0], state[1], state[2] = row, p, at
+                return np.int64(-1)
+            stop = min(end, p + SEGMENT)
+            count, outside = np.uint64(0), False
+            for q in range(p, stop):
+                v = np.uint64(np.int64(indices[q]))
+                outside |= v >= limit
+                bit = (v * _A) >> marks_shift
+                some[count] = q
+                count += np.uint64((marks[bit >> _S3] >> np.uint8(bit & _LOW3)) & 1)
+            if outside:
+                while 0 <= indices[p] < num_src:
+                    p += 1
                 return p
-            total += place_of(v, nodes, table, mask, shift) >= 0
-        out_indptr[i + 1] = total
+            for i in range(count):
+                place = place_of(np.int64(indices[some[i]]), nodes, table, mask, shift)
+                out[at] = some[i]
+                places[at] = place
+                at += place >= 0
+            p = stop
+        row += 1
+        out_indptr[row] = at
+        if row < n:
+            p = starts[row]
+    state[0], state[1], state[2] = row, p, at
     return np.int64(-1)
 
 
 @kernel
-def put_known(indices, starts, degrees, edge_ids, nodes, table, shift, indptr, src, dst, out_ids):  # type: ignore[no-untyped-def]
-    """Write the edges that ``count_known`` counted: both ends' local ids, and the graph's edge ids (empty: positions).
-
-    Rows without any are not read again.
-    """
-    mask = len(table) - 1
-    n = len(starts)
-    at = np.int64(0)
-    for i in range(n):
-        if i + _ROWS_AHEAD < n:
-            prefetch(indices, starts[i + _ROWS_AHEAD])
-        if indptr[i + 1] == indptr[i]:
-            continue
-        end = starts[i] + degrees[i]
-        for p in range(starts[i], end):
-            if p + _AHEAD < end:
-                prefetch(table, _slot_of(indices[p + _AHEAD], shift))
-            place = place_of(np.int64(indices[p]), nodes, table, mask, shift)
-            if place >= 0:
-                src[at] = place
-                dst[at] = i
-                out_ids[at] = p if len(edge_ids) == 0 else edge_ids[p]
-                at += 1
+def put_known(indptr, positions, places, edge_ids, src, dst, out_ids):  # type: ignore[no-untyped-def]
+    """Write the edges that ``find_known`` found: both ends' local ids, and the graph's edge ids (empty: positions)."""
+    n = indptr[len(indptr) - 1]
+    for i in range(len(indptr) - 1):
+        for e in range(indptr[i], indptr[i + 1]):
+            dst[e] = i
+    for e in range(n):
+        src[e] = places[e]
+    if len(edge_ids) == 0:
+        for e in range(n):
+            out_ids[e] = positions[e]
+    else:
+        for e in range(n):
+            if e + _SUBGRAPH_AHEAD < n:
+                prefetch(edge_ids, positions[e + _SUBGRAPH_AHEAD])
+            out_ids[e] = edge_ids[positions[e]]
 
 
 _SHORT = 32  # rows up to here are sorted by insertion

@@ -1,0 +1,83 @@
+"""Batches of one subgraph (ShaDow, Cluster-GCN, GraphSAINT): DGL's samplers in ours and in DGL's DataLoader, in turn.
+
+DGL's own code draws for DGL's loader, our kernels for ours; the rows of all vertices are read by both. Clusters are of
+equal size and at random, for METIS takes minutes; that leaves fewer edges in a batch, which is in DGL's favour: it spends
+its time on them. See contest.py for how loaders are compared.
+
+Run: ``python benchmarks/dgl_subgraphs.py`` (about 10 minutes, 4 GiB of memory).
+"""
+
+import os
+
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # spinning threads would slow both down on few cores
+
+import pickle
+import tempfile
+from pathlib import Path
+
+import torch
+from contest import Case, arguments, loaders, run, show
+from report import RESULTS, write
+from rmat_graph import generate, random_ids
+
+import pagraph.dgl
+
+import dgl  # isort: skip
+
+
+def clusters(graph, count, names):
+    """DGL's sampler of ``count`` clusters at random, which it reads from a file of its own form."""
+    num_nodes = graph.num_nodes()
+    bounds = torch.arange(count + 1) * num_nodes // count
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "clusters.pkl"
+        path.write_bytes(pickle.dumps((bounds, random_ids(num_nodes, num_nodes))))
+        return dgl.dataloading.ClusterGCNSampler(graph, count, str(path), prefetch_ndata=names)
+
+
+def count_subgraphs(names):
+    """Counts a batch, after reading the columns ``names`` of its vertices."""
+
+    def count(batch):
+        subgraph = batch[2] if isinstance(batch, tuple) else batch
+        for name in names:
+            assert len(subgraph.ndata[name]) == subgraph.num_nodes()
+        return {"batches": 1, "edges": subgraph.num_edges(), "rows": subgraph.num_nodes()}
+
+    return count
+
+
+def main():
+    options = arguments(
+        __doc__,
+        scale=20,
+        edges=10_000_000,
+        dim=128,
+        fanouts="10,5",
+        batch_size=256,
+        batches=20,
+        clusters=200,
+        budget=20_000,
+        output=str(RESULTS),
+    )
+    graph, d = generate(options.scale, options.edges, options.dim), dgl.dataloading
+    names = ["feat"]
+    seeds, numbers = random_ids(graph.num_nodes(), options.batches * options.batch_size), torch.arange(options.batches)
+    fanouts, roots = [int(fanout) for fanout in options.fanouts.split(",")], options.budget // 4
+    few = 2 * options.batches
+    made = {
+        "shadow": (seeds, d.ShaDowKHopSampler(fanouts, prefetch_node_feats=names), options.batch_size),
+        "cluster": (torch.arange(options.clusters)[:few], clusters(graph, options.clusters, names), 2),
+        "saint_node": (numbers, d.SAINTSampler("node", options.budget, prefetch_ndata=names), 1),
+        "saint_edge": (numbers, d.SAINTSampler("edge", options.budget // 2, prefetch_ndata=names), 1),
+        "saint_walk": (numbers, d.SAINTSampler("walk", (roots, 3), prefetch_ndata=names), 1),
+    }
+    cases = {name: Case(loaders(graph, *of_case), count_subgraphs(names)) for name, of_case in made.items()}
+    result = run(cases, options.rounds)
+    show(result, graph)
+    sizes = {"vertices": graph.num_nodes(), "edges": graph.num_edges()}
+    write("dgl_subgraphs", {"options": vars(options)} | sizes | result, Path(options.output))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""Batches of one subgraph for the DGL loader: ShaDow, Cluster-GCN, GraphSAINT."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from ..cache.choice import Role
+from .convert import core_graph_both_ways
+from .native_source import NativeSource, Rows, edge_columns, node_columns
+
+if TYPE_CHECKING:
+    from ..graph.graph import EdgeType
+    from ..graph.subgraph import Subgraph
+    from ..sampling.block_sampler import ExcludedEdges
+    from ..sampling.sampler import MiniBatchSampler
+    from ..seeds.order import Ticket
+    from ..stats.stats import EpochRecorder
+
+__all__ = ["SubgraphSource"]
+
+
+_ARGUMENTS = {True: ("prefetch_node_feats", "prefetch_edge_feats"), False: ("prefetch_ndata", "prefetch_edata")}
+"""Names of the arguments of DGL's samplers that begin with vertices, and of the others."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Sampled:
+    """A natively sampled batch, with DGL's index of it, and the rows of its columns once they were fetched."""
+
+    seeds: Any
+    batch: Subgraph
+    edge_ids: dict[EdgeType, Tensor]
+    structure: Any
+    nodes: Rows = field(default_factory=dict)
+    edges: Rows = field(default_factory=dict)
+
+
+class SubgraphSource(NativeSource):
+    """Batches of one subgraph, sampled by our kernels, with vertices and edges in the order of ``DGLGraph.subgraph``.
+
+    Args:
+        graph: A DGL graph on the CPU.
+        dgl_sampler: The user's sampler object: says which columns to prefetch.
+        sampler: Ours.
+        **settings: See ``NativeSource``.
+
+    Raises:
+        DGLError, AssertionError: As ``NodeSource`` does.
+    """
+
+    def __init__(self, graph: Any, dgl_sampler: Any, sampler: MiniBatchSampler, **settings: Any) -> None:
+        hops = sampler.hops
+        super().__init__(graph, core_graph_both_ways(graph), weights=None if hops is None else hops.prob, **settings)
+        self._sampler = sampler
+        of_nodes, of_edges = _ARGUMENTS[sampler.seeds_are_vertices]
+        self._node_names = node_columns(graph, of_nodes, getattr(dgl_sampler, of_nodes))
+        self._edge_names = edge_columns(graph, of_edges, getattr(dgl_sampler, of_edges))
+        # Not those of edges: how often both ends are in a batch is not known beforehand.
+        self.columns.declare("node", self._node_names, Role.INPUT)
+
+    def sample(self, ticket: Ticket, recorder: EpochRecorder) -> _Sampled:
+        """See ``BatchSource``."""
+        return self.sample_from(ticket.seeds, ticket.key, recorder)
+
+    def sample_from(
+        self,
+        seeds: Any,
+        key: int,
+        recorder: EpochRecorder,
+        *,
+        exclude: Mapping[EdgeType, ExcludedEdges] | None = None,
+    ) -> _Sampled:
+        """The subgraph of ``seeds``: vertices, by type or of the only type, clusters, or what says nothing."""
+        options: dict[str, Any] = {"dtype": self._idtype, "pools": self._pools}
+        if self._sampler.seeds_are_vertices:
+            options |= {"field": self.edge_field, "exclude": exclude}
+        start = self.by_type(seeds) if self._sampler.seeds_are_vertices else seeds
+        with recorder.time("sampling"):
+            batch = self._sampler.sample(self.core, start, key, **options)
+        with recorder.time("building"):
+            ends = {etype: (edges.edge_index[1], edges.edge_index[0]) for etype, edges in batch.edges.items()}
+            structure = self.builder.graph_structure(ends, batch.input_nodes, by_source=True)
+            edge_ids = {etype: edges.edge_ids.to(self._idtype) for etype, edges in batch.edges.items()}
+        return _Sampled(seeds, batch, edge_ids, structure)
+
+    def reads(self, sampled: _Sampled) -> Iterator[tuple[Hashable, Tensor]]:
+        """The prefetched columns, as :meth:`fetch` reads them."""
+        yield from self.reads_of("node", self._node_names, sampled.batch.input_nodes)
+        yield from self.reads_of("edge", self._edge_names, sampled.edge_ids)
+
+    def fetch(self, sampled: _Sampled, recorder: EpochRecorder) -> _Sampled:
+        """Read the prefetched columns."""
+        with recorder.time("fetching"):
+            batch, read = sampled.batch, self.columns.read_ahead
+            nodes = self.read("node", self._node_names, batch.input_nodes, bounds=batch.hop_ends)
+            edges = {(t, name): read("edge", name, t, sampled.edge_ids[t]) for t, name in self._edge_names}
+        return replace(sampled, nodes=nodes, edges=edges)
+
+    def deliver(self, sampled: _Sampled, recorder: EpochRecorder) -> Any:
+        """DGL's subgraph, of ShaDow ``(input_nodes, output_nodes, subgraph)``, with columns as the graph's are now."""
+        seeds = sampled.seeds
+        with recorder.time("building"):
+            input_nodes, subgraph = self.build(sampled, recorder)
+            item = (input_nodes, seeds, subgraph) if self._sampler.seeds_are_vertices else subgraph
+            item = self.to_device(item)
+        self.count(sampled, recorder, seeds=sum(map(len, seeds.values())) if isinstance(seeds, Mapping) else len(seeds))
+        return item
+
+    def build(self, sampled: _Sampled, recorder: EpochRecorder) -> tuple[Any, Any]:
+        """DGL's input nodes and subgraph, on the CPU."""
+        graph, nodes = self._graph, sampled.batch.input_nodes
+        subgraph = self.builder.graph(sampled.structure, nodes, sampled.edge_ids)
+        for (ntype, name), rows in sampled.nodes.items():
+            subgraph._node_frames[graph.get_ntype_id(ntype)][name] = rows.current(recorder)
+        for (etype, name), rows in sampled.edges.items():
+            subgraph._edge_frames[graph.get_etype_id(etype)][name] = rows.current(recorder)
+        return self.as_dgls(nodes), subgraph
+
+    def count(self, sampled: _Sampled, recorder: EpochRecorder, *, seeds: int) -> None:
+        """Record a delivered batch."""
+        batch = sampled.batch
+        recorder.delivered(seeds=seeds, edges=batch.num_edges, input_nodes=sum(map(len, batch.input_nodes.values())))

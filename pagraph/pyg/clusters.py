@@ -1,0 +1,197 @@
+"""ClusterData and ClusterLoader: PyG's arguments, files and batches, without pyg-lib and torch-sparse."""
+
+from __future__ import annotations
+
+import copy
+import os
+import sys
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import FormatError
+from ..graph.csc import CSC, id_dtype
+from ..graph.graph import EDGE_TYPE, NODE_TYPE, Graph
+from ..graph.upper import upper_room
+from ..sampling.clusters import ClusterSampler
+from ..system.atomic import new_file
+from ..system.checks import as_integer
+from .graphs import load_safely
+from .induced import InducedView
+from .package import import_pyg
+from .subgraphs import SubgraphLoader
+
+import_pyg()
+from torch_geometric import loader as _pyg  # noqa: E402
+from torch_geometric.data import Data  # noqa: E402
+from torch_geometric.loader.cluster import Partition  # noqa: E402
+from torch_geometric.utils import select  # noqa: E402
+
+__all__ = ["ClusterData", "ClusterLoader"]
+
+_FORMATS = ("csr", "csc")
+_REMOVE = "remove it to make it again"
+
+
+class ClusterData(_pyg.ClusterData):
+    """Drop-in for ``torch_geometric.loader.ClusterData``: the same arguments, parts and files.
+
+    Needs neither pyg-lib nor torch-sparse. Clusters are METIS's where ``pymetis`` is installed, and otherwise grown one
+    after the other, each taking the vertex of which it holds most (Zhang et al., KDD 2017). The graph is taken without
+    directions, which PyG does not do. Saved files are read without running code that they hold.
+
+    Args:
+        data: A ``Data`` with ``edge_index``.
+        num_parts: Number of clusters, at most that of vertices.
+        recursive: Cut in halves again and again, in place of into all clusters at once; METIS's alone.
+        save_dir: Folder where the clusters are kept, in PyG's files, and read from if they are there.
+        filename: Name of the file. Default: ``metis.pt``.
+        log: Say on standard error that clusters are computed.
+        keep_inter_cluster_edges: ``cluster_data[i]`` has the edges out of the cluster, too.
+        sparse_format: ``"csr"`` orders the edges of batches by source, ``"csc"`` by destination.
+
+    Raises:
+        TypeError: ``data`` is something else, or ``num_parts`` not an integer.
+        ValueError: ``num_parts`` is below 1 or above the number of vertices, or ``sparse_format`` is unknown.
+        FormatError: The saved file is something else, or for another graph, number of clusters or ``sparse_format``.
+
+    Example:
+        >>> import torch
+        >>> from pagraph.pyg import ClusterData, ClusterLoader
+        >>> from torch_geometric.data import Data
+        >>> data = Data(edge_index=torch.tensor([[0, 1, 2, 3], [1, 0, 3, 2]]), num_nodes=4)
+        >>> clusters = ClusterData(data, num_parts=2, log=False)
+        >>> [batch.edge_index.tolist() for batch in ClusterLoader(clusters, batch_size=2)]
+        [[[0, 1, 2, 3], [1, 0, 3, 2]]]
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        num_parts: int,
+        recursive: bool = False,
+        save_dir: str | None = None,
+        filename: str | None = None,
+        log: bool = True,
+        keep_inter_cluster_edges: bool = False,
+        sparse_format: str = "csr",
+    ) -> None:
+        if not isinstance(data, Data):
+            raise TypeError(f"data must be a Data, got {type(data).__name__}")
+        if data.edge_index is None:
+            raise ValueError("data must have an edge_index, got None")
+        if sparse_format not in _FORMATS:
+            raise ValueError(f"sparse_format must be one of {_FORMATS}, got {sparse_format!r}")
+        self.num_parts = as_integer("num_parts", num_parts, least=1)
+        if num_parts > int(data.num_nodes or 0):
+            raise ValueError(f"num_parts must be at most the number of vertices {data.num_nodes}, got {num_parts}")
+        self.recursive, self.keep_inter_cluster_edges = recursive, keep_inter_cluster_edges
+        self.sparse_format = sparse_format
+        folder = os.path.join(save_dir or "", f"part_{num_parts}{'_recursive' if recursive else ''}")
+        path = os.path.join(folder, filename or "metis.pt")
+        if save_dir is not None and os.path.exists(path):
+            self.partition = self._saved(path, data)
+        else:
+            if log:
+                sys.stderr.write("Computing METIS partitioning...\n")
+            self.partition = self._partition(data.edge_index, self._metis(data.edge_index, int(data.num_nodes)))
+            if save_dir is not None:
+                os.makedirs(folder, exist_ok=True)
+                with new_file(path) as file:
+                    torch.save(self.partition, file)
+            if log:
+                sys.stderr.write("Done!\n")
+        self.data = self._permute_data(data, self.partition)
+
+    def _metis(self, edge_index: Tensor, num_nodes: int) -> Tensor:
+        """The cluster of each vertex, shape ``(num_nodes,)``, int64."""
+        src, dst = edge_index.detach().cpu()
+        graph = Graph(CSC.from_coo(src, dst, num_nodes, names=("edge_index[0]", "edge_index[1]")))
+        clusters = upper_room("partition.methods.clusters").vertex_clusters
+        found: Tensor = clusters(graph, self.num_parts, recursive=self.recursive)
+        return found.to(edge_index.device, torch.int64)
+
+    def _saved(self, path: str, data: Any) -> Any:
+        """The clusters in a file, for this graph."""
+        saved = load_safely(path, [Partition], _REMOVE)
+        if not isinstance(saved, Partition):
+            raise FormatError(f"{path} must hold a Partition of PyG's, got {type(saved).__name__}")
+        if saved.sparse_format != self.sparse_format:
+            raise FormatError(f"{path} must be in the format {self.sparse_format!r}, got {saved.sparse_format!r}")
+        if not _is_partition(saved, data, self.num_parts):
+            raise FormatError(f"{path} must hold {self.num_parts} clusters of this graph, it does not: {_REMOVE}")
+        return saved
+
+
+def _is_partition(saved: Any, data: Any, num_parts: int) -> bool:
+    """Whether these are so many clusters of the graph of ``data``."""
+    nodes, edges = int(data.num_nodes), data.edge_index.shape[1]
+    arrays = saved.indptr, saved.index, saved.partptr, saved.node_perm, saved.edge_perm
+    lengths = nodes + 1, edges, num_parts + 1, nodes, edges
+    if not all(_is_ids(array, length) for array, length in zip(arrays, lengths, strict=True)):
+        return False
+    indptr, index, bounds, node_perm, edge_perm = (array.cpu() for array in arrays)
+    for starts, end in ((indptr, edges), (bounds, nodes)):
+        if int(starts[0]) != 0 or int(starts[-1]) != end or bool((torch.diff(starts) < 0).any()):
+            return False
+    for perm, count in ((node_perm, nodes), (edge_perm, edges)):
+        if not torch.equal(perm.sort()[0], torch.arange(count, dtype=perm.dtype)):
+            return False
+    if edges and not (int(index.min()) >= 0 and int(index.max()) < nodes):
+        return False
+    rows = torch.repeat_interleave(torch.arange(nodes), torch.diff(indptr))
+    ends = (rows, index) if saved.sparse_format == "csr" else (index, rows)
+    return torch.equal(node_perm[torch.stack(ends)], data.edge_index.cpu()[:, edge_perm])
+
+
+def _is_ids(array: Any, length: int) -> bool:
+    return isinstance(array, Tensor) and array.shape == (length,) and array.dtype in (torch.int32, torch.int64)
+
+
+class ClusterLoader(SubgraphLoader, _pyg.ClusterLoader):
+    """Drop-in for ``torch_geometric.loader.ClusterLoader``: the same arguments, the same batches bit for bit.
+
+    Batches are made in threads, ahead of the training loop, and attributes of vertices read through a static cache.
+
+    Args:
+        cluster_data: The clusters: a ``ClusterData``, ours or PyG's.
+        **kwargs: Torch's, such as ``batch_size`` (clusters) and ``shuffle``; ``cache``, ``cache_policy``,
+            ``cache_dtype``, ``prefetch``, ``lookahead``, ``memory``, ``seed`` and ``device`` as of
+            :class:`~pagraph.pyg.NeighborLoader`.
+
+    Raises:
+        TypeError: ``cluster_data`` is something else.
+    """
+
+    def __init__(self, cluster_data: Any, **kwargs: Any) -> None:
+        for name in ("dataset", "collate_fn"):  # for Lightning
+            kwargs.pop(name, None)
+        if not isinstance(cluster_data, _pyg.ClusterData):
+            raise TypeError(f"cluster_data must be a ClusterData, got {type(cluster_data).__name__}")
+        self.cluster_data = cluster_data
+        partition = cluster_data.partition
+        count, dtype = len(partition.node_perm), id_dtype(len(partition.node_perm), len(partition.index))
+        rows = CSC(partition.indptr.cpu().to(dtype), partition.index.cpu().to(dtype), count)
+        self._view: InducedView = InducedView(
+            data=cluster_data.data,
+            graph=Graph({EDGE_TYPE: rows}, {NODE_TYPE: count}),
+            core=ClusterSampler(partition.partptr.cpu()),
+            items=torch.arange(len(cluster_data), device="cpu"),
+            flipped=partition.sparse_format == "csr",  # its rows are sources
+        )
+        self._load(_joined, kwargs)
+
+
+def _joined(view: InducedView, output: Any) -> Any:
+    """The batch that PyG's loader makes of clusters, with rows of its attributes."""
+    batch = copy.copy(view.data)
+    for name, value in view.data.items():
+        if name == "num_nodes":
+            batch.num_nodes = len(output.node)
+            continue
+        index = output.node if view.data.is_node_attr(name) else output.edge if view.data.is_edge_attr(name) else None
+        if index is not None:
+            batch[name] = select(value, index.to(value.device), dim=view.data.__cat_dim__(name, value))
+    batch.edge_index = output.metadata
+    return batch

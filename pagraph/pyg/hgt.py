@@ -1,0 +1,165 @@
+"""HGTLoader and HGTSampler: PyG's arguments and batches, without torch-sparse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ..sampling import HGTSampler as CoreSampler
+from ..system.checks import as_integer
+from .graphs import core_graph, local_dtype
+from .inputs import check_calls, node_input
+from .package import import_pyg
+from .pipelined import OURS, NodeView, Pipelined, Viewed
+from .sampler import KeyedSampler
+from .workload import core_workload
+
+import_pyg()
+from torch_geometric import loader as _pyg  # noqa: E402
+from torch_geometric.data import HeteroData  # noqa: E402
+
+if TYPE_CHECKING:
+    from ..graph.subgraph import Subgraph
+    from ..ranking.workload import Workload
+
+__all__ = ["HGTLoader", "HGTSampler"]
+
+
+class HGTSampler(KeyedSampler):
+    """Drop-in for ``torch_geometric.sampler.HGTSampler``; needs no torch-sparse.
+
+    For PyG's ``NodeLoader`` and Lightning's data modules; :class:`~pagraph.pyg.HGTLoader` makes one itself. Samples are
+    those of ``pagraph.sampling.HGTSampler``, with all edges among the vertices; PyG's has those among 50 drawn in-edges
+    of a vertex with more. Random numbers come from torch's global generator, one for each call.
+
+    Args:
+        data: A ``HeteroData``.
+        num_samples: Vertices drawn of each type in each hop: a list, or a mapping from vertex type to lists of equal
+            lengths.
+        is_sorted: Accepted: ``edge_index`` may be in any order.
+        share_memory: Accepted: threads share the graph.
+
+    Raises:
+        NotImplementedError: PyG's: ``data`` is something else.
+        TypeError: A number is not an integer, or there is no list.
+        ValueError: A negative number, a vertex type without numbers, an unknown one, or different numbers of hops.
+    """
+
+    is_hetero = True
+
+    def __init__(self, data: Any, num_samples: Any, is_sorted: bool = False, share_memory: bool = False) -> None:
+        if not isinstance(data, HeteroData):
+            raise NotImplementedError(f"{type(self).__name__} does not support a data object of type {type(data)}.")
+        self.graph = core_graph(data)
+        self.node_types, self.edge_types = data.metadata()
+        self.num_samples = _by_type(num_samples, self.graph.node_types)
+        self.num_hops = max(map(len, self.num_samples.values()), default=0)
+        self.core = CoreSampler(
+            [{t: numbers[hop] for t, numbers in self.num_samples.items()} for hop in range(self.num_hops)]
+        )
+        self._dtype = local_dtype(data)
+
+    def sample_from_edges(self, inputs: Any, neg_sampling: Any = None) -> Any:
+        """Refused: HGSampling begins at vertices."""
+        raise NotImplementedError(f"{type(self).__name__} does not sample from edges")
+
+    def _output(self, subgraph: Subgraph) -> Any:
+        output = super()._output(subgraph)
+        output.num_sampled_nodes = output.num_sampled_edges = None  # as in PyG: the edges belong to no hop
+        return output
+
+
+def _by_type(num_samples: Any, node_types: list[str]) -> dict[str, list[int]]:
+    """The numbers of each vertex type by hop, checked."""
+    given = num_samples if isinstance(num_samples, dict) else dict.fromkeys(node_types, num_samples)
+    for ntype, numbers in given.items():
+        if ntype not in node_types:
+            raise ValueError(f"num_samples must be of the vertex types {node_types}, got {ntype!r}")
+        if not isinstance(numbers, list | tuple):
+            raise TypeError(f"num_samples must be a list of integers, or a dict of such lists, got {num_samples!r}")
+    for ntype in node_types:
+        if ntype not in given:
+            raise ValueError(f"num_samples must be given for every vertex type, {ntype!r} is missing")
+    if len({len(numbers) for numbers in given.values()}) > 1:
+        lengths = {ntype: len(numbers) for ntype, numbers in given.items()}
+        raise ValueError(f"num_samples must have the same number of hops for all vertex types, got {lengths}")
+    return {
+        ntype: [as_integer(f"num_samples[{ntype!r}]", number, least=0) for number in numbers]
+        for ntype, numbers in given.items()
+    }
+
+
+class HGTLoader(Pipelined, _pyg.HGTLoader):
+    """Drop-in for ``torch_geometric.loader.HGTLoader``: the same arguments, the same batches.
+
+    Needs no torch-sparse. Batches are sampled by our kernels, in threads, ahead of the training loop, as those of
+    :class:`~pagraph.pyg.NeighborLoader`; see :class:`~pagraph.pyg.HGTSampler` for what a batch holds.
+
+    Args:
+        data: A ``HeteroData``.
+        num_samples: Vertices drawn of each type in each hop: a list, or a mapping from vertex type to lists of equal
+            lengths.
+        input_nodes: Seeds: a vertex type, or a pair of it and ids or a mask, see :class:`~pagraph.pyg.NeighborLoader`.
+        is_sorted: Accepted: ``edge_index`` may be in any order.
+        transform: Batch to what the loader gives.
+        transform_sampler_output: What was sampled to what is joined with attributes.
+        filter_per_worker: Accepted: threads share the data.
+        **kwargs: ``cache``, ``cache_policy``, ``cache_dtype``, ``prefetch``, ``lookahead``, ``memory``, ``seed`` and
+            ``device``; ``custom_cls`` and ``input_id`` of PyG's ``NodeLoader``; torch's ``batch_size``, ``shuffle``, and
+            so on: as :class:`~pagraph.pyg.NeighborLoader`.
+
+    Raises:
+        NotImplementedError: PyG's: ``data`` is something else.
+        ValueError: PyG's and torch's; ``num_samples`` does not fit the vertex types; a mask for another number of
+            vertices, no vertex type, or an unknown one.
+        TypeError: A number or ``input_nodes`` are not integers, or what is to be called cannot be.
+        IndexError: An input node that is not there.
+
+    Example:
+        >>> import torch
+        >>> from pagraph.pyg import HGTLoader
+        >>> from torch_geometric.data import HeteroData
+        >>> data = HeteroData()
+        >>> data["paper"].x, data["author"].x = torch.arange(3.0), torch.arange(2.0)
+        >>> data["author", "writes", "paper"].edge_index = torch.tensor([[0, 0, 1], [0, 1, 2]])
+        >>> batch = next(iter(HGTLoader(data, num_samples=[2], input_nodes=("paper", [2, 0]), batch_size=2)))
+        >>> batch["paper"].n_id.tolist(), batch["author"].n_id.tolist()
+        ([2, 0], [1, 0])
+    """
+
+    node_sampler = Viewed()
+
+    def __init__(
+        self,
+        data: Any,
+        num_samples: Any,
+        input_nodes: Any,
+        is_sorted: bool = False,
+        transform: Callable[..., Any] | None = None,
+        transform_sampler_output: Callable[..., Any] | None = None,
+        filter_per_worker: bool | None = None,
+        **kwargs: Any,
+    ) -> None:
+        options = {name: kwargs.pop(name, default) for name, default in OURS.items()}
+        given = {name: value for name, value in locals().items() if name not in ("options", "kwargs")}
+        self._view = NodeView()
+        sampler = HGTSampler(data, num_samples)
+        transforms = {"transform": transform, "transform_sampler_output": transform_sampler_output}
+        check_calls(sampler, "sample_from_nodes", **transforms)
+        nodes, seed_id = node_input(data, sampler, input_nodes, kwargs.pop("input_id", None))
+        _pyg.NodeLoader.__init__(
+            self,
+            data,
+            sampler,
+            input_nodes=nodes,
+            input_id=seed_id,
+            filter_per_worker=filter_per_worker,
+            **transforms,
+            **kwargs,
+        )
+        self.input_nodes = input_nodes
+        self._begin(given | options, _pyg.NodeLoader.filter_fn)
+
+    def _workload(self, order: Any) -> Workload:
+        sampler, inputs = self.node_sampler, self.input_data
+        return core_workload(sampler.graph, order, {inputs.input_type: inputs.node}, sampler.core)

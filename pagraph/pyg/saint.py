@@ -1,0 +1,300 @@
+"""GraphSAINT's samplers: PyG's arguments and batches, drawn by our kernels."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import FormatError
+from ..graph.graph import EDGE_TYPE, NODE_TYPE
+from ..ranking.presample import default_threads, run_tickets
+from ..ranking.workload import Workload
+from ..sampling.induced import induced_subgraph
+from ..sampling.saint import SaintSampler
+from ..seeds.keys import check_seed, derive_key, random_key
+from ..system.atomic import new_file
+from ..system.buffers import BufferPools
+from ..system.checks import as_integer
+from .graphs import core_graph, load_safely
+from .induced import InducedView
+from .package import import_pyg
+from .subgraphs import SubgraphLoader
+from .workload import foreign_workload
+
+import_pyg()
+from torch_geometric import loader as _pyg  # noqa: E402
+from torch_geometric.data import Data  # noqa: E402
+
+__all__ = ["GraphSAINTEdgeSampler", "GraphSAINTNodeSampler", "GraphSAINTRandomWalkSampler", "GraphSAINTSampler"]
+
+_NORM = 0x6E6F726D  # "norm": keeps the batches that are counted apart from those of epochs
+
+
+@dataclass(eq=False, kw_only=True)
+class SaintView(InducedView):
+    """A view with the normalisation, where there is one."""
+
+    node_norm: Tensor | None = None
+    edge_norm: Tensor | None = None
+
+
+class GraphSAINTSampler(SubgraphLoader, _pyg.GraphSAINTSampler):
+    """Drop-in for ``torch_geometric.loader.GraphSAINTSampler``: base of the three that follow, and of a user's own.
+
+    Needs no torch-sparse. A batch has the edges among the vertices drawn, ordered by source and then destination, and
+    rows of all tensors that have one for each vertex or edge, as PyG's; where there are as many vertices as edges,
+    attributes are told apart by their names, which PyG does not. Batches are drawn in threads, ahead of the training
+    loop, and are functions of (seed, epoch, batch). A subclass with ``_sample_nodes`` of its own is iterated by torch,
+    as PyG's would be, without threads and cache.
+
+    The normalisation is that of PyG: with ``C_v`` and ``C_uv`` how often a vertex and an edge came in ``S`` batches of
+    ``N`` vertices, ``node_norm`` is ``S / C_v / N`` (0.1 for a ``C_v`` of 0) and ``edge_norm`` ``C_u / C_uv``, at most
+    1e4 (0.1 where both are 0). Batches are counted in threads until ``sample_coverage * N`` vertices came.
+
+    Args:
+        data: A ``Data`` with ``edge_index``, without ``node_norm`` and ``edge_norm``.
+        batch_size: Draws for each batch.
+        num_steps: Batches of an epoch.
+        sample_coverage: How often each vertex comes, on average, in the batches that the normalisation is computed
+            from; 0: none is.
+        save_dir: Folder where the normalisation is kept, in PyG's files, and read from if it is there.
+        log: Show the progress of the normalisation.
+        **kwargs: Torch's, but for ``batch_size``; ``cache``, ``cache_policy``, ``cache_dtype``, ``prefetch``,
+            ``lookahead``, ``memory``, ``seed`` and ``device`` as of :class:`~pagraph.pyg.NeighborLoader`.
+
+    Raises:
+        TypeError: ``data`` is something else, or a number is not an integer.
+        ValueError: A number is too small, the graph has nothing to draw, or ``data`` has a normalisation already.
+        FormatError: The saved file is something else, or for another graph.
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        batch_size: int,
+        num_steps: int = 1,
+        sample_coverage: int = 0,
+        save_dir: str | None = None,
+        log: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        for name in ("dataset", "collate_fn"):  # as PyG, for Lightning
+            kwargs.pop(name, None)
+        _check(data)
+        self.num_steps = as_integer("num_steps", num_steps, least=1)
+        self._batch_size = as_integer("batch_size", batch_size, least=1)
+        self.sample_coverage = as_integer("sample_coverage", sample_coverage, least=0)
+        self.save_dir, self.log = save_dir, log
+        graph = core_graph(data)
+        self.N, self.E = graph.num_nodes, graph.num_edges
+        draws: Any = self._core() if type(self)._sample_nodes is GraphSAINTSampler._sample_nodes else None
+        if draws is not None:
+            draws.check(graph)
+        items = torch.arange(self.num_steps, device="cpu")
+        self._view: SaintView = SaintView(data=data, graph=graph, core=draws, items=items, flipped=True)
+        seed = check_seed("seed", kwargs.get("seed"))
+        self._load(_joined, {"batch_size": 1} | kwargs)
+        if self.sample_coverage:
+            self.node_norm, self.edge_norm = self._norms(seed)
+            self._view.node_norm, self._view.edge_norm = self.node_norm, self.edge_norm
+
+    def _core(self) -> SaintSampler | None:
+        """Draws the vertices; None where a subclass's ``_sample_nodes`` does."""
+        return None
+
+    def _sample_nodes(self, batch_size: int) -> Tensor:
+        """Vertices of a batch of so many draws, which may repeat, shape ``(n,)``; subclasses may have their own."""
+        core = self._core()
+        if core is None:
+            raise NotImplementedError
+        return replace(core, budget=batch_size).draw(self._view.graph, random_key())
+
+    def _workload(self, order: Any) -> Workload:
+        return foreign_workload(self.data, order) if self._view.core is None else super()._workload(order)
+
+    @property
+    def _makes_batches(self) -> bool:
+        return self._view.core is not None and type(self).collate_fn is GraphSAINTSampler.collate_fn
+
+    def collate_fn(self, items: Any) -> Any:
+        """A batch, drawn by torch's global generator."""
+        return _joined(self._view, self._view.output(self._subgraph(None), BufferPools(max_free=0)))
+
+    def _subgraph(self, key: int | None, pools: BufferPools | None = None) -> Any:
+        """A batch's subgraph; without a key, and where a subclass draws the vertices, by ``_sample_nodes``."""
+        graph, core = self._view.graph, self._core()
+        if key is not None and self._view.core is not None and core is not None:
+            return core.sample(graph, None, key, pools=pools)
+        return induced_subgraph(graph, torch.unique(self._sample_nodes(self._batch_size)), edge_dir="out")
+
+    def _norms(self, seed: int | None) -> tuple[Tensor, Tensor]:
+        """The normalisation, saved or computed."""
+        if self.save_dir is None:
+            return self._compute_norm(seed)
+        path = os.path.join(self.save_dir, self._filename)
+        if os.path.exists(path):
+            norms = load_safely(path, [], "remove it to make it again")
+            shapes = [(self.N,), (self.E,)]
+            if not isinstance(norms, tuple | list) or [_shape(norm) for norm in norms] != shapes:
+                raise FormatError(
+                    f"{path} must hold two tensors of shapes {shapes}, for this graph; remove it to make it again"
+                )
+            return norms[0], norms[1]
+        norms = self._compute_norm(seed)
+        with new_file(path) as file:
+            torch.save(norms, file)
+        return norms
+
+    def _compute_norm(self, seed: int | None = None) -> tuple[Tensor, Tensor]:
+        """The normalisation of vertices ``(N,)`` and of edges ``(E,)``, float32."""
+        from ..graph import _csc
+
+        node_count = torch.zeros(self.N, dtype=torch.int64, device="cpu")
+        edge_count = torch.zeros(self.E, dtype=torch.int64, device="cpu")
+        lock, first = threading.Lock(), derive_key(random_key() if seed is None else seed, _NORM)
+        threads = 1 if self._view.core is None else default_threads()
+        pools, total, batches = BufferPools(max_free=threads), 0, 0
+
+        def count(progress: Any, key: int) -> None:
+            nonlocal total
+            subgraph = self._subgraph(key, pools)
+            nodes = subgraph.input_nodes[NODE_TYPE]
+            with lock:
+                _csc.count_degrees(nodes.numpy(), node_count.numpy())
+                _csc.count_degrees(subgraph.edges[EDGE_TYPE].edge_ids.numpy(), edge_count.numpy())
+                total += len(nodes)
+                progress.update(len(nodes))
+
+        with _progress(self.N * self.sample_coverage if self.log else None) as progress:
+            while total < self.N * self.sample_coverage:
+                keys: Iterator[Any] = iter([derive_key(first, batches + place) for place in range(self.num_steps)])
+                run_tickets(partial(count, progress), keys, threads)
+                batches += self.num_steps
+        return self._norms_of(node_count.float(), edge_count.float(), batches)
+
+    def _norms_of(self, node_count: Tensor, edge_count: Tensor, batches: int) -> tuple[Tensor, Tensor]:
+        """PyG's formula, of how often vertices and edges came."""
+        csc = self._view.graph.csc
+        of_source = torch.empty_like(edge_count)
+        of_source[csc.ids_at(torch.arange(self.E, device="cpu")).long()] = node_count[csc.indices.long()]
+        edge_norm = (of_source / edge_count).clamp_(0, 1e4)
+        edge_norm[torch.isnan(edge_norm)] = 0.1
+        node_count[node_count == 0] = 0.1
+        return batches / node_count / self.N, edge_norm
+
+
+class GraphSAINTNodeSampler(GraphSAINTSampler, _pyg.GraphSAINTNodeSampler):
+    """Drop-in for ``torch_geometric.loader.GraphSAINTNodeSampler``; see :class:`~pagraph.pyg.GraphSAINTSampler`.
+
+    A batch has the sources of ``batch_size`` edges, drawn uniformly.
+
+    Example:
+        >>> import torch
+        >>> from pagraph.pyg import GraphSAINTNodeSampler
+        >>> from torch_geometric.data import Data
+        >>> data = Data(x=torch.arange(4.0).view(4, 1), edge_index=torch.tensor([[0, 1, 2], [1, 2, 0]]))
+        >>> [batch.x.view(-1).tolist() for batch in GraphSAINTNodeSampler(data, batch_size=50, num_steps=2)]
+        [[0.0, 1.0, 2.0], [0.0, 1.0, 2.0]]
+    """
+
+    def _core(self) -> SaintSampler:
+        return SaintSampler("node", self._batch_size, by_degree=True, edge_dir="out")
+
+
+class GraphSAINTEdgeSampler(GraphSAINTSampler, _pyg.GraphSAINTEdgeSampler):
+    """Drop-in for ``torch_geometric.loader.GraphSAINTEdgeSampler``; see :class:`~pagraph.pyg.GraphSAINTSampler`.
+
+    A batch has both ends of ``batch_size`` edges. An edge ``(u, v)`` is drawn in proportion to the in-degree of ``u``
+    plus the out-degree of ``v``, as by PyG; the paper's are in proportion to the sum of their inverses.
+    """
+
+    def _core(self) -> SaintSampler:
+        return SaintSampler("edge", self._batch_size, by_degree=True, edge_dir="out")
+
+
+class GraphSAINTRandomWalkSampler(GraphSAINTSampler, _pyg.GraphSAINTRandomWalkSampler):
+    """Drop-in for ``torch_geometric.loader.GraphSAINTRandomWalkSampler``; see :class:`~pagraph.pyg.GraphSAINTSampler`.
+
+    A batch has all vertices of ``batch_size`` walks along the edges, from roots drawn uniformly. A walk at a vertex
+    without out-edges ends there; torch-sparse's goes on from another vertex, or out of its memory.
+
+    Args:
+        data: See :class:`~pagraph.pyg.GraphSAINTSampler`, as for all but ``walk_length``.
+        batch_size: Walks of each batch.
+        walk_length: Steps of each walk.
+        num_steps: See there.
+        sample_coverage: See there.
+        save_dir: See there.
+        log: See there.
+        **kwargs: See there.
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        batch_size: int,
+        walk_length: int,
+        num_steps: int = 1,
+        sample_coverage: int = 0,
+        save_dir: str | None = None,
+        log: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        self.walk_length = as_integer("walk_length", walk_length, least=1)
+        super().__init__(data, batch_size, num_steps, sample_coverage, save_dir, log, **kwargs)
+
+    def _core(self) -> SaintSampler:
+        return SaintSampler("walk", self._batch_size, self.walk_length, edge_dir="out")
+
+
+def _check(data: Any) -> None:
+    """Raise TypeError or ValueError for data that has no edges, or a normalisation of its own."""
+    if not isinstance(data, Data):
+        raise TypeError(f"data must be a Data, got {type(data).__name__}")
+    if data.edge_index is None:
+        raise ValueError("data must have an edge_index, got None")
+    for name in ("node_norm", "edge_norm"):
+        if name in data:
+            raise ValueError(f"data must not have {name!r}, which batches get of the sampler")
+
+
+def _joined(view: SaintView, output: Any) -> Any:
+    """The batch that PyG's samplers make of vertices and the edges among them."""
+    data = view.data.__class__()
+    data.num_nodes = len(output.node)
+    data.edge_index = output.metadata
+    counts = view.graph.num_nodes, view.graph.num_edges
+    for name, value in view.data.items():
+        if name in ("edge_index", "num_nodes"):
+            continue
+        rows = len(value) if isinstance(value, Tensor) and value.dim() else None
+        by_node, by_edge = rows == counts[0], rows == counts[1]
+        if by_node and by_edge:
+            by_node = not view.data.is_edge_attr(name)
+        if by_node or by_edge:
+            value = torch.index_select(value, 0, (output.node if by_node else output.edge).to(value.device))
+        data[name] = value
+    if view.node_norm is not None and view.edge_norm is not None:
+        data.node_norm = torch.index_select(view.node_norm, 0, output.node)
+        data.edge_norm = torch.index_select(view.edge_norm, 0, output.edge)
+    return data
+
+
+def _shape(value: Any) -> Any:
+    return tuple(value.shape) if isinstance(value, Tensor) else None
+
+
+def _progress(total: int | None) -> Any:
+    """PyG's bar; None: one that shows nothing."""
+    from tqdm import tqdm  # type: ignore[import-untyped]  # PyG needs it
+
+    bar = tqdm(total=total, disable=total is None)
+    bar.set_description("Compute GraphSAINT normalization")
+    return bar

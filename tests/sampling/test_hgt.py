@@ -1,0 +1,179 @@
+"""HGSampling against a plain reference, the probabilities of its draws, and what it refuses."""
+
+import math
+import threading
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from plain_sampler import MASK, A, pick
+from plain_subgraph import all_among, edge_id
+from plain_weighted import unit
+from scipy import stats
+
+from pagraph import CSC, FormatError, Graph
+from pagraph.sampling import HGTSampler
+from pagraph.seeds import derive_key
+from pagraph.system.buffers import BufferPools
+
+ETYPES = [("a", "x", "b"), ("a", "y", "b"), ("b", "x", "b"), ("b", "z", "a"), ("b", "to", "c")]
+
+
+def plain_hgt(graph, seeds, sizes, key):
+    """Vertices by type, and how many of them there are after each hop (Hu et al., Algorithm 2)."""
+    known = {t: list(seeds.get(t, [])) for t in graph.node_types}
+    budget = {t: {} for t in graph.node_types}  # in the order of discovery
+    fresh, ends = {t: list(ids) for t, ids in known.items()}, {t: [len(ids)] for t, ids in known.items()}
+    for hop, size in enumerate(sizes):
+        for number, (s, _, d) in enumerate(graph.edge_types):
+            csc = graph.csc_of(graph.edge_types[number])
+            hop_key = derive_key(key, hop, number) if number else derive_key(key, hop)
+            for v in fresh[d]:
+                start, end = int(csc.indptr[v]), int(csc.indptr[v + 1])
+                row = [int(csc.indices[p]) for p in pick(v, start, end - start, 50, False, hop_key)]
+                for u in row:
+                    if u not in known[s]:
+                        budget[s][u] = budget[s].get(u, 0.0) + 1.0 / len(row)
+        for number, t in enumerate(graph.node_types):
+            count = size[t] if isinstance(size, dict) else size
+            take_key = derive_key(key, hop, len(graph.edge_types) + number)
+            keys = {u: -math.log(unit((take_key + u * A) & MASK, 0)) / share**2 for u, share in budget[t].items()}
+            taken = set(sorted(keys, key=keys.get)[:count])
+            fresh[t] = [u for u in budget[t] if u in taken]
+            budget[t] = {u: share for u, share in budget[t].items() if u not in taken}
+            known[t] += fresh[t]
+            ends[t].append(len(known[t]))
+    return known, ends
+
+
+@st.composite
+def typed_graphs(draw):
+    counts = {t: draw(st.integers(0, 9)) for t in "abc"}
+    graph = {}
+    for s, r, d in ETYPES:
+        most = draw(st.sampled_from([0, 30, 200])) if counts[s] and counts[d] else 0  # 200: rows of more than 50
+        ends = st.tuples(st.integers(0, max(counts[s] - 1, 0)), st.integers(0, max(counts[d] // 3, 0)))
+        edges = np.array(draw(st.lists(ends, min_size=most // 2, max_size=most)), dtype=np.int64).reshape(-1, 2)
+        graph[s, r, d] = CSC.from_coo(*edges.T, (counts[s], counts[d]))
+    return Graph(graph, counts)
+
+
+SIZES = st.one_of(st.integers(0, 4), st.fixed_dictionaries({t: st.sampled_from([0, 1, 2, 50]) for t in "abc"}))
+
+
+@settings(max_examples=50)
+@given(graph=typed_graphs(), sizes=st.lists(SIZES, max_size=3), key=st.integers(0, 2**64 - 1), data=st.data())
+def test_equals_the_plain_reference(graph, sizes, key, data):
+    seeds = {}
+    for t in data.draw(st.lists(st.sampled_from("abc"), unique=True, min_size=1)):
+        n = graph.num_nodes_of(t)
+        seeds[t] = data.draw(st.lists(st.integers(0, n - 1), max_size=4, unique=True)) if n else []
+    batch = HGTSampler(sizes).sample(graph, {t: torch.tensor(i, dtype=torch.int64) for t, i in seeds.items()}, key)
+    known, ends = plain_hgt(graph, seeds, sizes, key)
+    assert {t: ids.tolist() for t, ids in batch.input_nodes.items()} == known and batch.hop_ends == ends
+    place = {t: {(0, v): i for i, v in enumerate(ids)} for t, ids in known.items()}
+    edges = all_among(graph, {t: [(0, v) for v in ids] for t, ids in known.items()}, place, None)
+    for etype, found in batch.edges.items():
+        expected = [(s, d, edge_id(graph.csc_of(etype), p)) for s, d, p in edges[etype]]
+        assert list(zip(*found.edge_index.tolist(), found.edge_ids.tolist(), strict=True)) == expected
+        assert found.hop_ends == [0]
+
+
+def stars():
+    """Vertices 0, 1 and 2 with 1, 2 and 4 in-neighbours, some shared: shares between 1/4 and 7/4."""
+    return Graph.from_coo([3, 3, 4, 3, 4, 5, 6, 5], [0, 1, 1, 2, 2, 2, 2, 7], 8)
+
+
+def test_draws_are_in_proportion_to_the_squares_of_the_shares():
+    shares = np.array([1 + 1 / 2 + 1 / 4, 1 / 2 + 1 / 4, 1 / 4, 1 / 4])  # of vertices 3, 4, 5 and 6
+    rounds, counts = 2000, np.zeros(4)
+    for key in range(rounds):
+        batch = HGTSampler([1]).sample(stars(), torch.tensor([0, 1, 2]), derive_key(11, key))
+        counts[int(batch.input_nodes["_N"][3]) - 3] += 1
+    expected = rounds * shares**2 / (shares**2).sum()
+    assert stats.chisquare(counts, expected).pvalue > 1e-4
+
+
+def test_without_replacement_in_proportion_to_what_is_left():
+    shares = np.array([7, 3, 1, 1]) ** 2 / 60
+    pairs = {}
+    for i in range(4):
+        for j in range(4):
+            if i != j:
+                chance = shares[i] * shares[j] / (1 - shares[i])
+                pairs[frozenset((i, j))] = pairs.get(frozenset((i, j)), 0.0) + chance
+    rounds, counts = 2000, dict.fromkeys(pairs, 0)
+    for key in range(rounds):
+        batch = HGTSampler([2]).sample(stars(), torch.tensor([0, 1, 2]), derive_key(12, key))
+        counts[frozenset((batch.input_nodes["_N"][3:] - 3).tolist())] += 1
+    chances = np.array(list(pairs.values()))
+    assert stats.chisquare(list(counts.values()), rounds * chances / chances.sum()).pvalue > 1e-4
+
+
+def test_a_hub_gives_shares_to_fifty_neighbours_and_keeps_all_edges():
+    graph = Graph.from_coo(np.arange(1, 201), np.zeros(200, dtype=int), 201)
+    counts = np.zeros(200)
+    for key in range(400):
+        batch = HGTSampler([1000]).sample(graph, torch.tensor([0]), derive_key(3, key))
+        assert batch.hop_ends["_N"] == [1, 51] and batch.num_edges == 50
+        counts[batch.input_nodes["_N"][1:].numpy() - 1] += 1
+    expected = 400 * 50 / 200
+    assert stats.chi2.sf(((counts - expected) ** 2 / expected).sum() * 199 / 150, 199) > 1e-4
+
+
+def test_same_key_same_bits_whatever_the_threads():
+    draws = np.random.default_rng(0)
+    graph = Graph.from_coo(draws.integers(0, 300, 4000), draws.integers(0, 300, 4000), 300)
+    sampler, pools, results = HGTSampler([20, 30]), BufferPools(3), {}
+
+    def content(i, **more):
+        batch = sampler.sample(graph, torch.arange(i, i + 10), i, **more)
+        (edges,) = batch.edges.values()
+        return batch.input_nodes["_N"].tolist(), edges.edge_index.tolist(), edges.edge_ids.tolist()
+
+    alone = [content(i) for i in range(12)]
+
+    def run(part):
+        for i in range(part, 12, 4):
+            results[i] = content(i, pools=pools)
+
+    threads = [threading.Thread(target=run, args=(part,)) for part in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [results[i] for i in range(12)] == alone and alone[0] != alone[1]
+
+
+def test_repeated_seeds_keep_their_places():
+    graph = Graph.from_coo([1, 2, 0], [0, 0, 1], 3)
+    batch = HGTSampler([5]).sample(graph, torch.tensor([0, 1, 0]))
+    assert batch.input_nodes["_N"].tolist() == [0, 1, 0, 2]
+    (edges,) = batch.edges.values()
+    assert edges.edge_index.tolist() == [[1, 3, 0, 1, 3], [0, 0, 1, 2, 2]]  # both copies have their in-edges
+
+
+def test_ids_at_the_int32_border():
+    top = 2**31 - 2
+    csc = CSC(torch.tensor([0, 3]), torch.tensor([top, top - 1, top]), 2**31 - 1)
+    batch = HGTSampler([3]).sample(Graph({("far", "to", "near"): csc}), {"near": torch.tensor([0])})
+    assert batch.input_nodes["far"].tolist() == [top, top - 1]
+    assert batch.edges["far", "to", "near"].edge_index.tolist() == [[0, 1, 0], [0, 0, 0]]
+
+
+def test_damaged_arrays_are_an_error():
+    graph = Graph(CSC(torch.tensor([0, 2, 4]), torch.tensor([0, 1, 1, 9]), 2))
+    with pytest.raises(FormatError, match=r"indices must be in \[0, 2\), got 9"):
+        HGTSampler([2]).sample(graph, torch.tensor([1]))
+
+
+def test_bad_arguments():
+    with pytest.raises(TypeError, match="sizes must be an integer, got 1.5"):
+        HGTSampler([1.5])
+    with pytest.raises(ValueError, match="sizes must be at least 0, got -1"):
+        HGTSampler([{"a": -1}])
+    graph = Graph({("a", "x", "b"): CSC.from_coo([0], [0], (1, 1))})
+    with pytest.raises(KeyError, match="sizes must name every vertex type, got .* without 'b'"):
+        HGTSampler([{"a": 1}]).sample(graph, {"b": torch.tensor([0])})

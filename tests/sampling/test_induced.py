@@ -1,0 +1,122 @@
+"""Induced subgraphs, and those of clusters, against a plain reference."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pagraph import CSC, Graph
+from pagraph.sampling import ClusterSampler
+from pagraph.sampling.induced import induced_subgraph
+from pagraph.system.buffers import BufferPools
+
+EDGE = ("_N", "_E", "_N")
+TYPES = [("a", "x", "b"), ("b", "y", "b"), ("b", "z", "a")]
+
+
+@st.composite
+def ends(draw, num_src, num_dst):
+    """Two lists of ends: self-loops and parallel edges among them, and vertices without any."""
+    m = draw(st.integers(0, 60)) if num_src and num_dst else 0
+    return tuple(draw(st.lists(st.integers(0, max(n - 1, 0)), min_size=m, max_size=m)) for n in (num_src, num_dst))
+
+
+def plain_induced(csc, sources, destinations):
+    """Places of the ends of all in-edges of ``destinations`` whose source is in ``sources``, and the edges' ids."""
+    first = {}
+    for place, v in enumerate(sources):
+        first.setdefault(v, place)
+    ids = range(csc.num_edges) if csc.edge_ids is None else csc.edge_ids.tolist()
+    found = []
+    for place, v in enumerate(destinations):
+        for p in range(int(csc.indptr[v]), int(csc.indptr[v + 1])):
+            source = int(csc.indices[p])
+            if source in first:
+                found.append((first[source], place, ids[p]))
+    return found
+
+
+def as_tuples(edges):
+    return [(*map(int, pair), int(i)) for pair, i in zip(edges.edge_index.T, edges.edge_ids, strict=True)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data(), st.integers(1, 12), st.sampled_from([torch.int32, torch.int64]), st.booleans())
+def test_all_edges_among_the_vertices(data, count, dtype, wide):
+    graph = Graph.from_coo(*data.draw(ends(count, count)), count)
+    if wide:
+        csc = graph.csc
+        graph = Graph(CSC(csc.indptr.long(), csc.indices.long(), count, csc.edge_ids))
+    nodes = data.draw(st.lists(st.integers(0, count - 1), max_size=15))
+    for edge_dir in ("in", "out"):
+        batch = induced_subgraph(
+            graph, torch.tensor(nodes, dtype=dtype), edge_dir=edge_dir, pools=BufferPools(max_free=2)
+        )
+        edges = batch.edges[EDGE]
+        assert batch.input_nodes["_N"].tolist() == nodes
+        assert batch.hop_ends == {"_N": [len(nodes)]}
+        assert edges.edge_index.dtype == dtype
+        assert edges.hop_ends == [0]
+        assert as_tuples(edges) == plain_induced(graph.adjacency(edge_dir), nodes, nodes)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_several_types(data):
+    counts = {t: data.draw(st.integers(0, 8)) for t in "ab"}
+    graph = Graph(
+        {e: CSC.from_coo(*data.draw(ends(counts[e[0]], counts[e[2]])), (counts[e[0]], counts[e[2]])) for e in TYPES},
+        counts,
+    )
+    nodes = {t: data.draw(st.lists(st.integers(0, n - 1), max_size=9)) for t, n in counts.items() if n}
+    batch = induced_subgraph(graph, {t: torch.tensor(ids, dtype=torch.int64) for t, ids in nodes.items()})
+    for etype in TYPES:
+        sources, destinations = nodes.get(etype[0], []), nodes.get(etype[2], [])
+        assert as_tuples(batch.edges[etype]) == plain_induced(graph.csc_of(etype), sources, destinations)
+    assert {t: ids.tolist() for t, ids in batch.input_nodes.items()} == {t: nodes.get(t, []) for t in "ab"}
+
+
+def test_a_vertex_outside_the_graph():
+    with pytest.raises(IndexError, match=r"seeds must be in \[0, 2\), got 2"):
+        induced_subgraph(Graph.from_coo([0], [1]), torch.tensor([2]))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data(), st.integers(1, 10), st.booleans())
+def test_clusters_are_their_vertices(data, count, ordered):
+    graph = Graph.from_coo(*data.draw(ends(count, count)), count)
+    cluster = torch.tensor(data.draw(st.lists(st.integers(0, 3), min_size=count, max_size=count)))
+    bounds = torch.nn.functional.pad(torch.bincount(cluster, minlength=4).cumsum(0), (1, 0))
+    nodes = torch.arange(count) if ordered else torch.argsort(cluster, stable=True)
+    sampler = ClusterSampler(bounds, None if ordered else nodes)
+    seeds = data.draw(st.permutations(range(4)))[: data.draw(st.integers(0, 4))]
+    batch = sampler.sample(graph, torch.tensor(seeds, dtype=torch.int64), dtype=torch.int32)
+    expected = [int(v) for c in seeds for v in nodes[bounds[c] : bounds[c + 1]]]
+    assert batch.input_nodes["_N"].tolist() == expected
+    assert batch.input_nodes["_N"].dtype == torch.int32
+    assert as_tuples(batch.edges[EDGE]) == plain_induced(graph.csc, expected, expected)
+    assert sampler.num_clusters == 4
+
+
+@pytest.mark.parametrize(
+    ("bounds", "nodes", "message"),
+    [
+        ([1, 2], None, "bounds must begin with 0"),
+        ([], None, "bounds must begin with 0"),
+        ([0, 2, 1], None, "never decrease"),
+        ([0, 1], [0, 1], "bounds must end with the number of nodes 2, got 1"),
+    ],
+)
+def test_clusters_that_are_none(bounds, nodes, message):
+    with pytest.raises(ValueError, match=message):
+        ClusterSampler(torch.tensor(bounds, dtype=torch.int64), None if nodes is None else torch.tensor(nodes))
+
+
+def test_numbers_and_directions_that_are_none():
+    sampler = ClusterSampler(torch.tensor([0, 2]))
+    with pytest.raises(IndexError, match=r"seeds must be in \[0, 1\), got 1"):
+        sampler.sample(Graph.from_coo([0], [1]), torch.tensor([1]))
+    with pytest.raises(TypeError, match="bounds must hold integers"):
+        ClusterSampler(torch.tensor([0.0, 2.0]))
+    with pytest.raises(ValueError, match="edge_dir must be 'in' or 'out', got 'both'"):
+        ClusterSampler(torch.tensor([0, 2]), edge_dir="both")
