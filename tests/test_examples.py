@@ -71,6 +71,7 @@ PYG = [
     Example("pyg_link_prediction.py", metric="test AUC", least=0.8),
     Example("pyg_node2vec.py", least=0.8, says="loss"),
     Example("pyg_saint.py", least=0.75),
+    Example("pyg_temporal.py", least=0.8, says="hit rate"),
     Example("pyg_shadow.py", ("--epochs", "3"), least=0.7),
     Example("pyg_hgt.py", ("--epochs", "5"), least=0.62),
     Example("pyg_cluster.py", least=0.75),

@@ -49,6 +49,8 @@ _OF_THE_SAMPLER = (
     "is_sorted",
     "directed",
     "batch_dependency",
+    "time_window",
+    "share_trees",
 )
 OURS = {
     "cache": "auto",

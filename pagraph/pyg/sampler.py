@@ -9,12 +9,14 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from ..graph.graph import NODE_TYPE, EdgeType, Graph
+from ..graph.graph import EDGE_TYPE, NODE_TYPE, EdgeType, Graph
 from ..graph.subgraph import Subgraph
 from ..sampling import SubgraphSampler
 from ..sampling.batches import PairNegatives, pair_seeds
 from ..sampling.hard_negatives import HardPairs
 from ..sampling.sampler import own_fields
+from ..sampling.times import one_kind
+from ..sampling.tree_times import check_time_fields
 from ..seeds.keys import random_key
 from ..system.buffers import BufferPools
 from ..system.checks import as_integer
@@ -163,7 +165,7 @@ class NeighborSampler(KeyedSampler):
         ValueError: PyG's, earlier than there; also an unknown ``subgraph_type`` or ``temporal_strategy``.
         RuntimeError: PyG's: weights and times together.
         KeyError, TypeError, ValueError: No edge has the weights, or they are no finite numbers from 0 on; times are no
-            integers.
+            integers or floats, or some are integers and others floats; a window is no positive number.
     """
 
     def __init__(
@@ -181,6 +183,8 @@ class NeighborSampler(KeyedSampler):
         directed: bool = True,
         *,
         batch_dependency: int = 1,
+        time_window: float | Mapping[EdgeType, float] | None = None,
+        share_trees: bool = False,
     ) -> None:
         if temporal_strategy not in ("uniform", "last"):
             raise ValueError(f"temporal_strategy must be 'uniform' or 'last', got {temporal_strategy!r}")
@@ -192,6 +196,7 @@ class NeighborSampler(KeyedSampler):
         self.subgraph_type = SubgraphType(subgraph_type)
         self.temporal_strategy = temporal_strategy
         self._time, self._weight = time_attr, weight_attr
+        self._time_window, self._share_trees = time_window, share_trees
         self.replace, self._disjoint, self._batch_dependency = replace, disjoint, batch_dependency
         self.graph = core_graph(data)
         self.is_hetero = has_types(data)
@@ -206,6 +211,10 @@ class NeighborSampler(KeyedSampler):
         if weight_attr is not None:
             self.graph = weights.with_graph(self.graph, weight_attr)
         self.num_neighbors = num_neighbors
+        self.times_are_floats = False
+        if time_attr is not None:
+            dtypes = check_time_fields(self.graph, time_attr, own_fields(self.graph), self.core.time_window)
+            self.times_are_floats = one_kind(dtypes)
         for etype in self.graph.edge_types:  # checked and sorted now: errors come early, the first batch does not wait
             self.core.times(self.graph, etype, own_fields(self.graph))
             self.core.weights(self.graph, etype, own_fields(self.graph))
@@ -240,9 +249,18 @@ class NeighborSampler(KeyedSampler):
         """Whether edges are drawn by time."""
         return self._time is not None
 
-    def check_own_times(self, name: str, node_type: str | None = None) -> None:
-        """Raise ValueError for seeds that need times (argument ``name`` would give them) and have none of their own."""
-        if self.is_temporal and (node_type or NODE_TYPE) not in self._times.nodes:
+    def check_seed_times(self, name: str, times: Tensor | None, node_type: str | None = None) -> None:
+        """Raise for the seeds' times, the argument ``name``.
+
+        Raises:
+            TypeError: They are integers and the data's floats, or the other way round.
+            ValueError: They are needed and not given, as the seeds have none of their own.
+        """
+        if times is not None:
+            if self.is_temporal and times.is_floating_point() != self.times_are_floats:
+                kind = "floats" if self.times_are_floats else "integers"
+                raise TypeError(f"{name} must be {kind}, as the data's {self._time!r} is, got {times.dtype}")
+        elif self.is_temporal and (node_type or NODE_TYPE) not in self._times.nodes:
             whose = "input nodes" if node_type is None else f"input nodes of type {node_type!r}"
             raise ValueError(f"{name} must be given, as the {whose} have no {self._time!r} of their own")
 
@@ -269,6 +287,8 @@ class NeighborSampler(KeyedSampler):
             time=self._time,
             latest=self.temporal_strategy == "last",
             batch_dependency=self._batch_dependency,
+            time_window=self._time_window,
+            share_trees=self._share_trees,
         )
 
     def sample_from_edges(
@@ -294,10 +314,11 @@ class NeighborSampler(KeyedSampler):
         of ``p`` links belongs to link ``j % p``. A link's time is that of its ends and its negatives.
         """
         types = end_types(inputs.input_type)
-        negatives = self.link_negatives(neg_sampling, types, inputs.input_type)
+        negatives = self.link_negatives(neg_sampling, inputs.input_type)
         src, dst = inputs.row.long(), inputs.col.long()
         times = inputs.time if self.is_temporal else None
-        pairs = pair_seeds(types, src, dst, key, negatives=negatives, disjoint=self.disjoint, times=times)
+        apart = self.disjoint and not self.core.share_trees
+        pairs = pair_seeds(types, src, dst, key, negatives=negatives, disjoint=apart, times=times)
         settings: dict[str, Any] = {"dtype": self._dtype, "pools": pools, "seed_times": pairs.times}
         subgraph = self.core.sample(self.graph, pairs.nodes, key, **settings)
         output = self._output(subgraph)
@@ -309,15 +330,13 @@ class NeighborSampler(KeyedSampler):
         return output, subgraph.hop_ends
 
     def link_negatives(
-        self, neg_sampling: NegativeSampling | None, types: tuple[str, str], edge_type: EdgeType | None
+        self, neg_sampling: NegativeSampling | None, link_type: EdgeType | None
     ) -> PairNegatives | HardPairs | None:
-        """The core's negatives of links between two vertex types; TypeError or ValueError for wrong weights.
-
-        ``edge_type``: that of the links, None where there is but one.
-        """
+        """The core's negatives of links of a type; TypeError or ValueError for wrong weights."""
         if isinstance(neg_sampling, HardNegatives):
-            return neg_sampling.of(self.graph, edge_type, temporal=self.is_temporal)
-        return self._negatives.of(neg_sampling, types, self.node_time)
+            return neg_sampling.of(self.graph, link_type, temporal=self.is_temporal)
+        window = self.core.window(link_type or EDGE_TYPE)
+        return self._negatives.of(neg_sampling, end_types(link_type), self._times.nodes, window)
 
     def _output(self, subgraph: Subgraph) -> SamplerOutput | HeteroSamplerOutput:
         output = super()._output(subgraph)

@@ -184,6 +184,7 @@ class Hop:
         drawn_as: The number that each frontier vertex's random numbers are drawn for, shape ``(n,)``. None: its id.
         until: The latest time that an edge of each frontier vertex may have, shape ``(n,)``; None: none is told.
         renewal: ``Renewal.numbers``; empty where batches share none.
+        since: The time that it must be above, the same; None: no such limit.
     """
 
     csc: CSC
@@ -197,6 +198,7 @@ class Hop:
     drawn_as: npt.NDArray[Any] | None = None
     until: npt.NDArray[np.int64] | None = None
     renewal: npt.NDArray[np.uint64] = field(default_factory=lambda: SHARES_NONE)
+    since: npt.NDArray[np.int64] | None = None
 
     @property
     def counters(self) -> npt.NDArray[Any]:

@@ -50,26 +50,24 @@ class TreeVertices:
     marks: Array
 
     @classmethod
-    def of(cls, ntype: str, tree_ids: Array, vertices: Array, sizes: tuple[int, int], scratch: Scratch) -> TreeVertices:
+    def of(cls, ntype: str, vertices: Array, trees_of: Array, sizes: tuple[int, int], scratch: Scratch) -> TreeVertices:
         """Sort the places of a type's vertices.
 
         Args:
             ntype: The type.
-            tree_ids: Shape ``(count,)``, int64: vertex ``v`` in tree ``t`` is ``t * num_nodes + v``.
-            vertices: Shape ``(count,)``: these vertices.
+            vertices: Shape ``(count,)``, int64.
+            trees_of: Shape ``(count,)``, int64: the tree that each of them is in.
             sizes: ``num_nodes`` and ``num_trees``.
-            scratch: Working memory; the vertices are in it.
+            scratch: Working memory; both may be in it.
         """
         from .kernels import trees
 
-        (num_nodes, num_trees), count = sizes, len(tree_ids)
+        (num_nodes, num_trees), count = sizes, len(vertices)
         distinct = scratch.table(f"distinct {ntype}")
         distinct.reset(None, num_nodes, np.int64)
         numbers, ascending = np.empty(count, np.int64), np.unique(vertices)
         distinct.relabel(ascending, numbers[: len(ascending)])
         distinct.relabel(vertices, numbers)
-        trees_of = np.empty(count, np.int64)
-        trees.trees_of(tree_ids, max(num_nodes, 1), trees_of)
         _, by_tree = _grouped(trees_of, num_trees)
         begins, places = _grouped(numbers, distinct.count, by_tree)
         marks = np.empty(distinct.count, np.uint64)

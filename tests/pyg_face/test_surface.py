@@ -11,7 +11,19 @@ from pagraph.pyg import LinkNeighborLoader, NeighborLoader, NeighborSampler
 
 pytestmark = pytest.mark.usefixtures("no_threads_left")
 
-OURS = ["cache", "cache_policy", "cache_dtype", "prefetch", "lookahead", "memory", "seed", "device", "batch_dependency"]
+OURS = [
+    "time_window",
+    "share_trees",
+    "cache",
+    "cache_policy",
+    "cache_dtype",
+    "prefetch",
+    "lookahead",
+    "memory",
+    "seed",
+    "device",
+    "batch_dependency",
+]
 LOADERS = ["NeighborLoader", "LinkNeighborLoader"]
 
 

@@ -25,7 +25,17 @@ def draw(csc, vertex, drawn_as, fanout, replace, key, weights):
 
 
 def sample(
-    graph, seeds, fanouts, key=0, replace=False, disjoint=False, induced=False, weights=None, timed=None, rows=None
+    graph,
+    seeds,
+    fanouts,
+    key=0,
+    replace=False,
+    disjoint=False,
+    induced=False,
+    weights=None,
+    timed=None,
+    rows=None,
+    trees=None,
 ):
     """A subgraph of any number of types.
 
@@ -38,6 +48,7 @@ def sample(
         weights: Edge type to weights in CSC order.
         timed: Draws in place of ``draw``, see ``plain_temporal``.
         rows: Positions that induced edges may have, of ``(etype, tree, vertex)``; None: the vertex's whole row.
+        trees: The tree of each seed, over types in the graph's order; None: one for each.
 
     Returns:
         ``nodes``, ``trees`` and ``node_ends`` by vertex type, ``src``, ``dst``, ``edge_ids`` and ``edge_ends`` by edge
@@ -47,7 +58,7 @@ def sample(
     tree = 0
     for t in graph.node_types:
         for v in seeds.get(t, []):
-            known[t].append((tree if disjoint else 0, v))
+            known[t].append(((tree if trees is None else trees[tree]) if disjoint else 0, v))
             tree += 1
     place = {t: {} for t in graph.node_types}
     for t, vertices in known.items():

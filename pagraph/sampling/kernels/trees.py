@@ -16,13 +16,6 @@ _SCANNED = 8  # trees that are looked through in the time that one takes to be s
 
 
 @kernel
-def trees_of(tree_ids, num_nodes, out):  # type: ignore[no-untyped-def]
-    """``out[i] = tree_ids[i] // num_nodes``: the tree of a vertex in a tree."""
-    for i in range(len(tree_ids)):
-        out[i] = tree_ids[i] // num_nodes
-
-
-@kernel
 def group(keys, items, begins, out):  # type: ignore[no-untyped-def]
     """Stable counting sort: the items ``i`` with key ``keys[i]`` are ``out[begins[key]:begins[key + 1]]``.
 
