@@ -12,12 +12,12 @@ from ..graph.csc import check_range
 from ..graph.graph import NODE_TYPE, Graph
 from ..sampling.block_sampler import foreign_sampler
 from .package import import_pyg
-from .sampler import NeighborSampler
+from .sampler import KeyedSampler
 
 import_pyg()
 from torch_geometric.data import Data, HeteroData  # noqa: E402
 
-__all__ = ["check_calls", "check_data", "node_input"]
+__all__ = ["check_calls", "check_data", "node_input", "vertex_ids"]
 
 
 def check_data(data: Any) -> None:
@@ -60,9 +60,9 @@ def node_input(data: Any, sampler: Any, input_nodes: Any, input_id: Any = None) 
     counts = _counts(data, sampler)
     if counts is None:
         return input_nodes, input_id
-    hetero = sampler.is_hetero if isinstance(sampler, NeighborSampler) else isinstance(data, HeteroData)
+    hetero = sampler.is_hetero if isinstance(sampler, KeyedSampler) else isinstance(data, HeteroData)
     ntype, nodes = _typed(list(counts), input_nodes) if hetero else (NODE_TYPE, input_nodes)
-    ids, is_mask = (torch.arange(counts[ntype], device="cpu"), False) if nodes is None else _ids(nodes, counts[ntype])
+    ids, is_mask = vertex_ids("input_nodes", nodes, counts[ntype])
     if input_id is not None:
         given = input_id if isinstance(input_id, Tensor) else torch.as_tensor(input_id, device="cpu")
         input_id = None if nodes is None else given  # as in PyG
@@ -75,7 +75,7 @@ def node_input(data: Any, sampler: Any, input_nodes: Any, input_id: Any = None) 
 
 def _counts(data: Any, sampler: Any) -> dict[str, int] | None:
     """Number of vertices by type; None where only the user's own sampler knows."""
-    if isinstance(sampler, NeighborSampler):
+    if isinstance(sampler, KeyedSampler):
         return sampler.graph.num_nodes_by_type
     if isinstance(data, Data):
         return {NODE_TYPE: int(data.num_nodes or 0)}
@@ -98,33 +98,35 @@ def _typed(types: list[str], input_nodes: Any) -> tuple[str, Any]:
     return ntype, nodes
 
 
-def _ids(input_nodes: Any, count: int) -> tuple[Tensor, bool]:
-    """Ids, and whether they were given by a mask."""
-    values = input_nodes if isinstance(input_nodes, Tensor) else _tensor(input_nodes)
+def vertex_ids(name: str, nodes: Any, count: int) -> tuple[Tensor, bool]:
+    """Ids (None: all ``count`` vertices), and whether they were given by a mask; raises as :func:`node_input` does."""
+    if nodes is None:
+        return torch.arange(count, device="cpu"), False
+    values = nodes if isinstance(nodes, Tensor) else _tensor(name, nodes)
     values = values.cpu()
     if values.dim() == 0 or values.dim() > 2 or (values.dim() == 2 and values.shape[1] != 1):
-        raise ValueError(f"input_nodes must have one dimension, got shape {tuple(values.shape)}")
+        raise ValueError(f"{name} must have one dimension, got shape {tuple(values.shape)}")
     values = values.reshape(-1)
     if values.dtype == torch.bool:
         if len(values) != count:
-            raise ValueError(f"input_nodes must be a mask of all {count} vertices, got one of {len(values)}")
+            raise ValueError(f"{name} must be a mask of all {count} vertices, got one of {len(values)}")
         return values.nonzero().view(-1), True
     if len(values) == 0:
         return values.to(torch.int64), False
     if values.is_floating_point() or values.is_complex():
-        raise TypeError(f"input_nodes must be integers or a mask, got {values.dtype}")
+        raise TypeError(f"{name} must be integers or a mask, got {values.dtype}")
     ids = values.to(torch.int64)
-    check_range("input_nodes", ids, count, IndexError)
+    check_range(name, ids, count, IndexError)
     return ids, False
 
 
-def _tensor(values: Any) -> Tensor:
+def _tensor(name: str, values: Any) -> Tensor:
     """A copy of an array or a sequence of numbers; TypeError for anything else."""
     if isinstance(values, range):
         return torch.arange(values.start, values.stop, values.step, device="cpu")
     array = np.asarray(values)
     if array.dtype.kind not in "biuf":
-        raise TypeError(f"input_nodes must be integers or a mask, got {type(values).__name__} of {array.dtype}")
+        raise TypeError(f"{name} must be integers or a mask, got {type(values).__name__} of {array.dtype}")
     if array.dtype.kind == "u":
         array = array.astype(np.int64)
     return torch.from_numpy(np.array(array))

@@ -45,10 +45,12 @@ class LinkNegatives:
     def __getstate__(self) -> dict[str, Any]:
         return {"_num_nodes": self._num_nodes, "_made": {}}  # a version does not outlive its process
 
-    def of(self, neg_sampling: Any, types: tuple[str, str], node_time: Any = None) -> PairNegatives | None:
+    def of(
+        self, neg_sampling: Any, types: tuple[str, str], node_times: Mapping[str, Tensor], window: float | None = None
+    ) -> PairNegatives | None:
         """The negatives of links between two types of vertices; None without ``neg_sampling``.
 
-        ``node_time``: times of vertices that count, a tensor or by type; None where there are none. Wrong weights raise
+        ``node_times``: by type, times of vertices that count; ``window``: see ``PairNegatives``. Wrong weights raise
         TypeError or ValueError.
         """
         if neg_sampling is None:
@@ -57,10 +59,9 @@ class LinkNegatives:
         for end, ntype in zip(("src", "dst"), types, strict=True):
             name = f"{end}_weight" if hasattr(neg_sampling, f"{end}_weight") else "weight"  # PyG 2.5: of both ends
             weight = getattr(neg_sampling, name, None)
-            time = node_time.get(ntype) if isinstance(node_time, Mapping) else node_time
             if end == "dst" or neg_sampling.is_binary():
-                ends[end] = self._ends(name, ntype, weight, time)
-        return PairNegatives(neg_sampling.amount, ends["dst"], ends.get("src"))
+                ends[end] = self._ends(name, ntype, weight, node_times.get(ntype))
+        return PairNegatives(neg_sampling.amount, ends["dst"], ends.get("src"), window)
 
     def _ends(self, name: str, ntype: str, weight: Any, time: Tensor | None) -> NegativeEnds:
         if weight is not None and not isinstance(weight, Tensor):
@@ -159,8 +160,8 @@ def check_links(inputs: Any, graph: Graph | None) -> None:
 
     Raises:
         IndexError: A link leads out of the graph.
-        TypeError: Times are no integers.
-        ValueError: There is not one label or time per link, a time is negative, or there is no such vertex type.
+        TypeError: Times are no integers or floats.
+        ValueError: There is not one label or time per link, a time is missing, or there is no such vertex type.
     """
     if graph is not None:
         _check_ends(inputs, graph)

@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..graph.graph import NODE_TYPE, Graph
-from ..ranking.policy import Policy, RowType
-from ..ranking.workload import Sampled, Workload
+from ..graph.graph import NODE_TYPE
+from ..ranking.policy import Policy
+from ..ranking.workload import Workload
 from ..sampling.batches import PairBatches, TimedSeeds
-from ..seeds.order import BatchOrder, SeedOrder, num_seeds
-from ..seeds.torch_order import takes_all
-from .graphs import core_graph
+from ..sampling.times import time_bits
 from .inputs import check_calls, check_data, node_input
 from .links import check_are_tensors, check_links, checked_edge_label_index, end_types
 from .package import import_pyg
 from .pipelined import LinkView, NodeView, Pipelined, Viewed, sampler_of
 from .sampler import NeighborSampler
-from .times import check_time_tensor, check_times
+from .times import check_times
+from .workload import core_workload, foreign_workload
 
 import_pyg()
 from torch_geometric import loader as _pyg  # noqa: E402
-from torch_geometric.data import Data, HeteroData  # noqa: E402
 
 __all__ = ["LinkNeighborLoader", "NeighborLoader"]
 
@@ -44,12 +41,15 @@ class NeighborLoader(Pipelined, _pyg.NeighborLoader):
         num_neighbors: Neighbours for each vertex by hop, the seeds' first; negative: all. Or a mapping from edge type.
         input_nodes: Seeds: None for all, ids, or a mask of all vertices (NumPy's, too), each as a tensor, an array, or
             a sequence. Of a graph with several vertex types: a type, or a pair of it and any of these.
-        input_time: A time for each input node, int64, shape ``(n,)``; needs ``time_attr``. Default: the seeds' own.
+        input_time: A time for each input node, shape ``(n,)``, integers or floats as the data's times are; needs
+            ``time_attr``. Default: the seeds' own.
         replace: Sample with replacement.
-        subgraph_type: ``"directional"``, ``"bidirectional"`` or ``"induced"``.
+        subgraph_type: ``"directional"``, ``"bidirectional"`` or ``"induced"``: that is within each of disjoint trees,
+            and with times without edges later than its seed (PyG refuses both).
         disjoint: A tree for each seed, with its number in ``batch``.
         temporal_strategy: ``"uniform"`` or ``"last"``.
-        time_attr: The attribute of vertices or edges that holds their times; no neighbour is later than its seed.
+        time_attr: The attribute of vertices or edges, or both, that holds their times: integers or floats. No neighbour
+            is later than its seed, and none is drawn whose time is missing (NaN, or numpy's NaT as an int64).
         weight_attr: The attribute of edges that holds their weights.
         transform: Batch to what the loader gives.
         transform_sampler_output: What was sampled to what is joined with attributes.
@@ -58,6 +58,10 @@ class NeighborLoader(Pipelined, _pyg.NeighborLoader):
         neighbor_sampler: Samples in place of ours: any ``BaseSampler``, called for one batch at a time, in order, in
             the reader's thread unless there are workers. All that says how to sample is then ignored, as by PyG.
         directed: Deprecated by PyG; False is ``subgraph_type="induced"``.
+        time_window: Length of a window: only edges and vertices later than ``t - time_window`` are drawn for a seed of
+            time ``t``. Or a mapping from edge type to lengths, others having no window.
+        share_trees: Seeds of a batch that have the same time share a tree; ``batch`` numbers the trees in the order of
+            time. Saves most where many seeds have one time.
         cache: What the static feature cache may take: ``"2GiB"``, bytes, a fraction, ``"auto"``, or 0 for none.
             On a CUDA device it holds attributes that live in host memory; on the CPU those that lie on disk.
         cache_policy: Ranks the vertices: ``"auto"``, ``"adaptive"``, ``"degree"`` (PaGraph), ``"presample"``,
@@ -81,7 +85,7 @@ class NeighborLoader(Pipelined, _pyg.NeighborLoader):
 
     Raises:
         ValueError: PyG's and torch's; a mask, a time or an ``input_id`` for another number of vertices; no vertex type,
-            or an unknown one.
+            or an unknown one; a missing time, or a window that is not positive.
         TypeError: ``input_nodes`` are not integers, a number is not an integer, or what is to be called cannot be.
         IndexError: An input node that is not there.
 
@@ -116,6 +120,8 @@ class NeighborLoader(Pipelined, _pyg.NeighborLoader):
         neighbor_sampler: Any = None,
         directed: bool = True,
         *,
+        time_window: Any = None,
+        share_trees: bool = False,
         cache: Any = "auto",
         cache_policy: str | Policy = "auto",
         cache_dtype: str | torch.dtype | None = None,
@@ -134,7 +140,7 @@ class NeighborLoader(Pipelined, _pyg.NeighborLoader):
         check_calls(neighbor_sampler, "sample_from_nodes", **transforms)
         input_id = kwargs.pop("input_id", None)
         nodes, seed_id = node_input(data, neighbor_sampler, input_nodes, input_id)
-        check_time_tensor("input_time", input_time)
+        check_are_tensors(input_time=input_time)
         super().__init__(
             data,
             num_neighbors,
@@ -150,21 +156,21 @@ class NeighborLoader(Pipelined, _pyg.NeighborLoader):
         )
         inputs = self.input_data
         check_times("input_time", inputs.time, len(inputs.node), "input node")
-        if isinstance(self.node_sampler, NeighborSampler) and inputs.time is None:
-            self.node_sampler.check_own_times("input_time", inputs.input_type)
+        if isinstance(self.node_sampler, NeighborSampler):
+            self.node_sampler.check_seed_times("input_time", inputs.time, inputs.input_type)
         self.input_nodes, self.input_id = input_nodes, input_id
         self._begin(given, _pyg.NodeLoader.filter_fn)
 
     def _workload(self, order: Any) -> Workload:
         data, sampler, inputs = self.data, self.node_sampler, self.input_data
         if not isinstance(sampler, NeighborSampler):
-            return _foreign_workload(data, order)
+            return foreign_workload(data, order)
         ntype = inputs.input_type or NODE_TYPE
         if sampler.is_temporal and inputs.time is not None:
             timed = torch.stack([inputs.node.long(), inputs.time.long()], 1)
-            return _workload(sampler.graph, order, timed, TimedSeeds(sampler.core, ntype))
+            return core_workload(sampler.graph, order, timed, TimedSeeds(sampler.core, ntype))
         seeds: Any = inputs.node if sampler.graph.is_homogeneous else {ntype: inputs.node}
-        return _workload(sampler.graph, order, seeds, sampler.core)
+        return core_workload(sampler.graph, order, seeds, sampler.core)
 
 
 class LinkNeighborLoader(Pipelined, _pyg.LinkNeighborLoader):
@@ -181,8 +187,8 @@ class LinkNeighborLoader(Pipelined, _pyg.LinkNeighborLoader):
         edge_label_index: Links, shape ``(2, n)``, as a tensor or an array of integers; None for all edges. Of a graph
             with several types: an edge type, or a pair of one and any of these; it need not be in the graph.
         edge_label: A label for each link, shape ``(n, ...)``. With binary negatives labels from 0 on are raised by 1.
-        edge_label_time: A time for each link, int64, shape ``(n,)``: that of its ends and its negatives. With
-            ``time_attr``, and only then.
+        edge_label_time: A time for each link, shape ``(n,)``, integers or floats as the data's times are: that of its
+            ends and its negatives. With ``time_attr``, and only then.
         replace: Sample with replacement.
         subgraph_type: ``"directional"``, ``"bidirectional"`` or ``"induced"``.
         disjoint: A tree for each end, with the number of its link in ``batch``.
@@ -190,7 +196,8 @@ class LinkNeighborLoader(Pipelined, _pyg.LinkNeighborLoader):
         neg_sampling: PyG's ``NegativeSampling``, or what it is made of: ``"binary"`` or ``"triplet"``, a mapping or a
             tuple of its arguments. Weights are read as they are now. Negatives may be edges of the graph.
         neg_sampling_ratio: So many binary negatives for each link; 0.0 for none.
-        time_attr: The attribute of vertices or edges that holds their times; no neighbour is later than its link.
+        time_attr: The attribute of vertices or edges, or both, that holds their times, see
+            :class:`~pagraph.pyg.NeighborLoader`; no neighbour is later than its link.
         weight_attr: The attribute of edges that holds their weights.
         transform: Batch to what the loader gives.
         transform_sampler_output: What was sampled to what is joined with attributes.
@@ -198,6 +205,9 @@ class LinkNeighborLoader(Pipelined, _pyg.LinkNeighborLoader):
         filter_per_worker: Accepted: threads share the data.
         neighbor_sampler: Samples in place of ours, see :class:`~pagraph.pyg.NeighborLoader`.
         directed: Deprecated by PyG; False is ``subgraph_type="induced"``.
+        time_window: Length of a window before each link's time, as of :class:`~pagraph.pyg.NeighborLoader`; negatives
+            are drawn from it, too, by that of the links' type. Where no vertex is in it, from the latest before.
+        share_trees: Links of a batch that have the same time share a tree, see there; ``batch`` then numbers trees.
         cache: See :class:`~pagraph.pyg.NeighborLoader`, as for all that follow.
         cache_policy: See there.
         cache_dtype: See there.
@@ -248,6 +258,8 @@ class LinkNeighborLoader(Pipelined, _pyg.LinkNeighborLoader):
         neighbor_sampler: Any = None,
         directed: bool = True,
         *,
+        time_window: Any = None,
+        share_trees: bool = False,
         cache: Any = "auto",
         cache_policy: str | Policy = "auto",
         cache_dtype: str | torch.dtype | None = None,
@@ -282,6 +294,8 @@ class LinkNeighborLoader(Pipelined, _pyg.LinkNeighborLoader):
         )
         graph = neighbor_sampler.graph if isinstance(neighbor_sampler, NeighborSampler) else None
         check_links(self.input_data, graph)
+        if isinstance(neighbor_sampler, NeighborSampler) and self.input_data.time is not None:
+            neighbor_sampler.check_seed_times("edge_label_time", self.input_data.time)
         self.edge_label_index = edge_label_index
         self.input_id = kwargs.get("input_id")
         self._begin(given, _pyg.LinkLoader.filter_fn)
@@ -289,39 +303,11 @@ class LinkNeighborLoader(Pipelined, _pyg.LinkNeighborLoader):
     def _workload(self, order: Any) -> Workload:
         data, sampler, inputs = self.data, self.link_sampler, self.input_data
         if not isinstance(sampler, NeighborSampler):
-            return _foreign_workload(data, order)
+            return foreign_workload(data, order)
         types = end_types(inputs.input_type)
-        ends = [inputs.row, inputs.col, *([inputs.time] if sampler.is_temporal and inputs.time is not None else [])]
-        counts, negatives = sampler.graph.num_nodes_by_type, sampler.link_negatives(self.neg_sampling, types)
-        batches = PairBatches(sampler.core, types, counts, negatives)
-        return _workload(sampler.graph, order, torch.stack([end.long() for end in ends], 1), batches)
-
-
-def _workload(graph: Graph, order: BatchOrder, seeds: Any, batches: Any) -> Workload:
-    """The workload of a loader whose sampler is ours: ``batches`` samples what it does of these seeds."""
-    counts: dict[RowType, int] = {t: graph.num_nodes_of(t) for t in graph.node_types}
-    if not takes_all(order, num_seeds(seeds)):  # a user's own order: nobody else may call it
-        return Workload(order, counts, None, lambda: Sampled(graph, {}, None))
-    # The loader's order is one of places; this is the order of the seeds themselves.
-    own = SeedOrder(seeds, order.batch_size or 1, shuffle=order.shuffle)
-    return Workload(order, counts, batches, lambda: Sampled(graph, seeds, batches), source=graph, seeds=own)
-
-
-def _foreign_workload(data: Any, order: BatchOrder) -> Workload:
-    """The workload of a loader with a user's own sampler; vertices are counted where the data says how many."""
-    counts: dict[RowType, int] = {}
-    if isinstance(data, Data):
-        counts = {NODE_TYPE: int(data.num_nodes or 0)}
-    elif isinstance(data, HeteroData):
-        counts = {t: int(data[t].num_nodes) for t in data.node_types if data[t].num_nodes is not None}
-    return Workload(order, counts, None, partial(_structure, data))
-
-
-def _structure(data: Any) -> Sampled | None:
-    """The graph of the data, where it has one."""
-    if not isinstance(data, Data | HeteroData):
-        return None
-    try:
-        return Sampled(core_graph(data), {}, None)
-    except (TypeError, ValueError):  # the user's sampler may know what to make of it
-        return None
+        rows = [inputs.row.long(), inputs.col.long()]
+        if sampler.is_temporal and inputs.time is not None:
+            rows.append(time_bits(inputs.time))
+        negatives, counts = sampler.link_negatives(self.neg_sampling, inputs.input_type), sampler.graph.num_nodes_by_type
+        batches = PairBatches(sampler.core, types, counts, negatives, sampler.times_are_floats)
+        return core_workload(sampler.graph, order, torch.stack(rows, 1), batches)

@@ -1,4 +1,4 @@
-"""Pipelined: base of our two PyG loaders: arguments, worker threads, epochs, statistics."""
+"""Pipelined: base of our PyG loaders: arguments, worker threads, epochs, statistics."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
 from ..accelerator.cuda import resolve_device
 from ..engine import PipelineOptions, parse_lookahead
@@ -24,7 +25,7 @@ from ..system.checks import as_integer
 from ..system.threads import near_cores, starting_workers
 from .joining import Joiner
 from .package import import_pyg
-from .sampler import NeighborSampler
+from .sampler import KeyedSampler, NeighborSampler
 from .source import Sender, SubgraphSource
 
 import_pyg()
@@ -33,7 +34,7 @@ from torch_geometric.loader.mixin import get_numa_nodes_cores  # noqa: E402
 if TYPE_CHECKING:
     from ..ranking.workload import Workload
 
-__all__ = ["LinkView", "NodeView", "Pipelined", "Viewed", "sampler_of"]
+__all__ = ["OURS", "LinkView", "NodeView", "Pipelined", "View", "Viewed", "sampler_of"]
 
 logger = logging.getLogger(__name__)
 
@@ -47,9 +48,20 @@ _OF_THE_SAMPLER = (
     "weight_attr",
     "is_sorted",
     "directed",
+    "time_window",
+    "share_trees",
 )
-_OURS = ("cache", "cache_policy", "cache_dtype", "prefetch", "lookahead", "memory", "seed", "device")
-"""Arguments of our loaders that PyG's have not."""
+OURS = {
+    "cache": "auto",
+    "cache_policy": "auto",
+    "cache_dtype": None,
+    "prefetch": 2,
+    "lookahead": "auto",
+    "memory": "auto",
+    "seed": None,
+    "device": None,
+}
+"""Arguments of our loaders that PyG's have not, with their defaults."""
 
 
 def sampler_of(arguments: Mapping[str, Any]) -> Any:
@@ -60,7 +72,7 @@ def sampler_of(arguments: Mapping[str, Any]) -> Any:
 
 
 @dataclass(eq=False)
-class _View:
+class View:
     """Attributes that any ``filter_fn`` of PyG reads of a loader, kept apart so that engines do not hold the loader."""
 
     data: Any = None
@@ -69,9 +81,23 @@ class _View:
     transform_sampler_output: Callable[..., Any] | None = None
     custom_cls: Any = None
 
+    @property
+    def sampler(self) -> Any:
+        """Draws the subgraphs."""
+        raise NotImplementedError
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether a batch is a function of its inputs and a key, for any number of threads (``sample_ahead``)."""
+        return isinstance(self.sampler, KeyedSampler)
+
+    def inputs(self, places: Tensor) -> Any:
+        """Inputs of a batch, of their places in the order."""
+        return self.input_data[places]
+
 
 @dataclass(eq=False)
-class NodeView(_View):
+class NodeView(View):
     """Attributes that ``NodeLoader.filter_fn`` reads."""
 
     node_sampler: Any = None
@@ -91,7 +117,7 @@ class NodeView(_View):
 
 
 @dataclass(eq=False)
-class LinkView(_View):
+class LinkView(View):
     """Attributes that ``LinkLoader.filter_fn`` reads."""
 
     link_sampler: Any = None
@@ -150,7 +176,7 @@ class Pipelined(LoaderControls):
         for name, value in arguments.items():
             if name not in ("self", "kwargs", "__class__"):
                 vars(self).setdefault(name, value)  # where Lightning looks to make a loader again
-        self._start_engine({name: arguments[name] for name in _OURS}, filter_fn)
+        self._start_engine({name: arguments[name] for name in OURS}, filter_fn)
 
     def _start_engine(self, options: dict[str, Any], filter_fn: Any) -> None:
         loader: Any = self
@@ -181,7 +207,7 @@ class Pipelined(LoaderControls):
         """Options of a pass; user code stays in the reader's thread, on its RNG, unless workers are asked for."""
         workers = as_integer("num_workers", self.num_workers)
         prefetch = as_integer("prefetch", self._options["prefetch"])
-        ours = isinstance(self._view.sampler, NeighborSampler) and not self._streams
+        ours = self._view.is_ours and not self._streams
         lookahead = parse_lookahead(self._options["lookahead"])
         return PipelineOptions(workers, prefetch, lookahead) if ours or workers else PipelineOptions(0, 0, 0)
 
@@ -218,11 +244,16 @@ class Pipelined(LoaderControls):
         return self._get_iterator()
 
     def _get_iterator(self) -> Iterator[Any]:
-        loader: Any = self
-        if not (_is_pygs(loader.collate_fn) and _is_pygs(loader.filter_fn)):  # the engine would pass them by
+        if not self._makes_batches:  # the engine would pass them by
             return super()._get_iterator()  # type: ignore[misc,no-any-return]
         worker_init_fn = self.worker_init_fn if self.num_workers else None
         return self._engine.start(self._source(), options=self._pipeline_options(), worker_init_fn=worker_init_fn)
+
+    @property
+    def _makes_batches(self) -> bool:
+        """Whether no subclass has a ``collate_fn`` or ``filter_fn`` of its own."""
+        loader: Any = self
+        return _is_pygs(loader.collate_fn) and _is_pygs(loader.filter_fn)
 
     def set_epoch(self, epoch: int) -> None:
         """See ``LoaderControls.set_epoch``; a sampler that has a ``set_epoch`` is told, too."""

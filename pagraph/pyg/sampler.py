@@ -9,11 +9,13 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from ..graph.graph import NODE_TYPE, EdgeType, Graph
+from ..graph.graph import EDGE_TYPE, NODE_TYPE, EdgeType, Graph
 from ..graph.subgraph import Subgraph
 from ..sampling import SubgraphSampler
 from ..sampling.batches import PairNegatives, pair_seeds
 from ..sampling.sampler import own_fields
+from ..sampling.times import one_kind
+from ..sampling.tree_times import check_time_fields
 from ..seeds.keys import random_key
 from ..system.buffers import BufferPools
 from ..system.checks import as_integer
@@ -33,7 +35,7 @@ from torch_geometric.sampler import (  # noqa: E402
 )
 from torch_geometric.sampler.base import NumNeighbors, SubgraphType  # noqa: E402
 
-__all__ = ["NeighborSampler", "fanouts_of", "num_neighbors_of"]
+__all__ = ["KeyedSampler", "NeighborSampler", "fanouts_of", "num_neighbors_of", "output_of"]
 
 _Type = TypeVar("_Type")
 
@@ -73,14 +75,85 @@ _DIRECTED = (  # both in PyG's words
     "The usage of the 'directed' argument in 'NeighborSampler' is deprecated. Use `subgraph_type='induced'` instead."
 )
 _SUBGRAPH_TYPES = [str(kind.value) for kind in SubgraphType]
-_DISJOINT = "'disjoint' sampling not supported for neighbor sampling with `subgraph_type='induced'`"
 
 
-class NeighborSampler(BaseSampler):
+def output_of(subgraph: Subgraph, *, hetero: bool) -> SamplerOutput | HeteroSamplerOutput:
+    """A subgraph as PyG's samplers return it; ``edge`` holds the user's edge ids, there is no permutation."""
+    nodes, trees = subgraph.input_nodes, subgraph.trees
+    sizes = {ntype: _steps(ends) for ntype, ends in subgraph.hop_ends.items()}
+    counts = {etype: _steps(edges.hop_ends)[1:] for etype, edges in subgraph.edges.items()}
+    if hetero:
+        return HeteroSamplerOutput(
+            node=nodes,
+            row={etype: edges.edge_index[0] for etype, edges in subgraph.edges.items()},
+            col={etype: edges.edge_index[1] for etype, edges in subgraph.edges.items()},
+            edge={etype: edges.edge_ids for etype, edges in subgraph.edges.items()},
+            batch=trees,
+            num_sampled_nodes=sizes,
+            num_sampled_edges=counts,
+        )
+    (edges,) = subgraph.edges.values()
+    return SamplerOutput(
+        node=nodes[NODE_TYPE],
+        row=edges.edge_index[0],
+        col=edges.edge_index[1],
+        edge=edges.edge_ids,
+        batch=None if trees is None else trees[NODE_TYPE],
+        num_sampled_nodes=sizes[NODE_TYPE],
+        num_sampled_edges=next(iter(counts.values())),
+    )
+
+
+def _steps(ends: list[int]) -> list[int]:
+    return [end - begin for begin, end in zip([0, *ends], ends, strict=False)]
+
+
+class KeyedSampler(BaseSampler):
+    """Base of our samplers: a batch is a function of its inputs and a key, for any number of threads.
+
+    Attributes:
+        graph: The graph that ``core`` samples.
+        core: Draws :class:`~pagraph.graph.subgraph.Subgraph` objects.
+        is_hetero: Whether samples are by vertex and edge type.
+    """
+
+    graph: Graph
+    core: Any
+    is_hetero: bool
+    _dtype: torch.dtype
+
+    def sample_from_nodes(self, inputs: NodeSamplerInput, **kwargs: Any) -> SamplerOutput | HeteroSamplerOutput:
+        """See ``BaseSampler.sample_from_nodes``."""
+        return self.sample_nodes(inputs, random_key())[0]
+
+    def sample_nodes(
+        self, inputs: NodeSamplerInput, key: int, pools: BufferPools | None = None
+    ) -> tuple[SamplerOutput | HeteroSamplerOutput, dict[str, list[int]]]:
+        """Sample the subgraph of vertices; a pure function of inputs and key (64 bits), safe from any thread.
+
+        Returns:
+            The output of PyG's samplers, and vertex type to how many of its vertices are known after each hop.
+        """
+        seeds = {inputs.input_type or NODE_TYPE: inputs.node}
+        subgraph = self.core.sample(self.graph, seeds, key, dtype=self._dtype, pools=pools, **self._more(inputs))
+        output = self._output(subgraph)
+        output.metadata = (inputs.input_id, inputs.time)
+        return output, subgraph.hop_ends
+
+    def _more(self, inputs: NodeSamplerInput) -> dict[str, Any]:
+        """Arguments of ``core.sample`` beyond the common ones."""
+        return {}
+
+    def _output(self, subgraph: Subgraph) -> SamplerOutput | HeteroSamplerOutput:
+        return output_of(subgraph, hetero=self.is_hetero)
+
+
+class NeighborSampler(KeyedSampler):
     """Drop-in for ``torch_geometric.sampler.NeighborSampler``; needs neither pyg-lib nor torch-sparse.
 
     For PyG's ``NodeLoader`` and ``LinkLoader``, and Lightning's data modules; ``pagraph.pyg.NeighborLoader`` makes one
-    itself. Random numbers come from torch's global generator, one for each call.
+    itself. Random numbers come from torch's global generator, one for each call. Induced subgraphs may be disjoint and
+    have times, which PyG's may not: they have the edges within each tree that are not later than its seed.
 
     Times and weights are those that the data holds now: values written to them in place count from the next batch on, a
     tensor that replaces one does not.
@@ -89,7 +162,7 @@ class NeighborSampler(BaseSampler):
         ValueError: PyG's, earlier than there; also an unknown ``subgraph_type`` or ``temporal_strategy``.
         RuntimeError: PyG's: weights and times together.
         KeyError, TypeError, ValueError: No edge has the weights, or they are no finite numbers from 0 on; times are no
-            integers.
+            integers or floats, or some are integers and others floats; a window is no positive number.
     """
 
     def __init__(
@@ -105,6 +178,9 @@ class NeighborSampler(BaseSampler):
         is_sorted: bool = False,
         share_memory: bool = False,
         directed: bool = True,
+        *,
+        time_window: float | Mapping[EdgeType, float] | None = None,
+        share_trees: bool = False,
     ) -> None:
         if temporal_strategy not in ("uniform", "last"):
             raise ValueError(f"temporal_strategy must be 'uniform' or 'last', got {temporal_strategy!r}")
@@ -116,10 +192,9 @@ class NeighborSampler(BaseSampler):
         self.subgraph_type = SubgraphType(subgraph_type)
         self.temporal_strategy = temporal_strategy
         self._time, self._weight = time_attr, weight_attr
+        self._time_window, self._share_trees = time_window, share_trees
         self.replace, self._disjoint = replace, disjoint
-        if self.disjoint and self.subgraph_type == SubgraphType.induced:
-            raise ValueError(_DISJOINT)
-        self.graph: Graph = core_graph(data)
+        self.graph = core_graph(data)
         self.is_hetero = has_types(data)
         self._dtype = local_dtype(data)
         self._times = Fields() if time_attr is None else times_of(data, time_attr)
@@ -132,6 +207,10 @@ class NeighborSampler(BaseSampler):
         if weight_attr is not None:
             self.graph = weights.with_graph(self.graph, weight_attr)
         self.num_neighbors = num_neighbors
+        self.times_are_floats = False
+        if time_attr is not None:
+            dtypes = check_time_fields(self.graph, time_attr, own_fields(self.graph), self.core.time_window)
+            self.times_are_floats = one_kind(dtypes)
         for etype in self.graph.edge_types:  # checked and sorted now: errors come early, the first batch does not wait
             self.core.times(self.graph, etype, own_fields(self.graph))
             self.core.weights(self.graph, etype, own_fields(self.graph))
@@ -166,9 +245,18 @@ class NeighborSampler(BaseSampler):
         """Whether edges are drawn by time."""
         return self._time is not None
 
-    def check_own_times(self, name: str, node_type: str | None = None) -> None:
-        """Raise ValueError for seeds that need times (argument ``name`` would give them) and have none of their own."""
-        if self.is_temporal and (node_type or NODE_TYPE) not in self._times.nodes:
+    def check_seed_times(self, name: str, times: Tensor | None, node_type: str | None = None) -> None:
+        """Raise for the seeds' times, the argument ``name``.
+
+        Raises:
+            TypeError: They are integers and the data's floats, or the other way round.
+            ValueError: They are needed and not given, as the seeds have none of their own.
+        """
+        if times is not None:
+            if self.is_temporal and times.is_floating_point() != self.times_are_floats:
+                kind = "floats" if self.times_are_floats else "integers"
+                raise TypeError(f"{name} must be {kind}, as the data's {self._time!r} is, got {times.dtype}")
+        elif self.is_temporal and (node_type or NODE_TYPE) not in self._times.nodes:
             whose = "input nodes" if node_type is None else f"input nodes of type {node_type!r}"
             raise ValueError(f"{name} must be given, as the {whose} have no {self._time!r} of their own")
 
@@ -194,11 +282,9 @@ class NeighborSampler(BaseSampler):
             induced=self.subgraph_type == SubgraphType.induced,
             time=self._time,
             latest=self.temporal_strategy == "last",
+            time_window=self._time_window,
+            share_trees=self._share_trees,
         )
-
-    def sample_from_nodes(self, inputs: NodeSamplerInput, **kwargs: Any) -> SamplerOutput | HeteroSamplerOutput:
-        """See ``BaseSampler.sample_from_nodes``."""
-        return self.sample_nodes(inputs, random_key())[0]
 
     def sample_from_edges(
         self, inputs: EdgeSamplerInput, neg_sampling: NegativeSampling | None = None
@@ -206,21 +292,9 @@ class NeighborSampler(BaseSampler):
         """See ``BaseSampler.sample_from_edges``."""
         return self.sample_edges(inputs, neg_sampling, random_key())[0]
 
-    def sample_nodes(
-        self, inputs: NodeSamplerInput, key: int, pools: BufferPools | None = None
-    ) -> tuple[SamplerOutput | HeteroSamplerOutput, dict[str, list[int]]]:
-        """Sample the subgraph of vertices; a pure function of inputs and key (64 bits), safe from any thread.
-
-        Returns:
-            The output of PyG's samplers, and vertex type to how many of its vertices are known after each hop.
-        """
-        ntype = inputs.input_type or NODE_TYPE
-        times = {ntype: inputs.time} if self.is_temporal and inputs.time is not None else None
-        seeds = {ntype: inputs.node}
-        subgraph = self.core.sample(self.graph, seeds, key, dtype=self._dtype, pools=pools, seed_times=times)
-        output = self._output(subgraph)
-        output.metadata = (inputs.input_id, inputs.time)
-        return output, subgraph.hop_ends
+    def _more(self, inputs: NodeSamplerInput) -> dict[str, Any]:
+        timed = self.is_temporal and inputs.time is not None
+        return {"seed_times": {inputs.input_type or NODE_TYPE: inputs.time} if timed else None}
 
     def sample_edges(
         self,
@@ -235,10 +309,11 @@ class NeighborSampler(BaseSampler):
         of ``p`` links belongs to link ``j % p``. A link's time is that of its ends and its negatives.
         """
         types = end_types(inputs.input_type)
-        negatives = self.link_negatives(neg_sampling, types)
+        negatives = self.link_negatives(neg_sampling, inputs.input_type)
         src, dst = inputs.row.long(), inputs.col.long()
         times = inputs.time if self.is_temporal else None
-        pairs = pair_seeds(types, src, dst, key, negatives=negatives, disjoint=self.disjoint, times=times)
+        apart = self.disjoint and not self.core.share_trees
+        pairs = pair_seeds(types, src, dst, key, negatives=negatives, disjoint=apart, times=times)
         settings: dict[str, Any] = {"dtype": self._dtype, "pools": pools, "seed_times": pairs.times}
         subgraph = self.core.sample(self.graph, pairs.nodes, key, **settings)
         output = self._output(subgraph)
@@ -249,42 +324,13 @@ class NeighborSampler(BaseSampler):
         output.metadata = link_metadata(inputs, pairs, negatives)
         return output, subgraph.hop_ends
 
-    def link_negatives(self, neg_sampling: NegativeSampling | None, types: tuple[str, str]) -> PairNegatives | None:
-        """The core's negatives of links between two vertex types; TypeError or ValueError for wrong weights."""
-        return self._negatives.of(neg_sampling, types, self.node_time)
+    def link_negatives(self, neg_sampling: NegativeSampling | None, link_type: EdgeType | None) -> PairNegatives | None:
+        """The core's negatives of links of a type; TypeError or ValueError for wrong weights."""
+        window = self.core.window(link_type or EDGE_TYPE)
+        return self._negatives.of(neg_sampling, end_types(link_type), self._times.nodes, window)
 
     def _output(self, subgraph: Subgraph) -> SamplerOutput | HeteroSamplerOutput:
-        """The output of PyG's samplers; ``edge`` holds the user's edge ids, there is no permutation."""
-        output = self._directional(subgraph)
+        output = super()._output(subgraph)
         if self.subgraph_type == SubgraphType.induced:  # belongs to no hop
             output.num_sampled_nodes = output.num_sampled_edges = None
         return output.to_bidirectional() if self.subgraph_type == SubgraphType.bidirectional else output
-
-    def _directional(self, subgraph: Subgraph) -> SamplerOutput | HeteroSamplerOutput:
-        nodes, trees = subgraph.input_nodes, subgraph.trees
-        sizes = {ntype: _steps(ends) for ntype, ends in subgraph.hop_ends.items()}
-        counts = {etype: _steps(edges.hop_ends)[1:] for etype, edges in subgraph.edges.items()}
-        if self.is_hetero:
-            return HeteroSamplerOutput(
-                node=nodes,
-                row={etype: edges.edge_index[0] for etype, edges in subgraph.edges.items()},
-                col={etype: edges.edge_index[1] for etype, edges in subgraph.edges.items()},
-                edge={etype: edges.edge_ids for etype, edges in subgraph.edges.items()},
-                batch=trees,
-                num_sampled_nodes=sizes,
-                num_sampled_edges=counts,
-            )
-        (edges,) = subgraph.edges.values()
-        return SamplerOutput(
-            node=nodes[NODE_TYPE],
-            row=edges.edge_index[0],
-            col=edges.edge_index[1],
-            edge=edges.edge_ids,
-            batch=None if trees is None else trees[NODE_TYPE],
-            num_sampled_nodes=sizes[NODE_TYPE],
-            num_sampled_edges=next(iter(counts.values())),
-        )
-
-
-def _steps(ends: list[int]) -> list[int]:
-    return [end - begin for begin, end in zip([0, *ends], ends, strict=False)]

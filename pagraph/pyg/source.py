@@ -15,7 +15,6 @@ from torch import Tensor
 from ..accelerator import Accelerator, Handover, StagingRing
 from ..system.threads import lock_of
 from .joining import Joiner, Reading
-from .sampler import NeighborSampler
 
 if TYPE_CHECKING:
     from ..engine.engine import Engine
@@ -99,7 +98,7 @@ class SubgraphSource:
     """Samples subgraphs, by our sampler or a user's own, and joins them with the attributes of the data.
 
     Args:
-        view: The loader's present ``data``, transforms, ``input_data`` and sampler: ours, or any ``BaseSampler``.
+        view: The loader's present ``data``, transforms, inputs and sampler: ours, or any ``BaseSampler``.
         joiner: Joins the attributes.
         engine: Recycles memory, makes room.
         device: Device of the batches; None: that of their sources.
@@ -123,7 +122,7 @@ class SubgraphSource:
         self._fields, self._pools = engine.fields, engine.pools
         self._calls_stores_ahead, self._sender = calls_stores_ahead, sender
         # Ours is a function of a key, for any number of threads.
-        self._is_ours = isinstance(view.sampler, NeighborSampler)
+        self._is_ours = view.is_ours
         self._lock: AbstractContextManager[object] = nullcontext() if self._is_ours else lock_of(view.sampler)
 
     @property
@@ -137,7 +136,7 @@ class SubgraphSource:
         return None if self._is_ours else self._draw
 
     def _draw(self, ticket: Ticket, recorder: EpochRecorder) -> tuple[Any, int]:
-        inputs = self._view.input_data[ticket.seeds]
+        inputs = self._view.inputs(ticket.seeds)
         with self._lock, recorder.time("sampling"):
             return self._view.sample(inputs), len(ticket.seeds)
 
@@ -145,7 +144,7 @@ class SubgraphSource:
         """Sample, unless a user's own sampler has."""
         if not self._is_ours:
             return _Prepared(drawn[0], {}, drawn[1])
-        inputs, begin = self._view.input_data[drawn.seeds], time.perf_counter_ns()
+        inputs, begin = self._view.inputs(drawn.seeds), time.perf_counter_ns()
         try:
             output, hop_ends = self._view.sample_ahead(inputs, drawn.key, self._pools)
         finally:

@@ -65,8 +65,10 @@ def store_times(stores: Any, name: str) -> _Types:
 
     Without types the name decides, as in PyG: ``"time"`` is of vertices, any other of edges.
 
+    With types, it may be of vertices and of edges, unlike PyG's.
+
     Raises:
-        ValueError: PyG's: the edges are not stored by destination, there are no such times, or both kinds.
+        ValueError: PyG's: the edges are not stored by destination, or there are no such times.
     """
     features, graph_store = _pair(stores)
     for edge_attr in graph_store.get_all_edge_attrs():
@@ -88,11 +90,8 @@ def store_times(stores: Any, name: str) -> _Types:
     if not attrs:
         raise ValueError(f"The time attribute '{name}' is neither a node-level or edge-level attribute")
     by_group = dict(zip([attr.group_name for attr in attrs], features.multi_get_tensor(attrs), strict=True))
-    if all(isinstance(group, str) for group in by_group):
-        return by_group, {}
-    if all(isinstance(group, tuple) for group in by_group):
-        return {}, by_group
-    raise ValueError(f"Found time attribute '{name}' for both node-level and edge-level types")
+    nodes = {group: values for group, values in by_group.items() if isinstance(group, str)}
+    return nodes, {group: values for group, values in by_group.items() if not isinstance(group, str)}
 
 
 def _pair(stores: Any) -> tuple[Any, Any]:

@@ -11,13 +11,14 @@ from torch import Tensor
 
 from ..graph.csc import writeable
 from ..graph.graph import EDGE_TYPE, NODE_TYPE, EdgeType, Graph
+from ..sampling.times import as_times, known_ticks
 from .package import import_pyg
 from .stores import store_times
 
 import_pyg()
 from torch_geometric.data import Data, HeteroData  # noqa: E402
 
-__all__ = ["Fields", "check_time_tensor", "check_times", "times_of", "weights_of"]
+__all__ = ["Fields", "check_times", "times_of", "weights_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +46,7 @@ class Fields:
 def times_of(data: Any, name: str) -> Fields:
     """The time attribute of a ``Data``, a ``HeteroData`` or a pair of stores (see also ``store_times``).
 
-    PyG's ValueError if it is neither of vertices nor of edges, or both.
+    Unlike PyG's it may be of vertices and of edges. PyG's ValueError if it is of neither.
     """
     if isinstance(data, tuple):
         nodes, edges = store_times(data, name)
@@ -57,8 +58,6 @@ def times_of(data: Any, name: str) -> Fields:
             return Fields(edges={EDGE_TYPE: _values(data[name])})
         raise _neither(name)
     found = _collect(data, name)
-    if found.nodes and found.edges:
-        raise ValueError(f"The time attribute '{name}' holds both node-level and edge-level information")
     if not found.nodes and not found.edges:
         raise _neither(name)
     return found
@@ -79,24 +78,15 @@ def weights_of(data: Any, name: str) -> Fields:
     return Fields(edges=edges)
 
 
-def check_time_tensor(name: str, times: Any) -> None:
-    """Raise TypeError for what is neither a tensor of integers nor None."""
-    if times is None:
-        return
-    if not isinstance(times, Tensor) or times.is_floating_point() or times.is_complex() or times.dtype == torch.bool:
-        got = times.dtype if isinstance(times, Tensor) else type(times).__name__
-        raise TypeError(f"{name} must be an int64 tensor, got {got}")
-
-
 def check_times(name: str, times: Any, count: int, owner: str) -> None:
-    """Raise TypeError or ValueError unless ``times`` is None or ``count`` integers from 0 on, one per ``owner``."""
-    if times is None:
-        return
-    check_time_tensor(name, times)
-    if times.shape != (count,):
-        raise ValueError(f"{name} must have one time per {owner} ({count}), got shape {tuple(times.shape)}")
-    if count and int(times.min()) < 0:
-        raise ValueError(f"{name} must not be negative, got {int(times.min())}")
+    """Raise TypeError or ValueError unless ``times`` is None or ``count`` integers or floats, one per ``owner``.
+
+    ValueError for one that is missing, too.
+    """
+    if times is not None:
+        known_ticks(name, as_times(name, times, count, owner))
+        if times.dim() != 1:
+            raise ValueError(f"{name} must have one time per {owner} ({count}), got shape {tuple(times.shape)}")
 
 
 def _neither(name: str) -> ValueError:

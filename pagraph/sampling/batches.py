@@ -14,6 +14,7 @@ from ..graph.minibatch import HeteroMiniBatch
 from ..seeds.keys import derive_key
 from .negative import compact_pairs
 from .sampler import MiniBatchSampler
+from .times import known_ticks, times_of_bits, widened, window_starts
 
 if TYPE_CHECKING:
     from ..graph.csc import CSC
@@ -198,11 +199,14 @@ class PairNegatives:
             to pair ``j % p``.
         dst: Draws their destinations.
         src: Draws their sources. None: a negative is another destination for the source of its pair.
+        window: Length of the window before the time of a pair that their times, if they have any, must lie in. None:
+            they may be as old as they are.
     """
 
     amount: float
     dst: NegativeEnds
     src: NegativeEnds | None = None
+    window: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,8 +214,8 @@ class PairSeeds:
     """The seeds of a batch of ``p`` pairs and ``q`` negatives.
 
     Attributes:
-        nodes: Vertex type to seeds: sources of pairs, of negatives, destinations of pairs, of negatives. Sorted and
-            without repeats, unless each has a tree of its own.
+        nodes: Vertex type to seeds: sources of pairs, of negatives, destinations of pairs, of negatives. Sorted (by
+            time first, where there are times) and without repeats, unless each has a tree of its own.
         src: Place of each source among the seeds of its type, shape ``(p + q,)``, or ``(p,)`` where negatives have
             none of their own.
         dst: The same of the destinations, shape ``(p + q,)``.
@@ -245,16 +249,17 @@ def pair_seeds(
         key: That of the batch, any 64-bit number; hops do not share random numbers with it.
         negatives: What to draw.
         disjoint: Each seed gets a tree of its own.
-        times: Time of each pair, and so of its ends and its negatives, shape ``(p,)``, int64. Only with ``disjoint``.
+        times: Time of each pair, and so of its ends and its negatives, shape ``(p,)``, integers or floats.
     """
     src_owners = dst_owners = torch.arange(len(src), device="cpu")
+    times = None if times is None else widened("times", times)
     if negatives is not None:
         owners = torch.arange(math.ceil(len(src) * negatives.amount), device="cpu") % max(1, len(src))
-        until = None if times is None else times[owners]
+        until, since = (None, None) if times is None else _limits(times[owners], negatives.window)
         if negatives.src is not None:
-            src = torch.cat([src, negatives.src.draw(len(owners), derive_key(key, _NEGATIVES, 0), until)])
+            src = torch.cat([src, negatives.src.draw(len(owners), derive_key(key, _NEGATIVES, 0), until, since)])
             src_owners = torch.cat([src_owners, owners])
-        dst = torch.cat([dst, negatives.dst.draw(len(owners), derive_key(key, _NEGATIVES, 1), until)])
+        dst = torch.cat([dst, negatives.dst.draw(len(owners), derive_key(key, _NEGATIVES, 1), until, since)])
         dst_owners = torch.cat([dst_owners, owners])
     if types[0] == types[1]:
         first_dst = len(src)
@@ -262,37 +267,55 @@ def pair_seeds(
     else:
         first_dst = 0
         nodes, owned = {types[0]: src, types[1]: dst}, {types[0]: src_owners, types[1]: dst_owners}
-    if disjoint:
-        places = {ntype: torch.arange(len(ids), device="cpu") for ntype, ids in nodes.items()}
-    else:
-        unique = {ntype: torch.unique(ids, return_inverse=True) for ntype, ids in nodes.items()}
-        nodes, places = ({ntype: pair[part] for ntype, pair in unique.items()} for part in (0, 1))
+    of_seeds = {} if times is None else {ntype: times[owners] for ntype, owners in owned.items()}
+    places = {ntype: torch.arange(len(ids), device="cpu") for ntype, ids in nodes.items()}
+    for ntype, ids in nodes.items() if not disjoint else ():
+        if times is None:
+            nodes[ntype], places[ntype] = torch.unique(ids, return_inverse=True)
+        else:
+            nodes[ntype], of_seeds[ntype], places[ntype] = _distinct(ids, of_seeds[ntype])
     return PairSeeds(
         nodes,
         places[types[0]][: len(src)],
         places[types[1]][first_dst:],
         owned if disjoint else None,
-        None if times is None else {ntype: times[owners] for ntype, owners in owned.items()},
+        of_seeds if times is not None else None,
     )
+
+
+def _limits(times: Tensor, window: float | None) -> tuple[Tensor, Tensor | None]:
+    """The ticks of times, and those that others in their windows are above."""
+    until = known_ticks("times", times)
+    return until, window_starts(until, window, times.is_floating_point())
+
+
+def _distinct(ids: Tensor, times: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The distinct vertices in the order of time and id, their times, and the place among them of each vertex."""
+    of_ranks, ranks = torch.unique(times, return_inverse=True)
+    size = int(ids.max()) + 1 if len(ids) else 1
+    distinct, places = torch.unique(ranks * size + ids, return_inverse=True)
+    return distinct % size, of_ranks[distinct // size], places
 
 
 @dataclass(frozen=True, eq=False)
 class PairBatches(_FromHops):
     """Samples the subgraphs of batches of pairs: a sampler whose seeds are rows of two ends, shape ``(n, 2)``.
 
-    With times a row has a third number, the time of the pair.
+    With times a row has a third number, the time of the pair as ``time_bits`` says it.
 
     Args:
         blocks: Samples from the vertices.
         types: Vertex types of sources and destinations.
         num_nodes: Vertices of each type of the graph.
         negatives: What to draw beside the pairs; None for no such pairs.
+        floats: The times are floats.
     """
 
     blocks: SubgraphSampler
     types: tuple[str, str]
     num_nodes: Mapping[str, int]
     negatives: PairNegatives | None = None
+    floats: bool = False
     seeds_are_vertices = False
 
     @property
@@ -304,8 +327,8 @@ class PairBatches(_FromHops):
     def sample(self, graph: Graph, seeds: Tensor, key: int = 0) -> Subgraph:
         """The subgraph of one batch of pairs; IndexError where an end is outside the graph."""
         src, dst, *rest = seeds.unbind(1)
-        times = rest[0] if rest else None
-        disjoint = self.blocks.disjoint
+        times = times_of_bits(rest[0], self.floats) if rest else None
+        disjoint = self.blocks.disjoint and not self.blocks.share_trees
         start = pair_seeds(self.types, src, dst, key, negatives=self.negatives, disjoint=disjoint, times=times)
         return self.blocks.sample(graph, start.nodes, key, seed_times=start.times)
 
@@ -331,12 +354,15 @@ class TimedSeeds(_FromHops):
     Args:
         blocks: Samples from the vertices, by time.
         node_type: The type of the vertices.
+        floats: The times are floats; a row holds what ``time_bits`` makes of them.
     """
 
     blocks: SubgraphSampler
     node_type: str
+    floats: bool = False
 
     def sample(self, graph: Graph, seeds: Tensor, key: int = 0) -> Subgraph:
         """The subgraph of one batch; IndexError where a seed is outside the graph."""
-        nodes, times = seeds.unbind(1)
+        nodes, bits = seeds.unbind(1)
+        times = times_of_bits(bits, self.floats)
         return self.blocks.sample(graph, {self.node_type: nodes}, key, seed_times={self.node_type: times})

@@ -1,16 +1,15 @@
-"""Edge weights and times, memoized for each version of the field that holds them."""
+"""Values of edges that are memoized for each version of their fields, and edge weights."""
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
 
-from ..errors import FormatError
 from ..graph.csc import CSC, check_range
 from ..graph.field_version import FieldVersion
 from ..system.threads import ForkLock
@@ -20,14 +19,14 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 
-__all__ = ["EdgeTimes", "EdgeWeights", "MadeOfFields", "as_times", "edge_times", "edge_weights", "source_times"]
+__all__ = ["EdgeWeights", "MadeOfFields", "check_column", "edge_weights"]
 
 T = TypeVar("T")
 _MOST_VERSIONS = 4
 
 
 class MadeOfFields(Generic[T]):
-    """Memoizes values derived from (CSC, field) for the last few fields of each CSC; safe from any number of threads.
+    """Memoizes values derived from a CSC and its fields, for the last few of each CSC; safe from any number of threads.
 
     A field that was written in place or replaced gives a new value; a tensor made in inference mode, whose writes
     cannot be seen, at every call.
@@ -37,14 +36,14 @@ class MadeOfFields(Generic[T]):
         self._lock = ForkLock()
         self._versions: weakref.WeakKeyDictionary[CSC, _Versions[T]] = weakref.WeakKeyDictionary()
 
-    def get(self, csc: CSC, values: Tensor, make: Callable[[], T], *, kind: str = "") -> T:
-        """The value that ``make`` derives from the field; threads that ask meanwhile wait for it.
+    def get(self, csc: CSC, fields: Sequence[Tensor], make: Callable[[], T], *, kind: str = "") -> T:
+        """The value that ``make`` derives from the fields; threads that ask meanwhile wait for it.
 
-        ``make`` must not keep the CSC alive; ``kind`` tells several values derived from the same field apart.
+        ``make`` must not keep the CSC alive; ``kind`` tells several values derived from the same fields apart.
         """
         with self._lock:
             versions = self._versions.setdefault(csc, _Versions())
-        return versions.get(kind, values, make)
+        return versions.get(kind, fields, make)
 
 
 class _Versions(Generic[T]):
@@ -52,18 +51,20 @@ class _Versions(Generic[T]):
 
     def __init__(self) -> None:
         self._lock = ForkLock()
-        self._known: list[tuple[str, FieldVersion, T]] = []
+        self._known: list[tuple[str, list[FieldVersion], T]] = []
 
-    def get(self, kind: str, values: Tensor, make: Callable[[], T]) -> T:
-        version = FieldVersion.of(values)
+    def get(self, kind: str, fields: Sequence[Tensor], make: Callable[[], T]) -> T:
+        now = [FieldVersion.of(values) for values in fields]
         with self._lock:
             # What was written over or has gone will not be asked for again.
-            self._known = [known for known in self._known if _may_return(known[1], version)]
+            self._known = [
+                known for known in self._known if all(_may_return(old, new) for old in known[1] for new in now)
+            ]
             for known_kind, known, made in self._known:
-                if known_kind == kind and known == version:
+                if known_kind == kind and known == now:
                     return made
             fresh = make()
-            self._known = [(kind, version, fresh), *self._known][:_MOST_VERSIONS]
+            self._known = [(kind, now, fresh), *self._known][:_MOST_VERSIONS]
             return fresh
 
 
@@ -72,7 +73,7 @@ def _may_return(known: FieldVersion, now: FieldVersion) -> bool:
     return storage is not None and (known == now or storage is not now.storage() or known.layout != now.layout)
 
 
-def _check_column(name: str, values: Any, dtypes: tuple[torch.dtype, ...], kind: str, count: int, owner: str) -> None:
+def check_column(name: str, values: Any, dtypes: tuple[torch.dtype, ...], kind: str, count: int, owner: str) -> None:
     """Raise unless the values are ``count`` numbers of these dtypes on the CPU; ``kind`` and ``owner`` word errors."""
     if not isinstance(values, Tensor) or values.dtype not in dtypes:
         got = values.dtype if isinstance(values, Tensor) else type(values).__name__
@@ -206,8 +207,8 @@ def edge_weights(csc: CSC, values: Tensor, *, name: str = "values") -> EdgeWeigh
         FormatError: The CSC's ``indptr`` is damaged.
     """
     kind = "floats, bools, uint8 or signed integers"
-    _check_column(name, values, (*_NARROW, *_WIDE), kind, csc.num_edges, "number per edge")
-    return _made.get(csc, values, lambda: EdgeWeights(csc, _in_csc_order(csc, values, name)))
+    check_column(name, values, (*_NARROW, *_WIDE), kind, csc.num_edges, "number per edge")
+    return _made.get(csc, [values], lambda: EdgeWeights(csc, _in_csc_order(csc, values, name)))
 
 
 def _in_csc_order(csc: CSC, values: Tensor, name: str) -> Tensor:
@@ -228,86 +229,3 @@ def _in_csc_order(csc: CSC, values: Tensor, name: str) -> Tensor:
     if weights.dtype == torch.float64 and not (low >= _LEAST and high <= _MOST):
         weights = torch.where(weights > 0, weights.clamp(_LEAST, _MOST), weights)
     return weights.contiguous()
-
-
-_DTYPES = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
-
-
-class EdgeTimes:
-    """Times of a CSC's edges: a private copy, which later writes to the field do not reach.
-
-    Memory: 8 bytes an edge, and 4 or 8 more unless all rows are in the order of time.
-
-    Args:
-        csc: The edges; it is not kept.
-        times: Shape ``(num_edges,)``, int64, in CSC order. It is changed.
-
-    Attributes:
-        values: Shape ``(num_edges,)``, int64: the times of each row, never decreasing.
-        order: Shape ``(num_edges,)``, the dtype of the CSC's ids: the position in the CSC of the edge that each of
-            ``values`` is of; equal times are in CSC order. None: every edge is where it was.
-    """
-
-    def __init__(self, csc: CSC, times: Tensor) -> None:
-        from .kernels import subgraph
-
-        self.values = times
-        self.order: Tensor | None = None
-        indptr = csc.indptr.numpy()
-        if not subgraph.rows_are_sorted(indptr, times.numpy()):
-            self.order = torch.empty(len(times), dtype=csc.indices.dtype, device="cpu")
-            subgraph.sort_rows(indptr, times.numpy(), self.order.numpy())
-
-    @property
-    def num_edges(self) -> int:
-        """Edges of the CSC."""
-        return len(self.values)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes held."""
-        return self.values.nbytes + (0 if self.order is None else self.order.nbytes)
-
-    def __repr__(self) -> str:
-        return f"EdgeTimes(num_edges={self.num_edges}, sorted={self.order is None})"
-
-
-_made_times: MadeOfFields[EdgeTimes] = MadeOfFields()
-
-
-def edge_times(csc: CSC, values: Tensor, *, name: str = "values") -> EdgeTimes:
-    """The times of a CSC's edges, memoized; see :func:`edge_weights` for the arguments.
-
-    Raises:
-        TypeError: The values are no integers, or not on the CPU.
-        ValueError: There is not one value per edge.
-        FormatError: The CSC is damaged.
-    """
-    values = as_times(name, values, csc.num_edges, "edge")
-    return _made_times.get(csc, values, lambda: EdgeTimes(csc, _by_edge(csc, values)), kind="edges")
-
-
-def source_times(csc: CSC, values: Tensor, *, name: str = "values") -> EdgeTimes:
-    """The same, where an edge has the time of its source vertex: ``values`` has one for each vertex."""
-    values = as_times(name, values, csc.num_src, "vertex")
-    return _made_times.get(csc, values, lambda: EdgeTimes(csc, _by_source(csc, values)), kind="sources")
-
-
-def as_times(name: str, values: Any, count: int, owner: str) -> Tensor:
-    """Times as a 1-D tensor of their own dtype, not copied, one per ``owner``; raises as :func:`edge_times` does."""
-    _check_column(name, values, _DTYPES, "integers", count, f"time per {owner}")
-    return values.detach().reshape(-1)  # type: ignore[no-any-return]
-
-
-def _by_edge(csc: CSC, values: Tensor) -> Tensor:
-    csc.check_rows()
-    if csc.edge_ids is None:
-        return values.to(torch.int64, copy=True).contiguous()
-    check_range("edge_ids", csc.edge_ids, csc.num_edges, FormatError)
-    return values.index_select(0, csc.edge_ids).long()
-
-
-def _by_source(csc: CSC, values: Tensor) -> Tensor:
-    csc.check_rows()
-    check_range("indices", csc.indices, csc.num_src, FormatError)
-    return values.index_select(0, csc.indices).long()

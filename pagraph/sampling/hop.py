@@ -180,6 +180,7 @@ class Hop:
         pool: Memory of the result.
         drawn_as: The number that each frontier vertex's random numbers are drawn for, shape ``(n,)``. None: its id.
         until: The latest time that an edge of each frontier vertex may have, shape ``(n,)``; None: none is told.
+        since: The time that it must be above, the same; None: no such limit.
     """
 
     csc: CSC
@@ -192,6 +193,7 @@ class Hop:
     pool: EdgeMemory
     drawn_as: npt.NDArray[Any] | None = None
     until: npt.NDArray[np.int64] | None = None
+    since: npt.NDArray[np.int64] | None = None
 
     @property
     def counters(self) -> npt.NDArray[Any]:

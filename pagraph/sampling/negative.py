@@ -15,6 +15,7 @@ from torch import Tensor
 from .hop import Scratch
 from .pickers import measure_frontier
 from .sampler import id_dtype_of
+from .times import MISSING, ticks_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -166,7 +167,8 @@ class NegativeEnds:
         num_nodes: Vertices of the type.
         weight: Shape ``(num_nodes,)``, finite and not negative: vertices are drawn in proportion to it. Default: all
             are as likely.
-        time: Shape ``(num_nodes,)``, int64: a vertex is no end of a pair that is older.
+        time: Shape ``(num_nodes,)``, integers or floats: a vertex is no end of a pair that is older, and is never drawn
+            if its time is missing.
         name: Name of the weight, for errors.
 
     Raises:
@@ -183,20 +185,27 @@ class NegativeEnds:
     ) -> None:
         self.num_nodes = num_nodes
         self._weights = None if weight is None else _checked(weight, num_nodes, name)
-        self._order: Array | None = None if time is None else np.argsort(time.numpy(), kind="stable")
-        self._times: Array | None = None if time is None else time.numpy()[self._order]
+        self._order: Array | None = None
+        self._times: Array | None = None
+        if time is not None:
+            ticks = ticks_of("time", time).numpy()
+            # Missing times come first.
+            self._order = np.argsort(ticks, kind="stable")[int((ticks == MISSING).sum()) :]
+            self._times = ticks[self._order]
         self._sums: Array | None = None
         if self._weights is not None:
             self._sums = np.cumsum(self._weights if self._order is None else self._weights[self._order])
 
-    def draw(self, count: int, key: int, until: Tensor | None = None) -> Tensor:
+    def draw(self, count: int, key: int, until: Tensor | None = None, since: Tensor | None = None) -> Tensor:
         """Draw ``count`` vertices.
 
         Args:
             count: Number of draws.
             key: Any 64-bit number.
-            until: Shape ``(count,)``, int64: the latest time each may have. Where no vertex (of any weight) is that
+            until: Shape ``(count,)``, int64: the latest ticks each may have. Where no vertex (of any weight) is that
                 early, the earliest of all is taken, as in PyG. Needs ``time``.
+            since: The same, the ticks that each must be above. Where no vertex (of positive weight) lies between both,
+                the last before is taken.
 
         Returns:
             Shape ``(count,)``, int64.
@@ -206,17 +215,19 @@ class NegativeEnds:
         """
         from .kernels import weighted
 
-        places: Array = np.empty(count, np.int64)
-        if count and not self.num_nodes:
-            raise ValueError(f"negative pairs need at least 1 vertex to draw from, got 0 for {count} pairs")
-        if until is None or self._times is None:
-            limits = np.full(count, self.num_nodes, np.int64)
-        else:
-            limits = np.searchsorted(self._times, until.numpy(), side="right").astype(np.int64)
+        num_places, places = self.num_nodes if self._order is None else len(self._order), np.empty(count, np.int64)
+        if count and not num_places:
+            which = " with a time" if self.num_nodes else ""
+            raise ValueError(f"negative pairs need at least 1 vertex{which} to draw from, got 0 for {count} pairs")
+        begins, ends = np.zeros(count, np.int64), np.full(count, num_places, np.int64)
+        if until is not None and self._times is not None:
+            ends = np.searchsorted(self._times, until.numpy(), side="right").astype(np.int64)
+            if since is not None:
+                begins = np.searchsorted(self._times, since.numpy(), side="right").astype(np.int64)
         if self._sums is None:
-            weighted.uniform_places(np.uint64(key), limits, places)
+            weighted.uniform_places(np.uint64(key), begins, ends, places)
         else:
-            weighted.weighted_places(np.uint64(key), limits, self._sums, places)
+            weighted.weighted_places(np.uint64(key), begins, ends, self._sums, places)
         return torch.from_numpy(places if self._order is None else self._order[places])
 
     @property

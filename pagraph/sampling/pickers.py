@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .hop import raise_bad_row, raise_bad_source
+from .times import MISSING
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from ..graph.csc import CSC
-    from .edge_values import EdgeTimes, EdgeWeights
+    from .edge_values import EdgeWeights
     from .hop import Hop, HopEdges, Scratch
+    from .times import EdgeTimes
 
     Array = npt.NDArray[Any]
 
@@ -159,9 +161,10 @@ class WeightedPicker:
 
 @dataclass(frozen=True)
 class TimedPicker:
-    """Draws ``fanout`` in-edges of each vertex among those whose time is at most the vertex's limit (``Hop.until``).
+    """Draws ``fanout`` in-edges of each vertex among those whose time is within its limits.
 
-    A vertex with at most ``fanout`` such edges gives all of them, in the order of time (equal times in CSC order).
+    That is at most ``Hop.until`` and, where it is told, above ``Hop.since``; an edge without a time is never drawn. A
+    vertex with at most ``fanout`` such edges gives all of them, in the order of time (equal times in CSC order).
 
     Args:
         fanout: Edges per vertex; -1 takes all.
@@ -176,8 +179,20 @@ class TimedPicker:
     times: EdgeTimes
 
     def pick(self, hop: Hop) -> HopEdges:
-        """See :class:`~pagraph.sampling.hop.Picker`; ValueError for the times of another graph."""
+        """See :class:`~pagraph.sampling.hop.Picker`; raises as :meth:`rows` does."""
         from .kernels import hop as _cpu
+
+        edges = UniformPicker(self.fanout, self.replace).pick_from(hop, self.rows(hop))
+        if self.times.order is not None:
+            positions = edges.positions.numpy()
+            _cpu.read_neighbors(self.times.order.numpy(), positions, positions)
+        return edges
+
+    def rows(self, hop: Hop) -> tuple[Array, Array, Array]:
+        """The rows cut down to the edges that may be drawn, measured as :func:`measure_rows` does.
+
+        Edges are numbered by ``times.order``. ValueError for the times of another graph.
+        """
         from .kernels import subgraph
 
         times = self.times
@@ -187,12 +202,16 @@ class TimedPicker:
         starts, degrees, _ = measure_rows(hop, self.fanout, self.replace)
         offsets = hop.scratch.array("valid offsets", len(hop.frontier) + 1, np.int64)
         settings = self.fanout, self.replace, self.latest
-        subgraph.cut_rows(times.values.numpy(), hop.until, *settings, starts, degrees, offsets)
-        edges = UniformPicker(self.fanout, self.replace).pick_from(hop, (starts, degrees, offsets))
-        if times.order is not None:
-            positions = edges.positions.numpy()
-            _cpu.read_neighbors(times.order.numpy(), positions, positions)
-        return edges
+        subgraph.cut_rows(times.values.numpy(), hop.until, self._since(hop), *settings, starts, degrees, offsets)
+        return starts, degrees, offsets
+
+    def _since(self, hop: Hop) -> Array:
+        """The times that edges must be above; empty where all that are early enough may be drawn."""
+        if hop.since is not None:
+            return hop.since
+        since = hop.scratch.array("since", len(hop.frontier) if self.times.has_missing else 0, np.int64)
+        since.fill(MISSING)
+        return since
 
 
 NO_WEIGHTS: Array = np.empty(0, dtype=np.float32)

@@ -11,19 +11,22 @@ import torch
 from torch import Tensor
 
 from ..graph.subgraph import SampledEdges, Subgraph
-from .edge_values import EdgeTimes, as_times, edge_times, source_times
-from .hop import Hop, HopEdges, Scratch, VertexTable, raise_bad_source
-from .pickers import TimedPicker, measure_frontier
+from ..system.checks import as_flag
+from .hop import Hop, HopEdges, Scratch, raise_bad_source
+from .induced import edge_ids_of, induced_edges
+from .pickers import TimedPicker, measure_rows
 from .sampler import BatchRun, EdgeField, FanoutSampler, UniformHops, id_dtype_of
 from .small_batch import small_subgraph
+from .times import EdgeTimes, as_window, edge_times
+from .tree_times import TreeTimes, check_time_fields
+from .trees import TreeVertices, edges_in_trees
 
 if TYPE_CHECKING:
-    from ..graph.csc import CSC
     from ..graph.graph import EdgeType, Graph
     from ..system.buffers import BufferPools
     from .hop import Picker
 
-__all__ = ["SubgraphSampler"]
+__all__ = ["SubgraphRun", "SubgraphSampler"]
 
 
 @dataclass(frozen=True)
@@ -40,16 +43,22 @@ class SubgraphSampler(FanoutSampler):
         replace: Draw with replacement.
         prob: Name of an edge field: neighbours are drawn in proportion to it, see ``NeighborSampler``.
         disjoint: Sample a tree for each seed: a vertex found from two seeds is there twice.
-        induced: Return all edges that the graph has among the sampled vertices, not only those that led to them.
-        time: Name of a field of integers, of vertices or of edges: only edges that are not later than the seed of the
-            tree are drawn, an edge being as late as its source vertex where the field is one of vertices. Edge types
-            without a time are drawn from uniformly. The trees are disjoint then.
+        induced: Return all edges that the graph has among the sampled vertices, not only those that led to them; in
+            disjoint trees, among those of each tree, and with ``time`` only those that may be drawn in it.
+        time: Name of a field of integers or floats, of vertices or of edges: only edges that are not later than the
+            seed of the tree are drawn. An edge is as late as its source vertex where the field is one of vertices, and
+            as the later of both where it is one of edges, too. Edge types without a time are drawn from uniformly,
+            edges whose time is missing (NaN, or numpy's NaT, the smallest int64) never. The trees are disjoint then.
         latest: Draw the latest of these edges instead of any.
+        time_window: Length of a window before the time ``t`` of the seed: only edges in ``(t - time_window, t]`` are
+            drawn. Or a mapping from edge type to lengths; types that it does not name have no window.
+        share_trees: Sample one tree for all seeds of the same time, in the order of time: a vertex found from several
+            of them is there once.
 
     Raises:
-        TypeError: A fan-out is not an integer, or ``prob`` or ``time`` not a string.
-        ValueError: A fan-out below -1, both ``prob`` and ``time``, or ``induced`` together with ``disjoint`` or
-            ``time``.
+        TypeError: A fan-out is not an integer, ``prob`` or ``time`` not a string, or a window not a number.
+        ValueError: A fan-out below -1, both ``prob`` and ``time``, a window that is not positive or without ``time``,
+            or ``share_trees`` without ``time``.
 
     Example:
         >>> from pagraph.graph import Graph
@@ -73,6 +82,8 @@ class SubgraphSampler(FanoutSampler):
     induced: bool = False
     time: str | None = None
     latest: bool = False
+    time_window: float | Mapping[EdgeType, float] | None = None
+    share_trees: bool = False
     edge_dir: str = "in"
     expands_once = True
 
@@ -82,17 +93,24 @@ class SubgraphSampler(FanoutSampler):
             raise TypeError(f"time must be the name of a field, got {self.time!r}")
         if self.time is not None and self.prob is not None:
             raise ValueError(f"prob must be None where time is given, got {self.prob!r}")
+        object.__setattr__(self, "time_window", as_window("time_window", self.time_window))
+        object.__setattr__(self, "share_trees", as_flag("share_trees", self.share_trees))
+        if self.time is None and (self.time_window is not None or self.share_trees):
+            name = "share_trees" if self.time_window is None else "time_window"
+            raise ValueError(f"{name} needs a time, got {getattr(self, name)!r} without")
         object.__setattr__(self, "disjoint", self.disjoint or self.time is not None)
-        if self.disjoint and self.induced:
-            raise ValueError("disjoint must be False for an induced subgraph, got True")
 
     def picker(self, graph: Graph, hop: int, edge_type: EdgeType, field: EdgeField) -> Picker | None:
         """See :meth:`HopSampler.picker`; raises as :meth:`weights` and :meth:`times` do."""
         fanout = self.fanout(hop, edge_type)
         times = self.times(graph, edge_type, field) if fanout else None
         if times is not None:
-            return TimedPicker(fanout, self.replace, self.latest, times)
+            return self.timed_picker(fanout, times)
         return super().picker(graph, hop, edge_type, field)
+
+    def timed_picker(self, fanout: int, times: EdgeTimes) -> TimedPicker:
+        """The picker of edges with times; it also says which edges an induced subgraph may have."""
+        return TimedPicker(fanout, self.replace, self.latest, times)
 
     def uniform_hops(self, edge_type: EdgeType) -> UniformHops | None:
         """See :meth:`HopSampler.uniform_hops`; a subclass may pick otherwise."""
@@ -100,19 +118,23 @@ class SubgraphSampler(FanoutSampler):
         return UniformHops.of(self, edge_type) if plain else None
 
     def times(self, graph: Graph, edge_type: EdgeType, field: EdgeField) -> EdgeTimes | None:
-        """The times in the field ``time``; None where there is no such field, or none is named.
+        """The times in the fields ``time``; None where there is no such field, or none is named.
 
         Raises:
-            TypeError: The field holds something else than integers.
+            TypeError: A field holds something else than integers or floats.
             ValueError: It does not hold one for each edge or vertex.
         """
         if self.time is None:
             return None
-        csc, values = graph.adjacency(self.edge_dir, edge_type), field(edge_type, self.time)
-        if values is not None:
-            return edge_times(csc, values, name=f"edge field {self.time!r}")
-        values = graph.node_fields(edge_type[0]).get(self.time)
-        return None if values is None else source_times(csc, values, name=f"vertex field {self.time!r}")
+        of_edges, of_sources = field(edge_type, self.time), graph.node_fields(edge_type[0]).get(self.time)
+        if of_edges is None and of_sources is None:
+            return None
+        return edge_times(graph.adjacency(self.edge_dir, edge_type), of_edges, of_sources, name=self.time)
+
+    def window(self, edge_type: EdgeType) -> float | None:
+        """The length of the window that edges of a type are drawn in; None: they may be as old as they are."""
+        window = self.time_window
+        return window.get(edge_type) if isinstance(window, Mapping) else window
 
     def sample(
         self,
@@ -135,61 +157,27 @@ class SubgraphSampler(FanoutSampler):
             dtype: Id dtype of the result. Default: that of the seeds.
             pools: Where output memory is recycled. Default: fresh memory.
             field: Where the edges' weights and times come from. Default: the graph's own fields.
-            seed_times: With ``time``: up to which time each seed's edges may be, in the shape of ``seeds``, integers.
-                Default: the seeds' own values of the vertex field.
+            seed_times: With ``time``: up to which time each seed's edges may be, in the shape of ``seeds``, integers
+                where the graph's times are, or floats. Default: the seeds' own values of the vertex field.
 
         Raises:
             KeyError: A vertex type that the graph does not have, or times for one without seeds.
-            TypeError: Times are no integers on the CPU.
-            ValueError: There is not one time per seed, or none and no vertex field; or the graph has no field of that
-                name, or has it both of vertices and of edges.
+            TypeError: Times are not all integers, or all floats, on the CPU.
+            ValueError: There is not one time per seed, one is missing, or there is none and no vertex field; the graph
+                has no field of that name; or an edge type with a window has no times.
             IndexError: A seed is outside ``[0, num_nodes)`` of its type.
             FormatError: The graph's arrays lead out of the graph (a damaged file).
         """
         small = small_subgraph(self, graph, seeds, key, dtype, pools) if seed_times is None else None
         if small is not None:
             return small
-        run = _Run(self, graph, seeds, key, dtype, pools, field)
+        run = SubgraphRun(self, graph, seeds, key, dtype, pools, field)
         if self.time is None and seed_times is not None:
             raise ValueError("seed_times must be None for a sampler without time, got some")
         if self.time is not None:
-            _check_time_field(graph, self.time, run.field)
-            run.until = _limits_of_trees(graph, self.time, run.seeds, seed_times).numpy()
+            dtypes = check_time_fields(graph, self.time, run.field, self.time_window)
+            run.times = TreeTimes.of(graph, self.time, dtypes, run.seeds, seed_times, share=self.share_trees)
         return run.subgraph()
-
-
-def _check_time_field(graph: Graph, name: str, field: EdgeField) -> None:
-    """Raise ValueError for a name that is of no field, or both of a field of vertices and one of edges."""
-    nodes = [ntype for ntype in graph.node_types if name in graph.node_fields(ntype)]
-    edges = [etype for etype in graph.edge_types if field(etype, name) is not None]
-    if bool(nodes) == bool(edges):
-        got = f"of vertices {nodes} and of edges {edges}" if nodes else "neither"
-        raise ValueError(f"time must name a field of vertices or a field of edges, got {name!r}: {got}")
-
-
-def _limits_of_trees(
-    graph: Graph, name: str, seeds: Mapping[str, Tensor], seed_times: Tensor | Mapping[str, Tensor] | None
-) -> Tensor:
-    """The time of every seed, over all types in the graph's order, ``(num_seeds,)``, int64; raises as ``sample``."""
-    if seed_times is not None and not isinstance(seed_times, Tensor | Mapping):
-        got = type(seed_times).__name__
-        raise TypeError(f"seed_times must be a tensor or a mapping from vertex type, got {got}")
-    given = {graph.only_node_type: seed_times} if isinstance(seed_times, Tensor) else seed_times or {}
-    for ntype in given:
-        if ntype not in seeds:
-            raise KeyError(f"seed_times must be of the seeds' types {list(seeds)}, got {ntype!r}")
-    limits = [_limits(graph, name, t, seeds[t], given.get(t)) for t in graph.node_types if t in seeds]
-    return torch.cat(limits) if limits else torch.empty(0, dtype=torch.int64, device="cpu")
-
-
-def _limits(graph: Graph, name: str, ntype: str, seeds: Tensor, times: Tensor | None) -> Tensor:
-    if times is not None:
-        return as_times(f"seed_times[{ntype!r}]", times, len(seeds), "seed").long()
-    values = graph.node_fields(ntype).get(name)
-    if values is None:
-        raise ValueError(f"seed_times must be given for seeds of type {ntype!r}, which has no vertex field {name!r}")
-    values = as_times(f"vertex field {name!r}", values, graph.num_nodes_of(ntype), "vertex")
-    return values.index_select(0, seeds).long()
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,17 +199,30 @@ _Drawn = tuple[int, HopEdges]  # the first vertex of a hop's frontier, and the e
 _NUMPY = {torch.int32: np.int32, torch.int64: np.int64, torch.float32: np.float32}
 
 
-class _Run(BatchRun):
+class SubgraphRun(BatchRun):
     """One batch of a subgraph; of disjoint trees, vertex ``v`` in tree ``t`` has the id ``t * num_nodes + v``."""
 
     sampler: SubgraphSampler
-    until: Any = None  # the latest time in each tree
+    times: TreeTimes | None = None
+
+    @property
+    def num_trees(self) -> int:
+        """Trees of the batch, where trees are disjoint."""
+        return sum(map(len, self.seeds.values())) if self.times is None else len(self.times.until)
 
     def subgraph(self) -> Subgraph:
         """Sample all hops, and put them together."""
-        graph, tables, induced = self.graph, self.tables, self.sampler.induced
+        hops, ends = self.expand()
+        ids = {ntype: table.nodes for ntype, table in self.tables.items()}
+        if self.sampler.disjoint and self.sampler.induced:
+            return self.induced_in_trees(ids, ends)
+        edges = {etype: self._edges(etype, [hop[etype] for hop in hops]) for etype in self.graph.edge_types}
+        return self._put_together(ids, edges, ends)
+
+    def expand(self) -> tuple[list[dict[EdgeType, _Drawn]], dict[str, list[int]]]:
+        """Sample all hops; the edges drawn, and vertex type to where the vertices of each hop end."""
         self._plant()
-        begins, known = dict.fromkeys(tables, 0), self.counts()
+        begins, known = dict.fromkeys(self.tables, 0), self.counts()
         ends = {ntype: [count] for ntype, count in known.items()}
         hops: list[dict[EdgeType, _Drawn]] = []
         for number in range(self.sampler.num_hops):
@@ -229,135 +230,143 @@ class _Run(BatchRun):
             begins, known = known, self.counts()
             for ntype, count in known.items():
                 ends[ntype].append(count)
-        trees = {t: self._trees(t, table) for t, table in tables.items()} if self.sampler.disjoint else None
-        return Subgraph(
-            dict(self.seeds),
-            {ntype: self._nodes(ntype, table) for ntype, table in tables.items()},
-            {t: self._induced(t) if induced else self._assemble(t, [hop[t] for hop in hops]) for t in graph.edge_types},
-            ends,
-            trees,
-        )
+        return hops, ends
+
+    def induced_in_trees(self, ids: dict[str, Any], ends: dict[str, list[int]]) -> Subgraph:
+        """The subgraph of vertices in trees, with all edges within each tree that may be drawn there."""
+        vertices = {t: TreeVertices.of(ids[t], self.graph.num_nodes_of(t), self.num_trees) for t in ids}
+        edges = {t: self._in_trees(index, t, vertices) for index, t in enumerate(self.graph.edge_types)}
+        return self._put_together(ids, edges, ends)
+
+    def _in_trees(self, index: int, etype: EdgeType, vertices: Mapping[str, TreeVertices]) -> SampledEdges:
+        src, dst = vertices[etype[0]], vertices[etype[2]]
+        frontier, trees = self._split(etype[2], dst.ids)
+        pool = self.pools(("edges", etype))
+        hop = self.hop(0, index, frontier, self.dtype, pool, **self._limits(etype, trees))
+        starts, degrees, _ = measure_rows(hop, -1, False)
+        if hop.csc.pages is not None:
+            hop.csc.pages.need_edges(starts, degrees)
+        times, order = self.sampler.times(self.graph, etype, self.field), np.empty(0, np.int64)
+        if times is not None:
+            starts, degrees, _ = self.sampler.timed_picker(-1, times).rows(hop)
+            order = order if times.order is None else times.order.numpy()
+        return edges_in_trees(hop, src, dst, (starts, degrees), order)
+
+    def _put_together(
+        self, ids: dict[str, Any], edges: dict[EdgeType, SampledEdges], ends: dict[str, list[int]]
+    ) -> Subgraph:
+        found = {ntype: self._found(ntype, known) for ntype, known in ids.items()}
+        nodes = {ntype: vertices for ntype, (vertices, _) in found.items()}
+        trees = {ntype: of_vertices for ntype, (_, of_vertices) in found.items() if of_vertices is not None}
+        return Subgraph(dict(self.seeds), nodes, edges, ends, trees or None)
 
     def _plant(self) -> None:
         """Enter the seeds into the vertex tables."""
-        planted, num_trees = 0, sum(map(len, self.seeds.values()))
+        planted, num_trees = 0, self.num_trees
+        trees = torch.arange(num_trees, device="cpu") if self.times is None else self.times.of_seeds
         for ntype, table in self.tables.items():
             ids, num_nodes = self.seeds.get(ntype), self.graph.num_nodes_of(ntype)
             if not self.sampler.disjoint:
                 table.reset(ids, num_nodes, id_dtype_of(self.graph))
                 continue
             if ids is not None:
-                ids = ids.long() + num_nodes * torch.arange(planted, planted + len(ids), device="cpu")
+                ids = ids.long() + num_nodes * trees[planted : planted + len(ids)]
                 planted += len(ids)
             table.reset(ids, num_nodes * num_trees, np.int64)
 
     def _hop(self, number: int, begins: Mapping[str, int], ends: Mapping[str, int]) -> dict[EdgeType, _Drawn]:
         """One hop: every edge type from the vertices that the hop before found."""
-        drawn = {}
+        found = {t: table.nodes[begins[t] : ends[t]] for t, table in self.tables.items()}
+        drawn, frontiers = (
+            {},
+            {t: self._split(t, ids) if self.sampler.disjoint else (ids, None) for t, ids in found.items()},
+        )
         for index, etype in enumerate(self.graph.edge_types):
             src_type, _, dst_type = etype
-            known, num_nodes = self.tables[dst_type].nodes, self.graph.num_nodes_of(dst_type)
-            known = known[begins[dst_type] : ends[dst_type]]
+            frontier, trees = frontiers[dst_type]
             hop = self.hop(
                 number,
                 index,
-                self._vertices(known, num_nodes),
+                frontier,
                 torch.int32,  # local ids of a batch
                 _Memory(self.scratch, ("hop", number, index)),
-                drawn_as=known if self.sampler.disjoint else None,
-                until=None if self.until is None else self._limits(known, num_nodes),
+                drawn_as=None if trees is None else found[dst_type],
+                **self._limits(etype, trees),
             )
             edges = self.sampler.pick(self.graph, hop, number, etype, self.field)
-            self.tables[src_type].relabel(self._sources(hop, edges, etype), edges.indices.numpy())
+            self.tables[src_type].relabel(self._sources(hop, edges, trees), edges.indices.numpy())
             drawn[etype] = begins[dst_type], edges
         return drawn
 
-    def _vertices(self, known: Any, num_nodes: int) -> Any:
-        """The graph's ids of vertices that may be in trees."""
+    def _split(self, ntype: str, ids: Any) -> tuple[Any, Any]:
+        """The graph's ids of vertices in trees, and the trees, in scratch."""
         from .kernels import subgraph as _subgraph
 
-        if not self.sampler.disjoint:
-            return known
-        vertices = self.scratch.array("vertices", len(known), np.int64)
-        _subgraph.vertices_of(known, num_nodes, vertices)
-        return vertices
+        vertices, trees = (self.scratch.array((part, ntype), len(ids), np.int64) for part in ("vertices", "trees"))
+        _subgraph.split_trees(ids, self.graph.num_nodes_of(ntype), vertices, trees)
+        return vertices, trees
 
-    def _limits(self, known: Any, num_nodes: int) -> Any:
-        """The latest time that the edges of vertices in trees may have."""
+    def _limits(self, etype: EdgeType, trees: Any) -> dict[str, Any]:
+        """The times that the edges of vertices in trees must lie between, as a ``Hop`` takes them."""
         from .kernels import subgraph as _subgraph
 
-        limits = self.scratch.array("limits", len(known), np.int64)
-        _subgraph.limits_of(known, num_nodes, self.until, limits)
+        if self.times is None:
+            return {}
+        limits: dict[str, Any] = {"until": self.times.until.numpy()}
+        since = self.times.starts(self.sampler.window(etype))
+        if since is not None:
+            limits["since"] = since
+        for name, of_trees in limits.items():
+            limits[name] = self.scratch.array(name, len(trees), np.int64)
+            _subgraph.limits_of(trees, of_trees, limits[name])
         return limits
 
-    def _sources(self, hop: Hop, edges: HopEdges, etype: EdgeType) -> Any:
+    def _sources(self, hop: Hop, edges: HopEdges, trees: Any) -> Any:
         """The ids of the sources of drawn edges in the vertex tables."""
         from .kernels import subgraph as _subgraph
 
-        sources = self.read_sources(hop, edges)
-        if hop.drawn_as is None:
-            return sources
-        num_src, num_dst = self.graph.num_nodes_of(etype[0]), self.graph.num_nodes_of(etype[2])
-        lifted = self.scratch.array("lifted", len(sources), np.int64)
-        bad = _subgraph.in_trees(sources, edges.indptr.numpy(), hop.drawn_as, num_dst, num_src, lifted)
-        if bad >= 0:
-            raise_bad_source(int(sources[bad]), num_src)
-        return lifted
-
-    def _nodes(self, ntype: str, table: VertexTable) -> Tensor:
-        out = self.pools(("nodes", ntype)).take((table.count,), self.dtype)
-        out.numpy()[:] = self._vertices(table.nodes, self.graph.num_nodes_of(ntype))
-        return out
-
-    def _trees(self, ntype: str, table: VertexTable) -> Tensor:
-        trees = self.pools(("trees", ntype)).take((table.count,), torch.int64)
-        np.floor_divide(table.nodes, max(self.graph.num_nodes_of(ntype), 1), out=trees.numpy())
-        return trees
-
-    def _induced(self, etype: EdgeType) -> SampledEdges:
-        """Every in-edge of the batch's vertices that comes from a known source, in the order of vertices and CSC.
-
-        A vertex that is there twice has its edges twice; they lead to the first copy of their source. Edges are looked
-        up twice, which takes less memory than the answers: most in-edges of a hub come from elsewhere.
-        """
-        from .kernels import subgraph as _subgraph
-
-        csc, known = self.graph.adjacency(self.sampler.edge_dir, etype).scattered, self.tables[etype[0]].lookup
-        indices = csc.indices.numpy()
-        starts, degrees, indptr = measure_frontier(csc, self.tables[etype[2]].nodes, self.scratch, -1, False)
+        if trees is None:
+            return self.read_sources(hop, edges)
+        csc, positions = hop.csc, edges.positions.numpy()
         if csc.pages is not None:
-            csc.pages.need_edges(starts, degrees)
-        bad = _subgraph.count_known(indices, starts, degrees, csc.num_src, *known, indptr)
+            csc.pages.need_edges(positions)
+        sources = self.scratch.array("lifted", len(positions), np.int64)
+        indices = csc.indices.numpy()
+        bad = _subgraph.read_in_trees(indices, positions, edges.indptr.numpy(), trees, csc.num_src, sources)
         if bad >= 0:
-            raise_bad_source(int(indices[bad]), csc.num_src)
-        edge_index, ids = self._room(etype, int(indptr[-1]))
-        src, dst = edge_index.numpy()
-        _subgraph.put_known(indices, starts, degrees, _edge_ids(csc), *known, indptr, src, dst, ids.numpy())
-        return SampledEdges(edge_index, ids, [0])
+            raise_bad_source(int(indices[positions[bad]]), csc.num_src)
+        return sources
 
-    def _room(self, etype: EdgeType, total: int) -> list[Tensor]:
-        """Recycled memory for both ends and the ids of some edges."""
-        return self.pools(("edges", etype)).take_many(((2, total), self.dtype), ((total,), torch.int64))
-
-    def _assemble(self, etype: EdgeType, hops: Sequence[_Drawn]) -> SampledEdges:
-        """The edges of all hops behind each other."""
+    def _found(self, ntype: str, known: Any) -> tuple[Tensor, Tensor | None]:
+        """The graph's ids of all vertices of a type, and their trees where there are any."""
         from .kernels import subgraph as _subgraph
 
+        nodes = self.pools(("nodes", ntype)).take((len(known),), self.dtype)
+        if not self.sampler.disjoint:
+            nodes.numpy()[:] = known
+            return nodes, None
+        trees = self.pools(("trees", ntype)).take((len(known),), torch.int64)
+        _subgraph.split_trees(known, self.graph.num_nodes_of(ntype), nodes.numpy(), trees.numpy())
+        return nodes, trees
+
+    def _edges(self, etype: EdgeType, hops: Sequence[_Drawn]) -> SampledEdges:
+        """The edges of all hops behind each other, or all that the graph has among the vertices."""
+        from .kernels import subgraph as _subgraph
+
+        sampler = self.sampler
+        if sampler.induced:
+            return induced_edges(self.graph, etype, self.tables, self.dtype, self.pools, sampler.edge_dir)
         ends = [0]
         for _, edges in hops:
             ends.append(ends[-1] + len(edges.positions))
-        edge_index, ids = self._room(etype, ends[-1])
+        specs = ((2, ends[-1]), self.dtype), ((ends[-1],), torch.int64)
+        edge_index, ids = self.pools(("edges", etype)).take_many(*specs)
         src, dst = edge_index.numpy()
-        csc = self.graph.adjacency(self.sampler.edge_dir, etype).scattered
-        edge_ids = _edge_ids(csc)
+        csc = self.graph.adjacency(sampler.edge_dir, etype).scattered
+        edge_ids = edge_ids_of(csc)
         for (first_dst, edges), at in zip(hops, ends, strict=False):
             if csc.pages is not None:
                 csc.pages.need_ids(edges.positions.numpy())
             arrays = edges.indptr.numpy(), edges.indices.numpy(), edges.positions.numpy()
             _subgraph.put_edges(*arrays, edge_ids, first_dst, at, src, dst, ids.numpy())
         return SampledEdges(edge_index, ids, ends)
-
-
-def _edge_ids(csc: CSC) -> Any:
-    """The edge ids for kernels: empty where they are the positions."""
-    return np.empty(0, np.int64) if csc.edge_ids is None else csc.edge_ids.numpy()

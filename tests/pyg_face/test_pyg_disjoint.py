@@ -5,7 +5,7 @@ import torch
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.loader import NodeLoader
 
-from pagraph.pyg import NeighborLoader
+from pagraph.pyg import LinkNeighborLoader, NeighborLoader
 from pagraph.pyg.sampler import NeighborSampler
 
 
@@ -94,6 +94,39 @@ def test_pygs_own_loader_with_our_sampler():
         assert torch.equal(batch.batch[src], batch.batch[dst]) and torch.equal(batch.x, data.x[batch.n_id])
 
 
-def test_disjoint_subgraphs_cannot_be_induced():
-    with pytest.raises(ValueError, match="'disjoint' sampling not supported for neighbor sampling with"):
-        NeighborLoader(random_data(), [3], disjoint=True, subgraph_type="induced")
+@pytest.mark.parametrize("times", [{}, {"time_attr": "time", "input_time": torch.arange(60) % 7}], ids=["", "times"])
+def test_induced_subgraphs_of_trees(times):
+    """All edges within each tree; with times none that is later than its seed."""
+    data = random_data()
+    data.time = torch.arange(data.num_nodes) % 7
+    loader = NeighborLoader(
+        data, [3, 2], torch.arange(60), subgraph_type="induced", disjoint=True, batch_size=16, **times
+    )
+    seen = 0
+    for batch in loader:
+        trees = {}
+        for place, (v, tree) in enumerate(zip(batch.n_id.tolist(), batch.batch.tolist(), strict=True)):
+            trees.setdefault(tree, {})[v] = place
+        limits = batch.seed_time.tolist() if times else [7] * 16
+        expected = {
+            (places[u], places[v], e)
+            for tree, places in trees.items()
+            for e, (u, v) in enumerate(data.edge_index.t().tolist())
+            if u in places and v in places and int(data.time[u]) <= limits[tree]
+        }
+        assert set(zip(*batch.edge_index.tolist(), batch.e_id.tolist(), strict=True)) == expected
+        assert batch.num_edges == len(expected) and torch.equal(batch.x, data.x[batch.n_id])
+        seen += len(expected)
+    assert seen > 60
+
+
+def test_links_of_induced_trees_know_their_number():
+    data = random_data()
+    loader = LinkNeighborLoader(
+        data, [3], data.edge_index[:, :20], subgraph_type="induced", disjoint=True, batch_size=8
+    )
+    for batch in loader:
+        src, dst = batch.edge_index
+        assert torch.equal(batch.batch[src], batch.batch[dst]) and batch.num_edges
+        ends = batch.edge_label_index
+        assert torch.equal(batch.batch[ends[0]], batch.batch[ends[1]])

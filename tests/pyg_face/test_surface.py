@@ -11,7 +11,18 @@ from pagraph.pyg import LinkNeighborLoader, NeighborLoader, NeighborSampler
 
 pytestmark = pytest.mark.usefixtures("no_threads_left")
 
-OURS = ["cache", "cache_policy", "cache_dtype", "prefetch", "lookahead", "memory", "seed", "device"]
+OURS = [
+    "time_window",
+    "share_trees",
+    "cache",
+    "cache_policy",
+    "cache_dtype",
+    "prefetch",
+    "lookahead",
+    "memory",
+    "seed",
+    "device",
+]
 LOADERS = ["NeighborLoader", "LinkNeighborLoader"]
 
 

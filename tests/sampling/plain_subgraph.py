@@ -24,7 +24,19 @@ def draw(csc, vertex, drawn_as, fanout, replace, key, weights):
     return [kept[p] for p in pick_weighted(drawn_as, first, last, positive, fanout, replace, key)]
 
 
-def sample(graph, seeds, fanouts, key=0, replace=False, disjoint=False, induced=False, weights=None, timed=None):
+def sample(
+    graph,
+    seeds,
+    fanouts,
+    key=0,
+    replace=False,
+    disjoint=False,
+    induced=False,
+    weights=None,
+    timed=None,
+    rows=None,
+    trees=None,
+):
     """A subgraph of any number of types.
 
     Args:
@@ -35,6 +47,8 @@ def sample(graph, seeds, fanouts, key=0, replace=False, disjoint=False, induced=
         replace, disjoint, induced: As ``SubgraphSampler`` takes them.
         weights: Edge type to weights in CSC order.
         timed: Draws in place of ``draw``, see ``plain_temporal``.
+        rows: Positions that induced edges may have, of ``(etype, tree, vertex)``; None: the vertex's whole row.
+        trees: The tree of each seed, over types in the graph's order; None: one for each.
 
     Returns:
         ``nodes``, ``trees`` and ``node_ends`` by vertex type, ``src``, ``dst``, ``edge_ids`` and ``edge_ends`` by edge
@@ -44,7 +58,7 @@ def sample(graph, seeds, fanouts, key=0, replace=False, disjoint=False, induced=
     tree = 0
     for t in graph.node_types:
         for v in seeds.get(t, []):
-            known[t].append((tree if disjoint else 0, v))
+            known[t].append(((tree if trees is None else trees[tree]) if disjoint else 0, v))
             tree += 1
     place = {t: {} for t in graph.node_types}
     for t, vertices in known.items():
@@ -75,7 +89,7 @@ def sample(graph, seeds, fanouts, key=0, replace=False, disjoint=False, induced=
             begin[t] = ends[t][-1]
             ends[t].append(len(known[t]))
     if induced:
-        edges, edge_ends = all_among(graph, known, place), {etype: [0] for etype in graph.edge_types}
+        edges, edge_ends = all_among(graph, known, place, rows), {etype: [0] for etype in graph.edge_types}
     return SimpleNamespace(
         nodes={t: [v for _, v in vertices] for t, vertices in known.items()},
         trees={t: [tree for tree, _ in vertices] for t, vertices in known.items()},
@@ -87,17 +101,17 @@ def sample(graph, seeds, fanouts, key=0, replace=False, disjoint=False, induced=
     )
 
 
-def all_among(graph, known, place):
-    """All edges among the known vertices, by edge type."""
+def all_among(graph, known, place, rows):
+    """All edges among the known vertices of each tree, by edge type."""
     edges = {}
     for etype in graph.edge_types:
         s, _, d = etype
         csc = graph.csc_of(etype)
         edges[etype] = [
-            (place[s][0, int(csc.indices[p])], i, p)
-            for i, (_, v) in enumerate(known[d])
-            for p in range(int(csc.indptr[v]), int(csc.indptr[v + 1]))
-            if (0, int(csc.indices[p])) in place[s]
+            (place[s][tree, int(csc.indices[p])], i, p)
+            for i, (tree, v) in enumerate(known[d])
+            for p in (rows(etype, tree, v) if rows else range(int(csc.indptr[v]), int(csc.indptr[v + 1])))
+            if (tree, int(csc.indices[p])) in place[s]
         ]
     return edges
 

@@ -37,6 +37,8 @@ SAMPLERS = {
     "induced": SubgraphSampler([10, 5], induced=True),
     "disjoint": SubgraphSampler([10, 5], disjoint=True),
     "times of edges": SubgraphSampler([10, 5], disjoint=True, time="t"),
+    "induced trees": SubgraphSampler([10, 5], disjoint=True, induced=True),
+    "induced, times": SubgraphSampler([10, 5], induced=True, time="t"),
     "weighted subgraph": SubgraphSampler([10, 5], prob="w"),
 }
 

@@ -19,7 +19,8 @@ from pagraph.system.buffers import BufferPools
 EDGE = ("_N", "_E", "_N")
 ETYPES = [("a", "x", "b"), ("a", "y", "b"), ("b", "x", "b"), ("b", "z", "a"), ("b", "to", "c")]
 KINDS = st.sampled_from([{}, {"replace": True}, {"disjoint": True}, {"replace": True, "disjoint": True},
-                         {"induced": True}, {"induced": True, "replace": True}])  # fmt: skip
+                         {"induced": True}, {"induced": True, "replace": True},
+                         {"induced": True, "disjoint": True}])  # fmt: skip
 
 
 @st.composite
@@ -164,7 +165,7 @@ def digest(batch):
     return h.hexdigest()[:16]
 
 
-@pytest.mark.parametrize("kind", [{}, {"disjoint": True}, {"induced": True}])
+@pytest.mark.parametrize("kind", [{}, {"disjoint": True}, {"induced": True}, {"disjoint": True, "induced": True}])
 def test_same_key_same_bits_whatever_the_threads(kind):
     graph = random_graph()
     sampler = SubgraphSampler([3, 4], **kind)
@@ -210,7 +211,7 @@ def test_trees_draw_independently():
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
-@pytest.mark.parametrize("kind", [{}, {"disjoint": True}, {"induced": True}])
+@pytest.mark.parametrize("kind", [{}, {"disjoint": True}, {"induced": True}, {"disjoint": True, "induced": True}])
 def test_ids_at_the_int32_border(dtype, kind):
     top = 2**31 - 2
     csc = CSC(torch.tensor([0, 3], dtype=dtype), torch.tensor([top, top - 1, top], dtype=dtype), 2**31 - 1)
@@ -230,13 +231,26 @@ def test_induced_edges_between_ids_that_differ_above_bit_32_only():
 
 
 def test_empty_seeds_and_graphs_without_edges():
-    for kind in ({}, {"disjoint": True}, {"induced": True}):
+    for kind in ({}, {"disjoint": True}, {"induced": True}, {"disjoint": True, "induced": True}):
         none = SubgraphSampler([2, -1], **kind).sample(random_graph(), torch.empty(0, dtype=torch.int64))
         assert none.num_edges == 0 and len(none.input_nodes["_N"]) == 0 and none.hop_ends == {"_N": [0, 0, 0]}
         lonely = SubgraphSampler([2, -1], **kind).sample(Graph.from_coo([], [], 3), torch.tensor([2, 0]))
         assert lonely.input_nodes["_N"].tolist() == [2, 0] and lonely.num_edges == 0
         nobody = SubgraphSampler([2], **kind).sample(Graph.from_coo([], [], 0), torch.empty(0, dtype=torch.int64))
         assert nobody.num_edges == 0
+
+
+def test_induced_trees_with_more_edges_than_there_is_room_for_at_first():
+    """A clique of 70 vertices with parallel edges, whole in each of three trees, beside one of a single vertex."""
+    src, dst = np.divmod(np.arange(4900), 70)
+    graph = Graph.from_coo(np.repeat(src, 2), np.repeat(dst, 2), 71)
+    batch = SubgraphSampler([-1], disjoint=True, induced=True).sample(graph, torch.tensor([3, 70, 3, 9]))
+    (edges,) = batch.edges.values()
+    assert batch.trees["_N"].bincount().tolist() == [70, 1, 70, 70] and edges.num_edges == 3 * 9800
+    nodes, trees = batch.input_nodes["_N"], batch.trees["_N"]
+    sources, targets = edges.edge_index
+    assert torch.equal(trees[sources], trees[targets]) and (targets.diff() >= 0).all()
+    assert torch.equal(nodes[sources] * 70 + nodes[targets], edges.edge_ids // 2)
 
 
 def test_memory_is_recycled_but_never_under_a_held_tensor():
@@ -257,7 +271,6 @@ def test_memory_is_recycled_but_never_under_a_held_tensor():
         ({"fanouts": [2.5]}, TypeError, "fanouts must be integers, got 2.5"),
         ({"fanouts": [2], "prob": 3}, TypeError, "prob must be the name of an edge field, got 3"),
         ({"fanouts": [2], "edge_dir": "up"}, ValueError, "edge_dir must be 'in' or 'out', got 'up'"),
-        ({"fanouts": [2], "disjoint": True, "induced": True}, ValueError, "disjoint must be False for an induced"),
     ],
 )
 def test_bad_arguments(arguments, error, message):
@@ -272,7 +285,10 @@ def test_seeds_outside_the_graph(seed, disjoint):
         SubgraphSampler([2], disjoint=disjoint).sample(random_graph(), torch.tensor([0, seed]))
 
 
-@pytest.mark.parametrize(("fanouts", "kind"), [([-1], {}), ([-1], {"disjoint": True}), ([], {"induced": True})])
+@pytest.mark.parametrize(
+    ("fanouts", "kind"),
+    [([-1], {}), ([-1], {"disjoint": True}), ([], {"induced": True}), ([], {"disjoint": True, "induced": True})],
+)
 @pytest.mark.parametrize("wrong", [99, -1])
 def test_damaged_arrays_are_an_error_and_never_read_outside(fanouts, kind, wrong):
     indptr, indices = torch.tensor([0, 2, 4]), torch.tensor([0, 1, 1, wrong])

@@ -3,9 +3,11 @@
 import threading
 from functools import partial
 
+import exact_times
 import numpy as np
 import pytest
 import torch
+from exact_times import WINDOWS, exact, times
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plain_temporal import sample as plain_sample
@@ -18,8 +20,7 @@ from pagraph.system.buffers import BufferPools
 
 EDGE = ("_N", "_E", "_N")
 ETYPES = [("a", "x", "b"), ("a", "y", "b"), ("b", "x", "b"), ("b", "z", "a"), ("b", "to", "c")]
-KINDS = st.fixed_dictionaries({"replace": st.booleans(), "latest": st.booleans()})
-TIMES = st.integers(-2, 6)  # few, so that many are equal
+KINDS = st.fixed_dictionaries({name: st.booleans() for name in ("replace", "latest", "induced", "share_trees")})
 KEYS = st.integers(0, 2**64 - 1)
 
 
@@ -34,32 +35,41 @@ def csc_of(draw, num_src, num_dst, most):
     return csc
 
 
-def times(draw, count):
-    dtype = draw(st.sampled_from([torch.int64, torch.int32]))
-    return torch.tensor(draw(st.lists(TIMES, min_size=count, max_size=count)), dtype=dtype)
-
-
 @st.composite
 def single_graphs(draw):
-    n = draw(st.integers(1, 12))
-    csc = draw(csc_of(n, n, 120))
-    if draw(st.booleans()):
-        return Graph(csc, n, ndata={"t": times(draw, n)})
-    return Graph(csc, n, edata={"t": times(draw, csc.num_edges)})
+    """A graph with times of vertices, of edges or of both; and their kind."""
+    n, kind = draw(st.integers(1, 12)), draw(exact_times.KINDS)
+    graph = Graph(draw(csc_of(n, n, 120)), n)
+    owners = draw(st.sampled_from(["nodes", "edges", "both"]))
+    if owners != "edges":
+        graph.set_field("t", draw(times(n, kind)))
+    if owners != "nodes":
+        graph.set_field("t", draw(times(graph.csc.num_edges, kind)), edge_type=EDGE)
+    return graph, kind
 
 
 @st.composite
 def typed_graphs(draw):
-    """Times of some vertex types, or of some edge types."""
-    counts = {t: draw(st.integers(0, 8)) for t in "abc"}
+    """Times of some vertex types, of some edge types, or of both; and their kind."""
+    counts, kind = {t: draw(st.integers(0, 8)) for t in "abc"}, draw(exact_times.KINDS)
     graph = Graph({e: draw(csc_of(counts[e[0]], counts[e[2]], 30)) for e in ETYPES}, counts)
-    if draw(st.booleans()):
-        for t in draw(st.lists(st.sampled_from("abc"), unique=True, min_size=1)):
-            graph.set_field("t", times(draw, counts[t]), node_type=t)
-    else:
-        for e in draw(st.lists(st.sampled_from(ETYPES), unique=True, min_size=1)):
-            graph.set_field("t", times(draw, graph.csc_of(e).num_edges), edge_type=e)
-    return graph
+    owners = draw(st.lists(st.sampled_from([*"abc", *ETYPES]), unique=True, min_size=1))
+    for owner in owners:
+        if isinstance(owner, str):
+            graph.set_field("t", draw(times(counts[owner], kind)), node_type=owner)
+        else:
+            graph.set_field("t", draw(times(graph.csc_of(owner).num_edges, kind)), edge_type=owner)
+    return graph, kind
+
+
+def seed_times(draw, graph, ntype, seeds, kind):
+    """Times for seeds, or None where their own count; and the same as exact numbers."""
+    own = graph.node_fields(ntype).get("t")
+    limits = [] if own is None else exact(own[seeds])
+    if own is not None and None not in limits and draw(st.booleans()):
+        return None, limits
+    given = draw(times(len(seeds), kind, missing=False))
+    return given, exact(given)
 
 
 def check(batch, expected):
@@ -72,44 +82,50 @@ def check(batch, expected):
     assert {e: s.hop_ends for e, s in batch.edges.items()} == expected.edge_ends
 
 
-@settings(max_examples=150)
+@settings(max_examples=200)
 @given(
-    graph=single_graphs(),
+    made=single_graphs(),
     fanouts=st.lists(st.sampled_from([-1, -1, 0, 1, 2, 3, 7, 70]), max_size=3),
     kind=KINDS,
+    window=st.one_of(st.none(), WINDOWS),
     key=KEYS,
     data=st.data(),
 )
-def test_equals_the_plain_reference(graph, fanouts, kind, key, data):
+def test_equals_the_plain_reference(made, fanouts, kind, window, key, data):
+    graph, of_times = made
     seeds = data.draw(st.lists(st.integers(0, graph.num_nodes - 1), max_size=6))  # repeated ones too
-    limits = data.draw(st.lists(TIMES, min_size=len(seeds), max_size=len(seeds)))
-    given = torch.tensor(limits, dtype=torch.int64)
-    if "t" in graph.ndata and data.draw(st.booleans()):
-        given, limits = None, graph.ndata["t"][seeds].tolist()
-    sampler = SubgraphSampler(fanouts[::-1], time="t", **kind)
+    given, limits = seed_times(data.draw, graph, "_N", seeds, of_times)
+    sampler = SubgraphSampler(fanouts[::-1], time="t", time_window=window, **kind)
     batch = sampler.sample(graph, torch.tensor(seeds, dtype=torch.int64), key, seed_times=given)
-    check(batch, plain_sample(graph, {"_N": seeds}, fanouts, "t", limits, key, **kind))
+    check(batch, plain_sample(graph, {"_N": seeds}, fanouts, "t", limits, key, window=window, **plain(kind)))
 
 
-@settings(max_examples=150)
-@given(graph=typed_graphs(), kind=KINDS, key=KEYS, data=st.data())
-def test_equals_the_plain_reference_over_types(graph, kind, key, data):
+@settings(max_examples=200)
+@given(made=typed_graphs(), kind=KINDS, key=KEYS, data=st.data())
+def test_equals_the_plain_reference_over_types(made, kind, key, data):
     """Edge types without times are drawn from uniformly; seeds of several types make trees in the graph's order."""
+    graph, of_times = made
     by_type = st.fixed_dictionaries({etype: st.sampled_from([-1, 0, 1, 3]) for etype in ETYPES})
     fanouts = data.draw(st.lists(st.one_of(st.sampled_from([-1, 0, 1, 2, 5]), by_type), max_size=3))
+    timed = [e for e in ETYPES if "t" in graph.edge_fields(e) or "t" in graph.node_fields(e[0])]
+    by_type = st.dictionaries(st.sampled_from(timed), WINDOWS) if timed else st.none()
+    window = data.draw(st.one_of(st.none(), WINDOWS, by_type))
     seeds, given, limits = {}, {}, {}
     for t in data.draw(st.lists(st.sampled_from("abc"), unique=True, min_size=1)):
         n = graph.num_nodes_of(t)
         seeds[t] = data.draw(st.lists(st.integers(0, n - 1), max_size=4)) if n else []
-        limits[t] = data.draw(st.lists(TIMES, min_size=len(seeds[t]), max_size=len(seeds[t])))
-        if "t" in graph.node_fields(t) and data.draw(st.booleans()):
-            limits[t] = graph.node_fields(t)["t"][seeds[t]].tolist()
-        else:
-            given[t] = torch.tensor(limits[t], dtype=torch.int32)
+        tensor, limits[t] = seed_times(data.draw, graph, t, seeds[t], of_times)
+        given |= {} if tensor is None else {t: tensor}
     tensors = {t: torch.tensor(ids, dtype=torch.int64) for t, ids in seeds.items()}
-    batch = SubgraphSampler(fanouts[::-1], time="t", **kind).sample(graph, tensors, key, seed_times=given or None)
+    sampler = SubgraphSampler(fanouts[::-1], time="t", time_window=window, **kind)
+    batch = sampler.sample(graph, tensors, key, seed_times=given or None)
     of_trees = [limit for t in graph.node_types for limit in limits.get(t, [])]
-    check(batch, plain_sample(graph, seeds, fanouts, "t", of_trees, key, **kind))
+    check(batch, plain_sample(graph, seeds, fanouts, "t", of_trees, key, window=window, **plain(kind)))
+
+
+def plain(kind):
+    """The same settings for the plain reference."""
+    return {"share" if name == "share_trees" else name: value for name, value in kind.items()}
 
 
 def star(times, level, order=None):
@@ -299,7 +315,6 @@ def test_time_makes_the_trees_disjoint():
     [
         ({"time": 3}, TypeError, "time must be the name of a field, got 3"),
         ({"time": "t", "prob": "w"}, ValueError, "prob must be None where time is given, got 'w'"),
-        ({"time": "t", "induced": True}, ValueError, "disjoint must be False for an induced subgraph"),
     ],
 )
 def test_bad_arguments(arguments, error, message):
@@ -315,7 +330,8 @@ def test_bad_arguments(arguments, error, message):
             ValueError,
             r"seed_times\['_N'\] must have one time per seed \(3\), got shape",
         ),
-        (torch.zeros(3), TypeError, r"seed_times\['_N'\] must be a tensor of integers, got torch.float32"),
+        (torch.zeros(3), TypeError, r"times must all be integers or all be floats, got int64 in vertex field 't'"),
+        (torch.tensor([1, -(2**63), 2]), ValueError, r"seed_times\['_N'\] must not be missing \(NaN or NaT\), got -92"),
         ([1, 2, 3], TypeError, "seed_times must be a tensor or a mapping from vertex type, got list"),
         ({"b": torch.zeros(3, dtype=torch.int64)}, KeyError, r"must be of the seeds' types \['_N'\], got 'b'"),
     ],
@@ -338,12 +354,14 @@ def test_seeds_that_have_no_time():
 
 
 def test_fields_that_say_nothing_or_two_things():
-    with pytest.raises(ValueError, match="time must name a field of vertices or a field of edges, got 'u': neither"):
+    with pytest.raises(ValueError, match="time must name a field of vertices or of edges, got 'u': neither"):
         SubgraphSampler([2], time="u").sample(random_graph(), torch.arange(3))
     both = random_graph()
-    both.set_field("t", torch.zeros(3000, dtype=torch.int64), edge_type=EDGE)
-    with pytest.raises(ValueError, match=r"got 't': of vertices \['_N'\] and of edges"):
+    both.set_field("t", torch.zeros(3000), edge_type=EDGE)
+    with pytest.raises(
+        TypeError, match="times must all be integers or all be floats, got int64 in vertex field 't' of"
+    ):
         SubgraphSampler([2], time="t").sample(both, torch.arange(3))
-    wrong = Graph.from_coo([0], [1], 2, ndata={"t": torch.zeros(2)})
-    with pytest.raises(TypeError, match="vertex field 't' must be a tensor of integers"):
+    wrong = Graph.from_coo([0], [1], 2, ndata={"t": torch.zeros(2, dtype=torch.bool)})
+    with pytest.raises(TypeError, match="vertex field 't' must be a tensor of integers or floats, got torch.bool"):
         SubgraphSampler([2], time="t").sample(wrong, torch.tensor([1]))

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pagraph import CSC, FormatError
-from pagraph.sampling.edge_values import edge_times, source_times
 from pagraph.sampling.hop import Hop, Scratch
 from pagraph.sampling.pickers import TimedPicker
+from pagraph.sampling.times import edge_times
 from pagraph.system.buffers import BufferPool
 
 DTYPES = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8]
@@ -58,7 +58,7 @@ def test_rows_are_in_the_order_of_time(num_nodes, values, dtype, wide, column, s
     check_order(csc, of_edges[ids].long(), edge_times(csc, of_edges[:, None] if column else of_edges))
     of_nodes = torch.randint(0, 9, (num_nodes,), generator=torch.Generator().manual_seed(seed)).to(dtype)
     in_order = of_nodes[csc.indices.long()].long()
-    check_order(csc, in_order, source_times(csc, of_nodes[:, None] if column else of_nodes))
+    check_order(csc, in_order, edge_times(csc, of_sources=of_nodes[:, None] if column else of_nodes))
 
 
 def test_large_times_and_long_rows():
@@ -93,16 +93,16 @@ def test_made_once_for_a_version_of_the_field():
 def test_one_tensor_of_edges_and_of_vertices():
     csc = shuffled(12, 12)  # as many edges as vertices
     values = torch.randint(1000, (12,), generator=torch.Generator().manual_seed(0))
-    of_edges, of_sources = edge_times(csc, values), source_times(csc, values)
+    of_edges, of_sources = edge_times(csc, values), edge_times(csc, of_sources=values)
     assert sorted(of_edges.values.tolist()) == sorted(values.tolist())
     assert sorted(of_sources.values.tolist()) == sorted(values[csc.indices.long()].tolist())
-    assert edge_times(csc, values) is of_edges and source_times(csc, values) is of_sources
+    assert edge_times(csc, values) is of_edges and edge_times(csc, of_sources=values) is of_sources
 
 
 def test_times_go_with_their_csc_and_not_the_csc_with_its_times():
     csc, values = shuffled(), torch.randint(1000, (300,))
     kept, owner = edge_times(csc, values), weakref.ref(csc)
-    made = weakref.ref(source_times(csc, values[:12]))
+    made = weakref.ref(edge_times(csc, of_sources=values[:12]))
     del csc
     gc.collect()
     assert owner() is None and made() is None and kept.num_edges == 300
@@ -129,7 +129,11 @@ def test_threads_that_ask_at_once_get_the_same():
     [
         (torch.zeros(299, dtype=torch.int64), ValueError, r"one time per edge \(300\), got shape \(299,\)"),
         (torch.zeros(300, 2, dtype=torch.int64), ValueError, r"got shape \(300, 2\)"),
-        (torch.zeros(300), TypeError, "must be a tensor of integers, got torch.float32"),
+        (
+            torch.zeros(300, dtype=torch.complex64),
+            TypeError,
+            "must be a tensor of integers or floats, got torch.complex64",
+        ),
         (torch.zeros(300, dtype=torch.bool), TypeError, "got torch.bool"),
         (np.zeros(300, dtype=np.int64), TypeError, "got ndarray"),
         (torch.zeros(300, dtype=torch.int64, device="meta"), TypeError, "must be on the CPU, got meta"),
@@ -137,12 +141,12 @@ def test_threads_that_ask_at_once_get_the_same():
 )
 def test_what_cannot_be_times(values, error, message):
     with pytest.raises(error, match="edge field 't' .*" + message):
-        edge_times(shuffled(), values, name="edge field 't'")
+        edge_times(shuffled(), values, name="t")
 
 
 def test_times_of_sources_are_one_for_each_vertex():
-    with pytest.raises(ValueError, match=r"values must have one time per vertex \(12\), got shape \(300,\)"):
-        source_times(shuffled(), torch.zeros(300, dtype=torch.int64))
+    with pytest.raises(ValueError, match=r"vertex field 't' must have one time per vertex \(12\), got shape \(300,\)"):
+        edge_times(shuffled(), of_sources=torch.zeros(300, dtype=torch.int64), name="t")
 
 
 def test_damaged_arrays_are_an_error():
@@ -155,7 +159,7 @@ def test_damaged_arrays_are_an_error():
         edge_times(lost, times)
     far = CSC(torch.tensor([0, 2, 4]), torch.tensor([0, 1, 1, 9]), 2)
     with pytest.raises(FormatError, match=r"indices must be in \[0, 2\), got 9"):
-        source_times(far, times[:2])
+        edge_times(far, of_sources=times[:2])
 
 
 def test_times_of_another_graph_are_refused():

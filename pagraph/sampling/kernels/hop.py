@@ -149,20 +149,25 @@ def _slot_of(v, shift):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def insert_nodes(nodes, count, table, shift):  # type: ignore[no-untyped-def]
-    """Enter the first ``count`` nodes into an empty table; of a repeated vertex the first copy stays."""
+def insert_one(local, nodes, table, shift):  # type: ignore[no-untyped-def]
+    """Enter ``nodes[local]`` into a table; of a repeated vertex the first copy stays."""
     mask = len(table) - 1
+    v = np.int64(nodes[local])
+    tag = np.uint64(v) & _LOW
+    slot = _slot_of(v, shift)
+    while table[slot] != EMPTY:
+        entry = np.uint64(table[slot])
+        if (entry >> _S32) == tag and np.int64(nodes[np.int64(entry & _LOW)]) == v:
+            return
+        slot = (slot + 1) & mask
+    table[slot] = np.int64((tag << _S32) | np.uint64(local))
+
+
+@kernel
+def insert_nodes(nodes, count, table, shift):  # type: ignore[no-untyped-def]
+    """Enter the first ``count`` nodes into an empty table."""
     for local in range(count):
-        v = np.int64(nodes[local])
-        tag = np.uint64(v) & _LOW
-        slot = _slot_of(v, shift)
-        while table[slot] != EMPTY:
-            entry = np.uint64(table[slot])
-            if (entry >> _S32) == tag and np.int64(nodes[np.int64(entry & _LOW)]) == v:
-                break
-            slot = (slot + 1) & mask
-        if table[slot] == EMPTY:
-            table[slot] = np.int64((tag << _S32) | np.uint64(local))
+        insert_one(local, nodes, table, shift)
 
 
 @kernel

@@ -9,26 +9,31 @@ _SUBGRAPH_AHEAD = 64
 
 
 @kernel
-def vertices_of(tree_ids, num_nodes, out):  # type: ignore[no-untyped-def]
-    """``out[i] = tree_ids[i] % num_nodes``: the graph's id of a vertex in a tree."""
-    for i in range(len(tree_ids)):
-        out[i] = tree_ids[i] % num_nodes
+def split_trees(ids, num_nodes, vertices, trees):  # type: ignore[no-untyped-def]
+    """The graph's id and the tree of vertices in trees, whose ids are ``tree * num_nodes + vertex``."""
+    for i in range(len(ids)):
+        tree = ids[i] // num_nodes
+        trees[i] = tree
+        vertices[i] = ids[i] - tree * num_nodes
 
 
 @kernel
-def limits_of(tree_ids, num_nodes, limits, out):  # type: ignore[no-untyped-def]
-    """``out[i] = limits[tree_ids[i] // num_nodes]``: the limit of the tree of a vertex in a tree."""
-    for i in range(len(tree_ids)):
-        out[i] = limits[tree_ids[i] // num_nodes]
+def limits_of(trees, limits, out):  # type: ignore[no-untyped-def]
+    """``out[i] = limits[trees[i]]``."""
+    for i in range(len(trees)):
+        out[i] = limits[trees[i]]
 
 
 @kernel
-def in_trees(neighbors, indptr, frontier, num_dst, num_src, out):  # type: ignore[no-untyped-def]
+def read_in_trees(indices, positions, indptr, trees, num_src, out):  # type: ignore[no-untyped-def]
     """Source vertices in the trees of the frontier that drew them; returns -1, or the first edge out of the graph."""
-    for i in range(len(frontier)):
-        first = np.int64(frontier[i]) // num_dst * num_src
+    n = len(positions)
+    for i in range(len(trees)):
+        first = np.int64(trees[i]) * num_src
         for e in range(indptr[i], indptr[i + 1]):
-            v = np.int64(neighbors[e])
+            if e + _SUBGRAPH_AHEAD < n:
+                prefetch(indices, positions[e + _SUBGRAPH_AHEAD])
+            v = np.int64(indices[positions[e]])
             if v < 0 or v >= num_src:
                 return e
             out[e] = first + v
@@ -148,9 +153,10 @@ def _insert(start, end, times, order):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def cut_rows(times, until, fanout, replace, latest, starts, degrees, out_indptr):  # type: ignore[no-untyped-def]
+def cut_rows(times, until, since, fanout, replace, latest, starts, degrees, out_indptr):  # type: ignore[no-untyped-def]
     """Cut sorted rows down to the times up to ``until``, or to the last ``fanout`` of these; count the draws.
 
+    ``since``: times are above these, too; empty for no such limit. Both limits are searched for by halving.
     ``starts`` and ``degrees`` of the whole rows are overwritten; ``out_indptr`` is as ``hop.measure`` makes it.
     """
     n = len(until)
@@ -159,11 +165,14 @@ def cut_rows(times, until, fanout, replace, latest, starts, degrees, out_indptr)
     for i in range(n):
         if i + _AHEAD < n:
             prefetch(times, starts[i + _AHEAD] + (degrees[i + _AHEAD] >> 1))
-        low = first_above(times, until[i], starts[i], starts[i] + degrees[i])
-        degree = low - starts[i]
-        if latest and fanout >= 0 and degree > fanout:
-            starts[i] = low - fanout
-            degree = np.int64(fanout)
+        low = starts[i]
+        high = first_above(times, until[i], low, low + degrees[i])
+        if latest and fanout >= 0 and high - low > fanout:
+            low = high - fanout
+        if len(since) > 0 and low < high and times[low] <= since[i]:
+            low = first_above(times, since[i], low + 1, high)
+        degree = high - low
+        starts[i] = low
         degrees[i] = degree
         if fanout >= 0 and degree > 0 and (replace or degree > fanout):
             total += fanout

@@ -314,20 +314,33 @@ def _replace_largest(keys, positions, free, count, key, e):  # type: ignore[no-u
 
 
 @kernel
-def uniform_places(key, limits, out):  # type: ignore[no-untyped-def]
-    """``out[i]``: uniform in ``[0, limits[i])``, or 0 where that is empty."""
+def uniform_places(key, begins, ends, out):  # type: ignore[no-untyped-def]
+    """``out[i]``: uniform in ``[begins[i], ends[i])``; where that is empty the last before it, or 0."""
     for i in range(len(out)):
-        out[i] = np.int64(draw_unit(key, i) * np.float64(limits[i]))
+        if begins[i] < ends[i]:
+            out[i] = begins[i] + np.int64(draw_unit(key, i) * np.float64(ends[i] - begins[i]))
+        else:
+            out[i] = max(ends[i] - 1, 0)
 
 
 @kernel
-def weighted_places(key, limits, sums, out):  # type: ignore[no-untyped-def]
-    """``out[i]``: a place below ``limits[i]`` in proportion to the steps of ``sums``, or 0 where there is no weight."""
+def weighted_places(key, begins, ends, sums, out):  # type: ignore[no-untyped-def]
+    """``out[i]``: a place in ``[begins[i], ends[i])`` in proportion to the steps of ``sums``.
+
+    Where there is no weight it is the last before that has any, or 0.
+    """
     for i in range(len(out)):
-        limit = limits[i]
+        begin, end = begins[i], ends[i]
         out[i] = 0
-        if limit == 0 or sums[limit - 1] <= 0.0:
+        if end == 0 or sums[end - 1] <= 0.0:
             continue
-        point = draw_unit(key, i) * sums[limit - 1]
+        base = sums[begin - 1] if begin > 0 else 0.0
+        top = sums[end - 1]
+        if begin >= end or top <= base:
+            out[i] = first_above(sums, np.nextafter(top, 0.0), np.int64(0), np.int64(end - 1))
+            continue
+        point = base + draw_unit(key, i) * (top - base)
+        if point >= top:  # it was rounded
+            point = base
         # The first place whose running sum is above the point: never one without weight.
-        out[i] = first_above(sums, point, np.int64(0), np.int64(limit - 1))
+        out[i] = first_above(sums, point, np.int64(begin), np.int64(end - 1))

@@ -1,0 +1,100 @@
+"""SubgraphLoader: base of our loaders that PyG derives from torch's, and makes of a subgraph in their own ways."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from ..seeds.keys import random_key
+from .pipelined import OURS, Pipelined, View
+from .sampler import output_of
+from .workload import core_workload
+
+if TYPE_CHECKING:
+    from ..graph.graph import Graph
+    from ..ranking.workload import Workload
+    from ..sampling.sampler import MiniBatchSampler
+    from ..system.buffers import BufferPools
+
+__all__ = ["SubgraphLoader", "SubgraphView"]
+
+
+@dataclass(eq=False, kw_only=True)
+class SubgraphView(View):
+    """Attributes of a loader that samples subgraphs of one vertex and edge type by a sampler of the core.
+
+    Attributes:
+        graph: The graph.
+        core: Draws a :class:`~pagraph.graph.subgraph.Subgraph`.
+        items: Shape ``(n,)``: what the loader's order goes through, such as ids of vertices.
+        dtype: Dtype of ids.
+    """
+
+    graph: Graph
+    core: MiniBatchSampler
+    items: Tensor
+    dtype: torch.dtype = torch.int64
+
+    @property
+    def sampler(self) -> Any:
+        """Draws the subgraphs."""
+        return self.core
+
+    @property
+    def is_ours(self) -> bool:
+        """See ``View``."""
+        return True
+
+    def inputs(self, places: Tensor) -> Tensor:
+        """The items at these places."""
+        return self.items[places]
+
+    def sample_ahead(self, inputs: Tensor, key: int, pools: BufferPools | None) -> Any:
+        """A subgraph, the items being its ``metadata``, and where the vertices of each hop end."""
+        core: Any = self.core
+        subgraph = core.sample(self.graph, inputs, key, dtype=self.dtype, pools=pools)
+        output = output_of(subgraph, hetero=False)
+        output.metadata = inputs
+        return output, subgraph.hop_ends
+
+
+class SubgraphLoader(Pipelined):
+    """Base of our loaders whose classes PyG derives from torch's ``DataLoader``; it stands in front of PyG's class.
+
+    PyG's own constructors ask for torch-sparse, so torch's is called. Subclasses make ``_view``, a
+    :class:`SubgraphView`, and call :meth:`_load`. A subclass of theirs with a ``collate_fn`` of its own is iterated by
+    torch, as PyG's would be.
+    """
+
+    _view: SubgraphView
+
+    def _load(self, join: Callable[[Any, Any], Any], arguments: Mapping[str, Any]) -> None:
+        """Make torch's loader and the engine.
+
+        Args:
+            join: Makes a batch of the view and a sampler's output, as PyG's class does. It is a function of a module;
+                it reads the view's ``data``, whose attributes of vertices ``torch.index_select`` gives by row.
+            arguments: Torch's and ours (see ``OURS``).
+        """
+        options = {name: arguments.get(name, default) for name, default in OURS.items()}
+        torchs = {name: value for name, value in arguments.items() if name not in OURS}
+        DataLoader.__init__(self, self._view.items, collate_fn=None, **torchs)  # type: ignore[arg-type]
+        self._begin({"data": self._view.data} | options, join)
+
+    def _workload(self, order: Any) -> Workload:
+        view = self._view
+        return core_workload(view.graph, order, view.items, view.core)
+
+    def collate_fn(self, items: Any) -> Any:
+        """The batch of some items, by a key of torch's global generator."""
+        output, _ = self._view.sample_ahead(torch.as_tensor(items, device="cpu"), random_key(), None)
+        return self._filter_fn(self._view, output)
+
+    @property
+    def _makes_batches(self) -> bool:
+        return type(self).collate_fn is SubgraphLoader.collate_fn

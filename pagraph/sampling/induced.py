@@ -1,0 +1,117 @@
+"""Induced subgraphs: all edges that a graph has among some of its vertices."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from ..graph.subgraph import SampledEdges, Subgraph
+from ..system.buffers import BufferPools
+from .hop import Scratch, raise_bad_source
+from .pickers import measure_frontier
+from .sampler import id_dtype_of, seeds_by_type
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor
+
+    from ..graph.csc import CSC
+    from ..graph.graph import EdgeType, Graph
+    from .hop import VertexTable
+
+__all__ = ["edge_ids_of", "induced_edges", "induced_subgraph"]
+
+
+def induced_subgraph(
+    graph: Graph,
+    nodes: Tensor | Mapping[str, Tensor],
+    *,
+    edge_dir: str = "in",
+    dtype: torch.dtype | None = None,
+    pools: BufferPools | None = None,
+) -> Subgraph:
+    """The subgraph of some vertices, with every edge that the graph has among them.
+
+    Args:
+        graph: The graph; with one vertex type if ``nodes`` is a tensor.
+        nodes: Shape ``(num_nodes,)``, int32 or int64, or a mapping from vertex type to such tensors. A vertex that is
+            there twice has its in-edges twice; they lead to the first copy of their source.
+        edge_dir: "in": edges lie in the order of their destinations, in the batch and then in the graph; "out": in that
+            of their sources, and ``edge_index`` has destinations in its first row, as ``Graph.adjacency``.
+        dtype: Id dtype of the result. Default: that of the vertices.
+        pools: Where output memory is recycled. Default: fresh memory.
+
+    Raises:
+        KeyError: A vertex type that the graph does not have.
+        IndexError: A vertex is outside ``[0, num_nodes)`` of its type.
+        FormatError: The graph's arrays lead out of the graph (a damaged file).
+
+    Example:
+        >>> from pagraph.graph import Graph
+        >>> graph = Graph.from_coo([0, 1, 2, 3], [1, 2, 0, 2])
+        >>> batch = induced_subgraph(graph, torch.tensor([2, 1, 0]))
+        >>> batch.edges["_N", "_E", "_N"].edge_index.tolist()
+        [[1, 2, 0], [0, 1, 2]]
+    """
+    by_type = seeds_by_type(graph, nodes)
+    tables = dict(zip(graph.node_types, Scratch.of_this_thread().tables(len(graph.node_types)), strict=True))
+    for ntype, table in tables.items():
+        table.reset(by_type.get(ntype), graph.num_nodes_of(ntype), id_dtype_of(graph))
+    dtype = dtype or next((ids.dtype for ids in by_type.values()), torch.int64)
+    pools = pools if pools is not None else BufferPools(max_free=0)
+    none = torch.empty(0, dtype=dtype, device="cpu")
+    return Subgraph(
+        dict(by_type),
+        {ntype: by_type[ntype].to(dtype) if ntype in by_type else none for ntype in tables},
+        {etype: induced_edges(graph, etype, tables, dtype, pools, edge_dir) for etype in graph.edge_types},
+        {ntype: [table.count] for ntype, table in tables.items()},
+    )
+
+
+def induced_edges(
+    graph: Graph,
+    etype: EdgeType,
+    tables: Mapping[str, VertexTable],
+    dtype: torch.dtype,
+    pools: BufferPools,
+    edge_dir: str = "in",
+) -> SampledEdges:
+    """Every in-edge of the tables' vertices that comes from a known source, in the order of vertices and CSC.
+
+    A vertex that is there twice has its edges twice; they lead to the first copy of their source. Edges are looked
+    up twice, which takes less memory than the answers: most in-edges of a hub come from elsewhere.
+
+    Args:
+        graph: The graph.
+        etype: The edge type.
+        tables: The vertices of each type, of this thread.
+        dtype: Dtype of the local ids.
+        pools: Where output memory is recycled.
+        edge_dir: "out" takes out-edges for in-edges, see ``Graph.adjacency``.
+
+    Raises:
+        FormatError: The graph's arrays lead out of the graph (a damaged file).
+    """
+    from .kernels import subgraph as _subgraph
+
+    csc, known = graph.adjacency(edge_dir, etype).scattered, tables[etype[0]].lookup
+    indices, scratch = csc.indices.numpy(), Scratch.of_this_thread()
+    starts, degrees, indptr = measure_frontier(csc, tables[etype[2]].nodes, scratch, -1, False)
+    if csc.pages is not None:
+        csc.pages.need_edges(starts, degrees)
+    bad = _subgraph.count_known(indices, starts, degrees, csc.num_src, *known, indptr)
+    if bad >= 0:
+        raise_bad_source(int(indices[bad]), csc.num_src)
+    total = int(indptr[-1])
+    edge_index, ids = pools(("edges", etype)).take_many(((2, total), dtype), ((total,), torch.int64))
+    src, dst = edge_index.numpy()
+    _subgraph.put_known(indices, starts, degrees, edge_ids_of(csc), *known, indptr, src, dst, ids.numpy())
+    return SampledEdges(edge_index, ids, [0])
+
+
+def edge_ids_of(csc: CSC) -> Any:
+    """The edge ids for kernels: empty where they are the positions."""
+    return np.empty(0, np.int64) if csc.edge_ids is None else csc.edge_ids.numpy()

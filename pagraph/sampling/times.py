@@ -1,0 +1,252 @@
+"""Times of any dtype as ordered integers, windows before a limit, and rows of edges in the order of time."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import FormatError
+from ..graph.csc import CSC, check_range
+from .edge_values import MadeOfFields, check_column
+
+if TYPE_CHECKING:
+    from ..graph.graph import EdgeType
+
+__all__ = [
+    "MISSING",
+    "EdgeTimes",
+    "as_times",
+    "as_window",
+    "edge_times",
+    "known_ticks",
+    "one_kind",
+    "ticks_of",
+    "time_bits",
+    "times_of_bits",
+    "widened",
+    "window_starts",
+]
+
+_INTEGERS = (
+    *(torch.int64, torch.int32, torch.int16, torch.int8),
+    *(torch.uint8, torch.uint16, torch.uint32, torch.uint64),
+)
+_FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+MISSING = -(2**63)
+"""A time that is not known, as numpy's NaT has it."""
+_LOW_BITS = 2**63 - 1
+_MOST = sys.float_info.max
+
+
+def as_times(name: str, values: Any, count: int, owner: str) -> Tensor:
+    """Times as a 1-D tensor of their own dtype, not copied, one per ``owner``; raises as :func:`edge_times` does."""
+    check_column(name, values, (*_INTEGERS, *_FLOATS), "integers or floats", count, f"time per {owner}")
+    return values.detach().reshape(-1)  # type: ignore[no-any-return]
+
+
+def widened(name: str, times: Tensor) -> Tensor:
+    """Times as int64 or float64, the same tensor where they are; ValueError for an integer of 2**63 or more."""
+    if times.is_floating_point():
+        return times.to(torch.float64)
+    wide = times.to(torch.int64)
+    if times.dtype == torch.uint64 and len(wide) and int(wide.min()) < 0:
+        raise ValueError(f"{name} must be below 2**63, got {int(wide.min()) + 2**64}")
+    return wide
+
+
+def ticks_of(name: str, times: Tensor) -> Tensor:
+    """Times as int64 in the same order, and equal where they are; NaN is ``MISSING``. Not always a copy.
+
+    Integers stay what they are, so that the smallest int64 is missing, too. Floats become the bits of their float64,
+    those below 0 flipped, which orders them. ValueError as :func:`widened`.
+    """
+    wide = widened(name, times)
+    if not wide.is_floating_point():
+        return wide
+    bits = (wide + 0.0).view(torch.int64)  # 0 is added for -0.0
+    return torch.where(bits < 0, bits ^ _LOW_BITS, bits).masked_fill_(torch.isnan(wide), MISSING)
+
+
+def known_ticks(name: str, times: Tensor) -> Tensor:
+    """The same of times none of which may be missing; ValueError for one that is."""
+    ticks = ticks_of(name, times)
+    missing = ticks == MISSING
+    if bool(missing.any()):
+        raise ValueError(f"{name} must not be missing (NaN or NaT), got {times[missing][0].item()}")
+    return ticks
+
+
+def time_bits(times: Tensor) -> Tensor:
+    """Times as int64 that can stand beside ids: integers as they are, floats as the bits of their float64."""
+    return widened("times", times).view(torch.int64)
+
+
+def times_of_bits(bits: Tensor, floats: bool) -> Tensor:
+    """The times that :func:`time_bits` was given, as int64 or float64."""
+    return bits.contiguous().view(torch.float64) if floats else bits
+
+
+def one_kind(dtypes: Mapping[str, torch.dtype]) -> bool:
+    """Whether times are floats, given the dtype of each by its name.
+
+    Raises:
+        TypeError: Some are floats and others integers: a float cannot say every integer, so they might compare wrong.
+    """
+    kinds = {name: dtype.is_floating_point for name, dtype in dtypes.items()}
+    if len(set(kinds.values())) > 1:
+        got = ", ".join(f"{str(dtype).removeprefix('torch.')} in {name}" for name, dtype in dtypes.items())
+        raise TypeError(f"times must all be integers or all be floats, got {got}")
+    return any(kinds.values())
+
+
+def as_window(name: str, window: Any) -> float | dict[EdgeType, float] | None:
+    """A window's length, or lengths by edge type: positive numbers, int or float; None for no window.
+
+    Raises:
+        TypeError: A length is not a number.
+        ValueError: It is 0, negative or NaN.
+    """
+    if isinstance(window, Mapping):
+        return {etype: _length(f"{name}[{etype!r}]", length) for etype, length in window.items()}
+    return None if window is None else _length(name, window)
+
+
+def _length(name: str, length: Any) -> float:
+    if isinstance(length, bool) or not isinstance(length, int | float | np.integer | np.floating):
+        raise TypeError(f"{name} must be a number, got {length!r}")
+    if not length > 0:
+        raise ValueError(f"{name} must be positive, got {length}")
+    return int(length) if isinstance(length, int | np.integer) else float(length)
+
+
+def window_starts(ticks: Tensor, length: float | None, floats: bool) -> Tensor | None:
+    """The ticks that those in a window of this length before each time are above; None where there is no such limit.
+
+    Exact, though ``t - length`` may not be a number of the times' dtype: a time is in the window if the true difference
+    is below ``length``. So equal times always are, whatever is rounded.
+
+    Args:
+        ticks: Times, shape ``(n,)``, as :func:`ticks_of` gives them.
+        length: Length of the window.
+        floats: The times were floats.
+    """
+    if length is None or length == math.inf:
+        return None
+    if not floats:
+        steps = min(math.ceil(length), 2**64)
+        if MISSING + steps > _LOW_BITS:
+            return torch.full_like(ticks, MISSING)
+        wrapped = ticks - ((steps + 2**63) % 2**64 - 2**63)
+        return torch.where(ticks < MISSING + steps, MISSING, wrapped)
+    times = torch.where(ticks < 0, ticks ^ _LOW_BITS, ticks).view(torch.float64)
+    # Knuth's two-sum: what was rounded away of the difference says whether the next number below is the limit.
+    taken = torch.full_like(times, -float(min(length, _MOST)))
+    starts = times + taken
+    part = starts - times
+    rounded = (times - (starts - part)) + (taken - part)
+    starts = torch.where(rounded < 0, torch.nextafter(starts, torch.full_like(starts, -math.inf)), starts)
+    return torch.minimum(ticks_of("times", starts), ticks - 1)
+
+
+class EdgeTimes:
+    """Times of a CSC's edges: a private copy, which later writes to the field do not reach.
+
+    Memory: 8 bytes an edge, and 4 or 8 more unless all rows are in the order of time.
+
+    Args:
+        csc: The edges; it is not kept.
+        times: Shape ``(num_edges,)``, int64, in CSC order, ``MISSING`` where there is none. It is changed.
+
+    Attributes:
+        values: Shape ``(num_edges,)``, int64: the times of each row, never decreasing, so that missing ones come first.
+        order: Shape ``(num_edges,)``, the dtype of the CSC's ids: the position in the CSC of the edge that each of
+            ``values`` is of; equal times are in CSC order. None: every edge is where it was.
+        has_missing: Whether any is missing.
+    """
+
+    def __init__(self, csc: CSC, times: Tensor) -> None:
+        from .kernels import subgraph
+
+        self.values = times
+        self.order: Tensor | None = None
+        self.has_missing = len(times) > 0 and int(times.min()) == MISSING
+        indptr = csc.indptr.numpy()
+        if not subgraph.rows_are_sorted(indptr, times.numpy()):
+            self.order = torch.empty(len(times), dtype=csc.indices.dtype, device="cpu")
+            subgraph.sort_rows(indptr, times.numpy(), self.order.numpy())
+
+    @property
+    def num_edges(self) -> int:
+        """Edges of the CSC."""
+        return len(self.values)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return self.values.nbytes + (0 if self.order is None else self.order.nbytes)
+
+    def __repr__(self) -> str:
+        return f"EdgeTimes(num_edges={self.num_edges}, sorted={self.order is None})"
+
+
+_made: MadeOfFields[EdgeTimes] = MadeOfFields()
+
+
+def edge_times(csc: CSC, of_edges: Any = None, of_sources: Any = None, *, name: str = "times") -> EdgeTimes:
+    """The times of a CSC's edges, memoized as long as CSC and fields live; see :class:`MadeOfFields`.
+
+    Args:
+        csc: The edges.
+        of_edges: Shape ``(num_edges,)`` or ``(num_edges, 1)``, in the order of the edge ids, on the CPU: integers of
+            any dtype, or floats from float16 to float64. None: edges have no times of their own.
+        of_sources: The same of the vertices that edges lead from: an edge is as late as the later of both, and its time
+            is missing where one of them is.
+        name: Name of the fields, for errors.
+
+    Raises:
+        TypeError: Times are no integers or floats, or not on the CPU.
+        ValueError: There is not one time per edge or vertex, or one is 2**63 or more.
+        FormatError: The CSC is damaged.
+    """
+    owners, fields = (f"edge field {name!r}", f"vertex field {name!r}"), []
+    if of_edges is not None:
+        fields.append(as_times(owners[0], of_edges, csc.num_edges, "edge"))
+    if of_sources is not None:
+        fields.append(as_times(owners[1], of_sources, csc.num_src, "vertex"))
+
+    def make() -> EdgeTimes:
+        ticks = [] if of_edges is None else [_by_edge(csc, ticks_of(owners[0], fields[0]))]
+        if of_sources is not None:
+            ticks.append(_by_source(csc, ticks_of(owners[1], fields[-1])))
+        return EdgeTimes(csc, _latest(ticks))
+
+    return _made.get(csc, fields, make, kind=f"{of_edges is not None}, {of_sources is not None}")
+
+
+def _latest(ticks: Sequence[Tensor]) -> Tensor:
+    """The greatest of several ticks of each edge; missing where one is."""
+    latest, *others = ticks
+    for other in others:
+        missing = (latest == MISSING) | (other == MISSING)
+        latest = torch.maximum(latest, other).masked_fill_(missing, MISSING)
+    return latest
+
+
+def _by_edge(csc: CSC, ticks: Tensor) -> Tensor:
+    csc.check_rows()
+    if csc.edge_ids is None:
+        return ticks.clone()
+    check_range("edge_ids", csc.edge_ids, csc.num_edges, FormatError)
+    return ticks.index_select(0, csc.edge_ids)
+
+
+def _by_source(csc: CSC, ticks: Tensor) -> Tensor:
+    csc.check_rows()
+    check_range("indices", csc.indices, csc.num_src, FormatError)
+    return ticks.index_select(0, csc.indices)
