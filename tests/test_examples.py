@@ -64,6 +64,7 @@ PYG = [
     Example("pyg_inference.py", least=0.8, says="equal to the whole graph at once: True"),
     Example("pyg_link_prediction.py", metric="test AUC", least=0.8),
     Example("pyg_blocks.py", least=0.8),
+    Example("pyg_relational.py", least=0.81),
     Example("gpu_sage.py", least=0.8, says="the graph is sampled from: "),
     Example("gpu_ddp.py", says="hit rate", spawns=True),
     Example("lightning_sage.py", least=0.8, needs="lightning"),
@@ -131,6 +132,12 @@ def test_learns_with_pygs_layers(case, run):
         pytest.skip(f"needs {case.needs} (pip install {case.needs})")
     output = run(EXAMPLES / case.name, case.arguments, case.spawns)
     assert case.says in output and figure(case.metric, output) > case.least
+
+
+def test_a_leak_is_seen(run):
+    pytest.importorskip("pagraph.pyg")
+    output = run(EXAMPLES / "pyg_relational.py", ("--leak", "--epochs", "1"))
+    assert figure("test accuracy", output) > 0.95
 
 
 @pytest.mark.parametrize(
