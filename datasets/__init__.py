@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from .native import write_graph
     from .opening import open_graph
     from .original_ids import new_ids
+    from .relational import shop
     from .reordering import reorder
     from .rmat_graphs import rmat
     from .sources import import_graph, read_graph
@@ -26,6 +27,7 @@ _HOMES = {
     "reorder": "reordering",
     "rmat": "rmat_graphs",
     "sbm": "block_models",
+    "shop": "relational",
     "write_graph": "native",
 }
 
@@ -40,6 +42,7 @@ __all__ = [
     "reorder",
     "rmat",
     "sbm",
+    "shop",
     "write_graph",
 ]
 

@@ -19,7 +19,7 @@ from ..system.checks import as_integer, as_integers
 from .edges import Ids, csc_of_pairs, drop_repeats, graph_of, mirror
 from .random_fields import bit_rows, check_fractions, for_ranges, label_rows, mask_rows, normal_rows
 
-__all__ = ["Blocks", "alias_tables", "citation", "draw_edges", "pair_shares", "sbm"]
+__all__ = ["Blocks", "alias_tables", "citation", "draw_edges", "noisy_features", "pair_shares", "power_weights", "sbm"]
 
 _MAX_NODES = 2**31 - 1
 
@@ -71,11 +71,11 @@ def sbm(
     _check_model(num_classes, homophily, exponent, feature_noise)
     check_fractions(fractions)
     labels = label_rows(num_nodes, num_classes, derive_key(seed, 0))[:]
-    blocks = Blocks.of(labels, _power_weights(num_nodes, exponent, derive_key(seed, 1)), num_classes)
+    blocks = Blocks.of(labels, power_weights(num_nodes, exponent, derive_key(seed, 1)), num_classes)
     src, dst = draw_edges(blocks, blocks, homophily, count, derive_key(seed, 2), progress)
     src, dst = drop_repeats(src, dst, num_nodes, undirected=True)
     src, dst, _ = mirror(src, dst)
-    feat = _noisy_features(labels, num_classes, num_features, feature_noise, derive_key(seed, 3))
+    feat = noisy_features(labels, num_classes, num_features, feature_noise, derive_key(seed, 3))
     masks: dict[str, Any] = {**mask_rows(num_nodes, fractions, derive_key(seed, 4))}
     graph = graph_of(src, dst, num_nodes)
     for name, rows in {"feat": feat, "label": labels, **masks}.items():
@@ -106,7 +106,7 @@ def _check_model(num_classes: int, homophily: float, exponent: float, feature_no
         raise ValueError(f"feature_noise must be in [0, 1], got {feature_noise}")
 
 
-def _power_weights(count: int, exponent: float, key: int) -> npt.NDArray[np.float64]:
+def power_weights(count: int, exponent: float, key: int) -> npt.NDArray[np.float64]:
     """Relative expected degrees: a power law from 1, cut at sqrt(count): no pair repeats often."""
     uniform = (bit_rows(count, key)[:].numpy() + 0.5) / 2.0**63
     weights: npt.NDArray[np.float64] = np.minimum(uniform ** (-1.0 / (exponent - 1.0)), math.sqrt(count))
@@ -187,7 +187,7 @@ def alias_tables(weights: npt.NDArray[np.float64], starts: npt.NDArray[Any]) -> 
     return threshold, alias
 
 
-def _noisy_features(labels: Tensor, num_classes: int, width: int, feature_noise: float, key: int) -> Tensor:
+def noisy_features(labels: Tensor, num_classes: int, width: int, feature_noise: float, key: int) -> Tensor:
     """Noise around class centroids; a share of the vertices shows a random class instead of its own."""
     centroids = normal_rows((num_classes, width), derive_key(key, 0))[:] * (_SEPARATION / math.sqrt(width))
     strays = bit_rows(len(labels), derive_key(key, 1))[:].double() < feature_noise * 2.0**63
@@ -276,14 +276,14 @@ def citation(
     check_fractions(fractions)
     labels = {t: label_rows(n, num_classes, derive_key(seed, 0, i))[:] for i, (t, n) in enumerate(counts.items())}
     blocks = {
-        t: Blocks.of(labels[t], _power_weights(n, exponent, derive_key(seed, 1, i)), num_classes)
+        t: Blocks.of(labels[t], power_weights(n, exponent, derive_key(seed, 1, i)), num_classes)
         for i, (t, n) in enumerate(counts.items())
     }
     drawn = {_WRITES: int(authorships * num_papers), _CITES: int(citations * num_papers), _WORKS: authors}
     csc = _structure(blocks, drawn, homophily, derive_key(seed, 2), progress)
     graph = Graph(csc, counts)
     for place, (name, width) in enumerate((("paper", num_features), ("author", num_author_features))):
-        feat = _noisy_features(labels[name], num_classes, width, feature_noise, derive_key(seed, 3, place))
+        feat = noisy_features(labels[name], num_classes, width, feature_noise, derive_key(seed, 3, place))
         graph.set_field("feat", feat, node_type=name)
     masks: dict[str, Any] = {**mask_rows(num_papers, fractions, derive_key(seed, 4))}
     for name, rows in {"label": labels["paper"], **masks}.items():

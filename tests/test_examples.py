@@ -78,6 +78,7 @@ PYG = [
     Example("pyg_hard_negatives.py", ("--epochs", "4"), "test AUC", 0.85, says="negatives that are edges: 0.0%"),
     Example("pyg_blocks.py", least=0.8),
     Example("hetero_loader.py", least=0.75, says="author/feat"),
+    Example("pyg_relational.py", least=0.81),
     Example("gpu_sage.py", least=0.8, says="the graph is sampled from: "),
     Example("gpu_ddp.py", says="hit rate", spawns=True),
     Example("lightning_sage.py", least=0.8, needs="lightning"),
@@ -145,6 +146,12 @@ def test_learns_with_pygs_layers(case, run):
         pytest.skip(f"needs {case.needs} (pip install {case.needs})")
     output = run(EXAMPLES / case.name, case.arguments, case.spawns)
     assert case.says in output and figure(case.metric, output) > case.least
+
+
+def test_a_leak_is_seen(run):
+    pytest.importorskip("pagraph.pyg")
+    output = run(EXAMPLES / "pyg_relational.py", ("--leak", "--epochs", "1"))
+    assert figure("test accuracy", output) > 0.95
 
 
 @pytest.mark.parametrize(

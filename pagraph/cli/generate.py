@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from ..datasets import citation, rmat, sbm
+from ..datasets import citation, rmat, sbm, shop
 from ..datasets.rmat_graphs import FEATURE_DTYPES
 from ..graph.graph import Graph
 from ..system.atomic import check_absent
@@ -93,6 +93,20 @@ def sbm_command(out: Path, **settings: Any) -> None:
 def citation_command(out: Path, **settings: Any) -> None:
     """Papers, authors and institutions: 5 edge types, and labels of papers that a relational GNN can learn."""
     _generate(citation, out, settings, settings.pop("num_papers"))
+
+
+@command.command("shop")
+@_OUT
+@_options(
+    shop,
+    num_customers={"flags": ("--customers",), "default": 20_000, "help": "Number of customers."},
+    num_products={"flags": ("--products",), "help": "Number of products.  [default: 1 for 10 customers]"},
+    num_periods={"flags": ("--periods",), "help": "Number of periods of 30 days."},
+    persistence="Probability that a customer likes the same kind of product again.",
+)
+def shop_command(out: Path, **settings: Any) -> None:
+    """A database with times: customers, products, purchases, and a task that leakage would make too easy."""
+    _generate(shop, out, settings, settings.pop("num_customers"))
 
 
 def _generate(generator: Callable[..., Graph], out: Path, settings: dict[str, Any], size: int) -> None:

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from pagraph import CSC, Graph, Loader, NeighborSampler, open_partition
 from pagraph.cli import main
-from pagraph.datasets import citation, open_graph, read_graph, rmat, sbm, write_graph
+from pagraph.datasets import citation, open_graph, read_graph, rmat, sbm, shop, write_graph
 from pagraph.dgl import DataLoader, to_dgl
 from pagraph.partition import describe, draw_train, partition_graph, verify_partition, write_partition
 from pagraph.profile import hit_rate_curve, merge_traces, recommend, training_seeds
@@ -170,6 +170,7 @@ def calls(graph: Graph, samples: Path, out: Path) -> dict[str, tuple[Callable[..
         "sbm": (sbm, {"num_nodes": 60, "num_edges": 100, **blocks}, use),
         "rmat": (rmat, {"scale": 5, "edge_factor": 2.0, "noise": 0.1, "undirected": True, "simple": True, **size}, use),
         "citation": (citation, {"num_papers": 40, **counts, **blocks}, use),
+        "shop": (shop, {"num_customers": 20, "num_products": 4, "num_periods": 4, "persistence": 0.9, "seed": 1}, use),
         "TrainOptions": (TrainOptions, {**vars(TrainOptions())}, None),
         "merge_traces": (
             lambda path, out: merge_traces(path, out=out),

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from pagraph import Graph
 from pagraph.cli import main
 from pagraph.cli.generate import command
-from pagraph.datasets import citation, rmat, sbm
+from pagraph.datasets import citation, rmat, sbm, shop
 
 
 def run(*args):
@@ -99,13 +99,13 @@ def test_origin_and_reproducibility(tmp_path):
     assert (origin["generator"], origin["size"], origin["seed"]) == ("sbm", 100, 0)
 
 
-@pytest.mark.parametrize(("verb", "generator"), [("rmat", rmat), ("sbm", sbm), ("citation", citation)])
+@pytest.mark.parametrize(("verb", "generator"), [("rmat", rmat), ("sbm", sbm), ("citation", citation), ("shop", shop)])
 def test_defaults_are_the_library_s(verb, generator):
     params = command.commands[verb].make_context(verb, ["OUT"]).params
     for name, want in generator.__kwdefaults__.items():
         if name not in ("progress", "origin", "out"):
             assert params[name] == want, name
-    size = {"rmat": "scale", "sbm": "num_nodes", "citation": "num_papers"}[verb]
+    size = {"rmat": "scale", "sbm": "num_nodes", "citation": "num_papers", "shop": "num_customers"}[verb]
     assert set(params) - set(generator.__kwdefaults__) - {"out", "store"} == {size}
 
 
@@ -122,6 +122,8 @@ def test_defaults_are_the_library_s(verb, generator):
         (["sbm", "--nodes", "0"], "--nodes must be in"),
         (["sbm", "--homophily", "2"], "homophily must be in [0, 1], got 2.0"),
         (["sbm", "--fractions", "0.5"], "fractions must be 3 numbers"),
+        (["shop", "--periods", "3"], "--periods must be at least 4, got 3"),
+        (["shop", "--persistence", "0.4"], "persistence must be in [0.5, 1], got 0.4"),
         (["citation", "--papers", "0"], "--papers must be in"),
         (["citation", "--citations", "-1"], "citations must be a number of at least 0, got -1.0"),
     ],
