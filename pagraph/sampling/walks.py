@@ -178,14 +178,13 @@ class RandomWalks:
 
     def _path(self, graph: Graph) -> Sequence[EdgeType]:
         if not isinstance(self.steps, int):
-            path = self.steps
-        elif len(graph.edge_types) == 1:
-            path = graph.edge_types * self.steps
-        else:
+            return self.steps
+        if len(graph.edge_types) != 1:
             raise ValueError(f"steps must be edge types for a graph of several, {graph.edge_types}; got {self.steps}")
-        if len(path) > 1 and isinstance(self.steps, int) and path[0][0] != path[0][2]:
-            raise ValueError(f"steps must be 1 along edges between different vertex types {path[0]}, got {self.steps}")
-        return path
+        etype = graph.edge_types[0]
+        if self.steps > 1 and etype[0] != etype[2]:
+            raise ValueError(f"steps must be 1 along edges between different vertex types {etype}, got {self.steps}")
+        return [etype] * self.steps
 
     def _edges(self, graph: Graph, edge_type: EdgeType) -> CSC:
         csc = graph.csc_of(edge_type) if self.edge_dir == "in" else graph.out_csc_of(edge_type)
@@ -218,7 +217,6 @@ class RandomWalks:
             self._chances(),
             self._ends(),
             (np.uint64(derive_key(key, 0)), np.uint64(derive_key(key, 1))),
-            0,
             self.stay,
             first,
             stop,

@@ -32,7 +32,7 @@ _LEAST_TRIES = 4
 
 
 @kernel
-def walk(edges, rows, weights, chances, ends, keys, place, stay, first, stop, traces, taken):  # type: ignore[no-untyped-def]
+def walk(edges, rows, weights, chances, ends, keys, stay, first, stop, traces, taken):  # type: ignore[no-untyped-def]
     """Take the steps ``first`` to ``stop - 1`` of all walks along one edge type.
 
     Args:
@@ -43,7 +43,6 @@ def walk(edges, rows, weights, chances, ends, keys, place, stay, first, stop, tr
             before, and to any other; the largest is 1.
         ends: Probability to end before each step, shape ``(num_steps,)``, or ``(0,)`` for never.
         keys: Random keys of the steps and of the ends.
-        place: Place of the first of these walks among all.
         stay: Whether a walk stays at a vertex without edges, and does not end.
         first: The first step.
         stop: The step after the last.
@@ -61,7 +60,7 @@ def walk(edges, rows, weights, chances, ends, keys, place, stay, first, stop, tr
         for i in range(len(part)):
             prefetch(rows[0], part[i, first])
         for t in range(first, stop):
-            count = _begin(rows, ends, keys, place + low, stay, t, part, group, listed)
+            count = _begin(rows, ends, keys, low, stay, t, part, group, listed)
             if count < 0:
                 return BAD_ROW, -1 - count
             if looks_back and t > 0:
@@ -79,7 +78,7 @@ def walk(edges, rows, weights, chances, ends, keys, place, stay, first, stop, tr
 
 
 @kernel
-def _begin(rows, ends, keys, place, stay, t, part, group, listed):  # type: ignore[no-untyped-def]
+def _begin(rows, ends, keys, low, stay, t, part, group, listed):  # type: ignore[no-untyped-def]
     """Read the rows of step ``t`` and list the walks that have any edge; returns their number, or -1 - a bad vertex."""
     indptr, num_edges, _ = rows
     starts, degrees, positions, streams = group
@@ -87,7 +86,7 @@ def _begin(rows, ends, keys, place, stay, t, part, group, listed):  # type: igno
     for i in range(len(part)):
         v = part[i, t]
         positions[i] = -1
-        base = np.uint64(place + i) * _A
+        base = np.uint64(low + i) * _A
         if v < 0 or (len(ends) > 0 and draw_unit(keys[1] + base, t) < ends[t]):
             part[i, t + 1] = -1
             continue
