@@ -19,7 +19,7 @@ class SampledEdges:
 
     Attributes:
         edge_index: Shape ``(2, num_edges)``: local ids of the source and of the destination of each edge, contiguous.
-            Destinations never decrease.
+            Destinations never decrease, unless a sampler orders edges by their sources.
         edge_ids: Shape ``(num_edges,)``, int64: the graph's id of each edge.
         hop_ends: Number of edges after each hop; 0 first, for the seeds. Induced edges belong to no hop: only the 0.
     """

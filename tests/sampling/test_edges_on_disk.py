@@ -13,7 +13,7 @@ from pagraph.datasets import rmat
 from pagraph.datasets.native import write_graph
 from pagraph.graph import csc_pages
 from pagraph.graph.mapped import map_npy
-from pagraph.sampling import LaborSampler, LayerSampler, RandomWalks, SubgraphSampler
+from pagraph.sampling import HGTSampler, LaborSampler, LayerSampler, RandomWalks, ShaDowSampler, SubgraphSampler
 from pagraph.sampling.edge_batches import EdgeBatches
 from pagraph.sampling.negative import GlobalUniformNegatives, UniformNegatives
 
@@ -39,6 +39,8 @@ SAMPLERS = {
     "times of edges": SubgraphSampler([10, 5], disjoint=True, time="t"),
     "induced trees": SubgraphSampler([10, 5], disjoint=True, induced=True),
     "induced, times": SubgraphSampler([10, 5], induced=True, time="t"),
+    "shadow": ShaDowSampler(2, 5),
+    "hgt": HGTSampler([40, 40]),
     "weighted subgraph": SubgraphSampler([10, 5], prob="w"),
 }
 
@@ -87,7 +89,7 @@ def on_disk(in_memory, tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_batches_equal_those_from_memory(in_memory, on_disk, name):
     sampler, seeds = SAMPLERS[name], torch.arange(0, 4096, 41)
-    more = {"seed_times": torch.arange(len(seeds)) % 100} if sampler.time else {}
+    more = {"seed_times": torch.arange(len(seeds)) % 100} if getattr(sampler, "time", None) else {}
     for key in (1, 2):
         expected = flat(sampler.sample(in_memory, seeds, key, **more))
         assert flat(sampler.sample(on_disk, seeds, key, **more)) == expected
