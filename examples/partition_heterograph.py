@@ -95,7 +95,7 @@ def run(rank, meeting, parts, options, counts):
 
 def main():
     parser = argparse.ArgumentParser(description="GraphSAGE for heterographs on parts")
-    parser.add_argument("folder", nargs="?", help="graph folder; default: a generated graph of 8000 papers")
+    parser.add_argument("folder", nargs="?", help="graph folder; default: a generated graph of 4000 papers")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--batch-size", type=int, default=256, help="of each process")
@@ -106,7 +106,7 @@ def main():
     with tempfile.TemporaryDirectory() as work:
         source, parts = options.folder or f"{work}/graph", f"{work}/parts"
         if not options.folder:
-            write_graph(citation(8000), source)
+            write_graph(citation(4000), source)
         graph = open_graph(source)
         options.classes = int(graph.node_fields("paper")["label"].max()) + 1
         # Parts hold what their share of the validation and test papers reaches as well: each evaluates its own.

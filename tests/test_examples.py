@@ -66,7 +66,7 @@ CASES = [
 PYG = [
     Example("pyg_node_classification.py", least=0.8),
     Example("pyg_hetero.py", least=0.75),
-    Example("partition_heterograph.py", ("--epochs", "4"), says="replication factor", spawns=True),
+    Example("partition_heterograph.py", says="replication factor", spawns=True),
     Example("pyg_inference.py", least=0.8, says="equal to the whole graph at once: True"),
     Example("pyg_link_prediction.py", metric="test AUC", least=0.8),
     Example("pyg_node2vec.py", least=0.8, says="loss"),
