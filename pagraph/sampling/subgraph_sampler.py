@@ -334,17 +334,14 @@ class SubgraphRun(BatchRun):
         """The ids of the sources of drawn edges in the vertex tables."""
         from .kernels import subgraph as _subgraph
 
+        sources = self.read_sources(hop, edges)
         if trees is None:
-            return self.read_sources(hop, edges)
-        csc, positions = hop.csc, edges.positions.numpy()
-        if csc.pages is not None:
-            csc.pages.need_edges(positions)
-        sources = self.scratch.array("lifted", len(positions), np.int64)
-        indices = csc.indices.numpy()
-        bad = _subgraph.read_in_trees(indices, positions, edges.indptr.numpy(), trees, csc.num_src, sources)
+            return sources
+        num_src, lifted = hop.csc.num_src, self.scratch.array("lifted", len(sources), np.int64)
+        bad = _subgraph.in_trees(sources, edges.indptr.numpy(), trees, num_src, lifted)
         if bad >= 0:
-            raise_bad_source(int(indices[positions[bad]]), csc.num_src)
-        return sources
+            raise_bad_source(int(sources[bad]), num_src)
+        return lifted
 
     def _found(self, ntype: str, known: Any) -> tuple[Tensor, Tensor | None]:
         """The graph's ids of all vertices of a type, and their trees where there are any."""
