@@ -58,7 +58,7 @@ class SubgraphSampler(FanoutSampler):
     Raises:
         TypeError: A fan-out is not an integer, ``prob`` or ``time`` not a string, or a window not a number.
         ValueError: A fan-out below -1, both ``prob`` and ``time``, a window that is not positive or without ``time``,
-            or ``share_trees`` without ``time``.
+            ``share_trees`` without ``time``, or together with ``induced``.
 
     Example:
         >>> from pagraph.graph import Graph
@@ -98,6 +98,8 @@ class SubgraphSampler(FanoutSampler):
         if self.time is None and (self.time_window is not None or self.share_trees):
             name = "share_trees" if self.time_window is None else "time_window"
             raise ValueError(f"{name} needs a time, got {getattr(self, name)!r} without")
+        if self.share_trees and self.induced:  # of a seed that is there twice in a tree, all edges would be, too
+            raise ValueError("share_trees must be False for an induced subgraph, got True")
         object.__setattr__(self, "disjoint", self.disjoint or self.time is not None)
 
     def picker(self, graph: Graph, hop: int, edge_type: EdgeType, field: EdgeField) -> Picker | None:
