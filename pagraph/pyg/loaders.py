@@ -315,9 +315,6 @@ class LinkNeighborLoader(Pipelined, _pyg.LinkNeighborLoader):
         rows = [inputs.row.long(), inputs.col.long()]
         if sampler.is_temporal and inputs.time is not None:
             rows.append(time_bits(inputs.time))
-        negatives, counts = (
-            sampler.link_negatives(self.neg_sampling, inputs.input_type),
-            sampler.graph.num_nodes_by_type,
-        )
-        batches = PairBatches(sampler.core, types, counts, negatives, sampler.times_are_floats)
-        return core_workload(sampler.graph, order, torch.stack(rows, 1), batches)
+        graph, negatives = sampler.graph, sampler.link_negatives(self.neg_sampling, inputs.input_type)
+        batches = PairBatches(sampler.core, types, graph.num_nodes_by_type, negatives, sampler.times_are_floats)
+        return core_workload(graph, order, torch.stack(rows, 1), batches)

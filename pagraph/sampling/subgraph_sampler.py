@@ -61,7 +61,7 @@ class SubgraphSampler(FanoutSampler):
         TypeError: A fan-out or ``batch_dependency`` is not an integer, ``prob`` or ``time`` not a string, or a window
             not a number.
         ValueError: A fan-out below -1, both ``prob`` and ``time``, a window that is not positive or without ``time``,
-            ``share_trees`` without ``time``, or a ``batch_dependency`` for disjoint trees.
+            ``share_trees`` without ``time`` or together with ``induced``, or a ``batch_dependency`` for disjoint trees.
 
     Example:
         >>> from pagraph.graph import Graph
@@ -102,6 +102,8 @@ class SubgraphSampler(FanoutSampler):
         if self.time is None and (self.time_window is not None or self.share_trees):
             name = "share_trees" if self.time_window is None else "time_window"
             raise ValueError(f"{name} needs a time, got {getattr(self, name)!r} without")
+        if self.share_trees and self.induced:  # of a seed that is there twice in a tree, all edges would be, too
+            raise ValueError("share_trees must be False for an induced subgraph, got True")
         object.__setattr__(self, "disjoint", self.disjoint or self.time is not None)
         if self.disjoint and self.batch_dependency != 1:
             raise ValueError(f"batch_dependency must be 1 for disjoint trees, got {self.batch_dependency}")
@@ -340,17 +342,14 @@ class SubgraphRun(BatchRun):
         """The ids of the sources of drawn edges in the vertex tables."""
         from .kernels import subgraph as _subgraph
 
+        sources = self.read_sources(hop, edges)
         if trees is None:
-            return self.read_sources(hop, edges)
-        csc, positions = hop.csc, edges.positions.numpy()
-        if csc.pages is not None:
-            csc.pages.need_edges(positions)
-        sources = self.scratch.array("lifted", len(positions), np.int64)
-        indices = csc.indices.numpy()
-        bad = _subgraph.read_in_trees(indices, positions, edges.indptr.numpy(), trees, csc.num_src, sources)
+            return sources
+        num_src, lifted = hop.csc.num_src, self.scratch.array("lifted", len(sources), np.int64)
+        bad = _subgraph.in_trees(sources, edges.indptr.numpy(), trees, num_src, lifted)
         if bad >= 0:
-            raise_bad_source(int(indices[positions[bad]]), csc.num_src)
-        return sources
+            raise_bad_source(int(sources[bad]), num_src)
+        return lifted
 
     def _found(self, ntype: str, known: Any) -> tuple[Tensor, Tensor | None]:
         """The graph's ids of all vertices of a type, and their trees where there are any."""

@@ -20,7 +20,9 @@ from pagraph.system.buffers import BufferPools
 
 EDGE = ("_N", "_E", "_N")
 ETYPES = [("a", "x", "b"), ("a", "y", "b"), ("b", "x", "b"), ("b", "z", "a"), ("b", "to", "c")]
-KINDS = st.fixed_dictionaries({name: st.booleans() for name in ("replace", "latest", "induced", "share_trees")})
+KINDS = st.fixed_dictionaries({name: st.booleans() for name in ("replace", "latest", "induced", "share_trees")}).filter(
+    lambda how: not (how["induced"] and how["share_trees"])  # refused
+)
 KEYS = st.integers(0, 2**64 - 1)
 
 

@@ -52,7 +52,7 @@ SETTINGS = st.fixed_dictionaries(
         "fanouts": st.lists(st.sampled_from([-1, -1, 1, 2, 4]), min_size=1, max_size=3),
         **{name: st.booleans() for name in ("replace", "latest", "induced", "share_trees")},
     }
-)
+).filter(lambda how: not (how["induced"] and how["share_trees"]))  # refused
 
 
 def edges_of(graph, etype):

@@ -215,6 +215,7 @@ def test_times_of_edges_and_sources_are_made_once_for_their_versions():
         ({"time": "t", "time_window": True}, TypeError, "time_window must be a number, got True"),
         ({"time_window": 3}, ValueError, "time_window needs a time, got 3 without"),
         ({"share_trees": True}, ValueError, "share_trees needs a time, got True without"),
+        ({"time": "t", "share_trees": True, "induced": True}, ValueError, "share_trees must be False for an induced"),
     ],
 )
 def test_bad_windows(arguments, error, message):
