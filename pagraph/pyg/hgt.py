@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..sampling import HGTSampler as CoreSampler
+from ..sampling.hgt import MOST_NEIGHBORS
 from ..system.checks import as_integer
 from .graphs import core_graph, local_dtype
 from .inputs import check_calls, node_input
@@ -29,8 +30,8 @@ class HGTSampler(KeyedSampler):
     """Drop-in for ``torch_geometric.sampler.HGTSampler``; needs no torch-sparse.
 
     For PyG's ``NodeLoader`` and Lightning's data modules; :class:`~pagraph.pyg.HGTLoader` makes one itself. Samples are
-    those of ``pagraph.sampling.HGTSampler``, with all edges among the vertices; PyG's has those among 50 drawn in-edges
-    of a vertex with more. Random numbers come from torch's global generator, one for each call.
+    those of ``pagraph.sampling.HGTSampler``; of a vertex with more than 50 in-edges of a type, 50 are looked at, as by
+    torch-sparse. Random numbers come from torch's global generator, one for each call.
 
     Args:
         data: A ``HeteroData``.
@@ -55,7 +56,8 @@ class HGTSampler(KeyedSampler):
         self.num_samples = _by_type(num_samples, self.graph.node_types)
         self.num_hops = max(map(len, self.num_samples.values()), default=0)
         self.core = CoreSampler(
-            [{t: numbers[hop] for t, numbers in self.num_samples.items()} for hop in range(self.num_hops)]
+            [{t: numbers[hop] for t, numbers in self.num_samples.items()} for hop in range(self.num_hops)],
+            most_edges=MOST_NEIGHBORS,
         )
         self._dtype = local_dtype(data)
 

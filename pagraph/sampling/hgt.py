@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ..graph.subgraph import Subgraph
+from ..graph.subgraph import SampledEdges, Subgraph
 from ..seeds.keys import derive_key
 from ..system.checks import as_integer
-from .induced import induced_edges
+from .induced import induced_edges, known_edges
 from .pickers import UniformPicker
 from .sampler import BatchRun, EdgeField, HopSampler, check_per_hop, id_dtype_of
 from .subgraph_sampler import HopMemory
@@ -25,9 +25,10 @@ if TYPE_CHECKING:
     from ..system.buffers import BufferPools
     from .hop import Picker, VertexTable
 
-__all__ = ["HGTSampler"]
+__all__ = ["MOST_NEIGHBORS", "HGTSampler"]
 
-_MOST_NEIGHBORS = 50  # a hub's many neighbours would fill the budget with shares of next to nothing
+MOST_NEIGHBORS = 50
+"""In-neighbours that a vertex gives shares to: a hub's many would fill the budget with shares of next to nothing."""
 
 
 @dataclass(frozen=True)
@@ -38,14 +39,16 @@ class HGTSampler(HopSampler):
     does it. Every vertex divides 1 among its in-neighbours along each edge type, of more than 50 among 50 drawn
     uniformly; what a vertex gets in sum is its share of its type's budget. A hop draws from the budget of each type,
     without replacement, in proportion to the squares of the shares; then those drawn divide theirs. The edges are all
-    among the vertices, as in the paper; torch-sparse's are among 50 drawn where a vertex has more in-edges.
+    among the vertices, as in the paper.
 
     Args:
         sizes: Vertices drawn in each hop, the first hop first: of each type, or by a mapping from vertex type.
+        most_edges: Look at so many in-edges of a vertex along an edge type, drawn uniformly, instead of all of them:
+            those among them that come from a vertex of the batch are its edges. torch-sparse looks at 50.
 
     Raises:
-        TypeError: A size is not an integer.
-        ValueError: It is negative.
+        TypeError: A number is not an integer.
+        ValueError: A size is negative, or ``most_edges`` below 1.
 
     Example:
         >>> from pagraph.graph import Graph
@@ -56,6 +59,7 @@ class HGTSampler(HopSampler):
     """
 
     sizes: Sequence[int | Mapping[str, int]]
+    most_edges: int | None = None
     edge_dir = "in"
     prob = None
 
@@ -63,6 +67,8 @@ class HGTSampler(HopSampler):
         sizes: Any = self.sizes
         checked = check_per_hop("sizes", sizes, lambda size, least: as_integer("sizes", size, least=least), least=0)
         object.__setattr__(self, "sizes", checked)
+        if self.most_edges is not None:
+            object.__setattr__(self, "most_edges", as_integer("most_edges", self.most_edges, least=1))
 
     @property
     def num_hops(self) -> int:
@@ -80,7 +86,7 @@ class HGTSampler(HopSampler):
 
     def picker(self, graph: Graph, hop: int, edge_type: EdgeType, field: EdgeField) -> Picker:
         """The edges along which a vertex gives shares."""
-        return UniformPicker(_MOST_NEIGHBORS)
+        return UniformPicker(MOST_NEIGHBORS)
 
     def sample(
         self,
@@ -138,9 +144,23 @@ class _Run(BatchRun):
         for ntype, table in self.tables.items():
             nodes[ntype] = self.pools(("nodes", ntype)).take((table.count,), self.dtype)
             nodes[ntype].numpy()[:] = table.nodes
-        among = self.tables, self.dtype, self.pools
-        edges = {etype: induced_edges(self.graph, etype, *among) for etype in self.graph.edge_types}
+        edges = {etype: self._edges(index, etype) for index, etype in enumerate(self.graph.edge_types)}
         return Subgraph(dict(self.seeds), nodes, edges, ends)
+
+    def _edges(self, index: int, etype: EdgeType) -> SampledEdges:
+        """The edges of type number ``index`` among the batch's vertices."""
+        from .kernels import hgt
+
+        if self.sampler.most_edges is None:
+            return induced_edges(self.graph, etype, self.tables, self.dtype, self.pools)
+        frontier, known = self.tables[etype[2]].nodes, self.tables[etype[0]].lookup
+        hop = self.hop(self.sampler.num_hops, index, frontier, torch.int32, HopMemory(self.scratch, ("edges", index)))
+        drawn = UniformPicker(self.sampler.most_edges).pick(hop)
+        positions, places = drawn.positions.numpy(), self.read_sources(hop, drawn)
+        indptr = self.scratch.array("kept", len(frontier) + 1, np.int64)
+        kept = hgt.keep_known(drawn.indptr.numpy(), positions, places, *known, indptr)
+        pool = self.pools(("edges", etype))
+        return known_edges(hop.csc, indptr, positions[:kept], places[:kept], self.dtype, pool)
 
     def _give(self, number: int, begins: Mapping[str, int], budgets: Mapping[str, _Budget]) -> None:
         """Add the shares that the vertices found by the hop before give."""

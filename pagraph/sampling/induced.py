@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from ..graph.csc import CSC
     from ..graph.graph import EdgeType, Graph
-    from .hop import VertexTable
+    from .hop import EdgeMemory, VertexTable
 
-__all__ = ["edge_ids_of", "induced_edges", "induced_subgraph"]
+__all__ = ["edge_ids_of", "induced_edges", "induced_subgraph", "known_edges"]
 
 
 def induced_subgraph(
@@ -95,8 +95,6 @@ def induced_edges(
     Raises:
         FormatError: The graph's arrays lead out of the graph (a damaged file).
     """
-    from .kernels import subgraph as _subgraph
-
     far, near = (etype[0], etype[2]) if edge_dir == "in" else (etype[2], etype[0])
     csc = (graph.csc_of(etype) if edge_dir == "in" else graph.out_csc_of(etype)).scattered
     scratch = Scratch.of_this_thread()
@@ -104,7 +102,16 @@ def induced_edges(
     if csc.pages is not None:
         csc.pages.need_edges(starts, degrees)
     positions, places = _found(csc, starts, degrees, tables[far], scratch, indptr)
-    edge_index, ids = pools(("edges", etype)).take_many(((2, len(places)), dtype), ((len(places),), torch.int64))
+    return known_edges(csc, indptr, positions, places, dtype, pools(("edges", etype)))
+
+
+def known_edges(
+    csc: CSC, indptr: Any, positions: Any, places: Any, dtype: torch.dtype, pool: EdgeMemory
+) -> SampledEdges:
+    """Edges found for vertices, ``indptr`` saying which for each, by position in the CSC and place of the source."""
+    from .kernels import subgraph as _subgraph
+
+    edge_index, ids = pool.take_many(((2, len(places)), dtype), ((len(places),), torch.int64))
     src, dst = edge_index.numpy()
     _subgraph.put_known(indptr, positions, places, edge_ids_of(csc), src, dst, ids.numpy())
     return SampledEdges(edge_index, ids, [0])

@@ -81,6 +81,25 @@ def test_equals_the_plain_reference(graph, sizes, key, data):
         assert found.hop_ends == [0]
 
 
+@settings(max_examples=30)
+@given(graph=typed_graphs(), most=st.integers(1, 60), key=st.integers(0, 2**64 - 1))
+def test_of_many_edges_some_are_looked_at(graph, most, key):
+    seeds = {t: torch.arange(min(2, graph.num_nodes_of(t))) for t in "ab"}
+    all_edges, batch = (HGTSampler([3], most_edges=of).sample(graph, seeds, key) for of in (None, most))
+    for index, etype in enumerate(graph.edge_types):
+        sources, targets = (batch.input_nodes[etype[place]].tolist() for place in (0, 2))
+        assert sources == all_edges.input_nodes[etype[0]].tolist()
+        csc, expected = graph.csc_of(etype), []
+        hop_key = derive_key(key, 1, index) if index else derive_key(key, 1)
+        for local, v in enumerate(targets):
+            start, end = int(csc.indptr[v]), int(csc.indptr[v + 1])
+            for p in pick(v, start, end - start, most, False, hop_key):
+                if int(csc.indices[p]) in sources:
+                    expected.append((sources.index(int(csc.indices[p])), local, edge_id(csc, p)))
+        found = batch.edges[etype]
+        assert list(zip(*found.edge_index.tolist(), found.edge_ids.tolist(), strict=True)) == expected
+
+
 def stars():
     """Vertices 0, 1 and 2 with 1, 2 and 4 in-neighbours, some shared: shares between 1/4 and 7/4."""
     return Graph.from_coo([3, 3, 4, 3, 4, 5, 6, 5], [0, 1, 1, 2, 2, 2, 2, 7], 8)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from ..._jit import kernel
-from .hop import _A
+from .hop import _A, place_of
 from .weighted import draw_unit
 
 
@@ -17,6 +17,26 @@ def add_shares(indptr, places, shares):  # type: ignore[no-untyped-def]
         for e in range(indptr[i], indptr[i + 1]):
             if shares[places[e]] >= 0.0:
                 shares[places[e]] += 1.0 / count
+
+
+@kernel
+def keep_known(offsets, positions, sources, nodes, table, shift, indptr):  # type: ignore[no-untyped-def]
+    """Keep, in place, the drawn edges whose sources are among ``nodes``; ``sources`` become places there.
+
+    ``offsets`` bound the edges of each row, ``indptr`` gets the bounds of those that are kept; returns their number.
+    """
+    mask = len(table) - 1
+    at = np.int64(0)
+    indptr[0] = 0
+    for i in range(len(indptr) - 1):
+        for e in range(offsets[i], offsets[i + 1]):
+            place = place_of(np.int64(sources[e]), nodes, table, mask, shift)
+            if place >= 0:
+                positions[at] = positions[e]
+                sources[at] = place
+                at += 1
+        indptr[i + 1] = at
+    return at
 
 
 @kernel
