@@ -12,7 +12,7 @@ from scipy import stats
 from pagraph import Graph, Loader, NeighborSampler
 from pagraph.ranking.presample import count_accesses
 from pagraph.sampling import LaborSampler, SubgraphSampler, small_batch
-from pagraph.sampling.batches import EdgeBatches
+from pagraph.sampling.edge_batches import EdgeBatches
 from pagraph.seeds import derive_key
 from pagraph.seeds.keys import Ranks, batch_key
 
