@@ -78,6 +78,8 @@ def _apart(row: Any, col: Any) -> tuple[Any, Any]:
 
 def ends_apart(output: Any) -> Any:
     """A copy of a sampler's output whose ends of edges are stand-ins where they lie in one tensor."""
+    if not hasattr(output, "row"):  # PyG says what a sampler must return
+        return output
     output = copy.copy(output)
     if isinstance(output.row, Mapping):
         both = {etype: _apart(row, output.col[etype]) for etype, row in output.row.items()}

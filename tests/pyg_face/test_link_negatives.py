@@ -131,13 +131,13 @@ def test_without_a_seed_torchs_generator_decides():
 
 def test_what_was_made_for_negatives_pickles():
     negatives, sampling = LinkNegatives({"v": 20}), NegativeSampling("triplet", 2, **end_weight("dst", torch.rand(20)))
-    before = negatives.of(sampling, ("v", "v"))
-    after = pickle.loads(pickle.dumps(negatives)).of(sampling, ("v", "v"))
-    assert negatives.of(sampling, ("v", "v")).dst is before.dst
+    before = negatives.of(sampling, ("v", "v"), {})
+    after = pickle.loads(pickle.dumps(negatives)).of(sampling, ("v", "v"), {})
+    assert negatives.of(sampling, ("v", "v"), {}).dst is before.dst
     assert torch.equal(before.dst.draw(50, 1), after.dst.draw(50, 1))
 
 
 def test_one_weight_for_both_ends_as_in_pyg_2_5():
     sampling = SimpleNamespace(amount=2, weight=torch.tensor([0.0, 0.0, 3.0]), is_binary=lambda: True)
-    negatives = LinkNegatives({"u": 3, "v": 3}).of(sampling, ("u", "v"))
+    negatives = LinkNegatives({"u": 3, "v": 3}).of(sampling, ("u", "v"), {})
     assert negatives.src.draw(5, 0).tolist() == negatives.dst.draw(5, 1).tolist() == [2] * 5

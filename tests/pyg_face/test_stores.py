@@ -359,14 +359,10 @@ def test_edges_that_are_not_in_the_order_that_times_need(layout, message):
         NeighborLoader(stores, [2], torch.arange(4), time_attr="time")
 
 
-def test_times_that_are_not_there_or_of_both_kinds():
+def test_times_that_are_not_there():
     stores, _, _ = homogeneous("csc")
     with pytest.raises(ValueError, match="did not find any temporal data"):
         NeighborLoader(stores, [2], torch.arange(4), time_attr="time")
     stores, _, _ = hetero_stores("csc")
     with pytest.raises(ValueError, match="neither a node-level or edge-level"):
-        NeighborLoader(stores, [2], "paper", time_attr="year")
-    stores[0].put_tensor(torch.arange(30), group_name="paper", attr_name="year", index=None)
-    stores[0].put_tensor(torch.arange(90), group_name=("paper", "cites", "paper"), attr_name="year", index=None)
-    with pytest.raises(ValueError, match="for both node-level and edge-level types"):
         NeighborLoader(stores, [2], "paper", time_attr="year")
