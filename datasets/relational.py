@@ -78,7 +78,7 @@ def shop(
         (['customer', 'product', 'purchase', 'task'], ['label', 'test_mask', 'time', 'train_mask', 'val_mask'])
     """
     num_customers, seed = as_integer("num_customers", num_customers, least=1), as_integers(seed=seed)[0]
-    count = math.ceil(num_customers / 10) + 1 if num_products is None else num_products
+    count = max(2, math.ceil(num_customers / 10)) if num_products is None else num_products
     num_products = as_integer("num_products", count, least=2)
     num_periods = as_integer("num_periods", num_periods, least=4)
     num_features = as_integer("num_features", num_features, least=1)

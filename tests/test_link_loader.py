@@ -56,10 +56,7 @@ def plain_batch(graph, edges, negatives, key):
         for number, etype in enumerate(graph.edge_types):
             if etype in positive:
                 own = derive_key(key, -1, number)
-                loops = etype[0] == etype[2]
-                drawn[etype] = torch.stack(
-                    negatives.draw(graph.csc_of(etype), positive[etype][0], own, loops_possible=loops)
-                )
+                drawn[etype] = torch.stack(negatives.draw(graph.csc_of(etype), etype, tuple(positive[etype]), own))
         pairs.append(drawn)
     for group in pairs:
         for etype in graph.edge_types:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
 from ..sampling.hard_negatives import HardNegatives as CoreNegatives
+from ..seeds.keys import random_key
 from .convert import core_graph
 from .graphbolt import import_dgl
 
@@ -58,4 +57,4 @@ class HardNegatives(_BaseNegativeSampler):
         csc = core_graph(g).csc_of(canonical_etype)
         src, dst = csc.ends_at(csc.positions_of(eids))
         pairs = src.to(g.idtype), dst.to(g.idtype)
-        return self.core.draw(csc, canonical_etype, pairs, int(torch.randint(2**63 - 1, (), device="cpu")))
+        return self.core.draw(csc, canonical_etype, pairs, random_key())

@@ -190,7 +190,7 @@ class DataLoader(LoaderControls, _DGLDataLoader):
         )
         self._order, self.batch_dependency = order, batch_dependency
         native = native_sampler(graph, graph_sampler)  # refuses bad fan-outs now, not with the first batch
-        self._native()
+        sharing_sampler(native if isinstance(order, SeedOrder) else None, batch_dependency)  # the same of that
         check_seeds(graph, ids, graph_sampler, native)
         rows = None if gpu_cache is None else gpu_cache_budget(graph, gpu_cache, self.device)
         budget = Budget.parse(cache if rows is None or cache != "auto" else rows)

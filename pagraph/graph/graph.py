@@ -278,16 +278,15 @@ class Graph:
             return self._out_csc[edge_type]
 
     def set_out_csc(self, edge_type: EdgeType, csc: CSC) -> None:
-        """Let :meth:`out_csc_of` return these, the same edges in an order of one's own.
+        """Let :meth:`out_csc_of` return these, the same edges in an order of one's own; copies of the graph forget it.
 
         Raises:
-            ValueError: They are not as many vertices and edges as those of the type.
+            ValueError: There are not as many vertices and edges.
         """
         own = self.csc_of(edge_type)
-        if (csc.num_src, csc.num_dst, csc.num_edges) != (own.num_dst, own.num_src, own.num_edges):
-            raise ValueError(
-                f"csc must have the edges of {edge_type} turned round, {own.num_edges}, got {csc.num_edges}"
-            )
+        got, want = (csc.num_src, csc.num_dst, csc.num_edges), (own.num_dst, own.num_src, own.num_edges)
+        if got != want:
+            raise ValueError(f"csc must have {want} sources, destinations and edges for {edge_type}, got {got}")
         with self._lock:
             self._out_csc[edge_type] = csc
 

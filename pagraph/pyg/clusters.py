@@ -20,7 +20,7 @@ from ..system.checks import as_integer
 from .graphs import load_safely
 from .induced import InducedView
 from .package import import_pyg
-from .subgraphs import SubgraphLoader, edge_index_of
+from .subgraphs import SubgraphLoader
 
 import_pyg()
 from torch_geometric import loader as _pyg  # noqa: E402
@@ -94,7 +94,7 @@ class ClusterData(_pyg.ClusterData):
             self.partition = self._saved(path, data)
         else:
             if log:
-                sys.stderr.write("Computing METIS partitioning...\n")
+                sys.stderr.write("Computing clusters...\n")
             self.partition = self._partition(data.edge_index, self._metis(data.edge_index, int(data.num_nodes)))
             if save_dir is not None:
                 os.makedirs(folder, exist_ok=True)
@@ -121,7 +121,8 @@ class ClusterData(_pyg.ClusterData):
             raise FormatError(f"{path} must be in the format {self.sparse_format!r}, got {saved.sparse_format!r}")
         if not _is_partition(saved, data, self.num_parts):
             raise FormatError(f"{path} must hold {self.num_parts} clusters of this graph, it does not: {_REMOVE}")
-        return saved
+        on = data.edge_index.device
+        return Partition(*(x.to(on) if isinstance(x, Tensor) else x for x in vars(saved).values()))
 
 
 def _is_partition(saved: Any, data: Any, num_parts: int) -> bool:
@@ -136,11 +137,11 @@ def _is_partition(saved: Any, data: Any, num_parts: int) -> bool:
         if int(starts[0]) != 0 or int(starts[-1]) != end or bool((torch.diff(starts) < 0).any()):
             return False
     for perm, count in ((node_perm, nodes), (edge_perm, edges)):
-        if not torch.equal(perm.sort()[0], torch.arange(count, dtype=perm.dtype)):
+        if not torch.equal(perm.sort()[0], torch.arange(count, dtype=perm.dtype, device="cpu")):
             return False
     if edges and not (int(index.min()) >= 0 and int(index.max()) < nodes):
         return False
-    rows = torch.repeat_interleave(torch.arange(nodes), torch.diff(indptr))
+    rows = torch.repeat_interleave(torch.arange(nodes, device="cpu"), torch.diff(indptr))
     ends = (rows, index) if saved.sparse_format == "csr" else (index, rows)
     return torch.equal(node_perm[torch.stack(ends)], data.edge_index.cpu()[:, edge_perm])
 
@@ -155,7 +156,8 @@ class ClusterLoader(SubgraphLoader, _pyg.ClusterLoader):
     Batches are made in threads, ahead of the training loop, and attributes of vertices read through a static cache.
 
     Args:
-        cluster_data: The clusters: a ``ClusterData``, ours or PyG's.
+        cluster_data: The clusters: a ``ClusterData``, ours or PyG's. What is put into ``cluster_data.data`` counts for
+            the next batch; another ``Data`` in its place does not, but as ``loader.data``.
         **kwargs: Torch's, such as ``batch_size`` (clusters) and ``shuffle``; ``cache``, ``cache_policy``,
             ``cache_dtype``, ``prefetch``, ``lookahead``, ``memory``, ``seed`` and ``device`` as of
             :class:`~pagraph.pyg.NeighborLoader`.
@@ -193,5 +195,5 @@ def _joined(view: InducedView, output: Any) -> Any:
         index = output.node if view.data.is_node_attr(name) else output.edge if view.data.is_edge_attr(name) else None
         if index is not None:
             batch[name] = select(value, index.to(value.device), dim=view.data.__cat_dim__(name, value))
-    batch.edge_index = edge_index_of(output)
+    batch.edge_index = torch.stack([output.row, output.col])
     return batch

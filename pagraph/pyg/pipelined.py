@@ -69,12 +69,13 @@ def sampler_of(arguments: Mapping[str, Any]) -> Any:
     """The sampler that a loader was given, or ours made of the loader's arguments.
 
     Raises:
-        ValueError: A sampler was given, and ``batch_dependency``, which that would have to know of.
+        ValueError: A sampler was given, and an argument that PyG's loaders have not, which it would have to know of.
     """
     if arguments["neighbor_sampler"] is not None:
-        if arguments["batch_dependency"] != 1:
-            got = arguments["batch_dependency"]
-            raise ValueError(f"batch_dependency must be 1 where a neighbor_sampler is given, got {got!r}")
+        for name, least in {"batch_dependency": 1, "time_window": None, "share_trees": False}.items():
+            if arguments[name] != least:
+                got = arguments[name]
+                raise ValueError(f"{name} must be {least} where a neighbor_sampler is given, got {got!r}")
         return arguments["neighbor_sampler"]
     return NeighborSampler(arguments["data"], **{name: arguments[name] for name in _OF_THE_SAMPLER})
 

@@ -25,7 +25,8 @@ from ..system.checks import as_integer
 from .graphs import core_graph, load_safely
 from .induced import InducedView
 from .package import import_pyg
-from .subgraphs import SubgraphLoader, edge_index_of
+from .pipelined import Viewed
+from .subgraphs import SubgraphLoader, level_of
 from .workload import foreign_workload
 
 import_pyg()
@@ -75,6 +76,9 @@ class GraphSAINTSampler(SubgraphLoader, _pyg.GraphSAINTSampler):
         FormatError: The saved file is something else, or for another graph.
     """
 
+    node_norm = Viewed()
+    edge_norm = Viewed()
+
     def __init__(
         self,
         data: Any,
@@ -103,7 +107,6 @@ class GraphSAINTSampler(SubgraphLoader, _pyg.GraphSAINTSampler):
         self._load(_joined, {"batch_size": 1} | kwargs)
         if self.sample_coverage:
             self.node_norm, self.edge_norm = self._norms(seed)
-            self._view.node_norm, self._view.edge_norm = self.node_norm, self.edge_norm
 
     def _core(self) -> SaintSampler | None:
         """Draws the vertices; None where a subclass's ``_sample_nodes`` does."""
@@ -123,7 +126,14 @@ class GraphSAINTSampler(SubgraphLoader, _pyg.GraphSAINTSampler):
     def _makes_batches(self) -> bool:
         return self._view.core is not None and super()._makes_batches
 
-    def collate_fn(self, items: Any) -> Any:
+    def __len__(self) -> int:
+        return len(self._view.items)
+
+    def __getitem__(self, idx: int) -> Any:
+        """Refused: PyG gives a ``SparseTensor`` of torch-sparse's here."""
+        raise NotImplementedError(f"{type(self).__name__} is iterated: it has batches, and no item {idx}")
+
+    def _collate(self, items: Any) -> Any:
         """A batch, drawn by torch's global generator."""
         return _joined(self._view, self._view.output(self._subgraph(None), BufferPools(max_free=0)))
 
@@ -269,17 +279,13 @@ def _joined(view: SaintView, output: Any) -> Any:
     """The batch that PyG's samplers make of vertices and the edges among them."""
     data = view.data.__class__()
     data.num_nodes = len(output.node)
-    data.edge_index = edge_index_of(output)
-    counts = view.graph.num_nodes, view.graph.num_edges
+    data.edge_index = torch.stack([output.row, output.col])
     for name, value in view.data.items():
         if name in ("edge_index", "num_nodes"):
             continue
-        rows = len(value) if isinstance(value, Tensor) and value.dim() else None
-        by_node, by_edge = rows == counts[0], rows == counts[1]
-        if by_node and by_edge:
-            by_node = not view.data.is_edge_attr(name)
-        if by_node or by_edge:
-            value = torch.index_select(value, 0, (output.node if by_node else output.edge).to(value.device))
+        level = level_of(view, name, value)
+        if level is not None:
+            value = torch.index_select(value, 0, (output.node if level == "node" else output.edge).to(value.device))
         data[name] = value
     if view.node_norm is not None and view.edge_norm is not None:
         data.node_norm = torch.index_select(view.node_norm, 0, output.node)

@@ -15,7 +15,7 @@ from ..system.checks import as_integer
 from .graphs import core_graph, local_dtype
 from .inputs import vertex_ids
 from .package import import_pyg
-from .subgraphs import SubgraphLoader, SubgraphView, edge_index_of
+from .subgraphs import SubgraphLoader, SubgraphView, level_of
 
 import_pyg()
 from torch_geometric import loader as _pyg  # noqa: E402
@@ -86,13 +86,12 @@ class ShaDowKHopSampler(SubgraphLoader, _pyg.ShaDowKHopSampler):
         )
         self._load(_joined, kwargs)
 
-    def collate_fn(self, items: Any) -> Any:
-        """The batch of some roots, by a key of torch's global generator."""
+    def _collate(self, items: Any) -> Any:
         return self.__collate__(items)
 
     def __collate__(self, n_id: Any) -> Any:
         """PyG's name of :meth:`collate_fn`."""
-        return super().collate_fn(n_id)
+        return super()._collate(n_id)
 
 
 def _joined(view: Any, output: Any) -> Any:
@@ -107,19 +106,17 @@ def _joined(view: Any, output: Any) -> Any:
     batch = Batch(batch=trees, ptr=ptr)
     batch.root_n_id = root_n_id
     if "edge_index" in data:
-        batch.edge_index = edge_index_of(output)
+        batch.edge_index = torch.stack([output.row, output.col])
     else:
         batch.adj_t = _adjacency(data, output)
     for name, value in data:
         if name in ("edge_index", "adj_t", "num_nodes", "batch", "ptr"):
             continue
-        if isinstance(value, Tensor) and data.is_node_attr(name):
-            rows = torch.index_select(value, 0, nodes)
-            batch[name] = rows[root_n_id] if name == "y" else rows
-        elif isinstance(value, Tensor) and data.is_edge_attr(name):
-            batch[name] = torch.index_select(value, 0, output.edge)
-        else:
-            batch[name] = value
+        level = level_of(view, name, value)
+        if level is not None:
+            value = torch.index_select(value, 0, nodes if level == "node" else output.edge)
+            value = value[root_n_id] if name == "y" and level == "node" else value
+        batch[name] = value
     return batch
 
 
@@ -129,8 +126,8 @@ def _adjacency(data: Any, output: Any) -> Any:
         return None
     value = data.adj_t.storage.value()
     return SparseTensor(
-        row=output.col,
-        col=output.row,
+        row=output.col.as_subclass(Tensor),
+        col=output.row.as_subclass(Tensor),
         value=None if value is None else value[output.edge],
         sparse_sizes=(len(output.node), len(output.node)),
         is_sorted=True,

@@ -54,7 +54,8 @@ class _End(Tensor):
                 if ends[0].data_ptr() == pair.data_ptr() != ends[1].data_ptr():
                     return pair
         with torch._C.DisableTorchFunctionSubclass():
-            return func(*args, **(kwargs or {}))
+            result = func(*args, **(kwargs or {}))
+            return result.as_subclass(Tensor) if type(result) is cls else result  # of ``to``, which may give it itself
 
 
 def _apart(row: Any, col: Any) -> tuple[Any, Any]:

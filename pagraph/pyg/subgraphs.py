@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..sampling.sampler import MiniBatchSampler
     from ..system.buffers import BufferPools
 
-__all__ = ["SubgraphLoader", "SubgraphView", "edge_index_of"]
+__all__ = ["SubgraphLoader", "SubgraphView", "level_of"]
 
 
 @dataclass(eq=False, kw_only=True)
@@ -63,14 +63,16 @@ class SubgraphView(View):
         return output, subgraph.hop_ends
 
 
-def edge_index_of(output: Any) -> Tensor:
-    """Both ends of a sampler's edges in one tensor, ``(2, num_edges)``: not copied where they lie behind each other."""
-    row, col = output.row, output.col
-    one = row.untyped_storage().data_ptr() == col.untyped_storage().data_ptr()
-    if one and len(row) and row.data_ptr() + row.nbytes == col.data_ptr():
-        both: Tensor = row.as_strided((2, len(row)), (len(row), 1))
-        return both
-    return torch.stack([row, col])
+def level_of(view: SubgraphView, name: str, value: Any) -> str | None:
+    """Level that PyG's classes select an attribute by, "node" or "edge", from its first dimension; None: neither.
+
+    Where there are as many vertices as edges, the name says (in PyG every such attribute counts as one of vertices).
+    """
+    rows = len(value) if isinstance(value, Tensor) and value.dim() else None
+    by_node, by_edge = rows == view.graph.num_nodes, rows == view.graph.num_edges
+    if by_node and by_edge:
+        by_node = not view.data.is_edge_attr(name)
+    return "node" if by_node else "edge" if by_edge else None
 
 
 class SubgraphLoader(Pipelined):
@@ -82,7 +84,7 @@ class SubgraphLoader(Pipelined):
     """
 
     _view: SubgraphView
-    _makers: tuple[str, ...] = ("collate_fn",)  # methods that a user may override to make a batch
+    _makers: tuple[str, ...] = ("collate_fn", "_collate")  # methods that a user may override to make a batch
 
     def _load(self, join: Callable[[Any, Any], Any], arguments: Mapping[str, Any]) -> None:
         """Make torch's loader and the engine.
@@ -103,9 +105,14 @@ class SubgraphLoader(Pipelined):
 
     def collate_fn(self, items: Any) -> Any:
         """The batch of some items, by a key of torch's global generator."""
+        return self._collate(items)
+
+    def _collate(self, items: Any) -> Any:
+        """PyG's name of :meth:`collate_fn`."""
         output, _ = self._view.sample_ahead(torch.as_tensor(items, device="cpu"), random_key(), None)
         return self._filter_fn(self._view, output)
 
     @property
     def _makes_batches(self) -> bool:
-        return all(getattr(type(self), name).__module__.startswith("pagraph.") for name in self._makers)
+        ours = all(getattr(type(self), name).__module__.startswith("pagraph.") for name in self._makers)
+        return ours and vars(self).keys().isdisjoint(self._makers)

@@ -111,4 +111,5 @@ class ClusterSampler(MiniBatchSampler):
         spans = [np.arange(bounds[c], bounds[c + 1]) for c in seeds.tolist()]
         places = torch.from_numpy(np.concatenate(spans) if spans else np.empty(0, np.int64))
         nodes = places if self.nodes is None else self.nodes[places]
+        check_range("nodes", nodes, graph.num_nodes, IndexError)  # narrowing would wrap a wrong id round
         return induced_subgraph(graph, nodes.to(dtype), edge_dir=self.edge_dir, pools=pools)

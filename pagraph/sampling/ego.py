@@ -78,7 +78,8 @@ class InducedBatches(MiniBatchSampler):
         dtype, pools = options.get("dtype"), options.get("pools")
         batch = induced_subgraph(graph, found.input_nodes, edge_dir=self.edge_dir, dtype=dtype, pools=pools)
         for etype, excluded in (options.get("exclude") or {}).items():
-            batch.edges[etype] = _without(batch.edges[etype], excluded, graph.csc_of(etype))
+            csc = graph.adjacency(self.blocks.edge_dir, etype)  # whose positions are excluded
+            batch.edges[etype] = _without(batch.edges[etype], excluded, csc)
         return Subgraph(found.output_nodes, batch.input_nodes, batch.edges, found.hop_ends)
 
 

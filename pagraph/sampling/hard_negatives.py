@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,6 +14,7 @@ from torch import Tensor
 
 from ..graph.csc import as_ids, check_range
 from ..system.checks import as_flag, as_integer
+from .edge_values import MadeOfFields
 
 if TYPE_CHECKING:
     from ..graph.csc import CSC
@@ -77,18 +77,15 @@ class HardNegatives:
             raise ValueError(f"power must be 0 within the batch, where pairs say how often, got {self.power}")
 
     @cached_property
-    def _known(self) -> weakref.WeakKeyDictionary[CSC, HardEnds]:
-        return weakref.WeakKeyDictionary()
+    def _made(self) -> MadeOfFields[HardEnds]:
+        return MadeOfFields()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_known"}
+        return {name: value for name, value in vars(self).items() if name != "_made"}
 
     def ends(self, csc: CSC, node_type: str) -> HardEnds:
         """Draws destinations along these edges; memoized as long as they live. Raises as the class."""
-        known = self._known.get(csc)
-        if known is None:  # threads that ask at once make the same
-            known = self._known[csc] = HardEnds(self, csc, node_type)
-        return known
+        return self._made.get(csc, [], lambda: HardEnds(self, csc, node_type))
 
     def draw(self, csc: CSC, edge_type: EdgeType, pairs: tuple[Tensor, Tensor], key: int) -> tuple[Tensor, Tensor]:
         """See :class:`~pagraph.sampling.negative.NegativePairs`."""
@@ -102,7 +99,7 @@ class HardNegatives:
 
 
 class HardEnds:
-    """What :class:`HardNegatives` draws along the edges of one type; safe from any number of threads.
+    """Destinations that :class:`HardNegatives` draws along the edges of one type; safe from any number of threads.
 
     Attributes:
         chances: Probability of each vertex to be drawn, edges aside, shape ``(num_dst,)``, float64; 0 within the batch,

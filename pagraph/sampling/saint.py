@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import threading
-import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ..errors import FormatError
+from ..graph.csc import check_range
 from ..seeds.keys import derive_key
 from ..system.checks import as_flag, as_integer
+from .edge_values import MadeOfFields
 from .induced import induced_subgraph
 from .sampler import MiniBatchSampler
 from .walks import RandomWalks
@@ -31,8 +34,7 @@ __all__ = ["SAINT_MODES", "SaintSampler"]
 
 SAINT_MODES = ("node", "edge", "walk")
 
-_lock = threading.Lock()
-_known: weakref.WeakKeyDictionary[CSC, dict[Any, Any]] = weakref.WeakKeyDictionary()
+_made: MadeOfFields[Any] = MadeOfFields()  # of the edges alone
 
 
 @dataclass(frozen=True)
@@ -151,13 +153,15 @@ class SaintSampler(MiniBatchSampler):
 
     def _sources(self, csc: CSC, key: int) -> Array:
         """Vertices in proportion to their out-degree: sources of uniform edges, those without edges beside them."""
-        bare = np.empty(0, dtype=np.int64) if self.by_degree else _memo(csc, _without_out_edges)
+        bare = np.empty(0, dtype=np.int64) if self.by_degree else _of_edges(csc, _without_out_edges)
         edges = csc.num_edges
         places, csc = self._draws(edges + len(bare), key), csc.scattered
         positions, others = places[places < edges], places[places >= edges] - edges
         if csc.pages is not None:
             csc.pages.need_edges(positions)
-        return np.concatenate([csc.indices.numpy()[positions], bare[others]])
+        sources = torch.from_numpy(csc.indices.numpy()[positions])
+        check_range("indices", sources, csc.num_src, FormatError)
+        return np.concatenate([sources.numpy(), bare[others]])
 
     def _ends(self, graph: Graph, key: int) -> Array:
         """Both ends of edges: a vertex, and one in-neighbour or out-neighbour of it."""
@@ -172,7 +176,7 @@ class SaintSampler(MiniBatchSampler):
         ``1 / d_in(v)`` over the edges of ``v`` is 1, so half of the weight is drawn by a uniform vertex that has
         in-edges, the other half by one that has out-edges.
         """
-        vertices, num_heads = _memo(csc, _with_edges)
+        vertices, num_heads = _of_edges(csc, _with_edges)
         places = self._draws(len(vertices), key)
         return vertices[places], places < num_heads
 
@@ -184,20 +188,16 @@ class SaintSampler(MiniBatchSampler):
         """
         from .kernels import layerwise
 
-        sums, is_path = _memo(csc, _degree_products)
+        sums, is_path = _of_edges(csc, _degree_products)
         starts = np.empty(self.budget, dtype=np.int64)
         layerwise.draw_repeated(sums, self.budget, np.uint64(derive_key(key, 3)), starts)
         inward = self._draws(2, key) == 0
         return starts, inward if is_path else np.ones_like(inward)
 
 
-def _memo(csc: CSC, make: Any) -> Any:
-    """What ``make`` makes of a graph's edges, made once."""
-    with _lock:
-        made = _known.setdefault(csc, {})
-        if make not in made:
-            made[make] = make(csc)
-        return made[make]
+def _of_edges(csc: CSC, make: Callable[[CSC], Any]) -> Any:
+    """Memoized ``make(csc)``."""
+    return _made.get(csc, [], partial(make, csc), kind=make.__name__)
 
 
 def _without_out_edges(csc: CSC) -> Array:

@@ -250,7 +250,7 @@ class HopSampler(MiniBatchSampler):
 
     def with_in_edges(self) -> Self:
         """The same sampler for in-edges: for graphs that are reversed already."""
-        return replace(self, edge_dir="in")  # type: ignore[type-var]
+        return self if self.edge_dir == "in" else replace(self, edge_dir="in")  # type: ignore[type-var]
 
     def pick(self, graph: Graph, hop: Hop, number: int, edge_type: EdgeType, field: EdgeField) -> HopEdges:
         """The edges of one type that hop number ``number`` draws; none for an empty frontier or without a picker."""

@@ -39,6 +39,8 @@ def check_time_fields(
     if not fields:
         raise ValueError(f"time must name a field of vertices or of edges, got {name!r}: neither")
     for etype in window if isinstance(window, Mapping) else ():
+        if etype not in of_edges:
+            raise ValueError(f"time_window must be of the edge types {graph.edge_types}, got {etype!r}")
         if of_edges.get(etype) is None and of_nodes.get(etype[0]) is None:
             raise ValueError(f"time_window must be of edge types that have times, got one of {etype!r}")
     dtypes = {owner: values.dtype for owner, values in fields.items() if isinstance(values, Tensor)}

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..graph.csc import CSC, check_range
+from ..graph.csc import CSC, as_ids, check_range
 from ..seeds.keys import derive_key
 from ..system.checks import as_integer
 from .edge_values import EdgeWeights, edge_weights
@@ -157,12 +157,13 @@ class RandomWalks:
         Raises:
             IndexError: A start is not in the graph.
             KeyError: The graph has no such edge type.
-            TypeError: The field ``prob`` holds no numbers.
+            TypeError: Starts are no integers, or the field ``prob`` holds no numbers.
             ValueError: There are several edge types, and ``steps`` is a number; the field does not hold one finite
                 number per edge, or a negative one.
         """
         path = self._path(graph)
         edges = {etype: self._edges(graph, etype) for etype in dict.fromkeys(path)}
+        starts = as_ids("starts", starts)
         check_range("starts", starts, edges[path[0]].num_dst, IndexError)
         weights = {etype: self._weights(etype, csc, field or own_fields(graph)) for etype, csc in edges.items()}
         traces = torch.empty((len(starts), self.num_steps + 1), dtype=torch.int64, device="cpu")

@@ -128,7 +128,10 @@ def _find_metis() -> Callable[..., Parts]:
     )
 
 
-def _by_pymetis(starts: Ids, ends: Ids, weights: Ids, num_parts: int, seed: int, *, recursive: bool = False) -> Parts:
+def _by_pymetis(
+    starts: Ids, ends: Ids, weights: Ids, num_parts: int, seed: int, *, recursive: bool | None = None
+) -> Parts:
+    """``recursive``: by bisection; None: for up to 8 parts, as pymetis does by itself."""
     import pymetis
 
     options = pymetis.Options()

@@ -37,7 +37,7 @@ def kind_of(graph, period):
 
 def test_tables_and_keys(graph):
     assert graph.node_types == ["customer", "product", "purchase", "task"]
-    assert graph.num_nodes_of("customer") == 3000 and graph.num_nodes_of("product") == 301
+    assert graph.num_nodes_of("customer") == 3000 and graph.num_nodes_of("product") == 300
     for one, other in ((MADE, ("purchase", "made_by", "customer")), (SOLD, ("purchase", "of", "product"))):
         back = graph.csc_of(other)
         src, dst = back.ends_at(back.positions_of(torch.arange(back.num_edges)))
@@ -84,7 +84,7 @@ def test_masks_go_by_time(graph):
 def test_features_show_the_kind_of_a_product(graph):
     feat = graph.node_fields("product")["feat"]
     centroids = torch.stack([feat[kind::2].mean(0) for kind in (0, 1)])
-    assert (torch.cdist(feat, centroids).argmin(1) == torch.arange(301) % 2).double().mean() > 0.98
+    assert (torch.cdist(feat, centroids).argmin(1) == torch.arange(300) % 2).double().mean() > 0.98
 
 
 def test_same_seed_same_database(tmp_path):

@@ -152,7 +152,7 @@ def test_clusters_find_communities(with_metis, monkeypatch):
 def test_files_are_pygs(tmp_path, capsys):
     data = make_data()
     parts = divided(data, log=True, save_dir=str(tmp_path))
-    assert capsys.readouterr().err == "Computing METIS partitioning...\nDone!\n"
+    assert capsys.readouterr().err == "Computing clusters...\nDone!\n"
     again = divided(data, log=True, save_dir=str(tmp_path))
     assert capsys.readouterr().err == ""
     assert torch.equal(parts.partition.node_perm, again.partition.node_perm)
@@ -235,6 +235,20 @@ def test_signatures_are_pygs():
 def test_bad_input(arguments, error, message):
     with pytest.raises(error, match=message):
         ClusterData(*arguments)
+
+
+@pytest.mark.parametrize("name", ["collate_fn", "_collate"])
+def test_a_users_own_way_to_make_a_batch_is_called(name):
+    def marked(self, items):
+        batch = getattr(super(Mine, self), name)(items)
+        batch.mine = True
+        return batch
+
+    Mine = type("Mine", (ClusterLoader,), {name: marked})
+    assert [batch.mine for batch in Mine(divided(make_data()), batch_size=5)] == [True]
+    loader = ClusterLoader(divided(make_data()), batch_size=5)
+    loader.collate_fn = len
+    assert list(loader) == [5]
 
 
 def test_a_loader_of_something_else():

@@ -211,3 +211,10 @@ def test_no_edges_and_no_roots():
 def test_bad_arguments(arguments, error, message):
     with pytest.raises(error, match=message):
         ShaDowKHopSampler(**({"data": random_data(), "depth": 1, "num_neighbors": 2} | arguments))
+
+
+def test_attributes_that_pyg_leaves_whole():
+    data = random_data(num_nodes=20, num_edges=60)
+    data.edge_label_index, data.foo_index = torch.randint(20, (2, 60)), torch.randint(20, (2, 20))
+    batch = next(iter(ShaDowKHopSampler(data, 1, 3, batch_size=4)))
+    assert batch.edge_label_index is data.edge_label_index and batch.foo_index is data.foo_index

@@ -146,3 +146,9 @@ def test_numbers_and_directions_that_are_none():
         ClusterSampler(torch.tensor([0.0, 2.0]))
     with pytest.raises(ValueError, match="edge_dir must be 'in' or 'out', got 'both'"):
         ClusterSampler(torch.tensor([0, 2]), edge_dir="both")
+
+
+def test_a_vertex_that_is_not_there_is_told_before_ids_are_narrowed():
+    sampler = ClusterSampler([0, 1], nodes=torch.tensor([2**32 + 1]))
+    with pytest.raises(IndexError, match="nodes must be in"):
+        sampler.sample(Graph.from_coo([0], [1]), torch.tensor([0], dtype=torch.int32))

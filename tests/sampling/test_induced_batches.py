@@ -10,6 +10,7 @@ from pagraph import CSC, Graph
 from pagraph.ranking.presample import count_accesses
 from pagraph.sampling import LaborSampler, NeighborSampler
 from pagraph.sampling.block_sampler import ExcludedEdges
+from pagraph.sampling.edge_batches import EdgeBatches
 from pagraph.sampling.ego import InducedBatches
 
 EDGE = ("_N", "_E", "_N")
@@ -82,5 +83,17 @@ def test_out_edges_in_an_order_of_ones_own():
     assert graph.adjacency("out") is own
     batch = InducedBatches(NeighborSampler([-1]), "out").sample(graph, torch.tensor([0, 1, 2]))
     assert as_tuples(batch.edges[EDGE]) == [(2, 0, 1), (1, 0, 0), (0, 1, 2)]
-    with pytest.raises(ValueError, match="csc must have the edges of .* turned round, 3, got 1"):
+    with pytest.raises(
+        ValueError, match="csc must have .3, 3, 3. sources, destinations and edges for .* got .3, 3, 1."
+    ):
         graph.set_out_csc(EDGE, CSC.from_coo([0], [1], (3, 3)))
+
+
+@pytest.mark.parametrize("edge_dir", ["in", "out"])
+def test_a_batch_of_links_does_not_hold_them(edge_dir):
+    generator = torch.Generator().manual_seed(0)
+    graph = Graph.from_coo(*torch.randint(40, (2, 300), generator=generator), 40)
+    links = EdgeBatches(InducedBatches(NeighborSampler([3, 3], edge_dir=edge_dir)), exclude=True)
+    seeds = torch.randperm(300, generator=generator)[:20]
+    (edges,) = links.sample(graph, seeds, key=1).edges.values()
+    assert edges.num_edges > 100 and not torch.isin(edges.edge_ids, seeds).any()

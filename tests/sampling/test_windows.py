@@ -224,9 +224,14 @@ def test_bad_windows(arguments, error, message):
 
 
 def test_windows_of_what_has_no_times():
-    graph = hub(3)
+    graph, etype = hub(3), ("_N", "typo", "_N")
+    with pytest.raises(ValueError, match=r"time_window must be of the edge types \[.*\], got \('_N', 'typo', '_N'\)"):
+        SubgraphSampler([2], time="t", time_window={etype: 1}).sample(graph, torch.tensor([0]))
+    n = graph.num_nodes
+    graph = Graph({etype: graph.csc, ("a", "b", "_N"): CSC.from_coo([0], [0], (1, n))}, {"_N": n, "a": 1})
+    graph.set_field("t", torch.arange(n), node_type="_N")
     with pytest.raises(ValueError, match=r"time_window must be of edge types that have times, got one of \('a', 'b'"):
-        SubgraphSampler([2], time="t", time_window={("a", "b", "c"): 1}).sample(graph, torch.tensor([0]))
+        SubgraphSampler([2], time="t", time_window={("a", "b", "_N"): 1}).sample(graph, {"_N": torch.tensor([0])})
 
 
 def test_times_that_int64_does_not_hold():
