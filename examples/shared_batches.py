@@ -1,6 +1,7 @@
 """Batches that share random numbers: the same model, and fewer rows that the batch before did not have.
 
-DGL's LaborSampler(batch_dependency=...) and GraphBolt's have it for LABOR; pagraph's loader runs that in its kernels,
+DGL's LaborSampler(batch_dependency=...) has it for LABOR, and DGL's
+examples/graphbolt/disk_based_feature/node_classification.py has GraphBolt's; pagraph's loader runs that in its kernels,
 and takes `batch_dependency=` itself, for uniform neighbours too. The import is all that a script for DGL has to change:
 
     -from dgl.dataloading import DataLoader
