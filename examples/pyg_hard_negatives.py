@@ -1,7 +1,10 @@
 """Links predicted against negatives that are hard: popular vertices, and never an edge of the graph.
 
-PyG's loader draws negatives uniformly, or by weights of the vertices, and some of them are edges. One object in place
-of PyG's says otherwise:
+PyG's loader draws negatives uniformly, or by weights of the vertices, and some of them are edges. One import, as for
+PyG's examples/hetero/bipartite_sage_unsup.py, and one object in place of PyG's say otherwise:
+
+    -from torch_geometric.loader import LinkNeighborLoader
+    +from pagraph.pyg import LinkNeighborLoader
 
     -neg_sampling=NegativeSampling("triplet", amount=4)
     +neg_sampling=HardNegatives("triplet", amount=4, power=0.75)
