@@ -100,7 +100,8 @@ def test_a_cache_grows_from_what_is_read(graph, values, cold_file, holds_rows, c
     loader = make(graph, map_npy(cold_file("feat", values)), lookahead=4, **options)
     assert [bits(loader) for _ in range(2)] == expected
     epochs = loader.stats.epochs
-    assert 0 < epochs[0].hit_rate < 1 and 0 < epochs[1].hit_rate <= memory.stats.epochs[1].hit_rate
+    # Rows are ranked beside the first epoch, whose 20 batches may be over before that is.
+    assert epochs[0].hit_rate < 1 and 0 < epochs[1].hit_rate <= memory.stats.epochs[1].hit_rate
     if cache == 1.0:
         assert epochs[0].hit_rate < epochs[1].hit_rate
 
