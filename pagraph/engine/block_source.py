@@ -159,7 +159,7 @@ class BlockSource:
 
 
 def _of_type(by_type: Any, column: Column) -> Any:
-    """What belongs to a column's vertex type; all of it in batches without types."""
+    """The entry of a column's vertex type; all of it in batches without types."""
     return by_type if column.ntype is None else by_type[column.ntype]
 
 

@@ -18,9 +18,8 @@ from ..sampling.clusters import ClusterSampler
 from ..system.atomic import new_file
 from ..system.checks import as_integer
 from .graphs import load_safely
-from .induced import InducedView
 from .package import import_pyg
-from .subgraphs import SubgraphLoader
+from .subgraphs import SubgraphLoader, SubgraphView
 
 import_pyg()
 from torch_geometric import loader as _pyg  # noqa: E402
@@ -175,7 +174,7 @@ class ClusterLoader(SubgraphLoader, _pyg.ClusterLoader):
         partition = cluster_data.partition
         count, dtype = len(partition.node_perm), id_dtype(len(partition.node_perm), len(partition.index))
         rows = CSC(partition.indptr.cpu().to(dtype), partition.index.cpu().to(dtype), count)
-        self._view: InducedView = InducedView(
+        self._view: SubgraphView = SubgraphView(
             data=cluster_data.data,
             graph=Graph({EDGE_TYPE: rows}, {NODE_TYPE: count}),
             core=ClusterSampler(partition.partptr.cpu()),
@@ -185,7 +184,7 @@ class ClusterLoader(SubgraphLoader, _pyg.ClusterLoader):
         self._load(_joined, kwargs)
 
 
-def _joined(view: InducedView, output: Any) -> Any:
+def _joined(view: SubgraphView, output: Any) -> Any:
     """The batch that PyG's loader makes of clusters, with rows of its attributes."""
     batch = copy.copy(view.data)
     for name, value in view.data.items():

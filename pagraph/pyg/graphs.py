@@ -334,7 +334,7 @@ def load_saved_data(path: str | os.PathLike[str]) -> Graph:
 
 
 def load_safely(path: str, classes: list[Any], advice: str) -> Any:
-    """What ``torch.save`` wrote to a file: tensors, plain values, and objects of these classes of PyG's.
+    """Read what ``torch.save`` wrote to a file: tensors, plain values, and objects of these classes of PyG's.
 
     Raises:
         FormatError: The file is something else, or holds other objects; the error ends with the advice.

@@ -23,10 +23,9 @@ from ..system.atomic import new_file
 from ..system.buffers import BufferPools
 from ..system.checks import as_integer
 from .graphs import core_graph, load_safely
-from .induced import InducedView
 from .package import import_pyg
 from .pipelined import Viewed
-from .subgraphs import SubgraphLoader, level_of
+from .subgraphs import SubgraphLoader, SubgraphView, level_of
 from .workload import foreign_workload
 
 import_pyg()
@@ -39,7 +38,7 @@ _NORM = 0x6E6F726D  # "norm": keeps the batches that are counted apart from thos
 
 
 @dataclass(eq=False, kw_only=True)
-class SaintView(InducedView):
+class SaintView(SubgraphView):
     """A view with the normalisation, where there is one."""
 
     node_norm: Tensor | None = None
@@ -139,8 +138,9 @@ class GraphSAINTSampler(SubgraphLoader, _pyg.GraphSAINTSampler):
 
     def _subgraph(self, key: int | None, pools: BufferPools | None = None) -> Any:
         """A batch's subgraph; without a key, and where a subclass draws the vertices, by ``_sample_nodes``."""
-        graph, core = self._view.graph, self._core()
-        if key is not None and self._view.core is not None and core is not None:
+        graph = self._view.graph
+        core: Any = self._view.core
+        if key is not None and core is not None:
             return core.sample(graph, None, key, pools=pools)
         return induced_subgraph(graph, torch.unique(self._sample_nodes(self._batch_size)), edge_dir="out")
 

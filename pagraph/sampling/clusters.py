@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..graph.csc import as_ids, check_range
 from .induced import induced_subgraph
-from .sampler import MiniBatchSampler
+from .sampler import MiniBatchSampler, check_edge_dir
 
 if TYPE_CHECKING:
     from ..graph.graph import Graph
@@ -63,8 +63,7 @@ class ClusterSampler(MiniBatchSampler):
             object.__setattr__(self, "nodes", as_ids("nodes", self.nodes))
             if int(bounds[-1]) != len(self.nodes):
                 raise ValueError(f"bounds must end with the number of nodes {len(self.nodes)}, got {int(bounds[-1])}")
-        if self.edge_dir not in ("in", "out"):
-            raise ValueError(f"edge_dir must be 'in' or 'out', got {self.edge_dir!r}")
+        check_edge_dir(self.edge_dir)
 
     @cached_property
     def cache_key(self) -> Hashable:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..graph.subgraph import SampledEdges, Subgraph
 from .induced import induced_subgraph
-from .sampler import MiniBatchSampler
+from .sampler import MiniBatchSampler, check_edge_dir
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -48,8 +48,7 @@ class InducedBatches(MiniBatchSampler):
     edge_dir: str = "in"
 
     def __post_init__(self) -> None:
-        if self.edge_dir not in ("in", "out"):
-            raise ValueError(f"edge_dir must be 'in' or 'out', got {self.edge_dir!r}")
+        check_edge_dir(self.edge_dir)
 
     @property
     def hops(self) -> BlockSampler:

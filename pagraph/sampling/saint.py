@@ -17,7 +17,7 @@ from ..seeds.keys import derive_key
 from ..system.checks import as_flag, as_integer
 from .edge_values import MadeOfFields
 from .induced import induced_subgraph
-from .sampler import MiniBatchSampler
+from .sampler import MiniBatchSampler, check_edge_dir
 from .walks import RandomWalks
 
 if TYPE_CHECKING:
@@ -89,8 +89,7 @@ class SaintSampler(MiniBatchSampler):
         if self.walk_length and self.mode != "walk":
             raise ValueError(f"walk_length must be 0 for mode {self.mode!r}, got {self.walk_length}")
         object.__setattr__(self, "by_degree", as_flag("by_degree", self.by_degree))
-        if self.edge_dir not in ("in", "out"):
-            raise ValueError(f"edge_dir must be 'in' or 'out', got {self.edge_dir!r}")
+        check_edge_dir(self.edge_dir)
 
     @property
     def num_hops(self) -> int:
@@ -145,10 +144,10 @@ class SaintSampler(MiniBatchSampler):
 
     def _draws(self, count: int, key: int) -> Array:
         """``budget`` uniform draws from ``[0, count)``."""
-        from .kernels import saint
+        from .kernels import weighted
 
         places = np.empty(self.budget, dtype=np.int64)
-        saint.draw_places(count, np.uint64(derive_key(key, 0)), places)
+        weighted.draw_places(count, np.uint64(derive_key(key, 0)), places)
         return places
 
     def _sources(self, csc: CSC, key: int) -> Array:

@@ -32,6 +32,7 @@ __all__ = [
     "HopSampler",
     "MiniBatchSampler",
     "UniformHops",
+    "check_edge_dir",
     "check_fanout",
     "check_per_hop",
     "id_dtype_of",
@@ -128,6 +129,12 @@ def check_per_hop(
     )
 
 
+def check_edge_dir(edge_dir: str) -> None:
+    """Raise ValueError for an unknown direction of edges."""
+    if edge_dir not in ("in", "out"):
+        raise ValueError(f"edge_dir must be 'in' or 'out', got {edge_dir!r}")
+
+
 def check_fanout(fanout: Any, replace: bool, *, least: int = 1) -> int:
     """A fan-out as an int; TypeError or ValueError unless -1 or from ``least`` to what ``replace`` can draw."""
     if isinstance(fanout, bool) or not isinstance(fanout, int | np.integer):
@@ -196,8 +203,7 @@ class HopSampler(MiniBatchSampler):
 
     def check_edges(self) -> None:
         """Raise ValueError for an unknown direction and TypeError for a ``prob`` that is not a string."""
-        if self.edge_dir not in ("in", "out"):
-            raise ValueError(f"edge_dir must be 'in' or 'out', got {self.edge_dir!r}")
+        check_edge_dir(self.edge_dir)
         if self.prob is not None and not isinstance(self.prob, str):
             raise TypeError(f"prob must be the name of an edge field, got {self.prob!r}")
 

@@ -17,7 +17,7 @@ from ..seeds.keys import derive_key
 from ..system.checks import as_integer
 from .edge_values import EdgeWeights, edge_weights
 from .hop import raise_bad_row, raise_bad_source
-from .sampler import own_fields
+from .sampler import check_edge_dir, own_fields
 
 if TYPE_CHECKING:
     from ..graph.graph import EdgeType, Graph
@@ -83,8 +83,7 @@ class RandomWalks:
     stay: bool = False
 
     def __post_init__(self) -> None:
-        if self.edge_dir not in ("in", "out"):
-            raise ValueError(f"edge_dir must be 'in' or 'out', got {self.edge_dir!r}")
+        check_edge_dir(self.edge_dir)
         if self.prob is not None and not isinstance(self.prob, str):
             raise TypeError(f"prob must be the name of an edge field, got {self.prob!r}")
         for name in ("p", "q"):

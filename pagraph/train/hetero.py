@@ -101,7 +101,7 @@ class HeteroTask:
 
 
 AnyTask = Task | LinkTask | HeteroTask
-"""What can be learned of a graph."""
+"""A task that a graph sets."""
 
 
 def make_hetero_task(graph: Graph, options: TrainOptions) -> HeteroTask:

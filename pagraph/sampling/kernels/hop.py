@@ -255,3 +255,22 @@ def first_above(values, x, low, high):  # type: ignore[no-untyped-def]
         else:
             low = middle + 1
     return low
+
+
+@kernel
+def first_from(values, x, low, high):  # type: ignore[no-untyped-def]
+    """The first index in ``[low, high)`` of ascending values whose value is not below ``x``, or ``high``."""
+    while low < high:
+        middle = (low + high) >> 1
+        if values[middle] < x:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@kernel
+def is_among(values, x, low, high):  # type: ignore[no-untyped-def]
+    """Whether ``x`` is among the ascending ``values[low:high]``."""
+    place = first_from(values, x, low, high)
+    return place < high and values[place] == x

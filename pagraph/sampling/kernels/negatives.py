@@ -3,21 +3,8 @@
 import numpy as np
 
 from ..._jit import kernel
-from .hop import _A, first_above
+from .hop import _A, first_above, is_among
 from .weighted import draw_unit
-
-
-@kernel
-def _holds(values, begin, end, v):  # type: ignore[no-untyped-def]
-    """Whether ``v`` is among ``values[begin:end]``, which ascend."""
-    end_of_row = end
-    while begin < end:
-        middle = (begin + end) >> 1
-        if values[middle] < v:
-            begin = middle + 1
-        else:
-            end = middle
-    return begin < end_of_row and values[begin] == v
 
 
 @kernel
@@ -32,7 +19,7 @@ def _rest(u, ids, sums, count, indices, begin, end, own):  # type: ignore[no-unt
             if len(sums) > 0:
                 weight, before = sums[place] - before, sums[place]
             v = np.int64(ids[place]) if len(ids) > 0 else np.int64(place)
-            if v == own or _holds(indices, begin, end, v):
+            if v == own or is_among(indices, v, begin, end):
                 continue
             total, last = total + weight, v
             if total > point > 0.0:
@@ -61,7 +48,7 @@ def hard_ends(key, src, own, indptr, indices, ids, sums, count, tries, out):  # 
             else:
                 place = np.int64(u * np.float64(count))
             v = np.int64(ids[place]) if len(ids) > 0 else np.int64(place)
-            if v != own[i] and not _holds(indices, begin, end, v):
+            if v != own[i] and not is_among(indices, v, begin, end):
                 out[i] = v
                 break
         if out[i] < 0 and count > 0:

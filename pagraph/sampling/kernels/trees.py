@@ -8,7 +8,7 @@ edge is in the trees that both ends are in.
 import numpy as np
 
 from ..._jit import kernel, prefetch
-from .hop import _A, _slot_of, draw_below, place_of
+from .hop import _A, _slot_of, draw_below, first_from, place_of
 
 _AHEAD = 32  # edges between asking for a cache line and using it
 _ROWS_AHEAD = 6
@@ -101,7 +101,7 @@ def find_in_trees(begin, at, src, dst, rows, edges, indices, place_in, found):  
             else:
                 j, end = src_begins[s], src_begins[s + 1]
                 for k in range(first, last):
-                    j = _first_from(src_trees, trees[k], j, end)
+                    j = first_from(src_trees, trees[k], j, end)
                     i = places[k]
                     if j < end and src_trees[j] == trees[k] and starts[i] <= e and e < starts[i] + degrees[i]:
                         found[3 * at], found[3 * at + 1], found[3 * at + 2] = p, src_places[j], i
@@ -111,18 +111,6 @@ def find_in_trees(begin, at, src, dst, rows, edges, indices, place_in, found):  
         if full:
             return np.int64(g), kept
     return np.int64(len(begins) - 2), at
-
-
-@kernel
-def _first_from(values, x, low, high):  # type: ignore[no-untyped-def]
-    """The first index in ``[low, high)`` of ascending values whose value is not below ``x``, or ``high``."""
-    while low < high:
-        middle = (low + high) >> 1
-        if values[middle] < x:
-            low = middle + 1
-        else:
-            high = middle
-    return low
 
 
 @kernel

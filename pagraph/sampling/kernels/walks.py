@@ -21,7 +21,7 @@ Arguments that kernels share are tuples:
 import numpy as np
 
 from ..._jit import kernel, prefetch
-from .hop import _A, _B, draw_below, mix
+from .hop import _A, _B, draw_below, is_among, mix
 from .weighted import SHIFT, draw_edge, draw_unit, groups
 
 GROUP = 256  # walks that advance together
@@ -235,14 +235,7 @@ def has_edge(edges, v, w):  # type: ignore[no-untyped-def]
     """Whether one of the edges of ``v``, which ascend, leads to ``w``."""
     indptr, indices, _ = edges
     low, high = max(np.int64(indptr[v]), 0), min(np.int64(indptr[v + 1]), len(indices))
-    end = high
-    while low < high:
-        middle = (low + high) >> 1
-        if np.int64(indices[middle]) < w:
-            low = middle + 1
-        else:
-            high = middle
-    return low < end and np.int64(indices[low]) == w
+    return is_among(indices, w, low, high)
 
 
 @kernel

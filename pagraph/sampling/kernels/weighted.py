@@ -329,6 +329,13 @@ def _replace_largest(keys, positions, free, count, key, e):  # type: ignore[no-u
 
 
 @kernel
+def draw_places(count, key, out):  # type: ignore[no-untyped-def]
+    """``out[j]``: independent draws, uniform in ``[0, count)`` up to ``count / 2**52``."""
+    for j in range(len(out)):
+        out[j] = min(np.int64(draw_unit(key, j) * np.float64(count)), count - 1)
+
+
+@kernel
 def uniform_places(key, begins, ends, out):  # type: ignore[no-untyped-def]
     """``out[i]``: uniform in ``[begins[i], ends[i])``; where that is empty the last before it, or 0."""
     for i in range(len(out)):
