@@ -38,6 +38,8 @@ class TreeVertices:
         trees: Shape ``(count,)``, int64: these trees, ascending for each vertex.
         places: Shape ``(count,)``, int64: the vertex's place in each.
         marks: Shape ``(len(distinct),)``, uint64: vertices without a common bit have no common tree.
+        tree_begins: Shape ``(num_trees + 2,)``, int64: where the vertices of each tree begin.
+        vertices: Shape ``(count,)``, int64: these vertices.
     """
 
     count: int
@@ -48,6 +50,8 @@ class TreeVertices:
     trees: Array
     places: Array
     marks: Array
+    tree_begins: Array
+    vertices: Array
 
     @classmethod
     def of(cls, ntype: str, vertices: Array, trees_of: Array, sizes: tuple[int, int], scratch: Scratch) -> TreeVertices:
@@ -68,12 +72,14 @@ class TreeVertices:
         numbers, ascending = np.empty(count, np.int64), np.unique(vertices)
         distinct.relabel(ascending, numbers[: len(ascending)])
         distinct.relabel(vertices, numbers)
-        _, by_tree = _grouped(trees_of, num_trees)
+        tree_begins, by_tree = _grouped(trees_of, num_trees)
         begins, places = _grouped(numbers, distinct.count, by_tree)
         marks = np.empty(distinct.count, np.uint64)
         trees_of = trees_of[places]
         trees.mark_trees(begins, trees_of, marks)
-        return cls(count, num_nodes, num_trees, distinct, begins, trees_of, places, marks)
+        return cls(
+            count, num_nodes, num_trees, distinct, begins, trees_of, places, marks, tree_begins, vertices[by_tree]
+        )
 
 
 def _grouped(keys: Array, num_keys: int, items: Array = _ALL) -> tuple[Array, Array]:
@@ -104,12 +110,17 @@ def edges_in_trees(
 
     csc, scratch = hop.csc, hop.scratch
     found = scratch.array("edges found", 3 * _EDGES_PER_VERTEX * dst.count, np.int64)
-    place_in = np.full(dst.num_trees, -1, np.int64)
+    room = (
+        np.full(dst.num_trees, -1, np.int64),
+        np.zeros(trees.MARKS, np.uint8),
+        scratch.array("segment", trees.SEGMENT, np.int64),
+    )
     sources = *src.distinct.lookup, src.num_nodes, src.begins, src.trees, src.places, src.marks
+    sources = *sources, src.tree_begins, src.vertices
     targets = dst.begins, dst.trees, dst.places, dst.marks
     at, total = 0, 0
     while at < dst.distinct.count:
-        settings = sources, targets, rows, order, csc.indices.numpy(), place_in
+        settings = sources, targets, rows, order, csc.indices.numpy(), room
         at, total = trees.find_in_trees(at, total, *settings, found)
         if at < 0:
             raise_bad_source(int(csc.indices[-1 - at]), csc.num_src)
