@@ -263,11 +263,12 @@ class SubgraphRun(BatchRun):
         starts, degrees, _ = measure_rows(hop, -1, False)
         if hop.csc.pages is not None:
             hop.csc.pages.need_edges(starts, degrees)
+        longest = int(degrees.max(initial=0))
         times, order = self.sampler.times(self.graph, etype, self.field), np.empty(0, np.int64)
         if times is not None:
             starts, degrees, _ = self.sampler.timed_picker(-1, times).rows(hop)
             order = order if times.order is None else times.order.numpy()
-        return edges_in_trees(hop, src, dst, (starts, degrees), order, by_source=by_source)
+        return edges_in_trees(hop, src, dst, (starts, degrees), order, longest, by_source=by_source)
 
     def _put_together(
         self, ids: dict[str, Any], edges: dict[EdgeType, SampledEdges], ends: dict[str, list[int]]

@@ -12,9 +12,9 @@ from .hop import _A, _slot_of, draw_below, first_from, place_of
 
 _AHEAD = 32  # edges between asking for a cache line and using it
 _ROWS_AHEAD = 6
-SEGMENT = 1024  # edges that are looked at in one go
 _MARK_BITS = 14
 MARKS, _MARK_SHIFT = 1 << _MARK_BITS, np.uint64(64 - _MARK_BITS)
+_S3 = np.uint64(3)
 _SCANNED = 8  # trees that are looked through in the time that one takes to be searched for
 
 
@@ -63,7 +63,7 @@ def find_in_trees(begin, at, src, dst, rows, edges, indices, room, found):  # ty
         rows: Start and length of the row of each of these places: edges that it may have in its tree.
         edges: The position of each edge of a row; empty: they are positions.
         indices: The graph's.
-        room: Scratch with an element for each tree, filled with -1; ``MARKS`` zeros; and room for ``SEGMENT`` edges.
+        room: Scratch: an element for each tree, filled with -1; ``MARKS`` zeros; numbers for the longest row, twice.
         found: Gets three numbers for each edge: its position, and the places of source and destination.
 
     Returns:
@@ -71,7 +71,7 @@ def find_in_trees(begin, at, src, dst, rows, edges, indices, room, found):  # ty
         at ``p`` leads out of the graph), and the number of edges found.
     """
     begins, trees, places, marks = dst
-    (starts, degrees), (place_in, marked, some) = rows, room
+    (starts, degrees), (place_in, marked, some, read) = rows, room
     sources, tree_begins, vertices = src[:8], src[8], src[9]
     for g in range(begin, len(begins) - 2):
         first, last = begins[g], begins[g + 1]
@@ -83,25 +83,43 @@ def find_in_trees(begin, at, src, dst, rows, edges, indices, room, found):  # ty
             place_in[t] = i
             low, high = min(low, starts[i]), max(high, starts[i] + degrees[i])
             size += tree_begins[t + 1] - tree_begins[t]
-        few = size <= high - low
-        if few:
+        row = indices[low:high]
+        if len(edges) > 0:
+            row = read[: high - low]
+            for e in range(low, high):
+                row[e - low] = indices[edges[e]]
+        bad = _first_outside(row, src[3])
+        if bad >= 0:
+            return np.int64(-1) - (low + bad if len(edges) == 0 else np.int64(edges[low + bad])), at
+        if size <= high - low:
             _mark(vertices, tree_begins, trees[first:last], marked, 1)
-        of_row = trees[first:last], places[first:last], marks[g]
-        kept, e = at, low
-        while 0 <= at and e < high:
-            stop = min(high, e + SEGMENT)
-            count = _collect(indices, edges, e, stop, src[3], few, marked, some)
-            if count < 0:
-                return count, kept
-            at = _join(some[:count], at, sources, of_row, rows, edges, indices, place_in, found)
-            e = stop
-        if few:
+            count = _collect_marked(row, marked, some)
             _mark(vertices, tree_begins, trees[first:last], marked, 0)
+        else:
+            count = len(row)
+            for e in range(count):
+                some[e] = e
+        of_row = row, low, trees[first:last], places[first:last], marks[g]
+        now = _join(some[:count], at, sources, of_row, rows, edges, place_in, found)
         for k in range(first, last):
             place_in[trees[k]] = -1
-        if at < 0:
-            return np.int64(g), kept
+        if now < 0:
+            return np.int64(g), at
+        at = now
     return np.int64(len(begins) - 2), at
+
+
+@kernel
+def _first_outside(row, num_src):  # type: ignore[no-untyped-def]
+    """The first source that is not in the graph, or -1; a pass of its own looks at many at once."""
+    outside, limit = False, np.uint64(num_src)
+    for i in range(len(row)):
+        outside |= np.uint64(np.int64(row[i])) >= limit
+    if outside:
+        for i in range(len(row)):
+            if not 0 <= row[i] < num_src:
+                return i
+    return -1
 
 
 @kernel
@@ -109,58 +127,46 @@ def _mark(vertices, tree_begins, trees, marked, mark):  # type: ignore[no-untype
     """Set the marks of all vertices of some trees."""
     for t in trees:
         for v in vertices[tree_begins[t] : tree_begins[t + 1]]:
-            marked[_slot_of(v, _MARK_SHIFT)] = mark
+            marked[_mark_of(v)] = mark
 
 
 @kernel
-def _collect(indices, edges, begin, end, num_src, few, marked, some):  # type: ignore[no-untyped-def]
-    """Write the edges of a part of a row whose source may be marked; their number, or what ``find_in_trees`` returns.
+def _mark_of(v):  # type: ignore[no-untyped-def]
+    return (np.uint64(np.int64(v)) * _A) >> _MARK_SHIFT
 
-    A jump that is seldom taken is faster than none: 0.9 ns an edge for 1.2. That all sources are in the graph is seen
-    in a pass of its own, of several edges at once: 0.1 ns for 0.5.
+
+@kernel
+def _collect_marked(row, marked, some):  # type: ignore[no-untyped-def]
+    """Write the places in a row of sources that may be marked; their number.
+
+    They are few, so that one jump for eight sources is seldom taken: 0.5 ns a source, for 1.2 without jumps.
     """
-    plain, limit, outside = len(edges) == 0, np.uint64(num_src), False
-    if plain:
-        for v in indices[begin:end]:
-            outside |= np.uint64(np.int64(v)) >= limit
-    else:
-        for p in edges[begin:end]:
-            outside |= np.uint64(np.int64(indices[p])) >= limit
-    if outside:
-        while True:
-            p = begin if plain else np.int64(edges[begin])
-            if not 0 <= indices[p] < num_src:
-                return np.int64(-1) - p
-            begin += 1
-    count = 0
-    if not few:
-        for e in range(begin, end):
-            some[count] = e
-            count += 1
-    elif plain:
-        part = indices[begin:end]
-        for i in range(len(part)):
-            if marked[_slot_of(part[i], _MARK_SHIFT)]:
-                some[count] = begin + i
-                count += 1
-    else:
-        for e in range(begin, end):
-            if marked[_slot_of(indices[edges[e]], _MARK_SHIFT)]:
-                some[count] = e
-                count += 1
-    return np.int64(count)
+    count, whole = 0, len(row) >> 3
+    for b in range(whole):
+        first, mark = np.uint64(b) << _S3, np.uint8(0)
+        for i in range(8):
+            mark |= marked[_mark_of(row[first + np.uint64(i)])]
+        if mark:
+            for i in range(8 * b, 8 * b + 8):
+                some[count] = i
+                count += marked[_mark_of(row[i])]
+    for i in range(8 * whole, len(row)):
+        some[count] = i
+        count += marked[_mark_of(row[i])]
+    return count
 
 
 @kernel
-def _join(some, at, src, dst, rows, edges, indices, place_in, found):  # type: ignore[no-untyped-def]
-    """Write the edges among ``some`` whose source is in a tree of the destination; how many there are, -1: no room."""
-    nodes, table, shift, num_src, begins, src_trees, src_places, marks = src
-    trees, places, mark = dst
+def _join(some, at, src, dst, rows, edges, place_in, found):  # type: ignore[no-untyped-def]
+    """Write ``some`` edges of a row whose source is in a tree of the destination; edges in all, or -1: no room."""
+    nodes, table, shift, _, begins, src_trees, src_places, marks = src
+    row, low, trees, places, mark = dst
     starts, degrees = rows
     mask, n = len(table) - 1, len(trees)
-    for e in some:
+    for r in some:
+        e = low + r
         p = e if len(edges) == 0 else np.int64(edges[e])
-        s = place_of(np.int64(indices[p]), nodes, table, mask, shift)
+        s = place_of(np.int64(row[r]), nodes, table, mask, shift)
         if s < 0 or marks[s] & mark == 0:
             continue
         j, end = begins[s], begins[s + 1]
