@@ -124,11 +124,11 @@ def edges_in_trees(
         scratch.array("sources of a row", longest, csc.indices.numpy().dtype),
     )
     sources = *src.distinct.lookup, src.num_nodes, src.begins, src.trees, src.places, src.marks
-    sources = *sources, src.tree_begins, src.vertices
+    of_trees = src.tree_begins, src.vertices
     targets = dst.begins, dst.trees, dst.places, dst.marks
     at, total = 0, 0
     while at < dst.distinct.count:
-        settings = sources, targets, rows, order, csc.indices.numpy(), room
+        settings = (*sources, *of_trees), targets, rows, order, csc.indices.numpy(), room
         at, total = trees.find_in_trees(at, total, *settings, found)
         if at < 0:
             raise_bad_source(int(csc.indices[-1 - at]), csc.num_src)

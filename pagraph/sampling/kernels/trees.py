@@ -8,7 +8,7 @@ edge is in the trees that both ends are in.
 import numpy as np
 
 from ..._jit import kernel, prefetch
-from .hop import _A, _slot_of, draw_below, first_from, place_of
+from .hop import _A, draw_below, first_from, place_of
 
 _AHEAD = 32  # edges between asking for a cache line and using it
 _ROWS_AHEAD = 6
