@@ -33,7 +33,7 @@ class TreeVertices:
         count: Number of places.
         num_nodes: Vertices of the type in the graph.
         num_trees: Trees in the batch.
-        distinct: The vertices, each once.
+        distinct: The vertices, each once, ascending.
         begins: Shape ``(len(distinct) + 2,)``, int64: where the trees of each begin.
         trees: Shape ``(count,)``, int64: these trees, ascending for each vertex.
         places: Shape ``(count,)``, int64: the vertex's place in each.
@@ -70,6 +70,10 @@ class TreeVertices:
         distinct = scratch.table(f"distinct {ntype}")
         distinct.reset(None, num_nodes, np.int64)
         numbers = np.empty(count, np.int64)
+        distinct.relabel(vertices, numbers)
+        ascending = np.sort(distinct.nodes)  # np.unique of all took 1.1 ms for 12,000 vertices, this 0.3
+        distinct.reset(None, num_nodes, np.int64)
+        distinct.relabel(ascending, numbers[: len(ascending)])
         distinct.relabel(vertices, numbers)
         tree_begins, by_tree = _grouped(trees_of, num_trees)
         begins, places = _grouped(numbers, distinct.count, by_tree)
@@ -108,7 +112,7 @@ def edges_in_trees(
         rows: First edge and number of edges of each place of ``dst``.
         order: The position in the CSC of each edge of a row; empty: they are positions.
         longest: Edges of the longest row before rows were cut to what each place may have of it.
-        by_source: In the order of the sources instead, and of each in that of the destinations.
+        by_source: In the order of the sources instead, and of each in that of the destinations' ids.
 
     Raises:
         FormatError: An edge leads out of the graph (a damaged file).
@@ -136,10 +140,9 @@ def edges_in_trees(
             known = found.copy()
             found = scratch.array("edges found", 2 * len(known), np.int64)
             found[: len(known)] = known
-    # Those of a destination are found in the order of its row, which is to stay.
-    _, sequence = _grouped(found[2 : 3 * total : 3], dst.count)
-    if by_source:
-        _, sequence = _grouped(found[1 : 3 * total : 3], src.count, sequence)
+    # Edges are found by destination, ascending, and row by row: of either end's places, that order is to stay.
+    first, count = (1, src.count) if by_source else (2, dst.count)
+    _, sequence = _grouped(found[first : 3 * total : 3], count)
     edge_index, ids = hop.pool.take_many(((2, total), hop.dtype), ((total,), torch.int64))
     trees.put_found(found, sequence, edge_ids_of(csc), *edge_index.numpy(), ids.numpy())
     return SampledEdges(edge_index, ids, [0])

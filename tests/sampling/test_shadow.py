@@ -58,6 +58,10 @@ def graphs(draw):
 )
 def test_equals_the_plain_reference(graph, depth, fanout, replace, key, data):
     seeds = data.draw(st.lists(st.integers(0, graph.num_nodes - 1), max_size=9))  # repeated ones too
+    check_batches(graph, seeds, depth, fanout, key, replace)
+
+
+def check_batches(graph, seeds, depth, fanout, key=0, replace=False):
     known, edges = plain_shadow(graph, seeds, depth, fanout, key, replace)
     for by_source in (False, True):
         sampler = ShaDowSampler(depth, fanout, replace, by_source)
@@ -66,6 +70,16 @@ def test_equals_the_plain_reference(graph, depth, fanout, replace, key, data):
         found = zip(*batch.edges[EDGE].edge_index.tolist(), batch.edges[EDGE].edge_ids.tolist(), strict=True)
         assert list(found) == (sorted(edges, key=lambda edge: edge[:2]) if by_source else edges)
         assert batch.output_nodes["_N"].tolist() == seeds and batch.hop_ends == {"_N": [len(known)]}
+
+
+@pytest.mark.parametrize(("depth", "fanout"), [(1, 60), (2, 2), (2, 8)])
+def test_rows_longer_and_shorter_than_their_trees(depth, fanout):
+    """Hubs with parallel edges, which have few of their sources in their trees, or nearly all."""
+    draws = np.random.default_rng(fanout)
+    src, dst = draws.integers(0, 500, (2, 4000))
+    dst[:3000] %= 4
+    src[:100] %= 4
+    check_batches(Graph.from_coo(src, dst, 500), [0, 1, 0, *range(8)], depth, fanout)
 
 
 @pytest.mark.parametrize("replace", [False, True])

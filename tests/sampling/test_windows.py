@@ -125,6 +125,14 @@ def test_a_window_is_open_at_its_beginning():
     assert star([1, 2, 3], time_window=math.inf)([3]) == [[0, 1, 2]]
 
 
+def test_induced_edges_of_trees_whose_windows_lie_far_apart():
+    sampler = SubgraphSampler([-1], time="t", time_window=10, induced=True)
+    limits = torch.tensor([20, 990, 500, 20])
+    edges = sampler.sample(hub(1000), torch.zeros(4, dtype=torch.int64), seed_times=limits).edges[EDGE]
+    assert edges.edge_ids.tolist() == [e for limit in limits.tolist() for e in range(limit - 9, limit + 1)]
+    assert edges.edge_index.tolist() == [[tree for tree in range(4) for _ in range(10)]] * 2
+
+
 def test_the_last_ones_of_a_window():
     drawn = star([1, 2, 3, 4, 5, 6], time_window=3, latest=True)
     assert drawn([6, 5, 1], 2) == [[4, 5], [3, 4], [0]] and drawn([6, 2, 9], 5) == [[3, 4, 5], [0, 1], []]

@@ -8,10 +8,9 @@ edge is in the trees that both ends are in.
 import numpy as np
 
 from ..._jit import kernel, prefetch
-from .hop import _A, draw_below, first_from, place_of
+from .hop import _A, _slot_of, draw_below, first_from, place_of
 
 _AHEAD = 32  # edges between asking for a cache line and using it
-_ROWS_AHEAD = 6
 _MARK_BITS = 14
 MARKS, _MARK_SHIFT = 1 << _MARK_BITS, np.uint64(64 - _MARK_BITS)
 _S3 = np.uint64(3)
@@ -163,7 +162,10 @@ def _join(some, at, src, dst, rows, edges, place_in, found):  # type: ignore[no-
     row, low, trees, places, mark = dst
     starts, degrees = rows
     mask, n = len(table) - 1, len(trees)
-    for r in some:
+    for k in range(len(some)):
+        if k + _AHEAD < len(some):
+            prefetch(table, _slot_of(row[some[k + _AHEAD]], shift))
+        r = some[k]
         e = low + r
         p = e if len(edges) == 0 else np.int64(edges[e])
         s = place_of(np.int64(row[r]), nodes, table, mask, shift)
@@ -173,16 +175,16 @@ def _join(some, at, src, dst, rows, edges, place_in, found):  # type: ignore[no-
         if 3 * (at + min(end - j, n)) > len(found):
             return np.int64(-1)
         if end - j <= _SCANNED * n:
-            for k in range(j, end):
-                i = place_in[src_trees[k]]
+            for t in range(j, end):
+                i = place_in[src_trees[t]]
                 if i >= 0 and starts[i] <= e and e < starts[i] + degrees[i]:
-                    found[3 * at], found[3 * at + 1], found[3 * at + 2] = p, src_places[k], i
+                    found[3 * at], found[3 * at + 1], found[3 * at + 2] = p, src_places[t], i
                     at += 1
         else:
-            for k in range(n):
-                j = first_from(src_trees, trees[k], j, end)
-                i = places[k]
-                if j < end and src_trees[j] == trees[k] and starts[i] <= e and e < starts[i] + degrees[i]:
+            for t in range(n):
+                j = first_from(src_trees, trees[t], j, end)
+                i = places[t]
+                if j < end and src_trees[j] == trees[t] and starts[i] <= e and e < starts[i] + degrees[i]:
                     found[3 * at], found[3 * at + 1], found[3 * at + 2] = p, src_places[j], i
                     at += 1
     return np.int64(at)
