@@ -36,6 +36,7 @@ def gather_rows(  # type: ignore[no-untyped-def]
     out,
     ends,
     hits,
+    order,
     PARTS: tl.constexpr,
     WIDTH: tl.constexpr,
     STRIDE: tl.constexpr,
@@ -45,6 +46,7 @@ def gather_rows(  # type: ignore[no-untyped-def]
     HAS_CACHE: tl.constexpr,
     HAS_ROWS: tl.constexpr,
     HAS_TABLE: tl.constexpr,
+    HAS_ORDER: tl.constexpr,
     LEAVE: tl.constexpr,
     BRAIN: tl.constexpr,
     BLOCK_ROWS: tl.constexpr,
@@ -68,6 +70,7 @@ def gather_rows(  # type: ignore[no-untyped-def]
         out: Words, row by row.
         ends: int64, shape ``(PARTS,)``: where the parts of the ids end.
         hits: int64, shape ``(PARTS,)``: the hits of each part are added.
+        order: int64, shape ``(count,)``: the order in which the places are served.
         PARTS: Number of parts; 0: not counted.
         WIDTH: Words of a row of ``out``.
         STRIDE: Words from one of ``rows`` to the next.
@@ -77,6 +80,7 @@ def gather_rows(  # type: ignore[no-untyped-def]
         HAS_CACHE: Whether ``slots`` and ``cached`` are given.
         HAS_ROWS: Whether ``rows`` and ``limit`` are given.
         HAS_TABLE: Whether ``table`` is given.
+        HAS_ORDER: Whether ``order`` is given.
         LEAVE: Whether rows that are not found are left as they are; else they become zeros.
         BRAIN: Whether words are bits of bfloat16.
         BLOCK_ROWS: Rows of a tile.
@@ -88,7 +92,10 @@ def gather_rows(  # type: ignore[no-untyped-def]
         tile = tl.program_id(0) + step * tl.num_programs(0)
         column = tile % COLUMNS
         place = (tile // COLUMNS).to(tl.int64) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
-        row = tl.load(ids + place, mask=place < count, other=-1).to(tl.int64)
+        live = place < count
+        if HAS_ORDER:
+            place = tl.load(order + place, mask=live, other=0)
+        row = tl.load(ids + place, mask=live, other=-1).to(tl.int64)
         known = (row >= 0) & (row < num_rows)
         hit = known & (row < 0)
         slot = row
@@ -124,7 +131,7 @@ def gather_rows(  # type: ignore[no-untyped-def]
             else:
                 found = hit
                 value = near
-        written = found if LEAVE else place < count
+        written = found if LEAVE else live
         if BRAIN:  # the upper half of a float32
             value = ((value.to(tl.int32) & 0xFFFF) << 16).to(tl.float32, bitcast=True)
         if HEAD > 0:
