@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, cast
 
 import torch
@@ -42,15 +42,20 @@ class _CudaStream(Stream):
 
     @contextmanager
     def use(self) -> Iterator[None]:
-        before = getattr(self._here, "stream", None)
         # The thread's device is what Triton launches on. torch.cuda.stream would set it too; but where a thread has
         # another, it goes back to that one by cudaSetDevice, which takes some hundred MB of a card nobody else uses.
-        with torch.cuda.device(self._stream.device), torch.cuda.stream(self._stream):
+        before: _CudaStream | None = getattr(self._here, "stream", None)
+        index = self._stream.device.index
+        elsewhere = torch.cuda.current_device() != index
+        with torch.cuda.device(index) if elsewhere else nullcontext():
+            previous = before._stream if before is not None else torch.cuda.current_stream(index)
+            torch.cuda.set_stream(self._stream)
             self._here.stream = self
             try:
                 yield
             finally:
                 self._here.stream = before
+                torch.cuda.set_stream(previous)
 
     def record(self) -> Event:
         # Who waits for it sleeps: a thread that spins takes a core from those that gather.

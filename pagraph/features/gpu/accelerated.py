@@ -132,12 +132,12 @@ class AcceleratedFeature(WideFeature):
         self, index: Array | None, there: Tensor | None, ends: Array, out: Tensor, rows: ReachableRows | None
     ) -> Hits:
         """Read all rows by one kernel, which counts the hits."""
-        sent = [] if index is None else [torch.from_numpy(index)]
+        if there is None:
+            assert index is not None
+            there = self._sent(index)
+        counting = None
         if self._cache is not None:
-            sent += [torch.from_numpy(ends), torch.zeros(len(ends), dtype=torch.int64, device="cpu")]
-        arrived = self._ring.upload(sent) if sent else []
-        there = arrived.pop(0) if there is None else there
-        counting = (arrived[0], arrived[1]) if arrived else None
+            counting = ends.tolist(), self._accelerator.empty((len(ends),), torch.int64).zero_()
         gather(
             self._accelerator,
             there,

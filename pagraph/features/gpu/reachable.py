@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -26,6 +27,7 @@ _WORTH_ORDERING = 16 << 20
 """Bytes of rows from which host memory is read in its own order: 52 GB/s of random rows instead of 27 (H100, PCIe 5;
 pages of 4 KiB, and 55 GB/s is what a copy has), for a sort of some 0.1 ms."""
 _MOST_INT32 = 2**31 - 1
+_MOST_PARTS = 8  # that one launch counts
 _MOST_ROWS = 256  # of a program: 100 000 labels are 400 programs, enough for all processors of a device
 _WIDEST = 256  # words of a row in one tile
 
@@ -75,7 +77,7 @@ def gather(
     num_rows: int,
     rows: ReachableRows | None,
     cache: FeatureCache | None,
-    counting: tuple[Tensor, Tensor] | None = None,
+    counting: tuple[Sequence[int], Tensor] | None = None,
     leave: bool = False,
     decoding: Decoding | None = None,
 ) -> None:
@@ -88,7 +90,7 @@ def gather(
         num_rows: Ids are below it.
         rows: The uncached rows; None: only the cache is read.
         cache: With ``device_slots``; None: no cache.
-        counting: Where the parts of the ids end, and where to add the hits of each, both int64 on the device.
+        counting: Where the parts of the ids end, and where to add the hits of each, int64 on the device.
         leave: Leave rows that are not found as they are in ``out``; else they become zeros.
         decoding: How ``rows`` and those of the cache become those of ``out``; None: they are.
     """
@@ -103,46 +105,50 @@ def gather(
     line, lead = _turning(rows, (head + width) * word, word)
     table = None if rows is None else rows.table
     slots = None if cache is None else cache.device_slots
-    ends, hits = (ids, ids) if counting is None else counting
+    ends, hits = ((), ids) if counting is None else counting
     order = _order(ids, num_rows, rows, (head + width) * word)
     tiles = -(-len(ids) // block_rows) * columns
     steps = 1
     if rows is not None and rows.memory.device.type == "cpu":
         steps = 1 << max(0, -(-tiles // _ON_THE_BUS) - 1).bit_length()  # a power of 2: few kernels are compiled
-    launch(
-        kernels.gather_rows,
-        -(-tiles // steps),
-        ids,
-        len(ids),
-        num_rows,
-        ids if slots is None else slots,
-        0 if cache is None else len(cache),
-        near,
-        far,
-        ids if table is None else table,
-        0 if rows is None else rows.count,
-        target,
-        ends,
-        hits,
-        ids if order is None else order,
-        PARTS=0 if counting is None else len(ends),
-        WIDTH=width,
-        STRIDE=0 if rows is None else rows.stride_bytes // word,
-        LINE=line,
-        LEAD=lead + head,
-        HEAD=head,
-        HAS_CACHE=cache is not None,
-        HAS_ROWS=rows is not None,
-        HAS_TABLE=table is not None,
-        HAS_ORDER=order is not None,
-        LEAVE=leave,
-        BRAIN=decoding is not None and decoding.form.code == BFLOAT16,
-        BLOCK_ROWS=block_rows,
-        BLOCK_WORDS=block_words,
-        COLUMNS=columns,
-        STEPS=steps,
-        num_stages=1,  # the tiles of a program overlap with those of others, not with each other
-    )
+    for first in range(0, max(1, len(ends)), _MOST_PARTS):  # once, but for more than seven hops
+        parts = ends[first : first + _MOST_PARTS]
+        launch(
+            kernels.gather_rows,
+            -(-tiles // steps),
+            ids,
+            len(ids),
+            num_rows,
+            ids if slots is None else slots,
+            0 if cache is None else len(cache),
+            near,
+            far,
+            ids if table is None else table,
+            0 if rows is None else rows.count,
+            target,
+            hits[first:],
+            ids if order is None else order,
+            ends[first - 1] if first else 0,
+            *parts,
+            *[0] * (_MOST_PARTS - len(parts)),
+            PARTS=len(parts),
+            WIDTH=width,
+            STRIDE=0 if rows is None else rows.stride_bytes // word,
+            LINE=line,
+            LEAD=lead + head,
+            HEAD=head,
+            HAS_CACHE=cache is not None,
+            HAS_ROWS=rows is not None,
+            HAS_TABLE=table is not None,
+            HAS_ORDER=order is not None,
+            LEAVE=leave,
+            BRAIN=decoding is not None and decoding.form.code == BFLOAT16,
+            BLOCK_ROWS=block_rows,
+            BLOCK_WORDS=block_words,
+            COLUMNS=columns,
+            STEPS=steps,
+            num_stages=1,  # the tiles of a program overlap with those of others, not with each other
+        )
 
 
 def _order(ids: Tensor, num_rows: int, rows: ReachableRows | None, row_bytes: int) -> Tensor | None:

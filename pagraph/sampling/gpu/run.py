@@ -383,7 +383,8 @@ class DeviceRun:
         copies: dict[int, Tensor] = {}
         for wanted in {dtype for _, _, dtype in used}:
             places = [i for i, (_, _, dtype) in enumerate(used) if dtype == wanted]
-            parts = [used[i][0][: used[i][1]].to(wanted) for i in places]
+            parts = [used[i][0][: used[i][1]] for i in places]
+            parts = [part if part.dtype == wanted else part.to(wanted) for part in parts]
             lengths = [used[i][1] for i in places]
             whole = torch.cat(parts, out=self._accelerator.empty((sum(lengths),), wanted))
             copies |= zip(places, torch.split(whole, lengths), strict=True)

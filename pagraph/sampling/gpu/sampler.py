@@ -139,8 +139,9 @@ class DeviceSampler:
             return None
         runs = queue.SimpleQueue[RecordedRun]()
         try:
-            for _ in range(_RECORDED):
-                runs.put(RecordedRun(self._accelerator, topology, self._fanouts, *usual))
+            with torch.inference_mode(False):  # where an evaluation makes the loader, others write to the buffers too
+                for _ in range(_RECORDED):
+                    runs.put(RecordedRun(self._accelerator, topology, self._fanouts, *usual))
         except OutOfMemory:
             topology.first.zero_()
             return None
