@@ -57,6 +57,8 @@ class AcceleratedFeature(WideFeature):
         self._accelerator = accelerator
         self._ring = ring
         self.transfer = transfer
+        self._asked: tuple[int, Hits] | None = None  # rows of a read, with its hits, on their way
+        self._missed = 1.0  # share of the rows, in the last read whose hits are known
 
     def read(self, ids: Tensor, out: Tensor | BufferPool | None = None) -> Tensor:
         """The rows of ``ids``; see :class:`~pagraph.features.feature.Feature` and :meth:`read_counted`."""
@@ -147,10 +149,20 @@ class AcceleratedFeature(WideFeature):
             counting=counting,
             num_rows=self.num_rows,
             decoding=self._decoding,
+            missed=int(len(there) * self._missed),
         )
         if counting is None:
             return Hits.known([0] * len(ends))
-        return Hits(*self._fetch(counting[1]))
+        hits = Hits(*self._fetch(counting[1]))
+        self._learn(len(there), hits)
+        return hits
+
+    def _learn(self, count: int, hits: Hits) -> None:
+        """Take note of the hits of one read after the other; another thread may do so too."""
+        if (asked := self._asked) is None:
+            self._asked = count, hits
+        elif (known := asked[1].now()) is not None:
+            self._asked, self._missed = None, 1 - sum(known) / asked[0]
 
     def _stage(self, source: HostRows, index: Array | None, there: Tensor | None, ends: Array, out: Tensor) -> Hits:
         """Copy the hits on the device, and send the misses meanwhile; the CPU counts the hits."""

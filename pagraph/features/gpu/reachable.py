@@ -80,6 +80,7 @@ def gather(
     counting: tuple[Sequence[int], Tensor] | None = None,
     leave: bool = False,
     decoding: Decoding | None = None,
+    missed: int | None = None,
 ) -> None:
     """Gather rows by one kernel on the current stream.
 
@@ -93,6 +94,7 @@ def gather(
         counting: Where the parts of the ids end, and where to add the hits of each, int64 on the device.
         leave: Leave rows that are not found as they are in ``out``; else they become zeros.
         decoding: How ``rows`` and those of the cache become those of ``out``; None: they are.
+        missed: Estimate of the rows that the cache has not; None: all.
     """
     from . import kernels
 
@@ -106,7 +108,8 @@ def gather(
     table = None if rows is None else rows.table
     slots = None if cache is None else cache.device_slots
     ends, hits = ((), ids) if counting is None else counting
-    order = _order(ids, num_rows, rows, (head + width) * word)
+    far_bytes = (len(ids) if missed is None else missed) * (head + width) * word
+    order = _order(ids, num_rows) if _worth_ordering(rows, far_bytes) else None
     tiles = -(-len(ids) // block_rows) * columns
     steps = 1
     if rows is not None and rows.memory.device.type == "cpu":
@@ -151,12 +154,15 @@ def gather(
         )
 
 
-def _order(ids: Tensor, num_rows: int, rows: ReachableRows | None, row_bytes: int) -> Tensor | None:
-    """The order of ascending ids, in which many rows of host memory are read; None: as they come."""
+def _worth_ordering(rows: ReachableRows | None, nbytes: int) -> bool:
+    """Whether so many bytes of ``rows`` are better read in the order of memory."""
     if rows is None or rows.memory.device.type != "cpu" or rows.table is not None:
-        return None
-    if len(ids) * row_bytes < _WORTH_ORDERING:
-        return None
+        return False
+    return nbytes >= _WORTH_ORDERING
+
+
+def _order(ids: Tensor, num_rows: int) -> Tensor:
+    """The order of ascending ids."""
     return (ids if num_rows > _MOST_INT32 else ids.int()).argsort()
 
 
