@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -213,6 +214,11 @@ class SubgraphRun(BatchRun):
     sampler: SubgraphSampler
     times: TreeTimes | None = None
 
+    @cached_property
+    def _identified(self) -> set[EdgeType]:
+        """Edge types whose drawn edges have ids in place of positions."""
+        return set()
+
     @property
     def num_trees(self) -> int:
         """Trees of the batch, where trees are disjoint."""
@@ -263,11 +269,11 @@ class SubgraphRun(BatchRun):
         starts, degrees, _ = measure_rows(hop, -1, False)
         if hop.csc.pages is not None:
             hop.csc.pages.need_edges(starts, degrees)
-        times, order = self.sampler.times(self.graph, etype, self.field), np.empty(0, np.int64)
+        times = self.sampler.times(self.graph, etype, self.field)
         if times is not None:
+            hop = replace(hop, csc=times.in_order(hop.csc))
             starts, degrees, _ = self.sampler.timed_picker(-1, times).rows(hop)
-            order = order if times.order is None else times.order.numpy()
-        return edges_in_trees(hop, src, dst, (starts, degrees), order, by_source=by_source)
+        return edges_in_trees(hop, src, dst, (starts, degrees), np.empty(0, np.int64), by_source=by_source)
 
     def _put_together(
         self, ids: dict[str, Any], edges: dict[EdgeType, SampledEdges], ends: dict[str, list[int]]
@@ -311,7 +317,7 @@ class SubgraphRun(BatchRun):
                 **self._limits(etype, trees),
             )
             edges = self.sampler.pick(self.graph, hop, number, etype, self.field)
-            self.tables[src_type].relabel(self._sources(hop, edges, trees), edges.indices.numpy())
+            self.tables[src_type].relabel(self._sources(hop, etype, edges, trees), edges.indices.numpy())
             drawn[etype] = begins[dst_type], edges
         return drawn
 
@@ -338,11 +344,11 @@ class SubgraphRun(BatchRun):
             _subgraph.limits_of(trees, of_trees, limits[name])
         return limits
 
-    def _sources(self, hop: Hop, edges: HopEdges, trees: Any) -> Any:
+    def _sources(self, hop: Hop, etype: EdgeType, edges: HopEdges, trees: Any) -> Any:
         """The ids of the sources of drawn edges in the vertex tables."""
         from .kernels import subgraph as _subgraph
 
-        sources = self.read_sources(hop, edges)
+        sources = self._read(hop, etype, edges)
         if trees is None:
             return sources
         num_src, lifted = hop.csc.num_src, self.scratch.array("lifted", len(sources), np.int64)
@@ -350,6 +356,21 @@ class SubgraphRun(BatchRun):
         if bad >= 0:
             raise_bad_source(int(sources[bad]), num_src)
         return lifted
+
+    def _read(self, hop: Hop, etype: EdgeType, edges: HopEdges) -> Any:
+        """The sources of drawn edges; where these have times of another order than the CSC, positions become ids."""
+        from .kernels import times as _times
+
+        times = None
+        if self.times is not None and len(edges.positions):
+            times = self.sampler.times(self.graph, etype, self.field)
+        if times is None or times.edges is None:
+            return self.read_sources(hop, edges)
+        self._identified.add(etype)
+        positions = edges.positions.numpy()
+        sources = self.scratch.array("neighbors", len(positions), positions.dtype)
+        _times.read_edges(times.edges.view(-1).numpy(), positions, sources, positions)
+        return sources
 
     def _found(self, ntype: str, known: Any) -> tuple[Tensor, Tensor | None]:
         """The graph's ids of all vertices of a type, and their trees where there are any."""
@@ -377,9 +398,10 @@ class SubgraphRun(BatchRun):
         edge_index, ids = self.pools(("edges", etype)).take_many(*specs)
         src, dst = edge_index.numpy()
         csc = self.graph.adjacency(sampler.edge_dir, etype).scattered
-        edge_ids = edge_ids_of(csc)
+        edge_ids, are_ids = edge_ids_of(csc), etype in self._identified
+        edge_ids = edge_ids[:0] if are_ids else edge_ids
         for (first_dst, edges), at in zip(hops, ends, strict=False):
-            if csc.pages is not None:
+            if csc.pages is not None and not are_ids:
                 csc.pages.need_ids(edges.positions.numpy())
             arrays = edges.indptr.numpy(), edges.indices.numpy(), edges.positions.numpy()
             _subgraph.put_edges(*arrays, edge_ids, first_dst, at, src, dst, ids.numpy())
