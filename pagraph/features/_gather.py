@@ -1,7 +1,9 @@
 """Kernels that gather rows by id, from memory, a cache and mapped files, and look them up in windows.
 
 Distances were measured on a table of 1 M rows of 128 float32, 100 000 random ids, one thread (ms): torch 4.6,
-no prefetch 4.5, 8 rows ahead 2.8, 16 ahead 2.6, 32 ahead 3.0; rows of 128 bytes: 0.74 at 16, 0.61 at 32.
+no prefetch 4.5, 8 rows ahead 2.8, 16 ahead 2.6, 32 ahead 3.0; rows of 128 bytes: 0.74 at 16, 0.61 at 32. Wide rows are
+asked for past the innermost cache since: 32 ahead took 47 ns a row of 512 bytes (110 of 1 KiB) where 16 ahead into that
+took 55 (130); at 48 to 192 ahead nothing changed, and rows of 128 bytes took 2 ns longer so.
 NumPy's large arrays begin 16 bytes after a cache line does, so that rows reach into one line more than their size says.
 Asking for that one too took ``gather`` from 21 to 7 ns a row of 64 bytes, from 22 to 8 (128) and from 34 to 31 (512);
 where rows begin with a line, nothing changed.
@@ -23,7 +25,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from .._jit import kernel, prefetch, store_release
+from .._jit import kernel, prefetch, prefetch_outer, store_release
 from ..sampling.kernels.hop import place_of
 from ..system._paging import is_cold
 
@@ -77,7 +79,7 @@ def _end_stream(typingctx: Any) -> Any:
     return types.void(), lambda context, builder, signature, args: builder.fence("seq_cst")
 
 
-_SLOTS_AHEAD = 32
+_SLOTS_AHEAD = _ROWS_AHEAD = 32
 _LINE, _WORD = 64, 16
 _NARROW = 128
 _MANY = 1 << 22  # bytes
@@ -114,8 +116,12 @@ def copy_row(out, to, rows, start, row_bytes, width):  # type: ignore[no-untyped
 @kernel
 def prefetch_run(array, start, count, line):  # type: ignore[no-untyped-def]
     """Ask for a run of elements, ``line`` of which make a cache line."""
-    for offset in range(0, count, line):
-        prefetch(array, start + offset)
+    if count <= 2 * line:
+        for offset in range(0, count, line):
+            prefetch(array, start + offset)
+    else:
+        for offset in range(0, count, line):
+            prefetch_outer(array, start + offset)
     if 4 * count > line:
         prefetch(array, start + count - 1)
 
@@ -159,12 +165,11 @@ def prefetch_entry(table, row):  # type: ignore[no-untyped-def]
 def gather(rows, stride, row_bytes, limit, table, ids, out):  # type: ignore[no-untyped-def]
     """Copy row ``ids[i]`` to place ``i``; returns -1, or the position of a bad id."""
     count, width = len(ids), stream_width(out, row_bytes)
-    ahead = 32 if row_bytes <= _NARROW else 16
     for i in range(count):
-        if i + 2 * ahead < count:
-            prefetch_entry(table, np.int64(ids[i + 2 * ahead]))
-        if i + ahead < count:
-            start = aimed(table, np.int64(ids[i + ahead])) * stride
+        if i + 2 * _ROWS_AHEAD < count:
+            prefetch_entry(table, np.int64(ids[i + 2 * _ROWS_AHEAD]))
+        if i + _ROWS_AHEAD < count:
+            start = aimed(table, np.int64(ids[i + _ROWS_AHEAD])) * stride
             prefetch_run(rows, start, row_bytes, _LINE)
         row = located(table, limit, np.int64(ids[i]))
         if row < 0:
@@ -195,15 +200,14 @@ def publish(slots, ids, places):  # type: ignore[no-untyped-def]
 def gather_part(cached, num_cached, slots, rows, stride, row_bytes, limit, table, ids, stop, out, width):  # type: ignore[no-untyped-def]
     """The first ``stop`` rows of :func:`gather_cached`; returns the hits, or -1 - position of a bad id."""
     count = len(ids)
-    ahead = 32 if row_bytes <= _NARROW else 16
     hits = 0
     for i in range(stop):
-        if i + 2 * ahead < count:
-            prefetch(slots, np.int64(ids[i + 2 * ahead]))
+        if i + 2 * _ROWS_AHEAD < count:
+            prefetch(slots, np.int64(ids[i + 2 * _ROWS_AHEAD]))
             if table is not None:
-                prefetch(table, np.int64(ids[i + 2 * ahead]))
-        if i + ahead < count:
-            row = np.int64(ids[i + ahead])
+                prefetch(table, np.int64(ids[i + 2 * _ROWS_AHEAD]))
+        if i + _ROWS_AHEAD < count:
+            row = np.int64(ids[i + _ROWS_AHEAD])
             slot = find_slot(slots, num_cached, row)
             if slot >= 0:
                 prefetch_run(cached, slot * row_bytes, row_bytes, _LINE)

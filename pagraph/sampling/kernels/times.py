@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..._jit import kernel, prefetch
+from ..._jit import kernel, prefetch, prefetch_outer
 from .hop import first_above
 
 BLOCK = 32
@@ -114,7 +114,7 @@ def read_edges(edges, positions, sources, ids):  # type: ignore[no-untyped-def]
     n = len(positions)
     for e in range(n):
         if e + _EDGES_AHEAD < n:
-            prefetch(edges, 2 * positions[e + _EDGES_AHEAD])
+            prefetch_outer(edges, 2 * positions[e + _EDGES_AHEAD])
         at = 2 * positions[e]
         sources[e] = edges[at]
         ids[e] = edges[at + 1]
