@@ -19,6 +19,7 @@ from .pickers import TimedPicker, measure_rows
 from .sampler import BatchRun, EdgeField, FanoutSampler, UniformHops, id_dtype_of
 from .small_batch import small_subgraph
 from .times import EdgeTimes, as_window, edge_times
+from .tree_batch import sample_trees
 from .tree_times import TreeTimes, check_time_fields
 from .trees import TreeVertices, edges_in_trees
 
@@ -226,6 +227,9 @@ class SubgraphRun(BatchRun):
 
     def subgraph(self) -> Subgraph:
         """Sample all hops, and put them together."""
+        trees = sample_trees(self) if type(self.sampler) is SubgraphSampler else None
+        if trees is not None:
+            return trees
         hops, ends = self.expand()
         ids = {ntype: table.nodes for ntype, table in self.tables.items()}
         if self.sampler.disjoint and self.sampler.induced:
