@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["sample_trees"]
 
-_MOST_IN_GROUP = 2**16
+_MOST_IN_GROUP = 2**15
 """Nodes that there may be in the trees that are sampled together; there are a tenth as many in most."""
 _MOST_IN_TREE, _MOST_NODES = 2**18, 2**24
 _NO_TIMES: Array = np.empty(0, np.int32)  # of the dtype that most have: no other kernel is compiled
