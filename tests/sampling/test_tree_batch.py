@@ -56,7 +56,9 @@ def test_the_same_bits_as_hop_by_hop(data):
     n, key = graph.num_nodes, data.draw(st.integers(0, 2**64 - 1))
     seeds = torch.tensor(data.draw(st.lists(st.integers(0, n - 1), min_size=1, max_size=12)))
     seeds = seeds.to(data.draw(st.sampled_from([torch.int32, torch.int64])))
-    fanouts = data.draw(st.lists(st.sampled_from([0, 1, 2, 5, 70]), max_size=3))
+    fanouts = data.draw(st.lists(st.sampled_from([0, 1, 2, 5]), max_size=3))
+    if fanouts and data.draw(st.booleans()):
+        fanouts[data.draw(st.integers(0, len(fanouts) - 1))] = 70  # more than a scan remembers
     how, more = {"replace": data.draw(st.booleans()), "disjoint": True}, {}
     if scale:
         window = data.draw(st.sampled_from([None, 2 * scale]))
