@@ -273,11 +273,12 @@ class SubgraphRun(BatchRun):
         starts, degrees, _ = measure_rows(hop, -1, False)
         if hop.csc.pages is not None:
             hop.csc.pages.need_edges(starts, degrees)
+        longest = int(degrees.max(initial=0))
         times = self.sampler.times(self.graph, etype, self.field)
         if times is not None:
             hop = replace(hop, csc=times.in_order(hop.csc))
             starts, degrees, _ = self.sampler.timed_picker(-1, times).rows(hop)
-        return edges_in_trees(hop, src, dst, (starts, degrees), np.empty(0, np.int64), by_source=by_source)
+        return edges_in_trees(hop, src, dst, (starts, degrees), longest, by_source=by_source)
 
     def _put_together(
         self, ids: dict[str, Any], edges: dict[EdgeType, SampledEdges], ends: dict[str, list[int]]
