@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..graph.subgraph import SampledEdges, Subgraph
 from ..system.checks import as_flag
-from .hop import Hop, HopEdges, Scratch, raise_bad_source
+from .hop import Hop, HopEdges, HopMemory, raise_bad_source
 from .induced import edge_ids_of, induced_edges
 from .pickers import TimedPicker, measure_rows
 from .sampler import BatchRun, EdgeField, FanoutSampler, UniformHops, id_dtype_of
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..system.buffers import BufferPools
     from .hop import Picker
 
-__all__ = ["HopMemory", "SubgraphRun", "SubgraphSampler"]
+__all__ = ["SubgraphRun", "SubgraphSampler"]
 
 
 @dataclass(frozen=True)
@@ -190,23 +190,7 @@ class SubgraphSampler(FanoutSampler):
         return run.subgraph()
 
 
-@dataclass(frozen=True, eq=False)
-class HopMemory:
-    """Scratch memory of a hop's edges, which live until the batch is put together."""
-
-    scratch: Scratch
-    name: Any
-
-    def take_many(self, *specs: tuple[tuple[int, ...], torch.dtype]) -> list[Tensor]:
-        """See ``EdgeMemory``."""
-        return [
-            torch.from_numpy(self.scratch.array((self.name, place), shape[0], _NUMPY[dtype]))
-            for place, (shape, dtype) in enumerate(specs)
-        ]
-
-
 _Drawn = tuple[int, HopEdges]  # the first vertex of a hop's frontier, and the edges drawn, in scratch
-_NUMPY = {torch.int32: np.int32, torch.int64: np.int64, torch.float32: np.float32}
 
 
 class SubgraphRun(BatchRun):
