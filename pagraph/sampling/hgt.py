@@ -12,10 +12,10 @@ import torch
 from ..graph.subgraph import SampledEdges, Subgraph
 from ..seeds.keys import derive_key
 from ..system.checks import as_integer
+from .hop import HopMemory
 from .induced import induced_edges, known_edges
 from .pickers import UniformPicker
 from .sampler import BatchRun, EdgeField, HopSampler, check_per_hop, id_dtype_of
-from .subgraph_sampler import HopMemory
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -19,7 +19,17 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 
-__all__ = ["EdgeMemory", "Hop", "HopEdges", "Picker", "Scratch", "VertexTable", "raise_bad_row", "raise_bad_source"]
+__all__ = [
+    "EdgeMemory",
+    "Hop",
+    "HopEdges",
+    "HopMemory",
+    "Picker",
+    "Scratch",
+    "VertexTable",
+    "raise_bad_row",
+    "raise_bad_source",
+]
 
 _MIN_TABLE_BITS = 10
 SHARES_NONE: npt.NDArray[np.uint64] = np.empty(0, dtype=np.uint64)
@@ -229,6 +239,24 @@ class EdgeMemory(Protocol):
 
     def take_many(self, *specs: tuple[tuple[int, ...], torch.dtype]) -> list[Tensor]:
         """Uninitialised tensors of these shapes and dtypes."""
+
+
+_NUMPY = {torch.int32: np.int32, torch.int64: np.int64, torch.float32: np.float32}
+
+
+@dataclass(frozen=True, eq=False)
+class HopMemory:
+    """Scratch memory of a hop's edges, which live until the batch is put together."""
+
+    scratch: Scratch
+    name: Any
+
+    def take_many(self, *specs: tuple[tuple[int, ...], torch.dtype]) -> list[Tensor]:
+        """See ``EdgeMemory``."""
+        return [
+            torch.from_numpy(self.scratch.array((self.name, place), shape[0], _NUMPY[dtype]))
+            for place, (shape, dtype) in enumerate(specs)
+        ]
 
 
 class Picker(Protocol):

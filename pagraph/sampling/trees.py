@@ -33,11 +33,13 @@ class TreeVertices:
         count: Number of places.
         num_nodes: Vertices of the type in the graph.
         num_trees: Trees in the batch.
-        distinct: The vertices, each once, ascending.
+        distinct: The vertices, each once.
         begins: Shape ``(len(distinct) + 2,)``, int64: where the trees of each begin.
         trees: Shape ``(count,)``, int64: these trees, ascending for each vertex.
         places: Shape ``(count,)``, int64: the vertex's place in each.
         marks: Shape ``(len(distinct),)``, uint64: vertices without a common bit have no common tree.
+        tree_begins: Shape ``(num_trees + 2,)``, int64: where the vertices of each tree begin.
+        vertices: Shape ``(count,)``, int64: these vertices.
     """
 
     count: int
@@ -48,6 +50,8 @@ class TreeVertices:
     trees: Array
     places: Array
     marks: Array
+    tree_begins: Array
+    vertices: Array
 
     @classmethod
     def of(cls, ntype: str, vertices: Array, trees_of: Array, sizes: tuple[int, int], scratch: Scratch) -> TreeVertices:
@@ -65,15 +69,16 @@ class TreeVertices:
         (num_nodes, num_trees), count = sizes, len(vertices)
         distinct = scratch.table(f"distinct {ntype}")
         distinct.reset(None, num_nodes, np.int64)
-        numbers, ascending = np.empty(count, np.int64), np.unique(vertices)
-        distinct.relabel(ascending, numbers[: len(ascending)])
+        numbers = np.empty(count, np.int64)
         distinct.relabel(vertices, numbers)
-        _, by_tree = _grouped(trees_of, num_trees)
+        tree_begins, by_tree = _grouped(trees_of, num_trees)
         begins, places = _grouped(numbers, distinct.count, by_tree)
         marks = np.empty(distinct.count, np.uint64)
         trees_of = trees_of[places]
         trees.mark_trees(begins, trees_of, marks)
-        return cls(count, num_nodes, num_trees, distinct, begins, trees_of, places, marks)
+        return cls(
+            count, num_nodes, num_trees, distinct, begins, trees_of, places, marks, tree_begins, vertices[by_tree]
+        )
 
 
 def _grouped(keys: Array, num_keys: int, items: Array = _ALL) -> tuple[Array, Array]:
@@ -86,7 +91,13 @@ def _grouped(keys: Array, num_keys: int, items: Array = _ALL) -> tuple[Array, Ar
 
 
 def edges_in_trees(
-    hop: Hop, src: TreeVertices, dst: TreeVertices, rows: tuple[Array, Array], order: Array, *, by_source: bool = False
+    hop: Hop,
+    src: TreeVertices,
+    dst: TreeVertices,
+    rows: tuple[Array, Array],
+    longest: int,
+    *,
+    by_source: bool = False,
 ) -> SampledEdges:
     """Every edge between two vertices of the same tree, in the order of its destination and its row.
 
@@ -94,8 +105,8 @@ def edges_in_trees(
         hop: Says which edges there are, and where the result lies.
         src, dst: The sources that edges may have, and the destinations.
         rows: First edge and number of edges of each place of ``dst``.
-        order: The position in the CSC of each edge of a row; empty: they are positions.
-        by_source: In the order of the sources instead, and of each in that of the destinations' ids.
+        longest: Edges of the longest row before rows were cut to what each place may have of it.
+        by_source: In the order of the sources instead, and of each in that of the destinations.
 
     Raises:
         FormatError: An edge leads out of the graph (a damaged file).
@@ -104,12 +115,17 @@ def edges_in_trees(
 
     csc, scratch = hop.csc, hop.scratch
     found = scratch.array("edges found", 3 * _EDGES_PER_VERTEX * dst.count, np.int64)
-    place_in = np.full(dst.num_trees, -1, np.int64)
+    room = (
+        np.full(dst.num_trees, -1, np.int64),
+        np.zeros(trees.MARKS, np.uint8),
+        scratch.array("edges of a row", longest, np.int64),
+    )
     sources = *src.distinct.lookup, src.num_nodes, src.begins, src.trees, src.places, src.marks
+    of_trees = src.tree_begins, src.vertices
     targets = dst.begins, dst.trees, dst.places, dst.marks
     at, total = 0, 0
     while at < dst.distinct.count:
-        settings = sources, targets, rows, order, csc.indices.numpy(), place_in
+        settings = (*sources, *of_trees), targets, rows, csc.indices.numpy(), room
         at, total = trees.find_in_trees(at, total, *settings, found)
         if at < 0:
             raise_bad_source(int(csc.indices[-1 - at]), csc.num_src)
@@ -117,9 +133,10 @@ def edges_in_trees(
             known = found.copy()
             found = scratch.array("edges found", 2 * len(known), np.int64)
             found[: len(known)] = known
-    # Edges are found by destination, ascending, and row by row: of either end's places, that order is to stay.
-    first, count = (1, src.count) if by_source else (2, dst.count)
-    _, sequence = _grouped(found[first : 3 * total : 3], count)
+    # Those of a destination are found in the order of its row, which is to stay.
+    _, sequence = _grouped(found[2 : 3 * total : 3], dst.count)
+    if by_source:
+        _, sequence = _grouped(found[1 : 3 * total : 3], src.count, sequence)
     edge_index, ids = hop.pool.take_many(((2, total), hop.dtype), ((total,), torch.int64))
     trees.put_found(found, sequence, edge_ids_of(csc), *edge_index.numpy(), ids.numpy())
     return SampledEdges(edge_index, ids, [0])

@@ -1,9 +1,9 @@
-"""Kernels of subgraph sampling: ordering edges, induced edges, edge times."""
+"""Kernels of subgraph sampling: ordering edges, induced edges."""
 
 import numpy as np
 
 from ..._jit import kernel, prefetch
-from .hop import _A, EMPTY, first_above
+from .hop import _A, EMPTY
 
 _SUBGRAPH_AHEAD = 64
 
@@ -155,63 +155,3 @@ def put_known(indptr, positions, places, edge_ids, src, dst, out_ids):  # type: 
             if e + _SUBGRAPH_AHEAD < n:
                 prefetch(edge_ids, positions[e + _SUBGRAPH_AHEAD])
             out_ids[e] = edge_ids[positions[e]]
-
-
-_SHORT = 32  # rows up to here are sorted by insertion
-
-
-@kernel
-def sort_rows(indptr, times, order):  # type: ignore[no-untyped-def]
-    """Sort each row by time and write where its edges were to ``order``; equal times stay in order."""
-    for v in range(len(indptr) - 1):
-        start, end = np.int64(indptr[v]), np.int64(indptr[v + 1])
-        if end - start <= _SHORT:
-            _insert(start, end, times, order)
-        else:
-            row = times[start:end].copy()
-            places = np.argsort(row, kind="mergesort")
-            for j in range(end - start):
-                times[start + j] = row[places[j]]
-                order[start + j] = start + places[j]
-
-
-@kernel
-def _insert(start, end, times, order):  # type: ignore[no-untyped-def]
-    for e in range(start, end):
-        time = times[e]
-        at = e
-        while at > start and times[at - 1] > time:
-            times[at] = times[at - 1]
-            order[at] = order[at - 1]
-            at -= 1
-        times[at] = time
-        order[at] = e
-
-
-@kernel
-def cut_rows(times, until, since, fanout, replace, latest, starts, degrees, out_indptr):  # type: ignore[no-untyped-def]
-    """Cut sorted rows down to the times up to ``until``, or to the last ``fanout`` of these; count the draws.
-
-    ``since``: times are above these, too; empty for no such limit. Both limits are searched for by halving.
-    ``starts`` and ``degrees`` of the whole rows are overwritten; ``out_indptr`` is as ``hop.measure`` makes it.
-    """
-    n = len(until)
-    total = np.int64(0)
-    out_indptr[0] = 0
-    for i in range(n):
-        if i + _AHEAD < n:
-            prefetch(times, starts[i + _AHEAD] + (degrees[i + _AHEAD] >> 1))
-        low = starts[i]
-        high = first_above(times, until[i], low, low + degrees[i])
-        if latest and fanout >= 0 and high - low > fanout:
-            low = high - fanout
-        if len(since) > 0 and low < high and times[low] <= since[i]:
-            low = first_above(times, since[i], low + 1, high)
-        degree = high - low
-        starts[i] = low
-        degrees[i] = degree
-        if fanout >= 0 and degree > 0 and (replace or degree > fanout):
-            total += fanout
-        else:
-            total += degree
-        out_indptr[i + 1] = total
