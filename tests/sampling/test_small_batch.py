@@ -118,7 +118,8 @@ def test_the_hash_table_grows_and_shrinks_from_batch_to_batch(make):
 
 @given(key=st.integers(0, 2**64 - 1), hop=st.integers(0, 100))
 def test_keys_of_hops_are_derived_as_elsewhere(key, hop):
-    assert int(hop_key(np.uint64(key), hop)) == derive_key(key, hop)
+    assert int(hop_key(np.uint64(key), hop, 0)) == derive_key(key, hop)
+    assert int(hop_key(np.uint64(key), hop, 3)) == derive_key(key, hop, 3)
 
 
 @pytest.mark.parametrize("make", [NeighborSampler, SubgraphSampler])
@@ -221,7 +222,7 @@ class Others(NeighborSampler):
         SubgraphSampler([2], disjoint=True),
         SubgraphSampler([2], induced=True),
         SubgraphSampler([2], prob="w"),
-        SubgraphSampler([2**16]),
+        SubgraphSampler([2**18]),
         Others([2]),
     ],
 )
