@@ -220,11 +220,6 @@ class Graph:
         """The vertex types, the edge types, and the numbers of vertices; kept, for every batch asks."""
         return tuple(self._num_nodes), tuple(self._csc), tuple(self._num_nodes.values())
 
-    @cached_property
-    def only_types(self) -> tuple[str, EdgeType] | None:
-        """The vertex type and the edge type of a graph with one of each, else None; kept as :attr:`types` are."""
-        return (self.node_types[0], self.edge_types[0]) if self.is_homogeneous else None
-
     @property
     def csc(self) -> CSC:
         """The in-edges of a graph with one edge type."""

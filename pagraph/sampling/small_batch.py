@@ -39,7 +39,7 @@ Pages of it that no batch writes to are none.
 """
 
 _MOST_PLACES = 2**22  # 16 MiB a thread
-_VERTICES_PER_NODE = 16
+_VERTICES_PER_NODE = 64
 """Up to here vertices are numbered by their places, not by a hash table.
 
 120,000 edges to 94,000 of 1 M vertices took 2.6 ns each, and clearing the places 1.1, where a hash table took 9.6; of
@@ -52,6 +52,7 @@ _NUMPY = {torch.int32: _INT32, torch.int64: _INT64}
 _LIKE = {dtype: np.empty(0, dtype=kind) for dtype, kind in _NUMPY.items()}
 _REPORT = 4  # as in the kernels
 _UNKNOWN: Any = object()
+_VARIES = 2**20  # bytes; below, batches differ by more than the head-room of recycled memory
 _FRESH = BufferPool(max_free=0)
 
 
@@ -72,7 +73,8 @@ def small_blocks(
     nodes = [ids[begin : begin + count] for begin, count in zip(parts, counts[-num_types:], strict=False)]
 
     def relation(place: int, num_dst: int) -> tuple[Tensor, Tensor, Tensor]:
-        (row, index, position), total = parts[num_types + 3 * place : num_types + 3 * place + 3], edges[place]
+        part, total = num_types + 3 * place, edges[place]
+        row, index, position = parts[part], parts[part + 1], parts[part + 2]
         return ids[row : row + num_dst + 1], ids[index : index + total], places[position : position + total]
 
     made: list[Any] = []
@@ -202,7 +204,8 @@ def _draw(
         if report[0] == batch.BAD_ROW:
             raise_bad_row(report[1])
         raise_bad_source(report[1], graph.types[2][hops.ends[report[2], 0]])
-    whole = (_FRESH if pools is None else pools("batch")).take((report[3],), torch.uint8)
+    nbytes = 1 << (report[3] - 1).bit_length() if report[3] < _VARIES else report[3]
+    whole = (_FRESH if pools is None else pools("batch")).take((nbytes,), torch.uint8)
     if once:
         batch.put_subgraph(arrays, like_ids, *shape, *memory, work, whole.numpy())
     else:
@@ -214,23 +217,24 @@ def _draw(
 def _memory(room: _Room, dtype: torch.dtype, like: Any) -> tuple[Any, tuple[Any, Any, Any], Any, Any]:
     """This thread's scratch for a batch: ``work``; nodes, ids and local ids; bits of the hash tables; and places."""
     scratch = Scratch.of_this_thread()
-    kind, known = (room, dtype, like.dtype), scratch.of_batch
-    if known is None or known[0] != kind:
+    kind, of_batch = (room, dtype, like.dtype), scratch.of_batch
+    if of_batch is None or of_batch[0] != kind:
         ids = (
             scratch.array("batch nodes", room.nodes, _NUMPY[dtype]),
             scratch.array("batch ids", room.ids, like.dtype),
             scratch.array("local ids", room.edges, _INT32),
         )
         work, bits = scratch.array("batch", room.words, _INT64), scratch.table_bits(len(room.begins))
-        known = scratch.of_batch = kind, (work, ids, bits, scratch.places(room.places))
-    return known[1]
+        of_batch = scratch.of_batch = kind, (work, ids, bits, scratch.places(room.places))
+    memory: tuple[Any, tuple[Any, Any, Any], Any, Any] = of_batch[1]
+    return memory
 
 
 def _given(graph: Graph, seeds: Tensor | Mapping[str, Tensor]) -> list[Tensor | None] | None:
     """The seeds of each vertex type; None where there are none, or such as the kernels do not take."""
     given: list[Tensor | None]
     if isinstance(seeds, Tensor):
-        if graph.only_types is None:
+        if not graph.is_homogeneous:
             return None
         given, count = [seeds], 1
     else:
