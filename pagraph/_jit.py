@@ -181,6 +181,17 @@ def add_atomic(typingctx: Any, array: Any, index: Any, value: Any) -> Any:
 
 
 @intrinsic
+def pointer_to(typingctx: Any, like: Any, address: Any) -> Any:
+    """A pointer to elements of the dtype of the array ``like`` at an address, for ``numba.carray``."""
+    pointer = types.CPointer(like.dtype)
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.inttoptr(args[1], context.get_value_type(pointer))
+
+    return pointer(like, types.intp), codegen
+
+
+@intrinsic
 def int32_at(typingctx: Any, address: Any) -> Any:
     """The 32-bit integer at an address, such as the C library's ``errno``."""
 

@@ -45,7 +45,9 @@ class Scratch:
         self._tables: list[VertexTable] = []
         self._seen: Array = np.empty(0, dtype=np.int64)
         self._named: dict[str, VertexTable] = {}
-        self.table_bits = _MIN_TABLE_BITS  # of the hash table of the next small batch
+        self._table_bits: Array = np.empty(0, dtype=np.int64)
+        self._places: Array = np.empty(0, dtype=np.int32)
+        self.of_batch: Any = None  # of the last batch that was sampled in one call
         self.induced_room = 2**16  # edges of an induced subgraph that there is room for
 
     @staticmethod
@@ -70,6 +72,18 @@ class Scratch:
         if len(self._seen) < size:
             self._seen = np.full(size, -1, dtype=np.int64)
         return self._seen[:size]
+
+    def table_bits(self, count: int) -> Array:
+        """Bits of the hash tables of the next batch that is sampled in one call, for ``count`` vertex types, int64."""
+        if len(self._table_bits) < count:
+            self._table_bits = np.full(count, _MIN_TABLE_BITS, dtype=np.int64)
+        return self._table_bits[:count]
+
+    def places(self, length: int) -> Array:
+        """Places in a batch, int32, all of them -1. Kernels must leave them so."""
+        if len(self._places) < length:
+            self._places = np.full(length, -1, dtype=np.int32)
+        return self._places
 
     def tables(self, count: int) -> list[VertexTable]:
         """The vertex tables of ``count`` vertex types, with whatever the batch before left in them."""

@@ -122,10 +122,10 @@ class SubgraphSampler(FanoutSampler):
         """The picker of edges with times; it also says which edges an induced subgraph may have."""
         return TimedPicker(fanout, self.replace, self.latest, times)
 
-    def uniform_hops(self, edge_type: EdgeType) -> UniformHops | None:
+    def uniform_hops(self, graph: Graph) -> UniformHops | None:
         """See :meth:`HopSampler.uniform_hops`; a subclass may pick otherwise."""
         plain = self.prob is None and not self.disjoint and not self.induced and type(self) is SubgraphSampler
-        return UniformHops.of(self, edge_type) if plain else None
+        return UniformHops.of(self, graph) if plain else None
 
     def times(self, graph: Graph, edge_type: EdgeType, field: EdgeField) -> EdgeTimes | None:
         """The times in the fields ``time``; None where there is no such field, or none is named.
