@@ -34,6 +34,7 @@ class Scratch:
         self._arrays: dict[Any, Array] = {}
         self._tables: list[VertexTable] = []
         self._seen: Array = np.empty(0, dtype=np.int64)
+        self._zeros: Array = np.empty(0, dtype=np.uint64)
         self._named: dict[str, VertexTable] = {}
         self.table_bits = _MIN_TABLE_BITS  # of the hash table of the next small batch
         self.induced_room = 2**16  # edges of an induced subgraph that there is room for
@@ -60,6 +61,12 @@ class Scratch:
         if len(self._seen) < size:
             self._seen = np.full(size, -1, dtype=np.int64)
         return self._seen[:size]
+
+    def zeros(self, length: int) -> Array:
+        """Words that are all 0, uint64. Kernels must leave them so."""
+        if len(self._zeros) < length:
+            self._zeros = np.zeros(length, dtype=np.uint64)
+        return self._zeros[:length]
 
     def tables(self, count: int) -> list[VertexTable]:
         """The vertex tables of ``count`` vertex types, with whatever the batch before left in them."""
