@@ -91,6 +91,7 @@ class ClusterSampler(MiniBatchSampler):
         *,
         dtype: torch.dtype | None = None,
         pools: BufferPools | None = None,
+        turned: bool = False,
     ) -> Subgraph:
         """Sample one mini-batch; safe from any number of threads at once.
 
@@ -100,6 +101,7 @@ class ClusterSampler(MiniBatchSampler):
             key: Ignored: nothing is drawn.
             dtype: Id dtype of the result. Default: that of the seeds.
             pools: Where output memory is recycled. Default: fresh memory.
+            turned: The rows of ``edge_index`` change places.
 
         Raises:
             IndexError: A seed is not a cluster's number, or a vertex not in the graph.
@@ -111,4 +113,4 @@ class ClusterSampler(MiniBatchSampler):
         places = torch.from_numpy(np.concatenate(spans) if spans else np.empty(0, np.int64))
         nodes = places if self.nodes is None else self.nodes[places]
         check_range("nodes", nodes, graph.num_nodes, IndexError)  # narrowing would wrap a wrong id round
-        return induced_subgraph(graph, nodes.to(dtype), edge_dir=self.edge_dir, pools=pools)
+        return induced_subgraph(graph, nodes.to(dtype), edge_dir=self.edge_dir, turned=turned, pools=pools)
