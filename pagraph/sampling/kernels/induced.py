@@ -16,7 +16,7 @@ from .hop import _A
 
 MOST_DIRECT = 2**22
 CHUNK = 64  # edges that are looked at in one go
-_ROWS_AHEAD = 6
+_ROWS_AHEAD, _EDGES_AHEAD, _LINE = 12, 256, 16  # rows, edges of each; edges that a cache line has at least
 _S5, _S32 = np.uint64(5), np.uint64(32)
 _LOW5, _LOW32 = np.uint64(31), np.uint64(2**32 - 1)
 _ONE = np.uint64(1)
@@ -90,7 +90,8 @@ def find_members(nodes, shift, room, edges, state, out_indptr, out, places):  # 
     while row < n and bad < 0 and not full:
         end = starts[row] + degrees[row]
         if row + _ROWS_AHEAD < n:
-            prefetch(indices, starts[row + _ROWS_AHEAD])
+            for e in range(0, min(degrees[row + _ROWS_AHEAD], _EDGES_AHEAD), _LINE):
+                prefetch(indices, starts[row + _ROWS_AHEAD] + e)
         while p < end:
             if at + CHUNK > len(out):
                 full = True
