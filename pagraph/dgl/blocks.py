@@ -20,7 +20,7 @@ from dgl.heterograph import DGLBlock  # noqa: E402
 
 if TYPE_CHECKING:
     from ..graph.graph import EdgeType, Graph
-    from ..graph.minibatch import Block, HeteroBlock, Relation
+    from ..graph.minibatch import Block, HeteroBlock
     from ..system.buffers import BufferPool
 
 __all__ = ["EDGE_WEIGHTS", "BlockBuilder", "dgl_block"]

@@ -14,8 +14,8 @@ from ..graph.graph import NODE_TYPE
 from ..graph.subgraph import SampledEdges
 from ..seeds.keys import random_key
 from ..system.buffers import BufferPools
-from .pipelined import OURS, Pipelined, View
 from .package import import_pyg
+from .pipelined import OURS, Pipelined, View
 from .workload import core_workload
 
 import_pyg()
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
 __all__ = ["SubgraphLoader", "SubgraphView", "level_of"]
 
 
-class _Output(SamplerOutput):  # type: ignore[misc]
+class _Output(SamplerOutput):
     """An output whose ``edge`` is looked up once it is asked for."""
 
     @property
     def edge(self) -> Any:
         """Ids of the edges."""
-        edge = vars(self)["edge"]
+        edge = self.__dict__["edge"]
         return edge.edge_ids if isinstance(edge, SampledEdges) else edge
 
     @edge.setter
     def edge(self, edge: Any) -> None:
-        vars(self)["edge"] = edge
+        self.__dict__["edge"] = edge
 
 
 @dataclass(eq=False, kw_only=True)

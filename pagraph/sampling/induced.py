@@ -123,7 +123,7 @@ def known_edges(
     pools: BufferPools,
     turned: bool = False,
 ) -> SampledEdges:
-    """Edges of some vertices: the ``indptr``, positions in the CSC, and places of the sources; see ``induced_edges``."""
+    """Edges ``found`` for some vertices: the ``indptr``, positions in the CSC, and places of the sources."""
     from .kernels import induced as _induced
 
     count = len(found[1])

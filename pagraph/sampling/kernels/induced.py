@@ -1,12 +1,12 @@
 """Kernels of induced edges: those whose source is among given vertices, found and written.
 
 The vertices are a set of bits, 32 in a word beside the number of those in the words before it, in the order that the
-words were first written to: one word tells whether a vertex is there, and its number. In graphs of up to ``MOST_DIRECT``
-vertices a vertex has the bit of its id; in larger ones, where as many bits would not stay in the processor's cache, one
-of 32 to 64 for each vertex given, by a hash. The words are 0 before and after.
+words were first written to: one word tells whether a vertex is there, and its number. In graphs of up to
+``MOST_DIRECT`` vertices a vertex has the bit of its id; in larger ones, where as many bits would not stay in the
+processor's cache, one of 32 to 64 for each vertex given, by a hash. The words are 0 before and after.
 
-Edges are looked at 64 at a time, by gathers into the set, and the few that were found one by one. Of 4.2 M edges, 0.75 M
-of them found: 7.7 ms, of which 4.5 are to read them; with a hash 10.7; a filter of bits and a hash table took 12.2.
+Edges are looked at 64 at a time, by gathers into the set, and the few that were found one by one. Of 4.2 M edges, of
+which 0.75 M were found: 7.7 ms (4.5 to read them), with a hash 10.7; a filter of bits and a hash table took 12.2.
 """
 
 import numpy as np
@@ -69,7 +69,7 @@ def _place_of(v, number, nodes, first, after, shift):  # type: ignore[no-untyped
 
 @kernel
 def find_members(nodes, shift, room, edges, state, out_indptr, out, places):  # type: ignore[no-untyped-def]
-    """Find the edges of some rows whose sources are among ``nodes``; returns -1, or the first position out of the graph.
+    """Find the edges of rows whose sources are among ``nodes``; returns -1, or the first position out of the graph.
 
     Args:
         nodes: Vertices, of which a repeated one has its first place.
