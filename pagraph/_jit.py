@@ -142,6 +142,19 @@ def prefetch_outer(typingctx: Any, array: Any, index: Any) -> Any:
     return types.void(array, types.intp), partial(_prefetched, locality=2)
 
 
+@intrinsic
+def popcount(typingctx: Any, word: Any) -> Any:
+    """Number of the bits that are set in a uint64."""
+    return types.uint64(types.uint64), lambda context, builder, signature, args: builder.ctpop(args[0])
+
+
+@intrinsic
+def trailing_zeros(typingctx: Any, word: Any) -> Any:
+    """Place of the lowest bit that is set in a uint64, which must not be 0."""
+    undefined_for_0 = ir.Constant(ir.IntType(1), 1)
+    return types.uint64(types.uint64), lambda context, builder, signature, args: builder.cttz(args[0], undefined_for_0)
+
+
 def _word(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     """Pointer to ``array.flat[index]``, of the first two arguments."""
     struct = context.make_array(signature.args[0])(context, builder, args[0])

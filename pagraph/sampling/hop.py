@@ -44,6 +44,7 @@ class Scratch:
         self._arrays: dict[Any, Array] = {}
         self._tables: list[VertexTable] = []
         self._seen: Array = np.empty(0, dtype=np.int64)
+        self._zeros: Array = np.empty(0, dtype=np.uint64)
         self._named: dict[str, VertexTable] = {}
         self._table_bits: Array = np.empty(0, dtype=np.int64)
         self._places: Array = np.empty(0, dtype=np.int32)
@@ -84,6 +85,12 @@ class Scratch:
         if len(self._places) < length:
             self._places = np.full(length, -1, dtype=np.int32)
         return self._places
+
+    def zeros(self, length: int) -> Array:
+        """Words that are all 0, uint64. Kernels must leave them so."""
+        if len(self._zeros) < length:
+            self._zeros = np.zeros(length, dtype=np.uint64)
+        return self._zeros[:length]
 
     def tables(self, count: int) -> list[VertexTable]:
         """The vertex tables of ``count`` vertex types, with whatever the batch before left in them."""

@@ -344,6 +344,11 @@ class BatchRun:
         types = graph.node_types
         self.tables = dict(zip(types, self.scratch.tables(len(types)), strict=True))
 
+    @property
+    def nodes(self) -> dict[str, Any]:
+        """The known vertices of each type, valid until others are added."""
+        return {ntype: table.nodes for ntype, table in self.tables.items()}
+
     def counts(self) -> dict[str, int]:
         """Known vertices of each type."""
         return {ntype: table.count for ntype, table in self.tables.items()}

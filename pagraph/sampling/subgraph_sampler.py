@@ -379,7 +379,7 @@ class SubgraphRun(BatchRun):
 
         sampler = self.sampler
         if sampler.induced:
-            return induced_edges(self.graph, etype, self.tables, self.dtype, self.pools, sampler.edge_dir)
+            return induced_edges(self.graph, etype, self.nodes, self.dtype, self.pools, sampler.edge_dir)
         ends = [0]
         for _, edges in hops:
             ends.append(ends[-1] + len(edges.positions))

@@ -42,10 +42,16 @@ def sample_trees(run: SubgraphRun) -> Subgraph | None:
     """The trees of a batch, or None; see ``SubgraphSampler.sample``."""
     from .kernels import tree_batch as _kernels
 
-    types, sampler = run.graph.only_types, run.sampler
-    if types is None or not sampler.disjoint or sampler.induced or sampler.share_trees or sampler.prob is not None:
+    sampler, (ntypes, etypes, _) = run.sampler, run.graph.types
+    if (
+        len(ntypes) + len(etypes) > 2
+        or not sampler.disjoint
+        or sampler.induced
+        or sampler.share_trees
+        or sampler.prob is not None
+    ):
         return None
-    ntype, etype = types
+    (ntype,), (etype,) = ntypes, etypes
     csc = run.graph.adjacency(sampler.edge_dir, etype).scattered
     fanouts = _fanouts(run, etype)
     seeds = run.seeds.get(ntype)
