@@ -222,6 +222,7 @@ def arguments():
     parser.add_argument("--device", default="cuda", help=f"cuda[:N] or {INTERPRETER} [cuda]")
     parser.add_argument("--quick", action="store_true", help="a graph of scale 20, short epochs")
     parser.add_argument("--scale", type=int, help="base-2 logarithm of the vertices [22]")
+    parser.add_argument("--batch-size", type=int, help="seeds a batch [1024]")
     parser.add_argument("--steps", type=int, help="batches an epoch [200]")
     parser.add_argument("--rounds", type=int, help="timed epochs [3]")
     parser.add_argument("--section", action="append", choices=SECTIONS, help="only this one; may be repeated")
@@ -253,7 +254,9 @@ def sizes_of(given):
     from gpu_workload import FULL, QUICK, TINY
 
     base = TINY if given.device == INTERPRETER else QUICK if given.quick else FULL
-    return replace(base, **{k: v for k in ("scale", "steps", "rounds") if (v := getattr(given, k)) is not None})
+    return replace(
+        base, **{k: v for k in ("scale", "batch_size", "steps", "rounds") if (v := getattr(given, k)) is not None}
+    )
 
 
 def main():

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,16 @@ def signals_later() -> Iterator[None]:
                 late.callback(handlers[number], *event)
 
 
+def _prefetched(context: Any, builder: Any, signature: Any, args: Any, locality: int) -> Any:
+    struct = context.make_array(signature.args[0])(context, builder, args[0])
+    pointer = builder.bitcast(builder.gep(struct.data, [args[1]]), ir.IntType(8).as_pointer())
+    i32 = ir.IntType(32)
+    fn_type = ir.FunctionType(ir.VoidType(), [pointer.type, i32, i32, i32])
+    fn = cgutils.get_or_insert_function(builder.module, fn_type, "llvm.prefetch.p0i8")
+    builder.call(fn, [pointer, i32(0), i32(locality), i32(1)])  # read, into which levels, data
+    return context.get_dummy_value()
+
+
 @intrinsic
 def prefetch(typingctx: Any, array: Any, index: Any) -> Any:
     """Ask the processor to load the cache line of ``array.flat[index]``; a wrong index does no harm.
@@ -122,17 +133,26 @@ def prefetch(typingctx: Any, array: Any, index: Any) -> Any:
     Random reads miss the cache; asking 16-32 elements ahead lets the misses overlap (measured on neighbour
     sampling of RMAT scale 20: 0.75 s an epoch with, 1.1 s without).
     """
+    return types.void(array, types.intp), partial(_prefetched, locality=3)
 
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        struct = context.make_array(signature.args[0])(context, builder, args[0])
-        pointer = builder.bitcast(builder.gep(struct.data, [args[1]]), ir.IntType(8).as_pointer())
-        i32 = ir.IntType(32)
-        fn_type = ir.FunctionType(ir.VoidType(), [pointer.type, i32, i32, i32])
-        fn = cgutils.get_or_insert_function(builder.module, fn_type, "llvm.prefetch.p0i8")
-        builder.call(fn, [pointer, i32(0), i32(3), i32(1)])  # read, keep in all levels, data
-        return context.get_dummy_value()
 
-    return types.void(array, types.intp), codegen
+@intrinsic
+def prefetch_outer(typingctx: Any, array: Any, index: Any) -> Any:
+    """:func:`prefetch` into all levels but the innermost, which has room for fewer lines that are under way."""
+    return types.void(array, types.intp), partial(_prefetched, locality=2)
+
+
+@intrinsic
+def popcount(typingctx: Any, word: Any) -> Any:
+    """Number of the bits that are set in a uint64."""
+    return types.uint64(types.uint64), lambda context, builder, signature, args: builder.ctpop(args[0])
+
+
+@intrinsic
+def trailing_zeros(typingctx: Any, word: Any) -> Any:
+    """Place of the lowest bit that is set in a uint64, which must not be 0."""
+    undefined_for_0 = ir.Constant(ir.IntType(1), 1)
+    return types.uint64(types.uint64), lambda context, builder, signature, args: builder.cttz(args[0], undefined_for_0)
 
 
 def _word(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -171,6 +191,17 @@ def add_atomic(typingctx: Any, array: Any, index: Any, value: Any) -> Any:
         return builder.atomic_rmw("add", _word(context, builder, signature, args), args[2], "seq_cst")
 
     return array.dtype(array, types.intp, array.dtype), codegen
+
+
+@intrinsic
+def pointer_to(typingctx: Any, like: Any, address: Any) -> Any:
+    """A pointer to elements of the dtype of the array ``like`` at an address, for ``numba.carray``."""
+    pointer = types.CPointer(like.dtype)
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.inttoptr(args[1], context.get_value_type(pointer))
+
+    return pointer(like, types.intp), codegen
 
 
 @intrinsic

@@ -154,7 +154,8 @@ class Loader(LoaderControls):
         if accelerator is not None and samples_there:
             from .sampling.gpu.sampler import DeviceSampler  # a module that nobody needs on the CPU
 
-            self._device_sampler = DeviceSampler(graph, sampler, accelerator, room)  # type: ignore[arg-type]
+            usual = (order.batch_size, ids.dtype) if isinstance(ids, torch.Tensor) else None
+            self._device_sampler = DeviceSampler(graph, sampler, accelerator, room, usual)  # type: ignore[arg-type]
         self._engine.use(BlockSource(graph, sampler, of, features, outputs, self._engine.pools, self._device_sampler))
 
     def __len__(self) -> int:

@@ -37,7 +37,7 @@ class Unpinnable(WithTriton):
 class Driver(PinnedMemory):
     """Refuses everything."""
 
-    def _is_pinned(self, tensor):
+    def _is_pinned(self, address):
         return False
 
     def _register(self, begin, nbytes, device, *, writable):

@@ -101,6 +101,15 @@ class Accelerator(ABC):
         """Uninitialised pinned host memory, uint8, shape ``(nbytes,)``; to reuse it, wait for the copies."""
 
     @abstractmethod
+    def recorded(self, work: Callable[[], object]) -> Callable[[], object]:
+        """A function that does on the current stream again what ``work`` enqueues there, in less of the host's time.
+
+        Call it on the stream that is in use now. ``work`` is called any number of times now, must not wait for the
+        device, and reads and writes the same memory each time, which the caller keeps. No other thread may draw random
+        numbers on the device meanwhile (torch's generators refuse that).
+        """
+
+    @abstractmethod
     def pin(self, tensor: Tensor) -> Pin | None:
         """Pin a host tensor's memory until the ``Pin`` (counted) is released; None (and one warning) where refused."""
 

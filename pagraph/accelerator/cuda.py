@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any, cast
 
 import torch
@@ -37,15 +37,25 @@ class _CudaEvent(Event):
 
 
 class _CudaStream(Stream):
-    def __init__(self, stream: torch.cuda.Stream) -> None:
-        self._stream = stream
+    def __init__(self, stream: torch.cuda.Stream, here: threading.local) -> None:
+        self._stream, self._here = stream, here
 
     @contextmanager
     def use(self) -> Iterator[None]:
         # The thread's device is what Triton launches on. torch.cuda.stream would set it too; but where a thread has
         # another, it goes back to that one by cudaSetDevice, which takes some hundred MB of a card nobody else uses.
-        with torch.cuda.device(self._stream.device), torch.cuda.stream(self._stream):
-            yield
+        before: _CudaStream | None = getattr(self._here, "stream", None)
+        index = self._stream.device.index
+        elsewhere = torch.cuda.current_device() != index
+        with torch.cuda.device(index) if elsewhere else nullcontext():
+            previous = before._stream if before is not None else torch.cuda.current_stream(index)
+            torch.cuda.set_stream(self._stream)
+            self._here.stream = self
+            try:
+                yield
+            finally:
+                self._here.stream = before
+                torch.cuda.set_stream(previous)
 
     def record(self) -> Event:
         # Who waits for it sleeps: a thread that spins takes a core from those that gather.
@@ -69,19 +79,21 @@ class CudaAccelerator(Accelerator):
         self._trying = threading.Lock()
         self._runs_kernels: bool | None = None
         self._streams: dict[str, _CudaStream] = {}
+        self._here = threading.local()  # "stream": the one of ours that the thread uses; asking torch takes 10 us
 
     def stream(self, name: str) -> Stream:
         """See :class:`Accelerator`."""
         with self._lock:
             stream = self._streams.get(name)
             if stream is None:
-                stream = self._streams[name] = _CudaStream(torch.cuda.Stream(self.device))  # type: ignore[no-untyped-call]
+                stream = self._streams[name] = _CudaStream(torch.cuda.Stream(self.device), self._here)  # type: ignore[no-untyped-call]
             return stream
 
     @property
     def current_stream(self) -> Stream:
         """See :class:`Accelerator`."""
-        return _CudaStream(torch.cuda.current_stream(self.device))
+        used: _CudaStream | None = getattr(self._here, "stream", None)
+        return used or _CudaStream(torch.cuda.current_stream(self.device), self._here)
 
     @property
     def runs_kernels(self) -> bool:
@@ -98,6 +110,18 @@ class CudaAccelerator(Accelerator):
     def host_memory(self, nbytes: int) -> Tensor:
         """See :class:`Accelerator`."""
         return empty_in_any_mode(nbytes, dtype=torch.uint8, device="cpu", pin_memory=True)
+
+    def recorded(self, work: Callable[[], object]) -> Callable[[], object]:
+        """See :class:`Accelerator`; a CUDA graph. Captured without ``torch.cuda.graph``, which empties all caches."""
+        work()  # compiles and loads kernels, which must not happen while they are captured
+        graph = torch.cuda.CUDAGraph()
+        graph.capture_begin(capture_error_mode="thread_local")
+        try:
+            work()
+        finally:
+            graph.capture_end()
+        replay: Callable[[], object] = graph.replay
+        return replay
 
     def pin(self, tensor: Tensor) -> Pin | None:
         """See :class:`Accelerator`."""

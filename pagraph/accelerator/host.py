@@ -6,7 +6,7 @@ import math
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import cast
 
@@ -108,6 +108,10 @@ class HostAccelerator(Accelerator):
     def host_memory(self, nbytes: int) -> Tensor:
         """See :class:`Accelerator`."""
         return empty_in_any_mode(nbytes, dtype=torch.uint8, device="cpu")
+
+    def recorded(self, work: Callable[[], object]) -> Callable[[], object]:
+        """See :class:`Accelerator`."""
+        return work
 
     def pin(self, tensor: Tensor) -> Pin | None:
         """See :class:`Accelerator`. Read-only maps are refused: the interpreter writes back what it has read."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import logging
 import os
 import queue
@@ -19,7 +20,7 @@ from torch import Tensor
 from ..system.memory import address_on_disk, host_available, may_write
 from ..system.units import bytes_text
 
-__all__ = ["Pin", "PinnedMemory", "is_writable", "memory_of"]
+__all__ = ["Pin", "PinnedMemory", "is_pinned_at", "is_writable", "memory_of"]
 
 _PORTABLE_AND_MAPPED = 0x01 | 0x02
 _READ_ONLY = 0x08
@@ -106,7 +107,7 @@ class PinnedMemory:
         region = next((r for r in self._regions.values() if r.begin <= begin and end <= r.end), None)
         if region is None:
             # torch's own pinned memory, or another library's: both ends, for only a part of it may be.
-            if self._is_pinned(tensor) and self._is_pinned(tensor[(-1,) * tensor.dim()]):
+            if self._is_pinned(begin) and self._is_pinned(end - 1):
                 return None
             region = self._new_region(tensor, device)
         region.claims += 1
@@ -158,8 +159,8 @@ class PinnedMemory:
                 f"{bytes_text(available)} of memory that are available"
             )
 
-    def _is_pinned(self, tensor: Tensor) -> bool:
-        return bool(tensor.is_pinned())
+    def _is_pinned(self, address: int) -> bool:
+        return is_pinned_at(address)
 
     def _register(self, begin: int, nbytes: int, device: torch.device, *, writable: bool) -> str | None:
         """Register; the driver's reason if it refuses."""
@@ -197,6 +198,11 @@ def _clear_error(cudart: object, device: torch.device) -> None:
         return
     with contextlib.suppress(RuntimeError):  # before torch 2.10: that next kernel
         torch.zeros(1, device=device)
+
+
+def is_pinned_at(address: int) -> bool:
+    """Whether a byte of host memory is pinned. ``Tensor.is_pinned`` tells it of the first byte of a view's storage."""
+    return bool(torch.frombuffer((ctypes.c_ubyte * 1).from_address(address), dtype=torch.uint8).is_pinned())
 
 
 def memory_of(tensor: Tensor) -> tuple[int, int]:

@@ -20,7 +20,7 @@ from dgl.heterograph import DGLBlock  # noqa: E402
 
 if TYPE_CHECKING:
     from ..graph.graph import EdgeType, Graph
-    from ..graph.minibatch import Block, HeteroBlock, Relation
+    from ..graph.minibatch import Block, HeteroBlock
     from ..system.buffers import BufferPool
 
 __all__ = ["EDGE_WEIGHTS", "BlockBuilder", "dgl_block"]
@@ -87,7 +87,12 @@ class BlockBuilder:
             src_nodes = src_nodes.clone() if place else src_nodes
             src_frames.append(_node_frame(parent, src_nodes))
             dst_frames.append(_node_frame(parent, src_nodes[: block.num_dst[ntype]].clone()))
-        edge_frames = [self._edge_frame(etype, block.relations[etype]) for etype in self._canonical]
+        edge_frames = []
+        for etype in self._canonical:
+            relation = block.relations[etype]
+            edge_frames.append(self._edge_frame(etype, relation.positions, self._core.csc_of(etype).edge_ids))
+            if relation.weights is not None:
+                edge_frames[-1][EDGE_WEIGHTS] = relation.weights
         types = (self._ntypes, self._ntypes)
         return DGLBlock(index, types, self._etypes, [*src_frames, *dst_frames], edge_frames)
 
@@ -104,17 +109,14 @@ class BlockBuilder:
         """The graph's id of each edge of a type, shape ``(num_edges,)``."""
         return self._core.csc_of(etype).ids_at(positions).to(self._idtype)
 
-    def _edge_frame(self, etype: EdgeType, relation: Relation) -> Any:
-        """All edge columns and the edge ids, each gathered when first read."""
-        positions, ids = relation.positions, self._core.csc_of(etype).edge_ids
+    def _edge_frame(self, etype: EdgeType, positions: Tensor, ids: Tensor | None) -> Any:
+        """All edge columns and the edge ids, which are ``ids`` at ``positions``, or these; gathered when first read."""
         index = positions if ids is None else _LazyIndex([ids, positions])
         parent = self._graph._edge_frames[self._canonical.index(etype)]
         frame = _sub_frame(parent, index, positions.shape[0])
         values, gathered_at = (positions, None) if ids is None else (ids, positions)
         deferred = None if values.dtype == self._idtype else self._idtype
         frame._columns[dgl.EID] = Column(values, Scheme((), self._idtype), gathered_at, None, deferred)
-        if relation.weights is not None:
-            frame[EDGE_WEIGHTS] = relation.weights
         return frame
 
     def graph_structure(
@@ -133,22 +135,28 @@ class BlockBuilder:
         counts = utils.toindex([len(nodes[ntype]) for ntype in self._ntypes], "int64")
         return heterograph_index.create_heterograph_from_relations(self._metagraph, units, counts)
 
-    def graph(self, structure: Any, nodes: Mapping[str, Tensor], edge_ids: Mapping[EdgeType, Tensor] | None) -> Any:
+    def graph(
+        self,
+        structure: Any,
+        nodes: Mapping[str, Tensor],
+        edges: Mapping[EdgeType, tuple[Tensor, Tensor | None]] | None,
+    ) -> Any:
         """A graph of some edges alone, with the graph's own types.
 
-        ``nodes`` and ``edge_ids`` are the graph's ids; with edge ids its columns come along, negative pairs have none.
+        Args:
+            structure: Of :meth:`graph_structure`.
+            nodes: The graph's ids of the vertices.
+            edges: The graph's ids of the edges, or positions and the ids that lie there; its columns come along. None:
+                negative pairs, which have neither.
         """
         node_frames, edge_frames = [], []
         for parent, ntype in zip(self._graph._node_frames, self._ntypes, strict=True):
             ids = nodes[ntype].clone()  # users write to ids; the two graphs must not share them
-            node_frames.append(_node_frame(parent if edge_ids is not None else Frame(num_rows=0), ids))
-        for place, (parent, etype) in enumerate(zip(self._graph._edge_frames, self._canonical, strict=True)):
-            if edge_ids is None:
-                edge_frames.append(Frame(num_rows=structure.num_edges(place)))
-            else:
-                frame = _sub_frame(parent, edge_ids[etype], len(edge_ids[etype]))
-                frame[dgl.EID] = edge_ids[etype]
-                edge_frames.append(frame)
+            node_frames.append(_node_frame(parent if edges is not None else Frame(num_rows=0), ids))
+        for place, etype in enumerate(self._canonical):
+            edge_frames.append(
+                Frame(num_rows=structure.num_edges(place)) if edges is None else self._edge_frame(etype, *edges[etype])
+            )
         return dgl.DGLGraph(structure, self._ntypes, self._etypes, node_frames, edge_frames)
 
 

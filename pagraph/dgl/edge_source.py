@@ -152,7 +152,8 @@ class EdgeSource:
             input_nodes, inner = self._inner.build(sampled.inner, recorder)
             builder = self._inner.builder
             structures = [builder.graph_structure(pairs, sampled.nodes) for pairs in sampled.pairs]
-            pair_graph = builder.graph(structures[0], sampled.nodes, sampled.edges)
+            edges = {etype: (ids, None) for etype, ids in sampled.edges.items()}
+            pair_graph = builder.graph(structures[0], sampled.nodes, edges)
             for (etype, name), rows in sampled.labels.items():
                 pair_graph._edge_frames[self._graph.get_etype_id(etype)][name] = rows.current(recorder)
             negative = [builder.graph(structure, sampled.nodes, None) for structure in structures[1:]]

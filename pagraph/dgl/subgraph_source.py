@@ -32,7 +32,6 @@ class _Sampled:
 
     seeds: Any
     batch: Subgraph
-    edge_ids: dict[EdgeType, Tensor]
     structure: Any
     nodes: Rows = field(default_factory=dict)
     edges: Rows = field(default_factory=dict)
@@ -85,20 +84,24 @@ class SubgraphSource(NativeSource):
             src, dst = (1, 0) if self._by_source else (0, 1)
             ends = {etype: (edges.edge_index[src], edges.edge_index[dst]) for etype, edges in batch.edges.items()}
             structure = self.builder.graph_structure(ends, batch.input_nodes, by_source=self._by_source)
-            edge_ids = {etype: edges.edge_ids.to(self._idtype) for etype, edges in batch.edges.items()}
-        return _Sampled(seeds, batch, edge_ids, structure)
+        return _Sampled(seeds, batch, structure)
 
     def reads(self, sampled: _Sampled) -> Iterator[tuple[Hashable, Tensor]]:
         """The prefetched columns, as :meth:`fetch` reads them."""
         yield from self.reads_of("node", self._node_names, sampled.batch.input_nodes)
-        yield from self.reads_of("edge", self._edge_names, sampled.edge_ids)
+        yield from self.reads_of("edge", self._edge_names, self._edge_ids(sampled))
+
+    def _edge_ids(self, sampled: _Sampled) -> dict[EdgeType, Tensor]:
+        """Ids of the edges whose columns are prefetched."""
+        return {etype: sampled.batch.edges[etype].edge_ids for etype, _ in self._edge_names}
 
     def fetch(self, sampled: _Sampled, recorder: EpochRecorder) -> _Sampled:
         """Read the prefetched columns."""
         with recorder.time("fetching"):
             batch, read = sampled.batch, self.columns.read_ahead
             nodes = self.read("node", self._node_names, batch.input_nodes, bounds=batch.hop_ends)
-            edges = {(t, name): read("edge", name, t, sampled.edge_ids[t]) for t, name in self._edge_names}
+            ids = self._edge_ids(sampled)
+            edges = {(t, name): read("edge", name, t, ids[t]) for t, name in self._edge_names}
         return replace(sampled, nodes=nodes, edges=edges)
 
     def deliver(self, sampled: _Sampled, recorder: EpochRecorder) -> Any:
@@ -114,7 +117,10 @@ class SubgraphSource(NativeSource):
     def build(self, sampled: _Sampled, recorder: EpochRecorder) -> tuple[Any, Any]:
         """DGL's input nodes and subgraph, on the CPU."""
         graph, nodes = self._graph, sampled.batch.input_nodes
-        subgraph = self.builder.graph(sampled.structure, nodes, sampled.edge_ids)
+        csc_of, edges = self.core.out_csc_of if self._by_source else self.core.csc_of, {}
+        for etype, found in sampled.batch.edges.items():
+            edges[etype] = found.numbers, None if found.ids_of is None else csc_of(etype).edge_ids
+        subgraph = self.builder.graph(sampled.structure, nodes, edges)
         for (ntype, name), rows in sampled.nodes.items():
             subgraph._node_frames[graph.get_ntype_id(ntype)][name] = rows.current(recorder)
         for (etype, name), rows in sampled.edges.items():

@@ -79,7 +79,7 @@ class BlockSource:
         self._graph, self._sampler, self._fields, self._pools = graph, sampler, fields, pools
         self._features, self._labels = tuple(features), tuple(labels)
         self._device_sampler = device_sampler
-        self._drops_types = graph.only_types is not None  # a sampler of links has types in all of its batches
+        self._drops_types = graph.is_homogeneous  # a sampler of links has types in all of its batches
         accelerator = fields.accelerator
         self._ring = None if accelerator is None else StagingRing(accelerator, slot_bytes=_BLOCK_SLOT_BYTES)
 

@@ -58,6 +58,7 @@ class Trial:
     def _of(cls, batch: Any, graph: Graph) -> Trial:
         nbytes = _tensor_bytes(batch, set())
         if isinstance(batch, Subgraph):
+            nbytes += sum(8 * part.num_edges for part in batch.edges.values() if part.ids_of is not None)  # once asked
             frontier = sum(ends[-2] for ends in batch.hop_ends.values() if len(ends) > 1)
             edges = {t: part.num_edges for t, part in batch.edges.items()}
             return cls(_lengths(batch.input_nodes, graph), _lengths(batch.output_nodes, graph), edges, frontier, nbytes)

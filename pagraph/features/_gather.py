@@ -1,7 +1,9 @@
 """Kernels that gather rows by id, from memory, a cache and mapped files, and look them up in windows.
 
 Distances were measured on a table of 1 M rows of 128 float32, 100 000 random ids, one thread (ms): torch 4.6,
-no prefetch 4.5, 8 rows ahead 2.8, 16 ahead 2.6, 32 ahead 3.0; rows of 128 bytes: 0.74 at 16, 0.61 at 32.
+no prefetch 4.5, 8 rows ahead 2.8, 16 ahead 2.6, 32 ahead 3.0; rows of 128 bytes: 0.74 at 16, 0.61 at 32. Wide rows are
+asked for past the innermost cache since: 32 ahead took 47 ns a row of 512 bytes (110 of 1 KiB) where 16 ahead into that
+took 55 (130); at 48 to 192 ahead nothing changed, and rows of 128 bytes took 2 ns longer so.
 NumPy's large arrays begin 16 bytes after a cache line does, so that rows reach into one line more than their size says.
 Asking for that one too took ``gather`` from 21 to 7 ns a row of 64 bytes, from 22 to 8 (128) and from 34 to 31 (512);
 where rows begin with a line, nothing changed.
@@ -9,6 +11,10 @@ where rows begin with a line, nothing changed.
 ``table`` says which of ``rows`` a row is: an array for rows by reference, else None. Kernels are compiled for each.
 Looking it up costs 3 ns a row (16 bytes: 2.5 to 5.5; 128 bytes: 6 to 9). Where it is None ``gather_part`` sees so
 in its own body, 0.4 ns a row faster than in the functions it calls.
+
+Many rows are written past the caches, which else read each line of the output before it is overwritten: 25 MB of rows
+of 512 bytes took 2.3 ms for 4.5 (Intel, one thread; 128 bytes: 4.5 for 6.8, 400 bytes: 3.4 for 5.8), and summing them
+right afterwards as long as before. Below 4 MiB they are in the cache when that begins, and it is faster so.
 """
 
 from typing import Any
@@ -19,7 +25,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from .._jit import kernel, prefetch, store_release
+from .._jit import kernel, prefetch, prefetch_outer, store_release
 from ..sampling.kernels.hop import place_of
 from ..system._paging import is_cold
 
@@ -50,15 +56,54 @@ def copy_bytes(typingctx: Any, out: Any, to: Any, source: Any, start: Any, count
     return types.void(out, types.intp, source, types.intp, count_type), codegen
 
 
-_SLOTS_AHEAD = 32
-_LINE = 64
+@intrinsic(prefer_literal=True)
+def stream_bytes(typingctx: Any, out: Any, to: Any, source: Any, start: Any, count: Any) -> Any:
+    """Copy a literal ``count`` of bytes, a power of two that divides the address of ``out[to]``, past the caches."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        word = ir.VectorType(ir.IntType(64), count.literal_value // 8).as_pointer()
+        to, start = (
+            builder.bitcast(builder.gep(context.make_array(kind)(context, builder, array).data, [offset]), word)
+            for kind, array, offset in ((out, args[0], args[1]), (source, args[2], args[3]))
+        )
+        store = builder.store(builder.load(start, align=1), to, align=count.literal_value)
+        store.set_metadata("nontemporal", builder.module.add_metadata([ir.Constant(ir.IntType(32), 1)]))
+        return context.get_dummy_value()
+
+    return types.void(out, types.intp, source, types.intp, count), codegen
+
+
+@intrinsic
+def _end_stream(typingctx: Any) -> Any:
+    """Let other threads see all that :func:`stream_bytes` wrote before what this one writes from now on."""
+    return types.void(), lambda context, builder, signature, args: builder.fence("seq_cst")
+
+
+_SLOTS_AHEAD = _ROWS_AHEAD = 32
+_LINE, _WORD = 64, 16
 _NARROW = 128
+_MANY = 1 << 22  # bytes
 
 
 @kernel
-def copy_row(out, to, rows, start, row_bytes):  # type: ignore[no-untyped-def]
-    """Copy one row; the narrow ones (labels, masks) without a call."""
-    if row_bytes == 8:
+def stream_width(out, row_bytes):  # type: ignore[no-untyped-def]
+    """Bytes that each store of many rows writes past the caches, if both they and ``out`` are aligned; else 0."""
+    if len(out) < _MANY or row_bytes < _NARROW:
+        return 0
+    address = out.ctypes.data | row_bytes
+    return _LINE if address % _LINE == 0 else _WORD if address % _WORD == 0 else 0
+
+
+@kernel
+def copy_row(out, to, rows, start, row_bytes, width):  # type: ignore[no-untyped-def]
+    """Copy one row; the narrow ones (labels, masks) without a call. ``width`` is of :func:`stream_width`, or 0."""
+    if width == _LINE:
+        for at in range(0, row_bytes, _LINE):
+            stream_bytes(out, to + at, rows, start + at, 64)
+    elif width == _WORD:
+        for at in range(0, row_bytes, _WORD):
+            stream_bytes(out, to + at, rows, start + at, 16)
+    elif row_bytes == 8:
         copy_bytes(out, to, rows, start, 8)
     elif row_bytes == 4:
         copy_bytes(out, to, rows, start, 4)
@@ -71,8 +116,12 @@ def copy_row(out, to, rows, start, row_bytes):  # type: ignore[no-untyped-def]
 @kernel
 def prefetch_run(array, start, count, line):  # type: ignore[no-untyped-def]
     """Ask for a run of elements, ``line`` of which make a cache line."""
-    for offset in range(0, count, line):
-        prefetch(array, start + offset)
+    if count <= 2 * line:
+        for offset in range(0, count, line):
+            prefetch(array, start + offset)
+    else:
+        for offset in range(0, count, line):
+            prefetch_outer(array, start + offset)
     if 4 * count > line:
         prefetch(array, start + count - 1)
 
@@ -115,18 +164,19 @@ def prefetch_entry(table, row):  # type: ignore[no-untyped-def]
 @kernel
 def gather(rows, stride, row_bytes, limit, table, ids, out):  # type: ignore[no-untyped-def]
     """Copy row ``ids[i]`` to place ``i``; returns -1, or the position of a bad id."""
-    count = len(ids)
-    ahead = 32 if row_bytes <= _NARROW else 16
+    count, width = len(ids), stream_width(out, row_bytes)
     for i in range(count):
-        if i + 2 * ahead < count:
-            prefetch_entry(table, np.int64(ids[i + 2 * ahead]))
-        if i + ahead < count:
-            start = aimed(table, np.int64(ids[i + ahead])) * stride
+        if i + 2 * _ROWS_AHEAD < count:
+            prefetch_entry(table, np.int64(ids[i + 2 * _ROWS_AHEAD]))
+        if i + _ROWS_AHEAD < count:
+            start = aimed(table, np.int64(ids[i + _ROWS_AHEAD])) * stride
             prefetch_run(rows, start, row_bytes, _LINE)
         row = located(table, limit, np.int64(ids[i]))
         if row < 0:
             return i
-        copy_row(out, i * row_bytes, rows, row * stride, row_bytes)
+        copy_row(out, i * row_bytes, rows, row * stride, row_bytes, width)
+    if width:
+        _end_stream()
     return -1
 
 
@@ -147,18 +197,17 @@ def publish(slots, ids, places):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def gather_part(cached, num_cached, slots, rows, stride, row_bytes, limit, table, ids, stop, out):  # type: ignore[no-untyped-def]
+def gather_part(cached, num_cached, slots, rows, stride, row_bytes, limit, table, ids, stop, out, width):  # type: ignore[no-untyped-def]
     """The first ``stop`` rows of :func:`gather_cached`; returns the hits, or -1 - position of a bad id."""
     count = len(ids)
-    ahead = 32 if row_bytes <= _NARROW else 16
     hits = 0
     for i in range(stop):
-        if i + 2 * ahead < count:
-            prefetch(slots, np.int64(ids[i + 2 * ahead]))
+        if i + 2 * _ROWS_AHEAD < count:
+            prefetch(slots, np.int64(ids[i + 2 * _ROWS_AHEAD]))
             if table is not None:
-                prefetch(table, np.int64(ids[i + 2 * ahead]))
-        if i + ahead < count:
-            row = np.int64(ids[i + ahead])
+                prefetch(table, np.int64(ids[i + 2 * _ROWS_AHEAD]))
+        if i + _ROWS_AHEAD < count:
+            row = np.int64(ids[i + _ROWS_AHEAD])
             slot = find_slot(slots, num_cached, row)
             if slot >= 0:
                 prefetch_run(cached, slot * row_bytes, row_bytes, _LINE)
@@ -169,14 +218,14 @@ def gather_part(cached, num_cached, slots, rows, stride, row_bytes, limit, table
             return -1 - i
         slot = find_slot(slots, num_cached, row)
         if slot >= 0:
-            copy_row(out, i * row_bytes, cached, slot * row_bytes, row_bytes)
+            copy_row(out, i * row_bytes, cached, slot * row_bytes, row_bytes, width)
             hits += 1
         else:
             if table is not None:
                 row = located(table, limit, row)
                 if row < 0:
                     return -1 - i
-            copy_row(out, i * row_bytes, rows, row * stride, row_bytes)
+            copy_row(out, i * row_bytes, rows, row * stride, row_bytes, width)
     return hits
 
 
@@ -185,7 +234,7 @@ def gather_cached(cached, num_cached, slots, rows, stride, row_bytes, limit, tab
     """:func:`gather`, from ``cached`` where possible; ``hits[k]`` counts from ``ends[k - 1]`` to ``ends[k]``."""
     # A call for each part, whose loop begins at 0, costs nothing (100 000 rows of 4 bytes: 0.83 ms, as without parts).
     # Loops from one end to the next, or one that looks for the next end, took 0.95; for rows of 512 bytes all take 2.3.
-    begin = 0
+    begin, width = 0, stream_width(out, row_bytes)
     for part in range(len(ends)):
         found = gather_part(
             cached,
@@ -199,11 +248,14 @@ def gather_cached(cached, num_cached, slots, rows, stride, row_bytes, limit, tab
             ids[begin:],
             ends[part] - begin,
             out[begin * row_bytes :],
+            width,
         )
         if found < 0:
             return begin - 1 - found
         hits[part] = found
         begin = ends[part]
+    if width:
+        _end_stream()
     return -1
 
 
@@ -294,7 +346,7 @@ def keep(nodes, old_nodes, old_table, old_shift, old_rows, row_bytes, rows, miss
             missing[count] = place
             count += 1
         else:
-            copy_row(rows, place * row_bytes, old_rows, old * row_bytes, row_bytes)
+            copy_row(rows, place * row_bytes, old_rows, old * row_bytes, row_bytes, 0)
     return count
 
 
@@ -304,4 +356,4 @@ def scatter(source, stride, row_bytes, ids, places, rows):  # type: ignore[no-un
     for i in range(len(ids)):
         if i + 16 < len(ids):
             prefetch_run(source, ids[i + 16] * stride, row_bytes, _LINE)
-        copy_row(rows, places[i] * row_bytes, source, ids[i] * stride, row_bytes)
+        copy_row(rows, places[i] * row_bytes, source, ids[i] * stride, row_bytes, 0)

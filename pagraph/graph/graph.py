@@ -216,9 +216,9 @@ class Graph:
         return len(self._num_nodes) == 1 and len(self._csc) == 1
 
     @cached_property
-    def only_types(self) -> tuple[str, EdgeType] | None:
-        """The vertex type and the edge type of a graph with one of each; kept, for every batch asks."""
-        return (self.node_types[0], self.edge_types[0]) if self.is_homogeneous else None
+    def types(self) -> tuple[tuple[str, ...], tuple[EdgeType, ...], tuple[int, ...]]:
+        """The vertex types, the edge types, and the numbers of vertices; kept, for every batch asks."""
+        return tuple(self._num_nodes), tuple(self._csc), tuple(self._num_nodes.values())
 
     @property
     def csc(self) -> CSC:

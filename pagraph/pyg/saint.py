@@ -134,15 +134,16 @@ class GraphSAINTSampler(SubgraphLoader, _pyg.GraphSAINTSampler):
 
     def _collate(self, items: Any) -> Any:
         """A batch, drawn by torch's global generator."""
-        return _joined(self._view, self._view.output(self._subgraph(None), BufferPools(max_free=0)))
+        return _joined(self._view, self._view.output(self._subgraph(None)))
 
     def _subgraph(self, key: int | None, pools: BufferPools | None = None) -> Any:
         """A batch's subgraph; without a key, and where a subclass draws the vertices, by ``_sample_nodes``."""
         graph = self._view.graph
         core: Any = self._view.core
         if key is not None and core is not None:
-            return core.sample(graph, None, key, pools=pools)
-        return induced_subgraph(graph, torch.unique(self._sample_nodes(self._batch_size)), edge_dir="out")
+            return core.sample(graph, None, key, pools=pools, turned=True)
+        nodes = torch.unique(self._sample_nodes(self._batch_size))
+        return induced_subgraph(graph, nodes, edge_dir="out", turned=True)
 
     def _norms(self, seed: int | None) -> tuple[Tensor, Tensor]:
         """The normalisation, saved or computed."""

@@ -10,11 +10,16 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from ..graph.graph import NODE_TYPE
+from ..graph.subgraph import SampledEdges
 from ..seeds.keys import random_key
 from ..system.buffers import BufferPools
+from .package import import_pyg
 from .pipelined import OURS, Pipelined, View
-from .sampler import output_of
 from .workload import core_workload
+
+import_pyg()
+from torch_geometric.sampler import SamplerOutput  # noqa: E402
 
 if TYPE_CHECKING:
     from ..graph.graph import Graph
@@ -23,6 +28,20 @@ if TYPE_CHECKING:
     from ..sampling.sampler import MiniBatchSampler
 
 __all__ = ["SubgraphLoader", "SubgraphView", "level_of"]
+
+
+class _Output(SamplerOutput):
+    """An output whose ``edge`` is looked up once it is asked for."""
+
+    @property
+    def edge(self) -> Any:
+        """Ids of the edges."""
+        edge = self.__dict__["edge"]
+        return edge.edge_ids if isinstance(edge, SampledEdges) else edge
+
+    @edge.setter
+    def edge(self, edge: Any) -> None:
+        self.__dict__["edge"] = edge
 
 
 @dataclass(eq=False, kw_only=True)
@@ -34,9 +53,7 @@ class SubgraphView(View):
         core: Draws a :class:`~pagraph.graph.subgraph.Subgraph`.
         items: Shape ``(n,)``: what the loader's order goes through, such as ids of vertices.
         dtype: Dtype of ids.
-        flipped: Edges lead from the second row of their ``edge_index`` to the first. ``row`` and ``col`` of the output
-            are then copied to recycled memory, in PyG's order: ``torch.stack``, which fills fresh memory, took a third
-            of the time of large batches.
+        flipped: Edges of the core lead from the second row of their ``edge_index`` to the first, unless it turns them.
     """
 
     graph: Graph
@@ -63,20 +80,18 @@ class SubgraphView(View):
         """A subgraph, the items being its ``metadata``, and where the vertices of each hop end."""
         core: Any = self.core
         pools = pools or BufferPools(max_free=0)
-        subgraph = core.sample(self.graph, inputs, key, dtype=self.dtype, pools=pools)
-        output = self.output(subgraph, pools)
+        turned = {"turned": True} if self.flipped else {}
+        subgraph = core.sample(self.graph, inputs, key, dtype=self.dtype, pools=pools, **turned)
+        output = self.output(subgraph)
         output.metadata = inputs
         return output, subgraph.hop_ends
 
-    def output(self, subgraph: Subgraph, pools: BufferPools) -> Any:
+    def output(self, subgraph: Subgraph) -> Any:
         """The output of PyG's samplers for a subgraph."""
-        output = output_of(subgraph, hetero=False)
-        if self.flipped:
-            (edges,) = subgraph.edges.values()
-            both = pools("edge_index").take(tuple(edges.edge_index.shape), edges.edge_index.dtype)
-            both.numpy()[:] = edges.edge_index.numpy()[::-1]
-            output.row, output.col = both
-        return output
+        (edges,) = subgraph.edges.values()
+        row, col = edges.edge_index
+        trees = None if subgraph.trees is None else subgraph.trees[NODE_TYPE]
+        return _Output(node=subgraph.input_nodes[NODE_TYPE], row=row, col=col, edge=edges, batch=trees)
 
 
 def level_of(view: SubgraphView, name: str, value: Any) -> str | None:

@@ -227,6 +227,6 @@ class NeighborSampler(FanoutSampler, BlockSampler):
     def __post_init__(self) -> None:
         self.check_fanouts()
 
-    def uniform_hops(self, edge_type: EdgeType) -> UniformHops | None:
+    def uniform_hops(self, graph: Graph) -> UniformHops | None:
         """See :meth:`HopSampler.uniform_hops`; a subclass may pick otherwise."""
-        return UniformHops.of(self, edge_type) if self.prob is None and type(self) is NeighborSampler else None
+        return UniformHops.of(self, graph) if self.prob is None and type(self) is NeighborSampler else None

@@ -91,6 +91,7 @@ class ClusterSampler(MiniBatchSampler):
         *,
         dtype: torch.dtype | None = None,
         pools: BufferPools | None = None,
+        turned: bool = False,
     ) -> Subgraph:
         """Sample one mini-batch; safe from any number of threads at once.
 
@@ -100,15 +101,17 @@ class ClusterSampler(MiniBatchSampler):
             key: Ignored: nothing is drawn.
             dtype: Id dtype of the result. Default: that of the seeds.
             pools: Where output memory is recycled. Default: fresh memory.
+            turned: The rows of ``edge_index`` change places.
 
         Raises:
             IndexError: A seed is not a cluster's number, or a vertex not in the graph.
             FormatError: The graph's arrays lead out of the graph (a damaged file).
         """
         check_range("seeds", seeds, self.num_clusters, IndexError)
-        bounds, dtype = self.bounds.numpy(), dtype or seeds.dtype
-        spans = [np.arange(bounds[c], bounds[c + 1]) for c in seeds.tolist()]
-        places = torch.from_numpy(np.concatenate(spans) if spans else np.empty(0, np.int64))
-        nodes = places if self.nodes is None else self.nodes[places]
+        dtype = dtype or seeds.dtype
+        spans = zip(self.bounds[seeds].tolist(), self.bounds[seeds + 1].tolist(), strict=True)
+        own = None if self.nodes is None else self.nodes.numpy()
+        clusters = [np.arange(begin, end) if own is None else own[begin:end] for begin, end in spans]
+        nodes = torch.from_numpy(np.concatenate(clusters) if clusters else np.empty(0, np.int64))
         check_range("nodes", nodes, graph.num_nodes, IndexError)  # narrowing would wrap a wrong id round
-        return induced_subgraph(graph, nodes.to(dtype), edge_dir=self.edge_dir, pools=pools)
+        return induced_subgraph(graph, nodes.to(dtype), edge_dir=self.edge_dir, turned=turned, pools=pools)

@@ -12,10 +12,10 @@ import torch
 from ..graph.subgraph import SampledEdges, Subgraph
 from ..seeds.keys import derive_key
 from ..system.checks import as_integer
+from .hop import HopMemory
 from .induced import induced_edges, known_edges
 from .pickers import UniformPicker
 from .sampler import BatchRun, EdgeField, HopSampler, check_per_hop, id_dtype_of
-from .subgraph_sampler import HopMemory
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -152,15 +152,14 @@ class _Run(BatchRun):
         from .kernels import hgt
 
         if self.sampler.most_edges is None:
-            return induced_edges(self.graph, etype, self.tables, self.dtype, self.pools)
+            return induced_edges(self.graph, etype, self.nodes, self.dtype, self.pools)
         frontier, known = self.tables[etype[2]].nodes, self.tables[etype[0]].lookup
         hop = self.hop(self.sampler.num_hops, index, frontier, torch.int32, HopMemory(self.scratch, ("edges", index)))
         drawn = UniformPicker(self.sampler.most_edges).pick(hop)
         positions, places = drawn.positions.numpy(), self.read_sources(hop, drawn)
         indptr = self.scratch.array("kept", len(frontier) + 1, np.int64)
         kept = hgt.keep_known(drawn.indptr.numpy(), positions, places, *known, indptr)
-        pool = self.pools(("edges", etype))
-        return known_edges(hop.csc, indptr, positions[:kept], places[:kept], self.dtype, pool)
+        return known_edges(hop.csc, etype, (indptr, positions[:kept], places[:kept]), self.dtype, self.pools)
 
     def _give(self, number: int, begins: Mapping[str, int], budgets: Mapping[str, _Budget]) -> None:
         """Add the shares that the vertices found by the hop before give."""

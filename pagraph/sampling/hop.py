@@ -19,7 +19,17 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 
-__all__ = ["EdgeMemory", "Hop", "HopEdges", "Picker", "Scratch", "VertexTable", "raise_bad_row", "raise_bad_source"]
+__all__ = [
+    "EdgeMemory",
+    "Hop",
+    "HopEdges",
+    "HopMemory",
+    "Picker",
+    "Scratch",
+    "VertexTable",
+    "raise_bad_row",
+    "raise_bad_source",
+]
 
 _MIN_TABLE_BITS = 10
 SHARES_NONE: npt.NDArray[np.uint64] = np.empty(0, dtype=np.uint64)
@@ -34,8 +44,11 @@ class Scratch:
         self._arrays: dict[Any, Array] = {}
         self._tables: list[VertexTable] = []
         self._seen: Array = np.empty(0, dtype=np.int64)
+        self._zeros: Array = np.empty(0, dtype=np.uint64)
         self._named: dict[str, VertexTable] = {}
-        self.table_bits = _MIN_TABLE_BITS  # of the hash table of the next small batch
+        self._table_bits: Array = np.empty(0, dtype=np.int64)
+        self._places: Array = np.empty(0, dtype=np.int32)
+        self.of_batch: Any = None  # of the last batch that was sampled in one call
         self.induced_room = 2**16  # edges of an induced subgraph that there is room for
 
     @staticmethod
@@ -60,6 +73,24 @@ class Scratch:
         if len(self._seen) < size:
             self._seen = np.full(size, -1, dtype=np.int64)
         return self._seen[:size]
+
+    def table_bits(self, count: int) -> Array:
+        """Bits of the hash tables of the next batch that is sampled in one call, for ``count`` vertex types, int64."""
+        if len(self._table_bits) < count:
+            self._table_bits = np.full(count, _MIN_TABLE_BITS, dtype=np.int64)
+        return self._table_bits[:count]
+
+    def places(self, length: int) -> Array:
+        """Places in a batch, int32, all of them -1. Kernels must leave them so."""
+        if len(self._places) < length:
+            self._places = np.full(length, -1, dtype=np.int32)
+        return self._places
+
+    def zeros(self, length: int) -> Array:
+        """Words that are all 0, uint64. Kernels must leave them so."""
+        if len(self._zeros) < length:
+            self._zeros = np.zeros(length, dtype=np.uint64)
+        return self._zeros[:length]
 
     def tables(self, count: int) -> list[VertexTable]:
         """The vertex tables of ``count`` vertex types, with whatever the batch before left in them."""
@@ -229,6 +260,24 @@ class EdgeMemory(Protocol):
 
     def take_many(self, *specs: tuple[tuple[int, ...], torch.dtype]) -> list[Tensor]:
         """Uninitialised tensors of these shapes and dtypes."""
+
+
+_NUMPY = {torch.int32: np.int32, torch.int64: np.int64, torch.float32: np.float32}
+
+
+@dataclass(frozen=True, eq=False)
+class HopMemory:
+    """Scratch memory of a hop's edges, which live until the batch is put together."""
+
+    scratch: Scratch
+    name: Any
+
+    def take_many(self, *specs: tuple[tuple[int, ...], torch.dtype]) -> list[Tensor]:
+        """See ``EdgeMemory``."""
+        return [
+            torch.from_numpy(self.scratch.array((self.name, place), shape[0], _NUMPY[dtype]))
+            for place, (shape, dtype) in enumerate(specs)
+        ]
 
 
 class Picker(Protocol):

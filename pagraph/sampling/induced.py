@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,11 +17,14 @@ from .sampler import id_dtype_of, seeds_by_type
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    import numpy.typing as npt
     from torch import Tensor
 
     from ..graph.csc import CSC
     from ..graph.graph import EdgeType, Graph
-    from .hop import EdgeMemory, VertexTable
+    from ..system.buffers import BufferPool
+
+    Array = npt.NDArray[Any]
 
 __all__ = ["edge_ids_of", "induced_edges", "induced_subgraph", "known_edges"]
 
@@ -30,6 +34,7 @@ def induced_subgraph(
     nodes: Tensor | Mapping[str, Tensor],
     *,
     edge_dir: str = "in",
+    turned: bool = False,
     dtype: torch.dtype | None = None,
     pools: BufferPools | None = None,
 ) -> Subgraph:
@@ -41,6 +46,7 @@ def induced_subgraph(
             there twice has its in-edges twice; they lead to the first copy of their source.
         edge_dir: "in": edges lie in the order of their destinations, in the batch and then in the graph; "out": in that
             of their sources, and ``edge_index`` has destinations in its first row, as ``Graph.out_csc_of``.
+        turned: The rows of ``edge_index`` change places.
         dtype: Id dtype of the result. Default: that of the vertices.
         pools: Where output memory is recycled. Default: fresh memory.
 
@@ -57,40 +63,44 @@ def induced_subgraph(
         [[1, 2, 0], [0, 1, 2]]
     """
     by_type = seeds_by_type(graph, nodes)
-    tables = dict(zip(graph.node_types, Scratch.of_this_thread().tables(len(graph.node_types)), strict=True))
-    for ntype, table in tables.items():
-        table.reset(by_type.get(ntype), graph.num_nodes_of(ntype), id_dtype_of(graph))
+    kind, scratch = id_dtype_of(graph), Scratch.of_this_thread()
+    known = {t: scratch.array(("nodes", t), len(by_type.get(t, ())), kind) for t in graph.node_types}
+    for ntype, ids in by_type.items():
+        known[ntype][:] = ids.numpy()
     dtype = dtype or next((ids.dtype for ids in by_type.values()), torch.int64)
+    turns = edge_dir, turned
     pools = pools if pools is not None else BufferPools(max_free=0)
     none = torch.empty(0, dtype=dtype, device="cpu")
     return Subgraph(
         dict(by_type),
-        {ntype: by_type[ntype].to(dtype) if ntype in by_type else none for ntype in tables},
-        {etype: induced_edges(graph, etype, tables, dtype, pools, edge_dir) for etype in graph.edge_types},
-        {ntype: [table.count] for ntype, table in tables.items()},
+        {ntype: by_type[ntype].to(dtype) if ntype in by_type else none for ntype in known},
+        {etype: induced_edges(graph, etype, known, dtype, pools, *turns) for etype in graph.edge_types},
+        {ntype: [len(ids)] for ntype, ids in known.items()},
     )
 
 
 def induced_edges(
     graph: Graph,
     etype: EdgeType,
-    tables: Mapping[str, VertexTable],
+    nodes: Mapping[str, Array],
     dtype: torch.dtype,
     pools: BufferPools,
     edge_dir: str = "in",
+    turned: bool = False,
 ) -> SampledEdges:
-    """Every in-edge of the tables' vertices that comes from a known source, in the order of vertices and CSC.
+    """Every in-edge of the vertices that comes from one of them, in the order of vertices and CSC.
 
     A vertex that is there twice has its edges twice; they lead to the first copy of their source. The thread keeps the
-    room for the edges found, 8 or 12 bytes each.
+    room for the edges found, 8 or 12 bytes each, and up to 1 MiB or 4 bytes a vertex of the batch.
 
     Args:
         graph: The graph.
         etype: The edge type.
-        tables: The vertices of each type, of this thread.
+        nodes: The vertices of each type.
         dtype: Dtype of the local ids.
         pools: Where output memory is recycled.
         edge_dir: "out" takes out-edges for in-edges, see ``Graph.out_csc_of``.
+        turned: The rows of ``edge_index`` change places.
 
     Raises:
         FormatError: The graph's arrays lead out of the graph (a damaged file).
@@ -98,50 +108,68 @@ def induced_edges(
     far, near = (etype[0], etype[2]) if edge_dir == "in" else (etype[2], etype[0])
     csc = (graph.csc_of(etype) if edge_dir == "in" else graph.out_csc_of(etype)).scattered
     scratch = Scratch.of_this_thread()
-    starts, degrees, indptr = measure_frontier(csc, tables[near].nodes, scratch, -1, False)
+    starts, degrees, indptr = measure_frontier(csc, nodes[near], scratch, -1, False)
     if csc.pages is not None:
         csc.pages.need_edges(starts, degrees)
-    positions, places = _found(csc, starts, degrees, tables[far], scratch, indptr)
-    return known_edges(csc, indptr, positions, places, dtype, pools(("edges", etype)))
+    found = _found(csc, starts, degrees, nodes[far], scratch, indptr)
+    return known_edges(csc, etype, (indptr, *found), dtype, pools, turned)
 
 
 def known_edges(
-    csc: CSC, indptr: Any, positions: Any, places: Any, dtype: torch.dtype, pool: EdgeMemory
+    csc: CSC,
+    etype: EdgeType,
+    found: tuple[Array, Array, Array],
+    dtype: torch.dtype,
+    pools: BufferPools,
+    turned: bool = False,
 ) -> SampledEdges:
-    """Edges found for vertices, ``indptr`` saying which for each, by position in the CSC and place of the source."""
-    from .kernels import subgraph as _subgraph
+    """Edges ``found`` for some vertices: the ``indptr``, positions in the CSC, and places of the sources."""
+    from .kernels import induced as _induced
 
-    edge_index, ids = pool.take_many(((2, len(places)), dtype), ((len(places),), torch.int64))
-    src, dst = edge_index.numpy()
-    _subgraph.put_known(indptr, positions, places, edge_ids_of(csc), src, dst, ids.numpy())
-    return SampledEdges(edge_index, ids, [0])
+    count = len(found[1])
+    edge_index, positions = pools(("edges", etype)).take_many(((2, count), dtype), ((count,), csc.indices.dtype))
+    far, near = edge_index.numpy()[:: -1 if turned else 1]
+    _induced.put_found(*found, far, near, positions.numpy())
+    return SampledEdges(edge_index, positions, [0], partial(_ids_at, csc, pools(("edge ids", etype))))
 
 
-def _found(csc: CSC, starts: Any, degrees: Any, table: VertexTable, scratch: Scratch, indptr: Any) -> tuple[Any, Any]:
-    """Positions of the edges whose sources are in the table, and the sources' places, in scratch; sets ``indptr``."""
-    from .kernels import subgraph as _subgraph
+def _ids_at(csc: CSC, pool: BufferPool, positions: Tensor) -> Tensor:
+    """The ids of the edges at these positions, int64."""
+    from .kernels import hop as _cpu
 
-    indices, (nodes, slots, shift) = csc.indices.numpy(), table.lookup
-    marks, marks_shift = scratch.array("marks", len(slots) // 16, np.uint64), shift - np.uint64(2)
-    marks.fill(0)  # 4 bits a slot: 16 to 32 a vertex
-    _subgraph.mark_nodes(nodes, marks, marks_shift)
-    known = nodes, slots, shift, marks, marks_shift
-    some, state = scratch.array("segment", _subgraph.SEGMENT, np.int64), np.zeros(3, np.int64)
+    ids = pool.take(tuple(positions.shape), torch.int64)
+    if csc.edge_ids is None:
+        return ids.copy_(positions)
+    if csc.pages is not None:
+        csc.pages.need_ids(positions.numpy())
+    _cpu.read_neighbors(csc.edge_ids.numpy(), positions.numpy(), ids.numpy())
+    return ids
+
+
+def _found(csc: CSC, starts: Any, degrees: Any, nodes: Array, scratch: Scratch, indptr: Any) -> tuple[Any, Any]:
+    """Positions of the edges whose sources are among the vertices, and their places, in scratch; sets ``indptr``."""
+    from .kernels import induced as _induced
+
+    indices, direct = csc.indices.numpy(), csc.num_src <= _induced.MOST_DIRECT
+    bits = csc.num_src.bit_length() if direct else max(6, (32 * len(nodes)).bit_length())
+    numbers = (scratch.array(name, len(nodes), np.int32) for name in ("first", "after"))
+    room = scratch.zeros((1 << bits >> 5) + 1), *numbers
+    shift, edges = None if direct else np.uint64(64 - bits), (indices, csc.num_src, starts, degrees)
+    state = np.zeros(3, np.int64)
     state[1] = starts[0] if len(starts) else 0
     found: list[Any] = []
     while True:
-        room = scratch.induced_room
-        grown = [scratch.array(name, room, kind) for name, kind in (("found", indices.dtype), ("places", np.int32))]
+        capacity = scratch.induced_room
+        grown = [scratch.array(name, capacity, kind) for name, kind in (("found", indices.dtype), ("places", np.int32))]
         for new, old in zip(grown, found, strict=False):
             new[: state[2]] = old[: state[2]]
         found = grown
-        bad = _subgraph.find_known(indices, starts, degrees, csc.num_src, known, some, state, indptr, *found)
-        if bad >= 0 or state[0] == len(starts):
-            break
+        bad = _induced.find_members(nodes, shift, room, edges, state, indptr, *found)
+        if bad >= 0:
+            raise_bad_source(int(indices[bad]), csc.num_src)
+        if state[0] == len(starts):
+            return found[0][: state[2]], found[1][: state[2]]
         scratch.induced_room *= 2
-    if bad >= 0:
-        raise_bad_source(int(indices[bad]), csc.num_src)
-    return found[0][: state[2]], found[1][: state[2]]
 
 
 def edge_ids_of(csc: CSC) -> Any:

@@ -170,7 +170,7 @@ class TimedPicker:
         fanout: Edges per vertex; -1 takes all.
         replace: Draw with replacement.
         latest: Draw among the latest ``fanout`` of the edges only: without replacement these are the picks.
-        times: Times of the edges that the hop draws from.
+        times: Times of the edges that the hop draws from, whose rows are in the order of time (``times.in_order``).
     """
 
     fanout: int
@@ -180,20 +180,14 @@ class TimedPicker:
 
     def pick(self, hop: Hop) -> HopEdges:
         """See :class:`~pagraph.sampling.hop.Picker`; raises as :meth:`rows` does."""
-        from .kernels import hop as _cpu
-
-        edges = UniformPicker(self.fanout, self.replace).pick_from(hop, self.rows(hop))
-        if self.times.order is not None:
-            positions = edges.positions.numpy()
-            _cpu.read_neighbors(self.times.order.numpy(), positions, positions)
-        return edges
+        return UniformPicker(self.fanout, self.replace).pick_from(hop, self.rows(hop))
 
     def rows(self, hop: Hop) -> tuple[Array, Array, Array]:
         """The rows cut down to the edges that may be drawn, measured as :func:`measure_rows` does.
 
-        Edges are numbered by ``times.order``. ValueError for the times of another graph.
+        ValueError for the times of another graph.
         """
-        from .kernels import subgraph
+        from .kernels import times as _times
 
         times = self.times
         if times.num_edges != hop.csc.num_edges:
@@ -201,8 +195,11 @@ class TimedPicker:
         assert hop.until is not None
         starts, degrees, _ = measure_rows(hop, self.fanout, self.replace)
         offsets = hop.scratch.array("valid offsets", len(hop.frontier) + 1, np.int64)
-        settings = self.fanout, self.replace, self.latest
-        subgraph.cut_rows(times.values.numpy(), hop.until, self._since(hop), *settings, starts, degrees, offsets)
+        counts = []
+        for name, limits in ("upto", hop.until), ("before", self._since(hop)):
+            counts.append(hop.scratch.array(name, len(limits), np.int64))
+            _times.count_until(times.values.numpy(), times.marks.numpy(), limits, starts, degrees, counts[-1])
+        _times.cut_rows(*counts, self.fanout, self.replace, self.latest, starts, degrees, offsets)
         return starts, degrees, offsets
 
     def _since(self, hop: Hop) -> Array:

@@ -153,31 +153,39 @@ def of_edge_type(entry: int | Mapping[EdgeType, int], edge_type: EdgeType) -> in
 
 @dataclass(frozen=True, eq=False)
 class UniformHops:
-    """Hops along one edge type that draw uniformly.
+    """Hops along all edge types that draw uniformly.
 
     Attributes:
-        fanouts: Fan-out of each hop; the first serves the seeds.
-        array: The same for the kernels.
+        fanouts: Fan-out of each hop and edge type, shape ``(num_hops, num_edge_types)``, int64; the first hop serves
+            the seeds.
+        ends: The places of both ends' types among the vertex types, shape ``(num_edge_types, 2)``, int64.
         replace: Draw with replacement.
         set_size: Slots that a set of one vertex's picks needs.
     """
 
-    fanouts: tuple[int, ...]
-    array: Any
+    fanouts: Any
+    ends: Any
     replace: bool
     set_size: int
 
     @classmethod
-    def of(cls, sampler: FanoutSampler, edge_type: EdgeType) -> UniformHops | None:
-        """The hops of a sampler that draws uniformly; None where it takes all neighbours or does not name the type."""
+    def of(cls, sampler: FanoutSampler, graph: Graph) -> UniformHops | None:
+        """The hops of a sampler that draws uniformly; None where it takes all neighbours or does not name a type."""
+        node_types, edge_types, _ = graph.types
         try:
-            fanouts = tuple(sampler.fanout(hop, edge_type) for hop in range(sampler.num_hops))
+            fanouts = [[sampler.fanout(hop, etype) for etype in edge_types] for hop in range(sampler.num_hops)]
         except KeyError:
             return None
-        if not all(0 <= fanout <= _MOST_SMALL_FANOUT for fanout in fanouts):
+        if not all(0 <= fanout <= _MOST_SMALL_FANOUT for of_hop in fanouts for fanout in of_hop):
             return None
-        set_size = 1 << (2 * max(fanouts, default=1) - 1).bit_length()
-        return cls(fanouts, np.array(fanouts, dtype=np.int64), sampler.replace, set_size)
+        ends = [(node_types.index(src), node_types.index(dst)) for src, _, dst in edge_types]
+        most = max((max(of_hop, default=1) for of_hop in fanouts), default=1)
+        return cls(
+            np.array(fanouts, dtype=np.int64).reshape(len(fanouts), len(edge_types)),
+            np.array(ends, dtype=np.int64).reshape(len(ends), 2),
+            sampler.replace,
+            1 << (2 * most - 1).bit_length(),
+        )
 
 
 class HopSampler(MiniBatchSampler):
@@ -236,13 +244,13 @@ class HopSampler(MiniBatchSampler):
         """
         raise NotImplementedError
 
-    def uniform_hops(self, edge_type: EdgeType) -> UniformHops | None:
-        """The hops along an edge type if all of them draw uniformly, whatever fields there are; None otherwise."""
+    def uniform_hops(self, graph: Graph) -> UniformHops | None:
+        """The hops along all edge types if they draw uniformly, whatever fields there are; None otherwise."""
         return None
 
     @cached_property
-    def known_hops(self) -> dict[EdgeType, UniformHops | None]:
-        """Memoized :meth:`uniform_hops` by edge type: small batches ask every time."""
+    def known_hops(self) -> dict[Hashable, UniformHops | None]:
+        """Memoized :meth:`uniform_hops` by the types of a graph: small batches ask every time."""
         return {}
 
     @property
@@ -335,6 +343,11 @@ class BatchRun:
         self.scratch = Scratch.of_this_thread()
         types = graph.node_types
         self.tables = dict(zip(types, self.scratch.tables(len(types)), strict=True))
+
+    @property
+    def nodes(self) -> dict[str, Any]:
+        """The known vertices of each type, valid until others are added."""
+        return {ntype: table.nodes for ntype, table in self.tables.items()}
 
     def counts(self) -> dict[str, int]:
         """Known vertices of each type."""

@@ -1,46 +1,59 @@
-"""Small mini-batches of uniform picks along one edge type: all hops in one call of a kernel, into one buffer.
+"""Mini-batches of uniform picks: all hops along all edge types in one call of a kernel, and one more for the result.
 
-The results are those of sampling hop by hop, bit by bit. What takes no part in it (several types, weights, times,
-trees, excluded or induced edges, all neighbours, large batches, edges on disk) gets None, and is sampled hop by hop.
+The results are those of sampling hop by hop, bit by bit. What takes no part in it (weights, times, trees, excluded or
+induced edges, all neighbours, batches that may be huge, edges on disk) gets None, and is sampled hop by hop.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache, lru_cache
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..graph.csc import check_range
 from ..graph.minibatch import Block, HeteroBlock, HeteroMiniBatch, MiniBatch, Relation
 from ..graph.subgraph import SampledEdges, Subgraph
 from ..seeds.keys import Renewal
+from ..system.buffers import BufferPool
 from .hop import SHARES_NONE, Scratch, raise_bad_row, raise_bad_source
+from .sampler import seeds_by_type
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ..graph.csc import CSC
-    from ..graph.graph import EdgeType, Graph
+    from ..graph.graph import Graph
     from ..system.buffers import BufferPools
     from .sampler import HopSampler, UniformHops
 
 __all__ = ["small_blocks", "small_subgraph"]
 
-MOST_EDGES = 2**18
-"""Batches that may draw more are sampled hop by hop.
+MOST_EDGES = 2**23
+"""Batches that may draw more are sampled hop by hop: scratch has room for as many edges as there might be.
 
-A result keeps room for as many edges as there might be, here up to 8 MB, and kernels take nearly all the time of larger
-batches: 1000 seeds of fan-out 15,10,5 took 12 % less in one call, 64 seeds 57 % less.
+Pages of it that no batch writes to are none.
+"""
+
+_MOST_PLACES = 2**22  # 16 MiB a thread
+_VERTICES_PER_NODE = 64
+"""Up to here vertices are numbered by their places, not by a hash table.
+
+120,000 edges to 94,000 of 1 M vertices took 2.6 ns each, and clearing the places 1.1, where a hash table took 9.6; of
+4 M vertices 4.1, 1.9 and 9.8; of 16 M 5.6, 3.6 and 9.3. A few nodes stay in the innermost cache in a hash table.
 """
 
 _MOST_INT32 = 2**31 - 1
-_ID_DTYPES = (torch.int32, torch.int64)
-_LINE = 64  # bytes of a cache line
-_REPORT, _PER_HOP = 5, 5  # as in the kernels
+_INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
+_NUMPY = {torch.int32: _INT32, torch.int64: _INT64}
+_LIKE = {dtype: np.empty(0, dtype=kind) for dtype, kind in _NUMPY.items()}
+_REPORT = 4  # as in the kernels
 _UNKNOWN: Any = object()
+_VARIES = 2**20  # bytes; below, batches differ by more than the head-room of recycled memory
+_FRESH = BufferPool(max_free=0)
 
 
 def small_blocks(
@@ -55,22 +68,32 @@ def small_blocks(
     drawn = _draw(sampler, graph, seeds, key, dtype, pools)
     if drawn is None:
         return None
-    (ntype, etype), seed_ids, csc, whole, report = drawn
-    ids, places = whole.view(seed_ids.dtype), whole.view(csc.indices.dtype)
-    known, parts = seed_ids.shape[0], []
-    for at in range(_REPORT, len(report), _PER_HOP):
-        count, total, row, index, position = report[at : at + _PER_HOP]
-        indptr, indices = ids[row : row + known + 1], ids[index : index + total]
-        parts.append((indptr, indices, ids[:count], places[position : position + total], known))
-        known = count
-    parts.reverse()
+    (node_types, edge_types, _), (ids, places, counts, edges, parts) = graph.types, drawn
+    num_types, num_edge_types = len(node_types), len(edge_types)
+    nodes = [ids[begin : begin + count] for begin, count in zip(parts, counts[-num_types:], strict=False)]
+
+    def relation(place: int, num_dst: int) -> tuple[Tensor, Tensor, Tensor]:
+        part, total = num_types + 3 * place, edges[place]
+        row, index, position = parts[part], parts[part + 1], parts[part + 2]
+        return ids[row : row + num_dst + 1], ids[index : index + total], places[position : position + total]
+
+    made: list[Any] = []
+    for hop in range(len(edges) // num_edge_types - 1, -1, -1):
+        if isinstance(seeds, Tensor):
+            indptr, indices, positions = relation(hop, counts[hop])
+            made.append(Block(indptr, indices, nodes[0][: counts[hop + 1]], positions, counts[hop]))
+            continue
+        num_dst = dict(zip(node_types, counts[hop * num_types :], strict=False))
+        after = dict(zip(node_types, counts[(hop + 1) * num_types :], strict=False))
+        relations = {
+            etype: Relation(*relation(hop * num_edge_types + t, num_dst[etype[2]]))
+            for t, etype in enumerate(edge_types)
+        }
+        src_nodes = {ntype: known[: after[ntype]] for ntype, known in zip(node_types, nodes, strict=True)}
+        made.append(HeteroBlock(relations, src_nodes, num_dst))
     if isinstance(seeds, Tensor):
-        return MiniBatch(seeds, [Block(*part) for part in parts])
-    blocks = [
-        HeteroBlock({etype: Relation(indptr, indices, positions)}, {ntype: nodes}, {ntype: num_dst})
-        for indptr, indices, nodes, positions, num_dst in parts
-    ]
-    return HeteroMiniBatch(dict(seeds), blocks, {ntype: parts[0][2]})
+        return MiniBatch(seeds, made)
+    return HeteroMiniBatch(dict(seeds), made, dict(zip(node_types, nodes, strict=True)))
 
 
 def small_subgraph(
@@ -85,17 +108,68 @@ def small_subgraph(
     drawn = _draw(sampler, graph, seeds, key, dtype, pools)
     if drawn is None:
         return None
-    (ntype, etype), seed_ids, _, whole, report = drawn
-    ids = whole.view(seed_ids.dtype)
-    counts, ends = [seed_ids.shape[0], *report[_REPORT::_PER_HOP]], [0, *report[_REPORT + 1 :: _PER_HOP]]
-    total, source, edge_id = ends[-1], report[3], report[4]
-    edges = SampledEdges(
-        ids[source : source + 2 * total].view(2, total),
-        whole.view(torch.int64)[edge_id : edge_id + total],
-        ends,
-    )
-    output = {ntype: seeds} if isinstance(seeds, Tensor) else dict(seeds)
-    return Subgraph(output, {ntype: ids[: counts[-1]]}, {etype: edges}, {ntype: counts})
+    (node_types, edge_types, _), (ids, longs, counts, drawn_edges, parts) = graph.types, drawn
+    nodes, ends, edges, part = {}, {}, {}, len(node_types)
+    for t, ntype in enumerate(node_types):
+        known, begin = counts[t :: len(node_types)], parts[t]
+        nodes[ntype], ends[ntype] = ids[begin : begin + known[-1]], known
+    for t, etype in enumerate(edge_types):
+        hop_ends = [0, *accumulate(drawn_edges[t :: len(edge_types)])]
+        total, both, edge_id = hop_ends[-1], parts[part], parts[part + 1]
+        edge_index = ids[both : both + 2 * total].view(2, total)
+        edges[etype] = SampledEdges(edge_index, longs[edge_id : edge_id + total], hop_ends)
+        part += 2
+    return Subgraph({node_types[0]: seeds} if isinstance(seeds, Tensor) else dict(seeds), nodes, edges, ends)
+
+
+@dataclass(eq=False, slots=True)
+class _Batch:
+    """A batch before it is drawn.
+
+    Attributes:
+        hops: What to draw.
+        seeds: The seeds of each vertex type.
+        counts: Their numbers.
+        dtype: Id dtype of the result.
+        edges: See :func:`_edges`.
+        room: Scratch for it.
+    """
+
+    hops: UniformHops
+    seeds: list[Tensor | None]
+    counts: list[int]
+    dtype: torch.dtype
+    edges: tuple[list[CSC], Any, Any, Any]
+    room: _Room
+
+    @classmethod
+    def of(
+        cls, sampler: HopSampler, graph: Graph, seeds: Tensor | Mapping[str, Tensor], dtype: torch.dtype | None
+    ) -> _Batch | None:
+        """A batch that the kernels can draw, or None; IndexError for seeds that another dtype would wrap round."""
+        hops = sampler.known_hops.get(graph.types, _UNKNOWN)
+        if hops is _UNKNOWN:
+            hops = sampler.known_hops[graph.types] = sampler.uniform_hops(graph)
+        given = None if hops is None else _given(graph, seeds)
+        edges = None if given is None else _edges(sampler, graph)
+        if hops is None or given is None or edges is None:
+            return None
+        counts = [0 if ids is None else ids.shape[0] for ids in given]
+        dtype = dtype or (seeds if isinstance(seeds, Tensor) else next(iter(seeds.values()))).dtype
+        limits = graph.types[2]
+        # Rounded up: where seeds are of several types their numbers vary, and each would need other room.
+        rounded = tuple([count and 1 << (count - 1).bit_length() for count in counts])
+        room = _Room.of(hops, rounded, limits, sampler.expands_once)
+        if dtype not in _NUMPY or (dtype == torch.int32 and max(limits) > _MOST_INT32) or room.edges > MOST_EDGES:
+            return None
+        if any([ids is not None and ids.dtype != dtype for ids in given]):
+            seeds_by_type(graph, seeds)
+        return cls(hops, given, counts, dtype, edges, room)
+
+
+_Drawn = tuple[Tensor, Tensor, list[int], list[int], list[int]]
+"""A batch in one buffer, as ids, and as positions, or of a subgraph as edge ids; the nodes of each type before the
+first hop and after each, the edges of each hop and edge type, and where the parts begin, in elements."""
 
 
 def _draw(
@@ -105,106 +179,179 @@ def _draw(
     key: int,
     dtype: torch.dtype | None,
     pools: BufferPools | None,
-) -> tuple[tuple[str, EdgeType], Tensor, CSC, Tensor, list[int]] | None:
-    """Run the kernel; returns the types, the seeds in the result's dtype, the edges, the result's buffer, the report.
-
-    Few calls of other functions, for each of them costs a small batch about as much as one of the kernel's passes.
-    """
-    types = graph.only_types
-    if types is None:
+) -> _Drawn | None:
+    """Run the kernels; few calls of other functions, for each costs a small batch as much as one of their passes."""
+    drawn = _Batch.of(sampler, graph, seeds, dtype)
+    if drawn is None:
         return None
-    ntype, etype = types
-    hops = sampler.known_hops.get(etype, _UNKNOWN)
-    if hops is _UNKNOWN:
-        hops = sampler.known_hops[etype] = sampler.uniform_hops(etype)
-    if isinstance(seeds, Tensor):
-        ids = seeds
-    elif len(seeds) == 1 and ntype in seeds:
-        ids = seeds[ntype]
-    else:
-        return None
-    if hops is None or not isinstance(ids, Tensor) or ids.ndim != 1 or not ids.is_cpu or ids.dtype not in _ID_DTYPES:
-        return None
-    csc, dtype = graph.adjacency(sampler.edge_dir, etype).scattered, dtype or ids.dtype
-    if csc.pages is not None or dtype not in _ID_DTYPES or (csc.num_src > _MOST_INT32 and dtype == torch.int32):
-        return None
-    widths = dtype.itemsize, csc.indices.dtype.itemsize
-    once = sampler.expands_once
-    most_edges, room, words, nbytes = _sizes(hops, ids.shape[0], csc.num_src, widths, once)
-    if most_edges > MOST_EDGES:
-        return None
-    if ids.dtype != dtype:
-        _check_seeds(seeds, ids, csc.num_src)  # narrowing would wrap a wrong id round into a right one
-        ids = ids.to(dtype)
-
-    scratch, batch = Scratch.of_this_thread(), _kernels()
-    work = scratch.array("batch", words, np.int64)
-    whole = (
-        torch.empty(nbytes, dtype=torch.uint8, device="cpu")
-        if pools is None
-        else pools("batch").take((nbytes,), torch.uint8)
-    )
-    # Not kept from batch to batch: arrays move when a graph is shared with another process.
-    indptr, indices, begin = csc.indptr.numpy(), csc.indices.numpy(), ids.contiguous().numpy()
-    renewal, bits, out = SHARES_NONE, scratch.table_bits, whole.numpy()
+    hops, room, counts, once = drawn.hops, drawn.room, drawn.counts, sampler.expands_once
+    held, arrays, like, like_ids = drawn.edges
+    batch, renewal = _kernels(), SHARES_NONE
+    work, memory, bits, places = _memory(room, drawn.dtype, like)
+    work[_REPORT : _REPORT + len(counts)] = counts
+    for begin, count, ids in zip(room.begins, counts, drawn.seeds, strict=True):
+        if ids is not None:
+            memory[0][begin : begin + count] = ids.numpy()
     if sampler.batch_dependency != 1:
         shared = Renewal.of(key, sampler.batch_dependency)
         key, renewal = shared.key, shared.numbers
+    shape = hops.fanouts, hops.ends, room.of_types, room.division
     random = np.uint64(key % 2**64)
-    drawn = indptr, indices, begin, hops.array, hops.replace, random, renewal
-    if once:
-        edge_ids = indices[:0] if csc.edge_ids is None else csc.edge_ids.numpy()
-        batch.sample_subgraph(*drawn, bits, room, work, out, edge_ids)
-    else:
-        batch.sample_blocks(*drawn, bits, room, work, out)
-    report: list[int] = work[: _REPORT + _PER_HOP * len(hops.fanouts)].tolist()
+    batch.draw(arrays, like, *shape, hops.replace, once, random, renewal, bits, *memory, places, work)
+    report: list[int] = work[: room.reported].tolist()
     if report[0]:
-        _check_seeds(seeds, ids, csc.num_src)
+        seeds_by_type(graph, seeds)
         if report[0] == batch.BAD_ROW:
             raise_bad_row(report[1])
-        raise_bad_source(report[1], csc.num_src)
-    scratch.table_bits = report[2]
-    return types, ids, csc, whole, report
+        raise_bad_source(report[1], graph.types[2][hops.ends[report[2], 0]])
+    nbytes = 1 << (report[3] - 1).bit_length() if report[3] < _VARIES else report[3]
+    whole = (_FRESH if pools is None else pools("batch")).take((nbytes,), torch.uint8)
+    if once:
+        batch.put_subgraph(arrays, like_ids, *shape, *memory, work, whole.numpy())
+    else:
+        batch.put_blocks(*shape, *memory, work, whole.numpy())
+    others, (edges_at, parts_at) = whole.view(torch.int64 if once else held[0].indices.dtype), room.reported_at
+    return whole.view(drawn.dtype), others, report[_REPORT:edges_at], report[edges_at:parts_at], report[parts_at:]
 
 
-@lru_cache(maxsize=256)
-def _sizes(
-    hops: UniformHops, num_seeds: int, num_nodes: int, widths: tuple[int, int], once: bool
-) -> tuple[int, tuple[int, ...], int, int]:
-    """Room for the largest batch there can be; ``widths`` are the bytes of an id in the result and in the graph.
+def _memory(room: _Room, dtype: torch.dtype, like: Any) -> tuple[Any, tuple[Any, Any, Any], Any, Any]:
+    """This thread's scratch for a batch: ``work``; nodes, ids and local ids; bits of the hash tables; and places."""
+    scratch = Scratch.of_this_thread()
+    kind, of_batch = (room, dtype, like.dtype), scratch.of_batch
+    if of_batch is None or of_batch[0] != kind:
+        ids = (
+            scratch.array("batch nodes", room.nodes, _NUMPY[dtype]),
+            scratch.array("batch ids", room.ids, like.dtype),
+            scratch.array("local ids", room.edges, _INT32),
+        )
+        work, bits = scratch.array("batch", room.words, _INT64), scratch.table_bits(len(room.begins))
+        of_batch = scratch.of_batch = kind, (work, ids, bits, scratch.places(room.places))
+    memory: tuple[Any, tuple[Any, Any, Any], Any, Any] = of_batch[1]
+    return memory
+
+
+def _given(graph: Graph, seeds: Tensor | Mapping[str, Tensor]) -> list[Tensor | None] | None:
+    """The seeds of each vertex type; None where there are none, or such as the kernels do not take."""
+    given: list[Tensor | None]
+    if isinstance(seeds, Tensor):
+        if not graph.is_homogeneous:
+            return None
+        given, count = [seeds], 1
+    else:
+        given, count = [seeds.get(ntype) for ntype in graph.types[0]], len(seeds) or -1
+    for ids in given:
+        if ids is not None:
+            if not isinstance(ids, Tensor) or ids.ndim != 1 or not ids.is_cpu or ids.dtype not in _NUMPY:
+                return None
+            count -= 1
+    return None if count else given
+
+
+def _edges(sampler: HopSampler, graph: Graph) -> tuple[list[CSC], Any, Any, Any] | None:
+    """The edges of all types as the kernels take them; None where there are none, or on disk or of several dtypes.
+
+    Not kept from batch to batch: arrays move when a graph is shared with another process.
 
     Returns:
-        The most edges there can be, the lengths that the kernel cuts its arrays by (nodes; in scratch rows,
-        neighbours, the set of picks, and of all hops positions and indptr), the length of the scratch, and the bytes of
-        the result.
+        What must live while the kernels run, the kernels' ``csc``, and arrays of the dtypes of the edges and their ids.
     """
-    known = frontier = num_seeds
-    edges = rows = most_rows = most_drawn = 0
-    for fanout in hops.fanouts:
-        drawn = frontier * fanout
-        edges += drawn
-        rows += frontier + 1
-        most_rows, most_drawn = max(most_rows, frontier), max(most_drawn, drawn)
-        known = min(known + drawn, num_seeds + num_nodes)
-        frontier = min(drawn, num_nodes) if once else known
-    width, place_width = widths
-    num_hops, drawn_words = len(hops.fanouts), -(-most_drawn * place_width // 8)
-    if once:
-        position_words, indptr_words = -(-edges * place_width // 8), rows
-        nbytes, parts = width * (known + 2 * edges) + 8 * edges, 3
-    else:
-        position_words = indptr_words = 0
-        nbytes, parts = width * (known + rows + edges) + place_width * edges, 1 + 3 * num_hops
-    room = (known, most_rows, drawn_words, hops.set_size, position_words, indptr_words)
-    table = 1 << (2 * known + 15).bit_length()  # at most half full, so that it need not grow beyond this
-    words = _REPORT + _PER_HOP * num_hops + 2 * most_rows + sum(room[1:]) + table
-    # Each part of the result begins on a cache line of its own.
-    return edges, room, words, (nbytes // _LINE + 1 + parts) * _LINE
+    held, arrays, dtypes, id_dtypes = [], [], set(), set()
+    for etype in graph.types[1]:
+        csc = graph.adjacency(sampler.edge_dir, etype).scattered
+        indptr, indices, ids, address = csc.indptr, csc.indices, csc.edge_ids, 0
+        if csc.pages is not None or not (indptr.is_contiguous() and indices.is_contiguous()):
+            return None
+        if ids is not None:
+            if not ids.is_contiguous():
+                return None
+            address = ids.data_ptr()
+            id_dtypes.add(ids.dtype)
+        dtypes.add(indices.dtype)
+        held.append(csc)
+        arrays.append(
+            (indptr.data_ptr(), indices.data_ptr(), address, indices.shape[0], indptr.shape[0] - 1, csc.num_src)
+        )
+    if len(dtypes) != 1 or len(id_dtypes) > 1:
+        return None
+    like = _LIKE[dtypes.pop()]
+    return held, np.array(arrays, dtype=_INT64), like, _LIKE[id_dtypes.pop()] if id_dtypes else like
 
 
-def _check_seeds(seeds: Tensor | Mapping[str, Tensor], ids: Tensor, num_nodes: int) -> None:
-    name = "seeds" if isinstance(seeds, Tensor) else f"seeds[{next(iter(seeds))!r}]"
-    check_range(name, ids, num_nodes, IndexError)
+@dataclass(frozen=True, eq=False, slots=True)
+class _Room:
+    """Scratch for the largest batch there can be.
+
+    Attributes:
+        edges: The most edges there can be.
+        of_types: See the kernels.
+        begins: Where the nodes of each type begin.
+        division: Where ``work`` has three numbers for each row of a frontier, how many rows these are, where the
+            indptrs of all hops begin, the set of picks, and the hash tables; and where the positions begin in ``ids``.
+        reported: Numbers that ``work`` begins with.
+        reported_at: Where in these the edges of each hop and type begin, and where the parts of the result do.
+        nodes: Length of the nodes of all types.
+        ids: Length of the neighbours of a hop and the positions of all edges.
+        places: Length of the places.
+        words: Length of ``work``.
+    """
+
+    edges: int
+    of_types: Any
+    begins: list[int]
+    division: tuple[int, ...]
+    reported: int
+    reported_at: tuple[int, int]
+    nodes: int
+    ids: int
+    places: int
+    words: int
+
+    @staticmethod
+    @lru_cache(maxsize=256)
+    def of(hops: UniformHops, num_seeds: tuple[int, ...], limits: tuple[int, ...], once: bool) -> _Room:
+        """The room for so many seeds of each type in a graph of so many vertices; ``once`` as in the kernels."""
+        known, frontier = list(num_seeds), list(num_seeds)
+        edges = rows = most_rows = most_drawn = 0
+        for fanouts in hops.fanouts.tolist():
+            found = [0] * len(limits)
+            for (src, dst), fanout in zip(hops.ends.tolist(), fanouts, strict=True):
+                drawn = frontier[dst] * fanout
+                found[src] += drawn
+                edges, rows = edges + drawn, rows + frontier[dst] + 1
+                most_rows, most_drawn = max(most_rows, frontier[dst]), max(most_drawn, drawn)
+            known = [
+                min(n + more, first + limit)
+                for n, more, first, limit in zip(known, found, num_seeds, limits, strict=True)
+            ]
+            frontier = [min(more, limit) for more, limit in zip(found, limits, strict=True)] if once else known
+        of_types, nodes, tables, places = [], 0, 0, 0
+        for count, limit in zip(known, limits, strict=True):
+            in_place = limit <= _VERTICES_PER_NODE * count and places + limit <= _MOST_PLACES
+            of_types.append((limit, nodes, tables, places if in_place else -1))
+            nodes += count + 1  # kernels write before they count
+            places += limit if in_place else 0
+            # At most half full, so that it need not grow beyond this.
+            tables += 0 if in_place else 1 << (2 * count + 15).bit_length()
+        of_types.append((0, nodes, tables, -1))
+        num_hops, num_edge_types = hops.fanouts.shape
+        parts = len(limits) + (2 * num_edge_types if once else 3 * num_edge_types * num_hops)
+        edges_at = _REPORT + (num_hops + 1) * len(limits)
+        parts_at = edges_at + num_hops * num_edge_types
+        reported = parts_at + parts
+        offsets_at = reported + 3 * most_rows
+        tables_at = offsets_at + rows + hops.set_size
+        return _Room(
+            edges,
+            np.array(of_types, dtype=np.int64),
+            [begin for _, begin, _, _ in of_types[:-1]],
+            (reported, most_rows, offsets_at, offsets_at + rows, tables_at, most_drawn),
+            reported,
+            (edges_at, parts_at),
+            nodes,
+            most_drawn + edges,
+            places,
+            tables_at + tables,
+        )
 
 
 @cache

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,12 +13,13 @@ from torch import Tensor
 
 from ..graph.subgraph import SampledEdges, Subgraph
 from ..system.checks import as_flag
-from .hop import Hop, HopEdges, Scratch, raise_bad_source
+from .hop import Hop, HopEdges, HopMemory, raise_bad_source
 from .induced import edge_ids_of, induced_edges
 from .pickers import TimedPicker, measure_rows
 from .sampler import BatchRun, EdgeField, FanoutSampler, UniformHops, id_dtype_of
 from .small_batch import small_subgraph
 from .times import EdgeTimes, as_window, edge_times
+from .tree_batch import sample_trees
 from .tree_times import TreeTimes, check_time_fields
 from .trees import TreeVertices, edges_in_trees
 
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from ..system.buffers import BufferPools
     from .hop import Picker
 
-__all__ = ["HopMemory", "SubgraphRun", "SubgraphSampler"]
+__all__ = ["SubgraphRun", "SubgraphSampler"]
 
 
 @dataclass(frozen=True)
@@ -120,10 +122,10 @@ class SubgraphSampler(FanoutSampler):
         """The picker of edges with times; it also says which edges an induced subgraph may have."""
         return TimedPicker(fanout, self.replace, self.latest, times)
 
-    def uniform_hops(self, edge_type: EdgeType) -> UniformHops | None:
+    def uniform_hops(self, graph: Graph) -> UniformHops | None:
         """See :meth:`HopSampler.uniform_hops`; a subclass may pick otherwise."""
         plain = self.prob is None and not self.disjoint and not self.induced and type(self) is SubgraphSampler
-        return UniformHops.of(self, edge_type) if plain else None
+        return UniformHops.of(self, graph) if plain else None
 
     def times(self, graph: Graph, edge_type: EdgeType, field: EdgeField) -> EdgeTimes | None:
         """The times in the fields ``time``; None where there is no such field, or none is named.
@@ -188,23 +190,7 @@ class SubgraphSampler(FanoutSampler):
         return run.subgraph()
 
 
-@dataclass(frozen=True, eq=False)
-class HopMemory:
-    """Scratch memory of a hop's edges, which live until the batch is put together."""
-
-    scratch: Scratch
-    name: Any
-
-    def take_many(self, *specs: tuple[tuple[int, ...], torch.dtype]) -> list[Tensor]:
-        """See ``EdgeMemory``."""
-        return [
-            torch.from_numpy(self.scratch.array((self.name, place), shape[0], _NUMPY[dtype]))
-            for place, (shape, dtype) in enumerate(specs)
-        ]
-
-
 _Drawn = tuple[int, HopEdges]  # the first vertex of a hop's frontier, and the edges drawn, in scratch
-_NUMPY = {torch.int32: np.int32, torch.int64: np.int64, torch.float32: np.float32}
 
 
 class SubgraphRun(BatchRun):
@@ -213,6 +199,11 @@ class SubgraphRun(BatchRun):
     sampler: SubgraphSampler
     times: TreeTimes | None = None
 
+    @cached_property
+    def _identified(self) -> set[EdgeType]:
+        """Edge types whose drawn edges have ids in place of positions."""
+        return set()
+
     @property
     def num_trees(self) -> int:
         """Trees of the batch, where trees are disjoint."""
@@ -220,6 +211,9 @@ class SubgraphRun(BatchRun):
 
     def subgraph(self) -> Subgraph:
         """Sample all hops, and put them together."""
+        trees = sample_trees(self) if type(self.sampler) is SubgraphSampler else None
+        if trees is not None:
+            return trees
         hops, ends = self.expand()
         ids = {ntype: table.nodes for ntype, table in self.tables.items()}
         if self.sampler.disjoint and self.sampler.induced:
@@ -264,11 +258,11 @@ class SubgraphRun(BatchRun):
         if hop.csc.pages is not None:
             hop.csc.pages.need_edges(starts, degrees)
         longest = int(degrees.max(initial=0))
-        times, order = self.sampler.times(self.graph, etype, self.field), np.empty(0, np.int64)
+        times = self.sampler.times(self.graph, etype, self.field)
         if times is not None:
+            hop = replace(hop, csc=times.in_order(hop.csc))
             starts, degrees, _ = self.sampler.timed_picker(-1, times).rows(hop)
-            order = order if times.order is None else times.order.numpy()
-        return edges_in_trees(hop, src, dst, (starts, degrees), order, longest, by_source=by_source)
+        return edges_in_trees(hop, src, dst, (starts, degrees), longest, by_source=by_source)
 
     def _put_together(
         self, ids: dict[str, Any], edges: dict[EdgeType, SampledEdges], ends: dict[str, list[int]]
@@ -312,7 +306,7 @@ class SubgraphRun(BatchRun):
                 **self._limits(etype, trees),
             )
             edges = self.sampler.pick(self.graph, hop, number, etype, self.field)
-            self.tables[src_type].relabel(self._sources(hop, edges, trees), edges.indices.numpy())
+            self.tables[src_type].relabel(self._sources(hop, etype, edges, trees), edges.indices.numpy())
             drawn[etype] = begins[dst_type], edges
         return drawn
 
@@ -339,11 +333,11 @@ class SubgraphRun(BatchRun):
             _subgraph.limits_of(trees, of_trees, limits[name])
         return limits
 
-    def _sources(self, hop: Hop, edges: HopEdges, trees: Any) -> Any:
+    def _sources(self, hop: Hop, etype: EdgeType, edges: HopEdges, trees: Any) -> Any:
         """The ids of the sources of drawn edges in the vertex tables."""
         from .kernels import subgraph as _subgraph
 
-        sources = self.read_sources(hop, edges)
+        sources = self._read(hop, etype, edges)
         if trees is None:
             return sources
         num_src, lifted = hop.csc.num_src, self.scratch.array("lifted", len(sources), np.int64)
@@ -351,6 +345,21 @@ class SubgraphRun(BatchRun):
         if bad >= 0:
             raise_bad_source(int(sources[bad]), num_src)
         return lifted
+
+    def _read(self, hop: Hop, etype: EdgeType, edges: HopEdges) -> Any:
+        """The sources of drawn edges; where these have times of another order than the CSC, positions become ids."""
+        from .kernels import times as _times
+
+        times = None
+        if self.times is not None and len(edges.positions):
+            times = self.sampler.times(self.graph, etype, self.field)
+        if times is None or times.edges is None:
+            return self.read_sources(hop, edges)
+        self._identified.add(etype)
+        positions = edges.positions.numpy()
+        sources = self.scratch.array("neighbors", len(positions), positions.dtype)
+        _times.read_edges(times.edges.view(-1).numpy(), positions, sources, positions)
+        return sources
 
     def _found(self, ntype: str, known: Any) -> tuple[Tensor, Tensor | None]:
         """The graph's ids of all vertices of a type, and their trees where there are any."""
@@ -370,7 +379,7 @@ class SubgraphRun(BatchRun):
 
         sampler = self.sampler
         if sampler.induced:
-            return induced_edges(self.graph, etype, self.tables, self.dtype, self.pools, sampler.edge_dir)
+            return induced_edges(self.graph, etype, self.nodes, self.dtype, self.pools, sampler.edge_dir)
         ends = [0]
         for _, edges in hops:
             ends.append(ends[-1] + len(edges.positions))
@@ -378,9 +387,10 @@ class SubgraphRun(BatchRun):
         edge_index, ids = self.pools(("edges", etype)).take_many(*specs)
         src, dst = edge_index.numpy()
         csc = self.graph.adjacency(sampler.edge_dir, etype).scattered
-        edge_ids = edge_ids_of(csc)
+        edge_ids, are_ids = edge_ids_of(csc), etype in self._identified
+        edge_ids = edge_ids[:0] if are_ids else edge_ids
         for (first_dst, edges), at in zip(hops, ends, strict=False):
-            if csc.pages is not None:
+            if csc.pages is not None and not are_ids:
                 csc.pages.need_ids(edges.positions.numpy())
             arrays = edges.indptr.numpy(), edges.indices.numpy(), edges.positions.numpy()
             _subgraph.put_edges(*arrays, edge_ids, first_dst, at, src, dst, ids.numpy())

@@ -99,7 +99,6 @@ def edges_in_trees(
     src: TreeVertices,
     dst: TreeVertices,
     rows: tuple[Array, Array],
-    order: Array,
     longest: int,
     *,
     by_source: bool = False,
@@ -110,7 +109,6 @@ def edges_in_trees(
         hop: Says which edges there are, and where the result lies.
         src, dst: The sources that edges may have, and the destinations.
         rows: First edge and number of edges of each place of ``dst``.
-        order: The position in the CSC of each edge of a row; empty: they are positions.
         longest: Edges of the longest row before rows were cut to what each place may have of it.
         by_source: In the order of the sources instead, and of each in that of the destinations' ids.
 
@@ -125,14 +123,13 @@ def edges_in_trees(
         np.full(dst.num_trees, -1, np.int64),
         np.zeros(trees.MARKS, np.uint8),
         scratch.array("edges of a row", longest, np.int64),
-        scratch.array("sources of a row", longest, csc.indices.numpy().dtype),
     )
     sources = *src.distinct.lookup, src.num_nodes, src.begins, src.trees, src.places, src.marks
     of_trees = src.tree_begins, src.vertices
     targets = dst.begins, dst.trees, dst.places, dst.marks
     at, total = 0, 0
     while at < dst.distinct.count:
-        settings = (*sources, *of_trees), targets, rows, order, csc.indices.numpy(), room
+        settings = (*sources, *of_trees), targets, rows, csc.indices.numpy(), room
         at, total = trees.find_in_trees(at, total, *settings, found)
         if at < 0:
             raise_bad_source(int(csc.indices[-1 - at]), csc.num_src)

@@ -39,7 +39,7 @@ class BufferPool:
         self._max_free = as_integer("max_free", max_free, least=0)
 
     def take(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """An uninitialised contiguous CPU tensor of ``shape`` and ``dtype``; safe from any thread."""
+        """An uninitialised contiguous CPU tensor that begins with a cache line; safe from any thread."""
         nbytes = math.prod(shape) * dtype.itemsize
         if nbytes == 0:
             return torch.empty(shape, dtype=dtype, device="cpu")
@@ -48,6 +48,7 @@ class BufferPool:
                 array = self._free.pop()
             except IndexError:
                 array = np.empty(int(nbytes * _HEADROOM) + _ALIGN, dtype=np.uint8)
+                array = array[-array.ctypes.data % _ALIGN :]
             if array.nbytes >= nbytes:  # smaller ones met on the way are released
                 break
         view = array[:nbytes]

@@ -12,6 +12,7 @@ from plain_rows import dtypes, picked, same
 
 from pagraph.features import CachedFeature, HostFeature
 from pagraph.features.store import fill_cache
+from pagraph.system.buffers import BufferPool
 
 CPU = torch.device("cpu")
 DTYPES = dtypes(
@@ -53,6 +54,32 @@ def test_cached_read_equals_indexing_and_counts_hits(dtype, shape, count):
     rows, (hits,) = feature.read_counted(ids)
     assert same(rows, picked(tensor, ids))
     assert hits == int(torch.isin(ids, chosen).sum())
+
+
+@pytest.mark.parametrize("shift", [0, 16, 4], ids="out begins {} bytes after a cache line".format)
+@pytest.mark.parametrize("columns", [32, 36, 128, 129])
+def test_many_rows_which_are_written_past_the_caches(columns, shift):
+    count = 5 * 2**20 // (4 * columns)
+    tensor, generator = random_tensor((50, columns), torch.int32), torch.Generator().manual_seed(1)
+    ids = torch.randint(0, 50, (count,), generator=generator)
+    room = torch.zeros(count * columns + 48, dtype=torch.int32)
+    begin = (-room.data_ptr() % 64 + shift) // 4
+    out = room[begin : begin + count * columns].view(count, columns)
+    assert out.data_ptr() % 64 == shift and out.nbytes > 2**22
+    source = HostFeature(tensor)
+    source.read(ids, out)
+    assert torch.equal(out, tensor[ids])
+    assert not room[:begin].any() and not room[begin + out.numel() :].any()
+    out.zero_()
+    cached = CachedFeature(source, fill_cache(source, torch.arange(0, 50, 2), device=CPU, num_nodes=50))
+    cached.read(ids, out)
+    assert torch.equal(out, tensor[ids])
+
+
+def test_recycled_memory_begins_with_a_cache_line():
+    pool = BufferPool(max_free=2)
+    held = [pool.take((count, 3), torch.float32) for count in (1, 7, 50_000, 3_000_000)]
+    assert [rows.data_ptr() % 64 for rows in held] == [0, 0, 0, 0]
 
 
 @pytest.mark.parametrize("id_dtype", [torch.int32, torch.int64])

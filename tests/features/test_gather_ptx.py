@@ -20,8 +20,9 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
 from pagraph.features.gpu.kernels import gather_rows
 
-POINTERS = dict(ids="*i64", slots="*i32", cached=None, rows=None, table="*i64", out=None, ends="*i64", hits="*i64")
-ORDER = "ids count num_rows slots num_cached cached rows table limit out ends hits".split()
+POINTERS = dict(ids="*i64", slots="*i32", cached=None, rows=None, table="*i64", out=None, hits="*i64", order="*i64")
+ORDER = "ids count num_rows slots num_cached cached rows table limit out hits order begin".split()
+ORDER += [f"end{part}" for part in range(8)]
 
 def compiled(architecture, word, constants, cached=None, far=None, out=None):
     words = {8: "*i64", 4: "*i32", 2: "*i16", 1: "*u8"}[word]
@@ -51,6 +52,7 @@ _DEFAULTS = {
     "HAS_CACHE": True,
     "HAS_ROWS": True,
     "HAS_TABLE": False,
+    "HAS_ORDER": False,
     "LEAVE": False,
     "BRAIN": False,
     "COLUMNS": 1,

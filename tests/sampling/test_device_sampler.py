@@ -64,6 +64,30 @@ def test_equals_the_cpu(graph, fanouts, replace, edge_dir, keys, dtype, size_fir
 
 
 @interpreted
+@settings(max_examples=20)
+@given(
+    graph=graphs(),
+    fanouts=st.lists(st.sampled_from([1, 2, 7, 16]), min_size=1, max_size=3),
+    replace=st.booleans(),
+    dtype=st.sampled_from([torch.int32, torch.int64]),
+    budget=st.sampled_from([None, AUTO]),
+    count=st.integers(0, 9),
+    data=st.data(),
+)
+def test_recorded_batches_equal_the_cpus(graph, fanouts, replace, dtype, budget, count, data):
+    """Batches of the usual size share buffers: one must not be changed by those after it."""
+    sampler = NeighborSampler(fanouts, replace=replace)
+    on_device = DeviceSampler(graph, sampler, HostAccelerator(), budget, (count, dtype))
+    batches = []
+    for key, number in enumerate([count, count, count + 1, count, count]):
+        ids = st.lists(st.integers(0, graph.num_nodes - 1), min_size=number, max_size=number)
+        seeds = torch.tensor(data.draw(ids), dtype=dtype)
+        batches.append((on_device.sample(seeds, key).batch, sampler.sample(graph, seeds, key)))
+    for batch, expected in batches:
+        assert_same(batch, expected)
+
+
+@interpreted
 @pytest.mark.parametrize("fanout", [5, 31, 64, 127, 128])
 @pytest.mark.parametrize("replace", [False, True])
 def test_vertices_with_more_neighbours_than_are_drawn(fanout, replace):
@@ -104,8 +128,8 @@ def test_threads_share_a_sampler(monkeypatch, size_first):
     monkeypatch.setattr(run, "_SIZE_FIRST", size_first)
     graph = random_graph()
     sampler = NeighborSampler([3, 4])
-    on_device = DeviceSampler(graph, sampler, HostAccelerator(), AUTO)
     seeds = torch.arange(20)
+    on_device = DeviceSampler(graph, sampler, HostAccelerator(), AUTO, (20, seeds.dtype))
     batches = {}
 
     def work(keys):
@@ -369,7 +393,7 @@ class TestOnAGpu:
         accelerator = accelerator_for(torch.device("cuda", 0))
         for fanouts in ([15, 10, 5], [1, 128], [-1, 3], [2, -1], [33, 7]):
             sampler = NeighborSampler(fanouts, replace=replace)
-            on_device = DeviceSampler(graph, sampler, accelerator, Budget.parse(budget))
+            on_device = DeviceSampler(graph, sampler, accelerator, Budget.parse(budget), (500, dtype))
             for key in range(5):
                 seeds = torch.randint(0, 100_000, (500,), dtype=dtype)
                 sampled = on_device.sample(seeds, key)
@@ -378,11 +402,12 @@ class TestOnAGpu:
                 assert_same(sampled.batch, sampler.sample(graph, seeds, key))
             on_device.close()
 
-    def test_threads(self):
+    @pytest.mark.parametrize("usual", [False, True])
+    def test_threads(self, usual):
         graph, sampler = random_graph(100_000, 2_000_000), NeighborSampler([10, 10])
         accelerator = accelerator_for(torch.device("cuda", 0))
-        on_device = DeviceSampler(graph, sampler, accelerator, AUTO)
         seeds, batches = torch.arange(1000), {}
+        on_device = DeviceSampler(graph, sampler, accelerator, AUTO, (1000, seeds.dtype) if usual else None)
 
         def work(first):
             for key in range(first, 60, 4):

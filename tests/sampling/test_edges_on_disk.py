@@ -13,6 +13,7 @@ from pagraph.datasets import rmat
 from pagraph.datasets.native import write_graph
 from pagraph.graph import csc_pages
 from pagraph.graph.mapped import map_npy
+from pagraph.graph.subgraph import SampledEdges
 from pagraph.sampling import HGTSampler, LaborSampler, LayerSampler, RandomWalks, ShaDowSampler, SubgraphSampler
 from pagraph.sampling.edge_batches import EdgeBatches
 from pagraph.sampling.negative import GlobalUniformNegatives, UniformNegatives
@@ -53,6 +54,8 @@ def flat(value):
         return [(key, flat(item)) for key, item in value.items()]
     if isinstance(value, list | tuple):
         return [flat(item) for item in value]
+    if isinstance(value, SampledEdges):  # ids are looked up when they are asked for
+        return flat([value.edge_index, value.edge_ids, value.hop_ends])
     if hasattr(value, "__dataclass_fields__"):
         return [type(value).__name__, *(flat(getattr(value, name)) for name in value.__dataclass_fields__)]
     return value

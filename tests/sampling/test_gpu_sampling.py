@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from plain_sampler import pick as plain_pick
 from plain_sampler import sample as plain_sample
 
-from pagraph.accelerator import HostAccelerator, StagingRing
+from pagraph.accelerator import HostAccelerator
 from pagraph.accelerator.triton_kernels import launch
 from pagraph.sampling.gpu import run as device_run
-from pagraph.sampling.gpu.run import DeviceRun, Fanouts
+from pagraph.sampling.gpu.run import DeviceRun, Fanouts, state_words
 from pagraph.seeds import derive_key
 
 pytest.importorskip("triton")
@@ -270,7 +270,7 @@ def test_ids_at_the_int32_border(monkeypatch, fanouts, replace, size_first):
     run = DeviceRun(HostAccelerator(), topology, Fanouts(fanouts[::-1], replace), torch.int64)
     seeds = [2**31 - 1, 2**31, 2**31 + 1, low + 3, length - 1, 2**31]
     hop_keys = [derive_key(11, hop) for hop in range(2)]
-    run.begin(StagingRing(HostAccelerator(), slot_bytes=4096), torch.tensor(seeds), hop_keys)
+    run.begin(state_words(Fanouts(fanouts[::-1], replace), torch.tensor(seeds), hop_keys), len(seeds))
     assert run.hop(0)
     assert run.hop(1)
     sizes = run.ask()
@@ -300,7 +300,7 @@ def test_int32_ids_of_a_batch_are_cut_as_the_cpus_are():
     indices = torch.tensor([2**31 + 7, 5])
     topology = SimpleNamespace(indptr=indptr, indices=indices, first=first)
     run = DeviceRun(HostAccelerator(), topology, Fanouts([2], False), torch.int32)
-    run.begin(StagingRing(HostAccelerator(), slot_bytes=4096), torch.tensor([3], dtype=torch.int32), [1])
+    run.begin(state_words(Fanouts([2], False), torch.tensor([3], dtype=torch.int32), [1]), 1)
     assert run.hop(0)
     sizes = run.ask()
     sizes.wait()

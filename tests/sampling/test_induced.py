@@ -10,6 +10,7 @@ from pagraph import CSC, Graph
 from pagraph.errors import FormatError
 from pagraph.sampling import ClusterSampler
 from pagraph.sampling.induced import induced_subgraph
+from pagraph.sampling.kernels import induced as kernels
 from pagraph.system.buffers import BufferPools
 
 EDGE = ("_N", "_E", "_N")
@@ -42,9 +43,17 @@ def as_tuples(edges):
     return [(*map(int, pair), int(i)) for pair, i in zip(edges.edge_index.T, edges.edge_ids, strict=True)]
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.data(), st.integers(1, 12), st.sampled_from([torch.int32, torch.int64]), st.booleans())
-def test_all_edges_among_the_vertices(data, count, dtype, wide):
+@settings(max_examples=90, deadline=None)
+@given(st.data(), st.integers(1, 12), st.sampled_from([torch.int32, torch.int64]), st.booleans(), st.booleans())
+def test_all_edges_among_the_vertices(data, count, dtype, wide, hashed):
+    """By the bits of the ids, as in small graphs, and by hashes, as in large ones."""
+    with pytest.MonkeyPatch.context() as patch:
+        if hashed:
+            patch.setattr(kernels, "MOST_DIRECT", 0)
+        check_all_edges(data, count, dtype, wide)
+
+
+def check_all_edges(data, count, dtype, wide):
     graph = Graph.from_coo(*data.draw(ends(count, count)), count)
     if wide:
         csc = graph.csc
@@ -59,7 +68,11 @@ def test_all_edges_among_the_vertices(data, count, dtype, wide):
         assert batch.hop_ends == {"_N": [len(nodes)]}
         assert edges.edge_index.dtype == dtype
         assert edges.hop_ends == [0]
+        assert edges.edge_ids.dtype == torch.int64
         assert as_tuples(edges) == plain_induced(graph.adjacency(edge_dir), nodes, nodes)
+        turned = induced_subgraph(graph, torch.tensor(nodes, dtype=dtype), edge_dir=edge_dir, turned=True).edges[EDGE]
+        assert torch.equal(turned.edge_index, edges.edge_index.flip(0))
+        assert torch.equal(turned.edge_ids, edges.edge_ids)
 
 
 @settings(max_examples=40, deadline=None)
@@ -80,8 +93,10 @@ def test_several_types(data):
     assert {t: ids.tolist() for t, ids in batch.input_nodes.items()} == {t: nodes.get(t, []) for t in "ab"}
 
 
-def test_rows_of_several_segments_and_more_edges_than_there_was_room_for():
-    """A hub's row is looked at a thousand edges at a time; room for the edges found is doubled as they are found."""
+@pytest.mark.parametrize("most_direct", [kernels.MOST_DIRECT, 0])
+def test_rows_of_several_chunks_and_more_edges_than_there_was_room_for(monkeypatch, most_direct):
+    """A hub's row is looked at 64 edges at a time; room for the edges found is doubled as they are found."""
+    monkeypatch.setattr(kernels, "MOST_DIRECT", most_direct)
     rng = np.random.default_rng(0)
     many = rng.integers(0, 400, 90_000)
     graph = Graph.from_coo(many, np.where(rng.random(90_000) < 0.1, 7, rng.integers(0, 400, 90_000)), 400)
@@ -92,6 +107,22 @@ def test_rows_of_several_segments_and_more_edges_than_there_was_room_for():
         assert as_tuples(edges) == plain_induced(graph.csc, nodes.tolist(), nodes.tolist())
 
 
+def test_vertices_that_share_the_bit_of_a_hash(monkeypatch):
+    """Of 40,000 vertices some have the same bit, and others that are not among them have it, too."""
+    monkeypatch.setattr(kernels, "MOST_DIRECT", 0)
+    rng = np.random.default_rng(0)
+    ends = rng.integers(0, 100_000, (2, 300_000))
+    graph, nodes = Graph.from_coo(*ends, 100_000), rng.permutation(100_000)[:40_000]
+    edges = induced_subgraph(graph, torch.from_numpy(nodes)).edges[EDGE]
+    place = np.full(100_000, -1)
+    place[nodes] = np.arange(len(nodes))
+    among = np.flatnonzero((place[ends] >= 0).all(axis=0))
+    ids = edges.edge_ids.numpy()
+    assert np.array_equal(np.sort(ids), among)
+    assert np.array_equal(edges.edge_index.numpy(), place[ends[:, ids]])
+    assert (np.diff(edges.edge_index[1]) >= 0).all()
+
+
 @pytest.mark.parametrize("place", [0, 1500, 2999])
 @pytest.mark.parametrize("source", [-1, 3000])
 def test_a_source_outside_the_graph(place, source):
@@ -100,6 +131,9 @@ def test_a_source_outside_the_graph(place, source):
     graph = Graph(CSC(torch.tensor([0, *[3000] * 3000]), sources, 3000))
     with pytest.raises(FormatError, match=rf"indices must be in \[0, 3000\), got {source}"):
         induced_subgraph(graph, torch.tensor([5, 0]))
+    # The thread's scratch is as it was: the next batch has no vertices of this one.
+    sound = Graph.from_coo(torch.arange(2999), torch.arange(1, 3000), 3000)
+    assert induced_subgraph(sound, torch.tensor([7, 6])).edges[EDGE].edge_index.tolist() == [[1], [0]]
 
 
 def test_a_vertex_outside_the_graph():

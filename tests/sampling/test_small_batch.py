@@ -1,6 +1,7 @@
 """Small batches in one kernel call against the same batches sampled hop by hop, bit by bit."""
 
 import threading
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -92,6 +93,84 @@ def test_equals_sampling_hop_by_hop(
     assert flat(again) == flat(batch)
 
 
+TYPES = [("a", "to", "a"), ("b", "of", "a"), ("a", "has", "b"), ("b", "again", "a")]
+
+
+@st.composite
+def typed_graphs(draw):
+    """Two vertex types, of which the second may have no vertex, one without edges, and 1 to 4 edge types."""
+    sizes = {"a": draw(st.integers(1, 20)), "b": draw(st.integers(0, 20)), "c": 3}
+    long, csc = draw(st.booleans()), {}
+    for src, name, dst in draw(st.permutations(TYPES))[: draw(st.integers(1, 4))]:
+        ends = st.tuples(st.integers(0, max(0, sizes[src] - 1)), st.integers(0, max(0, sizes[dst] - 1)))
+        edges = draw(st.lists(ends, max_size=60 if sizes[src] and sizes[dst] else 0))
+        made = CSC.from_coo([e[0] for e in edges], [e[1] for e in edges], (sizes[src], sizes[dst]))
+        if long:
+            ids = None if made.edge_ids is None else made.edge_ids.long()
+            made = CSC(made.indptr.long(), made.indices.long(), sizes[src], ids)
+        csc[src, name, dst] = made
+    return Graph(csc, sizes)
+
+
+@contextmanager
+def numbered(*, by_places):
+    """Number vertices by their places, or all of them by hash tables."""
+    most, small_batch._MOST_PLACES = small_batch._MOST_PLACES, small_batch._MOST_PLACES if by_places else -1
+    small_batch._Room.of.cache_clear()
+    try:
+        yield
+    finally:
+        small_batch._MOST_PLACES = most
+        small_batch._Room.of.cache_clear()
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    graph=typed_graphs(),
+    once=st.booleans(),
+    replace=st.booleans(),
+    by_places=st.booleans(),
+    shared=st.sampled_from([1, 4]),
+    key=st.integers(-(2**63), 2**64 - 1),
+    dtype=st.sampled_from([*DTYPES, None]),
+    data=st.data(),
+)
+def test_several_types_equal_sampling_hop_by_hop(graph, once, replace, by_places, shared, key, dtype, data):
+    seeds = {}
+    for ntype in data.draw(st.lists(st.sampled_from("abc"), min_size=1, unique=True)):
+        ids = st.lists(
+            st.integers(0, max(0, graph.num_nodes_of(ntype) - 1)), max_size=5 * (graph.num_nodes_of(ntype) > 0)
+        )
+        seeds[ntype] = torch.tensor(data.draw(ids), dtype=data.draw(st.sampled_from(DTYPES)))
+    number = st.sampled_from([0, 1, 2, 7, 66])
+    fanouts = [{t: data.draw(number) for t in graph.edge_types} for _ in range(data.draw(st.integers(1, 3)))]
+    make = SubgraphSampler if once else NeighborSampler
+    sampler, pools = make(fanouts, replace=replace, batch_dependency=shared), BufferPools(2)
+    with numbered(by_places=by_places):
+        batch = in_one_call(sampler, graph, seeds, key, dtype=dtype, pools=pools)
+        again = sampler.sample(graph, seeds, key, dtype=dtype, pools=pools)
+    assert flat(batch) == flat(hop_by_hop(lambda: sampler.sample(graph, seeds, key, dtype=dtype))) == flat(again)
+
+
+def test_an_error_leaves_no_place_behind():
+    """A wrong seed, a damaged row and a damaged edge, each after vertices were given places in the batch."""
+    rng = np.random.default_rng(0)
+    graph = Graph.from_coo(rng.integers(0, 30, 300), rng.integers(0, 30, 300), 30)
+    sampler, seeds = SubgraphSampler([3, 3]), torch.arange(20)
+    expected = flat(in_one_call(sampler, graph, seeds, 1))
+    indptr, indices = graph.csc.indptr.clone(), graph.csc.indices.clone()
+    indptr[25], indices[200:] = -1, 31
+    wrong = {
+        "row": (Graph(CSC(indptr, graph.csc.indices, 30)), seeds, FormatError),
+        "edge": (Graph(CSC(graph.csc.indptr, indices, 30)), seeds, FormatError),
+        "seed": (graph, torch.tensor([3, 4, 30]), IndexError),
+    }
+    for damaged, ids, error in wrong.values():
+        with pytest.raises(error):
+            sampler.sample(damaged, ids, 1)
+        assert flat(sampler.sample(graph, seeds, 1)) == expected
+
+
 @pytest.mark.parametrize("make", [NeighborSampler, SubgraphSampler])
 def test_fanouts_by_edge_type_and_strided_seeds(make):
     graph = random_graph()
@@ -118,7 +197,8 @@ def test_the_hash_table_grows_and_shrinks_from_batch_to_batch(make):
 
 @given(key=st.integers(0, 2**64 - 1), hop=st.integers(0, 100))
 def test_keys_of_hops_are_derived_as_elsewhere(key, hop):
-    assert int(hop_key(np.uint64(key), hop)) == derive_key(key, hop)
+    assert int(hop_key(np.uint64(key), hop, 0)) == derive_key(key, hop)
+    assert int(hop_key(np.uint64(key), hop, 3)) == derive_key(key, hop, 3)
 
 
 @pytest.mark.parametrize("make", [NeighborSampler, SubgraphSampler])
@@ -221,7 +301,7 @@ class Others(NeighborSampler):
         SubgraphSampler([2], disjoint=True),
         SubgraphSampler([2], induced=True),
         SubgraphSampler([2], prob="w"),
-        SubgraphSampler([2**16]),
+        SubgraphSampler([2**18]),
         Others([2]),
     ],
 )

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from pagraph import CSC, FormatError
 from pagraph.sampling.hop import Hop, Scratch
+from pagraph.sampling.kernels.times import BLOCK, count_until
 from pagraph.sampling.pickers import TimedPicker
 from pagraph.sampling.times import edge_times
 from pagraph.system.buffers import BufferPool
@@ -31,13 +32,17 @@ def destinations(csc):
 def check_order(csc, in_order, times):
     """Against numpy's sort, which keeps equal times in order."""
     expected = np.lexsort([in_order.numpy(), destinations(csc)])
-    assert times.num_edges == csc.num_edges and times.values.dtype == torch.int64
+    narrow = all(-(2**31) <= time < 2**31 for time in in_order.tolist())
+    assert times.num_edges == csc.num_edges and times.values.dtype == (torch.int32 if narrow else torch.int64)
     assert times.values.tolist() == in_order[expected].tolist()
-    if times.order is None:
-        assert expected.tolist() == list(range(csc.num_edges))
+    assert times.marks.tolist() == times.values[::32].tolist()
+    if times.edges is None:
+        assert expected.tolist() == list(range(csc.num_edges)) and times.in_order(csc) is csc
     else:
-        assert times.order.dtype == csc.indices.dtype
-        assert times.order.tolist() == expected.tolist() != list(range(csc.num_edges))
+        assert times.edges.dtype == csc.indices.dtype and expected.tolist() != list(range(csc.num_edges))
+        ids = torch.arange(csc.num_edges) if csc.edge_ids is None else csc.edge_ids
+        assert times.edges.tolist() == torch.stack([csc.indices[expected], ids[expected]], 1).tolist()
+        assert torch.equal(times.in_order(csc).indices, csc.indices[expected])
 
 
 @settings(max_examples=150)
@@ -68,12 +73,33 @@ def test_large_times_and_long_rows():
     check_order(csc, values, edge_times(csc, values))
 
 
-def test_rows_in_order_take_no_permutation():
+@settings(max_examples=100)
+@given(data=st.data())
+def test_edges_up_to_a_time_are_counted(data):
+    """Against numpy's search: blocks at the ends, rows within one and over many, equal times."""
+    lengths = data.draw(st.lists(st.sampled_from([0, 1, 2, 31, 32, 33, 64, 200]), min_size=1, max_size=12))
+    most = data.draw(st.sampled_from([1, 5, 1000]))
+    dtype = data.draw(st.sampled_from([np.int32, np.int64]))
+    rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
+    rows = [np.sort(rng.integers(-most, most + 1, length)) for length in lengths]
+    times = np.concatenate(rows).astype(dtype)
+    which = rng.integers(0, len(rows), 100)
+    limits = rng.integers(-most - 1, most + 2, 100)
+    limits[:2] = -(2**63), 2**63 - 1
+    degrees = np.array(lengths)[which]
+    starts = (np.cumsum(lengths) - lengths)[which]
+    counts = np.empty(100, np.int64)
+    count_until(times, times[::BLOCK].copy(), limits, starts, degrees, counts)
+    assert counts.tolist() == [rows[row].searchsorted(limit, "right") for row, limit in zip(which, limits, strict=True)]
+
+
+def test_rows_in_order_take_no_copy_of_the_edges():
     csc = CSC(torch.tensor([0, 2, 2, 4]), torch.tensor([0, 1, 1, 2]), 3)
     times = edge_times(csc, torch.tensor([4, 4, 1, 2]))
-    assert times.order is None and times.nbytes == 32
+    assert times.edges is None and times.nbytes == 4 * 4 + 4
     assert repr(times) == "EdgeTimes(num_edges=4, sorted=True)"
-    assert edge_times(csc, torch.tensor([4, 3, 1, 2])).nbytes == 64
+    assert edge_times(csc, torch.tensor([4, 3, 1, 2])).nbytes == 4 * 4 + 4 + 4 * 2 * 8
+    assert edge_times(csc, torch.tensor([4, 4, 1, 2**31])).nbytes == 4 * 8 + 8
 
 
 def test_made_once_for_a_version_of_the_field():

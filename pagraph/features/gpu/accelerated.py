@@ -57,6 +57,8 @@ class AcceleratedFeature(WideFeature):
         self._accelerator = accelerator
         self._ring = ring
         self.transfer = transfer
+        self._asked: tuple[int, Hits] | None = None  # rows of a read, with its hits, on their way
+        self._missed = 1.0  # share of the rows, in the last read whose hits are known
 
     def read(self, ids: Tensor, out: Tensor | BufferPool | None = None) -> Tensor:
         """The rows of ``ids``; see :class:`~pagraph.features.feature.Feature` and :meth:`read_counted`."""
@@ -132,12 +134,12 @@ class AcceleratedFeature(WideFeature):
         self, index: Array | None, there: Tensor | None, ends: Array, out: Tensor, rows: ReachableRows | None
     ) -> Hits:
         """Read all rows by one kernel, which counts the hits."""
-        sent = [] if index is None else [torch.from_numpy(index)]
+        if there is None:
+            assert index is not None
+            there = self._sent(index)
+        counting = None
         if self._cache is not None:
-            sent += [torch.from_numpy(ends), torch.zeros(len(ends), dtype=torch.int64, device="cpu")]
-        arrived = self._ring.upload(sent) if sent else []
-        there = arrived.pop(0) if there is None else there
-        counting = (arrived[0], arrived[1]) if arrived else None
+            counting = ends.tolist(), self._accelerator.empty((len(ends),), torch.int64).zero_()
         gather(
             self._accelerator,
             there,
@@ -147,10 +149,20 @@ class AcceleratedFeature(WideFeature):
             counting=counting,
             num_rows=self.num_rows,
             decoding=self._decoding,
+            missed=int(len(there) * self._missed),
         )
         if counting is None:
             return Hits.known([0] * len(ends))
-        return Hits(*self._fetch(counting[1]))
+        hits = Hits(*self._fetch(counting[1]))
+        self._learn(len(there), hits)
+        return hits
+
+    def _learn(self, count: int, hits: Hits) -> None:
+        """Take note of the hits of one read after the other; another thread may do so too."""
+        if (asked := self._asked) is None:
+            self._asked = count, hits
+        elif (known := asked[1].now()) is not None:
+            self._asked, self._missed = None, 1 - sum(known) / asked[0]
 
     def _stage(self, source: HostRows, index: Array | None, there: Tensor | None, ends: Array, out: Tensor) -> Hits:
         """Copy the hits on the device, and send the misses meanwhile; the CPU counts the hits."""

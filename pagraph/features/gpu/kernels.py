@@ -12,8 +12,6 @@ A program has tiles of up to 8 KiB of rows, and asks for all of one before it wr
 middle of a line: torch's large tensors 64 bytes after a page, and rows of 400 bytes anywhere. A warp whose quarters
 each read across two lines would send twice as many requests, of half the size. So missed rows are turned in their tile
 until each quarter reads within one line; the one that has a row's begin, in an incomplete line, has its end as well.
-
-Nothing in here has run on a GPU yet.
 """
 
 import triton
@@ -22,7 +20,9 @@ import triton.language as tl
 __all__ = ["gather_rows"]
 
 
-@triton.jit(do_not_specialize=["count", "num_rows", "num_cached", "limit"])
+@triton.jit(
+    do_not_specialize=["count", "num_rows", "num_cached", "limit", "begin"] + [f"end{part}" for part in range(8)]
+)
 def gather_rows(  # type: ignore[no-untyped-def]
     ids,
     count,
@@ -34,8 +34,17 @@ def gather_rows(  # type: ignore[no-untyped-def]
     table,
     limit,
     out,
-    ends,
     hits,
+    order,
+    begin,
+    end0,
+    end1,
+    end2,
+    end3,
+    end4,
+    end5,
+    end6,
+    end7,
     PARTS: tl.constexpr,
     WIDTH: tl.constexpr,
     STRIDE: tl.constexpr,
@@ -45,6 +54,7 @@ def gather_rows(  # type: ignore[no-untyped-def]
     HAS_CACHE: tl.constexpr,
     HAS_ROWS: tl.constexpr,
     HAS_TABLE: tl.constexpr,
+    HAS_ORDER: tl.constexpr,
     LEAVE: tl.constexpr,
     BRAIN: tl.constexpr,
     BLOCK_ROWS: tl.constexpr,
@@ -66,8 +76,10 @@ def gather_rows(  # type: ignore[no-untyped-def]
         table: int32 or int64, shape ``(num_rows,)``: which of ``rows`` each is.
         limit: Number of ``rows``.
         out: Words, row by row.
-        ends: int64, shape ``(PARTS,)``: where the parts of the ids end.
         hits: int64, shape ``(PARTS,)``: the hits of each part are added.
+        order: int64, shape ``(count,)``: the order in which the places are served.
+        begin: Where the first part of the ids begins.
+        end0 ... end7: Where the parts end; numbers, since a tensor would have to be sent first.
         PARTS: Number of parts; 0: not counted.
         WIDTH: Words of a row of ``out``.
         STRIDE: Words from one of ``rows`` to the next.
@@ -77,6 +89,7 @@ def gather_rows(  # type: ignore[no-untyped-def]
         HAS_CACHE: Whether ``slots`` and ``cached`` are given.
         HAS_ROWS: Whether ``rows`` and ``limit`` are given.
         HAS_TABLE: Whether ``table`` is given.
+        HAS_ORDER: Whether ``order`` is given.
         LEAVE: Whether rows that are not found are left as they are; else they become zeros.
         BRAIN: Whether words are bits of bfloat16.
         BLOCK_ROWS: Rows of a tile.
@@ -88,7 +101,10 @@ def gather_rows(  # type: ignore[no-untyped-def]
         tile = tl.program_id(0) + step * tl.num_programs(0)
         column = tile % COLUMNS
         place = (tile // COLUMNS).to(tl.int64) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
-        row = tl.load(ids + place, mask=place < count, other=-1).to(tl.int64)
+        live = place < count
+        if HAS_ORDER:
+            place = tl.load(order + place, mask=live, other=0)
+        row = tl.load(ids + place, mask=live, other=-1).to(tl.int64)
         known = (row >= 0) & (row < num_rows)
         hit = known & (row < 0)
         slot = row
@@ -124,7 +140,7 @@ def gather_rows(  # type: ignore[no-untyped-def]
             else:
                 found = hit
                 value = near
-        written = found if LEAVE else place < count
+        written = found if LEAVE else live
         if BRAIN:  # the upper half of a float32
             value = ((value.to(tl.int32) & 0xFFFF) << 16).to(tl.float32, bitcast=True)
         if HEAD > 0:
@@ -139,10 +155,24 @@ def gather_rows(  # type: ignore[no-untyped-def]
             value = value.to(tl.int8, bitcast=True).to(tl.float32) * bits.to(tl.float32, bitcast=True)[:, None]
         target = out + ((place * WIDTH)[:, None] + word)
         tl.store(target, value.to(out.dtype.element_ty), mask=written[:, None] & in_row)
-        if PARTS > 0:  # last, so that nothing waits for it
-            begin = tl.full((), 0, tl.int64)
-            for part in range(PARTS):
-                end = tl.load(ends + part)
-                served = tl.sum((hit & (place >= begin) & (place < end)).to(tl.int32), axis=0)
-                tl.atomic_add(hits + part, served.to(tl.int64), mask=(served > 0) & (column == 0), sem="relaxed")
-                begin = end
+        low = begin
+        for part in tl.static_range(PARTS):  # last, so that nothing waits for it
+            if part == 0:
+                high = end0
+            elif part == 1:
+                high = end1
+            elif part == 2:
+                high = end2
+            elif part == 3:
+                high = end3
+            elif part == 4:
+                high = end4
+            elif part == 5:
+                high = end5
+            elif part == 6:
+                high = end6
+            else:
+                high = end7
+            served = tl.sum((hit & (place >= low) & (place < high)).to(tl.int32), axis=0)
+            tl.atomic_add(hits + part, served.to(tl.int64), mask=(served > 0) & (column == 0), sem="relaxed")
+            low = high

@@ -30,8 +30,6 @@ So an edge of a graph with int32 ids, for seeds of int64, moves about 50 bytes i
 only the one of ``indices`` goes to the host where that array is pinned. With fan-out -1 ``pick_all`` searches
 ``indptr`` too, ``log2 V`` reads which neighbouring edges share. A hop is 5 launches of these kernels and 2 running sums
 of torch's (2 launches each); a batch of three hops is 30 with its seeds and the copies to and from the device.
-
-Nothing in here has run on a GPU yet: it has been run by Triton's interpreter and compiled for sm_80 and sm_90.
 """
 
 import triton

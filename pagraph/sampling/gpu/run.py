@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ...graph.csc import CSC
     from ...system.budget import Budget
 
-__all__ = ["MOST_PICKS", "DeviceRun", "Fanouts", "Sizes", "Topology"]
+__all__ = ["MOST_PICKS", "DeviceRun", "Fanouts", "Sizes", "Topology", "state_words"]
 
 MOST_PICKS = 128  # of one vertex: they are a row of registers
 _MOST_PLACES = 2**31 - 1  # the table of vertices holds int32
@@ -146,6 +146,11 @@ class Fanouts:
         most = known * self.picks[hop]
         return most if self.picks[hop] >= 0 and most <= _SIZE_FIRST else None
 
+    @property
+    def words(self) -> int:
+        """Words of a batch's state before its seeds."""
+        return (len(self.picks) + 1) * _ROW
+
     def most_nodes(self, hop: int, known: int, limit: int) -> int:
         """Vertices that may be known when a size is read next, with ``known`` before ``hop`` and ``limit`` in all."""
         for number in range(hop, len(self.picks)):
@@ -154,6 +159,15 @@ class Fanouts:
                 break
             known = min(known + edges, limit)
         return known
+
+
+def state_words(fanouts: Fanouts, seeds: Tensor, keys: Sequence[int]) -> Tensor:
+    """A batch's state on the CPU, int64: what its kernels begin with, by seeds and the key of each hop."""
+    head = [0] * fanouts.words
+    head[0] = len(seeds)
+    for hop, key in enumerate(keys):
+        head[hop * _ROW + 2] = key - (key >> 63 << 64)  # the same bits, signed
+    return torch.cat([torch.tensor(head, device="cpu"), seeds.long()])
 
 
 class Sizes:
@@ -202,30 +216,35 @@ class DeviceRun:
         topology: What is drawn from.
         fanouts: How many are drawn.
         dtype: Dtype of the batch's ids.
+        keeps: Whether it is begun again, with as many seeds, in the same buffers: batches are copies of them.
     """
 
-    def __init__(self, accelerator: Accelerator, topology: Topology, fanouts: Fanouts, dtype: torch.dtype) -> None:
+    def __init__(
+        self,
+        accelerator: Accelerator,
+        topology: Topology,
+        fanouts: Fanouts,
+        dtype: torch.dtype,
+        *,
+        keeps: bool = False,
+    ) -> None:
         from . import kernels
 
         self._accelerator, self._topology, self._fanouts, self._dtype = accelerator, topology, fanouts, dtype
         self._kernels = kernels
-        self._head = (len(fanouts.picks) + 1) * _ROW  # words of the state before the seeds
-        self._drawn: list[_Drawn] = []
+        self._head = fanouts.words
+        self._kept: list[Tensor] | None = [] if keeps else None
 
-    def begin(self, ring: StagingRing, seeds: Tensor, keys: Sequence[int]) -> None:
-        """Send seeds and the key of each hop, in one copy."""
-        head = [0] * self._head
-        head[0] = len(seeds)
-        for hop, key in enumerate(keys):
-            head[hop * _ROW + 2] = key - (key >> 63 << 64)  # the same bits, signed
-        (self._state,) = ring.upload([torch.cat([torch.tensor(head, device="cpu"), seeds.long()])])
+    def begin(self, state: Tensor, count: int) -> None:
+        """Enter ``count`` seeds, which follow the sizes and keys in ``state``, on the device; see ``state_words``."""
+        self._state, self._drawn, self._made = state, list[_Drawn](), 0
         first = self._topology.first
-        self._known = len(seeds)  # at most so many
-        self._limit = len(seeds) + len(first)  # each seed has a place, and each other vertex
+        self._known = count  # at most so many
+        self._limit = count + len(first)  # each seed has a place, and each other vertex
         id_dtype = self._dtype if len(first) <= _MOST_PLACES else torch.int64
         self._nodes = self._whole(self._fanouts.most_nodes(0, self._known, self._limit), id_dtype)
         seeds_to = (self._state, self._head, self._nodes, first)
-        launch(self._kernels.enter_seeds, _programs(len(seeds)), *seeds_to, BLOCK=_BLOCK)
+        launch(self._kernels.enter_seeds, _programs(count), *seeds_to, BLOCK=_BLOCK)
 
     def hop(self, number: int) -> bool:
         """Draw the edges of a hop and relabel them.
@@ -267,21 +286,18 @@ class DeviceRun:
         return Sizes(words, self._accelerator.current_stream.record())
 
     def batch(self, sizes: Sizes) -> MiniBatch:
-        """The batch, when its sizes are there. What is mostly unused is copied: batches wait in queues."""
+        """The batch, when its sizes are there."""
         known = [sizes.known(hop) for hop in range(len(self._drawn) + 1)]
-        nodes = self._cut(self._nodes, known[-1], self._dtype)
-        blocks = []
+        used = [(self._nodes, known[-1], self._dtype)]
         for hop, drawn in enumerate(self._drawn):
-            edges = sizes.edges(hop)
-            blocks.append(
-                Block(
-                    self._cut(drawn.indptr, known[hop] + 1, self._dtype),
-                    self._cut(drawn.indices, edges, self._dtype),
-                    nodes[: known[hop + 1]],
-                    self._cut(drawn.positions, edges, drawn.positions.dtype),
-                    known[hop],
-                )
-            )
+            edges, dtype = sizes.edges(hop), drawn.positions.dtype
+            used += [(drawn.indptr, known[hop] + 1, self._dtype), (drawn.indices, edges, self._dtype)]
+            used += [(drawn.positions, edges, dtype)]
+        nodes, *arrays = [self._cut(*buffer) for buffer in used] if self._kept is None else self._copies(used)
+        blocks = []
+        for hop in range(len(self._drawn)):
+            indptr, indices, positions = arrays[3 * hop : 3 * hop + 3]
+            blocks.append(Block(indptr, indices, nodes[: known[hop + 1]], positions, known[hop]))
         return MiniBatch(nodes[: known[0]], blocks[::-1])
 
     def _measure(self, number: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -362,8 +378,20 @@ class DeviceRun:
             grown[:known].copy_(self._nodes[:known])
             self._nodes = grown
 
+    def _copies(self, used: list[tuple[Tensor, int, torch.dtype]]) -> list[Tensor]:
+        """Copies of the beginnings of buffers, in the dtypes asked for: one allocation and one kernel a dtype."""
+        copies: dict[int, Tensor] = {}
+        for wanted in {dtype for _, _, dtype in used}:
+            places = [i for i, (_, _, dtype) in enumerate(used) if dtype == wanted]
+            parts = [used[i][0][: used[i][1]] for i in places]
+            parts = [part if part.dtype == wanted else part.to(wanted) for part in parts]
+            lengths = [used[i][1] for i in places]
+            whole = torch.cat(parts, out=self._accelerator.empty((sum(lengths),), wanted))
+            copies |= zip(places, torch.split(whole, lengths), strict=True)
+        return [copies[i] for i in range(len(used))]
+
     def _cut(self, buffer: Tensor, length: int, dtype: torch.dtype) -> Tensor:
-        """The beginning of a buffer, a copy where another dtype is asked for or most of the buffer is unused."""
+        """The beginning of a buffer, a copy where another dtype is asked for, or where most is unused: batches wait."""
         used = length * buffer.element_size()
         if buffer.dtype == dtype and (2 * used >= buffer.nbytes or buffer.nbytes - used <= _WASTE):
             return buffer[:length]
@@ -374,7 +402,12 @@ class DeviceRun:
         return self._empty(max(1, _programs(length)) * _BLOCK, dtype)
 
     def _empty(self, length: int, dtype: torch.dtype) -> Tensor:
-        return self._accelerator.empty((length,), dtype)
+        if self._kept is None:
+            return self._accelerator.empty((length,), dtype)
+        if self._made == len(self._kept):
+            self._kept.append(self._accelerator.empty((length,), dtype))
+        self._made += 1
+        return self._kept[self._made - 1]
 
 
 def _programs(count: int, block: int = _BLOCK) -> int:

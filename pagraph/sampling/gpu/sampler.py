@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
-from ...accelerator import StagingRing
+from ...accelerator import OutOfMemory, StagingRing
 from ...errors import FormatError, MissingDependencyError, PipelineError
 from ...seeds.keys import derive_key
 from ..block_sampler import NeighborSampler
 from ..sampler import seeds_by_type
-from .run import MOST_PICKS, DeviceRun, Fanouts, Sizes, Topology
+from .recorded import RecordedRun
+from .run import MOST_PICKS, DeviceRun, Fanouts, Sizes, Topology, state_words
 
 if TYPE_CHECKING:
     from ...accelerator import Accelerator, Event
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["DeviceSampler", "SampledBatch"]
 
 _SLOT_BYTES = 1 << 16  # 8000 seeds
+_RECORDED = 2  # runs: the device draws a batch while another one's sizes are on their way
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +50,7 @@ class DeviceSampler:
 
     Safe from any number of threads: their batches follow each other on the stream "sampling". The host waits once for
     a batch, for all its sizes at the end, and once more in a hop that takes all neighbours or for which the most edges
-    there can be would need large buffers.
+    there can be would need large buffers. Batches without such hops and of the usual number of seeds are recorded.
 
     Args:
         graph: With one vertex type and one edge type.
@@ -54,6 +58,8 @@ class DeviceSampler:
         accelerator: The device.
         budget: Bytes of the device that the graph's arrays may take; see ``Topology.place``. Beside it a batch needs
             20 to 32 bytes for each edge that a hop may draw.
+        usual: Number and dtype of most batches' seeds, whose kernels are recorded now, in buffers that are kept for two
+            batches; None: of no batch. See ``Accelerator.recorded``.
 
     Attributes:
         placement: Where the graph's arrays are, in words.
@@ -66,7 +72,12 @@ class DeviceSampler:
     """
 
     def __init__(
-        self, graph: Graph, sampler: NeighborSampler, accelerator: Accelerator, budget: Budget | None = None
+        self,
+        graph: Graph,
+        sampler: NeighborSampler,
+        accelerator: Accelerator,
+        budget: Budget | None = None,
+        usual: tuple[int, torch.dtype] | None = None,
     ) -> None:
         self._fanouts = _fanouts(graph, sampler)
         if not accelerator.runs_kernels:
@@ -82,6 +93,8 @@ class DeviceSampler:
         self._ring = StagingRing(accelerator, slots=8, slot_bytes=_SLOT_BYTES)
         with self._stream.use():
             topology = Topology.place(graph.adjacency(sampler.edge_dir), accelerator, budget)
+            self._recorded = self._record(topology, usual)
+        self._usual = usual
         self._topology: Topology | None = topology
         self.placement = topology.placement
         self.nbytes = topology.nbytes
@@ -101,9 +114,50 @@ class DeviceSampler:
             ValueError: A hop has 2**31 vertices and edges, or more.
         """
         seeds_by_type(self._graph, seeds)
+        runs = self._recorded
+        if runs is None or (len(seeds), seeds.dtype) != self._usual:
+            return self._sampled(seeds, key, None)
+        recorded = runs.get()
+        try:
+            return self._sampled(seeds, key, recorded)
+        finally:
+            runs.put(recorded)
+
+    def close(self) -> None:
+        """Give the device's memory back and unpin the host's; safe to call twice."""
+        with self._lock:
+            if self._topology is not None:
+                self._topology.close()
+                self._topology = None
+                self._recorded = None
+
+    def _record(
+        self, topology: Topology, usual: tuple[int, torch.dtype] | None
+    ) -> queue.SimpleQueue[RecordedRun] | None:
+        """Runs for the usual batches; None where there can be none, or no room for them."""
+        if usual is None or not RecordedRun.fits(self._fanouts, usual[0], len(topology.first)):
+            return None
+        runs = queue.SimpleQueue[RecordedRun]()
+        try:
+            with torch.inference_mode(False):  # where an evaluation makes the loader, others write to the buffers too
+                for _ in range(_RECORDED):
+                    runs.put(RecordedRun(self._accelerator, topology, self._fanouts, *usual))
+        except OutOfMemory:
+            topology.first.zero_()
+            return None
+        return runs
+
+    def _sampled(self, seeds: Tensor, key: int, recorded: RecordedRun | None) -> SampledBatch:
+        run: DeviceRun | RecordedRun
+        keys = [derive_key(key, hop) for hop in range(len(self._fanouts.picks))]
         with self._lock, self._stream.use():
+            if self._topology is None:
+                raise PipelineError("a device sampler must not be used after close()")
             begun = self._stream.record()
-            run, sizes = self._enqueue(seeds, key)
+            if recorded is None:
+                run, sizes = self._enqueue(self._topology, seeds, keys)
+            else:
+                run, sizes = recorded, recorded.begin(seeds, keys)
         sizes.wait()
         if sizes.damaged:
             # The CPU meets the same damage, and says where.
@@ -114,26 +168,17 @@ class DeviceSampler:
             ready = self._stream.record()
         return SampledBatch(batch, begun, ready)
 
-    def close(self) -> None:
-        """Give the device's memory back and unpin the host's; safe to call twice."""
-        with self._lock:
-            if self._topology is not None:
-                self._topology.close()
-                self._topology = None
-
-    def _enqueue(self, seeds: Tensor, key: int) -> tuple[DeviceRun, Sizes]:
-        if self._topology is None:
-            raise PipelineError("a device sampler must not be used after close()")
-        hops = range(len(self._fanouts.picks))
-        run = DeviceRun(self._accelerator, self._topology, self._fanouts, seeds.dtype)
+    def _enqueue(self, topology: Topology, seeds: Tensor, keys: list[int]) -> tuple[DeviceRun, Sizes]:
+        run = DeviceRun(self._accelerator, topology, self._fanouts, seeds.dtype)
         whole = False
         try:
-            run.begin(self._ring, seeds, [derive_key(key, hop) for hop in hops])
-            whole = all(run.hop(hop) for hop in hops)
+            (state,) = self._ring.upload([state_words(self._fanouts, seeds, keys)])
+            run.begin(state, len(seeds))
+            whole = all(run.hop(hop) for hop in range(len(keys)))
             return run, run.ask()
         finally:
             if not whole:
-                self._topology.first.zero_()
+                topology.first.zero_()
 
 
 def _fanouts(graph: Graph, sampler: Any) -> Fanouts:

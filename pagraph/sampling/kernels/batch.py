@@ -1,32 +1,58 @@
-"""Kernels that sample a whole mini-batch: every hop of uniform picks along one edge type, in one call.
+"""Kernels that sample a whole mini-batch: every hop of uniform picks along all edge types, in one call.
 
 They compose the kernels of single hops, so that passes, prefetching and results are theirs; what is saved is the way
-from Python into each of them, and the interpreter's lock that every call gives back and takes again.
+from Python into each of them, and the interpreter's lock that every call gives back and takes again. :func:`draw` works
+in scratch memory alone; then the result is as large as it has to be, and :func:`put_blocks` or :func:`put_subgraph`
+writes it.
 
-``renewal`` is as in ``Hop``: empty, or how random numbers are shared with the batches before and after.
+The arguments that all share:
 
-``work`` is scratch of int64, laid out as ``small_batch`` says. It begins with what is reported: the
-status, the id that an error is about, the bits of the hash table to begin the next batch with, two numbers about the
-batch, and then five about each hop.
+- ``csc``: for each edge type the addresses of ``indptr``, ``indices`` and ``edge_ids`` (0: none), and the numbers of
+  edges, destinations and sources; ``like`` is an array of the dtype of the first two, ``like_ids`` of the third.
+- ``fanouts`` by hop and edge type; ``ends``: the numbers of the vertex types of both ends of each edge type.
+- ``of_types``: for each vertex type, and one more, the number of vertices, and where its nodes, its hash table and its
+  places begin in scratch; a place of -1 says that it has a hash table.
+- ``room``: where scratch is divided; see ``small_batch``.
+- ``work``: scratch of int64, which begins with what is reported: the status, the id and the edge type that an error is
+  about, and the bytes of the result; the nodes of each type before and after each hop; the edges of each hop and type;
+  and where the parts of the result begin, in elements.
 """
 
 import numpy as np
+from numba import carray
 
-from ..._jit import kernel
-from .hop import SCAN_LIMIT, insert_nodes, measure, mix, pick_distinct, pick_repeated, read_neighbors, relabel, renew
+from ..._jit import kernel, pointer_to
+from .hop import (
+    SCAN_LIMIT,
+    clear_places,
+    insert_nodes,
+    measure,
+    mix,
+    number,
+    pick_distinct,
+    pick_repeated,
+    read_neighbors,
+    relabel,
+    renew,
+)
 from .subgraph import put_edges
 
 DONE, BAD_SEED, BAD_ROW, BAD_SOURCE = 0, 1, 2, 3
-REPORT, PER_HOP = 5, 5  # numbers reported of the batch, and of each hop
+REPORT = 4  # numbers at the beginning of the report
 
 _LINE = 64  # bytes; parts of the result begin on a cache line of their own
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_INDPTR, _INDICES, _IDS, _EDGES, _DST, _SRC = 0, 1, 2, 3, 4, 5
+_VERTICES, _NODES, _TABLE, _PLACES = 0, 1, 2, 3
 
 
 @kernel
-def hop_key(key, hop):  # type: ignore[no-untyped-def]
-    """``derive_key(key, hop)``."""
-    return mix((mix(key + _GOLDEN) ^ mix(np.uint64(hop) + _GOLDEN)) + _GOLDEN)
+def hop_key(key, hop, edge_type):  # type: ignore[no-untyped-def]
+    """``derive_key(key, hop)``, or for all edge types but the first ``derive_key(key, hop, edge_type)``."""
+    derived = mix((mix(key + _GOLDEN) ^ mix(np.uint64(hop) + _GOLDEN)) + _GOLDEN)
+    if edge_type == 0:
+        return derived
+    return mix((derived ^ mix(np.uint64(edge_type) + _GOLDEN)) + _GOLDEN)
 
 
 @kernel
@@ -39,22 +65,6 @@ def _fill(nodes, count, tables, bits):  # type: ignore[no-untyped-def]
     table = tables[: 1 << bits]
     table[:] = -1
     insert_nodes(nodes, count, table, np.uint64(64 - bits))
-
-
-@kernel
-def _plant(seeds, num_vertices, nodes, tables, bits):  # type: ignore[no-untyped-def]
-    """Enter the seeds into a fresh hash table; returns its bits, or -1 where a seed is outside the graph."""
-    n = len(seeds)
-    for i in range(n):
-        if seeds[i] < 0 or seeds[i] >= num_vertices:
-            return -1
-        nodes[i] = seeds[i]
-    while 1 << bits < 4 * n:
-        bits += 1
-    while 1 << bits > len(tables):
-        bits -= 1
-    _fill(nodes, n, tables, bits)
-    return bits
 
 
 @kernel
@@ -115,126 +125,192 @@ def _bits_next(bits, count):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _parts(work, num_hops, room):  # type: ignore[no-untyped-def]
-    """The scratch of a batch: its rows' starts, degrees and counters, neighbours, the set of picks, the hash table."""
-    _, rows, drawn, seen, _, _ = room
-    begin = REPORT + PER_HOP * num_hops
-    starts, degrees = work[begin : begin + rows], work[begin + rows : begin + 2 * rows]
-    counters = work[begin + 2 * rows : begin + 3 * rows]
-    begin += 3 * rows
-    return (
-        starts,
-        degrees,
-        counters,
-        work[begin : begin + drawn],
-        work[begin + drawn : begin + drawn + seen],
-        begin + drawn + seen,
-    )
+def _part(array, of_types, column, t):  # type: ignore[no-untyped-def]
+    """What belongs to vertex type ``t``."""
+    return array[of_types[t, column] : of_types[t + 1, column]]
 
 
 @kernel
-def sample_blocks(indptr, indices, seeds, fanouts, replace, key, renewal, bits, room, work, out):  # type: ignore[no-untyped-def]
-    """Each hop expands all known vertices. ``out`` gets the nodes, then each hop's indptr, indices and positions.
-
-    Reported of a hop: the nodes after it, its edges, and where in ``out`` its parts begin, in elements.
-    """
-    num_vertices, num_hops = len(indptr) - 1, len(fanouts)
-    ids, places = out.view(seeds.dtype), out.view(indices.dtype)
-    nodes = ids[: room[0]]
-    starts, degrees, counters, memory, seen, begin = _parts(work, num_hops, room)
-    neighbors, tables = memory.view(indices.dtype), work[begin:]
-    bits = _plant(seeds, num_vertices, nodes, tables, bits)
-    if bits < 0:
-        work[0] = BAD_SEED
-        return
-    count, at = len(seeds), _aligned(len(nodes) * ids.itemsize)
-    for hop in range(num_hops):
-        fanout, frontier, report = fanouts[hop], nodes[:count], work[REPORT + PER_HOP * hop :]
-        report[2] = at // ids.itemsize
-        offsets = ids[report[2] : report[2] + count + 1]
-        total = _measure(indptr, len(indices), frontier, fanout, replace, starts, degrees, offsets)
-        if total < 0:
-            work[0], work[1] = BAD_ROW, frontier[-1 - total]
-            return
-        at = _aligned(at + len(offsets) * ids.itemsize)
-        report[3] = at // ids.itemsize
-        local_ids = ids[report[3] : report[3] + total]
-        at = _aligned(at + total * ids.itemsize)
-        report[4] = at // places.itemsize
-        positions = places[report[4] : report[4] + total]
-        at = _aligned(at + total * places.itemsize)
-        rows = starts, degrees, offsets
-        _pick(frontier, fanout, replace, hop_key(key, hop), renewal, counters, *rows, seen, positions)
-        sources = neighbors[:total]
-        read_neighbors(indices, positions, sources)
-        edge, count, bits = _relabel(sources, num_vertices, nodes, count, tables, bits, local_ids)
-        if edge < 0:
-            work[0], work[1] = BAD_SOURCE, sources[-1 - edge]
-            return
-        report[0], report[1] = count, total
-    work[0], work[2] = DONE, _bits_next(bits, count)
+def _are_vertices(of_types, counts, nodes):  # type: ignore[no-untyped-def]
+    """Whether all seeds are in the graph."""
+    for t in range(len(counts)):
+        limit, seeds = of_types[t, _VERTICES], _part(nodes, of_types, _NODES, t)
+        for i in range(counts[t]):
+            if seeds[i] < 0 or seeds[i] >= limit:
+                return False
+    return True
 
 
 @kernel
-def sample_subgraph(  # type: ignore[no-untyped-def]
-    indptr, indices, seeds, fanouts, replace, key, renewal, bits, room, work, out, edge_ids
+def _plant(of_types, counts, nodes, tables, places, bits):  # type: ignore[no-untyped-def]
+    """Enter the seeds into fresh hash tables, or as places; of a repeated one the first copy."""
+    for t in range(len(counts)):
+        n, seeds = counts[t], _part(nodes, of_types, _NODES, t)
+        if of_types[t, _PLACES] < 0:
+            table = _part(tables, of_types, _TABLE, t)
+            while 1 << bits[t] < 4 * n:
+                bits[t] += 1
+            while 1 << bits[t] > len(table):
+                bits[t] -= 1
+            _fill(seeds, n, table, bits[t])
+        else:
+            own = places[of_types[t, _PLACES] :]
+            for i in range(n - 1, -1, -1):
+                own[seeds[i]] = i
+
+
+@kernel
+def _end(of_types, counts, nodes, places, bits):  # type: ignore[no-untyped-def]
+    """Leave no place behind, and sizes of hash tables for the next batch."""
+    for t in range(len(counts)):
+        if of_types[t, _PLACES] < 0:
+            bits[t] = _bits_next(bits[t], counts[t])
+        else:
+            clear_places(_part(nodes, of_types, _NODES, t)[: counts[t]], places[of_types[t, _PLACES] :])
+
+
+@kernel
+def _report(work, fanouts, of_types):  # type: ignore[no-untyped-def]
+    """Parts of ``work``: the nodes of each type by hop, the edges of each hop and type, where parts begin."""
+    num_hops, num_types = fanouts.shape
+    num_node_types = len(of_types) - 1
+    begin, end = REPORT, REPORT + (num_hops + 1) * num_node_types
+    counts = work[begin:end].reshape((num_hops + 1, num_node_types))
+    begin, end = end, end + num_hops * num_types
+    return counts, work[begin:end].reshape((num_hops, num_types)), work[end:]
+
+
+@kernel
+def draw(  # type: ignore[no-untyped-def]
+    csc, like, fanouts, ends, of_types, room, replace, once, key, renewal, bits, nodes, ids, local_ids, places, work
 ):
-    """Each hop expands what the hop before found. ``out`` gets the nodes, both ends of all edges, and the edges' ids.
+    """Draw all hops; each expands all known vertices, or with ``once`` what the hop before found.
 
-    Reported of the batch: where both ends and the ids begin, in elements; of a hop: the numbers of nodes and of edges
-    after it.
+    ``nodes`` begins with the seeds of each type, as many as are reported before the first hop; ``bits`` are those of
+    the hash tables. ``ids`` gets the positions of all edges, behind room for the neighbours of one hop.
     """
-    num_vertices, num_hops = len(indptr) - 1, len(fanouts)
-    ids = out.view(seeds.dtype)
-    nodes = ids[: room[0]]
-    starts, degrees, counters, memory, seen, begin = _parts(work, num_hops, room)
-    neighbors = memory.view(indices.dtype)
-    kept = work[begin : begin + room[4]].view(indices.dtype)  # positions of all hops
-    begin += room[4]
-    indptrs, tables = work[begin : begin + room[5]], work[begin + room[5] :]
-    bits = _plant(seeds, num_vertices, nodes, tables, bits)
-    if bits < 0:
+    rows_at, num_rows, offsets_at, seen_at, tables_at, kept_at = room
+    counts, drawn, _ = _report(work, fanouts, of_types)
+    tables = work[tables_at:]
+    if not _are_vertices(of_types, counts[0], nodes):
         work[0] = BAD_SEED
         return
-    first, count, num_edges, row = 0, len(seeds), 0, 0
-    begin = _aligned(len(nodes) * ids.itemsize) // ids.itemsize
-    sources = ids[begin:]
-    for hop in range(num_hops):
-        fanout, frontier = fanouts[hop], nodes[first:count]
-        first, offsets = count, indptrs[row : row + len(frontier) + 1]
-        row += len(offsets)
-        total = _measure(indptr, len(indices), frontier, fanout, replace, starts, degrees, offsets)
-        if total < 0:
-            work[0], work[1] = BAD_ROW, frontier[-1 - total]
-            return
-        positions = kept[num_edges : num_edges + total]
-        rows = starts, degrees, offsets
-        _pick(frontier, fanout, replace, hop_key(key, hop), renewal, counters, *rows, seen, positions)
-        read_neighbors(indices, positions, neighbors[:total])
-        local_ids = sources[num_edges : num_edges + total]
-        edge, count, bits = _relabel(neighbors[:total], num_vertices, nodes, count, tables, bits, local_ids)
-        if edge < 0:
-            work[0], work[1] = BAD_SOURCE, neighbors[-1 - edge]
-            return
-        num_edges += total
-        work[REPORT + PER_HOP * hop], work[REPORT + PER_HOP * hop + 1] = count, num_edges
-    work[0], work[2] = DONE, _bits_next(bits, count)
-    work[3], work[4] = begin, _put(seeds, fanouts, work, kept, indptrs, sources, out, num_edges, edge_ids)
+    _plant(of_types, counts[0], nodes, tables, places, bits)
+    starts, degrees = work[rows_at : rows_at + num_rows], work[rows_at + num_rows : rows_at + 2 * num_rows]
+    counters, seen = work[rows_at + 2 * num_rows : rows_at + 3 * num_rows], work[seen_at:tables_at]
+    work[0], edge, row, last = DONE, 0, offsets_at, 0
+    for hop in range(len(fanouts)):
+        last = hop + 1
+        now = counts[last]
+        now[:] = counts[hop]
+        for t in range(len(ends)):
+            src, dst, fanout = ends[t, 0], ends[t, 1], fanouts[hop, t]
+            first = counts[hop - 1, dst] if once and hop > 0 else 0
+            frontier = _part(nodes, of_types, _NODES, dst)[first : counts[hop, dst]]
+            offsets = work[row : row + len(frontier) + 1]
+            row += len(offsets)
+            indptr = carray(pointer_to(like, csc[t, _INDPTR]), (csc[t, _DST] + 1,))
+            indices = carray(pointer_to(like, csc[t, _INDICES]), (csc[t, _EDGES],))
+            total = _measure(indptr, csc[t, _EDGES], frontier, fanout, replace, starts, degrees, offsets)
+            if total < 0:
+                work[0], work[1], work[2] = BAD_ROW, frontier[-1 - total], t
+                break
+            positions, neighbors = ids[kept_at + edge : kept_at + edge + total], ids[:total]
+            hop_and_type = hop_key(key, hop, t)
+            _pick(frontier, fanout, replace, hop_and_type, renewal, counters, starts, degrees, offsets, seen, positions)
+            read_neighbors(indices, positions, neighbors)
+            found, limit, out = _part(nodes, of_types, _NODES, src), csc[t, _SRC], local_ids[edge : edge + total]
+            if of_types[src, _PLACES] < 0:
+                table = _part(tables, of_types, _TABLE, src)
+                at, now[src], bits[src] = _relabel(neighbors, limit, found, now[src], table, bits[src], out)
+            else:
+                at, now[src] = number(neighbors, limit, found, now[src], places[of_types[src, _PLACES] :], out)
+            if at < 0:
+                work[0], work[1], work[2] = BAD_SOURCE, neighbors[-1 - at], t
+                break
+            drawn[hop, t] = total
+            edge += total
+        if work[0] != DONE:
+            break
+    _end(of_types, counts[last], nodes, places, bits)
+    if work[0] == DONE:
+        work[3] = _lay_out(work, fanouts, ends, of_types, once, nodes.itemsize, ids.itemsize)
 
 
 @kernel
-def _put(seeds, fanouts, work, positions, indptrs, sources, out, num_edges, edge_ids):  # type: ignore[no-untyped-def]
-    """Write the edges' destinations behind their sources, and their ids behind both; returns where these begin."""
-    before = len(out) - len(sources) * sources.itemsize
-    at = _aligned(before + 2 * num_edges * sources.itemsize) // 8
-    out_ids = out.view(np.int64)[at : at + num_edges]
-    destinations = sources[num_edges : 2 * num_edges]
-    row, first, end, edge = 0, 0, len(seeds), 0
-    for hop in range(len(fanouts)):
-        rows = indptrs[row : row + end - first + 1]
-        total = rows[-1]
-        drawn = rows, sources[edge : edge + total], positions[edge : edge + total]
-        put_edges(*drawn, edge_ids, first, edge, sources, destinations, out_ids)
-        row += len(rows)
-        first, end, edge = end, work[REPORT + PER_HOP * hop], edge + total
-    return at
+def _lay_out(work, fanouts, ends, of_types, once, width, place_width):  # type: ignore[no-untyped-def]
+    """Say where the parts of the result begin, in elements; returns its bytes.
+
+    The nodes of each type come first; then both ends of all edges of each type and their ids, or of each hop and type
+    the indptr, the indices and the positions.
+    """
+    counts, drawn, parts = _report(work, fanouts, of_types)
+    at, part = 0, 0
+    for t in range(len(of_types) - 1):
+        parts[part] = at // width
+        at, part = _aligned(at + counts[-1, t] * width), part + 1
+    for t in range(len(ends) if once else 0):
+        total = drawn[:, t].sum()
+        parts[part] = at // width
+        at = _aligned(at + 2 * total * width)
+        parts[part + 1] = at // 8
+        at, part = _aligned(at + 8 * total), part + 2
+    for hop in range(0 if once else len(drawn)):
+        for t in range(len(ends)):
+            parts[part] = at // width
+            at = _aligned(at + (counts[hop, ends[t, 1]] + 1) * width)
+            parts[part + 1] = at // width
+            at = _aligned(at + drawn[hop, t] * width)
+            parts[part + 2] = at // place_width
+            at, part = _aligned(at + drawn[hop, t] * place_width), part + 3
+    return max(at, _LINE)
+
+
+@kernel
+def put_blocks(fanouts, ends, of_types, room, nodes, ids, local_ids, work, out):  # type: ignore[no-untyped-def]
+    """Write the nodes of each type, and of each hop and edge type the indptr, the local ids and the positions."""
+    counts, drawn, parts = _report(work, fanouts, of_types)
+    local, positions = out.view(nodes.dtype), out.view(ids.dtype)
+    _put_nodes(of_types, counts[-1], parts, nodes, local)
+    row, kept, edge, part = room[2], room[5], 0, len(of_types) - 1
+    for hop in range(len(drawn)):
+        for t in range(len(ends)):
+            num_rows, total = counts[hop, ends[t, 1]] + 1, drawn[hop, t]
+            _copy(work[row : row + num_rows], local, parts[part])
+            _copy(local_ids[edge : edge + total], local, parts[part + 1])
+            _copy(ids[kept + edge : kept + edge + total], positions, parts[part + 2])
+            row, edge, part = row + num_rows, edge + total, part + 3
+
+
+@kernel
+def _put_nodes(of_types, counts, parts, nodes, out):  # type: ignore[no-untyped-def]
+    for t in range(len(counts)):
+        _copy(_part(nodes, of_types, _NODES, t)[: counts[t]], out, parts[t])
+
+
+@kernel
+def _copy(values, out, begin):  # type: ignore[no-untyped-def]
+    for i in range(len(values)):
+        out[begin + i] = values[i]
+
+
+@kernel
+def put_subgraph(  # type: ignore[no-untyped-def]
+    csc, like_ids, fanouts, ends, of_types, room, nodes, ids, local_ids, work, out
+):
+    """Write the nodes of each type, and of each edge type both ends of all edges and the edges' ids."""
+    counts, drawn, parts = _report(work, fanouts, of_types)
+    local, edge_ids = out.view(nodes.dtype), out.view(np.int64)
+    _put_nodes(of_types, counts[-1], parts, nodes, local)
+    row, kept, edge = room[2], room[5], 0
+    for hop in range(len(drawn)):
+        for t in range(len(ends)):
+            part, dst, total = len(of_types) - 1 + 2 * t, ends[t, 1], drawn[hop, t]
+            first = counts[hop - 1, dst] if hop > 0 else 0
+            offsets = work[row : row + counts[hop, dst] - first + 1]
+            before, of_type = drawn[:hop, t].sum(), drawn[:, t].sum()
+            known = carray(pointer_to(like_ids, csc[t, _IDS]), (csc[t, _EDGES] if csc[t, _IDS] else 0,))
+            edges = offsets, local_ids[edge : edge + total], ids[kept + edge : kept + edge + total]
+            sources, destinations = local[parts[part] :], local[parts[part] + of_type :]
+            put_edges(*edges, known, first, before, sources, destinations, edge_ids[parts[part + 1] :])
+            row, edge = row + len(offsets), edge + total

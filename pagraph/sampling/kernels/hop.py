@@ -231,6 +231,40 @@ def relabel(neighbors, begin, num_src, nodes, count, table, shift, local_ids):  
 
 
 @kernel
+def number(neighbors, num_src, nodes, count, places, local_ids):  # type: ignore[no-untyped-def]
+    """:func:`relabel` with the place of each vertex of the graph in ``places`` (-1: none) instead of a hash table.
+
+    There is no branch to guess wrong: what follows the last node is written whether a neighbour is new or not.
+    """
+    n = len(neighbors)
+    for e in range(n):
+        if e + _AHEAD < n:
+            prefetch(places, neighbors[e + _AHEAD])
+        v = np.int64(neighbors[e])
+        if v < 0 or v >= num_src:
+            return np.int64(-1) - e, count
+        place = places[v]
+        is_new = place < 0
+        if is_new:
+            place = np.int32(count)
+        places[v] = place
+        nodes[count] = v
+        local_ids[e] = place
+        count += is_new
+    return np.int64(n), count
+
+
+@kernel
+def clear_places(nodes, places):  # type: ignore[no-untyped-def]
+    """Make ``places`` empty again, after :func:`number`."""
+    n = len(nodes)
+    for i in range(n):
+        if i + _AHEAD < n:
+            prefetch(places, nodes[i + _AHEAD])
+        places[nodes[i]] = -1
+
+
+@kernel
 def place_of(v, nodes, table, mask, shift):  # type: ignore[no-untyped-def]
     """The first place of a vertex in ``nodes``, or -1; ``table`` is what ``relabel`` made of ``nodes``."""
     tag = np.uint64(v) & _LOW

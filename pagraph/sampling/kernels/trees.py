@@ -46,7 +46,7 @@ def mark_trees(begins, trees, out):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def find_in_trees(begin, at, src, dst, rows, edges, indices, room, found):  # type: ignore[no-untyped-def]
+def find_in_trees(begin, at, src, dst, rows, indices, room, found):  # type: ignore[no-untyped-def]
     """Find the edges whose ends are in the same tree, for the distinct destinations from number ``begin`` on.
 
     Few edges of a hub come from a vertex of its trees. Those vertices are marked in a table that stays in the innermost
@@ -60,9 +60,8 @@ def find_in_trees(begin, at, src, dst, rows, edges, indices, room, found):  # ty
             the vertices of each tree begin, and these vertices.
         dst: Of the destinations, the four from where the trees of each begin on.
         rows: Start and length of the row of each of these places: edges that it may have in its tree.
-        edges: The position of each edge of a row; empty: they are positions.
         indices: The graph's.
-        room: Scratch: an element for each tree, filled with -1; ``MARKS`` zeros; numbers for the longest row, twice.
+        room: Scratch: an element for each tree, filled with -1; ``MARKS`` zeros; numbers for the longest row.
         found: Gets three numbers for each edge: its position, and the places of source and destination.
 
     Returns:
@@ -70,7 +69,7 @@ def find_in_trees(begin, at, src, dst, rows, edges, indices, room, found):  # ty
         at ``p`` leads out of the graph), and the number of edges found.
     """
     begins, trees, places, marks = dst
-    (starts, degrees), (place_in, marked, some, read) = rows, room
+    (starts, degrees), (place_in, marked, some) = rows, room
     sources, tree_begins, vertices = src[:8], src[8], src[9]
     for g in range(begin, len(begins) - 2):
         first, last = begins[g], begins[g + 1]
@@ -83,13 +82,9 @@ def find_in_trees(begin, at, src, dst, rows, edges, indices, room, found):  # ty
             low, high = min(low, starts[i]), max(high, starts[i] + degrees[i])
             size += tree_begins[t + 1] - tree_begins[t]
         row = indices[low:high]
-        if len(edges) > 0:
-            row = read[: high - low]
-            for e in range(low, high):
-                row[e - low] = indices[edges[e]]
         bad = _first_outside(row, src[3])
         if bad >= 0:
-            return np.int64(-1) - (low + bad if len(edges) == 0 else np.int64(edges[low + bad])), at
+            return np.int64(-1) - (low + bad), at
         if size <= high - low:
             _mark(vertices, tree_begins, trees[first:last], marked, 1)
             count = _collect_marked(row, marked, some)
@@ -99,7 +94,7 @@ def find_in_trees(begin, at, src, dst, rows, edges, indices, room, found):  # ty
             for e in range(count):
                 some[e] = e
         of_row = row, low, trees[first:last], places[first:last], marks[g]
-        now = _join(some[:count], at, sources, of_row, rows, edges, place_in, found)
+        now = _join(some[:count], at, sources, of_row, rows, place_in, found)
         for k in range(first, last):
             place_in[trees[k]] = -1
         if now < 0:
@@ -156,7 +151,7 @@ def _collect_marked(row, marked, some):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _join(some, at, src, dst, rows, edges, place_in, found):  # type: ignore[no-untyped-def]
+def _join(some, at, src, dst, rows, place_in, found):  # type: ignore[no-untyped-def]
     """Write ``some`` edges of a row whose source is in a tree of the destination; edges in all, or -1: no room."""
     nodes, table, shift, _, begins, src_trees, src_places, marks = src
     row, low, trees, places, mark = dst
@@ -167,7 +162,6 @@ def _join(some, at, src, dst, rows, edges, place_in, found):  # type: ignore[no-
             prefetch(table, _slot_of(row[some[k + _AHEAD]], shift))
         r = some[k]
         e = low + r
-        p = e if len(edges) == 0 else np.int64(edges[e])
         s = place_of(np.int64(row[r]), nodes, table, mask, shift)
         if s < 0 or marks[s] & mark == 0:
             continue
@@ -178,14 +172,14 @@ def _join(some, at, src, dst, rows, edges, place_in, found):  # type: ignore[no-
             for t in range(j, end):
                 i = place_in[src_trees[t]]
                 if i >= 0 and starts[i] <= e and e < starts[i] + degrees[i]:
-                    found[3 * at], found[3 * at + 1], found[3 * at + 2] = p, src_places[t], i
+                    found[3 * at], found[3 * at + 1], found[3 * at + 2] = e, src_places[t], i
                     at += 1
         else:
             for t in range(n):
                 j = first_from(src_trees, trees[t], j, end)
                 i = places[t]
                 if j < end and src_trees[j] == trees[t] and starts[i] <= e and e < starts[i] + degrees[i]:
-                    found[3 * at], found[3 * at + 1], found[3 * at + 2] = p, src_places[j], i
+                    found[3 * at], found[3 * at + 1], found[3 * at + 2] = e, src_places[j], i
                     at += 1
     return np.int64(at)
 

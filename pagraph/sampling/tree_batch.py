@@ -1,0 +1,139 @@
+"""Batches of disjoint trees along one edge type, with times or without: all hops in one call of a kernel.
+
+The results are those of sampling hop by hop, bit by bit. What takes no part in it (several types, weights, trees that
+seeds share, induced edges, all neighbours, trees that may be huge, edges on disk) gets None, and is sampled hop by hop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from operator import mul
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from ..graph.subgraph import SampledEdges, Subgraph
+from ..seeds.keys import derive_key
+from .hop import raise_bad_row, raise_bad_source
+from .times import MISSING
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from ..graph.csc import CSC
+    from ..graph.graph import EdgeType
+    from .hop import Scratch
+    from .subgraph_sampler import SubgraphRun
+
+    Array = npt.NDArray[Any]
+
+__all__ = ["sample_trees"]
+
+_MOST_IN_GROUP = 2**15
+"""Nodes that there may be in the trees that are sampled together; there are a tenth as many in most."""
+_MOST_IN_TREE, _MOST_NODES = 2**18, 2**24
+_NO_TIMES: Array = np.empty(0, np.int32)  # of the dtype that most have: no other kernel is compiled
+_NO_LIMITS: Array = np.empty(0, np.int64)
+
+
+def sample_trees(run: SubgraphRun) -> Subgraph | None:
+    """The trees of a batch, or None; see ``SubgraphSampler.sample``."""
+    from .kernels import tree_batch as _kernels
+
+    sampler, (ntypes, etypes, _) = run.sampler, run.graph.types
+    if (
+        len(ntypes) + len(etypes) > 2
+        or not sampler.disjoint
+        or sampler.induced
+        or sampler.share_trees
+        or sampler.prob is not None
+    ):
+        return None
+    (ntype,), (etype,) = ntypes, etypes
+    csc = run.graph.adjacency(sampler.edge_dir, etype).scattered
+    fanouts = _fanouts(run, etype)
+    seeds = run.seeds.get(ntype)
+    if fanouts is None or csc.pages is not None or seeds is None or not len(seeds):
+        return None
+    widths = list(accumulate(fanouts, mul, initial=1))  # most nodes of a tree that each hop finds
+    if sum(widths) > _MOST_IN_TREE or len(seeds) * sum(widths) > _MOST_NODES:
+        return None
+    edges, timed = _edges(run, csc, etype)
+    group = min(len(seeds), max(1, _MOST_IN_GROUP // sum(widths)))
+    scratch, shape = run.scratch, (-(-len(seeds) // group), len(widths))
+    ends, edge_ends = np.empty(shape, np.int64), np.empty(shape, np.int64)
+    most = len(seeds) * (sum(widths) - 1)
+    drawn = (
+        scratch.array("tree nodes", len(seeds) + most, np.int64),
+        *(scratch.array(name, most, np.int32) for name in ("tree sources", "tree destinations")),
+        scratch.array("tree edge ids", most, (edges[0] if len(edges[2]) else edges[1]).dtype),
+    )
+    keys = np.array([derive_key(run.key, hop) % 2**64 for hop in range(len(fanouts))], dtype=np.uint64)
+    status, vertex = _kernels.sample_trees(
+        (csc.indptr.numpy(), csc.num_src),
+        edges,
+        timed,
+        seeds.long().contiguous().numpy(),
+        np.array(fanouts, dtype=np.int64),
+        sampler.replace,
+        sampler.latest,
+        keys,
+        group,
+        *_room(scratch, group, widths, max(fanouts, default=0), edges[0].dtype),
+        drawn,
+        ends,
+        edge_ends,
+    )
+    if status == _kernels.BAD_ROW:
+        raise_bad_row(int(vertex))
+    if status == _kernels.BAD_SOURCE:
+        raise_bad_source(int(vertex), csc.num_src)
+    counts, totals = ends.sum(0).tolist(), edge_ends.sum(0).tolist()
+    nodes = run.pools(("nodes", ntype)).take((counts[-1],), run.dtype)
+    trees = run.pools(("trees", ntype)).take((counts[-1],), torch.int64)
+    specs = ((2, totals[-1]), run.dtype), ((totals[-1],), torch.int64)
+    edge_index, ids = run.pools(("edges", etype)).take_many(*specs)
+    result = nodes.numpy(), trees.numpy(), *edge_index.numpy(), ids.numpy()
+    _kernels.put_trees(csc.num_src, group, drawn, ends, edge_ends, *result)
+    sampled = {etype: SampledEdges(edge_index, ids, totals)}
+    return Subgraph(dict(run.seeds), {ntype: nodes}, sampled, {ntype: counts}, {ntype: trees})
+
+
+def _fanouts(run: SubgraphRun, etype: EdgeType) -> list[int] | None:
+    """Fan-outs by hop; None where a hop does not name the type, or takes all neighbours."""
+    try:
+        fanouts = [run.sampler.fanout(hop, etype) for hop in range(run.sampler.num_hops)]
+    except KeyError:
+        return None
+    return fanouts if min(fanouts, default=0) >= 0 else None
+
+
+def _edges(run: SubgraphRun, csc: CSC, etype: EdgeType) -> tuple[tuple[Array, Array, Array], tuple[Array, ...]]:
+    """The arguments ``edges`` and ``timed`` of the kernel."""
+    indices = csc.indices.numpy()
+    edges = indices, indices[:0] if csc.edge_ids is None else csc.edge_ids.numpy()
+    times = None if run.times is None else run.sampler.times(run.graph, etype, run.field)
+    if run.times is None or times is None:
+        return (*edges, indices[:0]), (_NO_TIMES, _NO_TIMES, _NO_LIMITS, _NO_LIMITS)
+    since = run.times.starts(run.sampler.window(etype))
+    if since is None:
+        since = np.full(len(run.times.until) if times.has_missing else 0, MISSING, np.int64)
+    pairs = indices[:0] if times.edges is None else times.edges.view(-1).numpy()
+    return (*edges, pairs), (times.values.numpy(), times.marks.numpy(), run.times.until.numpy(), since)
+
+
+def _room(
+    scratch: Scratch, group: int, widths: Sequence[int], most: int, dtype: Any
+) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+    """The arguments ``rows`` and ``room`` of the kernel; ``most`` is the largest fan-out, ``dtype`` the graph's."""
+    num_rows, picks = group * max(widths[:-1], default=1), group * max(widths)
+    names = ("vertices", "trees", "starts", "degrees", "limits", "upto", "before", "offsets")
+    return tuple(scratch.array(("tree", name), num_rows + 1, np.int64) for name in names), (
+        scratch.array(("tree", "positions"), picks, dtype),
+        scratch.array(("tree", "sources"), picks, dtype),
+        scratch.array(("tree", "lifted"), picks, np.int64),
+        scratch.hash_set(most),
+        scratch.array(("tree", "table"), 1 << (4 * group * sum(widths) + 2048).bit_length(), np.int64),
+    )
