@@ -126,7 +126,7 @@ def _bits_next(bits, count):  # type: ignore[no-untyped-def]
 
 @kernel
 def _part(array, of_types, column, t):  # type: ignore[no-untyped-def]
-    """What belongs to vertex type ``t``."""
+    """The part of an array that vertex type ``t`` has."""
     return array[of_types[t, column] : of_types[t + 1, column]]
 
 
