@@ -21,11 +21,11 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import types
+from numba import carray, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from .._jit import kernel, prefetch, prefetch_outer, store_release
+from .._jit import kernel, pointer_to, prefetch, prefetch_outer, store_release
 from ..sampling.kernels.hop import place_of
 from ..system._paging import is_cold
 
@@ -178,6 +178,23 @@ def gather(rows, stride, row_bytes, limit, table, ids, out):  # type: ignore[no-
     if width:
         _end_stream()
     return -1
+
+
+@kernel
+def gather_each(fields, ids, like):  # type: ignore[no-untyped-def]
+    """:func:`gather` from several sources; returns the field and the position of a bad id, or -1 and -1.
+
+    Each of ``fields`` is the address of the rows, ``stride``, ``row_bytes``, ``limit``, and the address of the output;
+    ``like`` is any array of uint8.
+    """
+    for f in range(len(fields)):
+        address, stride, row_bytes, limit, to = fields[f]
+        rows = carray(pointer_to(like, address), (limit * stride,))
+        out = carray(pointer_to(like, to), (len(ids) * row_bytes,))
+        bad = gather(rows, stride, row_bytes, limit, None, ids, out)
+        if bad >= 0:
+            return f, bad
+    return -1, -1
 
 
 @kernel

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -13,6 +14,9 @@ from ..graph.indexed_rows import IndexedRows, check_dense
 from ..graph.narrow_rows import NarrowRows
 from ..graph.row_form import Decoding
 from ..system.buffers import BufferPool
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = [
     "DeviceFeature",
@@ -25,9 +29,11 @@ __all__ = [
     "id_array",
     "output_for",
     "raise_bad_id",
+    "read_each",
 ]
 
 Array = Any  # a NumPy array; its element type is a matter of the kernels
+_BYTES: Array = np.empty(0, dtype=np.uint8)
 
 
 class Feature(Protocol):
@@ -173,6 +179,12 @@ class HostFeature:
         self.device = torch.device("cpu")
         self.stride_bytes = tensor.stride(0) * tensor.element_size()
         self.rows: Array | None = byte_view(tensor) if rows_are_contiguous(tensor) else None
+        self.address = 0 if self.rows is None else self.rows.ctypes.data
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether these are rows in memory, each of them one run of bytes in its own place; see :func:`read_each`."""
+        return type(self) is HostFeature and self.table is None and self.rows is not None and self.row_bytes > 0
 
     def announce(self, ids: Array, slots: Array | None = None, num_cached: int = 0) -> None:
         """Prefetch hook, called before ``ids`` are read that a cache does not hold; rows in memory need nothing."""
@@ -216,6 +228,23 @@ class HostFeature:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(num_rows={self.num_rows}, row_shape={self.row_shape}, dtype={self.dtype})"
+
+
+def read_each(features: Sequence[tuple[HostFeature, BufferPool | None]], ids: Tensor) -> list[Tensor]:
+    """``feature.read(ids, pool)`` of each feature and pool, in one call of a kernel; features must be ``is_plain``."""
+    from . import _gather
+
+    index = id_array(ids)
+    read, fields = [], []
+    for feature, pool in features:
+        shape = len(index), *feature.row_shape
+        out = torch.empty(shape, dtype=feature.dtype, device="cpu") if pool is None else pool.take(shape, feature.dtype)
+        read.append(out)
+        fields.append((feature.address, feature.stride_bytes, feature.row_bytes, feature.source_rows, out.data_ptr()))
+    field, bad = _gather.gather_each(np.array(fields, dtype=np.int64), index, _BYTES)
+    if bad >= 0:
+        features[field][0].raise_bad(index, bad)
+    return read
 
 
 class DeviceFeature:

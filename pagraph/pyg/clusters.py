@@ -19,13 +19,13 @@ from ..system.atomic import new_file
 from ..system.checks import as_integer
 from .graphs import load_safely
 from .package import import_pyg
+from .stand_ins import selected
 from .subgraphs import SubgraphLoader, SubgraphView
 
 import_pyg()
 from torch_geometric import loader as _pyg  # noqa: E402
 from torch_geometric.data import Data  # noqa: E402
 from torch_geometric.loader.cluster import Partition  # noqa: E402
-from torch_geometric.utils import select  # noqa: E402
 
 __all__ = ["ClusterData", "ClusterLoader"]
 
@@ -193,6 +193,6 @@ def _joined(view: SubgraphView, output: Any) -> Any:
             continue
         index = output.node if view.data.is_node_attr(name) else output.edge if view.data.is_edge_attr(name) else None
         if index is not None:
-            batch[name] = select(value, index.to(value.device), dim=view.data.__cat_dim__(name, value))
+            batch[name] = selected(value, index, view.data.__cat_dim__(name, value))
     batch.edge_index = torch.stack([output.row, output.col])
     return batch

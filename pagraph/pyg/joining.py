@@ -298,6 +298,7 @@ class Joiner:
         levels = self._levels_of(data, copied)
         versions = {name: version_of(value_of(copied, name)) for name in levels.selected}
         rows: dict[Name, _Rows] = {}
+        missing: dict[Any, dict[Name, Tensor]] = {}
         for name in levels.fields:
             nodes, value = _nodes_of(output, name), value_of(copied, name)
             values = plain_rows(name, value, self._arrays)
@@ -307,10 +308,17 @@ class Joiner:
             known = None if earlier is None else earlier.rows.get(name)
             if known is None or not known.are_of(nodes) or not self._fields.is_current(_label(name), known.rows):
                 self._add(name)
-                ends = hop_ends.get(name[0] or NODE_TYPE)
-                bounds = ends if ends and ends[-1] == len(nodes) else None
-                known = _Rows(values, nodes, version_of(nodes), self._fields.read(_label(name), nodes, bounds))
-            rows[name] = known
+                missing.setdefault(name[0], {})[name] = values
+            else:
+                rows[name] = known
+        for ntype, wanted in missing.items():
+            nodes = _nodes_of(output, next(iter(wanted)))
+            assert nodes is not None
+            ends = hop_ends.get(ntype or NODE_TYPE)
+            bounds, written = ends if ends and ends[-1] == len(nodes) else None, version_of(nodes)
+            read = self._fields.read_each([_label(name) for name in wanted], nodes, bounds)
+            for (name, values), of_name in zip(wanted.items(), read, strict=True):
+                rows[name] = _Rows(values, nodes, written, of_name)
         return Reading(copied, levels, rows, versions)
 
     def join(self, output: Any, reading: Reading) -> Any:

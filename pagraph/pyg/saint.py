@@ -25,6 +25,7 @@ from ..system.checks import as_integer
 from .graphs import core_graph, load_safely
 from .package import import_pyg
 from .pipelined import Viewed
+from .stand_ins import selected
 from .subgraphs import SubgraphLoader, SubgraphView, level_of
 from .workload import foreign_workload
 
@@ -286,7 +287,7 @@ def _joined(view: SaintView, output: Any) -> Any:
             continue
         level = level_of(view, name, value)
         if level is not None:
-            value = torch.index_select(value, 0, (output.node if level == "node" else output.edge).to(value.device))
+            value = selected(value, output.node if level == "node" else output.edge)
         data[name] = value
     if view.node_norm is not None and view.edge_norm is not None:
         data.node_norm = torch.index_select(view.node_norm, 0, output.node)

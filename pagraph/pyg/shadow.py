@@ -15,6 +15,7 @@ from ..system.checks import as_integer
 from .graphs import core_graph, local_dtype
 from .inputs import vertex_ids
 from .package import import_pyg
+from .stand_ins import selected
 from .subgraphs import SubgraphLoader, SubgraphView, level_of
 
 import_pyg()
@@ -114,7 +115,7 @@ def _joined(view: Any, output: Any) -> Any:
             continue
         level = level_of(view, name, value)
         if level is not None:
-            value = torch.index_select(value, 0, nodes if level == "node" else output.edge)
+            value = selected(value, nodes if level == "node" else output.edge)
             value = value[root_n_id] if name == "y" and level == "node" else value
         batch[name] = value
     return batch

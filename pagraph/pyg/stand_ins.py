@@ -9,7 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["ends_apart", "standing_in"]
+from .package import import_pyg
+
+import_pyg()
+from torch_geometric.utils import select  # noqa: E402
+
+__all__ = ["ends_apart", "selected", "standing_in"]
 
 
 class _Gathered(Tensor):
@@ -35,6 +40,13 @@ def standing_in(values: Tensor, rows: Tensor) -> Tensor:
     stand_in = values.detach().as_subclass(_Gathered)
     stand_in.rows = rows
     return stand_in
+
+
+def selected(values: Any, index: Tensor, dim: int = 0) -> Any:
+    """PyG's ``select(values, index, dim)``; of a stand-in the rows at once."""
+    if type(values) is _Gathered and dim == 0 and len(values.rows) == len(index):
+        return values.rows
+    return select(values, index.to(values.device), dim=dim)
 
 
 class _End(Tensor):

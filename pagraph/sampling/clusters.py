@@ -109,9 +109,14 @@ class ClusterSampler(MiniBatchSampler):
         """
         check_range("seeds", seeds, self.num_clusters, IndexError)
         dtype = dtype or seeds.dtype
-        spans = zip(self.bounds[seeds].tolist(), self.bounds[seeds + 1].tolist(), strict=True)
-        own = None if self.nodes is None else self.nodes.numpy()
-        clusters = [np.arange(begin, end) if own is None else own[begin:end] for begin, end in spans]
-        nodes = torch.from_numpy(np.concatenate(clusters) if clusters else np.empty(0, np.int64))
+        bounds, chosen = self.bounds.numpy(), seeds.numpy()
+        begins, ends = bounds[chosen], bounds[chosen + 1]
+        if self.nodes is None:
+            sizes = ends - begins
+            found = np.arange(sizes.sum()) + np.repeat(begins - np.cumsum(sizes) + sizes, sizes)
+        else:
+            own = self.nodes.numpy()
+            found = np.concatenate([own[:0], *(own[i:j] for i, j in zip(begins, ends, strict=True))])
+        nodes = torch.from_numpy(found)
         check_range("nodes", nodes, graph.num_nodes, IndexError)  # narrowing would wrap a wrong id round
         return induced_subgraph(graph, nodes.to(dtype), edge_dir=self.edge_dir, turned=turned, pools=pools)
