@@ -13,7 +13,7 @@ from torch import Tensor
 from ..graph.minibatch import HeteroBlock, HeteroMiniBatch, MiniBatch, Relation
 from .hop import HopEdges
 from .sampler import BatchRun, EdgeField, FanoutSampler, HopSampler, MiniBatchSampler, UniformHops, id_dtype_of
-from .small_batch import small_blocks
+from .uniform_batch import uniform_blocks
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -117,9 +117,9 @@ class BlockSampler(HopSampler):
             IndexError: A seed is outside ``[0, num_nodes)`` of its type.
             FormatError: The graph's arrays lead out of the graph (a damaged file).
         """
-        small = None if exclude else small_blocks(self, graph, seeds, key, dtype, pools)
-        if small is not None:
-            return small
+        whole = None if exclude else uniform_blocks(self, graph, seeds, key, dtype, pools)
+        if whole is not None:
+            return whole
         batch = _Run(self, graph, seeds, key, dtype, pools, field).blocks(exclude or {})
         return batch if isinstance(seeds, Mapping) else batch.only()
 

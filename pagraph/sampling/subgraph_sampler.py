@@ -17,11 +17,11 @@ from .hop import Hop, HopEdges, HopMemory, raise_bad_source
 from .induced import edge_ids_of, induced_edges
 from .pickers import TimedPicker, measure_rows
 from .sampler import BatchRun, EdgeField, FanoutSampler, UniformHops, id_dtype_of
-from .small_batch import small_subgraph
 from .times import EdgeTimes, as_window, edge_times
 from .tree_batch import sample_trees
 from .tree_times import TreeTimes, check_time_fields
 from .trees import TreeVertices, edges_in_trees
+from .uniform_batch import uniform_subgraph
 
 if TYPE_CHECKING:
     from ..graph.graph import EdgeType, Graph
@@ -178,9 +178,9 @@ class SubgraphSampler(FanoutSampler):
             IndexError: A seed is outside ``[0, num_nodes)`` of its type.
             FormatError: The graph's arrays lead out of the graph (a damaged file).
         """
-        small = small_subgraph(self, graph, seeds, key, dtype, pools) if seed_times is None else None
-        if small is not None:
-            return small
+        whole = uniform_subgraph(self, graph, seeds, key, dtype, pools) if seed_times is None else None
+        if whole is not None:
+            return whole
         run = SubgraphRun(self, graph, seeds, key, dtype, pools, field)
         if self.time is None and seed_times is not None:
             raise ValueError("seed_times must be None for a sampler without time, got some")

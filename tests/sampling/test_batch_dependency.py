@@ -11,7 +11,7 @@ from scipy import stats
 
 from pagraph import Graph, Loader, NeighborSampler
 from pagraph.ranking.presample import count_accesses
-from pagraph.sampling import LaborSampler, SubgraphSampler, small_batch
+from pagraph.sampling import LaborSampler, SubgraphSampler, uniform_batch
 from pagraph.sampling.edge_batches import EdgeBatches
 from pagraph.seeds import derive_key
 from pagraph.seeds.keys import Ranks, batch_key
@@ -57,12 +57,12 @@ def test_uniform_picks_equal_the_plain_reference(graph, fanouts, period, index, 
     sampler = NeighborSampler(fanouts, replace=replace, batch_dependency=period)
     seeds = torch.arange(0, graph.num_nodes, 2, dtype=dtype)
     key = batch_key(11, index, rank)
-    limit, small_batch.MOST_EDGES = small_batch.MOST_EDGES, small_batch.MOST_EDGES if small else -1
+    limit, uniform_batch.MOST_EDGES = uniform_batch.MOST_EDGES, uniform_batch.MOST_EDGES if small else -1
     try:
         batch = sampler.sample(graph, seeds, key)
         subgraph = SubgraphSampler(fanouts[:1], replace=replace, batch_dependency=period).sample(graph, seeds, key)
     finally:
-        small_batch.MOST_EDGES = limit
+        uniform_batch.MOST_EDGES = limit
     shared, counter = counters((11,) if rank is ALONE else (11, rank.rank), index, period)
     indptr = graph.csc.indptr.tolist()
     for hop, block in enumerate(batch.blocks[::-1]):

@@ -49,13 +49,7 @@ class RecordedRun:
     @staticmethod
     def fits(fanouts: Fanouts, count: int, num_nodes: int) -> bool:
         """Whether no hop of such batches has a size that the host must read first."""
-        known = count
-        for hop in range(len(fanouts.picks)):
-            edges = fanouts.most_edges(hop, known)
-            if edges is None:
-                return False
-            known = min(known + edges, count + num_nodes)
-        return count > 0 and num_nodes > 0
+        return count > 0 and num_nodes > 0 and fanouts.reads_no_size(count, count + num_nodes)
 
     def begin(self, seeds: Tensor, keys: Sequence[int]) -> Sizes:
         """Enqueue the batch of ``seeds``, as many as promised, and of the key of each hop."""

@@ -153,12 +153,20 @@ class Fanouts:
 
     def most_nodes(self, hop: int, known: int, limit: int) -> int:
         """Vertices that may be known when a size is read next, with ``known`` before ``hop`` and ``limit`` in all."""
+        return self._until_read(hop, known, limit)[1]
+
+    def reads_no_size(self, known: int, limit: int) -> bool:
+        """Whether no hop of a batch of ``known`` seeds has a size that the host must read first."""
+        return self._until_read(0, known, limit)[0] == len(self.picks)
+
+    def _until_read(self, hop: int, known: int, limit: int) -> tuple[int, int]:
+        """The next hop whose size is read, and the vertices that may be known before it."""
         for number in range(hop, len(self.picks)):
             edges = self.most_edges(number, known)
             if edges is None:
-                break
+                return number, known
             known = min(known + edges, limit)
-        return known
+        return len(self.picks), known
 
 
 def state_words(fanouts: Fanouts, seeds: Tensor, keys: Sequence[int]) -> Tensor:

@@ -12,7 +12,7 @@ The arguments that all share:
 - ``fanouts`` by hop and edge type; ``ends``: the numbers of the vertex types of both ends of each edge type.
 - ``of_types``: for each vertex type, and one more, the number of vertices, and where its nodes, its hash table and its
   places begin in scratch; a place of -1 says that it has a hash table.
-- ``room``: where scratch is divided; see ``small_batch``.
+- ``room``: where scratch is divided; see ``uniform_batch``.
 - ``work``: scratch of int64, which begins with what is reported: the status, the id and the edge type that an error is
   about, and the bytes of the result; the nodes of each type before and after each hop; the edges of each hop and type;
   and where the parts of the result begin, in elements.

@@ -56,6 +56,12 @@ def renew(frontier, renewal, counters):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def num_draws(degree, fanout, replace):  # type: ignore[no-untyped-def]
+    """Edges that a vertex draws; a negative ``fanout`` takes all."""
+    return fanout if fanout >= 0 and degree > 0 and (replace or degree > fanout) else degree
+
+
+@kernel
 def measure(indptr, num_edges, frontier, fanout, replace, starts, degrees, out_indptr):  # type: ignore[no-untyped-def]
     """Degree and number of draws of each frontier vertex; returns the total, or ``-1 - i`` if vertex ``i`` is bad."""
     n = len(frontier)
@@ -74,10 +80,7 @@ def measure(indptr, num_edges, frontier, fanout, replace, starts, degrees, out_i
             return np.int64(-1) - i
         starts[i] = start
         degrees[i] = degree
-        if fanout >= 0 and degree > 0 and (replace or degree > fanout):
-            total += fanout
-        else:
-            total += degree
+        total += num_draws(degree, fanout, replace)
         out_indptr[i + 1] = total
     return total
 

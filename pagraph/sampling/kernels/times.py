@@ -3,7 +3,7 @@
 import numpy as np
 
 from ..._jit import kernel, prefetch, prefetch_outer
-from .hop import first_above
+from .hop import first_above, num_draws
 
 BLOCK = 32
 """Edges that one of the marks stands for."""
@@ -98,10 +98,7 @@ def cut_rows(upto, before, fanout, replace, latest, starts, degrees, out_indptr)
         degree = max(np.int64(0), upto[i] - first)
         starts[i] += first
         degrees[i] = degree
-        if fanout >= 0 and degree > 0 and (replace or degree > fanout):
-            total += fanout
-        else:
-            total += degree
+        total += num_draws(degree, fanout, replace)
         out_indptr[i + 1] = total
 
 

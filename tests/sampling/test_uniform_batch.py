@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pagraph import CSC, FormatError, Graph, NeighborSampler
-from pagraph.sampling import SubgraphSampler, small_batch
+from pagraph.sampling import SubgraphSampler, uniform_batch
 from pagraph.sampling.kernels.batch import hop_key
 from pagraph.seeds import derive_key
 from pagraph.system.buffers import BufferPools
@@ -36,16 +36,16 @@ def graphs(draw):
 
 def hop_by_hop(call):
     """What ``call`` returns where every batch is too large for the kernel."""
-    limit, small_batch.MOST_EDGES = small_batch.MOST_EDGES, NO_EDGES
+    limit, uniform_batch.MOST_EDGES = uniform_batch.MOST_EDGES, NO_EDGES
     try:
         return call()
     finally:
-        small_batch.MOST_EDGES = limit
+        uniform_batch.MOST_EDGES = limit
 
 
 def in_one_call(sampler, graph, seeds, *arguments, **settings):
     """The batch; fails if it was sampled hop by hop."""
-    make = small_batch.small_subgraph if isinstance(sampler, SubgraphSampler) else small_batch.small_blocks
+    make = uniform_batch.uniform_subgraph if isinstance(sampler, SubgraphSampler) else uniform_batch.uniform_blocks
     assert make(sampler, graph, seeds, 0, None, None) is not None
     return sampler.sample(graph, seeds, *arguments, **settings)
 
@@ -115,13 +115,13 @@ def typed_graphs(draw):
 @contextmanager
 def numbered(*, by_places):
     """Number vertices by their places, or all of them by hash tables."""
-    most, small_batch._MOST_PLACES = small_batch._MOST_PLACES, small_batch._MOST_PLACES if by_places else -1
-    small_batch._Room.of.cache_clear()
+    most, uniform_batch._MOST_PLACES = uniform_batch._MOST_PLACES, uniform_batch._MOST_PLACES if by_places else -1
+    uniform_batch._Room.of.cache_clear()
     try:
         yield
     finally:
-        small_batch._MOST_PLACES = most
-        small_batch._Room.of.cache_clear()
+        uniform_batch._MOST_PLACES = most
+        uniform_batch._Room.of.cache_clear()
 
 
 @settings(max_examples=150, deadline=None)
@@ -306,7 +306,7 @@ class Others(NeighborSampler):
     ],
 )
 def test_what_is_sampled_hop_by_hop(sampler):
-    make = small_batch.small_subgraph if isinstance(sampler, SubgraphSampler) else small_batch.small_blocks
+    make = uniform_batch.uniform_subgraph if isinstance(sampler, SubgraphSampler) else uniform_batch.uniform_blocks
     assert make(sampler, random_graph(), torch.arange(50), 0, None, None) is None
 
 

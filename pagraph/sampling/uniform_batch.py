@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..system.buffers import BufferPools
     from .sampler import HopSampler, UniformHops
 
-__all__ = ["small_blocks", "small_subgraph"]
+__all__ = ["uniform_blocks", "uniform_subgraph"]
 
 MOST_EDGES = 2**23
 """Batches that may draw more are sampled hop by hop: scratch has room for as many edges as there might be.
@@ -56,7 +56,7 @@ _VARIES = 2**20  # bytes; below, batches differ by more than the head-room of re
 _FRESH = BufferPool(max_free=0)
 
 
-def small_blocks(
+def uniform_blocks(
     sampler: HopSampler,
     graph: Graph,
     seeds: Tensor | Mapping[str, Tensor],
@@ -96,7 +96,7 @@ def small_blocks(
     return HeteroMiniBatch(dict(seeds), made, dict(zip(node_types, nodes, strict=True)))
 
 
-def small_subgraph(
+def uniform_subgraph(
     sampler: HopSampler,
     graph: Graph,
     seeds: Tensor | Mapping[str, Tensor],

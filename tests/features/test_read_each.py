@@ -1,0 +1,104 @@
+"""Several fields read in one call: the same rows, counts and errors as one after the other."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from plain_rows import dtypes
+from test_field_set import N, field_set, ids_of
+
+from pagraph.graph.indexed_rows import IndexedRows
+from pagraph.system.buffers import BufferPool
+
+DTYPES = dtypes("float32", "float64", "int64", "int8", "bool", "bfloat16", "complex64")
+SHAPES = [(), (1,), (3,), (0,), (33,), (2, 3)]
+
+
+def values_of(shape, dtype, layout, seed):
+    """Values of any dtype, whose rows lie side by side, apart, by column, or are all the same memory."""
+    rows = torch.randint(0, 2, (2 * N, *shape), generator=torch.Generator().manual_seed(seed)).to(dtype)
+    if layout == "apart":
+        return rows[::2]
+    if layout == "columns" and len(shape) == 1:
+        return rows[:N].t().contiguous().t()
+    return rows[:1].expand(N, *shape) if layout == "one" else rows[:N]
+
+
+fields_given = st.lists(
+    st.tuples(st.sampled_from(SHAPES), st.sampled_from(DTYPES), st.sampled_from(["whole", "apart", "columns", "one"])),
+    min_size=1,
+    max_size=6,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(fields_given, st.integers(0, 400), st.sampled_from([torch.int32, torch.int64]), st.integers(0, 99))
+def test_each_equals_its_own_rows(given_fields, count, id_dtype, seed):
+    values = {f"f{i}": values_of(*of_field, seed + i) for i, of_field in enumerate(given_fields)}
+    fields, ids = field_set(values, None), ids_of(count, seed).to(id_dtype)
+    bounds = [count // 3, count]
+    read = fields.read_each(list(values), ids, bounds)
+    for key, rows in zip(values, read, strict=True):
+        assert rows.tensor.dtype == values[key].dtype and rows.tensor.is_contiguous()
+        assert torch.equal(rows.tensor, values[key][ids.long()]) and fields.is_current(key, rows)
+        counted = fields.counters.fields[key]
+        assert counted.rows.get("host", 0) == count and counted.seconds >= 0
+        assert counted.nbytes["host"] == rows.tensor.nbytes
+        assert counted.asked_by_hop == (count // 3, count - count // 3)
+
+
+def test_cached_fields_and_rows_by_reference_are_read_with_plain_ones(tmp_path):
+    from numpy import save
+
+    from pagraph.graph.mapped import map_npy
+
+    save(tmp_path / "feat.npy", torch.randn(N, 5).numpy())
+    mapped = map_npy(tmp_path / "feat.npy")
+    table = torch.randint(0, 7, (N,))
+    values = {"a": torch.randn(N, 3), "b": mapped, "c": torch.arange(N), "d": IndexedRows(torch.randn(7, 2), table)}
+    fields = field_set(values, "50%")
+    fields.prepare()
+    ids = ids_of()
+    read = dict(zip(values, (rows.tensor for rows in fields.read_each(list(values), ids)), strict=True))
+    assert torch.equal(read["a"], values["a"][ids]) and torch.equal(read["b"], torch.as_tensor(mapped)[ids])
+    assert torch.equal(read["c"], ids) and torch.equal(read["d"], values["d"].source[table[ids]])
+    for key in values:
+        assert sum(fields.counters.fields[key].rows.values()) == len(ids)
+
+
+@pytest.mark.parametrize("bad", [-1, N, 2**31 - 1, 2**40])
+@pytest.mark.parametrize("place", [0, 57, 99])
+def test_a_bad_id_is_an_error_and_is_not_counted(bad, place):
+    values = {"a": torch.randn(N, 3), "b": torch.randn(N), "c": torch.randn(N, 40)}
+    fields, ids = field_set(values, None), ids_of()
+    ids[place] = bad
+    with pytest.raises(IndexError, match=rf"ids must be in \[0, {N}\), got {bad} at position {place}"):
+        fields.read_each(list(values), ids)
+    assert all(not counted.rows for counted in fields.counters.fields.values())
+
+
+def test_the_shorter_of_two_fields_is_told():
+    fields = field_set({"a": torch.randn(N), "b": torch.randn(N // 2)}, None)
+    with pytest.raises(IndexError, match=rf"ids must be in \[0, {N // 2}\), got {N - 1} at position 1"):
+        fields.read_each(["a", "b"], torch.tensor([0, N - 1]))
+
+
+def test_unknown_fields_and_written_values():
+    values = {"a": torch.randn(N), "b": torch.randn(N)}
+    fields, ids = field_set(values, None), ids_of()
+    with pytest.raises(KeyError):
+        fields.read_each(["a", "gone"], ids)
+    first = fields.read_each(["a", "b"], ids)
+    values["b"].add_(1)
+    assert fields.is_current("a", first[0]) and not fields.is_current("b", first[1])
+    assert torch.equal(fields.read_each(["a", "b"], ids)[1].tensor, values["b"][ids])
+
+
+def test_memory_of_each_field_comes_back_by_itself():
+    pool = BufferPool(8)
+    fields = field_set({"a": torch.randn(N, 64), "b": torch.randn(N)}, None, pool=pool)
+    wide, narrow = (rows.tensor for rows in fields.read_each(["a", "b"], ids_of()))
+    address = wide.data_ptr()
+    del wide  # the other field's rows do not keep it
+    assert pool.take((100, 64), torch.float32).data_ptr() == address
+    assert narrow.shape == (100,)
