@@ -175,9 +175,9 @@ class FieldSet:
     def read_each(self, keys: Sequence[Any], ids: Tensor, bounds: Sequence[int] | None = None) -> list[FieldRows]:
         """:meth:`read` of each of several fields; rows in memory that no cache serves are copied in one call.
 
-        For 2,700 rows of each of 5 attributes of a graph that is 0.16 ms a batch for 0.22.
+        For 2,700 rows of each of 5 attributes that took 0.24 ms for 0.32. A trace shows each field's own read.
         """
-        if self._link is not None or self._device.type != "cpu":
+        if self._link is not None or self._device.type != "cpu" or self._counters.is_traced:
             return [self.read(key, ids, bounds) for key in keys]
         fields = [self._fields[key] for key in keys]
         readings = [field.path(self._resolve) for field in fields]

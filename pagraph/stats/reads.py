@@ -266,6 +266,11 @@ class ReadCounters:
         self._pending: deque[tuple[PendingRead, Callable[[int], object] | None]] = deque()
         self.observer: ReadObserver | None = None
 
+    @property
+    def is_traced(self) -> bool:
+        """Whether each read is shown by itself."""
+        return self.observer is not None and self.observer.tracer is not None
+
     def record(
         self,
         key: Hashable,
