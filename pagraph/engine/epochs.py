@@ -15,7 +15,8 @@ from ..stats.trace import Tracing
 from ..system.checks import as_integer
 from ..system.threads import usable_cpus
 from .lookahead import LookedAhead, WindowReader
-from .stage import SerialStage, Stage, ThreadUse
+from .stage import SerialStage, Stage
+from .thread_use import ThreadUse
 
 if TYPE_CHECKING:
     from torch import Tensor

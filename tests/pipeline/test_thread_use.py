@@ -9,7 +9,7 @@ import time
 import pytest
 
 from pagraph.engine import Stage
-from pagraph.engine.stage import ThreadUse
+from pagraph.engine.thread_use import ThreadUse
 
 pytestmark = pytest.mark.usefixtures("no_threads_left")
 

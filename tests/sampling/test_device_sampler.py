@@ -15,7 +15,7 @@ from pagraph import CSC, FormatError, Graph, NeighborSampler
 from pagraph.accelerator import HostAccelerator, OutOfMemory, accelerator_for
 from pagraph.errors import MissingDependencyError, PipelineError
 from pagraph.sampling import LaborSampler
-from pagraph.sampling.gpu import run
+from pagraph.sampling.gpu import run, state
 from pagraph.sampling.gpu.sampler import DeviceSampler
 from pagraph.system.budget import Budget
 
@@ -55,7 +55,7 @@ def test_equals_the_cpu(graph, fanouts, replace, edge_dir, keys, dtype, size_fir
     sampler = NeighborSampler(fanouts, replace=replace, edge_dir=edge_dir)
     on_device = DeviceSampler(graph, sampler, HostAccelerator(), budget)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run, "_SIZE_FIRST", size_first)
+        patch.setattr(state, "_SIZE_FIRST", size_first)
         for key in keys:  # of one sampler: each batch leaves the table as it was
             seeds = data.draw(st.lists(st.integers(0, graph.num_nodes - 1), max_size=12))  # repeated ones too
             seeds = torch.tensor(seeds, dtype=dtype)
@@ -125,7 +125,7 @@ def test_a_real_graph(data_folder, name):
 @interpreted
 @pytest.mark.parametrize("size_first", [0, 1 << 22])
 def test_threads_share_a_sampler(monkeypatch, size_first):
-    monkeypatch.setattr(run, "_SIZE_FIRST", size_first)
+    monkeypatch.setattr(state, "_SIZE_FIRST", size_first)
     graph = random_graph()
     sampler = NeighborSampler([3, 4])
     seeds = torch.arange(20)

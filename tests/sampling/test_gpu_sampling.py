@@ -13,8 +13,9 @@ from plain_sampler import sample as plain_sample
 
 from pagraph.accelerator import HostAccelerator
 from pagraph.accelerator.triton_kernels import launch
-from pagraph.sampling.gpu import run as device_run
-from pagraph.sampling.gpu.run import DeviceRun, Fanouts, state_words
+from pagraph.sampling.gpu import state
+from pagraph.sampling.gpu.run import DeviceRun
+from pagraph.sampling.gpu.state import Fanouts, state_words
 from pagraph.seeds import derive_key
 
 pytest.importorskip("triton")
@@ -257,7 +258,7 @@ def lazily_mapped(length, dtype):
 @pytest.mark.parametrize("size_first", [0, 1 << 22])
 def test_ids_at_the_int32_border(monkeypatch, fanouts, replace, size_first):
     """Vertices on both sides of 2**31, in a table and an ``indptr`` that are longer than that."""
-    monkeypatch.setattr(device_run, "_SIZE_FIRST", size_first)
+    monkeypatch.setattr(state, "_SIZE_FIRST", size_first)
     length, low = 2**31 + 500, 2**31 - 500
     rng = np.random.default_rng(5)
     degrees = rng.integers(0, 9, 1000)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from .run import DeviceRun, Fanouts, Sizes, Topology, state_words
+from .run import DeviceRun, Topology
+from .state import Fanouts, Sizes, state_words
 
 if TYPE_CHECKING:
     from ...accelerator import Accelerator

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,18 +11,17 @@ from torch import Tensor
 from ...accelerator import OutOfMemory, StagingRing
 from ...accelerator.triton_kernels import launch
 from ...graph.minibatch import Block, MiniBatch
+from .state import ROW, Fanouts, Sizes
 
 if TYPE_CHECKING:
-    from ...accelerator import Accelerator, Event, Pin
+    from ...accelerator import Accelerator, Pin
     from ...graph.csc import CSC
     from ...system.budget import Budget
 
-__all__ = ["MOST_PICKS", "DeviceRun", "Fanouts", "Sizes", "Topology", "state_words"]
+__all__ = ["MOST_PICKS", "DeviceRun", "Topology"]
 
 MOST_PICKS = 128  # of one vertex: they are a row of registers
 _MOST_PLACES = 2**31 - 1  # the table of vertices holds int32
-_SIZE_FIRST = 1 << 22  # edges: 80 to 130 MB; above, waiting some 20 us for the real size is the better deal
-_ROW, _DAMAGED = 4, 3  # the layout of the state, see kernels.py
 _BLOCK = 512  # vertices or edges of one program; twice as many spill registers on sm_80
 _TILE = 512  # picks of one program: 4 for each of its 128 threads
 _WASTE = 1 << 20  # bytes; what is less than half used, and wastes more than this, is copied
@@ -134,76 +132,6 @@ def _pinned(
     return tuple(pin for pin in pins.values() if pin is not None)
 
 
-@dataclass(frozen=True)
-class Fanouts:
-    """Picks per vertex in each hop, that of the seeds first; -1 takes all, 0 none."""
-
-    picks: Sequence[int]
-    replace: bool
-
-    def most_edges(self, hop: int, known: int) -> int | None:
-        """Edges that ``known`` vertices may draw, if buffers are to be made for so many; None: the size is read."""
-        most = known * self.picks[hop]
-        return most if self.picks[hop] >= 0 and most <= _SIZE_FIRST else None
-
-    @property
-    def words(self) -> int:
-        """Words of a batch's state before its seeds."""
-        return (len(self.picks) + 1) * _ROW
-
-    def most_nodes(self, hop: int, known: int, limit: int) -> int:
-        """Vertices that may be known when a size is read next, with ``known`` before ``hop`` and ``limit`` in all."""
-        return self._until_read(hop, known, limit)[1]
-
-    def reads_no_size(self, known: int, limit: int) -> bool:
-        """Whether no hop of a batch of ``known`` seeds has a size that the host must read first."""
-        return self._until_read(0, known, limit)[0] == len(self.picks)
-
-    def _until_read(self, hop: int, known: int, limit: int) -> tuple[int, int]:
-        """The next hop whose size is read, and the vertices that may be known before it."""
-        for number in range(hop, len(self.picks)):
-            edges = self.most_edges(number, known)
-            if edges is None:
-                return number, known
-            known = min(known + edges, limit)
-        return len(self.picks), known
-
-
-def state_words(fanouts: Fanouts, seeds: Tensor, keys: Sequence[int]) -> Tensor:
-    """A batch's state on the CPU, int64: what its kernels begin with, by seeds and the key of each hop."""
-    head = [0] * fanouts.words
-    head[0] = len(seeds)
-    for hop, key in enumerate(keys):
-        head[hop * _ROW + 2] = key - (key >> 63 << 64)  # the same bits, signed
-    return torch.cat([torch.tensor(head, device="cpu"), seeds.long()])
-
-
-class Sizes:
-    """Sizes of a batch (state without seeds) on their way to the host, there after ``event``; :meth:`wait` first."""
-
-    def __init__(self, words: Tensor, event: Event) -> None:
-        self._words, self._event = words, event
-        self._values: list[int] = []
-
-    def wait(self) -> None:
-        """Block the calling thread until they are there."""
-        self._event.wait()
-        self._values = self._words.tolist()
-
-    @property
-    def damaged(self) -> bool:
-        """Whether the graph's arrays were found to lead out of the graph."""
-        return bool(self._values[_DAMAGED])
-
-    def known(self, hop: int) -> int:
-        """Vertices known when a hop begins."""
-        return self._values[hop * _ROW]
-
-    def edges(self, hop: int) -> int:
-        """Edges that a hop drew."""
-        return self._values[hop * _ROW + 1]
-
-
 @dataclass(frozen=True, eq=False)
 class _Drawn:
     """The edges of one hop, in buffers that may be longer; ``neighbors`` are the graph's ids of the sources."""
@@ -267,7 +195,7 @@ class DeviceRun:
         counts, indptr, starts, degrees = self._measure(number)
         most = self._fanouts.most_edges(number, known)
         if most is None:
-            torch.sum(counts, 0, out=self._state[number * _ROW + 1])
+            torch.sum(counts, 0, out=self._state[number * ROW + 1])
             sizes = self.ask()
             sizes.wait()
             if sizes.damaged:

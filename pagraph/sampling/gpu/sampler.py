@@ -16,7 +16,8 @@ from ...seeds.keys import derive_key
 from ..block_sampler import NeighborSampler
 from ..sampler import seeds_by_type
 from .recorded import RecordedRun
-from .run import MOST_PICKS, DeviceRun, Fanouts, Sizes, Topology, state_words
+from .run import MOST_PICKS, DeviceRun, Topology
+from .state import Fanouts, Sizes, state_words
 
 if TYPE_CHECKING:
     from ...accelerator import Accelerator, Event

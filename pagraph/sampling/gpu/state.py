@@ -1,0 +1,90 @@
+"""What a host knows of a batch that a device samples: the state that it sends, the sizes that it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from ...accelerator import Event
+
+__all__ = ["ROW", "Fanouts", "Sizes", "state_words"]
+
+ROW = 4
+"""Words of the state for each hop, see kernels.py."""
+_DAMAGED = 3
+_SIZE_FIRST = 1 << 22  # edges: 80 to 130 MB; above, waiting some 20 us for the real size is the better deal
+
+
+@dataclass(frozen=True)
+class Fanouts:
+    """Picks per vertex in each hop, that of the seeds first; -1 takes all, 0 none."""
+
+    picks: Sequence[int]
+    replace: bool
+
+    def most_edges(self, hop: int, known: int) -> int | None:
+        """Edges that ``known`` vertices may draw, if buffers are to be made for so many; None: the size is read."""
+        most = known * self.picks[hop]
+        return most if self.picks[hop] >= 0 and most <= _SIZE_FIRST else None
+
+    @property
+    def words(self) -> int:
+        """Words of a batch's state before its seeds."""
+        return (len(self.picks) + 1) * ROW
+
+    def most_nodes(self, hop: int, known: int, limit: int) -> int:
+        """Vertices that may be known when a size is read next, with ``known`` before ``hop`` and ``limit`` in all."""
+        return self._until_read(hop, known, limit)[1]
+
+    def reads_no_size(self, known: int, limit: int) -> bool:
+        """Whether no hop of a batch of ``known`` seeds has a size that the host must read first."""
+        return self._until_read(0, known, limit)[0] == len(self.picks)
+
+    def _until_read(self, hop: int, known: int, limit: int) -> tuple[int, int]:
+        """The next hop whose size is read, and the vertices that may be known before it."""
+        for number in range(hop, len(self.picks)):
+            edges = self.most_edges(number, known)
+            if edges is None:
+                return number, known
+            known = min(known + edges, limit)
+        return len(self.picks), known
+
+
+def state_words(fanouts: Fanouts, seeds: Tensor, keys: Sequence[int]) -> Tensor:
+    """A batch's state on the CPU, int64: what its kernels begin with, by seeds and the key of each hop."""
+    head = [0] * fanouts.words
+    head[0] = len(seeds)
+    for hop, key in enumerate(keys):
+        head[hop * ROW + 2] = key - (key >> 63 << 64)  # the same bits, signed
+    return torch.cat([torch.tensor(head, device="cpu"), seeds.long()])
+
+
+class Sizes:
+    """Sizes of a batch (state without seeds) on their way to the host, there after ``event``; :meth:`wait` first."""
+
+    def __init__(self, words: Tensor, event: Event) -> None:
+        self._words, self._event = words, event
+        self._values: list[int] = []
+
+    def wait(self) -> None:
+        """Block the calling thread until they are there."""
+        self._event.wait()
+        self._values = self._words.tolist()
+
+    @property
+    def damaged(self) -> bool:
+        """Whether the graph's arrays were found to lead out of the graph."""
+        return bool(self._values[_DAMAGED])
+
+    def known(self, hop: int) -> int:
+        """Vertices known when a hop begins."""
+        return self._values[hop * ROW]
+
+    def edges(self, hop: int) -> int:
+        """Edges that a hop drew."""
+        return self._values[hop * ROW + 1]
