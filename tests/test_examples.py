@@ -78,6 +78,7 @@ PYG = [
     Example("pyg_hard_negatives.py", ("--epochs", "4"), "test AUC", 0.85, says="negatives that are edges: 0.0%"),
     Example("pyg_blocks.py", least=0.8),
     Example("hetero_loader.py", least=0.75, says="author/feat"),
+    Example("hetero_links.py", ("--epochs", "4"), "test AUC", 0.66, says="author/feat", spawns=True),
     Example("pyg_relational.py", least=0.81),
     Example("gpu_sage.py", least=0.8, says="the graph is sampled from: "),
     Example("gpu_ddp.py", says="hit rate", spawns=True),
@@ -85,7 +86,7 @@ PYG = [
 ]
 
 # Of these, those for the core's loader.
-BLOCKS = {"pyg_blocks.py", "hetero_loader.py", "gpu_sage.py", "gpu_ddp.py"}
+BLOCKS = {"pyg_blocks.py", "hetero_loader.py", "hetero_links.py", "gpu_sage.py", "gpu_ddp.py"}
 
 # Those that load by no loader of pagraph's: tested with what they show.
 OTHERS = {"distdgl.py"}
