@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..accelerator import Accelerator, Event, accelerator_for, with_room
-from ..features.feature import DeviceFeature, HostFeature, read_each
+from ..features.feature import DeviceFeature, read_each
 from ..features.field import Field, FieldRows, Reading, ReadPath, Snapshot, host_feature
 from ..features.gpu.accelerated import Link
 from ..features.gpu.transfer import Transfer, check_mode
@@ -181,19 +181,15 @@ class FieldSet:
             return [self.read(key, ids, bounds) for key in keys]
         fields = [self._fields[key] for key in keys]
         readings = [field.path(self._resolve) for field in fields]
-        plain: dict[int, tuple[HostFeature, BufferPool | None]] = {}
-        for at, (field, (_, _, path)) in enumerate(zip(fields, readings, strict=True)):
-            feature = path.feature
-            if not path.cacheable and isinstance(feature, HostFeature) and feature.is_plain:
-                plain[at] = feature, field.pool
+        paths = [path for _, _, path in readings]
+        plain = {at: (path.plain, fields[at].pool) for at, path in enumerate(paths) if path.plain is not None}
         rows: dict[int, FieldRows] = {}
         if len(plain) > 1 and getattr(self._here, "windows", None) is None:
             begin = time.perf_counter()
             read = read_each(list(plain.values()), ids)
-            nbytes = sum([feature.row_bytes for feature, _ in plain.values()])
-            per_byte = (time.perf_counter() - begin) / nbytes
+            per_byte = (time.perf_counter() - begin) / sum([paths[at].row_bytes for at in plain])
             for at, tensor in zip(plain, read, strict=True):
-                path = readings[at][2]
+                path = paths[at]
                 count = len(ids), None, path.row_bytes, False, per_byte * path.row_bytes, bounds
                 self._counters.record(fields[at].label, path.tier, *count)
                 rows[at] = FieldRows(tensor, path.version, path.generation)

@@ -48,6 +48,7 @@ class ReadPath:
 
     Attributes:
         feature: The rows as they are read on the CPU.
+        plain: The same, if they are plain rows in memory and no cache may serve them; else None.
         accelerated: The rows as they are read on an accelerator; None until they were.
         declined: The choice under which these values were considered for caching and not worth a row.
     """
@@ -62,6 +63,7 @@ class ReadPath:
         "declined",
         "feature",
         "generation",
+        "plain",
         "row_bytes",
         "stored",
         "tier",
@@ -84,6 +86,9 @@ class ReadPath:
         self.declined: object = None
         self.accelerated: Any = None  # an AcceleratedFeature, which knows this class
         self.feature = _delivered(stored, cache)
+        self.plain: HostFeature | None = None
+        if not cacheable and self.feature is base and isinstance(base, HostFeature) and base.is_plain:
+            self.plain = base
 
     def stored_elsewhere(self, rows: HostFeature) -> StoredFeature:
         """Copies of these rows, as a cache keeps them."""
