@@ -28,11 +28,12 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 venv: $(READY)
 
-# A torch that $(PYTHON) already has is kept. Else torch comes first: several packages depend on it and would
-# bring the default build, which on Linux means gigabytes of CUDA libraries, driver or no driver.
+# A torch that $(PYTHON) already has is kept, unless that is a virtual environment's, which another one cannot see. Else
+# torch comes first: several packages depend on it and would bring the default build, which on Linux means gigabytes of
+# CUDA libraries, driver or no driver.
 $(READY): pyproject.toml setup.py
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || { \
-	  if $(PYTHON) -c 'import torch' 2>/dev/null; then flag=--system-site-packages; fi; \
+	  if $(PYTHON) -c 'import sys, torch; sys.exit(sys.prefix != sys.base_prefix)' 2>/dev/null; then flag=--system-site-packages; fi; \
 	  echo "making $(VENV)"; $(PYTHON) -m venv $$flag $(VENV); }
 	@$(BIN)/python -c 'import torch' 2>/dev/null || { echo "installing $(TORCH)"; $(INSTALL_TORCH); }
 	@echo "installing pagraph and its development tools"

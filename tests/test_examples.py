@@ -33,7 +33,7 @@ class Example:
         least: What the figure must be above: what no model can reach without the neighbours, and more.
         within: How far the figures with the two import lines may lie apart.
         says: What the output must contain with pagraph's line.
-        spawns: Whether it starts processes of its own.
+        spawns: Whether it starts processes of its own, or imports a script beside it.
         needs: A package without which the example is skipped.
     """
 

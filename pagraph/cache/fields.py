@@ -169,8 +169,8 @@ class FieldSet:
         """
         if self._link is not None:
             return self._read_on_accelerator(self._link, key, ids, bounds, after)
-        field = self._fields[key]
-        return self._read_here(key, field, field.path(self._resolve), ids, bounds)
+        begin, field = time.perf_counter(), self._fields[key]
+        return self._read_here(key, field, field.path(self._resolve), ids, bounds, begin)
 
     def read_each(self, keys: Sequence[Any], ids: Tensor, bounds: Sequence[int] | None = None) -> list[FieldRows]:
         """:meth:`read` of each of several fields; rows in memory that no cache serves are copied in one call.
@@ -179,13 +179,12 @@ class FieldSet:
         """
         if self._link is not None or self._device.type != "cpu" or self._counters.is_traced:
             return [self.read(key, ids, bounds) for key in keys]
-        fields = [self._fields[key] for key in keys]
+        begin, fields = time.perf_counter(), [self._fields[key] for key in keys]
         readings = [field.path(self._resolve) for field in fields]
         paths = [path for _, _, path in readings]
         plain = {at: (path.plain, fields[at].pool) for at, path in enumerate(paths) if path.plain is not None}
         rows: dict[int, FieldRows] = {}
         if len(plain) > 1 and getattr(self._here, "windows", None) is None:
-            begin = time.perf_counter()
             read = read_each(list(plain.values()), ids)
             per_byte = (time.perf_counter() - begin) / sum([paths[at].row_bytes for at in plain])
             for at, tensor in zip(plain, read, strict=True):
@@ -194,15 +193,15 @@ class FieldSet:
                 self._counters.record(fields[at].label, path.tier, *count)
                 rows[at] = FieldRows(tensor, path.version, path.generation)
         return [
-            rows[at] if at in rows else self._read_here(key, fields[at], readings[at], ids, bounds)
+            rows[at] if at in rows else self._read_here(key, fields[at], readings[at], ids, bounds, time.perf_counter())
             for at, key in enumerate(keys)
         ]
 
     def _read_here(
-        self, key: Hashable, field: Field, reading: Reading, ids: Tensor, bounds: Sequence[int] | None
+        self, key: Hashable, field: Field, reading: Reading, ids: Tensor, bounds: Sequence[int] | None, begin: float
     ) -> FieldRows:
-        """:meth:`read` without an accelerator."""
-        begin, (held, values, path) = time.perf_counter(), reading
+        """:meth:`read` without an accelerator, begun at ``begin``; ``reading`` holds the memory that the path reads."""
+        held, values, path = reading
         if path.cacheable and path.cache is None and field.is_due:
             held, values, path = self._filled_late(key, field, (held, values, path))
         windows = getattr(self._here, "windows", None)
@@ -215,7 +214,7 @@ class FieldSet:
         self._counters.record(
             field.label, path.tier, len(ids), hits, path.row_bytes, path.cacheable, time.perf_counter() - begin, bounds
         )
-        del held  # until here: the path does not own it
+        del held  # until here, where a late filling has resolved another path
         return FieldRows(tensor, path.version, path.generation)
 
     def _resolve(self, field: Field, seen: Snapshot) -> ReadPath:

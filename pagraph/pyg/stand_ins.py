@@ -46,7 +46,7 @@ def selected(values: Any, index: Tensor, dim: int = 0) -> Any:
     """PyG's ``select(values, index, dim)``; of a stand-in the rows at once."""
     if type(values) is _Gathered and dim == 0 and len(values.rows) == len(index):
         return values.rows
-    return select(values, index.to(values.device), dim=dim)
+    return select(values, index.to(values.device) if isinstance(values, Tensor) else index, dim=dim)
 
 
 class _End(Tensor):
