@@ -56,14 +56,18 @@ def walk(edges, rows, weights, chances, ends, keys, stay, first, stop, traces, t
         An outcome, and the vertex that it is about.
     """
     group = np.empty(GROUP, np.int64), np.empty(GROUP, np.int64), np.empty(GROUP, np.int64), np.empty(GROUP, np.uint64)
-    listed, searched = np.empty(GROUP, np.int64), np.empty(GROUP, np.int64)
+    listed, searched, living = np.empty(GROUP, np.int64), np.empty(GROUP, np.int64), np.empty(GROUP, np.int64)
     looks_back = min(chances) < 1.0
     for low in range(0, len(traces), GROUP):
-        part = traces[low : low + GROUP]
+        part, alive = traces[low : low + GROUP], 0
+        part[:, first + 1 : stop + 1] = -1
+        group[2][:] = -1
         for i in range(len(part)):
             prefetch(rows[0], part[i, first])
+            living[alive] = i
+            alive += part[i, first] >= 0
         for t in range(first, stop):
-            count = _begin(rows, ends, keys, low, stay, t, part, group, listed)
+            count, alive = _begin(rows, ends, keys, low, stay, t, part, group, listed, living, alive)
             if count < 0:
                 return BAD_ROW, -1 - count
             if looks_back and t > 0:
@@ -72,7 +76,7 @@ def walk(edges, rows, weights, chances, ends, keys, stay, first, stop, traces, t
                 _draw(edges, rows, weights, 0, group, listed, count)
                 bad = np.int64(-1)
             if bad < 0:
-                bad = _follow(edges, rows, t, part, group)
+                bad = _follow(edges, rows, t, part, group, living[:alive])
             if bad >= 0:
                 return BAD_SOURCE, np.int64(edges[1][bad])
             if len(taken) > 0:
@@ -81,29 +85,36 @@ def walk(edges, rows, weights, chances, ends, keys, stay, first, stop, traces, t
 
 
 @kernel
-def _begin(rows, ends, keys, low, stay, t, part, group, listed):  # type: ignore[no-untyped-def]
-    """Read the rows of step ``t`` and list the walks that have any edge; returns their number, or -1 - a bad vertex."""
+def _begin(rows, ends, keys, low, stay, t, part, group, listed, living, alive):  # type: ignore[no-untyped-def]
+    """Read the rows of step ``t`` and list the walks that have any edge, of the first ``alive`` in ``living``.
+
+    Returns:
+        The number of walks listed, or -1 - a bad vertex, and of those that have not ended.
+    """
     indptr, num_edges, _ = rows
     starts, degrees, positions, streams = group
-    count = np.int64(0)
-    for i in range(len(part)):
+    count, left = np.int64(0), np.int64(0)
+    for c in range(alive):
+        i = living[c]
         v = part[i, t]
         positions[i] = -1
         base = np.uint64(low + i) * _A
-        if v < 0 or (len(ends) > 0 and draw_unit(keys[1] + base, t) < ends[t]):
-            part[i, t + 1] = -1
+        if len(ends) > 0 and draw_unit(keys[1] + base, t) < ends[t]:
             continue
         starts[i] = indptr[v]
         degrees[i] = np.int64(indptr[v + 1]) - starts[i]
         if starts[i] < 0 or degrees[i] < 0 or starts[i] + degrees[i] > num_edges:
-            return -1 - v
+            return -1 - v, left
+        living[left] = i
         if degrees[i] == 0:
             part[i, t + 1] = v if stay else -1
+            left += stay
             continue
         streams[i] = keys[0] + base + np.uint64(t) * _B
         listed[count] = i
         count += 1
-    return count
+        left += 1
+    return count, left
 
 
 @kernel
@@ -156,11 +167,11 @@ def _ask_for_weights(weights, j, group, listed, count):  # type: ignore[no-untyp
 
 
 @kernel
-def _follow(edges, rows, t, part, group):  # type: ignore[no-untyped-def]
+def _follow(edges, rows, t, part, group, living):  # type: ignore[no-untyped-def]
     """Go along the edges drawn in step ``t``; returns the position of one that leads out of the graph, or -1."""
     _, indices, num_src = edges
     positions = group[2]
-    for i in range(len(part)):
+    for i in living:
         if positions[i] >= 0:
             w = np.int64(indices[positions[i]])
             if w < 0 or w >= num_src:
