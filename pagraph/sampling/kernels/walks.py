@@ -60,12 +60,13 @@ def walk(edges, rows, weights, chances, ends, keys, stay, first, stop, traces, t
     looks_back = min(chances) < 1.0
     for low in range(0, len(traces), GROUP):
         part, alive = traces[low : low + GROUP], 0
-        part[:, first + 1 : stop + 1] = -1
         group[2][:] = -1
         for i in range(len(part)):
             prefetch(rows[0], part[i, first])
             living[alive] = i
             alive += part[i, first] >= 0
+            for t in range(first + 1, stop + 1):
+                part[i, t] = -1
         for t in range(first, stop):
             count, alive = _begin(rows, ends, keys, low, stay, t, part, group, listed, living, alive)
             if count < 0:
