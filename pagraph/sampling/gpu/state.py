@@ -1,4 +1,4 @@
-"""What a host knows of a batch that a device samples: the state that it sends, the sizes that it reads."""
+"""Fan-outs, state and sizes of a batch that a device samples, as its host sends and reads them."""
 
 from __future__ import annotations
 

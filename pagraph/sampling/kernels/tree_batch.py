@@ -8,6 +8,7 @@ import numpy as np
 
 from ..._jit import kernel
 from .hop import insert_nodes, measure, pick_distinct, pick_repeated, read_neighbors, relabel
+from .subgraph import in_trees
 from .times import count_until, cut_rows, read_edges
 
 DONE, BAD_ROW, BAD_SOURCE = 0, 1, 2
@@ -40,14 +41,9 @@ def _limit(trees, of_trees, times, marks, starts, degrees, limits, counts):  # t
 def _lift(sources, offsets, trees, num_src, first, lifted, rows):  # type: ignore[no-untyped-def]
     """``in_trees``, and the places of the destinations, which begin at ``first``."""
     for i in range(len(trees)):
-        base = trees[i] * num_src
         for e in range(offsets[i], offsets[i + 1]):
-            v = np.int64(sources[e])
-            if v < 0 or v >= num_src:
-                return e
-            lifted[e] = base + v
             rows[e] = first + i
-    return -1
+    return in_trees(sources, offsets, trees, num_src, lifted)
 
 
 @kernel

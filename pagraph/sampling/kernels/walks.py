@@ -108,8 +108,9 @@ def _begin(rows, ends, keys, low, stay, t, part, group, listed, living, alive): 
             return -1 - v, left
         living[left] = i
         if degrees[i] == 0:
-            part[i, t + 1] = v if stay else -1
-            left += stay
+            if stay:
+                part[i, t + 1] = v
+                left += 1
             continue
         streams[i] = keys[0] + base + np.uint64(t) * _B
         listed[count] = i
@@ -335,7 +336,7 @@ def most_visited(traces, per_start, every, most, sources, starts, counts):  # ty
 def _most_of_few(traces, per_start, every, most, sources, starts, counts):  # type: ignore[no-untyped-def]
     """:func:`most_visited` of up to ``FEW`` visits a start: each is compared with all, without a branch to guess wrong.
 
-    1000 starts of 20 visits took 0.14 ms, by a hash table 1.1.
+    1000 starts of up to 20 visits took 0.24 ms, by a hash table 0.55.
     """
     visited, ranks = np.empty(FEW, np.int64), np.empty(FEW, np.int64)  # a rank: the count above the vertex
     begin = np.int64(0)
