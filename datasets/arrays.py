@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import pickle
@@ -9,6 +10,7 @@ import struct
 import tokenize
 import zipfile
 import zlib
+from collections.abc import Container, Iterable
 from pathlib import Path
 from typing import IO, Any
 
@@ -25,11 +27,13 @@ from .edge_rows import extended
 from .text_blocks import arrow, read_columns, require_arrow
 
 __all__ = [
-    *("TEXTS", "UNREADABLE", "array_tensor", "bool_mask", "has_ending", "load_npz", "load_tensors", "map_or_read"),
-    *("npz_members", "one_column", "parquet_values", "read_array", "read_numbers"),
+    *("TEXTS", "UNREADABLE", "array_tensor", "bool_mask", "has_ending", "left_behind", "load_npz", "load_tensors"),
+    *("map_or_read", "npz_members", "one_column", "parquet_values", "read_array", "read_numbers", "unread_npz"),
 ]
 
 TEXTS = tuple(f".{kind}{packed}" for kind in ("txt", "tsv", "csv") for packed in ("", ".gz", ".xz", ".bz2"))
+
+_log = logging.getLogger(__name__)
 
 _BATCH_ROWS = 2**16
 _BUFFER_BYTES = 2**20
@@ -146,6 +150,19 @@ def load_npz(path: str | os.PathLike[str]) -> dict[str, npt.NDArray[Any]]:
         raise
     except UNREADABLE as error:
         raise FormatError(f"{path} must be an .npz file of arrays: {error}") from error
+
+
+def unread_npz(path: str | os.PathLike[str], read: Container[str]) -> list[str]:
+    """Names of the arrays in an ``.npz`` file that are not among those that were ``read``."""
+    with open(path, "rb") as file:
+        return [name for name in npz_members(file) if name not in read]
+
+
+def left_behind(path: str | os.PathLike[str], names: Iterable[object], reason: str) -> None:
+    """Say in one warning what of a file stays behind, if anything, and why."""
+    words = ", ".join(map(str, names))
+    if words:
+        _log.warning("%s: left behind: %s (%s)", path, words, reason)
 
 
 def load_tensors(path: str | os.PathLike[str]) -> Any:

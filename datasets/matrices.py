@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from ..errors import FormatError
+from ..graph.field_value import is_single
 from ..graph.graph import Graph
 from ..system.memory import host_available
 from ..system.units import bytes_text
-from .arrays import UNREADABLE, array_tensor, load_npz, npz_members, one_column
+from .arrays import UNREADABLE, array_tensor, left_behind, load_npz, npz_members, one_column, unread_npz
 from .edge_rows import read_integers
 from .edges import build_graph, check_size
 from .text_blocks import Progress, first_line, read_blocks
@@ -27,6 +28,7 @@ _MATRIX_MARKET = re.compile(
     rb"\s+(general|symmetric|skew-symmetric|hermitian)\s",
     re.IGNORECASE,
 )
+_MATRIX_PARTS = ("format", "shape", "data", "indices", "indptr", "row", "col", "coords", "_is_array")
 
 
 def load_sparse(path: str | os.PathLike[str]) -> Any:
@@ -80,8 +82,13 @@ def dense(matrix: Any) -> Tensor:
 
 
 def read_scipy(path: str | os.PathLike[str], *, undirected: bool = False, weight: str | None = None) -> Graph:
-    """Read a square sparse matrix that scipy saved; ``matrix[src, dst]`` stored means an edge."""
-    return _graph(path, load_sparse(path), undirected=undirected, weight=weight)
+    """Read a square sparse matrix that scipy saved; ``matrix[src, dst]`` stored means an edge.
+
+    Arrays of the file that are not the matrix's stay behind, with a warning.
+    """
+    matrix = load_sparse(path)
+    left_behind(path, unread_npz(path, _MATRIX_PARTS), "no part of a sparse matrix")
+    return _graph(path, matrix, undirected=undirected, weight=weight)
 
 
 def _graph(path: str | os.PathLike[str], matrix: Any, *, undirected: bool, weight: str | None) -> Graph:
@@ -139,16 +146,25 @@ def read_benchmark(path: str | os.PathLike[str], *, undirected: bool = False, we
     """Read the ``.npz`` of GNN benchmarks: the CSR matrix ``adj_data``, ``adj_indices``, ``adj_indptr``, ``adj_shape``.
 
     ``attr_data`` and so on (sparse), or ``attr_matrix``, becomes the field ``feat``, dense float32 if it was sparse,
-    and ``labels`` ``label``. Other arrays of numbers with a row per vertex keep their names. Lists of names, which are
-    pickled, stay behind.
+    and ``labels`` ``label``. Other arrays of numbers with a row per vertex keep their names. Others, such as lists of
+    names, which are pickled, stay behind with a warning.
     """
     arrays = load_npz(path)
+    left = unread_npz(path, arrays)
     matrices = {name: _take_csr(path, arrays, name) for name in ("attr", "labels") if f"{name}_data" in arrays}
     graph = _graph(path, _take_csr(path, arrays, "adj"), undirected=undirected, weight=weight)
     fields = {name: dense(matrix) for name, matrix in matrices.items()}
     for name, array in arrays.items():
         if array.ndim and len(array) == graph.num_nodes and array.dtype.kind in "biuf":
             fields[name] = array_tensor(path, array)
+        elif name in _BENCHMARK_NAMES:
+            raise FormatError(
+                f"{path}: {name} must be numbers with a row per vertex ({graph.num_nodes}), got {array.dtype} of shape "
+                f"{list(array.shape)}"
+            )
+        elif not is_single(array):
+            left.append(name)
+    left_behind(path, left, "no numbers with a row per vertex")
     for name, values in fields.items():
         ours = _BENCHMARK_NAMES.get(name, name)
         if len(values) != graph.num_nodes:

@@ -1,4 +1,4 @@
-"""OGB's raw folders of comma-separated tables: read, and written."""
+"""OGB's folders: read, whether ``raw/`` holds comma-separated tables or arrays, and written as tables."""
 
 from __future__ import annotations
 
@@ -16,24 +16,30 @@ from torch import Tensor
 from ..errors import FormatError
 from ..graph.graph import CSC, EDGE_TYPE, NODE_TYPE, EdgeType, Graph
 from ..system.atomic import new_folder
-from .arrays import one_column, read_numbers
+from .arrays import load_tensors, one_column, read_numbers
 from .edge_rows import read_integers
 from .edges import check_size, mirror
+from .ogb_arrays import EdgeArrays, RawArrays
 from .opening import PARTS
 from .text_blocks import Progress, read_blocks
 
-__all__ = ["is_ogb", "read_ogb", "write_ogb"]
+__all__ = ["is_ogb", "read_ogb", "read_ogb_arrays", "write_ogb"]
 
 _EDGES, _TRIPLETS, _COUNT, _COUNTS = "edge", "triplet-type-list", "num-node-list", "num-node-dict"
 _SETS = dict(zip(PARTS, ("train", "valid", "test"), strict=True))
 _SPLIT = "random"  # name of the split that is written
+_SPLIT_DICT = "split_dict.pt"
 _CHUNK_ROWS = 65536
 _PLAIN = re.compile(r"[A-Za-z0-9_.+-]*[A-Za-z0-9_+-]")
 _FORMATS = {torch.int64: "%d", torch.float32: "%.8e"}  # all digits, and a point by which floats are known
 
 
 def is_ogb(folder: Path) -> bool:
-    """Whether ``folder`` is a data set of OGB's, with its raw tables."""
+    """Whether ``folder`` is a data set of OGB's, with its raw tables or arrays."""
+    return _has_tables(folder) or RawArrays.are_in(folder / "raw")
+
+
+def _has_tables(folder: Path) -> bool:
     return any(_table(folder / "raw", name).is_file() for name in (_EDGES, _TRIPLETS))
 
 
@@ -45,7 +51,9 @@ class _Places:
     """Where the tables of a type are: in folders of its own if there are several types."""
 
     def __init__(self, folder: Path, *, typed: bool) -> None:
-        self.raw, self._root, self._typed = folder / "raw", folder, typed
+        self.raw = folder / "raw"
+        self._root = folder
+        self._typed = typed
 
     def nodes(self, ntype: str) -> Path:
         return self.raw / "node-feat" / ntype if self._typed else self.raw
@@ -64,6 +72,32 @@ class _Places:
         return sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
 
 
+class _RawTables:
+    """The tables of ``raw/``, read by type; :class:`~pagraph.datasets.ogb_arrays.RawArrays` is the same of arrays."""
+
+    def __init__(self, folder: Path, progress: Progress | None) -> None:
+        self.is_typed = _table(folder / "raw", _TRIPLETS).is_file()
+        self._places = _Places(folder, typed=self.is_typed)
+        self._progress = progress
+        if self.is_typed:
+            self.counts, self.edge_types = _types(self._places.raw)
+        else:
+            self.counts, self.edge_types = {NODE_TYPE: _single_count(self._places.raw)}, [EDGE_TYPE]
+
+    def edges(self, etype: EdgeType) -> EdgeArrays:
+        """The edges of a type, with their fields."""
+        folder = self._places.edges(etype)
+        table = _table(folder, _EDGES)
+        if not table.is_file():
+            raise FormatError(f"{table} is missing")
+        rows = read_integers(table, weight=None, header=False, progress=self._progress)
+        return EdgeArrays(str(table), rows.src, rows.dst, _fields(folder, "edge"))
+
+    def node_fields(self, ntype: str) -> dict[str, Tensor]:
+        """The fields of the vertices of a type."""
+        return _fields(self._places.nodes(ntype), "node") | _labels(self._places.labels(ntype))
+
+
 def read_ogb(
     folder: str | os.PathLike[str], *, split: str = "", undirected: bool = False, progress: Progress | None = None
 ) -> Graph:
@@ -71,7 +105,8 @@ def read_ogb(
 
     ``node-feat`` becomes the field ``feat``, ``node-label`` ``label`` (one column of it 1-D), ``edge-feat`` the edge
     field ``feat``, tables such as ``node_year`` fields without that prefix, and the split the three masks. Tables of
-    integers are int64, others float32. Several types (``triplet-type-list.csv.gz``) are read as such.
+    integers are int64, others float32. Several types (``triplet-type-list.csv.gz``) are read as such. So is the binary
+    form (``data.npz``, or for several types ``edge_index_dict.npz``), whose arrays keep their dtypes.
 
     Args:
         folder: The data set's folder, which holds ``raw``.
@@ -86,33 +121,59 @@ def read_ogb(
             types.
     """
     path = Path(folder)
-    typed = _table(path / "raw", _TRIPLETS).is_file()
-    places = _Places(path, typed=typed)
+    raw: _RawTables | RawArrays = _RawTables(path, progress) if _has_tables(path) else RawArrays.of(path / "raw")
+    places = _Places(path, typed=raw.is_typed)
     splits = places.splits()
     if split not in splits and (split or len(splits) > 1):
         raise ValueError(f"split must be one of {splits}, got {split!r}")
-    if undirected and typed:
+    if undirected and raw.is_typed:
         raise ValueError(f"undirected=True must not be given for {path}, which has several types")
-    counts, triplets = _types(places.raw) if typed else ({NODE_TYPE: _single_count(places.raw)}, [EDGE_TYPE])
-    for count in counts.values():
-        check_size(path, count)
+    graph = _raw_graph(raw, str(places.raw), undirected=undirected)
+    for one in [split] if split else splits:
+        for ntype, count in raw.counts.items():
+            for name, mask in _masks(places.split(one, ""), places.split(one, ntype), ntype, count).items():
+                graph.set_field(name, mask, node_type=ntype)
+    return graph
+
+
+def read_ogb_arrays(path: str | os.PathLike[str], *, undirected: bool = False) -> Graph:
+    """Read OGB's ``raw/data.npz`` alone, with the fields that are in it; labels and splits are in other files."""
+    file = Path(path)
+    return _raw_graph(RawArrays.of_file(file), str(file), undirected=undirected)
+
+
+def _raw_graph(raw: _RawTables | RawArrays, where: str, *, undirected: bool) -> Graph:
+    for count in raw.counts.values():
+        check_size(where, count)
     csc, edata = {}, {}
-    for etype in triplets:
-        csc[etype], edata[etype] = _read_edges(places.edges(etype), etype, counts, undirected, progress)
-    graph = Graph(csc, counts)
-    for etype in triplets:
+    for etype in raw.edge_types:
+        csc[etype], edata[etype] = _csc(raw.edges(etype), etype, raw.counts, undirected)
+    graph = Graph(csc, raw.counts)
+    for etype in raw.edge_types:
         for name, values in edata[etype].items():
             graph.set_field(name, values, edge_type=etype)
-    for ntype, count in counts.items():
-        fields = _fields(places.nodes(ntype), "node") | _labels(places.labels(ntype))
-        for one in [split] if split else splits:
-            fields |= _masks(places.split(one, ntype), count)
-        for name, values in fields.items():
+    for ntype in raw.counts:
+        for name, values in raw.node_fields(ntype).items():
             try:
                 graph.set_field(name, values, node_type=ntype)
             except ValueError as error:
-                raise FormatError(f"{places.nodes(ntype)}: {error}") from None
+                of_type = f" of {ntype}" if raw.is_typed else ""
+                raise FormatError(f"{where}{of_type}: {error}") from None
     return graph
+
+
+def _csc(edges: EdgeArrays, etype: EdgeType, counts: dict[str, int], undirected: bool) -> tuple[CSC, dict[str, Tensor]]:
+    src, dst, fields = edges.src, edges.dst, edges.fields
+    for name, values in fields.items():
+        if len(values) != len(src):
+            raise FormatError(f"{edges.where}: field {name!r} must have a row per edge ({len(src)}), got {len(values)}")
+    if undirected:
+        src, dst, origin = mirror(src, dst)
+        fields = {name: values[torch.from_numpy(origin)] for name, values in fields.items()}
+    try:
+        return CSC.from_coo(src, dst, (counts[etype[0]], counts[etype[2]])), fields
+    except ValueError as error:
+        raise FormatError(f"{edges.where}: {error}") from None
 
 
 def _types(raw: Path) -> tuple[dict[str, int], list[EdgeType]]:
@@ -144,26 +205,6 @@ def _single_count(raw: Path) -> int:
     return int(counts[0][0])
 
 
-def _read_edges(
-    folder: Path, etype: EdgeType, counts: dict[str, int], undirected: bool, progress: Progress | None
-) -> tuple[CSC, dict[str, Tensor]]:
-    table = _table(folder, _EDGES)
-    if not table.is_file():
-        raise FormatError(f"{table} is missing")
-    rows = read_integers(table, weight=None, header=False, progress=progress)
-    src, dst, fields = rows.src, rows.dst, _fields(folder, "edge")
-    for name, values in fields.items():
-        if len(values) != len(src):
-            raise FormatError(f"{folder}: field {name!r} must have a row per edge ({len(src)}), got {len(values)}")
-    if undirected:
-        src, dst, origin = mirror(src, dst)
-        fields = {name: values[torch.from_numpy(origin)] for name, values in fields.items()}
-    try:
-        return CSC.from_coo(src, dst, (counts[etype[0]], counts[etype[2]])), fields
-    except ValueError as error:
-        raise FormatError(f"{table}: {error}") from None
-
-
 def _fields(folder: Path, owner: str) -> dict[str, Tensor]:
     """The tables of a type's vertices or edges: ``node-feat``, ``node_year``..."""
     fields = {}
@@ -182,18 +223,41 @@ def _labels(folder: Path) -> dict[str, Tensor]:
     return {"label": one_column(read_numbers(table))} if table.is_file() else {}
 
 
-def _masks(folder: Path, count: int) -> dict[str, Tensor]:
+def _masks(split: Path, folder: Path, ntype: str, count: int) -> dict[str, Tensor]:
+    """The masks of a vertex type: of its tables in ``folder``, or of ``split_dict.pt`` in that of the whole split."""
+    saved = split / _SPLIT_DICT
+    if saved.is_file():
+        sets = {part: _ids_of(saved, ids, ntype) for part, ids in _split_dict(saved).items()}
+        given = {part: (saved, ids) for part, ids in sets.items() if ids is not None}
+    else:
+        tables = {part: _table(folder, name) for part, name in _SETS.items()}
+        given = {part: (file, read_numbers(file)) for part, file in tables.items() if file.is_file()}
     masks = {}
-    for part, name in _SETS.items():
-        if (table := _table(folder, name)).is_file():
-            ids = one_column(read_numbers(table))
-            if len(ids) and (
-                ids.dtype != torch.int64 or ids.dim() != 1 or int(ids.min()) < 0 or int(ids.max()) >= count
-            ):
-                raise FormatError(f"{table} must hold ids of vertices, one a line and each below {count}")
-            masks[f"{part}_mask"] = torch.zeros(count, dtype=torch.bool, device="cpu")
-            masks[f"{part}_mask"][ids.long()] = True
+    for part, (file, rows) in given.items():
+        ids = one_column(rows)
+        if len(ids) and (ids.dtype != torch.int64 or ids.dim() != 1 or int(ids.min()) < 0 or int(ids.max()) >= count):
+            raise FormatError(f"{file} must hold ids of vertices, one a line and each below {count}")
+        masks[f"{part}_mask"] = torch.zeros(count, dtype=torch.bool, device="cpu")
+        masks[f"{part}_mask"][ids.long()] = True
     return masks
+
+
+def _split_dict(file: Path) -> dict[str, Any]:
+    """What OGB's ``DatasetSaver`` saves in place of tables: ids, or ids by vertex type, by the name of the set."""
+    content = load_tensors(file)
+    if not isinstance(content, dict) or not set(content) <= set(_SETS.values()):
+        raise FormatError(f"{file} must hold a dict of {list(_SETS.values())}")
+    return {part: content[name] for part, name in _SETS.items() if name in content}
+
+
+def _ids_of(file: Path, ids: Any, ntype: str) -> Tensor | None:
+    """Ids of one vertex type in what a file holds; None if there are none."""
+    if ntype != NODE_TYPE and not isinstance(ids, dict):
+        raise FormatError(f"{file} must hold ids by vertex type, got a {type(ids).__name__}")
+    found = ids.get(ntype) if ntype != NODE_TYPE else ids
+    if found is not None and not isinstance(found, Tensor):
+        raise FormatError(f"{file} must hold tensors of ids, got a {type(found).__name__}")
+    return found
 
 
 def write_ogb(graph: Graph, out: str | os.PathLike[str]) -> None:

@@ -22,7 +22,8 @@ from .graphbolt import METADATA, read_graphbolt
 from .matrices import read_benchmark, read_matrix_market, read_scipy
 from .native import write_graph, write_into
 from .networkx_files import read_gml, read_graphml
-from .ogb import is_ogb, read_ogb
+from .ogb import is_ogb, read_ogb, read_ogb_arrays
+from .ogb_arrays import COUNTS
 from .opening import PARTS, open_graph
 from .tables import read_tables
 from .tensors import EDGE_INDEX, read_edge_index, read_pyg, store_edge_index
@@ -111,6 +112,10 @@ _FORMS = (
         is_it=lambda path: "adj_data" in _members(path),
     ),
     Form(
+        *("ogb", "arrays of a data set of OGB's", read_ogb_arrays, ("undirected",), (".npz",)),
+        is_it=lambda path: {EDGE_INDEX, COUNTS} <= _members(path),
+    ),
+    Form(
         *("edge index", "an edge_index", read_edge_index, ("num_nodes", "undirected"), (".npz",)),
         is_it=lambda path: EDGE_INDEX in _members(path),
     ),
@@ -185,8 +190,8 @@ def read_graph(
         source: A graph folder; an edge list (``.txt``, ``.tsv``, ``.csv``, also packed as ``.gz``, ``.xz`` or
             ``.bz2``, or ``.parquet``); Matrix Market (``.mtx``), GraphML, GML, KONECT's ``out.NAME``; an ``.npz`` of
             scipy, of a GNN benchmark or with an ``edge_index``; an ``edge_index`` in ``.npy`` or ``.pt``; a graph that
-            DGL (``.bin``) or PyG (``.pt``) saved; the folder of a data set of OGB's or GraphBolt's; or a YAML
-            file that describes tables.
+            DGL (``.bin``) or PyG (``.pt``) saved; the folder of a data set of OGB's (or its ``data.npz``) or
+            GraphBolt's; or a YAML file that describes tables.
         split: For folders: see :func:`open_graph`; for OGB's, the name of the folder in ``split/``.
         num_nodes: For edge lists and ``edge_index``: number of vertices. Default: the largest id plus 1.
         relabel: For edge lists, like ``header``: see :func:`read_edge_list`.

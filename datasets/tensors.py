@@ -15,8 +15,9 @@ from torch import Tensor
 
 from ..errors import FormatError
 from ..graph.csc import check_range
+from ..graph.field_value import is_single
 from ..graph.graph import Graph
-from .arrays import array_tensor, load_npz, load_tensors, map_or_read, one_column
+from .arrays import array_tensor, left_behind, load_npz, load_tensors, map_or_read, one_column, unread_npz
 from .column_files import Scratch
 from .edge_sort import sort_edges
 from .edges import build_graph, count_nodes
@@ -25,7 +26,8 @@ from .opening import PARTS
 __all__ = ["EDGE_INDEX", "read_edge_index", "read_pyg", "store_edge_index"]
 
 EDGE_INDEX = "edge_index"
-_NO_FIELDS = (EDGE_INDEX, "num_nodes")
+_NO_FIELDS = (EDGE_INDEX, "num_nodes", "num_edges")
+_OF_VERTICES = ("x", "feat", "features", "y", "label", "labels", *(f"{part}_mask" for part in PARTS))
 
 
 def read_edge_index(path: str | os.PathLike[str], *, num_nodes: int | None = None, undirected: bool = False) -> Graph:
@@ -33,19 +35,23 @@ def read_edge_index(path: str | os.PathLike[str], *, num_nodes: int | None = Non
 
     A ``num_nodes`` in the file says how many vertices there are, else the rows of ``x`` or ``feat`` do, else the
     largest id. An array with a row per vertex becomes a vertex field, one with a row per edge an edge field; where
-    there are as many edges as vertices, those with ``edge`` in their names are the edges', as in PyG. Others stay
-    behind.
+    there are as many edges as vertices, those with ``edge`` in their names are the edges', as in PyG. Other arrays of
+    more than one value stay behind, with a warning.
 
     Raises:
-        FormatError: The edges are no integers of such a shape, or ids are out of range.
+        FormatError: The edges are no integers of such a shape, ids are out of range, or features, labels or masks have
+            another number of rows than there are vertices; ``num_nodes`` or ``num_edges`` in the file says otherwise.
         ValueError: An id is not below ``num_nodes``.
     """
     if os.fspath(path).lower().endswith(".npy"):
         return _graph(path, {EDGE_INDEX: map_or_read(Path(path))}, num_nodes, undirected, is_named=False)
-    arrays = {name: array_tensor(path, array) for name, array in load_npz(path).items() if array.dtype.kind in "biuf"}
+    plain = load_npz(path)
+    arrays = {name: array_tensor(path, array) for name, array in plain.items() if array.dtype.kind in "biuf"}
     if EDGE_INDEX not in arrays:
         raise FormatError(f"{path}: {EDGE_INDEX} must hold integers, got another dtype")
-    return _graph(path, arrays, num_nodes, undirected, is_named=True)
+    no_numbers = {name: array for name, array in plain.items() if name not in arrays}
+    pickled = dict.fromkeys(unread_npz(path, plain), object())
+    return _graph(path, arrays | no_numbers | pickled, num_nodes, undirected, is_named=True)
 
 
 def store_edge_index(
@@ -112,18 +118,32 @@ def _graph(
     path: str | os.PathLike[str], arrays: Mapping[Any, Any], num_nodes: int | None, undirected: bool, *, is_named: bool
 ) -> Graph:
     src, dst = (ids.long() for ids in _ends(path, arrays[EDGE_INDEX], is_named))
-    others = {name: rows for name, rows in arrays.items() if isinstance(name, str) and name not in _NO_FIELDS}
-    rows = {name: rows for name, rows in others.items() if _is_rows(rows)}
-    count = _num_nodes(path, arrays) if num_nodes is None else num_nodes
+    count = _num_nodes(path, arrays, num_nodes)
     if count is None:
         count = count_nodes(path, src.numpy(), dst.numpy())
+    _check_counts(path, arrays, count, len(src))
+    others = {name: rows for name, rows in arrays.items() if name not in _NO_FIELDS}
+    rows = {name: rows for name, rows in others.items() if isinstance(name, str) and _is_rows(rows)}
     ndata = {name: r for name, r in rows.items() if len(r) == count and (count != len(src) or "edge" not in name)}
     edata = {name: r for name, r in rows.items() if len(r) == len(src) and name not in ndata}
+    left = [name for name, value in others.items() if name not in ndata | edata and not is_single(value)]
+    left_behind(path, left, "no numbers with a row per vertex or edge")
     graph = build_graph(path, src.numpy(), dst.numpy(), count, edata=edata, undirected=undirected)
     _rename(ndata)
     for name, values in ndata.items():
         graph.set_field(name, values)
     return graph
+
+
+def _check_counts(path: str | os.PathLike[str], arrays: Mapping[Any, Any], num_nodes: int, num_edges: int) -> None:
+    """Raise FormatError where numbers of edges, or of rows of what vertices have, are others than these."""
+    stated = _stated(path, arrays, "num_edges")
+    if stated not in (None, num_edges):
+        raise FormatError(f"{path}: num_edges must be the {num_edges} of {EDGE_INDEX}, got {stated}")
+    for name in _OF_VERTICES:
+        rows: Any = arrays.get(name)
+        if _is_rows(rows) and len(rows) != num_nodes and not is_single(rows):
+            raise FormatError(f"{path}: {name} must have a row per vertex ({num_nodes}), got {len(rows)}")
 
 
 def _ends(path: str | os.PathLike[str], edge_index: Tensor, is_named: bool) -> tuple[Tensor, Tensor]:
@@ -144,14 +164,25 @@ def _is_rows(value: Any) -> bool:
     return isinstance(value, Tensor) and value.layout == torch.strided and value.dim() > 0
 
 
-def _num_nodes(path: str | os.PathLike[str], arrays: Mapping[Any, Any]) -> int | None:
-    stated = arrays.get("num_nodes")
-    if isinstance(stated, int | Tensor | np.integer):
-        if isinstance(stated, Tensor) and (stated.numel() != 1 or stated.is_floating_point()):
-            raise FormatError(f"{path}: num_nodes must be 1 integer, got {stated.dtype} of shape {list(stated.shape)}")
-        return int(stated)
-    names = ("x", "feat", "features", "y", "label", "labels", *(f"{part}_mask" for part in PARTS))
-    return next((len(arrays[name]) for name in names if _is_rows(arrays.get(name))), None)
+def _num_nodes(path: str | os.PathLike[str], arrays: Mapping[Any, Any], given: int | None) -> int | None:
+    stated = _stated(path, arrays, "num_nodes")
+    if given is not None:
+        if stated not in (None, given):
+            raise ValueError(f"num_nodes must be the {stated} that {path} says, got {given}")
+        return given
+    if stated is not None:
+        return stated
+    return next((len(arrays[name]) for name in _OF_VERTICES if _is_rows(arrays.get(name))), None)
+
+
+def _stated(path: str | os.PathLike[str], arrays: Mapping[Any, Any], name: str) -> int | None:
+    """The number that a file says under a name."""
+    stated = arrays.get(name)
+    if not isinstance(stated, int | Tensor | np.integer):
+        return None
+    if isinstance(stated, Tensor) and (stated.numel() != 1 or stated.is_floating_point()):
+        raise FormatError(f"{path}: {name} must be 1 integer, got {stated.dtype} of shape {list(stated.shape)}")
+    return int(stated)
 
 
 def _rename(fields: dict[str, Any]) -> None:

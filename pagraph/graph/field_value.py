@@ -1,15 +1,17 @@
-"""Values of a field: a tensor, rows by reference, or rows in fewer bytes."""
+"""Values of a field: a tensor, rows by reference, or rows in fewer bytes; and what is none of a field's."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from .indexed_rows import IndexedRows
 from .narrow_rows import NarrowRows
 
-__all__ = ["FieldValue", "materialized", "stored_row_bytes", "stored_tensor"]
+__all__ = ["FieldValue", "is_single", "materialized", "stored_row_bytes", "stored_tensor"]
 
 FieldValue = Tensor | IndexedRows | NarrowRows
 """Values of a field."""
@@ -30,3 +32,12 @@ def stored_row_bytes(values: FieldValue) -> int:
 def materialized(values: FieldValue) -> Tensor:
     """The values as a tensor; rows by reference and rows in fewer bytes are copied."""
     return values if isinstance(values, Tensor) else values.materialize()
+
+
+def is_single(value: Any) -> bool:
+    """Whether a value is nothing, or one number or word, which says something of a whole graph and is no field."""
+    if isinstance(value, Tensor):
+        return value.numel() <= 1
+    if isinstance(value, np.ndarray):
+        return value.size <= 1
+    return value is None or isinstance(value, str | bytes | bool | int | float | complex | np.generic)

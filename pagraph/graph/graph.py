@@ -162,14 +162,16 @@ class Graph:
         """Build from PyG's ``Data`` or ``HeteroData``, or a dataset with one graph; needs PyG.
 
         Fields are shared, ids are narrowed to int32 where they fit. Dense tensors and arrays of vertices and edges
-        become fields; an edge's id is its place in ``edge_index``. Structure is converted once for each ``edge_index``:
-        graphs and loaders of one share it.
+        become fields, and a warning names what is left, but for single numbers and words. An edge's id is its place in
+        ``edge_index``. Structure is converted once for each ``edge_index``: graphs and loaders of one share it. A
+        ``Data`` with dicts by type (``edge_index_dict``, ``num_nodes_dict``, ``x_dict``) becomes a graph of these.
 
         Raises:
             MissingDependencyError: PyG is not installed.
             TypeError: ``data`` is something else.
             ValueError: A dataset holds another number of graphs than 1; an edge leads out of the graph; a vertex type
-                does not say how many vertices it has, or there is none.
+                does not say how many vertices it has, or there is none; there are neither edges nor vertices; ``x`` has
+                another number of rows; dicts by type name other types than the edges'.
         """
         return upper_room("pyg.graphs").whole_graph(data)  # type: ignore[no-any-return]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import warnings
@@ -16,7 +17,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from ..errors import FormatError
 from ..graph.csc import CSC, check_range, id_dtype, writeable
-from ..graph.field_value import materialized
+from ..graph.field_value import is_single, materialized
 from ..graph.field_version import FieldVersion
 from ..graph.graph import EDGE_TYPE, NODE_TYPE, EdgeType, Graph
 from ..graph.minibatch import plain_tensor
@@ -24,6 +25,7 @@ from ..system.atomic import new_file
 from ..system.threads import ForkLock
 from .package import import_pyg
 from .stores import is_typed, store_graph
+from .type_dicts import check_one_type, has_edges, has_type_dicts, held_words, typed_data
 from .waiting_edges import WaitingEdges, edge_index_of
 
 import_pyg()
@@ -45,6 +47,8 @@ __all__ = [
     "whole_graph",
 ]
 
+_log = logging.getLogger(__name__)
+
 
 def core_graph(data: Any) -> Graph:
     """The structure of a ``Data`` or ``HeteroData`` as a graph without fields; edge ids are places in ``edge_index``.
@@ -55,9 +59,11 @@ def core_graph(data: Any) -> Graph:
 
     Raises:
         TypeError: ``data`` is something else, or ``adj_t`` a torch tensor.
-        ValueError: An edge leads out of the graph, or a vertex type does not say how many vertices it has.
+        ValueError: An edge leads out of the graph, a vertex type does not say how many vertices it has, or a ``Data``
+            has neither edges nor vertices, or holds several types in dicts.
     """
     if isinstance(data, Data):
+        check_one_type(data)
         count = int(data.num_nodes or 0)
         return Graph({EDGE_TYPE: csc_of(data, count, count)}, {NODE_TYPE: count})
     if isinstance(data, tuple):
@@ -183,6 +189,8 @@ def _compressed(indptr: Tensor, indices: Tensor, counts: tuple[int, int]) -> CSC
     return CSC(indptr.detach().cpu().to(dtype), indices.detach().cpu().to(dtype), num_src)
 
 
+_NO_FIELDS = ("edge_index", "adj", "adj_t", "num_nodes")
+
 _NAMES = {"feat": "x", "label": "y"}
 """PyG's names of vertex fields that DGL and our graph folders call otherwise."""
 
@@ -264,25 +272,40 @@ def _put(store: Any, name: str, values: Any, is_theirs: Callable[[str], bool], o
         )
 
 
-def whole_graph(data: Any) -> Graph:
-    """See ``Graph.from_pyg``."""
+def whole_graph(data: Any, where: str = "data") -> Graph:
+    """See ``Graph.from_pyg``; a warning begins with ``where``."""
     if isinstance(data, Dataset):
         if len(data) != 1:
             raise ValueError(f"data must be a dataset of 1 graph, or one of its graphs, got {len(data)} graphs")
         data = data[0]
     if not isinstance(data, Data | HeteroData):
         raise TypeError(f"data must be a Data or HeteroData, got {type(data).__name__}")
+    if has_type_dicts(data):
+        data = typed_data(data)
     graph = core_graph(data)
+    left = []
     for store in data.stores:
         for name, value in list(store.items()):
             values = _rows(data, store, name, value)
-            if values is None:
-                continue
-            if store.is_node_attr(name):
+            if values is not None and isinstance(store, NodeStorage) and store.is_node_attr(name):
                 graph.set_field(name, values, node_type=graph.node_types[0] if isinstance(data, Data) else store._key)
-            elif store.is_edge_attr(name):
+            elif values is not None and isinstance(store, EdgeStorage) and store.is_edge_attr(name):
                 graph.set_field(name, values, edge_type=graph.edge_types[0] if isinstance(data, Data) else store._key)
+            elif name not in _NO_FIELDS and not is_single(value):
+                left.append(_checked_label(store, name, values))
+    if left:
+        _log.warning("%s: left behind: %s (no dense rows of vertices or edges)", where, ", ".join(left))
     return graph
+
+
+def _checked_label(store: Any, name: str, values: Tensor | None) -> str:
+    """How a warning calls an attribute that is no field; ValueError for features of another number of vertices."""
+    key = getattr(store, "_key", None)
+    owner = "/".join(key) if isinstance(key, tuple) else key
+    label = name if owner is None else f"{owner}.{name}"
+    if name == "x" and values is not None:
+        raise ValueError(f"{label} must have a row per vertex ({store.num_nodes}), got {len(values)}")
+    return label
 
 
 def _rows(data: Any, store: Any, name: str, value: Any) -> Tensor | None:
@@ -328,7 +351,7 @@ def load_saved_data(path: str | os.PathLike[str]) -> Graph:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # of a Data that does not say how many vertices it has
-            return whole_graph(_data_of(content))
+            return whole_graph(_data_of(content), path)
     except Exception as error:  # of a file, anything may be wrong
         raise FormatError(f"{path} must hold one sound graph of PyG's: {error}") from error
 
@@ -366,14 +389,16 @@ def _data_of(content: Any) -> Data | HeteroData:
         if count != 1:
             raise ValueError(f"the file holds {count} graphs")
         return _data_of(content[0])
-    if isinstance(content, Data | HeteroData):
-        return content
     if isinstance(content, Mapping):
-        typed = any(isinstance(value, Mapping) for value in content.values())
-        if not typed and "edge_index" not in content:
+        of_one = "edge_index_dict" in content or not any(isinstance(value, Mapping) for value in content.values())
+        if of_one and not {"edge_index", "edge_index_dict"} & set(content):
             raise ValueError("the file holds a dict without edge_index")
-        return (HeteroData if typed else Data).from_dict(dict(content))
-    raise TypeError(f"the file holds a {type(content).__name__}")
+        content = (Data if of_one else HeteroData).from_dict(dict(content))
+    if not isinstance(content, Data | HeteroData):
+        raise TypeError(f"the file holds a {type(content).__name__}")
+    if not has_edges(content):
+        raise ValueError(f"the file holds a {type(content).__name__} without edges: {held_words(content)}")
+    return content
 
 
 def _count_graphs(slices: Any) -> int:

@@ -116,6 +116,22 @@ class TestBenchmark:
         assert graph.ndata["feat"].shape == (20, 3)
         assert graph.ndata["train_mask"].dtype == torch.bool
 
+    def test_what_stays_behind_is_named(self, matrix, tmp_path, caplog):
+        names = np.array([f"v{i}" for i in range(20)], dtype=object)
+        save_benchmark(tmp_path / "b.npz", matrix, node_names=names, other=np.ones(3), title=np.array("cora"))
+        read_graph(tmp_path / "b.npz")
+        [record] = caplog.records
+        assert record.getMessage() == (
+            f"{tmp_path / 'b.npz'}: left behind: node_names, other (no numbers with a row per vertex)"
+        )
+
+    def test_labels_of_other_vertices(self, matrix, tmp_path):
+        save_benchmark(tmp_path / "b.npz", matrix, labels=np.arange(19))
+        with pytest.raises(
+            FormatError, match=r"labels must be numbers with a row per vertex \(20\), got int64 of shape"
+        ):
+            read_graph(tmp_path / "b.npz")
+
     def test_refuses(self, matrix, tmp_path):
         path = tmp_path / "b.npz"
         np.savez(path, adj_data=matrix.data, adj_indices=matrix.indices)
@@ -131,3 +147,14 @@ class TestBenchmark:
         path.write_bytes(content[: len(content) // 2])
         with pytest.raises(FormatError):
             read_graph(path)
+
+
+def test_more_than_a_matrix_in_a_file_of_scipys(matrix, tmp_path, caplog):
+    parts = {name: getattr(matrix, name) for name in ("data", "indices", "indptr", "shape")}
+    np.savez(tmp_path / "m.npz", format=np.array("csr"), **parts, labels=np.arange(20))
+    assert read_graph(tmp_path / "m.npz").num_edges == matrix.nnz
+    [record] = caplog.records
+    assert record.getMessage().endswith("m.npz: left behind: labels (no part of a sparse matrix)")
+    scipy.sparse.save_npz(tmp_path / "n.npz", matrix)
+    read_graph(tmp_path / "n.npz")
+    assert len(caplog.records) == 1

@@ -143,3 +143,145 @@ def test_ogbs_own_reader_takes_what_is_exported(types, tmp_path):
         for edge_type in graph.edge_types:
             assert read["edge_index_dict"][edge_type].T.tolist() == ends(graph, edge_type).tolist()
         assert np.array_equal(read["node_feat_dict"][first], graph.node_fields(first)["feat"])
+
+
+def rows_of(table):
+    return pd.read_csv(table, header=None).to_numpy()
+
+
+@pytest.fixture
+def papers(arxiv):
+    """The same graph in the binary form, as ogbn-papers100M's folder."""
+    raw = arxiv / "raw"
+    arrays = {
+        "edge_index": rows_of(raw / "edge.csv.gz").T,
+        "num_nodes_list": np.array([5]),
+        "num_edges_list": np.array([4]),
+        "node_feat": rows_of(raw / "node-feat.csv.gz").astype(np.float32),
+        "node_year": rows_of(raw / "node_year.csv.gz"),
+        "edge_feat": rows_of(raw / "edge-feat.csv.gz"),
+    }
+    np.savez(raw / "node-label.npz", node_label=rows_of(raw / "node-label.csv.gz"))
+    for table in list(raw.glob("*.csv.gz")):
+        table.unlink()
+    np.savez(raw / "data.npz", **arrays)
+    return arxiv, arrays
+
+
+def fields_of(graph):
+    owners = [*map(graph.node_fields, graph.node_types), *map(graph.edge_fields, graph.edge_types)]
+    return [{name: values.tolist() for name, values in fields.items()} for fields in owners]
+
+
+class TestBinary:
+    def test_is_the_graph_of_the_tables(self, arxiv, request):
+        tables = read_graph(arxiv)
+        folder, _ = request.getfixturevalue("papers")
+        arrays = read_graph(folder)
+        assert ends(arrays, EDGE_TYPE).tolist() == ends(tables, EDGE_TYPE).tolist()
+        assert fields_of(arrays) == fields_of(tables)
+        assert read_graph(folder, undirected=True).num_edges == 7
+
+    def test_the_file_alone(self, papers, tmp_path):
+        folder, arrays = papers
+        graph = read_graph(folder / "raw" / "data.npz")
+        assert graph.num_nodes == 5 and set(graph.ndata) == {"feat", "year"} and set(graph.edata) == {"feat"}
+        assert graph.ndata["feat"].dtype == torch.float32 and graph.ndata["year"].tolist() == [
+            2010 + i for i in range(5)
+        ]
+        np.savez(tmp_path / "some.npz", **{**arrays, "num_nodes_list": np.array([9]), "node_feat": np.ones((9, 1))})
+        with pytest.raises(FormatError, match=r"field 'year' must have one row per vertex \(9\), got 5"):
+            read_graph(tmp_path / "some.npz")
+
+    def test_what_is_neither_of_vertices_nor_of_edges_is_named(self, papers, caplog):
+        folder, arrays = papers
+        np.savez(folder / "raw" / "data.npz", more=np.ones(3), node_name=np.array(list("abcde")), **arrays)
+        assert set(read_graph(folder).ndata) == {"feat", "year", "label", "train_mask", "val_mask", "test_mask"}
+        left = [record.getMessage().partition("left behind: ")[2] for record in caplog.records]
+        assert left == ["node_name (no numbers)", "more (names that begin neither with node_ nor with edge_)"]
+
+    @pytest.mark.parametrize(
+        ("name", "array", "message"),
+        [
+            (
+                "num_nodes_list",
+                np.array([3, 2]),
+                r"data.npz must hold 1 graph, whose num_nodes_list is 1 integer",
+            ),
+            ("num_nodes_list", np.array([4.0]), "is 1 integer, got float64"),
+            ("num_edges_list", np.array([3]), "must hold the 3 edges that num_edges_list says, got 4"),
+            ("edge_index", np.zeros((3, 4), dtype=np.int64), r"of integers and shape \[2, edges\], got int64 of shape"),
+            ("edge_index", np.full((2, 4), 9), r"data.npz: src must be in \[0, 5\), got 9"),
+            ("edge_feat", np.zeros((3, 1)), r"field 'feat' must have a row per edge \(4\), got 3"),
+            ("node_year", np.array(3), r"field 'year' must have one row per vertex \(5\), got 1"),
+        ],
+    )
+    def test_refuses(self, name, array, message, papers):
+        folder, arrays = papers
+        np.savez(folder / "raw" / "data.npz", **{**arrays, name: array})
+        with pytest.raises(FormatError, match=message):
+            read_graph(folder)
+
+    def test_ids_that_a_split_dict_holds(self, papers):
+        folder, _ = papers
+        saved = folder / "split" / "time" / "split_dict.pt"
+        torch.save({"train": torch.tensor([3]), "valid": torch.tensor([0]), "test": torch.tensor([1, 4])}, saved)
+        assert read_graph(folder).ndata["test_mask"].nonzero().squeeze(1).tolist() == [1, 4]
+        for content, message in (
+            ({"train": [3]}, "must hold tensors of ids, got a list"),
+            ({"dev": torch.tensor([3])}, r"must hold a dict of \['train', 'valid', 'test'\]"),
+            ({"train": torch.tensor([7])}, "must hold ids of vertices"),
+        ):
+            torch.save(content, saved)
+            with pytest.raises(FormatError, match=rf"split_dict.pt {message}"):
+                read_graph(folder)
+
+
+@pytest.fixture
+def mag(tmp_path):
+    """A folder like that of several types which OGB's ``DatasetSaver`` writes."""
+    raw, split = tmp_path / "raw", tmp_path / "split" / "time"
+    raw.mkdir()
+    split.mkdir(parents=True)
+    edges = {"author___writes___paper": np.array([[0, 1], [2, 0]]), "paper___cites___paper": np.array([[2], [1]])}
+    np.savez(raw / "edge_index_dict.npz", **edges)
+    np.savez(raw / "num_nodes_dict.npz", author=np.array([2]), paper=np.array([3]))
+    np.savez(raw / "num_edges_dict.npz", **{name: np.array([ends.shape[1]]) for name, ends in edges.items()})
+    np.savez(raw / "node_feat.npz", paper=np.full((3, 2), 0.5, dtype=np.float32))
+    np.savez(raw / "edge_reltype.npz", author___writes___paper=np.array([[0], [1]]))
+    np.savez(raw / "node-label.npz", paper=np.array([[1], [0], [1]]))
+    torch.save({"train": {"paper": torch.tensor([1])}}, split / "split_dict.pt")
+    return tmp_path
+
+
+class TestBinaryOfSeveralTypes:
+    def test_is_read_by_type(self, mag):
+        graph = read_graph(mag)
+        assert graph.num_nodes_by_type == {"author": 2, "paper": 3}
+        assert ends(graph, ("author", "writes", "paper")).tolist() == [[0, 2], [1, 0]]
+        assert graph.edge_fields(("author", "writes", "paper"))["reltype"].tolist() == [0, 1]
+        assert set(graph.node_fields("paper")) == {"feat", "label", "train_mask"}
+        assert graph.node_fields("paper")["train_mask"].tolist() == [False, True, False]
+        assert graph.node_fields("author") == {}
+
+    @pytest.mark.parametrize(
+        ("file", "arrays", "message"),
+        [
+            ("num_nodes_dict", {"paper": [3]}, r"count the vertices of each type, it counts \['paper'\], got 'author'"),
+            ("num_edges_dict", {"paper___cites___paper": [5]}, "got 1 of paper/cites/paper"),
+            ("edge_index_dict", {"cites": [[0], [1]]}, "must be named SOURCE___RELATION___DESTINATION, got 'cites'"),
+            ("node_feat", {"river": [[0], [1]]}, r"must hold node_feat by types among .*, got 'river'"),
+        ],
+    )
+    def test_refuses(self, file, arrays, message, mag):
+        np.savez(mag / "raw" / f"{file}.npz", **arrays)
+        with pytest.raises(FormatError, match=message):
+            read_graph(mag)
+
+    def test_a_missing_file_and_one_of_no_type(self, mag, caplog):
+        np.savez(mag / "raw" / "table.npz", paper=np.ones(3))
+        read_graph(mag)
+        assert "left behind: table.npz (" in caplog.text
+        (mag / "raw" / "num_nodes_dict.npz").unlink()
+        with pytest.raises(FormatError, match=r"num_nodes_dict\.npz is missing"):
+            read_graph(mag)

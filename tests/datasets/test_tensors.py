@@ -57,6 +57,22 @@ def test_with_fields(form, tmp_path):
 
 
 @pytest.mark.parametrize("form", ["npz", "pt"])
+def test_what_stays_behind_is_named(form, tmp_path, caplog):
+    path = save(tmp_path, form, edge_index=EDGES, words=np.array(["a", "b"]), **FIELDS)
+    read_graph(path)
+    names = {"npz": "further, words", "pt": "further"}[form]  # one text in the .pt
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{path}: left behind: {names} (no numbers with a row per vertex or edge)"
+    ]
+
+
+def test_pickled_arrays_stay_behind(tmp_path, caplog):
+    np.savez(tmp_path / "g.npz", edge_index=EDGES, names=np.array(["a", None], dtype=object))
+    assert read_graph(tmp_path / "g.npz").num_edges == 4
+    assert "left behind: names (" in caplog.text
+
+
+@pytest.mark.parametrize("form", ["npz", "pt"])
 def test_as_many_edges_as_vertices(form, tmp_path):
     arrays = {"w": np.zeros(4), "edge_w": np.ones(4), "num_nodes": np.array(4)}
     graph = read_graph(save(tmp_path, form, edge_index=EDGES % 4, **arrays))
@@ -86,6 +102,13 @@ def test_undirected_edges_have_the_same_rows(tmp_path):
         ("pt", {"edge_index": EDGES, "num_nodes": np.array([3.5, 1])}, "num_nodes must be 1 integer"),
         ("npz", {"edge_index": EDGES, "num_nodes": np.array(2**50)}, "no more vertices than fit into memory"),
         ("npz", {"edge_index": EDGES, "x": np.zeros((3, 2))}, r"must be in \[0, 3\), got 4"),
+        (
+            "npz",
+            {"edge_index": EDGES, "num_nodes": np.array(6), "x": np.zeros((5, 2))},
+            "x must have a row",
+        ),
+        ("pt", {"edge_index": EDGES, "x": np.zeros((6, 2)), "y": np.zeros(5)}, r"y must have .* \(6\), got 5"),
+        ("npz", {"edge_index": EDGES, "num_edges": np.array(9)}, "num_edges must be the 4 of edge_index, got 9"),
     ],
 )
 def test_refuses(form, arrays, message, tmp_path):
@@ -115,3 +138,10 @@ def test_damaged(tmp_path):
             path.write_bytes(content[:length])
             with pytest.raises(FormatError):
                 read_graph(path)
+
+
+def test_another_number_of_vertices_than_the_file_says(tmp_path):
+    path = save(tmp_path, "npz", edge_index=EDGES, num_nodes=np.array(6))
+    assert read_graph(path, num_nodes=6).num_nodes == 6
+    with pytest.raises(ValueError, match=r"num_nodes must be the 6 that .*g\.npz says, got 9"):
+        read_graph(path, num_nodes=9)

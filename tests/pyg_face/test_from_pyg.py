@@ -1,5 +1,7 @@
 """``Graph.from_pyg``: structure converted once, fields shared."""
 
+import logging
+
 import numpy as np
 import pytest
 import torch
@@ -38,6 +40,22 @@ def homogeneous():
         sparse=torch.eye(4).to_sparse(),
         words=["a", "b", "c", "d"],
     )
+
+
+def in_dicts():
+    """Several types as OGB keeps those of ogbn-mag."""
+    cites, writes = ("paper", "cites", "paper"), ("author", "writes", "paper")
+    data = Data()
+    data.num_nodes_dict = {"author": 2, "paper": torch.tensor([3])}
+    data.edge_index_dict = {
+        writes: torch.tensor([[1, 0, 1], [0, 2, 2]]),
+        cites: torch.tensor([[0, 1], [1, 2]]),
+    }
+    data.x_dict = {"paper": torch.randn(3, 2)}
+    data.y_dict = {"paper": torch.tensor([[1], [0], [1]])}
+    data.node_year = {"paper": torch.tensor([[2010], [2011], [2012]])}
+    data.edge_reltype = {writes: torch.tensor([[0], [0], [0]]), cites: torch.tensor([[1], [1]])}
+    return data
 
 
 def heterogeneous():
@@ -80,6 +98,85 @@ class TestHomogeneous:
         assert graph.csc_of(("a", "to", "b")).indices.tolist() == [0, 1, 2]
         assert set(graph.node_fields("a")) == {"x"} and not graph.node_fields("b")
         assert graph.edge_fields(("a", "to", "b"))["weight"].data_ptr() == data["a", "to", "b"].weight.data_ptr()
+
+
+class TestTypesInDicts:
+    def test_are_read_by_type(self):
+        data = in_dicts()
+        graph = Graph.from_pyg(data)
+        assert graph.num_nodes_by_type == {"author": 2, "paper": 3}
+        assert graph.csc_of(("author", "writes", "paper")).indptr.tolist() == [0, 1, 1, 3]
+        assert graph.csc_of(("paper", "cites", "paper")).indices.tolist() == [0, 1]
+        assert set(graph.node_fields("paper")) == {"x", "y", "node_year"} and not graph.node_fields("author")
+        assert graph.node_fields("paper")["x"].data_ptr() == data.x_dict["paper"].data_ptr()
+        assert graph.edge_fields(("author", "writes", "paper"))["edge_reltype"].tolist() == [[0], [0], [0]]
+
+    def test_a_loader_says_how_they_become_its_data(self):
+        with pytest.raises(ValueError, match=r"HeteroData .* got a Data with edge_index_dict: pagraph\.pyg\.to_pyg"):
+            NeighborLoader(in_dicts(), [2], input_nodes=("paper", None))
+        loader = NeighborLoader(to_pyg(Graph.from_pyg(in_dicts())), [2], input_nodes="paper", batch_size=3)
+        [batch] = loader
+        assert batch["paper"].x.shape == (3, 2) and batch["author"].num_nodes == 2
+
+    @pytest.mark.parametrize(
+        ("name", "value", "message"),
+        [
+            ("edge_index", ENDS, "data must have either edge_index_dict or edge_index, got both"),
+            ("z_dict", {"river": torch.zeros(3)}, "z_dict must be by the types of .*, got 'river'"),
+            ("x", {"paper": torch.zeros(3)}, "data must hold 'x' of 'paper' once, got it again in "),
+            ("x_dict", {"paper": torch.zeros(4, 2)}, r"paper\.x must have a row per vertex \(3\), got 4"),
+            ("num_nodes_dict", {"paper": torch.tensor([3, 3])}, r"num_nodes_dict\['paper'\] must be 1 number"),
+            ("edge_index_dict", {"cites": ENDS}, "edge_index_dict must have triples of types as keys, got 'cites'"),
+        ],
+    )
+    def test_refuses(self, name, value, message):
+        data = in_dicts()
+        data[name] = value
+        with pytest.raises(ValueError, match=message):
+            Graph.from_pyg(data)
+
+
+class TestWhatIsNoField:
+    def test_is_named_in_one_warning(self, caplog):
+        Graph.from_pyg(homogeneous())
+        [record] = caplog.records
+        assert record.levelno == logging.WARNING
+        assert record.getMessage() == "data: left behind: three, sparse, words (no dense rows of vertices or edges)"
+
+    def test_of_several_types(self, caplog):
+        data = heterogeneous()
+        data["table"] = torch.zeros(7)
+        data["a"].words = ["a", "b", "c"]
+        data["a", "to", "b"].history = torch.zeros(9)
+        data.source = {"from": "a book"}
+        graph = Graph.from_pyg(data)
+        [record] = caplog.records
+        assert "left behind: table, source, a.words, a/to/b.history (" in record.getMessage()
+        assert set(graph.node_fields("a")) == {"x"}
+
+    def test_what_says_something_of_the_whole_graph_is_none_of_it(self, caplog):
+        data = Data(x=torch.zeros(2, 1), edge_index=torch.tensor([[0], [1]]), name="cora", y=torch.tensor([3]), n=None)
+        Graph.from_pyg(data)
+        assert not caplog.records
+
+    def test_features_of_other_vertices(self):
+        data = Data(x=torch.zeros(3, 1), edge_index=torch.tensor([[0], [1]]), num_nodes=5)
+        with pytest.raises(ValueError, match=r"x must have a row per vertex \(5\), got 3"):
+            Graph.from_pyg(data)
+
+    @pytest.mark.parametrize("use", [Graph.from_pyg, lambda data: NeighborLoader(data, [2])])
+    def test_neither_edges_nor_vertices(self, use):
+        data = Data(edges=torch.zeros(2, 7), z_dict={"a": torch.zeros(3)})
+        message = r"data must have edge_index, or vertices .*, it holds edges \[2, 7\], z_dict \{a: \[3\]\}"
+        with pytest.raises(ValueError, match=message):
+            use(data)
+        with pytest.raises(ValueError, match="it holds nothing"):
+            use(Data())
+
+    def test_a_graph_that_is_meant_to_be_empty(self):
+        data = Data(edge_index=torch.empty(2, 0, dtype=torch.int64), num_nodes=3)
+        assert (Graph.from_pyg(data).num_nodes, Graph.from_pyg(data).num_edges) == (3, 0)
+        assert [batch.n_id.tolist() for batch in NeighborLoader(data, [2], batch_size=3)] == [[0, 1, 2]]
 
 
 class TestSharing:

@@ -6,7 +6,7 @@ import traceback
 
 import pytest
 import torch
-from test_from_pyg import heterogeneous, homogeneous
+from test_from_pyg import heterogeneous, homogeneous, in_dicts
 from torch_geometric.data import Data, InMemoryDataset
 
 from pagraph import FormatError
@@ -59,6 +59,38 @@ def test_several_types(form, tmp_path):
     assert graph.edge_types == [("a", "to", "b"), ("a", "own", "a")]
     assert [graph.num_nodes_of(ntype) for ntype in graph.node_types] == [3, 2]
     assert set(graph.node_fields("a")) == {"feat"} and set(graph.edge_fields(("a", "to", "b"))) == {"weight"}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_types_in_dicts(form, tmp_path):
+    data = in_dicts()
+    write_graph(read_graph(file_of(form(data), tmp_path)), tmp_path / "g")
+    graph = open_graph(tmp_path / "g", verify=True)
+    assert graph.num_nodes_by_type == {"author": 2, "paper": 3}
+    assert {etype: graph.csc_of(etype).num_edges for etype in graph.edge_types} == {
+        ("author", "writes", "paper"): 3,
+        ("paper", "cites", "paper"): 2,
+    }
+    fields = graph.node_fields("paper")
+    assert set(fields) == {"feat", "label", "node_year"} and torch.equal(fields["feat"], data.x_dict["paper"])
+    assert fields["label"].tolist() == [1, 0, 1]
+    assert graph.edge_fields(("paper", "cites", "paper"))["edge_reltype"].tolist() == [[1], [1]]
+
+
+def test_what_stays_behind_is_named_with_the_file(tmp_path, caplog):
+    path = file_of({"edge_index": torch.tensor([[0], [1]]), "x": torch.zeros(2, 1), "words": ["a", "b"]}, tmp_path)
+    read_graph(path)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{path}: left behind: words (no numbers with a row per vertex or edge)"
+    ]
+    caplog.clear()
+    data = heterogeneous()
+    data["a"].words = ["a", "b", "c"]
+    path = file_of(data.to_dict(), tmp_path)
+    read_graph(path)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{path}: left behind: a.words (no dense rows of vertices or edges)"
+    ]
 
 
 @reads_objects
@@ -151,6 +183,12 @@ def test_nothing_else_is_unpickled(wrap, tmp_path, monkeypatch):
             Data(edge_index=torch.zeros(3, dtype=torch.int64), num_nodes=3), "one sound graph", marks=reads_objects
         ),
         ({"a": {"x": 1}, "b": {}}, "one sound graph"),
+        pytest.param(
+            Data(x=torch.zeros(3, 2), edges=torch.zeros(2, 7)),
+            r"the file holds a Data without edges: x \[3, 2\], edges \[2, 7\]",
+            marks=reads_objects,
+        ),
+        ({"x_dict": {"a": torch.zeros(3)}}, r"the file holds a HeteroData without edges: "),
     ],
 )
 def test_what_is_no_graph(content, message, tmp_path):

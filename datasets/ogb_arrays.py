@@ -1,0 +1,166 @@
+"""OGB's binary form: the arrays in the ``.npz`` files of a folder ``raw``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+from ..errors import FormatError
+from ..graph.graph import EDGE_TYPE, NODE_TYPE, EdgeType
+from .arrays import array_tensor, left_behind, load_npz, one_column, unread_npz
+
+__all__ = ["COUNTS", "EdgeArrays", "RawArrays"]
+
+COUNTS = "num_nodes_list"
+_EDGES, _EDGE_COUNTS = "edge_index", "num_edges_list"
+_DATA, _LABELS = "data.npz", "node-label.npz"
+_EDGES_BY_TYPE, _COUNTS_BY_TYPE, _EDGE_COUNTS_BY_TYPE = (
+    f"{name}_dict.npz" for name in ("edge_index", "num_nodes", "num_edges")
+)
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class EdgeArrays:
+    """Edges of one type: where they are, their ends, and their fields."""
+
+    where: str
+    src: npt.NDArray[np.int64]
+    dst: npt.NDArray[np.int64]
+    fields: dict[str, Tensor]
+
+
+class RawArrays:
+    """Graph of one or several types, as arrays."""
+
+    def __init__(self, path: Path, arrays: dict[str, dict[Any, Array]], *, is_typed: bool) -> None:
+        """Check the counts in ``arrays``: name, as in OGB's files, to the array of each type."""
+        self.is_typed = is_typed
+        self._path = path
+        self._edges = {etype: self._ends(etype, ends) for etype, ends in arrays.pop(_EDGES).items()}
+        self._arrays = arrays
+        self.edge_types: list[EdgeType] = list(self._edges)
+        counts = arrays.pop(COUNTS)
+        self.counts: dict[str, int] = {ntype: self._count(COUNTS, number) for ntype, number in counts.items()}
+        for etype, number in arrays.pop(_EDGE_COUNTS, {}).items():
+            stated = self._count(_EDGE_COUNTS, number)
+            found = len(self._edges[etype][0]) if etype in self._edges else 0
+            if stated != found:
+                self._refuse(f"must hold the {stated} edges that {_EDGE_COUNTS} says", f"{found}{_of(etype)}")
+        for etype in self.edge_types:
+            for ntype in (etype[0], etype[2]):
+                if ntype not in self.counts:
+                    self._refuse(f"must count the vertices of each type, it counts {list(self.counts)}", repr(ntype))
+
+    @staticmethod
+    def are_in(raw: Path) -> bool:
+        """Whether a folder holds such files."""
+        return any((raw / name).is_file() for name in (_DATA, _EDGES_BY_TYPE))
+
+    @classmethod
+    def of(cls, raw: Path) -> RawArrays:
+        """The arrays of a folder, labels included."""
+        if (raw / _DATA).is_file():
+            return cls.of_file(raw / _DATA, raw / _LABELS)
+        arrays: dict[str, dict[Any, Array]] = {
+            _EDGES: _read(raw / _EDGES_BY_TYPE, _edge_type),
+            COUNTS: _read(raw / _COUNTS_BY_TYPE, str),
+            _EDGE_COUNTS: _read(raw / _EDGE_COUNTS_BY_TYPE, _edge_type),
+        }
+        known = {_EDGES_BY_TYPE, _COUNTS_BY_TYPE, _EDGE_COUNTS_BY_TYPE, _LABELS}
+        others = sorted(file for file in raw.glob("*.npz") if file.name not in known)
+        left = [file.name for file in others if not file.name.startswith(("node_", "edge_"))]
+        left_behind(raw, left, "names that begin neither with node_ nor with edge_")
+        for file in others:
+            if file.name not in left:
+                arrays[file.stem] = _read(file, _edge_type if file.name.startswith("edge_") else str)
+        if (raw / _LABELS).is_file():
+            arrays["node_label"] = _read(raw / _LABELS, str)
+        return cls(raw, arrays, is_typed=True)
+
+    @classmethod
+    def of_file(cls, file: Path, labels: Path | None = None) -> RawArrays:
+        """The arrays of ``data.npz``, and of the file of labels if there is one."""
+        given: dict[str, Array] = {}
+        for path in (file, labels):
+            if path is not None and path.is_file():
+                given |= _read(path, str)
+        for name in (_EDGES, COUNTS):
+            if name not in given:
+                raise FormatError(f"{file} must hold {name} of numbers, it holds {sorted(given)}")
+        counts = (COUNTS, _EDGE_COUNTS)
+        left = [name for name in given if name not in counts and not name.startswith(("node_", "edge_"))]
+        left_behind(file, left, "names that begin neither with node_ nor with edge_")
+        arrays: dict[str, dict[Any, Array]] = {}
+        for name, array in given.items():
+            of_edges = name == _EDGE_COUNTS or name.startswith("edge_")
+            if name not in left:
+                arrays[name] = {EDGE_TYPE if of_edges else NODE_TYPE: array}
+        return cls(file, arrays, is_typed=False)
+
+    def edges(self, etype: EdgeType) -> EdgeArrays:
+        """The edges of a type, with their fields."""
+        src, dst = self._edges[etype]
+        return EdgeArrays(f"{self._path}{_of(etype)}", src, dst, self._fields("edge", etype, self.edge_types))
+
+    def node_fields(self, ntype: str) -> dict[str, Tensor]:
+        """The fields of the vertices of a type."""
+        return self._fields("node", ntype, list(self.counts))
+
+    def _fields(self, owner: str, kind: Any, kinds: list[Any]) -> dict[str, Tensor]:
+        fields = {}
+        for name, by_type in self._arrays.items():
+            if not name.startswith(f"{owner}_"):
+                continue
+            unknown = [other for other in by_type if other not in kinds]
+            if unknown:
+                self._refuse(f"must hold {name} by types among {kinds}", repr(unknown[0]))
+            if kind in by_type:
+                rows = array_tensor(self._path, by_type[kind])
+                ours = name.removeprefix(f"{owner}_")
+                fields[ours] = rows if ours == "feat" else one_column(rows)
+        return fields
+
+    def _ends(self, etype: EdgeType, ends: Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        if ends.dtype.kind not in "iu" or ends.ndim != 2 or len(ends) != 2:
+            got = f"{ends.dtype} of shape {list(ends.shape)}{_of(etype)}"
+            self._refuse(f"must hold {_EDGES} of integers and shape [2, edges]", got)
+        src, dst = ends.astype(np.int64)
+        return src, dst
+
+    def _count(self, name: str, number: Array) -> int:
+        if number.dtype.kind not in "iu" or number.size != 1:
+            got = f"{number.dtype} of shape {list(number.shape)}"
+            self._refuse(f"must hold 1 graph, whose {name} is 1 integer", got)
+        return int(number.reshape(-1)[0])
+
+    def _refuse(self, rule: str, got: str) -> NoReturn:
+        raise FormatError(f"{self._path} {rule}, got {got}")
+
+
+def _read(file: Path, kind: Callable[[str], Any]) -> dict[Any, Array]:
+    """The arrays of numbers of a file, by type or name; others stay behind."""
+    if not file.is_file():
+        raise FormatError(f"{os.fspath(file)} is missing")
+    arrays = {name: array for name, array in load_npz(file).items() if array.dtype.kind in "biuf"}
+    left_behind(file, unread_npz(file, arrays), "no numbers")
+    return {kind(name): array for name, array in arrays.items()}
+
+
+def _edge_type(name: str) -> EdgeType:
+    words = tuple(name.split("___"))
+    if len(words) != 3:
+        raise FormatError(f"arrays of edges must be named SOURCE___RELATION___DESTINATION, got {name!r}")
+    return words
+
+
+def _of(etype: EdgeType) -> str:
+    return "" if etype == EDGE_TYPE else f" of {'/'.join(etype)}"
