@@ -76,7 +76,8 @@ class Loader(LoaderControls):
         lookahead: Batches of a graph on disk that are sampled ahead, so that the rows that all of them miss are read
             once and in the order of the file; ``"auto"``, or 0 for none.
         memory: Bytes of host memory for the caches, the graph and the batches together, such as ``"4GiB"``; see
-            ``memory_plan``. ``"auto"``: what is free, less a reserve.
+            ``memory_plan``. ``"auto"``: what is free, less a reserve. Of a graph that is all in memory nothing is
+            divided, and a warning says so.
         seed: Makes order and sampling reproducible. Default: the global generators of NumPy and torch.
 
     Raises:

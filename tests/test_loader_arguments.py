@@ -51,6 +51,19 @@ def test_masks(kind):
     assert outputs(loader(kind(mask))) == [[2, 3, 11]]
 
 
+@pytest.mark.parametrize("seeds", [[], torch.zeros(20, dtype=torch.bool)], ids=["ids", "mask"])
+def test_no_seeds_are_said_where_the_loader_is_made(seeds):
+    with pytest.warns(RuntimeWarning, match="an epoch has no batches: there are no seeds"):
+        of = loader(seeds)
+    assert outputs(of) == [] and len(of) == 0
+
+
+def test_too_few_seeds_for_a_whole_batch():
+    text = "an epoch has no batches: the 2 seeds are less than a batch of 3, and drop_last leaves them out"
+    with pytest.warns(RuntimeWarning, match=text):
+        assert len(loader([1, 2], drop_last=True)) == 0
+
+
 @pytest.mark.parametrize(
     ("seeds", "error", "text"),
     [

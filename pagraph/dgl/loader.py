@@ -108,7 +108,8 @@ class DataLoader(LoaderControls, _DGLDataLoader):
         lookahead: Batches of a graph on disk that are sampled ahead, so that the rows that all of them miss are read
             once and in the order of the file; ``"auto"``, or 0 for none.
         memory: Bytes of host memory for the caches, the graph and the batches together, such as ``"4GiB"``; see
-            ``memory_plan``. ``"auto"``: what is free, less a reserve.
+            ``memory_plan``. ``"auto"``: what is free, less a reserve. Of a graph that is all in memory nothing is
+            divided, and a warning says so.
         seed: Makes the order and the sampling a function of (seed, epoch). Without it, the sampling follows
             ``torch.manual_seed`` and the order ``numpy.random.seed``.
         batch_dependency: Batches of an epoch for which a vertex keeps what it draws (DGL's ``LaborSampler`` has its

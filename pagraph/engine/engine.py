@@ -15,6 +15,7 @@ from ..cache.fields import FieldSet
 from ..cache.memory_plan import MemoryPlan
 from ..cache.plan import CachePlans
 from ..ranking.policies import ranks_all
+from ..seeds.order import warn_of_no_batches
 from ..stats.stats import EpochRecorder, LoaderStats
 from ..stats.trace import Tracer
 from ..system.buffers import BufferPools
@@ -91,6 +92,7 @@ class Engine(Generic[T]):
         transfer: str = "auto",
         memory: Budget | None = None,
     ) -> None:
+        warn_of_no_batches(workload.order)
         self.accelerator = accelerator or (None if device is None else accelerator_for(device))
         self.pools = BufferPools(options.max_batches)
         ranker = Ranker(workload, policy)

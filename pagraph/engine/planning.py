@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 import weakref
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
@@ -119,7 +120,8 @@ class Ranker:
 class Planner:
     """Divides a loader's memory once, when its first batch is asked for. Safe from any thread.
 
-    What other loaders of this process have planned is theirs: it does not count as held by the process.
+    What other loaders of this process have planned is theirs: it does not count as held by the process. Where nothing
+    lies on disk there is nothing to divide, and a ``memory`` that was given has no effect, of which the plan warns.
 
     Args:
         ranker: Ranks the rows for the cache, of the loader's workload.
@@ -183,6 +185,13 @@ class Planner:
         rows = [each for each in found if each is not None]
         on_files = isinstance(source, Graph) and _disk_bytes(source) > 0
         if not on_files and not any(each.is_on_disk for each in rows):
+            if self._limit is not None:
+                warnings.warn(
+                    f"memory={bytes_text(self._limit)} has no effect: it bounds what is read of graphs opened from "
+                    "disk, and nothing that this loader reads lies on disk",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
             return MemoryPlan(self._total(held_by_process()), reason="as nothing that is read lies on disk")
         now = self._workload.sampled()
         trial = None if now is None else Trial.of(now, self._workload.order.batch_size or 1)

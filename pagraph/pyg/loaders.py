@@ -73,7 +73,8 @@ class NeighborLoader(Pipelined, _pyg.NeighborLoader):
         lookahead: Batches of a graph on disk that are sampled ahead, so that the rows that all of them miss are read
             once and in the order of the file; ``"auto"``, or 0 for none.
         memory: Bytes of host memory for the caches, the graph and the batches together, such as ``"4GiB"``; see
-            ``memory_plan``. ``"auto"``: what is free, less a reserve.
+            ``memory_plan``. ``"auto"``: what is free, less a reserve. Of a graph that is all in memory nothing is
+            divided, and a warning says so.
         seed: Makes the order and the sampling a function of (seed, epoch); of a sampler of the user's own it makes the
             sampling so. Without it, both follow ``torch.manual_seed``, the order as in PyG's loader.
         device: Where batches are delivered. Default: where their attributes are.

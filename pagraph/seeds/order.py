@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -21,6 +22,7 @@ __all__ = [
     "check_batch_size",
     "check_permutation",
     "num_seeds",
+    "warn_of_no_batches",
 ]
 
 Seeds = Tensor | dict[str, Tensor]
@@ -294,6 +296,20 @@ class DatasetOrder:
 def num_seeds(seeds: Tensor | Mapping[Any, Tensor]) -> int:
     """Number of seeds, over all types."""
     return sum(map(len, seeds.values())) if isinstance(seeds, Mapping) else len(seeds)
+
+
+def warn_of_no_batches(order: BatchOrder) -> None:
+    """Warn of an order by which an epoch is over before it begins: no seeds, or ``drop_last`` and too few of them.
+
+    A user's own batches are not counted: a data set or sampler may fill up later.
+    """
+    if not order.has_length or order.batch_size is None or len(order):
+        return
+    count = order.identity["num_seeds"]
+    reason = "there are no seeds"
+    if count:
+        reason = f"the {count} seeds are less than a batch of {order.batch_size}, and drop_last leaves them out"
+    warnings.warn(f"an epoch has no batches: {reason}", RuntimeWarning, stacklevel=3)
 
 
 def check_batch_size(batch_size: Any) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -143,7 +144,9 @@ def _make_loader(
 def _memory_plan(loader: Any, options: TrainOptions) -> MemoryPlan:
     """Division of the loader's part of the memory; ValueError where it is too little."""
     try:
-        plan: MemoryPlan = loader.memory_plan
+        with warnings.catch_warnings():  # the plan says so itself, and evaluation has its part of the memory
+            warnings.filterwarnings("ignore", "memory=.* has no effect", RuntimeWarning)
+            plan: MemoryPlan = loader.memory_plan
         return plan
     except ValueError as error:
         raise ValueError(f"{error}, three quarters of {options.memory}: the rest is for evaluation") from None

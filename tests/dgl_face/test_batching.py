@@ -42,6 +42,19 @@ def test_length_and_order(n, batch_size, drop_last, prefetch):
         assert got == [b[1].tolist() for b in collect(theirs(graph, ids, NeighborSampler([2]), **options))]
 
 
+def test_no_seeds_are_said_where_the_loader_is_made():
+    graph = make_graph()
+    for nothing in (torch.empty(0, dtype=torch.int64), [], {"_N": torch.empty(0, dtype=torch.int64)}):
+        with pytest.warns(RuntimeWarning, match="an epoch has no batches: there are no seeds"):
+            assert len(ours(graph, nothing, NeighborSampler([2]))) == 0
+
+
+def test_memory_for_a_graph_in_memory():
+    loader = ours(make_graph(), torch.arange(8), NeighborSampler([2]), memory="10MiB")
+    with pytest.warns(RuntimeWarning, match="memory=10 MiB has no effect: "):
+        next(iter(loader))
+
+
 def test_shuffle_follows_numpys_generator_as_dgls_does():
     graph, ids = make_graph(), torch.arange(40)
 

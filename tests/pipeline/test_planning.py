@@ -38,10 +38,22 @@ def make(graph, **options):
 
 def test_nothing_is_planned_for_a_graph_in_memory():
     graph = Graph.from_coo([0, 1], [1, 0], ndata={"feat": torch.eye(2)})
-    loader = Loader(graph, [0], NeighborSampler([1]), fields=["feat"], memory=1)
-    plan = loader.memory_plan
+    loader = Loader(graph, [0], NeighborSampler([1]), fields=["feat"], memory="10MiB")
+    with pytest.warns(RuntimeWarning, match="memory=10 MiB has no effect: .* nothing that this loader reads lies on"):
+        plan = loader.memory_plan
     assert plan.reason == "as nothing that is read lies on disk" and plan.taken == 0
     assert len(list(loader)) == 1
+
+
+def test_memory_without_effect_is_said_once_and_by_whom_it_was_given(graph, recwarn):
+    in_memory = Graph(graph.csc, ndata={name: values.clone() for name, values in graph.ndata.items()})
+    loader = make(in_memory, memory="1GiB")
+    for _ in range(2):
+        assert len(list(loader)) == 20
+    assert [str(each.message).partition(":")[0] for each in recwarn] == ["memory=1 GiB has no effect"]
+    list(make(in_memory))
+    list(make(graph, memory="2GiB"))
+    assert len(recwarn) == 1
 
 
 def test_a_plan_has_the_rows_and_batches_of_the_loader(graph):
@@ -117,7 +129,9 @@ def test_a_loader_with_a_plan_leaves_no_circle(graph):
 
 def test_pickled_and_copied_loaders_keep_their_memory(graph):
     loader = make(graph, memory="1GiB", lookahead=2)
-    assert pickle.loads(pickle.dumps(loader)).memory_plan.total == 1 << 30
+    copied = pickle.loads(pickle.dumps(loader))
+    with pytest.warns(RuntimeWarning, match="memory=1 GiB has no effect"):  # what is pickled is in memory
+        assert copied.memory_plan.total == 1 << 30
 
 
 @pytest.mark.parametrize("sampler", [NeighborSampler([3, 2]), LaborSampler([3, 2]), SubgraphSampler([3, 2])], ids=repr)

@@ -67,6 +67,19 @@ def test_masks_whose_input_id_is_the_vertex(mask):
     assert loader.input_nodes is mask and loader.input_id is None
 
 
+@pytest.mark.parametrize("nothing", [[], np.array([]), torch.zeros(COUNT, dtype=torch.bool)], ids=str)
+@pytest.mark.parametrize("seed", [None, 1])
+def test_no_seeds_are_said_where_the_loader_is_made(nothing, seed):
+    with pytest.warns(RuntimeWarning, match="an epoch has no batches: there are no seeds"):
+        assert len(NeighborLoader(make_data(), [1], nothing, seed=seed)) == 0
+
+
+def test_memory_for_data_in_memory():
+    loader = NeighborLoader(make_data(), [1], memory="10MiB")
+    with pytest.warns(RuntimeWarning, match="memory=10 MiB has no effect: "):
+        next(iter(loader))
+
+
 def test_all_and_ranges():
     everything = list(range(COUNT))
     assert seen(NeighborLoader(make_data(), [1], batch_size=4)) == (everything, everything)
