@@ -34,7 +34,15 @@ from ..profile.loading import SageStep
 from ..report import html_page, save_plot
 from ..report.plot import PLOT_FORMATS
 from ..report.times import WORKERS, Span, read_spans, verdict
-from ..report.words import answer, best_caption, best_of, hop_name, recommended_cache, settings_words
+from ..report.words import (
+    answer,
+    best_caption,
+    best_of,
+    hop_name,
+    marked_budget,
+    recommended_cache,
+    settings_words,
+)
 from ..sampling import NeighborSampler
 from ..sampling.edge_batches import EdgeBatches
 from ..sampling.negative import UniformNegatives
@@ -276,7 +284,8 @@ def _write(
             file.write(page.encode())
     if outputs.json is not None:
         times = {} if loading is None else {"loading": loading.to_json()}
-        write_json(outputs.json, {**source, **curve.to_json(), "recommendation": recommendation.to_json(), **times})
+        advice = recommendation.to_json() | {"cache": recommended_cache(curve, recommendation)}
+        write_json(outputs.json, {**source, **curve.to_json(), "recommendation": advice, **times})
 
 
 def print_profile(
@@ -302,7 +311,7 @@ def print_profile(
     console.print(first)
     console.print(advice)
     console.print()
-    print_whole(console, _rates(curve, best))
+    print_whole(console, _rates(curve, best, marked_budget(recommendation)))
     console.print(_hops(curve, best))
     if loading is not None:
         console.print(_times(loading))
@@ -330,8 +339,8 @@ def train_command(
     return shlex.join(words)
 
 
-def _rates(curve: HitRateCurve, best: CurveRecord) -> Table:
-    caption = f"* {best_caption(curve)}, > the advised budget"
+def _rates(curve: HitRateCurve, best: CurveRecord, marked: str) -> Table:
+    caption = f"* {best_caption(curve)}, > {marked}"
     columns = ["budget", "rows", *(["bytes"] if curve.row_bytes else []), *curve.policies]
     table = number_table(f"hit rate in {curve.unit}, %", columns, caption)
     for records in curve.with_budget(best.budget_rows):
@@ -360,7 +369,8 @@ def _hops(curve: HitRateCurve, best: CurveRecord) -> Table:
 
 
 def _times(loading: LoadingTimes) -> Table:
-    title = f"where the time goes, with the recommended cache: {len(loading.epochs)} epochs, seconds each"
+    cache = "without a cache, as advised" if loading.settings.get("cache") == "0" else "with the recommended cache"
+    title = f"where the time goes, {cache}: {len(loading.epochs)} epochs, seconds each"
     table = Table(title=title, title_justify="left")
     for name in ("stage", "first", "median", "share", "what happens in it"):
         table.add_column(name, justify="left" if name in ("stage", "what happens in it") else "right")

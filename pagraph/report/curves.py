@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..system.tables import element, row, table
 from ..system.units import bytes_text, percent
 from .markup import Drawing, bar, policy_styles, round_ticks
-from .words import best_caption, best_of, hop_name
+from .words import best_caption, best_of, hop_name, marked_budget
 
 if TYPE_CHECKING:
     from ..profile import CurveRecord, HitRateCurve, Recommendation
@@ -23,8 +23,10 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 50.0, 12.0, 30.0, 46.0
 def curve_chart(curve: HitRateCurve, recommendation: Recommendation) -> str:
     """Hit rates over the budget; ``data-points`` tells the page's script, in JSON, what to show for each budget."""
     policies = curve.policies
-    label = f"Hit rate in {curve.unit} over budget for {', '.join(policies)}; {recommendation.policy} is recommended."
-    marked = "recommended" if recommendation.worth_it else "a small cache"
+    advice = f"{recommendation.policy} is recommended" if recommendation.worth_it else "no cache is advised"
+    label = f"Hit rate in {curve.unit} over budget for {', '.join(policies)}; {advice}."
+    marked = "recommended" if recommendation.worth_it else "a small cache, not advised"
+    mark = "recommended" if recommendation.worth_it else "small"
     points = json.dumps(_points(curve, policies))
     drawing = Drawing(_WIDTH, _HEIGHT, label=label, class_="chart", id="curves", data_points=points)
     _axes(drawing, curve)
@@ -40,7 +42,7 @@ def curve_chart(curve: HitRateCurve, recommendation: Recommendation) -> str:
             d=_path(curve, policy),
             class_=f"line {_class(policies, policy)}{chosen}",
         )
-    drawing.add("circle", element("title", marked), cx=x, cy=y, r=6, class_="recommended")
+    drawing.add("circle", element("title", marked), cx=x, cy=y, r=6, class_=mark)
     place, anchor = (x + 10, "start") if x < _WIDTH * 0.6 else (x - 10, "end")
     words = f"{marked}: {percent(best.budget_fraction)}"
     drawing.text(place, _HEIGHT - _BOTTOM - 8, words, text_anchor=anchor, class_="strong halo")
@@ -167,7 +169,8 @@ def _rates(curve: HitRateCurve, recommendation: Recommendation) -> str:
         rates = [element("td", percent(curve.served(r)), class_="best" if r.policy in best else None) for r in records]
         chosen = "chosen" if first.budget_rows == recommendation.budget_rows else None
         rows.append(row(percent(first.budget_fraction), cells, *rates, class_=chosen))
-    caption = element("caption", f"Hit rate in {curve.unit}; {best_caption(curve)} is bold, the advised budget shaded")
+    words = f"Hit rate in {curve.unit}; {best_caption(curve)} is bold; shaded: {marked_budget(recommendation)}"
+    caption = element("caption", words)
     return table(_headers(head), rows, caption=caption, class_="numbers")
 
 

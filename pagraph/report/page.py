@@ -79,11 +79,12 @@ def _answer(curve: HitRateCurve, recommendation: Recommendation, title: str, com
         f"what that brings, measured on {curve.batches:,} batches an epoch that read {curve.reads:,.0f} rows of "
         f"{curve.num_nodes:,} vertices."
     )
+    box = "answer" if recommendation.worth_it else "answer none"
     return "\n".join(
         [
             element("h1", f"What a cache saves on {escape(title)}"),
             _paragraph(intro, class_="soft"),
-            element("div", "".join(map(_paragraph, answer(curve, recommendation))), class_="answer"),
+            element("div", "".join(map(_paragraph, answer(curve, recommendation))), class_=box),
             _code(code),
             _code(command) if command is not None else "",
             element("h2", "How much cache for how much"),
@@ -210,6 +211,7 @@ h2{font-size:1.2rem;margin:2.6rem 0 .5rem;padding-top:.9rem;border-top:1px solid
 p{margin:.5rem 0;max-width:46rem}
 .soft,figcaption,caption{color:var(--soft);font-size:.92rem}
 .answer{background:var(--panel);border-left:5px solid var(--mark);border-radius:6px;padding:.7rem 1.1rem;margin:1rem 0}
+.answer.none{border-left-color:var(--soft)}
 .answer p:first-child{font-size:1.15rem;font-weight:600}
 pre{background:var(--panel);border:1px solid var(--rule);border-radius:6px;padding:.7rem .9rem;margin:.5rem 0;
  overflow-x:auto;font:.88rem/1.45 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;user-select:all}
@@ -224,7 +226,7 @@ svg.chart{width:100%;height:auto;max-width:44rem;display:block;touch-action:pan-
 svg text{fill:var(--ink);font-size:13px;font-family:system-ui,-apple-system,"Segoe UI",Roboto,Arial,sans-serif}
 .grid{stroke:var(--rule);stroke-width:1}.tick,.pointer{stroke:var(--soft)}.pointer{stroke-dasharray:2 3}
 .line{fill:none;stroke-linejoin:round;stroke-width:1.8}.line.chosen{stroke-width:3.4}
-.recommended{fill:var(--mark);stroke:var(--ground);stroke-width:2}
+.recommended,.small{fill:var(--mark);stroke:var(--ground);stroke-width:2}.small{fill:var(--soft)}
 .strong{font-weight:600}.halo{paint-order:stroke;stroke:var(--ground);stroke-width:4px;stroke-linejoin:round}
 .key{list-style:none;margin:.3rem 0;padding:0}
 .key li{display:flex;gap:.6rem;align-items:center;padding:.12rem 0}

@@ -65,8 +65,7 @@ def save_plot(
     """
     check_plot(path)
     recommendation = recommendation or recommend(curve)
-    best = curve.at(recommendation.policy, recommendation.budget_rows)
-    save_figure(path, lambda: _figure(curve, best, title))
+    save_figure(path, lambda: _figure(curve, recommendation, title))
 
 
 def save_figure(path: str | os.PathLike[str], draw: Callable[[], Any], **style: Any) -> None:
@@ -88,20 +87,22 @@ def lighten(axes: Any) -> None:
     axes.tick_params(colors=SOFT, labelcolor=INK)
 
 
-def _figure(curve: HitRateCurve, best: CurveRecord, title: str) -> Any:
+def _figure(curve: HitRateCurve, recommendation: Recommendation, title: str) -> Any:
     from matplotlib.figure import Figure
 
+    best = curve.at(recommendation.policy, recommendation.budget_rows)
     figure = Figure(figsize=(14.0, 5.2), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=[4, 3])
     figure.suptitle(f"What a cache saves on {title}" if title else "What a cache saves", weight="bold")
-    _draw_curves(left, curve, best)
+    _draw_curves(left, curve, best, advised=recommendation.worth_it)
     _draw_hops(right, curve, best)
     for axes in (left, right):
         lighten(axes)
     return figure
 
 
-def _draw_curves(axes: Any, curve: HitRateCurve, best: CurveRecord) -> None:
+def _draw_curves(axes: Any, curve: HitRateCurve, best: CurveRecord, *, advised: bool) -> None:
+    mark = _MARK if advised else SOFT
     for zorder, (policy, style) in enumerate(reversed(policy_styles(curve.policies).items()), start=3):
         records = curve.whole(policy)
         x = [0.0, *(100 * record.budget_fraction for record in records)]
@@ -113,7 +114,7 @@ def _draw_curves(axes: Any, curve: HitRateCurve, best: CurveRecord) -> None:
         axes.plot(x, y, color=style.light, lw=width, ls=dashes, label=label, zorder=place)
     axes.axvline(100 * best.budget_fraction, color=SOFT, lw=1, ls=":", zorder=1)
     axes.plot(
-        100 * best.budget_fraction, 100 * curve.served(best), "o", ms=9, color=_MARK, mec="white", mew=1.5, zorder=99
+        100 * best.budget_fraction, 100 * curve.served(best), "o", ms=9, color=mark, mec="white", mew=1.5, zorder=99
     )
     widest = max(record.budget_fraction for record in curve.whole(best.policy)) or 1.0
     handles, labels = axes.get_legend_handles_labels()
@@ -135,7 +136,7 @@ def _draw_curves(axes: Any, curve: HitRateCurve, best: CurveRecord) -> None:
         xlabel="vertices in the cache, % of all",
         ylabel=f"hit rate: {curve.unit} served by the cache, %",
     )
-    axes.set_title("Hit rate by budget", loc="left")
+    axes.set_title("Hit rate by budget" if advised else "Hit rate by budget: no cache is advised", loc="left")
     axes.grid(color=RULE, lw=0.7)
     axes.set_axisbelow(True)
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ..profile import CurveRecord, HitRateCurve, Recommendation
 
 __all__ = [
-    *("GLOSSARY", "answer", "best_caption", "best_of", "cache_argument", "hop_name", "policy_words"),
+    *("GLOSSARY", "answer", "best_caption", "best_of", "cache_argument", "hop_name", "marked_budget", "policy_words"),
     *("recommended_cache", "settings_words"),
 ]
 
@@ -64,6 +64,11 @@ def recommended_cache(curve: HitRateCurve, recommendation: Recommendation) -> st
     return cache_argument(recommendation.budget_rows, curve.num_nodes) if recommendation.worth_it else "0"
 
 
+def marked_budget(recommendation: Recommendation) -> str:
+    """What the budget is that tables and charts mark."""
+    return "the advised budget" if recommendation.worth_it else "a small cache, though none is advised"
+
+
 def settings_words(curve: HitRateCurve, recommendation: Recommendation) -> str:
     """Arguments of a loader that set what is recommended."""
     policy = f', cache_policy="{recommendation.policy}"' if recommendation.worth_it else ""
@@ -100,7 +105,7 @@ def answer(curve: HitRateCurve, recommendation: Recommendation) -> list[str]:
         f"A cache of {percent(small.budget_fraction)} of the vertices serves {percent(curve.served(small))} of the "
         f"{curve.unit} that training reads.",
         _advice(curve, recommendation, best),
-        _saving(curve, best),
+        _saving(curve, best, advised=recommendation.worth_it),
     ]
     if curve.oracle_served(best):
         sentences.append(
@@ -127,18 +132,20 @@ def _advice(curve: HitRateCurve, recommendation: Recommendation, best: CurveReco
         )
     return (
         "That is not worth it: the curve hardly bends, rows differ little in what they save, so a cache saves little "
-        "more than its share of the rows. Give it memory only where that is free."
+        "more than its share of the rows. No cache is advised: give it memory only where that is free."
     )
 
 
-def _saving(curve: HitRateCurve, best: CurveRecord) -> str:
+def _saving(curve: HitRateCurve, best: CurveRecord, *, advised: bool) -> str:
     missed = curve.reads * (1 - best.hit_rate)
     if best.bytes_moved is None:
-        return f"An epoch reads {curve.reads:,.0f} rows; {missed:,.0f} of them still have to be fetched."
+        have = "still have" if advised else "would still have"
+        return f"An epoch reads {curve.reads:,.0f} rows; {missed:,.0f} of them {have} to be fetched."
+    fetches = "An epoch then fetches" if advised else "With the small one, an epoch would fetch"
     if not curve.bytes_read:
-        return f"An epoch then fetches {bytes_text(best.bytes_moved)}."
+        return f"{fetches} {bytes_text(best.bytes_moved)}."
     moved, less = bytes_text(best.bytes_moved), percent(1 - best.bytes_moved / curve.bytes_read)
-    return f"An epoch then fetches {moved} instead of {bytes_text(curve.bytes_read)}, {less} less."
+    return f"{fetches} {moved} instead of {bytes_text(curve.bytes_read)}, {less} less."
 
 
 def _beyond(curve: HitRateCurve, best: CurveRecord) -> str:

@@ -12,7 +12,7 @@ import runs
 from click.testing import CliRunner
 
 from pagraph.cli import main
-from pagraph.datasets import citation, rmat, write_graph
+from pagraph.datasets import citation, rmat, sbm, write_graph
 
 QUICK = [
     "--fanout",
@@ -68,10 +68,22 @@ def test_json(folder, tmp_path):
         assert len(record["hit_rate_by_epoch"]) == 2 and len(record["hit_rate_by_hop"]) == 3
         assert set(record["hit_rate_by_field"]) == {"feat", "label"}
     assert report["recommendation"]["policy"] == "degree"
+    assert re.fullmatch(r"[\d.]+%", report["recommendation"]["cache"])
     assert set(report["recommendation"]["smallest_for"]) == {"0.90", "0.95", "0.99"}
     assert report["folder"] == str(folder)
     assert report["bytes_read"] == pytest.approx(report["reads"] * 32 + report["rows_by_hop"][0] * 8)
     assert "loading" not in report
+
+
+def test_no_cache_is_advised_everywhere(tmp_path):
+    graph, file = tmp_path / "small", tmp_path / "p.json"
+    write_graph(sbm(300), graph)
+    text = " ".join(run(graph, "--json", file, "--measure").stdout.split())
+    assert "No cache is advised" in text and "Give the cache" not in text and 'To set: cache="0" To train' in text
+    assert "> a small cache, though none is advised" in text and "the advised budget" not in text
+    assert "where the time goes, without a cache, as advised: 2 epochs" in text and "recommended" not in text
+    advice = json.loads(file.read_text())["recommendation"]
+    assert advice["cache"] == "0" and advice["worth_it"] is False
 
 
 def test_a_seed_repeats_it(folder, tmp_path):

@@ -151,6 +151,20 @@ def test_a_cache_that_is_not_worth_it(make_curve):
     text = Page(html_page(make_curve(rates=straight))).text
     assert f"A cache of 10.0% of the vertices serves 12.0% of the rows that training reads. {words}" in text
     assert 'sampler, ..., cache="0")' in text and "Give the cache" not in text and "recommended: " not in text
+    assert "No cache is advised: give it memory only where that is free." in text
+    assert "With the small one, an epoch would fetch" in text and "An epoch then fetches" not in text
+    assert "shaded: a small cache, though none is advised" in text and "the advised budget" not in text
+
+
+def test_mark_and_box_are_green_only_where_a_cache_is_advised(make_curve):
+    advised, none = html_page(make_curve()), html_page(make_curve(rates={"auto": (0.12, 0.23, 0.55, 1.0)}))
+    for page, box, mark, words in (
+        (advised, "answer", "recommended", "auto is recommended."),
+        (none, "answer none", "small", "no cache is advised."),
+    ):
+        assert f'<div class="{box}">' in page and f'class="{mark}"><title>' in page
+        assert words in page
+    assert 'class="recommended"' not in none and "is recommended" not in none
 
 
 def test_a_better_policy_that_is_not_recommended_is_explained(make_curve):

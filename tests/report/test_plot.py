@@ -4,6 +4,7 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
+from pagraph.profile import recommend
 from pagraph.report.plot import check_plot, save_plot
 
 
@@ -33,7 +34,8 @@ def test_png_is_an_image(curve, tmp_path, matplotlib):
 def test_what_is_drawn(curve, matplotlib):
     from pagraph.report.plot import _figure
 
-    left, right = _figure(curve, curve.at("auto", 200), "").axes
+    assert recommend(curve).budget_rows == 200
+    left, right = _figure(curve, recommend(curve), "").axes
     lines = {line.get_label().split()[-1]: line for line in left.lines if "%" in line.get_label()}
     assert lines["auto"].get_ydata() == pytest.approx([0, 50, 70, 90, 100])
     assert lines["degree"].get_xdata() == pytest.approx([0, 10, 20, 50, 100])
@@ -43,6 +45,19 @@ def test_what_is_drawn(curve, matplotlib):
         "50.0%  degree",
     ]
     assert [bar.get_width() for bar in right.patches] == pytest.approx([80, 1120, 320, 480])
+
+
+def test_a_cache_that_is_not_advised_is_drawn_as_none(make_curve, matplotlib):
+    from pagraph.report.plot import _MARK, SOFT, _figure
+
+    straight = make_curve(rates={"auto": (0.12, 0.23, 0.55, 1.0)})
+    for of, title, colour in (
+        (make_curve(), "Hit rate by budget", _MARK),
+        (straight, "Hit rate by budget: no cache is advised", SOFT),
+    ):
+        left, _ = _figure(of, recommend(of), "").axes
+        [mark] = [line for line in left.lines if line.get_marker() == "o"]
+        assert left.get_title("left") == title and mark.get_color() == colour
 
 
 def test_policies_look_different():
