@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 import pagraph.datasets
+import pagraph.partition.methods.auto
 from pagraph.cli import main
 from pagraph.partition import partition_graph
 from pagraph.system import budget
@@ -49,27 +50,29 @@ def run(command: list[str], folder: Path) -> str:
     return done.stdout
 
 
-def run_pagraph(arguments: list[str]) -> None:
+def run_pagraph(arguments: list[str]) -> str:
     with pytest.MonkeyPatch.context() as patch:  # typed, it is a process of its own, and not one that ran tests before
         patch.setattr(budget, "held_by_process", lambda: 200 << 20)
         result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 0, f"{arguments}\n{result.output}"
+    return result.output
 
 
-def run_console(line: str, folder: Path) -> None:
-    """Run one shown command; those that build or install are checked as far as a test can."""
+def run_console(line: str, folder: Path) -> str:
+    """Run one shown command and get what it prints; those that build or install are checked as far as a test can."""
     program, *arguments = shlex.split(line)
     if program == "pagraph":
-        run_pagraph(arguments)
-    elif program == "python":
-        run([sys.executable, *arguments], folder)
-    elif program == "torchrun":
-        run([sys.executable, "-m", "torch.distributed.run", *arguments], folder)
-    elif program == "make":
+        return run_pagraph(arguments)
+    if program == "python":
+        return run([sys.executable, *arguments], folder)
+    if program == "torchrun":
+        return run([sys.executable, "-m", "torch.distributed.run", *arguments], folder)
+    if program == "make":
         if (ROOT / "Makefile").exists() and shutil.which("make"):
             run(["make", "--dry-run", "--directory", str(ROOT), *arguments], folder)
-    else:
-        assert line in INSTALLATIONS, f"no way to test {line!r}"
+        return ""
+    assert line in INSTALLATIONS, f"no way to test {line!r}"
+    return ""
 
 
 @pytest.fixture
@@ -118,18 +121,64 @@ def test_pages_for_users_keep_to_the_words_of_the_trade(page):
     assert OWN_WORDS.findall(prose(ROOT / page)) == []
 
 
-def test_the_figures_of_the_parts_on_readme():
-    text = (ROOT / "README.md").read_text()
-    nodes, parts = 20_000, 4
-    assert f"sbm groups --nodes {nodes} --classes 40 --homophily 0.999 --exponent 3\n" in text
-    assert f"partition groups parts -k {parts} --hops 2\n" in text
-    graph = pagraph.datasets.sbm(nodes, num_classes=40, homophily=0.999, exponent=3)
-    factors = {}
-    for method in ("auto", "pagraph", "hash"):
-        partition = partition_graph(graph, parts, hops=2, method=method)
-        factors[method] = sum(len(partition.vertices(part).ids) for part in range(parts)) / nodes
-    said = "hold {auto:.2f} times its vertices (by PaGraph's score {pagraph:.2f}, at random {hash:.2f} times)"
-    assert said.format(**factors) in text
+def parts_on_readme() -> list[str]:
+    """The commands of README.md's example of parts: generate, partition, train."""
+    [text] = [text for _, text in blocks("README.md") if "pagraph partition groups" in text]
+    return [line.removeprefix("$ ") for line in text.splitlines()]
+
+
+def said_on_readme(words: str, **figures: float) -> bool:
+    """Whether README.md says this, wherever its lines end, rounded as it says."""
+    return words.format(**figures) in " ".join((ROOT / "README.md").read_text().split())
+
+
+def percents_of(report: str) -> list[float]:
+    """Hit rate of the parts, and of one process without parts, in what ``pagraph partition`` prints."""
+    found = re.search(r"hit rate +(\S+)% with a cache of 10% of .* and no parts (\S+)%", " ".join(report.split()))
+    assert found is not None
+    return [float(figure) for figure in found.groups()]
+
+
+def factor_of(report: str) -> float:
+    found = re.search(r"replication factor +(\S+):", report)
+    assert found is not None
+    return float(found[1])
+
+
+@pytest.mark.parametrize("with_metis", [False, True], ids=["alone", "with METIS"])
+def test_the_figures_of_the_parts_on_readme(with_metis, empty_folder, monkeypatch):
+    if with_metis:
+        pytest.importorskip("pymetis")
+    else:  # as after the README's own installation
+        monkeypatch.setattr(pagraph.partition.methods.auto, "has_pymetis", lambda: False)
+    generate, partition, _ = parts_on_readme()
+    run_console(generate, empty_folder)
+    report = run_console(partition, empty_folder)
+    factor, (hits, whole) = factor_of(report), percents_of(report)
+    if with_metis:
+        assert said_on_readme("(with METIS {factor:.2f} times and {hits:.0f} %)", factor=factor, hits=hits)
+        return
+    graph, others = pagraph.datasets.open_graph("groups"), {}
+    for method in ("pagraph", "hash"):
+        parts = partition_graph(graph, 4, hops=2, method=method)
+        others[method] = sum(len(parts.vertices(part).ids) for part in range(4)) / graph.num_nodes
+    of_parts = (
+        "parts together hold {auto:.2f} times its vertices (by PaGraph's score {pagraph:.2f}, at random {hash:.2f}"
+    )
+    assert said_on_readme(of_parts, auto=factor, **others)
+    of_hits = "10 % of the rows for each serves {hits:.0f} % of the reads instead of {whole:.0f} % on the whole graph"
+    assert said_on_readme(of_hits, hits=hits, whole=whole)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_parts_on_readme_are_learned(empty_folder):
+    *prepare, train = parts_on_readme()
+    for line in prepare:
+        run_console(line, empty_folder)
+    accuracy = re.search(r"pagraph: test accuracy (\S+)% ", run_console(train, empty_folder))
+    assert accuracy is not None
+    assert said_on_readme("ends at a test accuracy of {percent:.0f} %", percent=float(accuracy[1]))
 
 
 @pytest.mark.skipif(not (ROOT / "Makefile").exists(), reason="needs the checkout, not only its tests")
