@@ -134,9 +134,11 @@ class TestFromOthers:
 
     def test_scipy_keeps_explicit_zeros_and_fields(self):
         matrix = scipy.sparse.csr_matrix(([0, 1], ([0, 1], [1, 0])), (2, 2))
-        graph = Graph.from_scipy(matrix, ndata={"x": [1.0, 2.0]})
+        graph = Graph.from_scipy(matrix, ndata={"x": [1.0, 2.0]}, weight="w")
         assert graph.num_edges == 2
         assert graph.ndata["x"].tolist() == [1.0, 2.0]
+        assert graph.edata["w"].tolist() == [0, 1]
+        assert not Graph.from_scipy(matrix).edata
 
     def test_scipy_must_be_square(self):
         with pytest.raises(ValueError, match=r"matrix must be square, got shape \(2, 3\)"):

@@ -110,10 +110,15 @@ class Graph:
         return cls(CSC.from_coo(src, dst, num_nodes), ndata=ndata, edata=edata)
 
     @classmethod
-    def from_scipy(cls, matrix: Any, *, ndata: Mapping[str, Any] | None = None) -> Graph:
+    def from_scipy(cls, matrix: Any, *, ndata: Mapping[str, Any] | None = None, weight: str | None = None) -> Graph:
         """Build from a square scipy sparse matrix, ``matrix[src, dst] != 0`` meaning an edge.
 
         Every stored entry is one edge, explicit zeros and duplicates included; ids follow ``matrix.tocoo()``.
+
+        Args:
+            matrix: The matrix.
+            ndata: Vertex fields.
+            weight: Name of an edge field that keeps the entries' values, which stay behind without it.
 
         Raises:
             TypeError: It is no sparse matrix.
@@ -124,7 +129,8 @@ class Graph:
         coo = matrix.tocoo(copy=False)
         if coo.shape[0] != coo.shape[1]:
             raise ValueError(f"matrix must be square, got shape {tuple(coo.shape)}")
-        return cls.from_coo(coo.row, coo.col, int(coo.shape[0]), ndata=ndata)
+        edata = None if weight is None else {weight: coo.data}
+        return cls.from_coo(coo.row, coo.col, int(coo.shape[0]), ndata=ndata, edata=edata)
 
     @classmethod
     def from_networkx(cls, graph: Any, *, ndata: Mapping[str, Any] | None = None) -> Graph:
