@@ -3,13 +3,16 @@
 import numpy as np
 
 from .._jit import kernel
+from ..graph._csc import check_id
 
 
 @kernel
 def count_buckets(rows, column, low, shift, counts):  # type: ignore[no-untyped-def]
     """Add the number of rows of each bucket, ``(rows[i, column] - low) >> shift``, to ``counts``."""
     for i in range(len(rows)):
-        counts[(rows[i, column] - low) >> shift] += 1
+        bucket = (rows[i, column] - low) >> shift
+        check_id(bucket, len(counts))
+        counts[bucket] += 1
 
 
 @kernel
@@ -56,6 +59,7 @@ def take_distinct(keys, num_src, counts, src):  # type: ignore[no-untyped-def]
             row = keys[i] // num_src
             begin = row * num_src
         src[found] = keys[i] - begin
+        check_id(row, len(counts))
         counts[row] += 1
         found += 1
     return found

@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 from .._jit import kernel, prefetch
+from ..graph._csc import check_id, check_row
 
 _AHEAD = 24
 
@@ -21,16 +22,19 @@ def push_misses(indptr, indices, begin, end, known, fanout, out):  # type: ignor
 
     ``known``, shape ``(num_dst,)``, are the chances that the vertices draw at all, all below 1.
     """
-    edges = np.int64(indptr[end])
+    edges = min(np.int64(indptr[end]), len(indices))
     for u in range(begin, end):
         first, last = np.int64(indptr[u]), np.int64(indptr[u + 1])
+        check_row(first, last, len(indices))
         if first == last or known[u] <= 0.0:
             continue
         log = np.float32(math.log1p(-known[u] * _share(fanout, last - first)))
         for e in range(first, last):
             if e + _AHEAD < edges:
                 prefetch(out, indices[e + _AHEAD])
-            out[indices[e]] += log
+            v = indices[e]
+            check_id(v, len(out))
+            out[v] += log
 
 
 @kernel
@@ -44,9 +48,10 @@ def find_readers(indptr, indices, begin, end, known, fanouts, first_dst, first_s
         first_dst, first_src: Numbers of the first destination and the first source among all vertices.
         best, reader: Shape ``(num_vertices,)``: the draws expected of the best edge so far, and whose edge it is.
     """
-    edges = np.int64(indptr[end])
+    edges = min(np.int64(indptr[end]), len(indices))
     for u in range(begin, end):
         first, last = np.int64(indptr[u]), np.int64(indptr[u + 1])
+        check_row(first, last, len(indices))
         if first == last:
             continue
         draws = 0.0
@@ -57,6 +62,7 @@ def find_readers(indptr, indices, begin, end, known, fanouts, first_dst, first_s
             if e + _AHEAD < edges:
                 prefetch(best, first_src + indices[e + _AHEAD])
             v = first_src + indices[e]
+            check_id(v, len(best))
             if rounded > best[v] and v != first_dst + u:
                 best[v], reader[v] = rounded, first_dst + u
 
@@ -107,6 +113,7 @@ def edge_places(indptr, place, offsets, vertex, begin, out):  # type: ignore[no-
     v = vertex
     for i in range(len(out)):
         edge = begin + i
+        check_row(edge, edge + 1, indptr[len(indptr) - 1])
         while edge >= indptr[v + 1]:
             v += 1
         out[i] = np.int64(offsets[place[v]]) + edge - indptr[v]
@@ -124,7 +131,9 @@ def split(places, size, cursors, order):  # type: ignore[no-untyped-def]
     """
     cursors[:] = 0
     for i in range(len(places)):
-        cursors[places[i] // size + 1] += 1
+        bucket = places[i] // size
+        check_id(bucket, len(cursors) - 1)
+        cursors[bucket + 1] += 1
     for bucket in range(1, len(cursors)):
         cursors[bucket] += cursors[bucket - 1]
     for i in range(len(places)):

@@ -3,6 +3,7 @@
 import numpy as np
 
 from .._jit import kernel, prefetch
+from ..graph._csc import check_id, check_row
 from ..sampling.kernels.hop import _A, _B, mix
 
 _AHEAD = 32
@@ -15,8 +16,11 @@ def mark_sources(indptr, indices, frontier, hop, hop_of):  # type: ignore[no-unt
     count = np.int64(0)
     for i in range(len(frontier)):
         v = frontier[i]
-        for e in range(indptr[v], indptr[v + 1]):
+        begin, end = indptr[v], indptr[v + 1]
+        check_row(begin, end, len(indices))
+        for e in range(begin, end):
             u = indices[e]
+            check_id(u, len(hop_of))
             if hop_of[u] == 255:
                 hop_of[u] = hop
                 count += 1
@@ -30,13 +34,16 @@ def spread(indptr, indices, frontier, draws, fanout, kept, drawn):  # type: igno
     total = 0.0
     for i in range(len(frontier)):
         v = frontier[i]
-        degree = indptr[v + 1] - indptr[v]
+        begin, end = indptr[v], indptr[v + 1]
+        check_row(begin, end, len(indices))
+        degree = end - begin
         if degree == 0:
             continue
         share = draws[i] if fanout < 0 or degree <= fanout else draws[i] * fanout / degree
         total += share * degree
-        for e in range(indptr[v], indptr[v + 1]):
+        for e in range(begin, end):
             u = indices[e]
+            check_id(u, len(kept))
             if kept[u]:
                 drawn[u] += share
     return total
@@ -46,8 +53,10 @@ def spread(indptr, indices, frontier, draws, fanout, kept, drawn):  # type: igno
 def append_rows(indptr, indices, first, ends, out):  # type: ignore[no-untyped-def]
     """Write each row to ``out`` where ``ends`` says, which moves behind it, with ``first`` added to its sources."""
     for v in range(len(indptr) - 1):
-        at = ends[v]
-        for e in range(indptr[v], indptr[v + 1]):
+        at, begin, end = ends[v], indptr[v], indptr[v + 1]
+        check_row(begin, end, len(indices))
+        check_row(at, at + (end - begin), len(out))
+        for e in range(begin, end):
             out[at] = indices[e] + first
             at += 1
         ends[v] = at
@@ -69,16 +78,19 @@ def count_inside(indptr, indices, ids, inner, local, counts):  # type: ignore[no
     for i in range(inner):
         v = ids[i]
         found = 0
-        for e in range(indptr[v], indptr[v + 1]):
+        begin, end = indptr[v], indptr[v + 1]
+        check_row(begin, end, len(indices))
+        for e in range(begin, end):
             prefetch(local, indices[min(e + _AHEAD, len(indices) - 1)])
             u = indices[e]
+            check_id(u, len(local))
             if local[u] >= 0:
                 found += 1
             elif local[u] == -1:
                 local[u] = -2
                 sources += 1
         counts[i] = found
-        missing += indptr[v + 1] - indptr[v] - found
+        missing += end - begin - found
     return missing, sources
 
 
@@ -88,10 +100,15 @@ def copy_inside(indptr, indices, edge_ids, ids, inner, local, out_indices, out_i
     at = 0
     for i in range(inner):
         v = ids[i]
-        for e in range(indptr[v], indptr[v + 1]):
+        begin, end = indptr[v], indptr[v + 1]
+        check_row(begin, end, len(indices))
+        for e in range(begin, end):
             prefetch(local, indices[min(e + _AHEAD, len(indices) - 1)])
-            u = local[indices[e]]
+            source = indices[e]
+            check_id(source, len(local))
+            u = local[source]
             if u >= 0:
+                check_row(at, at + 1, len(out_indices))  # as many as were counted
                 out_indices[at] = u
                 out_ids[at] = edge_ids[e] if len(edge_ids) else e
                 at += 1

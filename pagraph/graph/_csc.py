@@ -3,21 +3,45 @@
 import numpy as np
 
 from .._jit import kernel
+from ..errors import FormatError
+
+# Offsets and ids may lie in a mapped file, which another process may write at any time: whoever indexes by one has
+# checked this very value, whatever was checked when the file was opened. Scalars only: LLVM counts the references of
+# arrays that are handed to a function that may raise, which costs 22 ns a call.
+
+
+@kernel
+def check_row(begin, end, num_edges):  # type: ignore[no-untyped-def]
+    """Raise FormatError unless ``begin`` to ``end`` is a run of an array of ``num_edges``."""
+    if begin < 0 or begin > end or end > num_edges:
+        raise FormatError("the graph's indptr must be non-decreasing, up to the number of edges: damaged file?")
+
+
+@kernel
+def check_id(v, limit):  # type: ignore[no-untyped-def]
+    """Raise FormatError unless ``v`` is in ``[0, limit)``."""
+    if v < 0 or v >= limit:
+        raise FormatError("the graph's ids must be below the number of its vertices: damaged file?")
 
 
 @kernel
 def count_degrees(dst, counts):  # type: ignore[no-untyped-def]
     """Add the number of occurrences of each id of ``dst`` to ``counts[id]``."""
     for i in range(len(dst)):
-        counts[dst[i]] += 1
+        v = dst[i]
+        check_id(v, len(counts))
+        counts[v] += 1
 
 
 @kernel
 def fill_csc(src, dst, cursor, indices, edge_ids):  # type: ignore[no-untyped-def]
     """Stable counting sort by destination; ``cursor`` starts as ``indptr[:-1]`` and is consumed."""
     for e in range(len(dst)):
-        slot = cursor[dst[e]]
-        cursor[dst[e]] = slot + 1
+        v = dst[e]
+        check_id(v, len(cursor))
+        slot = cursor[v]
+        check_row(slot, slot + 1, len(indices))
+        cursor[v] = slot + 1
         indices[slot] = src[e]
         edge_ids[slot] = e
 
@@ -26,7 +50,9 @@ def fill_csc(src, dst, cursor, indices, edge_ids):  # type: ignore[no-untyped-de
 def expand_indptr(indptr, out):  # type: ignore[no-untyped-def]
     """Write the destination of every edge of a CSC: the inverse of compressing."""
     for v in range(len(indptr) - 1):
-        for e in range(indptr[v], indptr[v + 1]):
+        begin, end = indptr[v], indptr[v + 1]
+        check_row(begin, end, len(out))
+        for e in range(begin, end):
             out[e] = v
 
 
@@ -43,7 +69,9 @@ def is_sorted(values):  # type: ignore[no-untyped-def]
 def rows_are_sorted(indptr, values):  # type: ignore[no-untyped-def]
     """Whether ``values`` never decreases within a row."""
     for v in range(len(indptr) - 1):
-        for e in range(np.int64(indptr[v]) + 1, np.int64(indptr[v + 1])):
+        begin, end = np.int64(indptr[v]), np.int64(indptr[v + 1])
+        check_row(begin, end, len(values))
+        for e in range(begin + 1, end):
             if values[e] < values[e - 1]:
                 return False
     return True
@@ -53,7 +81,9 @@ def rows_are_sorted(indptr, values):  # type: ignore[no-untyped-def]
 def count_loops(indptr, indices, counts):  # type: ignore[no-untyped-def]
     """Add the number of self-loops of each vertex to ``counts``."""
     for v in range(len(indptr) - 1):
-        for e in range(indptr[v], indptr[v + 1]):
+        begin, end = indptr[v], indptr[v + 1]
+        check_row(begin, end, len(indices))
+        for e in range(begin, end):
             if indices[e] == v:
                 counts[v] += 1
 
@@ -69,7 +99,7 @@ def count_up(out):  # type: ignore[no-untyped-def]
 def find_rows(indptr, positions, begins, length, out):  # type: ignore[no-untyped-def]
     """The row that each edge is in, given a row at most ``length`` before it, where a block of rows begins."""
     for i in range(len(positions)):
-        low = begins[i] + 1
+        low = max(begins[i], 0) + 1
         high = min(begins[i] + length, len(indptr))
         while low < high:
             middle = (low + high) >> 1
@@ -110,6 +140,7 @@ def score_edges(indptr, visits, picks, before, per_page, scores):  # type: ignor
     for v in range(len(indptr) - 1):
         start = np.int64(indptr[v])
         end = np.int64(indptr[v + 1])
+        check_row(start, end, len(scores) * per_page - before)
         if start == end:
             continue
         weight = weight_of(indptr, visits, v)

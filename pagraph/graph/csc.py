@@ -242,6 +242,7 @@ class CSC:
 
         Raises:
             IndexError: An id is outside ``[0, num_edges)``.
+            ValueError: Two edges have the same id, or one has an id outside of that.
         """
         check_range("edge ids", edge_ids, self.num_edges, IndexError)
         if self.edge_ids is None:
@@ -252,8 +253,11 @@ class CSC:
     def _position_by_id(self) -> Tensor:
         assert self.edge_ids is not None
         check_range("edge_ids", self.edge_ids, self.num_edges)
-        inverse = torch.empty(self.num_edges, dtype=self.indices.dtype, device="cpu")
+        inverse = torch.full((self.num_edges,), -1, dtype=self.indices.dtype, device="cpu")
         inverse[self.edge_ids.long()] = torch.arange(self.num_edges, dtype=inverse.dtype, device="cpu")
+        missing = (inverse < 0).nonzero()
+        if len(missing):
+            raise ValueError(f"edge_ids must be different, got one of them twice and {int(missing[0])} not at all")
         return inverse
 
     def ids_at(self, positions: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 from .._jit import kernel, prefetch
+from ..graph._csc import check_id, check_row
 
 _LEAST = 1e-4  # a vertex that is less likely to draw an edge is not followed
 
@@ -36,6 +37,7 @@ def _spread(  # type: ignore[no-untyped-def]
     for place in range(count):
         u = ids[place]
         begin, end = np.int64(indptr[u]), np.int64(indptr[u + 1])
+        check_row(begin, end, len(indices))
         if begin == end:
             continue
         drawn = _drawn(end - begin, found, place, hop, fanouts, replace, once)
@@ -44,6 +46,7 @@ def _spread(  # type: ignore[no-untyped-def]
         work += end - begin
         for e in range(begin, end):
             v = indices[e]
+            check_id(v, len(slots))
             where = np.int64(slots[v])
             if where < 0:
                 if used == len(ids):

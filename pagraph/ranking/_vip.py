@@ -13,6 +13,7 @@ import math
 import numpy as np
 
 from .._jit import kernel, prefetch
+from ..graph._csc import check_id, check_row
 
 ANEW, SAME, ONCE = 0, 1, 2
 
@@ -109,6 +110,7 @@ def push_uniform(  # type: ignore[no-untyped-def]
     keep, again, back_keep, back_again = np.empty((4, hops))
     for u in range(len(indptr) - 1):
         begin, end = np.int64(indptr[u]), np.int64(indptr[u + 1])
+        check_row(begin, end, edges)
         if begin == end or unknown[u, hops - 1] >= 1.0:
             continue
         keep_chances(end - begin, fanouts, replace, later, keep, again)
@@ -120,6 +122,7 @@ def push_uniform(  # type: ignore[no-untyped-def]
                     prefetch(back_unknown, indices[e + _AHEAD] * back_unknown.shape[1])
                     prefetch(back_indptr, indices[e + _AHEAD])
             v = indices[e]
+            check_id(v, len(out))
             if loops and v == u:
                 continue
             if hops > 1 and len(mutual) and mutual[e]:
@@ -140,7 +143,9 @@ def row_totals(indptr, values, out):  # type: ignore[no-untyped-def]
     """The sum of each row's weights."""
     for u in range(len(indptr) - 1):
         total = 0.0
-        for e in range(np.int64(indptr[u]), np.int64(indptr[u + 1])):
+        begin, end = np.int64(indptr[u]), np.int64(indptr[u + 1])
+        check_row(begin, end, len(values))
+        for e in range(begin, end):
             total += np.float64(values[e])
         out[u] = total
 
@@ -166,6 +171,7 @@ def solve_rates(indptr, values, totals, fanout, out):  # type: ignore[no-untyped
     """
     for u in range(len(indptr) - 1):
         begin, end = np.int64(indptr[u]), np.int64(indptr[u + 1])
+        check_row(begin, end, len(values))
         if fanout < 0 or fanout >= end - begin:
             out[u] = np.inf
         else:
@@ -229,10 +235,13 @@ def push_weighted(  # type: ignore[no-untyped-def]
     for u in range(len(indptr) - 1):
         if unknown[u, hops - 1] >= 1.0:
             continue
-        for e in range(np.int64(indptr[u]), np.int64(indptr[u + 1])):
+        begin, end = np.int64(indptr[u]), np.int64(indptr[u + 1])
+        check_row(begin, end, edges)
+        for e in range(begin, end):
             if e + _AHEAD < edges:
                 prefetch(out, indices[e + _AHEAD])
             v = indices[e]
+            check_id(v, len(out))
             if loops and v == u:
                 continue
             _weigh_chances(np.float64(values[e]), totals[u], rates, u, replace, later, keep, again)
@@ -260,10 +269,15 @@ def _weigh_chances(w, total, rates, u, replace, later, keep, again):  # type: ig
 def turn_rows(indices, starts, indptr, out):  # type: ignore[no-untyped-def]
     """The destinations of each source's edges; ``starts`` says where they begin, and is consumed."""
     for u in range(len(indptr) - 1):
-        for e in range(np.int64(indptr[u]), np.int64(indptr[u + 1])):
+        begin, end = np.int64(indptr[u]), np.int64(indptr[u + 1])
+        check_row(begin, end, len(indices))
+        for e in range(begin, end):
             v = indices[e]
-            out[starts[v]] = u
-            starts[v] += 1
+            check_id(v, len(starts))
+            at = starts[v]
+            check_row(at, at + 1, len(out))
+            out[at] = u
+            starts[v] = at + 1
 
 
 @kernel
@@ -280,12 +294,19 @@ def mark_mutual(indptr, indices, turned_indptr, turned, largest, step, stamps, o
     count = 0
     for u in range(0, len(indptr) - 1, step):
         begin, end = np.int64(indptr[u]), np.int64(indptr[u + 1])
+        check_row(begin, end, len(indices))
         if begin == end or end - begin > largest:
             continue
-        for t in range(np.int64(turned_indptr[u]), np.int64(turned_indptr[u + 1])):
-            stamps[turned[t]] = u
+        first, last = np.int64(turned_indptr[u]), np.int64(turned_indptr[u + 1])
+        check_row(first, last, len(turned))
+        for t in range(first, last):
+            v = turned[t]
+            check_id(v, len(stamps))
+            stamps[v] = u
         for e in range(begin, end):
-            if stamps[indices[e]] == u:
+            v = indices[e]
+            check_id(v, len(stamps))
+            if stamps[v] == u:
                 count += 1
                 if len(out):
                     out[e] = True
@@ -297,7 +318,10 @@ def expand_rows(order, indptr, edge_ids, draws, ids, scores):  # type: ignore[no
     """The edges of the rows in ``order``, with their row's ``draws``; ``edge_ids`` is empty where ids are positions."""
     at = 0
     for v in order:
-        for e in range(np.int64(indptr[v]), np.int64(indptr[v + 1])):
+        begin, end = np.int64(indptr[v]), np.int64(indptr[v + 1])
+        check_row(begin, end, len(ids))
+        check_row(at, at + end - begin, len(ids))
+        for e in range(begin, end):
             ids[at] = edge_ids[e] if len(edge_ids) else e
             scores[at] = draws[v]
             at += 1

@@ -3,6 +3,7 @@
 import numpy as np
 
 from .._jit import kernel, prefetch
+from ..graph._csc import check_id, check_row
 
 _LINE = 16  # float32 values of a cache line
 _AHEAD = 8
@@ -13,8 +14,12 @@ def mark_sources(indptr, indices, targets, mask):  # type: ignore[no-untyped-def
     """Set ``mask`` for some vertices and all of their sources."""
     for v in targets:
         mask[v] = True
-        for e in range(np.int64(indptr[v]), np.int64(indptr[v + 1])):
-            mask[indices[e]] = True
+        first, last = np.int64(indptr[v]), np.int64(indptr[v + 1])
+        check_row(first, last, len(indices))
+        for e in range(first, last):
+            u = indices[e]
+            check_id(u, len(mask))
+            mask[u] = True
 
 
 @kernel
@@ -47,11 +52,14 @@ def add_block(indptr, indices, targets, begin, end, place, rows, looped, counts,
     for i in range(len(targets)):
         v = targets[i]
         if looped and begin <= v < end:
-            p = place[v - begin] if len(place) else v - begin
+            p = np.int64(place[v - begin]) if len(place) else np.int64(v - begin)
+            check_id(p, len(rows))
             counts[i] += 1
             for j in range(width):
                 out[i, j] += rows[p, j]
-        for e in range(np.int64(indptr[v]), np.int64(indptr[v + 1])):
+        first, last = np.int64(indptr[v]), np.int64(indptr[v + 1])
+        check_row(first, last, len(indices))
+        for e in range(first, last):
             if e + _AHEAD < len(indices):
                 u = np.int64(indices[e + _AHEAD])
                 if begin <= u < end:
@@ -62,6 +70,7 @@ def add_block(indptr, indices, targets, begin, end, place, rows, looped, counts,
             if u < begin or u >= end or (looped and u == v):
                 continue
             p = np.int64(place[u - begin]) if len(place) else u - begin
+            check_id(p, len(rows))  # its place is old where the source was not there when sources were marked
             counts[i] += 1
             for j in range(width):
                 out[i, j] += rows[p, j]
@@ -92,13 +101,16 @@ def add_attended(  # type: ignore[no-untyped-def]
     width = rows.shape[1] // heads
     for i in range(len(targets)):
         v = np.int64(targets[i])
-        row = indices[np.int64(indptr[v]) : np.int64(indptr[v + 1])]
+        before, after = np.int64(indptr[v]), np.int64(indptr[v + 1])
+        check_row(before, after, len(indices))
+        row = indices[before:after]
         for h in range(heads):
             first, highest = h * width, most[i, h]
             for e in range(-1, len(row)):
                 u = v if e < 0 else np.int64(row[e])
                 if begin <= u < end:
                     p = np.int64(place[u - begin]) if len(place) else u - begin
+                    check_id(p, len(rows))
                     highest = max(highest, _leaky_relu(sources[p, h] + own[i, h]))
             if highest > most[i, h]:
                 scale = np.exp(most[i, h] - highest)
@@ -111,6 +123,7 @@ def add_attended(  # type: ignore[no-untyped-def]
                 if u < begin or u >= end or (e >= 0 and u == v):
                     continue
                 p = np.int64(place[u - begin]) if len(place) else u - begin
+                check_id(p, len(rows))
                 weight = np.exp(_leaky_relu(sources[p, h] + own[i, h]) - highest)
                 totals[i, h] += weight
                 for j in range(width):

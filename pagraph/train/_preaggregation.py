@@ -3,6 +3,7 @@
 import numpy as np
 
 from .._jit import kernel, prefetch
+from ..graph._csc import check_id, check_row
 
 _LINE = 16  # float32 values of a cache line
 _AHEAD = 8
@@ -18,11 +19,14 @@ def add_rows(offsets, ids, weights, rows, out):  # type: ignore[no-untyped-def]
     """
     width = rows.shape[1]
     for i in range(len(out)):
-        for e in range(offsets[i], offsets[i + 1]):
+        begin, end = offsets[i], offsets[i + 1]
+        check_row(begin, end, len(ids))
+        for e in range(begin, end):
             if e + _AHEAD < len(ids):
                 start = np.int64(ids[e + _AHEAD]) * width
                 for j in range(0, width, _LINE):
                     prefetch(rows, start + j)
             u, weight = ids[e], weights[e]
+            check_id(u, len(rows))
             for j in range(width):
                 out[i, j] += weight * rows[u, j]

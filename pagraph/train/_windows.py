@@ -3,6 +3,7 @@
 import numpy as np
 
 from .._jit import kernel
+from ..graph._csc import check_id, check_row
 
 
 @kernel
@@ -24,8 +25,11 @@ def take_sources(indptr, indices, begin, end, place, found):  # type: ignore[no-
     count = np.int64(0)
     for v in range(begin, end):
         before = count
-        for e in range(indptr[v] - 1, indptr[v + 1]):
-            u = v if e < indptr[v] else np.int64(indices[e])
+        first, last = np.int64(indptr[v]), np.int64(indptr[v + 1])
+        check_row(first, last, len(indices))
+        for e in range(first - 1, last):
+            u = v if e < first else np.int64(indices[e])
+            check_id(u, len(place))
             if place[u] < 0:
                 if count == len(found):
                     for i in range(before, count):
@@ -63,9 +67,11 @@ def number_sources(indptr, indices, begin, end, place, sources, out):  # type: i
         place[v] = count
         sources[count] = v
         count += 1
-    first = indptr[begin]
-    for e in range(first, indptr[end]):
+    first, last = indptr[begin], indptr[end]
+    check_row(first, last, min(len(indices), first + len(out)))
+    for e in range(first, last):
         u = indices[e]
+        check_id(u, len(place))
         if place[u] < 0:
             place[u] = count
             sources[count] = u

@@ -13,6 +13,7 @@ import heapq
 import numpy as np
 
 from ..._jit import kernel, prefetch
+from ...graph._csc import check_id, check_row
 
 _FULL = 255
 _AHEAD = 16
@@ -28,8 +29,11 @@ def change(indptr, indices, counts, part, frontier, n, fresh, step):  # type: ig
         m = 0
         for i in range(n):
             v = frontier[i]
-            for e in range(indptr[v] - 1, indptr[v + 1]):
-                u = v if e < indptr[v] else np.int64(indices[e])
+            begin, end = np.int64(indptr[v]), np.int64(indptr[v + 1])
+            check_row(begin, end, len(indices))
+            for e in range(begin - 1, end):
+                u = v if e < begin else np.int64(indices[e])
+                check_id(u, len(count))
                 c = np.int64(count[u, part])
                 if c == turning:
                     fresh[m] = u
@@ -54,8 +58,11 @@ def cost(indptr, indices, counts, part, members, limit, frontier, fresh, stamps,
         m = 0
         for i in range(n):
             v = frontier[i]
-            for e in range(indptr[v] - 1, indptr[v + 1]):
-                u = v if e < indptr[v] else np.int64(indices[e])
+            begin, end = np.int64(indptr[v]), np.int64(indptr[v + 1])
+            check_row(begin, end, len(indices))
+            for e in range(begin - 1, end):
+                u = v if e < begin else np.int64(indices[e])
+                check_id(u, len(count))
                 if count[u, part] == 0 and stamps[u] != now:
                     stamps[u] = now
                     fresh[m] = u
@@ -72,8 +79,12 @@ def cost(indptr, indices, counts, part, members, limit, frontier, fresh, stamps,
 def freed_by_one(indptr, indices, count, v, own):  # type: ignore[no-untyped-def]
     """For one hop: number of vertices that its ``own`` part would hold less without one vertex."""
     freed = np.int64(count[v, own] == 1)
-    for e in range(indptr[v], indptr[v + 1]):
-        freed += count[indices[e], own] == 1
+    begin, end = indptr[v], indptr[v + 1]
+    check_row(begin, end, len(indices))
+    for e in range(begin, end):
+        u = indices[e]
+        check_id(u, len(count))
+        freed += count[u, own] == 1
     return freed
 
 
@@ -82,10 +93,13 @@ def costs_of_one(indptr, indices, count, v, costs):  # type: ignore[no-untyped-d
     """For one hop: number of vertices that each part would hold more with one vertex."""
     costs[:] = 0
     begin, end = indptr[v], indptr[v + 1]
+    check_row(begin, end, len(indices))
     for e in range(begin - 1, end):
         if e + _AHEAD < end:
             prefetch(count, np.int64(indices[e + _AHEAD]) * len(costs))
-        row = count[v] if e < begin else count[indices[e]]
+        u = v if e < begin else np.int64(indices[e])
+        check_id(u, len(count))
+        row = count[u]
         for p in range(len(costs)):
             costs[p] += row[p] == 0  # without a branch
 
@@ -93,8 +107,11 @@ def costs_of_one(indptr, indices, count, v, costs):  # type: ignore[no-untyped-d
 @kernel
 def change_one(indptr, indices, count, v, part, step):  # type: ignore[no-untyped-def]
     """For one hop: count (``step`` 1) or no longer count (-1) one vertex in a part."""
-    for e in range(indptr[v] - 1, indptr[v + 1]):
-        u = v if e < indptr[v] else np.int64(indices[e])
+    begin, end = np.int64(indptr[v]), np.int64(indptr[v + 1])
+    check_row(begin, end, len(indices))
+    for e in range(begin - 1, end):
+        u = v if e < begin else np.int64(indices[e])
+        check_id(u, len(count))
         c = np.int64(count[u, part])
         if c < _FULL:
             count[u, part] = c + step
@@ -245,8 +262,11 @@ def grow(indptr, indices, out_indptr, out_indices, starts, sizes, part_of):  # t
                     v = np.int64(starts[begin])
                 begin += 1
             part_of[v] = part
-            for e in range(indptr[v] - 1, indptr[v + 1]):
-                u = v if e < indptr[v] else np.int64(indices[e])
+            first, last = np.int64(indptr[v]), np.int64(indptr[v + 1])
+            check_row(first, last, len(indices))
+            for e in range(first - 1, last):
+                u = v if e < first else np.int64(indices[e])
+                check_id(u, vertices)
                 if held_by[u] == part:
                     continue
                 held_by[u] = part
@@ -269,10 +289,14 @@ def propagate(indptr, indices, order, weights, limit, labels, sums, votes, voted
     for i in range(len(order)):
         v = order[i]
         n = 0
-        for e in range(indptr[v], indptr[v + 1]):
-            if indices[e] == v:  # else graphs with self-loops would keep one vertex to a cluster
+        begin, end = indptr[v], indptr[v + 1]
+        check_row(begin, end, len(indices))
+        for e in range(begin, end):
+            u = indices[e]
+            check_id(u, len(labels))
+            if u == v:  # else graphs with self-loops would keep one vertex to a cluster
                 continue
-            label = labels[indices[e]]
+            label = labels[u]
             if votes[label] == 0:
                 voted[n] = label
                 n += 1

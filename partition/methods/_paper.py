@@ -9,6 +9,7 @@ that all parts together read an edge ``hops * num_parts`` times at most, however
 import numpy as np
 
 from ..._jit import kernel
+from ...graph._csc import check_id, check_row
 
 
 @kernel
@@ -17,8 +18,12 @@ def count_train_sources(indptr, indices, rank, row_ptr):  # type: ignore[no-unty
     total = np.int64(0)
     row_ptr[0] = 0
     for v in range(len(indptr) - 1):
-        for e in range(indptr[v], indptr[v + 1]):
-            total += rank[indices[e]] >= 0
+        begin, end = indptr[v], indptr[v + 1]
+        check_row(begin, end, len(indices))
+        for e in range(begin, end):
+            u = indices[e]
+            check_id(u, len(rank))
+            total += rank[u] >= 0
         row_ptr[v + 1] = total
 
 
@@ -28,9 +33,14 @@ def fill_train_sources(indptr, indices, rank, row_ptr, rows):  # type: ignore[no
     for v in range(len(indptr) - 1):
         at = row_ptr[v]
         ascending = True
-        for e in range(indptr[v], indptr[v + 1]):
-            r = rank[indices[e]]
+        begin, end = indptr[v], indptr[v + 1]
+        check_row(begin, end, len(indices))
+        for e in range(begin, end):
+            u = indices[e]
+            check_id(u, len(rank))
+            r = rank[u]
             if r >= 0:
+                check_row(at, at + 1, len(rows))  # as many as were counted
                 ascending = ascending and (at == row_ptr[v] or rows[at - 1] <= r)
                 rows[at] = r
                 at += 1
@@ -50,8 +60,11 @@ def follow(indptr, indices, start, depth, stamp, reached, queue):  # type: ignor
         while head < stop:
             u = queue[head]
             head += 1
-            for e in range(indptr[u], indptr[u + 1]):
+            first, last = indptr[u], indptr[u + 1]
+            check_row(first, last, len(indices))
+            for e in range(first, last):
                 v = indices[e]
+                check_id(v, len(reached))
                 if reached[v] != stamp:
                     reached[v] = stamp
                     queue[tail] = v
@@ -62,10 +75,12 @@ def follow(indptr, indices, start, depth, stamp, reached, queue):  # type: ignor
 @kernel
 def count_row(rows, begin, end, limit, stamp, counted, owners, counts):  # type: ignore[no-untyped-def]
     """Add those of ``rows[begin:end]`` below ``limit`` that do not bear the stamp yet to the counts of their owners."""
+    check_row(begin, end, len(rows))
     for e in range(begin, end):
         v = rows[e]
         if v >= limit:
             break
+        check_id(v, len(counted))
         # Adding 0 or 1 takes half the time of a branch that nobody can predict.
         counts[owners[v]] += counted[v] != stamp
         counted[v] = stamp
@@ -100,8 +115,11 @@ def absorb(indptr, indices, start, part, queue, members):  # type: ignore[no-unt
         while head < stop:
             u = queue[head]
             head += 1
-            for e in range(indptr[u], indptr[u + 1]):
+            first, last = indptr[u], indptr[u + 1]
+            check_row(first, last, len(indices))
+            for e in range(first, last):
                 v = indices[e]
+                check_id(v, len(members))
                 if members[v, left, byte] & bit == 0:
                     new += members[v, 0, byte] & bit == 0
                     for h in range(left + 1):

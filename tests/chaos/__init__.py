@@ -10,6 +10,7 @@ what is wrong; it runs in another process, which may crash, hang or take all mem
 - a part: the module, and its name in ``PARTS``;
 - a kind of file: a line in ``files.KINDS``, and the file in ``samples.build``;
 - a verb: a line in ``verbs.VERBS``;
+- a use of a graph whose arrays lie: a line in ``hostile.ANY``, ``PLAIN`` or ``TYPED``;
 - a function or class: a line in ``arguments.calls``;
 - a loader: a function in ``loaders.LOADERS``.
 """
@@ -18,9 +19,12 @@ PARTS = {
     "kills": "verbs killed or interrupted",
     "exhausted": "no disk, memory or descriptors left",
     "files": "damaged files of every kind",
+    "hostile": "arrays that lie, every kernel with its indices checked",
     "arguments": "one wrong argument in a valid call",
     "user_code": "exceptions in the user's functions",
     "threads": "forks, threads, interrupts and copies of loaders",
     "batches": "memory of endless epochs",
 }
 """Those that fork a process that has no threads yet come first."""
+BOUNDS_CHECKED = {"hostile"}
+"""Those in whose process numba checks every index."""

@@ -13,6 +13,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from . import BOUNDS_CHECKED
+
 ROOT = Path(__file__).parents[2]
 TRIAL_SECONDS = 180  # a trial that takes longer hangs
 _TRIALS_OF_A_WORKER = 400
@@ -40,7 +42,7 @@ class Campaign:
         self.work, self.keep, self.failed = work, keep, 0
         command = [sys.executable, "-m", "tests.chaos.samples", str(work / "samples")]
         subprocess.run(command, cwd=ROOT, check=True, env=_environment())
-        self._worker = Worker(work, keep)
+        self._worker = Worker(work, keep, "")
 
     def end(self) -> None:
         """End the last process."""
@@ -50,9 +52,9 @@ class Campaign:
         """Trials from the case ``first`` on, until the time or their number is over, or too many failed."""
         result, begin = Result(), time.monotonic()
         while time.monotonic() - begin < seconds and result.trials != trials and len(result.failures) < _MOST_FAILURES:
-            if self._worker.is_over or self._worker.trials >= _TRIALS_OF_A_WORKER:
+            if self._worker.is_over or self._worker.trials >= _TRIALS_OF_A_WORKER or not self._worker.serves(part):
                 self._worker.end()
-                self._worker = Worker(self.work, self.keep)
+                self._worker = Worker(self.work, self.keep, part)
             number = first + result.trials
             answer = self._worker.trial(part, number)
             result.trials += 1
@@ -65,21 +67,26 @@ class Campaign:
 
 
 class Worker:
-    """A process that runs trials."""
+    """A process that runs trials of a part, and of others that need no other environment."""
 
-    def __init__(self, work: Path, keep: Path) -> None:
+    def __init__(self, work: Path, keep: Path, part: str) -> None:
         self.keep, self.trials, self.is_over = keep, 0, False
+        self._is_checked = part in BOUNDS_CHECKED
         keep.mkdir(exist_ok=True)
         self._log = open(work / "worker.log", "w+b")  # noqa: SIM115  (as long as the process)
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.chaos.worker", str(work), str(keep)],
             cwd=ROOT,
-            env=_environment(),
+            env=_environment() | (_checking_bounds() if self._is_checked else {}),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
             start_new_session=True,
         )
+
+    def serves(self, part: str) -> bool:
+        """Whether the process is such as a part needs."""
+        return self._is_checked == (part in BOUNDS_CHECKED)
 
     def trial(self, part: str, number: int) -> dict:
         """What became of one trial: ``failure``, a line or None, and ``figures``."""
@@ -113,3 +120,9 @@ class Worker:
 def _environment() -> dict[str, str]:
     more = {"OMP_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1", "PYTHONPATH": str(ROOT), "COLUMNS": "100"}
     return {**os.environ, **more}
+
+
+def _checking_bounds() -> dict[str, str]:
+    """Kernels of their own, compiled once for all runs: numba does not see that those in its cache check nothing."""
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": "", "XDG_CACHE_HOME": f"{home}/pagraph-bounds-checked"}

@@ -238,8 +238,8 @@ def seal(target: Path) -> None:
             continue
         with contextlib.suppress(ValueError, OSError, TypeError, KeyError, IndexError, AttributeError):  # damaged, too
             edit_json(manifest, lambda value, folder=manifest.parent: seal_entries(value, folder))
-            for part in range(2 if manifest.parent.name == "parts" else 0):
-                seal_part(target, part)
+            for part in range(2 if (manifest.parent / "part-0").is_dir() else 0):
+                seal_part(manifest.parent, part)
 
 
 def seal_entries(value: object, folder: Path) -> None:

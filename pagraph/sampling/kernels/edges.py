@@ -3,6 +3,7 @@
 import numpy as np
 
 from ..._jit import kernel
+from ...graph._csc import check_row
 from .hop import draw_below
 
 _A = np.uint64(0x9E3779B97F4A7C15)
@@ -104,8 +105,10 @@ def global_pairs(key, indptr, indices, num_src, no_loops, seen, tries, src, dst)
             v = draw_below(base, 2 * t + 1, num_dst)
             if no_loops and u == v:
                 continue
+            begin, end = indptr[v], indptr[v + 1]
+            check_row(begin, end, len(indices))
             is_edge = False
-            for e in range(indptr[v], indptr[v + 1]):
+            for e in range(begin, end):
                 if indices[e] == u:
                     is_edge = True
                     break

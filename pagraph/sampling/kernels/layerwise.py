@@ -7,6 +7,7 @@ edges have weights they are an array in CSC order; an empty one stands for weigh
 import numpy as np
 
 from ..._jit import kernel, prefetch
+from ...graph._csc import check_id, check_row
 from .hop import _B, _slot_of, first_above, mix, place_of
 
 _AHEAD = 24  # elements between asking for a cache line and using it
@@ -90,6 +91,7 @@ def column_squares(indptr, indices, weights, out):  # type: ignore[no-untyped-de
     """``add_squares`` for all rows of a graph, by vertex."""
     for v in range(len(indptr) - 1):
         begin, end = np.int64(indptr[v]), np.int64(indptr[v + 1])
+        check_row(begin, end, len(indices))
         total = np.float64(end - begin)
         if len(weights) > 0:
             total = 0.0
@@ -100,7 +102,9 @@ def column_squares(indptr, indices, weights, out):  # type: ignore[no-untyped-de
                 if e + _AHEAD < len(indices):
                     prefetch(out, indices[e + _AHEAD])
                 p = (np.float64(weights[e]) if len(weights) > 0 else 1.0) / total
-                out[indices[e]] += p * p
+                u = indices[e]
+                check_id(u, len(out))
+                out[u] += p * p
 
 
 @kernel

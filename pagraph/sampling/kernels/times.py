@@ -3,6 +3,7 @@
 import numpy as np
 
 from ..._jit import kernel, prefetch, prefetch_outer
+from ...graph._csc import check_row
 from .hop import first_above, num_draws
 
 BLOCK = 32
@@ -19,6 +20,7 @@ def sort_rows(indptr, times, order):  # type: ignore[no-untyped-def]
     """Sort each row by time and write where its edges were to ``order``; equal times stay in order."""
     for v in range(len(indptr) - 1):
         start, end = np.int64(indptr[v]), np.int64(indptr[v + 1])
+        check_row(start, end, len(times))
         if end - start <= _SHORT:
             _insert(start, end, times, order)
         else:

@@ -21,6 +21,7 @@ Arguments that kernels share are tuples:
 import numpy as np
 
 from ..._jit import kernel, prefetch
+from ...graph._csc import check_id
 from .hop import _A, _B, draw_below, is_among, mix
 from .weighted import SHIFT, draw_edge, draw_unit, groups
 
@@ -243,6 +244,7 @@ def _find_rows(edges, positions, searched, count):  # type: ignore[no-untyped-de
     indptr, indices, _ = edges
     for c in range(count):
         x = np.int64(indices[positions[searched[c]]])
+        check_id(x, len(indptr) - 1)
         prefetch(indices, (np.int64(indptr[x]) + np.int64(indptr[x + 1])) >> 1)
 
 
@@ -250,6 +252,7 @@ def _find_rows(edges, positions, searched, count):  # type: ignore[no-untyped-de
 def has_edge(edges, v, w):  # type: ignore[no-untyped-def]
     """Whether one of the edges of ``v``, which ascend, leads to ``w``."""
     indptr, indices, _ = edges
+    check_id(v, len(indptr) - 1)
     low, high = max(np.int64(indptr[v]), 0), min(np.int64(indptr[v + 1]), len(indices))
     return is_among(indices, w, low, high)
 

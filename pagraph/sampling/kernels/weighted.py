@@ -24,6 +24,7 @@ import math
 import numpy as np
 
 from ..._jit import kernel, prefetch
+from ...graph._csc import check_row
 from .hop import _A, _AHEAD, _B, SCAN_LIMIT, first_above, mix
 
 SHIFT = 4
@@ -35,8 +36,11 @@ def keep_positive(indptr, weights, out_indptr, positions):  # type: ignore[no-un
     """Move the positive weights to the front, row by row; ``positions`` says where they were."""
     kept = np.int64(0)
     for v in range(len(indptr) - 1):
-        for e in range(np.int64(indptr[v]), np.int64(indptr[v + 1])):
+        begin, end = np.int64(indptr[v]), np.int64(indptr[v + 1])
+        check_row(begin, end, len(weights))
+        for e in range(begin, end):
             if weights[e] > 0:
+                check_row(kept, kept + 1, len(positions))  # as many as were counted
                 weights[kept] = weights[e]
                 positions[kept] = e
                 kept += 1
@@ -61,6 +65,7 @@ def fill_tables(indptr, weights, sums, guide):  # type: ignore[no-untyped-def]
     """Running sums and guide of every row that has groups."""
     for v in range(len(indptr) - 1):
         start, end = np.int64(indptr[v]), np.int64(indptr[v + 1])
+        check_row(start, end, len(weights))
         first, last = groups(start, end)
         total = 0.0
         for g in range(first, last):
@@ -142,6 +147,7 @@ def find_groups(rows, starts, degrees, out_indptr, sums, guide, slots, points): 
 @kernel
 def _group_at(sums, first, last, g, x):  # type: ignore[no-untyped-def]
     """The group at ``x`` in the total, sought from ``g`` on, and how far above its beginning ``x`` is."""
+    g = min(g, last - 1)  # beyond only if the row is no longer the one that the guide was made for
     while g < last - 1 and sums[g] <= x:
         g += 1
     return g, x - sums[g - 1] if g > first else x
