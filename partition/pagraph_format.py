@@ -24,6 +24,7 @@ from torch import Tensor
 from ..datasets.matrices import load_sparse
 from ..datasets.opening import open_graph
 from ..errors import FormatError
+from ..graph.field_value import mask_of
 from ..graph.graph import Graph
 from ..graph.mapped import map_npy
 from ..system.atomic import is_unfinished, new_folder
@@ -293,7 +294,7 @@ def _depth(part: PagraphPart) -> int:
 
 def _settle(claims: list[_Claim], graph: Graph) -> list[Tensor]:
     """Ids of each part's training vertices, ascending, without first vertices that stand for others."""
-    mask = graph.ndata.get("train_mask")
+    mask = mask_of(graph.ndata, "train_mask")
     listed = torch.bincount(torch.cat([claim.train for claim in claims]), minlength=graph.num_nodes)
     kept = [claim.train.sort().values for claim in claims]
     # Of several parts that list a vertex, one with all its in-neighbours keeps it.

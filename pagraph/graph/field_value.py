@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from torch import Tensor
 
 from .indexed_rows import IndexedRows
 from .narrow_rows import NarrowRows
 
-__all__ = ["FieldValue", "materialized", "stored_row_bytes", "stored_tensor"]
+__all__ = ["FieldValue", "mask_of", "materialized", "stored_row_bytes", "stored_tensor"]
 
 FieldValue = Tensor | IndexedRows | NarrowRows
 """Values of a field."""
@@ -30,3 +31,17 @@ def stored_row_bytes(values: FieldValue) -> int:
 def materialized(values: FieldValue) -> Tensor:
     """The values as a tensor; rows by reference and rows in fewer bytes are copied."""
     return values if isinstance(values, Tensor) else values.materialize()
+
+
+def mask_of(fields: Mapping[str, FieldValue], name: str) -> Tensor | None:
+    """The mask ``name`` among the fields of vertices as booleans, whatever it is stored as; None where there is none.
+
+    Raises:
+        ValueError: It is not 1-D.
+    """
+    values = fields.get(name)
+    if values is None:
+        return None
+    if values.dim() != 1:
+        raise ValueError(f"{name} must have one value for each vertex, got shape {tuple(values.shape)}")
+    return materialized(values).bool()
