@@ -16,6 +16,7 @@ from torch import Tensor
 from ..errors import FormatError
 from ..graph.graph import CSC, EDGE_TYPE, NODE_TYPE, EdgeType, Graph
 from ..system.atomic import new_folder
+from ..system.files import check_inside, check_links
 from .arrays import one_column, read_numbers
 from .edge_rows import read_integers
 from .edges import check_size, mirror
@@ -86,6 +87,9 @@ def read_ogb(
             types.
     """
     path = Path(folder)
+    for part in ("raw", "split"):
+        check_inside(path, path / part)
+        check_links(path / part)
     typed = _table(path / "raw", _TRIPLETS).is_file()
     places = _Places(path, typed=typed)
     splits = places.splits()

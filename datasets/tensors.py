@@ -19,7 +19,7 @@ from ..graph.graph import Graph
 from .arrays import array_tensor, load_npz, load_tensors, map_or_read, one_column
 from .column_files import Scratch
 from .edge_sort import sort_edges
-from .edges import build_graph, count_nodes
+from .edges import build_graph, check_count, count_nodes
 from .opening import PARTS
 
 __all__ = ["EDGE_INDEX", "read_edge_index", "read_pyg", "store_edge_index"]
@@ -114,7 +114,7 @@ def _graph(
     src, dst = (ids.long() for ids in _ends(path, arrays[EDGE_INDEX], is_named))
     others = {name: rows for name, rows in arrays.items() if isinstance(name, str) and name not in _NO_FIELDS}
     rows = {name: rows for name, rows in others.items() if _is_rows(rows)}
-    count = _num_nodes(path, arrays) if num_nodes is None else num_nodes
+    count = _num_nodes(path, arrays, len(src)) if num_nodes is None else num_nodes
     if count is None:
         count = count_nodes(path, src.numpy(), dst.numpy())
     ndata = {name: r for name, r in rows.items() if len(r) == count and (count != len(src) or "edge" not in name)}
@@ -144,11 +144,12 @@ def _is_rows(value: Any) -> bool:
     return isinstance(value, Tensor) and value.layout == torch.strided and value.dim() > 0
 
 
-def _num_nodes(path: str | os.PathLike[str], arrays: Mapping[Any, Any]) -> int | None:
+def _num_nodes(path: str | os.PathLike[str], arrays: Mapping[Any, Any], num_edges: int) -> int | None:
     stated = arrays.get("num_nodes")
     if isinstance(stated, int | Tensor | np.integer):
         if isinstance(stated, Tensor) and (stated.numel() != 1 or stated.is_floating_point()):
             raise FormatError(f"{path}: num_nodes must be 1 integer, got {stated.dtype} of shape {list(stated.shape)}")
+        check_count(path, int(stated), num_edges)
         return int(stated)
     names = ("x", "feat", "features", "y", "label", "labels", *(f"{part}_mask" for part in PARTS))
     return next((len(arrays[name]) for name in names if _is_rows(arrays.get(name))), None)

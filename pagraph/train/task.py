@@ -13,6 +13,7 @@ from torch.nn.functional import cross_entropy
 from ..graph.csc import CSC
 from ..graph.field_value import mask_of, materialized
 from ..graph.graph import Graph
+from ..system.units import shortened
 from .evaluate import LABELS, Evaluation
 from .models import NORM, Framework
 from .options import TrainOptions
@@ -116,7 +117,9 @@ def selected(fields: Mapping[str, Any], sets: Sequence[str]) -> dict[str, Tensor
     for name in sets:
         mask = mask_of(fields, f"{name}_mask")
         if mask is None:
-            raise ValueError(f"graph must have the field {name}_mask beside {', '.join(fields)}, it lacks it")
+            raise ValueError(
+                f"graph must have the field {name}_mask beside {shortened(', '.join(fields))}, it lacks it"
+            )
         ids[name] = mask.nonzero().squeeze(1)
     for name in sets:
         if len(ids[name]) == 0:
@@ -217,7 +220,7 @@ def check_features(graph: Graph, options: TrainOptions, more: Sequence[str] = ()
     if missing:
         raise ValueError(
             f"graph must have the fields {', '.join(wanted)} to be trained on, it lacks {', '.join(missing)} and has "
-            f"{', '.join(graph.ndata) or 'none'}"
+            f"{shortened(', '.join(graph.ndata) or 'none')}"
         )
     width = graph.ndata[features[0]].shape[1:]
     for name in features:
