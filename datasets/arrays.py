@@ -21,14 +21,17 @@ from torch import Tensor
 
 from ..errors import FormatError
 from ..graph.csc import writeable
-from ..graph.mapped import map_npy, read_npy_header
+from ..graph.mapped import map_npy
+from ..system.budget import check_fits
+from ..system.files import check_saved, open_plain, read_npy_header
 from .column_files import ColumnFile, Scratch
 from .edge_rows import extended
 from .text_blocks import arrow, read_columns, require_arrow
 
 __all__ = [
-    *("TEXTS", "UNREADABLE", "array_tensor", "bool_mask", "has_ending", "left_behind", "load_npz", "load_tensors"),
-    *("map_or_read", "npz_members", "one_column", "parquet_values", "read_array", "read_numbers", "unread_npz"),
+    *("TEXTS", "UNREADABLE", "array_tensor", "bool_mask", "check_npz", "has_ending", "left_behind", "load_npz"),
+    *("load_tensors", "map_or_read", "npz_members", "one_column", "parquet_values", "read_array", "read_numbers"),
+    "unread_npz",
 ]
 
 TEXTS = tuple(f".{kind}{packed}" for kind in ("txt", "tsv", "csv") for packed in ("", ".gz", ".xz", ".bz2"))
@@ -103,10 +106,12 @@ def array_tensor(path: str | os.PathLike[str], array: npt.NDArray[Any]) -> Tenso
 
 def map_or_read(file: Path) -> Tensor:
     """Map a ``.npy`` file where its bytes can be used as they are; otherwise convert it in memory."""
-    with open(file, "rb") as stream:
+    with open_plain(file) as stream:
         header = read_npy_header(stream)
+        header.check_size(stream)
     if header.dtype.isnative and not (header.fortran_order and len(header.shape) > 1):
         return map_npy(file, random_access=len(header.shape) > 1)
+    check_fits(file, header.nbytes, "numbers")  # in another order, they cannot be used where they are
     try:
         array: Any = np.load(file, allow_pickle=False)
     except (ValueError, EOFError) as error:
@@ -118,7 +123,8 @@ def npz_members(file: IO[bytes]) -> dict[str, bool]:
     """Name of each array of an ``.npz`` file, and whether it can be read without unpickling.
 
     Raises:
-        ValueError: An array is larger than what is there: NumPy makes room for what a header says.
+        ValueError: An array is larger than what is there: NumPy makes room for what a header says. It is packed in
+            another way than NumPy packs.
     """
     if not zipfile.is_zipfile(file):
         raise ValueError("it is no .npz file")
@@ -126,6 +132,8 @@ def npz_members(file: IO[bytes]) -> dict[str, bool]:
     members = {}
     with zipfile.ZipFile(file) as archive:
         for member in archive.infolist():
+            if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise ValueError(f"{member.filename} must be stored or deflated")
             with archive.open(member) as stream:
                 version = np.lib.format.read_magic(stream)
                 read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
@@ -139,14 +147,22 @@ def npz_members(file: IO[bytes]) -> dict[str, bool]:
     return members
 
 
+def check_npz(path: str | os.PathLike[str], file: IO[bytes]) -> None:
+    """Raise FormatError where the arrays of an ``.npz`` file, unpacked, do not fit into memory."""
+    with zipfile.ZipFile(file) as archive:
+        check_fits(path, sum(member.file_size for member in archive.infolist()), "arrays")
+    file.seek(0)
+
+
 def load_npz(path: str | os.PathLike[str]) -> dict[str, npt.NDArray[Any]]:
     """Read the arrays of an ``.npz`` file, but for those of Python objects; FormatError if it is damaged."""
     try:
         with open(path, "rb") as file:
             members = npz_members(file)
+            check_npz(path, file)
             arrays = np.load(file, allow_pickle=False)
             return {name: arrays[name] for name, is_plain in members.items() if is_plain}
-    except FileNotFoundError:
+    except (FileNotFoundError, FormatError):
         raise
     except UNREADABLE as error:
         raise FormatError(f"{path} must be an .npz file of arrays: {error}") from error
@@ -167,6 +183,7 @@ def left_behind(path: str | os.PathLike[str], names: Iterable[object], reason: s
 
 def load_tensors(path: str | os.PathLike[str]) -> Any:
     """Read what ``torch.save`` wrote, where it is tensors and plain values alone, or raise FormatError."""
+    check_saved(path)
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
@@ -202,6 +219,7 @@ def _read_text(path: str | os.PathLike[str], dtype: np.dtype[Any], scratch: Scra
     for table in read_columns(path, plan):
         rows = np.stack([column.to_numpy() for column in table.columns], axis=1)
         values.append(rows.astype(dtype, copy=False).reshape(-1))
+        check_fits(path, values.nbytes, "numbers")
     return values.mapped().reshape(-1, max(len(names), 1))
 
 
@@ -210,6 +228,11 @@ class _Values:
 
     def __init__(self, dtype: npt.DTypeLike) -> None:
         self._values: npt.NDArray[Any] = np.empty(0, dtype=dtype)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory."""
+        return self._values.nbytes
 
     def append(self, values: npt.NDArray[Any]) -> None:
         self._values = extended(self._values, values)
@@ -247,6 +270,7 @@ def _read_parquet(path: Path, scratch: Scratch | None) -> Tensor:
                 if rows.shape[1:] != shape[1:]:
                     raise FormatError(f"{path} must hold lists of the same length, got rows of {rows.shape[1]} numbers")
                 values.append(rows.reshape(-1))
+                check_fits(path, values.nbytes, "numbers")
     except (pa.ArrowException, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:  # of the disk
             raise

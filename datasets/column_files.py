@@ -65,6 +65,11 @@ class ColumnFile:
     def __len__(self) -> int:
         return self._count
 
+    @property
+    def nbytes(self) -> int:
+        """None in memory."""
+        return 0
+
     def append(self, values: Column) -> None:
         """Write numbers behind the others."""
         wider = len(values) > 0 and self.dtype == np.int32 != values.dtype

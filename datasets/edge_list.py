@@ -14,6 +14,7 @@ import torch
 
 from ..errors import FormatError
 from ..graph.graph import CSC, EDGE_TYPE, EdgeType, Graph
+from ..system.budget import check_fits
 from .bounded import step_of
 from .column_files import Scratch
 from .edge_rows import (
@@ -26,7 +27,7 @@ from .edge_rows import (
     read_words,
 )
 from .edge_sort import sort_edges
-from .edges import ANY_ID, build_graph, check_size, count_nodes, mirror
+from .edges import ANY_ID, build_graph, check_count, check_size, count_nodes, mirror
 from .original_ids import word_rows
 from .spooled_rows import SpooledEdges, SpooledRows
 from .text_blocks import Progress, arrow, first_line, read_blocks, require_arrow
@@ -224,6 +225,7 @@ def read_parquet(
                 if pa.types.is_string(types[0]):
                     columns[:2] = [_numbered(rows, column) for column in columns[:2]]
                 rows.add(*map(np.asarray, columns))
+                check_fits(path, rows.nbytes, "edges")
                 done += len(batch)
                 if progress is not None:
                     progress(size * done // file.metadata.num_rows, size)
@@ -322,7 +324,10 @@ def read_konect(
             raise FormatError(f"ids in {path} must be at least 1, as KONECT's are, got {int(ends.min())}")
         ends -= 1
     if kind != "bip":
-        count = None if counts is None else max(counts)
+        count = None
+        if counts is not None:
+            count = max(counts)
+            check_count(path, count, len(rows))
         return build_graph(path, rows.src, rows.dst, count, edata=edata, undirected=undirected or kind == "sym")
     return _bipartite(path, rows, counts, edata, both=undirected)
 
@@ -347,8 +352,9 @@ def _bipartite(
     path: str | os.PathLike[str], rows: EdgeRows, counts: tuple[int, int] | None, edata: dict[str, Any], *, both: bool
 ) -> Graph:
     left, right = counts or (count_nodes(path, rows.src, rows.src), count_nodes(path, rows.dst, rows.dst))
-    check_size(path, left)
-    check_size(path, right)
+    for count in (left, right):
+        check_count(path, count, len(rows))
+        check_size(path, count)
     try:
         csc = {LEFT_TO_RIGHT: CSC.from_coo(rows.src, rows.dst, (left, right))}
         if both:

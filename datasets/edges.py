@@ -13,12 +13,12 @@ from torch import Tensor
 
 from ..errors import FormatError
 from ..graph.graph import CSC, Graph, id_dtype
-from ..system.memory import host_available
+from ..system.budget import reading_room
 from ..system.units import bytes_text
 
 __all__ = [
-    *("ANY_ID", "build_graph", "check_simple", "check_size", "count_nodes", "csc_of_pairs", "drop_repeats", "graph_of"),
-    "mirror",
+    *("ANY_ID", "build_graph", "check_count", "check_simple", "check_size", "count_nodes", "csc_of_pairs"),
+    *("drop_repeats", "graph_of", "mirror"),
 ]
 
 Ids = npt.NDArray[Any]
@@ -85,7 +85,7 @@ def graph_of(src: Ids, dst: Ids, num_nodes: int) -> Graph:
 
 def check_size(path: str | os.PathLike[str], num_nodes: int) -> None:
     """Raise FormatError where the index of the vertices that ``path`` speaks of does not fit into memory."""
-    least, free = 8 * num_nodes, host_available()
+    least, free = 8 * num_nodes, reading_room()
     if num_nodes < 0 or least > free:
         raise FormatError(
             f"{path} must have no more vertices than fit into memory, got {num_nodes:,}, whose index takes "
@@ -96,10 +96,21 @@ def check_size(path: str | os.PathLike[str], num_nodes: int) -> None:
 def count_nodes(path: str | os.PathLike[str], src: Ids, dst: Ids) -> int:
     """The largest id plus 1, or FormatError where that would make a graph of mostly nothing."""
     count = 1 + max((int(ids.max()) for ids in (src, dst) if len(ids)), default=-1)
-    limit = max(ANY_ID, 16 * len(src))
+    limit = _most_nodes(len(src))
     if count > limit:
         raise FormatError(f"ids in {path} must be below {limit} for {len(src)} edges, got {count - 1}")
     return count
+
+
+def check_count(path: str | os.PathLike[str], num_nodes: int, num_edges: int) -> None:
+    """Raise FormatError where ``path`` says that there are so many vertices that most of them would have no edges."""
+    limit = _most_nodes(num_edges)
+    if num_nodes > limit:
+        raise FormatError(f"{path} must have at most {limit} vertices for {num_edges} edges, it says {num_nodes}")
+
+
+def _most_nodes(num_edges: int) -> int:
+    return max(ANY_ID, 16 * num_edges)
 
 
 def build_graph(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from ..errors import FormatError
+from ..system.files import read_small
 
 if TYPE_CHECKING:
     from ..graph.graph import EdgeType
@@ -40,10 +41,11 @@ def read_manifest_json(
     path: Path, form: str, versions: tuple[int, ...], *, hints: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
     """Load the JSON object in ``path``; FormatError for another format (with a hint, where there is one) or version."""
-    if path.exists() and not path.is_file():  # reading a pipe or a device might never end
-        raise FormatError(f"{path} must be a file, it is something else")
     try:
-        value = json.loads(path.read_bytes())
+        content = read_small(path)
+        value = json.loads(content)
+    except FormatError:
+        raise
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{path} is not JSON: {error}") from error
     except OSError as error:

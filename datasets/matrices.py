@@ -14,11 +14,10 @@ from torch import Tensor
 from ..errors import FormatError
 from ..graph.field_value import is_single
 from ..graph.graph import Graph
-from ..system.memory import host_available
-from ..system.units import bytes_text
-from .arrays import UNREADABLE, array_tensor, left_behind, load_npz, npz_members, one_column, unread_npz
+from ..system.budget import check_fits
+from .arrays import UNREADABLE, array_tensor, check_npz, left_behind, load_npz, npz_members, one_column, unread_npz
 from .edge_rows import read_integers
-from .edges import build_graph, check_size
+from .edges import build_graph, check_count, check_size
 from .text_blocks import Progress, first_line, read_blocks
 
 __all__ = ["dense", "load_sparse", "read_benchmark", "read_matrix_market", "read_scipy"]
@@ -36,10 +35,11 @@ def load_sparse(path: str | os.PathLike[str]) -> Any:
     try:
         with open(path, "rb") as file:
             npz_members(file)
+            check_npz(path, file)
             members = np.load(file, allow_pickle=False)
             arrays = {name: members[name] for name in members.files}
         return _build(arrays)
-    except FileNotFoundError:
+    except (FileNotFoundError, FormatError):
         raise
     except UNREADABLE as error:
         raise FormatError(f"{path} must be a sparse matrix saved by scipy: {error}") from error
@@ -68,12 +68,10 @@ def _build(arrays: dict[str, Any]) -> Any:
     return matrix
 
 
-def dense(matrix: Any) -> Tensor:
-    """A sparse matrix as dense float32, by blocks of rows, so that no second dense copy is needed."""
+def dense(path: str | os.PathLike[str], matrix: Any) -> Tensor:
+    """A sparse matrix of ``path`` as dense float32, by blocks of rows, so that no second dense copy is needed."""
+    check_fits(path, 4 * matrix.shape[0] * matrix.shape[1], "a matrix that is to be dense")
     rows = matrix.tocsr()
-    least, free = 4 * rows.shape[0] * rows.shape[1], host_available()
-    if least > free:
-        raise FormatError(f"a matrix must fit into memory to be dense, got {bytes_text(least)} of {bytes_text(free)}")
     out = torch.empty(rows.shape, dtype=torch.float32, device="cpu")
     for begin in range(0, rows.shape[0], 4096):
         block = rows[begin : begin + 4096].toarray()
@@ -95,6 +93,7 @@ def _graph(path: str | os.PathLike[str], matrix: Any, *, undirected: bool, weigh
     coo = matrix.tocoo()
     if coo.shape[0] != coo.shape[1]:
         raise FormatError(f"{path} must hold a square matrix, got shape {tuple(coo.shape)}")
+    check_count(path, int(coo.shape[0]), coo.nnz)
     edata = {} if weight is None else {weight: array_tensor(path, coo.data)}
     return build_graph(path, coo.row, coo.col, int(coo.shape[0]), edata=edata, undirected=undirected)
 
@@ -123,6 +122,7 @@ def read_matrix_market(
     field, symmetry, (rows, columns, entries) = head[1].lower(), head[2].lower(), map(int, size)
     if rows != columns:
         raise FormatError(f"{path} must hold a square matrix, got {rows} x {columns}")
+    check_count(path, rows, entries)
     if weight is not None and field in (b"pattern", b"complex"):
         raise FormatError(f"{path} must hold real values for the field {weight!r}, its matrix is {field.decode()}")
     if undirected and symmetry != b"general":
@@ -153,7 +153,7 @@ def read_benchmark(path: str | os.PathLike[str], *, undirected: bool = False, we
     left = unread_npz(path, arrays)
     matrices = {name: _take_csr(path, arrays, name) for name in ("attr", "labels") if f"{name}_data" in arrays}
     graph = _graph(path, _take_csr(path, arrays, "adj"), undirected=undirected, weight=weight)
-    fields = {name: dense(matrix) for name, matrix in matrices.items()}
+    fields = {name: dense(path, matrix) for name, matrix in matrices.items()}
     for name, array in arrays.items():
         if array.ndim and len(array) == graph.num_nodes and array.dtype.kind in "biuf":
             fields[name] = array_tensor(path, array)

@@ -23,6 +23,7 @@ from ..graph.mapped import map_npy
 from ..graph.narrow_rows import NarrowingRows, NarrowRows
 from ..graph.row_form import WIDE, Decoding
 from ..system.atomic import is_unfinished, new_folder
+from ..system.files import named_path, open_plain
 from .manifest import ArrayEntry, EdgeEntry, Manifest, NodeEntry, stored_dtype
 
 __all__ = [
@@ -159,18 +160,14 @@ def open_field(folder: Path, entry: ArrayEntry, ids: Tensor | None = None) -> Fi
 
 
 def named_file(folder: Path, entry: ArrayEntry) -> Path:
-    """Path of the file of ``entry``, or FormatError where there is none: a pipe or a device might never end."""
-    file = folder / entry.file
-    if not file.is_file():
-        state = "must be a file" if os.path.lexists(file) else "is missing"
-        raise FormatError(f"{file} {state}, and the manifest names it")
-    return file
+    """Path of the file of ``entry``, or FormatError where there is none in ``folder``."""
+    return named_path(folder, entry.file, "the manifest")
 
 
 def file_digest(file: Path, read: Written | None = None) -> str:
     """SHA-256 of a file's bytes, hexadecimal; ``read`` is called with the number of bytes of each piece."""
     digest = hashlib.sha256()
-    with open(file, "rb", buffering=0) as stream:
+    with open_plain(file) as stream:
         while block := stream.read(_CHUNK_BYTES):
             digest.update(block)
             if read is not None:

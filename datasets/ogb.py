@@ -16,6 +16,7 @@ from torch import Tensor
 from ..errors import FormatError
 from ..graph.graph import CSC, EDGE_TYPE, NODE_TYPE, EdgeType, Graph
 from ..system.atomic import new_folder
+from ..system.files import check_inside, check_links
 from .arrays import load_tensors, one_column, read_numbers
 from .edge_rows import read_integers
 from .edges import check_size, mirror
@@ -121,6 +122,9 @@ def read_ogb(
             types.
     """
     path = Path(folder)
+    for part in ("raw", "split"):
+        check_inside(path, path / part)
+        check_links(path / part)
     raw: _RawTables | RawArrays = _RawTables(path, progress) if _has_tables(path) else RawArrays.of(path / "raw")
     places = _Places(path, typed=raw.is_typed)
     splits = places.splits()

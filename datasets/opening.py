@@ -11,7 +11,9 @@ from torch import Tensor
 from ..errors import FormatError
 from ..graph.graph import Graph
 from ..system.atomic import is_unfinished
+from ..system.files import check_inside, named_path
 from .arrays import map_or_read
+from .edges import check_count
 from .manifest import MANIFEST
 from .matrices import dense, load_sparse
 from .native import Progress, open_native
@@ -92,9 +94,10 @@ def open_pagraph(folder: str | os.PathLike[str]) -> Graph:
     second split (``pub_train.npy``) ``pub_train_mask``. Everything but ``adj.npz`` may be absent.
     """
     path = Path(folder)
-    adjacency = load_sparse(path / ADJACENCY)
+    adjacency = load_sparse(named_path(path, ADJACENCY, "PaGraph's form"))
     if adjacency.shape[0] != adjacency.shape[1]:
         raise FormatError(f"{path / ADJACENCY} must be square, got shape {tuple(adjacency.shape)}")
+    check_count(path / ADJACENCY, adjacency.shape[0], adjacency.nnz)
     graph = Graph.from_scipy(adjacency)
     for name, tensor in _fields(path).items():
         try:
@@ -106,18 +109,27 @@ def open_pagraph(folder: str | os.PathLike[str]) -> Graph:
 
 def _fields(path: Path) -> dict[str, Tensor]:
     fields: dict[str, Tensor] = {}
-    if (path / "feat.npy").is_file():
-        fields["feat"] = map_or_read(path / "feat.npy")
-    elif (path / "feat.npz").is_file():
-        fields["feat"] = dense(load_sparse(path / "feat.npz"))
-    if (path / "labels.npy").is_file():
-        fields["label"] = map_or_read(path / "labels.npy")
+    if (file := _there(path, "feat.npy")) is not None:
+        fields["feat"] = map_or_read(file)
+    elif (file := _there(path, "feat.npz")) is not None:
+        fields["feat"] = dense(file, load_sparse(file))
+    if (file := _there(path, "labels.npy")) is not None:
+        fields["label"] = map_or_read(file)
     further = {file.name.removesuffix("train.npy") for file in path.glob("*train.npy")} - {""}
     for prefix in ("", *sorted(further)):
         for part in PARTS:
-            if (path / f"{prefix}{part}.npy").is_file():
-                fields[f"{prefix}{part}_mask"] = _mask(path / f"{prefix}{part}.npy")
+            if (file := _there(path, f"{prefix}{part}.npy")) is not None:
+                fields[f"{prefix}{part}_mask"] = _mask(file)
     return fields
+
+
+def _there(folder: Path, name: str) -> Path | None:
+    """A file of a folder, or None where there is none of this name; FormatError where it is a link out of it."""
+    path = folder / name
+    if not path.is_file():
+        return None
+    check_inside(folder, path)
+    return path
 
 
 def _mask(file: Path) -> Tensor:

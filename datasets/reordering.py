@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..graph.field_value import FieldValue
+from ..graph.field_value import FieldValue, stored_row_bytes
 from ..graph.graph import Graph
 from ..sampling.sampler import MiniBatchSampler
 from ..seeds.order import num_seeds
@@ -133,7 +133,7 @@ def reorder(
     places = vertex_places(graph, by, **task, tick=lambda edges: ticks(4 * edges))
     offsets = {etype: new_indptr(graph, etype, places[etype[2]]) for etype in graph.edge_types}
     widest = {t: name for t in graph.node_types if (name := _widest(graph.node_fields(t)))}
-    widths = {t: _row_bytes(graph.node_fields(t)[name]) for t, name in widest.items()}
+    widths = {t: stored_row_bytes(graph.node_fields(t)[name]) for t, name in widest.items()}
     before = {"features": read.features(widths), "topology": read.topology()}
     after = {"features": read.features(widths, places), "topology": read.topology(places, offsets)}
     held = sum(values.nbytes for values in [*places.values(), *offsets.values()])
@@ -166,19 +166,15 @@ def _work(graph: Graph, by: str, sampler: MiniBatchSampler) -> int:
     arrays = 0
     for ntype in graph.node_types:
         fields = graph.node_fields(ntype)
-        arrays += sum(values.numel() * values.element_size() for values in fields.values())
+        arrays += sum(len(values) * stored_row_bytes(values) for values in fields.values())
         arrays += 0 if ORIGINAL_ID in fields else 8 * graph.num_nodes_of(ntype)
     for etype in graph.edge_types:
         csc, own = graph.csc_of(etype), graph.edge_fields(etype)
-        arrays += csc.indices.nbytes + sum(values.numel() * values.element_size() for values in own.values())
+        arrays += csc.indices.nbytes + sum(len(values) * stored_row_bytes(values) for values in own.values())
         if ORIGINAL_ID not in own and (own or csc.edge_ids is not None):
             arrays += csc.indices.nbytes
     return edges + 2 * arrays
 
 
 def _widest(fields: Mapping[str, FieldValue]) -> str | None:
-    return max(fields, key=lambda name: _row_bytes(fields[name]), default=None)
-
-
-def _row_bytes(values: FieldValue) -> int:
-    return values.shape[1:].numel() * values.element_size()
+    return max(fields, key=lambda name: stored_row_bytes(fields[name]), default=None)

@@ -13,6 +13,7 @@ import torch
 from ..errors import FormatError
 from ..graph.graph import Graph
 from ..system.atomic import new_folder
+from ..system.budget import in_memory
 from .arrays import TEXTS, UNREADABLE, bool_mask, npz_members
 from .bounded import room_of, step_of
 from .column_files import Scratch
@@ -182,6 +183,7 @@ def read_graph(
     train: VertexSet | None = None,
     val: VertexSet | None = None,
     test: VertexSet | None = None,
+    memory: int | str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Graph:
     """Read a graph from a folder or file of any supported form; fields keep the names they have in DGL.
@@ -204,11 +206,13 @@ def read_graph(
         train: A file of ids or of a mask for the field ``train_mask``, or a fraction of the vertices.
         val: The same for ``val_mask``.
         test: The same for ``test_mask``.
+        memory: Bytes that the arrays may take which the files hold, announce or unpack to, such as "4GiB"; the graph
+            that is made of them comes on top. Default: half of what is free.
         progress: Called with the bytes read and the file's size, where that can be told.
 
     Raises:
         FileNotFoundError: There is nothing at that path.
-        FormatError: The form is not known, or the content is corrupt.
+        FormatError: The form is not known, or the content is corrupt, or more than ``memory`` has room for.
         MissingDependencyError: The form needs DGL, PyG or pyarrow, which is not installed.
         ValueError: An option does not go with the form, ids are out of range, or fields do not fit the graph.
     """
@@ -217,8 +221,9 @@ def read_graph(
     given = form.chosen(options | {"weight": weight, "header": header})
     if "progress" in form.options:
         given["progress"] = progress
-    graph = form.read(source, **given)
-    add_fields(graph, features=features, labels=labels, train=train, val=val, test=test)
+    with in_memory(memory):
+        graph = form.read(source, **given)
+        add_fields(graph, features=features, labels=labels, train=train, val=val, test=test)
     return graph
 
 
@@ -240,8 +245,9 @@ def import_graph(
     Args:
         source: What :func:`read_graph` takes.
         out: Must not exist yet.
-        memory: Bytes that edges in files may take, such as "4GiB", beside what Python and its libraries hold. Default:
-            half of what is free.
+        memory: Bytes that edges in files may take, such as "4GiB", beside what Python and its libraries hold. Of forms
+            that are read into memory, what their files may announce or unpack to; the graph that is made of it comes
+            on top. Default: half of what is free.
         store: See :func:`write_graph`.
         origin: Where the graph is from, for people.
         progress: Called with the work done so far and all of it.
@@ -250,18 +256,16 @@ def import_graph(
     Raises:
         FileExistsError: ``out`` exists.
         FormatError: As :func:`read_graph`, like others.
-        ValueError: ``memory`` is given for a form that is read into memory, or is less than the work needs.
+        ValueError: ``memory`` is no number of bytes, or less than the work needs.
     """
     form = source_form(source)
     fields = {name: options.pop(name, None) for name in ("features", "labels", *PARTS)}
     if form.store is None:
-        if memory is not None:
-            raise ValueError(f"memory must not be given for a source of the form {form.name!r}, got {memory!r}")
-        graph = read_graph(source, **options, **fields, progress=step_of(progress, 0, 0.6))
+        graph = read_graph(source, **options, **fields, memory=memory, progress=step_of(progress, 0, 0.6))
         write_graph(graph, out, origin=origin, store=store, progress=step_of(progress, 0.6, 1))
         return Graph.open(out)
     given, room = form.chosen(options), room_of(memory)
-    with new_folder(out) as part, Scratch(part) as scratch:
+    with new_folder(out) as part, Scratch(part) as scratch, in_memory(memory):
         graph = form.store(source, scratch, room, **given, progress=step_of(progress, 0, 0.6))
         add_fields(graph, **fields, scratch=scratch)
         write_into(part, graph, origin=origin, store=store, progress=step_of(progress, 0.6, 1))

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from tokenize import TokenError
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +15,7 @@ import numpy as np
 from ..errors import FormatError
 from ..system.atomic import is_unfinished
 from ..system.budget import work_memory
+from ..system.files import named_path, open_plain, read_npy_header
 from ..system.memory import address_on_disk
 from .manifest import MANIFEST, ArrayEntry, Manifest, stored_dtype
 
@@ -243,15 +243,17 @@ def edge_shares(degrees: Any, shares: tuple[float, ...] = CACHE_SHARES) -> tuple
 
 def _mapped(folder: Path, owner: str, name: str, kind: str, entry: ArrayEntry) -> tuple[FieldSummary, Array]:
     """Map the array of an entry, and summarise it; ValueError where the file is another."""
-    file, stored, shape = folder / entry.file, stored_dtype(entry.file_dtype), entry.file_shape
-    if not file.is_file() or file.stat().st_size != entry.bytes:
+    file = named_path(folder, entry.file, "the manifest")
+    stored, shape = stored_dtype(entry.file_dtype), entry.file_shape
+    if file.stat().st_size != entry.bytes:
         raise ValueError(f"{file} must be a file of {entry.bytes} bytes")
-    try:
-        values: Array = np.empty(shape, stored) if 0 in shape else np.lib.format.open_memmap(file, mode="r")
-    except (SyntaxError, TokenError) as error:  # NumPy's reader of a damaged header may give up with Python's
-        raise ValueError(f"{file} must have a header") from error
-    if values.dtype != stored or values.shape != shape or not values.flags.c_contiguous:
+    with open_plain(file) as stream:
+        header = read_npy_header(stream)
+        header.check_size(stream)
+    if header.dtype != stored or header.shape != shape or (header.fortran_order and len(shape) > 1):
         raise ValueError(f"{file} must hold {entry.file_dtype} of shape {shape}")
+    empty = 0 in shape
+    values: Array = np.empty(shape, stored) if empty else np.memmap(file, stored, "r", header.offset, shape)
     on_disk = values.nbytes > 0 and address_on_disk(values.ctypes.data)
     where = "disk" if on_disk else "memory"
     array = FieldSummary(owner, name, kind, entry.dtype, entry.shape, values.nbytes, where, stored=entry.stored)

@@ -14,6 +14,8 @@ from torch import Tensor
 
 from ..errors import FormatError
 from ..graph.graph import CSC, EdgeType, Graph
+from ..system.budget import check_fits
+from ..system.files import named_path, read_small
 from .arrays import TEXTS, array_tensor, bool_mask, has_ending, parquet_values, read_array
 from .manifest import take
 from .original_ids import id_field
@@ -191,8 +193,10 @@ def _read(file: Path, columns: list[str]) -> Any:
 
     try:
         if has_ending(file, (".parquet",)):
-            names = pyarrow.parquet.read_schema(file).names
-            _check_columns(file, columns, names)
+            about = pyarrow.parquet.read_metadata(file)
+            _check_columns(file, columns, about.schema.to_arrow_schema().names)
+            groups = (about.row_group(place).total_byte_size for place in range(about.num_row_groups))
+            check_fits(file, max(sum(groups), 8 * about.num_rows * len(columns)), "columns")
             return pyarrow.parquet.read_table(file, columns=columns)
         if has_ending(file, TEXTS):
             return _read_text(file, columns)
@@ -216,31 +220,73 @@ def _read_text(file: Path, columns: list[str]) -> Any:
         _check_columns(file, columns, names)
         return names, True, {"include_columns": columns, "column_types": texts, "null_values": []}
 
-    tables = list(read_columns(file, plan))
+    tables, size = [], 0
+    for table in read_columns(file, plan):
+        tables.append(table)
+        size += table.nbytes
+        check_fits(file, size, "columns")
     if not names:
         raise FormatError(f"{file} must begin with a line of column names, it is empty")
     return pa.concat_tables(tables) if tables else pa.table({name: pa.array([], pa.string()) for name in columns})
 
 
 _SIZE_LIMIT = 2**20
+_MOST_ENTRIES = 100_000  # each takes a kilobyte and more while a description is read
 
 
 def load_yaml(path: Path) -> dict[str, Any]:
-    """Load the mapping in a YAML file; FormatError if it is none, or larger than 1 MiB, also by what it repeats."""
+    """Load the mapping in a YAML file; FormatError if it is none, or larger than 1 MiB, also by what it repeats.
+
+    Merge keys (``<<``) are refused, which can stand for more than any memory holds, and numbers of base 60 (``1:30``).
+    """
     import yaml
 
-    if not path.is_file() or path.stat().st_size > _SIZE_LIMIT:
-        raise FormatError(f"{path} must be a file of at most {_SIZE_LIMIT} bytes")
+    content = read_small(path, _SIZE_LIMIT)
     try:
-        value = yaml.safe_load(path.read_bytes())
+        value = _loader(yaml)(content).get_single_data()
         size = _entries(value, {})
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise FormatError(f"{path} must be YAML: {' '.join(str(error).split())[:200]}") from error
-    if size > _SIZE_LIMIT:  # a few lines of *names can stand for more than any memory holds
-        raise FormatError(f"{path} must have at most {_SIZE_LIMIT} entries, with those that it repeats by *name")
+    if size > _MOST_ENTRIES:  # a few lines of *names can stand for more than any memory holds
+        raise FormatError(f"{path} must have at most {_MOST_ENTRIES} entries, with those that it repeats by *name")
     if not isinstance(value, dict):
         raise FormatError(f"{path} must hold a mapping, got {type(value).__name__}")
     return value
+
+
+def _loader(yaml: Any) -> Any:
+    """PyYAML's safe loader without what a few bytes can make endless."""
+
+    class Loader(yaml.SafeLoader):
+        """Counts entries before any is built."""
+
+        entries = 0
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            self.entries += 1
+            if self.entries > _MOST_ENTRIES:
+                raise yaml.composer.ComposerError(None, None, f"it must have at most {_MOST_ENTRIES} entries")
+            return super().compose_node(parent, index)
+
+        def flatten_mapping(self, node: Any) -> None:
+            if any(key.tag == "tag:yaml.org,2002:merge" for key, _ in node.value):
+                raise yaml.constructor.ConstructorError(None, None, "merge keys (<<) are not read", node.start_mark)
+            super().flatten_mapping(node)
+
+        def construct_number(self, node: Any) -> Any:
+            """A number of at most 64 bits."""
+            text = self.construct_scalar(node)
+            if ":" in text:  # of base 60, in time that grows with the square of its length
+                raise yaml.constructor.ConstructorError(None, None, 'text with ":" must be quoted', node.start_mark)
+            is_whole = node.tag.endswith(":int")
+            value = self.construct_yaml_int(node) if is_whole else self.construct_yaml_float(node)
+            if is_whole and not -(2**63) <= value < 2**63:
+                raise yaml.constructor.ConstructorError(None, None, "integers must fit into 64 bits", node.start_mark)
+            return value
+
+    for kind in ("int", "float"):
+        Loader.add_constructor(f"tag:yaml.org,2002:{kind}", Loader.construct_number)
+    return Loader
 
 
 def _entries(value: Any, known: dict[int, float]) -> float:
@@ -258,9 +304,4 @@ def named_file(folder: Path, name: Any, where: str) -> Path:
     """The path of a file that a description in ``folder`` names; FormatError unless it is a file in that folder."""
     if not isinstance(name, str) or not name.isprintable():
         raise FormatError(f"{where} must name a file, got {name!r}"[:300])
-    path = Path(os.path.normpath(folder / name))
-    if not path.is_relative_to(os.path.normpath(folder)):
-        raise FormatError(f"{where} must name a file inside {folder}, got {name!r}"[:300])
-    if not path.is_file():
-        raise FormatError(f"{where}: {path} must be a file, and is none")
-    return path
+    return named_path(folder, name, where)

@@ -20,7 +20,7 @@ from ..graph.graph import Graph
 from .arrays import array_tensor, left_behind, load_npz, load_tensors, map_or_read, one_column, unread_npz
 from .column_files import Scratch
 from .edge_sort import sort_edges
-from .edges import build_graph, count_nodes
+from .edges import build_graph, check_count, count_nodes
 from .opening import PARTS
 
 __all__ = ["EDGE_INDEX", "read_edge_index", "read_pyg", "store_edge_index"]
@@ -118,7 +118,7 @@ def _graph(
     path: str | os.PathLike[str], arrays: Mapping[Any, Any], num_nodes: int | None, undirected: bool, *, is_named: bool
 ) -> Graph:
     src, dst = (ids.long() for ids in _ends(path, arrays[EDGE_INDEX], is_named))
-    count = _num_nodes(path, arrays, num_nodes)
+    count = _num_nodes(path, arrays, num_nodes, len(src))
     if count is None:
         count = count_nodes(path, src.numpy(), dst.numpy())
     _check_counts(path, arrays, count, len(src))
@@ -164,13 +164,16 @@ def _is_rows(value: Any) -> bool:
     return isinstance(value, Tensor) and value.layout == torch.strided and value.dim() > 0
 
 
-def _num_nodes(path: str | os.PathLike[str], arrays: Mapping[Any, Any], given: int | None) -> int | None:
+def _num_nodes(
+    path: str | os.PathLike[str], arrays: Mapping[Any, Any], given: int | None, num_edges: int
+) -> int | None:
     stated = _stated(path, arrays, "num_nodes")
     if given is not None:
         if stated not in (None, given):
             raise ValueError(f"num_nodes must be the {stated} that {path} says, got {given}")
         return given
     if stated is not None:
+        check_count(path, stated, num_edges)
         return stated
     return next((len(arrays[name]) for name in _OF_VERTICES if _is_rows(arrays.get(name))), None)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 from ..errors import FormatError, MissingDependencyError, how_to_install
+from ..system.files import open_plain
 
 __all__ = [
     *("Block", "Path", "Progress", "arrow", "first_line", "read_blocks", "read_columns", "require_arrow"),
@@ -21,10 +22,12 @@ __all__ = [
 
 _BLOCK_BYTES = 8 * 2**20
 _LINE_LIMIT = 2**20
+_PIECE = 2**16
+_XZ_MEMORY = 256 * 2**20  # xz -9 takes 65 MiB; a header may ask for 4 GiB
 _PACKED: dict[bytes, Callable[[IO[bytes]], Any]] = {
     rb"\x1f\x8b": lambda file: gzip.GzipFile(fileobj=file),
     rb"BZh[1-9](1AY&SY|\x17rE8P\x90)": bz2.BZ2File,
-    rb"\xfd7zXZ\x00": lzma.LZMAFile,
+    rb"\xfd7zXZ\x00": lambda file: _LzmaFile(file),
 }
 """First bytes of packed files, and what unpacks them."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -55,7 +58,7 @@ def read_blocks(path: Path, *, progress: Progress | None = None) -> Iterator[Blo
 
     ``progress`` is called with the bytes read from the disk and the file's size.
     """
-    with open(path, "rb") as raw:
+    with open_plain(path) as raw:
         size = os.fstat(raw.fileno()).st_size
         lead = raw.read(10)
         unpack = next((unpack for magic, unpack in _PACKED.items() if re.match(magic, lead)), None)
@@ -86,8 +89,44 @@ def _read(stream: IO[bytes], path: Path) -> Iterator[bytes]:
     except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:  # of the disk
             raise
-        form = type(stream).__name__.removesuffix("File").lower()
+        form = type(stream).__name__.removesuffix("File").strip("_").lower()
         raise FormatError(f"{path} is no whole {form} file: {error}") from error
+
+
+class _LzmaFile:
+    """As ``lzma.LZMAFile``, but a file cannot ask for more memory than that of the strongest preset, several times."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file, self._unpack = file, self._new()
+
+    def _new(self) -> lzma.LZMADecompressor:
+        return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_MEMORY)
+
+    def read(self, size: int) -> bytes:
+        """At most so many bytes; none at the end."""
+        while True:
+            data = b""
+            if self._unpack.eof:  # another stream may follow, behind zeros
+                data = (self._unpack.unused_data or self._file.read(_PIECE)).lstrip(b"\0")
+                if not data and not (data := self._file.read(_PIECE).lstrip(b"\0")):
+                    return b""
+                self._unpack = self._new()
+            elif self._unpack.needs_input:
+                data = self._file.read(_PIECE)
+                if not data:
+                    raise EOFError("it ends before its end mark")
+            if out := self._unpacked(data, size):
+                return out
+
+    def _unpacked(self, data: bytes, size: int) -> bytes:
+        try:
+            return self._unpack.decompress(data, size)
+        except lzma.LZMAError as error:
+            if "memory" in str(error).lower():
+                raise FormatError(
+                    f"{self._file.name} must take at most {_XZ_MEMORY >> 20} MiB to be unpacked"
+                ) from None
+            raise
 
 
 def first_line(data: bytes) -> tuple[int, bytes]:

@@ -27,6 +27,7 @@ from ..datasets.manifest import (
     write_manifest_json,
 )
 from ..errors import FormatError
+from ..system.files import read_small
 from .partition import MAX_HOPS
 from .source import SourceEntry
 
@@ -60,7 +61,7 @@ def part_folder(out: Path, part: int) -> Path:
 def is_partition(folder: Path) -> bool:
     """Whether the manifest in ``folder`` is a partition's."""
     try:
-        value = json.loads((folder / MANIFEST).read_bytes())
+        value = json.loads(read_small(folder / MANIFEST))
     except (OSError, ValueError, RecursionError):
         return False
     return isinstance(value, dict) and value.get("format") == FORMAT

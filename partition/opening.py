@@ -15,6 +15,7 @@ from ..datasets.opening import existing_folder
 from ..errors import FormatError
 from ..graph.graph import EdgeType, Graph
 from ..system.checks import as_integer
+from ..system.files import check_inside
 from .manifest import SPLITS, PartEntry, PartitionManifest, part_folder
 from .pagraph_format import is_pagraph_partition
 from .source import locate_source, open_source
@@ -159,6 +160,7 @@ def open_part(out: Path, manifest: PartitionManifest, part: int, *, verify: bool
     folder, entry = part_folder(out, part), manifest.folders[part]
     if not folder.is_dir():
         raise FormatError(f"{folder} is missing, and {out / MANIFEST} names it")
+    check_inside(out, folder)
     path = folder / MANIFEST
     if not path.is_file():
         raise FormatError(f"{path} is missing")

@@ -24,9 +24,12 @@ from torch import Tensor
 from ..datasets.matrices import load_sparse
 from ..datasets.opening import open_graph
 from ..errors import FormatError
+from ..graph.field_value import mask_of
 from ..graph.graph import Graph
 from ..graph.mapped import map_npy
 from ..system.atomic import is_unfinished, new_folder
+from ..system.files import check_inside
+from ..system.units import shortened
 from .extract import PartStructure, extract_part
 from .partition import MAX_HOPS, Partition, Progress, vertices_within
 
@@ -91,7 +94,9 @@ def write_pagraph_partition(
         raise ValueError("partition must be for training only in PaGraph's form, got one with evaluated vertices")
     labels = partition.graph.ndata.get("label")
     if labels is None:
-        raise ValueError(f"graph must have the field label for PaGraph's form, got {[*partition.graph.ndata]}")
+        raise ValueError(
+            f"graph must have the field label for PaGraph's form, got {shortened([*partition.graph.ndata])}"
+        )
     with new_folder(out) as folder:
         for part in range(partition.num_parts):
             _write_part(folder, part, extract_part(partition, part), partition.train_of(part), labels)
@@ -142,6 +147,8 @@ def open_pagraph_part(folder: str | os.PathLike[str], index: int) -> PagraphPart
     if not 0 <= index < num_parts:
         raise ValueError(f"index must be in [0, {num_parts}), the number of parts in {folder}, got {index}")
     files = [_file(path, name, index) for name in ("subadj", "sub_train2fullid", "sub_trainid", "sub_label")]
+    for file in files:
+        check_inside(path, file)
     adjacency = load_sparse(files[0])
     num_nodes = adjacency.shape[0]
     if num_nodes != adjacency.shape[1]:
@@ -293,7 +300,7 @@ def _depth(part: PagraphPart) -> int:
 
 def _settle(claims: list[_Claim], graph: Graph) -> list[Tensor]:
     """Ids of each part's training vertices, ascending, without first vertices that stand for others."""
-    mask = graph.ndata.get("train_mask")
+    mask = mask_of(graph.ndata, "train_mask")
     listed = torch.bincount(torch.cat([claim.train for claim in claims]), minlength=graph.num_nodes)
     kept = [claim.train.sort().values for claim in claims]
     # Of several parts that list a vertex, one with all its in-neighbours keeps it.

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from ..graph.field_value import mask_of
 from ..graph.graph import Graph
 from ..system.checks import as_integer
 from .limit import limit_replication
@@ -145,8 +146,12 @@ def partition_graph(
 def _evaluated(graph: Graph, node_type: str) -> Tensor:
     """Mask of the validation and test vertices."""
     fields, count = graph.node_fields(node_type), graph.num_nodes_of(node_type)
-    masks = [fields[name].bool() for name in ("val_mask", "test_mask") if name in fields]
-    return torch.stack(masks).any(0) if masks else torch.zeros(count, dtype=torch.bool, device="cpu")
+    evaluated = torch.zeros(count, dtype=torch.bool, device="cpu")
+    for name in ("val_mask", "test_mask"):
+        mask = mask_of(fields, name)
+        if mask is not None:
+            evaluated |= mask
+    return evaluated
 
 
 def _with_evaluation(partition: Partition) -> Partition:
@@ -191,9 +196,9 @@ def train_ids(graph: Graph, train: Tensor | None = None, *, node_type: str | Non
     node_type = train_type(graph, node_type, masked=train is None)
     fields, num_nodes = graph.node_fields(node_type), graph.num_nodes_of(node_type)
     if train is None:
-        if _MASK not in fields:
+        train = mask_of(fields, _MASK)
+        if train is None:
             raise ValueError("graph must have the field train_mask, or train must be given, got neither")
-        train = fields[_MASK].bool()
     if not isinstance(train, Tensor):
         raise TypeError(f"train must be a tensor, got {type(train).__name__}")
     if train.is_floating_point() or train.is_complex():

@@ -13,6 +13,7 @@ from torch import Tensor
 from ..datasets.native import check_sum
 from ..datasets.opening import open_graph
 from ..errors import FormatError
+from ..graph.field_value import mask_of
 from ..graph.graph import Graph
 from .manifest import SPLITS, PartitionManifest, train_digest
 from .opening import Part, open_manifest, open_part
@@ -147,9 +148,9 @@ def check_training(parts: list[Part], manifest: PartitionManifest, whole: Graph)
     of_part, findings = _disjoint("training", lists, whole.num_nodes_of(node_type))
     yield from findings
     found = (of_part >= 0).nonzero().squeeze(1)
-    mask = whole.node_fields(node_type).get("train_mask")
+    mask = mask_of(whole.node_fields(node_type), "train_mask")
     if manifest.train_is_mask and mask is not None:
-        wrong = (mask.bool() != (of_part >= 0)).nonzero().squeeze(1)
+        wrong = (mask != (of_part >= 0)).nonzero().squeeze(1)
         if len(wrong):
             vertex = int(wrong[0])
             what = "be in a part" if mask[vertex] else "not be a training vertex"
@@ -171,7 +172,8 @@ def check_evaluation(parts: list[Part], manifest: PartitionManifest, whole: Grap
             ids = part.global_ids_of(node_type)
             lowest[ids] = torch.minimum(lowest[ids], _hops(part))
     for name in SPLITS[1:]:
-        mask = fields.get(f"{name}_mask", torch.zeros(num_nodes, dtype=torch.bool, device="cpu")).bool()
+        found = mask_of(fields, f"{name}_mask")
+        mask = torch.zeros(num_nodes, dtype=torch.bool, device="cpu") if found is None else found
         lists = [part.global_ids_of(node_type)[getattr(part, name)] for part in parts]
         of_part, findings = _disjoint(name, lists, num_nodes)
         yield from findings

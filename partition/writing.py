@@ -15,7 +15,7 @@ from torch import Tensor
 from ..datasets.manifest import MANIFEST, ArrayEntry, EdgeEntry, Manifest, NodeEntry
 from ..datasets.native import ArrayWriter, Rows, Written, check_storable, file_digest
 from ..datasets.opening import folder_form
-from ..graph.field_value import stored_row_bytes
+from ..graph.field_value import mask_of, stored_row_bytes
 from ..graph.graph import EdgeType, Graph
 from ..system.atomic import check_absent, new_folder
 from .extract import PartEdges, PartStructure, SelectedRows, extract_part, nearest_part
@@ -52,10 +52,8 @@ class PartContent:
         chosen = {"train": torch.isin(ids, self.partition.train_of(part), assume_unique=True)}
         own = self.owner[ids] == part
         for name in SPLITS[1:]:
-            mask = self.partition.graph.node_fields(self.partition.train_type).get(f"{name}_mask")
-            chosen[name] = (
-                torch.zeros(len(ids), dtype=torch.bool, device="cpu") if mask is None else own & mask[ids].bool()
-            )
+            mask = mask_of(self.partition.graph.node_fields(self.partition.train_type), f"{name}_mask")
+            chosen[name] = torch.zeros_like(own) if mask is None else own & mask[ids]
         return {name: mask.nonzero().squeeze(1) for name, mask in chosen.items()}
 
     def node_fields(self, node_type: str, ids: Tensor, splits: dict[str, Tensor]) -> dict[str, Rows]:
@@ -164,7 +162,7 @@ def write_partition(
     arrays = () if entry is None else entry.arrays
     referenced = frozenset((train_type if of is None else of, name) for of, name, _ in arrays)
     owner, total = _survey(partition, referenced)
-    content, mask = PartContent(partition, owner, referenced), graph.node_fields(train_type).get("train_mask")
+    content, mask = PartContent(partition, owner, referenced), mask_of(graph.node_fields(train_type), "train_mask")
     with new_folder(target) as folder:
         ticks = Ticks(progress, total)
         folders = tuple(
@@ -178,7 +176,7 @@ def write_partition(
             num_edges=graph.num_edges,
             folders=folders,
             train_sha256=train_digest(partition.train),
-            train_is_mask=mask is not None and torch.equal(mask.bool().nonzero().squeeze(1), partition.train),
+            train_is_mask=mask is not None and torch.equal(mask.nonzero().squeeze(1), partition.train),
             features=features,
             evaluation="source" if partition.evaluated is None else "parts",
             outside=_outside(graph.node_fields(train_type), owner),
@@ -276,5 +274,5 @@ def _row_bytes(fields: Any) -> int:
 
 
 def _outside(fields: Mapping[str, Any], owner: Tensor) -> dict[str, int]:
-    masks = {name: fields.get(f"{name}_mask") for name in SPLITS[1:]}
-    return {name: 0 if mask is None else int((mask.bool() & (owner < 0)).sum()) for name, mask in masks.items()}
+    masks = {name: mask_of(fields, f"{name}_mask") for name in SPLITS[1:]}
+    return {name: 0 if mask is None else int((mask & (owner < 0)).sum()) for name, mask in masks.items()}

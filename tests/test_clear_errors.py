@@ -1,5 +1,6 @@
 """Wrong arguments of the core: one error each that names the argument, the rule and the value."""
 
+import importlib
 from types import SimpleNamespace
 
 import numpy as np
@@ -7,10 +8,21 @@ import pytest
 import torch
 
 from pagraph import Graph, Loader, NeighborSampler, errors
-from pagraph.datasets import citation, read_graph, rmat, sbm, write_graph
+from pagraph.datasets import citation, read_graph, reorder, rmat, sbm, write_graph
 from pagraph.errors import FormatError
+from pagraph.features import HostFeature, IndexedRows
 from pagraph.partition import draw_train, partition_graph
-from pagraph.profile import hit_rate_curve
+from pagraph.profile import hit_rate_curve, measure_loading
+from pagraph.sampling import (
+    ClusterSampler,
+    EdgeBatches,
+    HGTSampler,
+    LaborSampler,
+    LayerSampler,
+    RandomWalks,
+    ShaDowSampler,
+    SubgraphSampler,
+)
 from pagraph.train import TrainOptions
 
 IDS = torch.arange(3)
@@ -191,3 +203,72 @@ def test_threads_of_curves(graph):
         hit_rate_curve(graph, IDS, NeighborSampler([1]), threads=0)
     with pytest.raises(TypeError, match="threads must be an integer, got -0.5"):
         hit_rate_curve(graph, IDS, NeighborSampler([1]), threads=-0.5)
+
+
+NO_SEEDS = [torch.zeros(2, 3, dtype=torch.int64), torch.zeros(4, 1, dtype=torch.int64), torch.tensor(1)]
+MANY = sbm(60, seed=0)
+MANY.set_field("w", torch.rand(MANY.num_edges), edge_type=MANY.edge_types[0])
+SAMPLERS = {
+    "neighbours": NeighborSampler([2, 2]),
+    "all neighbours": NeighborSampler([-1]),
+    "by weight": NeighborSampler([2], prob="w"),
+    "labor": LaborSampler([2]),
+    "layers": LayerSampler([5]),
+    "subgraph": SubgraphSampler([2, 2]),
+    "trees": SubgraphSampler([2], disjoint=True),
+    "shadow": ShaDowSampler(2, 3),
+    "hgt": HGTSampler([4, 4]),
+    "clusters": ClusterSampler(torch.tensor([0, 10, 60])),
+    "edges": EdgeBatches(NeighborSampler([2])),
+}
+
+
+@pytest.mark.parametrize("seeds", NO_SEEDS, ids=["2 x 3", "4 x 1", "scalar"])
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_seeds_of_samplers(sampler, seeds):
+    with pytest.raises(ValueError, match="(seeds|edge ids).* must be (1-D|ids, or pairs)"):
+        SAMPLERS[sampler].sample(MANY, seeds)
+    for other in ([0, 1], np.arange(3), torch.rand(3), torch.ones(60, dtype=torch.bool)):
+        with pytest.raises(TypeError, match="(seeds|edge ids).* must be a tensor of integers, got"):
+            SAMPLERS[sampler].sample(MANY, other)
+
+
+ENTRIES = {
+    "Loader": lambda seeds: list(Loader(MANY, seeds, NeighborSampler([2]), batch_size=2)),
+    "partition": lambda ids: partition_graph(MANY, 2, hops=1, method="hash", train=ids),
+    "curve": lambda seeds: hit_rate_curve(MANY, seeds, NeighborSampler([2]), batch_size=2),
+    "loading": lambda seeds: measure_loading(MANY, seeds, NeighborSampler([2]), batch_size=2),
+    "reorder": lambda ids: reorder(MANY, "none", by="both", seeds=ids, sampler=NeighborSampler([2]), batch_size=2),
+    "positions": lambda ids: MANY.csc.positions_of(ids),
+    "feature": lambda ids: HostFeature(MANY.ndata["feat"]).read(ids),
+    "rows by reference": lambda ids: IndexedRows(MANY.ndata["feat"], ids),
+    "walks": lambda ids: RandomWalks(3).sample(MANY, ids),
+}
+
+
+@pytest.mark.parametrize("seeds", NO_SEEDS, ids=["2 x 3", "4 x 1", "scalar"])
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_ids_of_several_dimensions(entry, seeds, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="(seeds|ids|starts) must be 1-D|train must be a list of distinct ids"):
+        ENTRIES[entry](seeds)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("seeds", NO_SEEDS[:1] + NO_SEEDS[2:], ids=["2 x 3", "scalar"])
+def test_seeds_of_the_faces(seeds):
+    dgl = pytest.importorskip("pagraph.dgl").import_dgl()
+    pyg = pytest.importorskip("pagraph.pyg")
+    loader = importlib.import_module("pagraph.dgl").DataLoader
+    sampler = dgl.dataloading.NeighborSampler([2])
+    for of_edges in (False, True):
+        kind = dgl.dataloading.as_edge_prediction_sampler(sampler) if of_edges else sampler
+        with pytest.raises((ValueError, TypeError), match="indices must|seeds must have at least one"):
+            list(loader(pyg_or_dgl("dgl"), seeds, kind, batch_size=2))
+    with pytest.raises(ValueError, match="input_nodes must have one dimension"):
+        list(pyg.NeighborLoader(pyg_or_dgl("pyg"), [2], input_nodes=seeds, batch_size=2))
+
+
+def pyg_or_dgl(face):
+    """The graph as a face's library has it."""
+    return getattr(importlib.import_module(f"pagraph.{face}"), f"to_{face}")(MANY)

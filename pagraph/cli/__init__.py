@@ -20,6 +20,7 @@ import click
 
 from .. import __version__
 from ..errors import FormatError, PaGraphError
+from ..system.units import shortened
 
 __all__ = ["BAD_INPUT", "VERBS", "main", "show_error"]
 
@@ -39,6 +40,7 @@ VERBS = {
 """Verb to its module in this package, and what ``pagraph --help`` says about it."""
 
 BAD_INPUT, FAILURE, INTERRUPTED = 2, 1, 130
+_LONGEST = 2000  # characters of an error: it may name what a file names
 
 # Raised for wrong arguments and files; everything else is a failure.
 _INPUT_ERRORS = (
@@ -145,7 +147,7 @@ def show_error(error: Exception) -> int:
         error.show()
         return BAD_INPUT
     message, code = _describe(error)
-    click.echo(f"Error: {' '.join(message.split())}", err=True)
+    click.echo(f"Error: {shortened(' '.join(message.split()), _LONGEST)}", err=True)
     if code == INTERRUPTED:
         exec("")  # Ctrl-C in the exec() of an import: `python -m` dies of SIGINT even if caught, until the next exec()
     return code

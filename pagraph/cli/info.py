@@ -9,12 +9,15 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from ..system.units import bytes_text
+from ..system.units import bytes_text, shortened
 from .options import memory_option
 from .terminal import print_whole, progress_bar
 
 if TYPE_CHECKING:
     from ..datasets.summary import EdgeSummary, FieldSummary, GraphSummary
+
+
+_LONGEST_ORIGIN = 1000
 
 
 @click.command(name="info")
@@ -52,14 +55,15 @@ def command(folder: Path, verify: bool, json_file: Path | None, memory: str | No
 
 def _print(console: Console, folder: Path, form: str, origin: dict[str, Any], summary: GraphSummary) -> None:
     counts = ", ".join(
-        f"{count:,} vertices" + (f" of {name}" if len(summary.num_nodes) > 1 else "")
+        f"{count:,} vertices" + (f" of {shortened(name)}" if len(summary.num_nodes) > 1 else "")
         for name, count in summary.num_nodes.items()
     )
     edges = sum(edge.num_edges for edge in summary.edges)
     console.print(f"{folder} ({form}): {counts}, {edges:,} edges, {bytes_text(summary.total_bytes)}", soft_wrap=True)
     if origin:
         origins = ", ".join(f"{key}={value}" for key, value in origin.items())
-        console.print(f"from {origins if origins.isprintable() else ascii(origins)}", soft_wrap=True)
+        shown = shortened(origins if origins.isprintable() else ascii(origins), _LONGEST_ORIGIN)
+        console.print(f"from {shown}", soft_wrap=True)
     for edge in summary.edges:
         console.print(_edge_table(edge, several=len(summary.edges) > 1))
     print_whole(console, _array_table(summary.arrays, several=len(summary.edges) > 1))
@@ -69,7 +73,7 @@ def _edge_table(edge: EdgeSummary, *, several: bool) -> Table:
     from ..datasets.summary import CACHE_SHARES
 
     title = "share of the edges that a cache of the vertices of highest degree holds"
-    title = f"{edge.type}: {edge.num_edges:,} edges; {title}" if several else title
+    title = f"{shortened(edge.type)}: {edge.num_edges:,} edges; {title}" if several else title
     table = Table(title=title, caption=_oddities(edge), caption_justify="left", title_justify="left")
     table.add_column("")
     table.add_column("max degree", justify="right")
@@ -96,9 +100,10 @@ def _array_table(arrays: list[FieldSummary], *, several: bool) -> Table:
     for name in ("array", "dtype", "shape", "bytes", "where", "holds"):
         table.add_column(name, justify="right" if name in ("bytes", "holds") else "left")
     for array in arrays:
-        name = array.name if array.kind == "field" else f"({array.name})"
+        owner, name = shortened(array.owner), shortened(array.name)
+        name = name if array.kind == "field" else f"({name})"
         table.add_row(
-            f"{array.owner}: {name}" if several else name,
+            f"{owner}: {name}" if several else name,
             array.dtype if array.stored is None else f"{array.dtype} as {array.stored}",
             " x ".join(f"{size:,}" for size in array.shape),
             bytes_text(array.bytes),

@@ -25,6 +25,7 @@ _lock = ForkLock()
 _CHECK_SECONDS = 0.05
 _ROWS_PER_BLOCK = 1024
 _ID_DTYPES = (torch.int32, torch.int64)
+_NO_IDS = {torch.bool, torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128}
 
 __all__ = ["CSC", "as_ids", "check_range", "id_dtype", "writeable"]
 
@@ -358,7 +359,12 @@ def _range(ids: Tensor) -> tuple[int, int]:
 
 
 def check_range(name: str, ids: Tensor, limit: int, error: type[Exception] = ValueError) -> None:
-    """Raise ``error`` unless every id is in ``[0, limit)``."""
+    """Raise ``error`` unless every id is in ``[0, limit)``; TypeError, ValueError for others than 1-D integers."""
+    if not isinstance(ids, Tensor) or ids.dtype in _NO_IDS:
+        got = ids.dtype if isinstance(ids, Tensor) else type(ids).__name__
+        raise TypeError(f"{name} must be a tensor of integers, got {got}")
+    if ids.dim() != 1:
+        raise ValueError(f"{name} must be 1-D, got shape {tuple(ids.shape)}")
     low, high = _range(ids)
     if low < 0 or high >= limit:
         raise error(f"{name} must be in [0, {limit}), got {low if low < 0 else high}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from torch import Tensor
 from .indexed_rows import IndexedRows
 from .narrow_rows import NarrowRows
 
-__all__ = ["FieldValue", "is_single", "materialized", "stored_row_bytes", "stored_tensor"]
+__all__ = ["FieldValue", "is_single", "mask_of", "materialized", "stored_row_bytes", "stored_tensor"]
 
 FieldValue = Tensor | IndexedRows | NarrowRows
 """Values of a field."""
@@ -41,3 +42,17 @@ def is_single(value: Any) -> bool:
     if isinstance(value, np.ndarray):
         return value.size <= 1
     return value is None or isinstance(value, str | bytes | bool | int | float | complex | np.generic)
+
+
+def mask_of(fields: Mapping[str, FieldValue], name: str) -> Tensor | None:
+    """The mask ``name`` among the fields of vertices as booleans, whatever it is stored as; None where there is none.
+
+    Raises:
+        ValueError: It is not 1-D.
+    """
+    values = fields.get(name)
+    if values is None:
+        return None
+    if values.dim() != 1:
+        raise ValueError(f"{name} must have one value for each vertex, got shape {tuple(values.shape)}")
+    return materialized(values).bool()

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..system.units import shortened
 from .csc import writeable
 from .indexed_rows import IndexedRows
 from .narrow_rows import NarrowRows
@@ -40,10 +41,11 @@ class Fields(dict[str, Any]):
             kept = isinstance(value, Tensor | IndexedRows | NarrowRows)
             rows = value if kept else torch.as_tensor(value, device="cpu")
         except (RuntimeError, TypeError, ValueError) as error:
-            raise TypeError(f"field {name!r} must be a tensor or rows of numbers: {error}") from None
+            raise TypeError(f"field {shortened(repr(name))} must be a tensor or rows of numbers: {error}") from None
         got = rows.shape[0] if rows.dim() else "a scalar"
         if got != self._rows:
-            raise ValueError(f"field {name!r} must have one row per {self._owner} ({self._rows}), got {got}")
+            rule = f"one row per {self._owner} ({self._rows})"
+            raise ValueError(f"field {shortened(repr(name))} must have {rule}, got {got}")
         super().__setitem__(name, rows)
 
     # dict's own methods would put values in without asking __setitem__.

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ..system.checks import as_integer
+from ..system.units import shortened
 from .csc import CSC, id_dtype
 from .fields import Fields
 from .upper import upper_room
@@ -26,6 +27,7 @@ EDGE_TYPE: EdgeType = ("_N", "_E", "_N")
 __all__ = ["CSC", "EDGE_TYPE", "NODE_TYPE", "EdgeType", "Graph", "id_dtype"]
 
 V = TypeVar("V")
+_LONGEST_REPR = 1000
 
 
 class Graph:
@@ -236,7 +238,7 @@ class Graph:
     def csc_of(self, edge_type: EdgeType) -> CSC:
         """The in-edges of ``edge_type``."""
         if edge_type not in self._csc:
-            raise KeyError(f"edge_type must be one of {self.edge_types}, got {edge_type!r}")
+            raise KeyError(f"edge_type must be one of {shortened(self.edge_types)}, got {shortened(repr(edge_type))}")
         return self._csc[edge_type]
 
     @property
@@ -337,7 +339,7 @@ class Graph:
             return by_type[key]
         except (KeyError, TypeError):
             what = "edge_type" if by_type is self._edata else "node_type"
-            raise KeyError(f"{what} must be one of {list(by_type)}, got {key!r}") from None
+            raise KeyError(f"{what} must be one of {shortened(list(by_type))}, got {shortened(repr(key))}") from None
 
     def set_field(
         self, name: str, value: Any, *, node_type: str | None = None, edge_type: EdgeType | None = None
@@ -406,7 +408,8 @@ class Graph:
         if self.is_homogeneous:
             return f"Graph(num_nodes={self.num_nodes}, num_edges={self.num_edges}, ids={dtype})"
         edges = {"/".join(t): c.num_edges for t, c in self._csc.items()}
-        return f"Graph(num_nodes={self._num_nodes}, num_edges={edges}, ids={dtype})"
+        nodes, edges_text = (shortened(counts, _LONGEST_REPR) for counts in (self._num_nodes, edges))
+        return f"Graph(num_nodes={nodes}, num_edges={edges_text}, ids={dtype})"
 
     def __iter__(self) -> Iterator[EdgeType]:
         raise TypeError("a Graph is not iterable; use graph.edge_types")

@@ -2,80 +2,27 @@
 
 from __future__ import annotations
 
-import ast
 import math
 import mmap
 import os
-import struct
 import time
 import weakref
-from dataclasses import dataclass
-from typing import IO, Any, NoReturn
+from typing import IO, NoReturn
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..errors import FormatError
+from ..system.files import open_plain, read_npy_header
 from ..system.threads import ForkLock
 
-__all__ = ["MappedFile", "NpyHeader", "map_npy", "read_npy_header"]
+__all__ = ["MappedFile", "map_npy"]
 
 # Python names it from 3.13 on; the value is the same on x86-64 and ARM.
 _NORESERVE: int = getattr(mmap, "MAP_NORESERVE", 0x4000)
-_MAGIC = b"\x93NUMPY"
-_HEADER_LIMIT = 64 * 1024
 # Below this the kernel's read-ahead brings a whole array in faster than rows asked for one at a time.
 _RANDOM_FROM_BYTES = 64 * 2**20
-
-
-@dataclass(frozen=True)
-class NpyHeader:
-    """Header of a ``.npy`` file."""
-
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    fortran_order: bool
-    offset: int
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the array, without the header."""
-        return math.prod(self.shape) * self.dtype.itemsize
-
-
-def read_npy_header(file: IO[bytes]) -> NpyHeader:
-    """Read a ``.npy`` header (version 1 to 3, plain numbers, else FormatError); nothing is executed or unpickled."""
-    name = getattr(file, "name", "file")
-    lead = file.read(8)
-    if len(lead) < 8 or lead[:6] != _MAGIC or lead[6] not in (1, 2, 3):
-        raise FormatError(f"{name} must be a .npy file of version 1 to 3, got first bytes {lead!r}")
-    form = "<H" if lead[6] == 1 else "<I"
-    width = struct.calcsize(form)
-    size_bytes = file.read(width)
-    size = struct.unpack(form, size_bytes)[0] if len(size_bytes) == width else _HEADER_LIMIT + 1
-    if size > _HEADER_LIMIT:
-        raise FormatError(f"{name} must have a header of at most {_HEADER_LIMIT} bytes, got {size}")
-    text = file.read(size)
-    if len(text) < size:
-        raise FormatError(f"{name} is truncated: {len(text)} of {size} bytes of its header are there")
-    dtype, shape, fortran = _parse_header(name, text.decode("latin1"))
-    return NpyHeader(dtype, shape, fortran, len(lead) + len(size_bytes) + size)
-
-
-def _parse_header(name: str, text: str) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
-    try:
-        fields = ast.literal_eval(text.strip())
-        description, shape, fortran = fields["descr"], fields["shape"], fields["fortran_order"]
-        dtype = np.dtype(description)
-        sizes = tuple(int(n) for n in shape)
-    except (SyntaxError, ValueError, TypeError, KeyError, MemoryError, RecursionError) as error:
-        raise FormatError(f"{name} has an unreadable .npy header: {text.strip()[:100]!r}") from error
-    if not isinstance(description, str) or dtype.kind not in "biufc":
-        raise FormatError(f"{name} must hold plain numbers, got dtype {description!r}")
-    if any(n < 0 for n in sizes) or not isinstance(fortran, bool):
-        raise FormatError(f"{name} has an impossible .npy header: {text.strip()[:100]!r}")
-    return dtype, sizes, fortran
 
 
 class MappedFile(mmap.mmap):
@@ -178,11 +125,9 @@ def map_npy(path: str | os.PathLike[str], *, random_access: bool = False) -> Ten
         >>> tensor.tolist(), np.load(path).tolist()
         ([[7, 1, 2], [3, 4, 5]], [[0, 1, 2], [3, 4, 5]])
     """
-    with open(path, "rb") as file:
+    with open_plain(path) as file:
         header = read_npy_header(file)
-        found = os.fstat(file.fileno()).st_size - header.offset
-        if found != header.nbytes:
-            raise FormatError(f"{path} must have {header.nbytes} bytes after its header, got {found}")
+        header.check_size(file)
         if header.fortran_order and len(header.shape) > 1:
             raise FormatError(f"{path} must be in C order, got Fortran order")
         try:

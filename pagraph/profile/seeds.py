@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ..graph.csc import check_range
+from ..graph.field_value import materialized
 from ..seeds.keys import derive_key
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def _selected(name: str, mask: Any, what: str) -> Tensor:
     """The ids that a mask selects."""
     if mask.dim() != 1 or mask.is_floating_point() or mask.is_complex():
         raise ValueError(f"{name} must be a 1-D field of booleans, got {mask.dtype} {tuple(mask.shape)}")
-    ids: Tensor = mask.bool().nonzero().squeeze(1)
+    ids = materialized(mask).bool().nonzero().squeeze(1)
     if not len(ids):
         raise ValueError(f"{name} must select at least 1 {what}, got 0")
     return ids

@@ -22,6 +22,8 @@ from ..graph.field_version import FieldVersion
 from ..graph.graph import EDGE_TYPE, NODE_TYPE, EdgeType, Graph
 from ..graph.minibatch import plain_tensor
 from ..system.atomic import new_file
+from ..system.budget import check_fits
+from ..system.files import check_saved
 from ..system.threads import ForkLock
 from .package import import_pyg
 from .stores import is_typed, store_graph
@@ -351,7 +353,9 @@ def load_saved_data(path: str | os.PathLike[str]) -> Graph:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # of a Data that does not say how many vertices it has
-            return whole_graph(_data_of(content), path)
+            data = _data_of(content)
+            check_fits(path, 8 * int(data.num_nodes or 0), "the vertices' index")
+            return whole_graph(data, path)
     except Exception as error:  # of a file, anything may be wrong
         raise FormatError(f"{path} must hold one sound graph of PyG's: {error}") from error
 
@@ -365,6 +369,7 @@ def load_safely(path: str, classes: list[Any], advice: str) -> Any:
     allowed: AbstractContextManager[Any] = nullcontext()
     if hasattr(torch.serialization, "safe_globals"):  # from torch 2.5 on; before, only plain values can be read
         allowed = torch.serialization.safe_globals(classes)
+    check_saved(path)
     try:
         with allowed:
             return torch.load(path, map_location="cpu", weights_only=True)

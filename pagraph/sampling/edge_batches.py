@@ -182,8 +182,13 @@ class EdgeBatches(FromHops):
 
 
 def _by_type(graph: Graph, seeds: Any) -> dict[EdgeType, Tensor]:
-    if isinstance(seeds, Mapping):
-        return dict(seeds)
-    if len(graph.edge_types) != 1:
+    """Seeds by edge type; TypeError, ValueError where they are neither ids nor pairs."""
+    if not isinstance(seeds, Mapping) and len(graph.edge_types) != 1:
         raise ValueError(f"seeds must be a mapping from edge type for the types {graph.edge_types}")
-    return {graph.edge_types[0]: seeds}
+    by_type = dict(seeds) if isinstance(seeds, Mapping) else {graph.edge_types[0]: seeds}
+    for etype, ids in by_type.items():
+        if not isinstance(ids, Tensor):
+            raise TypeError(f"seeds of {etype} must be a tensor of integers, got {type(ids).__name__}")
+        if ids.dim() == 2 and ids.shape[1] != 2:
+            raise ValueError(f"seeds of {etype} must be ids, or pairs of shape (n, 2), got shape {tuple(ids.shape)}")
+    return by_type

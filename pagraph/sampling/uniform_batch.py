@@ -6,6 +6,7 @@ induced edges, all neighbours, batches that may be huge, edges on disk) gets Non
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import accumulate
@@ -23,8 +24,6 @@ from .hop import SHARES_NONE, Scratch, raise_bad_row, raise_bad_source
 from .sampler import seeds_by_type
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from ..graph.csc import CSC
     from ..graph.graph import Graph
     from ..system.buffers import BufferPools
@@ -237,6 +236,8 @@ def _given(graph: Graph, seeds: Tensor | Mapping[str, Tensor]) -> list[Tensor | 
         if not graph.is_homogeneous:
             return None
         given, count = [seeds], 1
+    elif not isinstance(seeds, Mapping):  # which is refused where it is asked for its ids
+        return None
     else:
         given, count = [seeds.get(ntype) for ntype in graph.types[0]], len(seeds) or -1
     for ids in given:

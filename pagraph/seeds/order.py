@@ -294,8 +294,15 @@ class DatasetOrder:
 
 
 def num_seeds(seeds: Tensor | Mapping[Any, Tensor]) -> int:
-    """Number of seeds, over all types."""
-    return sum(map(len, seeds.values())) if isinstance(seeds, Mapping) else len(seeds)
+    """Number of seeds, over all types; TypeError, ValueError where they are no tensors of one dimension or more."""
+    count = 0
+    for ids in seeds.values() if isinstance(seeds, Mapping) else [seeds]:
+        if not isinstance(ids, Tensor):
+            raise TypeError(f"seeds must be a tensor of integers, got {type(ids).__name__}")
+        if ids.dim() == 0:
+            raise ValueError("seeds must be 1-D, got shape ()")
+        count += len(ids)
+    return count
 
 
 def warn_of_no_batches(order: BatchOrder) -> None:

@@ -21,6 +21,8 @@ from typing import Any
 
 from ..errors import FormatError
 from ..system.atomic import check_writable, new_file
+from ..system.budget import reading_room
+from ..system.files import bounded, open_plain
 from ..system.threads import THREAD_NAME
 from .reads import CACHE_TIER
 
@@ -128,6 +130,8 @@ the same base puts both on one axis even for readers that do not know of bases."
 FIRST_OWN_TRACK = 1 << 30
 """Numbers of tracks that are no threads begin here: above all thread ids, and they fit into 32 bits."""
 
+_EVENT_BYTES = 16  # of Python's objects for a byte of JSON
+
 ROUNDING = 2
 """Nanoseconds between neighbours: readers that keep times as doubles must not see them overlap."""
 
@@ -142,12 +146,18 @@ def read_trace(path: str | os.PathLike[str]) -> dict[str, Any]:
         FormatError: The file is no trace.
         OSError: It cannot be read.
     """
-    data = Path(path).read_bytes()
     try:
-        if data[:2] == b"\x1f\x8b":
-            data = gzip.decompress(data)
-        trace = json.loads(data)
-    except (ValueError, EOFError, OSError, zlib.error) as error:
+        with open_plain(path) as file:
+            is_packed = file.peek(2)[:2] == b"\x1f\x8b"  # type: ignore[attr-defined]
+            stream = gzip.GzipFile(fileobj=file) if is_packed else file
+            trace = json.loads(bounded(stream, path, reading_room() // _EVENT_BYTES).read())
+    except FormatError:
+        raise
+    except OSError as error:
+        if error.errno is not None:  # of the disk
+            raise
+        raise FormatError(f"{path} must be a trace in JSON, {error}") from None
+    except (ValueError, EOFError, RecursionError, zlib.error) as error:
         raise FormatError(f"{path} must be a trace in JSON, {error}") from None
     if isinstance(trace, list):  # the format's short form
         trace = {"traceEvents": trace}

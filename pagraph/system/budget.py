@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from numbers import Integral, Real
 
+from ..errors import FormatError
 from .memory import held_by_process, host_available, return_freed
 from .units import bytes_text, in_mebibytes, in_units
 
@@ -16,9 +20,12 @@ __all__ = [
     "Budget",
     "beyond_share",
     "budget_text",
+    "check_fits",
+    "in_memory",
     "least_memory",
     "memory_budget",
     "memory_bytes",
+    "reading_room",
     "rows_that_fit",
     "work_memory",
 ]
@@ -26,6 +33,7 @@ __all__ = [
 SLOT_BYTES = 4
 """Bytes per vertex of the table from vertex to place in the cache, which the fields of a vertex type share."""
 
+_reading_room: ContextVar[int | None] = ContextVar("reading_room", default=None)
 _PROCESS_SHARE = 8
 """Part of a memory that is for what the process holds already, half of the quarter that a control group has more."""
 
@@ -224,6 +232,32 @@ def work_memory(memory: object, needed: int, *, whom: str) -> int:
         held = f"{in_mebibytes(process)} that the process holds, of which an eighth of memory is free"
         raise ValueError(f"memory must be at least {least} for {whom} and the {held}; got {bytes_text(total)}")
     return room
+
+
+@contextlib.contextmanager
+def in_memory(memory: object) -> Iterator[None]:
+    """A block in which files are read into memory, where ``memory`` is the room that :func:`reading_room` tells."""
+    before = _reading_room.set(memory_bytes(memory))
+    try:
+        yield
+    finally:
+        _reading_room.reset(before)
+
+
+def reading_room() -> int:
+    """Bytes that a file may announce, or unpack to, where it is read into memory; half of what is free by default."""
+    room = _reading_room.get()
+    return memory_bytes(None) if room is None else room
+
+
+def check_fits(path: str | os.PathLike[str], nbytes: int, what: str) -> None:
+    """Raise FormatError where what ``path`` is read to takes more bytes than there is room; ``what``, for the error."""
+    room = reading_room()
+    if nbytes > room:
+        raise FormatError(
+            f"{path} must fit into memory, got {bytes_text(nbytes)} of {what} for {bytes_text(room)} (memory says how "
+            "much, by default half of what is free)"
+        )
 
 
 def beyond_share(total: int, process: int) -> int:

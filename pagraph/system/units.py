@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["bytes_text", "in_mebibytes", "in_units", "percent", "short_count"]
+__all__ = ["bytes_text", "in_mebibytes", "in_units", "percent", "short_count", "shortened"]
 
 
 def in_units(nbytes: float) -> tuple[float, str]:
@@ -61,3 +61,13 @@ def in_mebibytes(nbytes: int) -> str:
     '2MiB'
     """
     return f"{-(-nbytes // 2**20)}MiB"
+
+
+def shortened(value: object, most: int = 300) -> str:
+    """What a file or a user named as text for a line: the first characters, and how many there are.
+
+    >>> shortened("feat"), shortened("x" * 5000, 5)
+    ('feat', 'xxxxx... (5,000 characters)')
+    """
+    text = str(value)
+    return text if len(text) <= most else f"{text[:most]}... ({len(text):,} characters)"

@@ -15,6 +15,7 @@ from torch import nn
 
 from ..errors import FormatError
 from ..system.atomic import check_writable, new_file
+from ..system.files import check_saved
 from .distributed import World
 from .hetero import AnyTask
 from .options import TrainOptions
@@ -118,9 +119,8 @@ class Checkpoint:
     def _read(self) -> dict[str, Any] | None:
         if not os.path.lexists(self._path):
             return None
-        if not self._path.is_file():
-            raise self._damaged()
         try:
+            check_saved(self._path)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # torch's, about files in other forms
                 state = torch.load(self._path, map_location="cpu", weights_only=True)

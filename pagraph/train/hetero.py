@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, embedding_bag
 
 from ..graph.csc import CSC
+from ..graph.field_value import materialized
 from ..graph.graph import Graph
 from .distributed import ALONE, World
 from .evaluate import LABELS, Evaluation, shares_right
@@ -171,7 +172,7 @@ def _task(
             )
         count = graph.num_nodes_of(ntype)
         fields[ntype][name] = graph.node_fields(ntype)["global_ids"] if own_ids else torch.arange(count, device="cpu")
-    fields[target][LABELS] = graph.node_fields(target)[LABELS].long().clone()
+    fields[target][LABELS] = materialized(graph.node_fields(target)[LABELS]).long().clone()
     read = Graph({t: graph.csc_of(t) for t in graph.edge_types}, graph.num_nodes_by_type)
     for ntype, of_type in fields.items():
         for name, rows in of_type.items():

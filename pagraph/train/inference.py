@@ -24,7 +24,7 @@ from ..graph.minibatch import Block
 from ..system.atomic import new_file
 from ..system.budget import memory_bytes
 from ..system.spill import spilled
-from ..system.units import in_mebibytes
+from ..system.units import in_mebibytes, shortened
 from .windows import SourceWindows, most_in_edges
 
 __all__ = ["OneHop", "inference"]
@@ -132,7 +132,7 @@ def inference(
     if not graph.is_homogeneous:
         raise ValueError(f"graph must have one vertex type and one edge type, got {graph}")
     if field not in graph.ndata:
-        raise ValueError(f"field must be one of {', '.join(graph.ndata) or 'none'}, got {field!r}")
+        raise ValueError(f"field must be one of {shortened(', '.join(graph.ndata) or 'none')}, got {field!r}")
     graph.csc.validate()
     given, rows = list(layers), graph.ndata[field]
     with _evaluating(given) as modules:

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from ..graph.csc import CSC
+from ..graph.field_value import materialized
 from ..graph.graph import Graph
 from .distributed import ALONE, World
 from .evaluate import Evaluation, predict
@@ -148,7 +149,8 @@ def _masked(graph: Graph, keys: Tensor) -> dict[str, Tensor]:
         if mask is None or mask.dim() != 1:
             got = "none" if mask is None else f"shape {tuple(mask.shape)}"
             raise ValueError(f"{name}_mask must have one value for each edge where the edges have masks, got {got}")
-        sets[name] = _distinct(keys[mask.bool() if ids is None else mask.bool()[ids.long()]])
+        chosen = materialized(mask).bool()
+        sets[name] = _distinct(keys[chosen if ids is None else chosen[ids.long()]])
         if len(sets[name]) == 0:
             raise ValueError(f"{name}_mask must select at least 1 edge between different vertices, got 0")
     return sets

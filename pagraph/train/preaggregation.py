@@ -17,6 +17,7 @@ from ..graph.graph import Graph
 from ..graph.narrow_rows import NarrowRows
 from ..system.atomic import check_absent
 from ..system.budget import work_memory
+from ..system.units import shortened
 from .windows import SourceWindows, Window, least_room
 
 __all__ = ["FEATURES", "SUMS", "FeatureRows", "NeighborSums", "gcn_degrees", "preaggregate", "preaggregated_for"]
@@ -223,7 +224,9 @@ def _check(graph: Graph, model: str) -> None:
     if done is not None:
         raise ValueError(f"graph must not be pre-aggregated yet, got one with the field {SUMS[done]}")
     if FEATURES not in graph.ndata:
-        raise ValueError(f"graph must have the field {FEATURES} to be pre-aggregated, it has {[*graph.ndata]}")
+        raise ValueError(
+            f"graph must have the field {FEATURES} to be pre-aggregated, it has {shortened([*graph.ndata])}"
+        )
     features = graph.ndata[FEATURES]
     if features.dim() != 2 or features.is_complex():
         raise ValueError(f"{FEATURES} must be a 2-D real field, got {features.dtype} {tuple(features.shape)}")

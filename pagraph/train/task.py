@@ -11,7 +11,9 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from ..graph.csc import CSC
+from ..graph.field_value import mask_of, materialized
 from ..graph.graph import Graph
+from ..system.units import shortened
 from .evaluate import LABELS, Evaluation
 from .models import NORM, Framework
 from .options import TrainOptions
@@ -113,12 +115,12 @@ def selected(fields: Mapping[str, Any], sets: Sequence[str]) -> dict[str, Tensor
     """The ids that masks among the fields of a vertex type select, int64; ValueError if one is missing or empty."""
     ids = {}
     for name in sets:
-        mask = fields.get(f"{name}_mask")
+        mask = mask_of(fields, f"{name}_mask")
         if mask is None:
-            raise ValueError(f"graph must have the field {name}_mask beside {', '.join(fields)}, it lacks it")
-        if mask.dim() != 1:
-            raise ValueError(f"{name}_mask must have one value for each vertex, got shape {tuple(mask.shape)}")
-        ids[name] = mask.bool().nonzero().squeeze(1)
+            raise ValueError(
+                f"graph must have the field {name}_mask beside {shortened(', '.join(fields))}, it lacks it"
+            )
+        ids[name] = mask.nonzero().squeeze(1)
     for name in sets:
         if len(ids[name]) == 0:
             raise ValueError(f"{name}_mask must select at least 1 vertex, got 0")
@@ -141,7 +143,7 @@ def prepare_task(graph: Graph, options: TrainOptions, ids: Mapping[str, Tensor],
     """
     names = _check(graph, options)
     fields = {name: graph.ndata[name] for name in names}
-    fields[LABELS] = graph.ndata[LABELS].long().clone()
+    fields[LABELS] = materialized(graph.ndata[LABELS]).long().clone()
     sampled = source = Graph(graph.csc, ndata=fields)
     if options.model == "gcn":
         norm = whole_norm(graph) if norm is None else norm
@@ -218,7 +220,7 @@ def check_features(graph: Graph, options: TrainOptions, more: Sequence[str] = ()
     if missing:
         raise ValueError(
             f"graph must have the fields {', '.join(wanted)} to be trained on, it lacks {', '.join(missing)} and has "
-            f"{', '.join(graph.ndata) or 'none'}"
+            f"{shortened(', '.join(graph.ndata) or 'none')}"
         )
     width = graph.ndata[features[0]].shape[1:]
     for name in features:

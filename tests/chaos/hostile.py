@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from pagraph import FormatError, Graph, Loader, NeighborSampler, inference, open_partition
+from pagraph import Graph, Loader, NeighborSampler, inference, open_partition
 from pagraph.datasets import export_graph, open_graph, reorder, write_graph
 from pagraph.datasets.summary import summarise
 from pagraph.dgl import DataLoader, to_dgl
@@ -143,7 +143,9 @@ def of_dgl(make: Callable[[], Any], whole: bool = False) -> Use:
 def dgl_pairs(graph: Graph, _out: Path) -> None:
     etype = graph.edge_types[0]
     sampler = dgl.dataloading.as_edge_prediction_sampler(
-        dgl.dataloading.NeighborSampler([3]), exclude="self", negative_sampler=dgl.dataloading.negative_sampler.Uniform(1)
+        dgl.dataloading.NeighborSampler([3]),
+        exclude="self",
+        negative_sampler=dgl.dataloading.negative_sampler.Uniform(1),
     )
     read(DataLoader(graph, {etype: torch.arange(100)}, sampler, batch_size=40))
 
@@ -330,13 +332,17 @@ PLAIN: dict[str, Use] = {
     "saint nodes": lambda graph, _out: SaintSampler("node", 50).sample(graph),
     "saint edges": lambda graph, _out: SaintSampler("edge", 50).sample(graph),
     "saint walks": lambda graph, _out: SaintSampler("walk", 50, walk_length=3).sample(graph),
-    "clusters": lambda graph, _out: ClusterSampler(torch.tensor([0, 100, 200, 300])).sample(graph, torch.tensor([0, 2])),
+    "clusters": lambda graph, _out: ClusterSampler(torch.tensor([0, 100, 200, 300])).sample(
+        graph, torch.tensor([0, 2])
+    ),
     "walks": walk(),
     "walks by weight": walk(prob="w"),
     "walks back": walk(p=0.5, q=2.0),
     "walks back by weight": walk(p=4.0, q=0.25, prob="w", edge_dir="in"),
     "dgl walks": lambda graph, _out: dgl_sampling.random_walk(to_dgl(graph), torch.arange(50), length=4, prob="w"),
-    "pinsage": lambda graph, _out: dgl_sampling.PinSAGESampler(to_dgl(graph), "_N", "_N", 3, 0.5, 4, 3)(torch.arange(40)),
+    "pinsage": lambda graph, _out: dgl_sampling.PinSAGESampler(to_dgl(graph), "_N", "_N", 3, 0.5, 4, 3)(
+        torch.arange(40)
+    ),
     "dgl by weight": of_dgl(lambda: dgl.dataloading.NeighborSampler([3, 2], prob="w")),
     "dgl labor": of_dgl(lambda: dgl.dataloading.LaborSampler([3, 2])),
     "dgl shadow": of_dgl(lambda: dgl.dataloading.ShaDowKHopSampler([3, 2])),
@@ -425,7 +431,7 @@ def trial(case: Case) -> None:
     gc.collect()
 
 
-class expecting:  # noqa: N801 (a context)
+class expecting:
     """A block that works, or raises one clear error on purpose; in a ``sound`` graph it works."""
 
     def __init__(self, case: Case, *, sound: bool) -> None:

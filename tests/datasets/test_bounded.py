@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pagraph import Graph
+from pagraph import FormatError, Graph
 from pagraph.datasets import (
     arrays,
     bounded,
@@ -40,7 +40,7 @@ def little(monkeypatch):
     monkeypatch.setattr("pagraph.datasets.sources.room_of", lambda memory: LITTLE)
     monkeypatch.setattr(bounded, "room_of", lambda memory: LITTLE)
     monkeypatch.setattr(spooled_rows, "_BLOCK_ROWS", 50)
-    monkeypatch.setattr(spooled_rows, "_WORD_BYTES", 10)
+    monkeypatch.setattr(spooled_rows, "WORD_BYTES", 10)
     monkeypatch.setattr(spooled_rows, "_ID_BYTES", 10)
 
 
@@ -145,10 +145,12 @@ def test_memory_that_is_none(tmp_path, memory):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_memory_is_refused_where_it_is_not_kept(tmp_path):
-    write_graph(rmat(4), tmp_path / "g")
-    with pytest.raises(ValueError, match="memory must not be given for a source of the form 'folder', got '1GiB'"):
-        import_graph(tmp_path / "g", tmp_path / "h", memory="1GiB")
+def test_memory_bounds_what_is_read_into_memory(tmp_path):
+    np.savez(tmp_path / "g.npz", edge_index=np.zeros((2, 2**20), dtype=np.int64))
+    with pytest.raises(FormatError, match=r"g.npz must fit into memory, got 16 MiB of arrays for 15 MiB"):
+        import_graph(tmp_path / "g.npz", tmp_path / "h", memory="15MiB")
+    assert not (tmp_path / "h").exists()
+    assert import_graph(tmp_path / "g.npz", tmp_path / "h", memory="17MiB").num_edges == 2**20
 
 
 def test_progress_covers_all_steps(tmp_path):

@@ -79,7 +79,7 @@ class TestMatrixMarket:
             ),
             (
                 *("%%MatrixMarket matrix coordinate pattern general\n9000000000000 9000000000000 1\n1 1\n", {}),
-                "no more vertices than fit into memory",
+                "must have at most 10000000 vertices for 1 edges",
             ),
         ],
     )

@@ -88,7 +88,7 @@ def test_masks_are_bools(folder):
     [
         ("id: paper_id", "id: none", "must have one column 'none', it has"),
         ("label: field", "label: venue", "column 'venue' must hold numbers"),
-        ("file: papers.csv", "file: none.csv", "must be a file, and is none"),
+        ("file: papers.csv", "file: none.csv", "none.csv is missing, and .* names it"),
         ("file: papers.csv", "file: ../p.csv", "must name a file inside"),
         ("file: papers.csv", "file: graph.yaml", "must have one column|must end in .parquet"),
         ("extra.npy", "authors.parquet", "must hold|must have a row per row"),

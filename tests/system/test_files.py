@@ -1,0 +1,84 @@
+"""Files that others wrote: only plain ones, no more than is said, none outside of their folder."""
+
+import gzip
+import io
+import os
+import zipfile
+
+import pytest
+import torch
+
+from pagraph import FormatError
+from pagraph.system.files import bounded, check_inside, check_links, check_saved, named_path, open_plain, read_small
+
+
+def pipe(path):
+    os.mkfifo(path)
+
+
+def device(path):
+    path.symlink_to("/dev/zero")
+
+
+@pytest.mark.parametrize("make", [pipe, device])
+@pytest.mark.parametrize("read", [read_small, lambda path: open_plain(path).__enter__()])
+def test_pipes_and_devices(make, read, tmp_path):
+    make(tmp_path / "a.json")
+    with pytest.raises(FormatError, match=r"a\.json must be a file, it is something else"):
+        read(tmp_path / "a.json")
+
+
+def test_descriptions_are_small(tmp_path):
+    (tmp_path / "a.json").write_bytes(b"x" * 100)
+    assert read_small(tmp_path / "a.json", 100) == b"x" * 100
+    with pytest.raises(FormatError, match=r"a\.json must be a file of at most 99 bytes, it has more"):
+        read_small(tmp_path / "a.json", 99)
+    os.truncate(tmp_path / "a.json", 2**40)  # of which the disk holds nothing
+    with pytest.raises(FormatError, match="must be a file of at most 67108864 bytes"):
+        read_small(tmp_path / "a.json")
+    with pytest.raises(FileNotFoundError):
+        read_small(tmp_path / "b.json")
+
+
+def test_named_files_stay_in_their_folder(tmp_path):
+    (tmp_path / "theirs.npy").write_bytes(b"")
+    folder = tmp_path / "graph"
+    folder.mkdir()
+    (folder / "own.npy").write_bytes(b"")
+    (folder / "link.npy").symlink_to("own.npy")
+    (folder / "out.npy").symlink_to("../theirs.npy")
+    (folder / "gone.npy").symlink_to("../nothing")
+    for name in ("own.npy", "link.npy"):
+        assert named_path(folder, name, "the manifest") == folder / name
+    (tmp_path / "same").symlink_to(folder)  # the folder itself may be reached through a link
+    assert named_path(tmp_path / "same", "own.npy", "the manifest").is_file()
+    for name, message in (
+        ("out.npy", "out.npy must be inside .*graph, it is a link to .*theirs.npy"),
+        ("gone.npy", "gone.npy must be a file, and the manifest names it"),
+        ("none.npy", "none.npy is missing, and the manifest names it"),
+        ("../theirs.npy", "the manifest must name a file inside .*graph, got '../theirs.npy'"),
+    ):
+        with pytest.raises(FormatError, match=message):
+            named_path(folder, name, "the manifest")
+    with pytest.raises(FormatError, match="must be inside"):
+        check_inside(folder, folder / "out.npy")
+    with pytest.raises(FormatError, match="must be inside"):
+        check_links(tmp_path / "graph")
+
+
+def test_no_more_of_a_stream_than_is_allowed():
+    packed = io.BytesIO(gzip.compress(b"word\n" * 100))
+    assert bounded(gzip.GzipFile(fileobj=packed), "a.gz", 500).read() == b"word\n" * 100
+    packed.seek(0)
+    with pytest.raises(FormatError, match="a.gz must have at most 499 B of text, unpacked, to fit into memory, it has"):
+        list(bounded(gzip.GzipFile(fileobj=packed), "a.gz", 499))
+
+
+def test_what_torch_saved_is_not_packed(tmp_path):
+    torch.save({"a": torch.zeros(1000)}, tmp_path / "plain.pt")
+    check_saved(tmp_path / "plain.pt")
+    with zipfile.ZipFile(tmp_path / "plain.pt") as plain, zipfile.ZipFile(tmp_path / "a.pt", "w", 8) as packed:
+        for name in plain.namelist():
+            packed.writestr(name, plain.read(name))
+    with pytest.raises(FormatError, match=r"a.pt must be a file that torch.save wrote, of no more than its \d+ bytes"):
+        check_saved(tmp_path / "a.pt")
