@@ -16,7 +16,8 @@ from torch import Tensor
 from ..errors import FormatError
 from ..graph.csc import check_range
 from ..graph.graph import Graph
-from .arrays import array_tensor, load_npz, load_tensors, map_or_read, one_column
+from ..system.torch_file import load_saved
+from .arrays import array_tensor, load_npz, map_or_read, one_column
 from .column_files import Scratch
 from .edge_sort import sort_edges
 from .edges import build_graph, count_nodes
@@ -93,7 +94,7 @@ def read_pyg(path: str | os.PathLike[str]) -> Graph:
     ``split1_train_mask`` and so on.
     """
     try:
-        content = load_tensors(path)
+        content = load_saved(path)
     except FormatError:  # PyG's classes, or a file that its reader says what is wrong with
         content = None
     if isinstance(content, Tensor):
