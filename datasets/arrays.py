@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import os
-import pickle
 import struct
 import tokenize
 import zipfile
@@ -23,15 +22,15 @@ from ..errors import FormatError
 from ..graph.csc import writeable
 from ..graph.mapped import map_npy
 from ..system.budget import check_fits
-from ..system.files import check_saved, open_plain, read_npy_header
+from ..system.files import open_plain, read_npy_header
+from ..system.torch_file import load_saved
 from .column_files import ColumnFile, Scratch
 from .edge_rows import extended
 from .text_blocks import arrow, read_columns, require_arrow
 
 __all__ = [
     *("TEXTS", "UNREADABLE", "array_tensor", "bool_mask", "check_npz", "has_ending", "left_behind", "load_npz"),
-    *("load_tensors", "map_or_read", "npz_members", "one_column", "parquet_values", "read_array", "read_numbers"),
-    "unread_npz",
+    *("map_or_read", "npz_members", "one_column", "parquet_values", "read_array", "read_numbers", "unread_npz"),
 ]
 
 TEXTS = tuple(f".{kind}{packed}" for kind in ("txt", "tsv", "csv") for packed in ("", ".gz", ".xz", ".bz2"))
@@ -74,7 +73,7 @@ def read_array(path: str | os.PathLike[str], scratch: Scratch | None = None) -> 
             raise FormatError(f"{file} must hold 1 array, it holds {sorted(arrays)}")
         return array_tensor(file, *arrays.values())
     if has_ending(file, (".pt", ".pth")):
-        content = load_tensors(file)
+        content = load_saved(file)
         if not isinstance(content, Tensor) or content.layout != torch.strided:
             raise FormatError(f"{file} must hold 1 tensor, it holds a {type(content).__name__}")
         return content
@@ -179,17 +178,6 @@ def left_behind(path: str | os.PathLike[str], names: Iterable[object], reason: s
     words = ", ".join(map(str, names))
     if words:
         _log.warning("%s: left behind: %s (%s)", path, words, reason)
-
-
-def load_tensors(path: str | os.PathLike[str]) -> Any:
-    """Read what ``torch.save`` wrote, where it is tensors and plain values alone, or raise FormatError."""
-    check_saved(path)
-    try:
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        raise FormatError(f"{path} must hold tensors and plain values alone") from error
-    except Exception as error:  # of a damaged file, anything may be wrong
-        raise FormatError(f"{path} must be a file that torch.save wrote, it cannot be read") from error
 
 
 def read_numbers(path: str | os.PathLike[str], scratch: Scratch | None = None) -> Tensor:

@@ -17,7 +17,8 @@ from ..errors import FormatError
 from ..graph.graph import CSC, EDGE_TYPE, NODE_TYPE, EdgeType, Graph
 from ..system.atomic import new_folder
 from ..system.files import check_inside, check_links
-from .arrays import load_tensors, one_column, read_numbers
+from ..system.torch_file import load_saved
+from .arrays import one_column, read_numbers
 from .edge_rows import read_integers
 from .edges import check_size, mirror
 from .ogb_arrays import EdgeArrays, RawArrays
@@ -248,7 +249,7 @@ def _masks(split: Path, folder: Path, ntype: str, count: int) -> dict[str, Tenso
 
 def _split_dict(file: Path) -> dict[str, Any]:
     """What OGB's ``DatasetSaver`` saves in place of tables: ids, or ids by vertex type, by the name of the set."""
-    content = load_tensors(file)
+    content = load_saved(file)
     if not isinstance(content, dict) or not set(content) <= set(_SETS.values()):
         raise FormatError(f"{file} must hold a dict of {list(_SETS.values())}")
     return {part: content[name] for part, name in _SETS.items() if name in content}

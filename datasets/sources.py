@@ -8,15 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from ..errors import FormatError
 from ..graph.graph import Graph
 from ..system.atomic import new_folder
 from ..system.budget import in_memory
-from .arrays import TEXTS, UNREADABLE, bool_mask, npz_members
+from .arrays import TEXTS, UNREADABLE, npz_members
 from .bounded import room_of, step_of
 from .column_files import Scratch
+from .dgl_file import read_dgl
 from .edge_list import read_edge_list, read_konect, store_edge_list
 from .given_fields import VertexSet, add_fields
 from .graphbolt import METADATA, read_graphbolt
@@ -30,28 +29,6 @@ from .tables import read_tables
 from .tensors import EDGE_INDEX, read_edge_index, read_pyg, store_edge_index
 
 __all__ = ["Form", "import_graph", "read_dgl", "read_graph", "source_form"]
-
-_DGL_MAGIC = (0xDD2E4FF046B4A13F).to_bytes(8, "little")
-
-
-def read_dgl(path: str | os.PathLike[str]) -> Graph:
-    """Read the first graph of a file that ``dgl.save_graphs`` wrote, with all its fields; needs DGL.
-
-    DGL saves bools as uint8: fields whose names end in ``mask`` become bool again.
-    """
-    with open(path, "rb") as file:
-        magic = file.read(8)
-    if magic != _DGL_MAGIC:  # DGL's own reader may crash on other files
-        raise FormatError(f"{path} must be a file that dgl.save_graphs wrote, it does not begin like one")
-    from ..dgl import load_saved_graph
-
-    graph = load_saved_graph(path)
-    owners = [graph.node_fields(t) for t in graph.node_types] + [graph.edge_fields(t) for t in graph.edge_types]
-    for fields in owners:
-        for name, values in fields.items():
-            if values.dtype == torch.uint8:
-                fields[name] = bool_mask(name, values)
-    return graph
 
 
 def _open_verified(folder: Path, *, split: str = "") -> Graph:
@@ -213,7 +190,7 @@ def read_graph(
     Raises:
         FileNotFoundError: There is nothing at that path.
         FormatError: The form is not known, or the content is corrupt, or more than ``memory`` has room for.
-        MissingDependencyError: The form needs DGL, PyG or pyarrow, which is not installed.
+        MissingDependencyError: The form needs PyG or pyarrow, which is not installed.
         ValueError: An option does not go with the form, ids are out of range, or fields do not fit the graph.
     """
     form = source_form(source)

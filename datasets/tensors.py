@@ -17,7 +17,8 @@ from ..errors import FormatError
 from ..graph.csc import check_range
 from ..graph.field_value import is_single
 from ..graph.graph import Graph
-from .arrays import array_tensor, left_behind, load_npz, load_tensors, map_or_read, one_column, unread_npz
+from ..system.torch_file import load_saved
+from .arrays import array_tensor, left_behind, load_npz, map_or_read, one_column, unread_npz
 from .column_files import Scratch
 from .edge_sort import sort_edges
 from .edges import build_graph, check_count, count_nodes
@@ -99,7 +100,7 @@ def read_pyg(path: str | os.PathLike[str]) -> Graph:
     ``split1_train_mask`` and so on.
     """
     try:
-        content = load_tensors(path)
+        content = load_saved(path)
     except FormatError:  # PyG's classes, or a file that its reader says what is wrong with
         content = None
     if isinstance(content, Tensor):

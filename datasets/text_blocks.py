@@ -10,6 +10,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import IO, Any
 
 from ..errors import FormatError, MissingDependencyError, how_to_install
@@ -194,10 +195,20 @@ def require_arrow(what: str) -> Any:
 
 
 def arrow() -> Any:
-    """Import pyarrow; None where it is not installed."""
+    """Import pyarrow; None where it is not installed, MissingDependencyError where it must not be used."""
     try:
         import pyarrow.compute
         import pyarrow.csv
     except ImportError:
         return None
+    _check_version(pyarrow.__version__)
     return pyarrow
+
+
+@cache
+def _check_version(version: str) -> None:
+    if tuple(map(int, re.findall(r"\d+", version)[:3])) < (14, 0, 1):  # CVE-2023-47248
+        raise MissingDependencyError(
+            f"pyarrow must be at least 14.0.1, got {version}, which runs code that is in a Parquet file: "
+            f"{how_to_install('arrow')}"
+        )

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import threading
 import weakref
 from collections.abc import Callable, Mapping
@@ -13,12 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import FormatError
 from ..graph.csc import as_ids
 from ..graph.field_value import FieldValue
 from ..graph.field_version import FieldVersion
 from ..graph.graph import EdgeType, Graph
 from ..graph.narrow_rows import NarrowRows
+from ..graph.upper import upper_room
 from ..sampling.block_sampler import ExcludedEdges
 from ..system.atomic import new_file
 from ..system.threads import ForkLock
@@ -242,20 +240,10 @@ def _set_columns(graph: Any, fields: Mapping[Any, FieldValue]) -> None:
 
 
 def load_saved_graph(path: str | os.PathLike[str], index: int = 0) -> Graph:
-    """Read one graph from a file that ``dgl.save_graphs`` wrote (a binary format; nothing is unpickled).
-
-    Raises:
-        FileNotFoundError: There is no such file.
-        FormatError: The file is not DGL's, or holds no graph ``index``.
-    """
-    path = os.fspath(path)
-    if not os.path.isfile(path):
-        raise FileNotFoundError(f"file must exist, got {path}")
-    _try_to_load(path)
-    graphs, _ = dgl.load_graphs(path)
-    if not 0 <= index < len(graphs):
-        raise FormatError(f"{path} must hold graph {index}, it holds {len(graphs)}")
-    return Graph.from_dgl(graphs[index])
+    """Read one graph from a file that ``dgl.save_graphs`` wrote; see ``pagraph.datasets.dgl_file``."""
+    read = upper_room("datasets.dgl_file").load_saved_graph
+    graph: Graph = read(path, index)
+    return graph
 
 
 _SAVED = {
@@ -281,39 +269,6 @@ def save_graph(graph: Graph, path: str | os.PathLike[str]) -> None:
             )
     with new_file(path) as file:
         dgl.save_graphs(file.name, [to_dgl(graph)])
-
-
-_TRIAL = """
-import sys
-sys.path[:] = sys.argv[3:]  # without the folder that this runs in, where a torch.py may lie beside the file
-from pagraph.dgl.graphbolt import import_dgl
-dgl = import_dgl()
-if sys.platform == "linux":
-    import resource
-    pages = int(open("/proc/self/statm").read().split()[0])
-    limit = pages * resource.getpagesize() + int(sys.argv[2])
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-try:
-    dgl.load_graphs(sys.argv[1])
-except Exception as error:
-    sys.exit(f"pagraph: {error or type(error).__name__}")
-"""
-_TRIAL_SECONDS, _TRIAL_RATE, _TRIAL_BYTES = 120, 5e6, 2**30  # import included; bytes a second; beside 8 times the file
-
-
-def _try_to_load(path: str) -> None:
-    """Read a file in another process first: of a damaged one DGL's reader may abort, take all memory, or not end."""
-    size = os.path.getsize(path)
-    seconds = _TRIAL_SECONDS + size / _TRIAL_RATE
-    command = [sys.executable, "-c", _TRIAL, path, str(_TRIAL_BYTES + 8 * size), *sys.path]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=seconds)
-    except subprocess.TimeoutExpired:
-        raise FormatError(f"{path} is damaged: DGL has not read it in {seconds:.0f} seconds") from None
-    if done.returncode:
-        said = [line.removeprefix("pagraph: ") for line in done.stderr.splitlines() if line.startswith("pagraph: ")]
-        why = said[-1] if said else "DGL's reader breaks down on it"
-        raise FormatError(f"{path} must be a file that dgl.save_graphs wrote: {why}")
 
 
 Sets = dict[EdgeType, ExcludedEdges]

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..system.checks import as_integer
 from ..system.units import shortened
-from .csc import CSC, id_dtype
+from .csc import CSC, check_range, id_dtype
 from .fields import Fields
 from .upper import upper_room
 
@@ -188,9 +188,13 @@ class Graph:
         """One edge type of a DGL graph: layout "csc" gives its in-edges, "csr" its out-edges as a CSC.
 
         A copy: DGL hands out its own memory, and sorts rows in place in ``global_uniform_negative_sampling``.
+
+        Raises:
+            ValueError: An id is outside the graph, as in one that ``dgl.load_graphs`` read from a damaged file.
         """
         from . import _csc
 
+        _check_dgl_edges(graph, etype, layout)
         formats = graph.formats()
         if layout not in [*formats["created"], *formats["not created"]]:
             graph = graph.formats(layout)  # the user restricted the formats: convert a copy of the structure
@@ -413,3 +417,25 @@ class Graph:
 
     def __iter__(self) -> Iterator[EdgeType]:
         raise TypeError("a Graph is not iterable; use graph.edge_types")
+
+
+def _check_dgl_edges(graph: Any, etype: EdgeType, layout: str) -> None:
+    """Check the edges that a layout of a DGL graph is made of, as wide as they are.
+
+    DGL itself looks at no id when it makes one layout of another: wrong ones let it write anywhere.
+    """
+    made = graph._graph.get_relation_graph(graph.get_etype_id(etype)).formats()["created"]
+    num_src, num_dst = int(graph.num_nodes(etype[0])), int(graph.num_nodes(etype[2]))
+    for each in [layout] if layout in made else made:
+        arrays = graph.adj_tensors(each, etype=etype)
+        if each == "coo":
+            check_range(f"sources of {etype}", arrays[0], num_src)
+            check_range(f"destinations of {etype}", arrays[1], num_dst)
+            continue
+        rows, cols = (num_dst, num_src) if each == "csc" else (num_src, num_dst)
+        csc = CSC(arrays[0], arrays[1], cols, arrays[2] if len(arrays[2]) else None)
+        csc.validate()
+        if csc.num_dst != rows:
+            raise ValueError(f"indptr of {etype} must have {rows + 1} entries, got {csc.num_dst + 1}")
+        if csc.edge_ids is not None:
+            check_range(f"edge ids of {etype}", csc.edge_ids, csc.num_edges)

@@ -17,7 +17,7 @@ from ..graph.upper import upper_room
 from ..sampling.clusters import ClusterSampler
 from ..system.atomic import new_file
 from ..system.checks import as_integer
-from .graphs import load_safely
+from ..system.torch_file import load_saved
 from .package import import_pyg
 from .stand_ins import selected
 from .subgraphs import SubgraphLoader, SubgraphView
@@ -113,7 +113,7 @@ class ClusterData(_pyg.ClusterData):
 
     def _saved(self, path: str, data: Any) -> Any:
         """The clusters in a file, for this graph."""
-        saved = load_safely(path, [Partition], _REMOVE)
+        saved = load_saved(path, classes=[Partition], advice=_REMOVE)
         if not isinstance(saved, Partition):
             raise FormatError(f"{path} must hold a Partition of PyG's, got {type(saved).__name__}")
         if saved.sparse_format != self.sparse_format:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import warnings
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -23,8 +21,8 @@ from ..graph.graph import EDGE_TYPE, NODE_TYPE, EdgeType, Graph
 from ..graph.minibatch import plain_tensor
 from ..system.atomic import new_file
 from ..system.budget import check_fits
-from ..system.files import check_saved
 from ..system.threads import ForkLock
+from ..system.torch_file import load_saved
 from .package import import_pyg
 from .stores import is_typed, store_graph
 from .type_dicts import check_one_type, has_edges, has_type_dicts, held_words, typed_data
@@ -41,7 +39,6 @@ __all__ = [
     "core_graph",
     "csc_of",
     "has_types",
-    "load_safely",
     "load_saved_data",
     "local_dtype",
     "save_data",
@@ -349,7 +346,7 @@ def load_saved_data(path: str | os.PathLike[str]) -> Graph:
     path = os.fspath(path)
     if not os.path.isfile(path):
         raise FileNotFoundError(f"file must exist, got {path}")
-    content = load_safely(path, _CLASSES, "save data.to_dict()")
+    content = load_saved(path, classes=_CLASSES, advice="save data.to_dict()")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # of a Data that does not say how many vertices it has
@@ -358,31 +355,6 @@ def load_saved_data(path: str | os.PathLike[str]) -> Graph:
             return whole_graph(data, path)
     except Exception as error:  # of a file, anything may be wrong
         raise FormatError(f"{path} must hold one sound graph of PyG's: {error}") from error
-
-
-def load_safely(path: str, classes: list[Any], advice: str) -> Any:
-    """Read what ``torch.save`` wrote to a file: tensors, plain values, and objects of these classes of PyG's.
-
-    Raises:
-        FormatError: The file is something else, or holds other objects; the error ends with the advice.
-    """
-    allowed: AbstractContextManager[Any] = nullcontext()
-    if hasattr(torch.serialization, "safe_globals"):  # from torch 2.5 on; before, only plain values can be read
-        allowed = torch.serialization.safe_globals(classes)
-    check_saved(path)
-    try:
-        with allowed:
-            return torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # its text, which advises weights_only=False, is not passed on
-        other = re.search(r"(?:GLOBAL|Unsupported class) ([\w.]+)", str(error))
-        if other is None:
-            raise FormatError(f"{path} must be a file that torch.save wrote, it cannot be read") from None
-        if other[1].startswith("torch_geometric.") and not hasattr(torch.serialization, "safe_globals"):
-            raise FormatError(
-                f"{path} holds an object of PyG's, {other[1]}, which torch reads safely from 2.5 on, this is torch "
-                f"{torch.__version__}: {advice}, or take a newer torch"
-            ) from None
-        raise FormatError(f"{path} must hold tensors and plain values alone, it holds {other[1]}: {advice}") from None
 
 
 def _data_of(content: Any) -> Data | HeteroData:

@@ -22,7 +22,8 @@ from ..seeds.keys import check_seed, derive_key, random_key
 from ..system.atomic import new_file
 from ..system.buffers import BufferPools
 from ..system.checks import as_integer
-from .graphs import core_graph, load_safely
+from ..system.torch_file import load_saved
+from .graphs import core_graph
 from .package import import_pyg
 from .pipelined import Viewed
 from .stand_ins import selected
@@ -152,7 +153,7 @@ class GraphSAINTSampler(SubgraphLoader, _pyg.GraphSAINTSampler):
             return self._compute_norm(seed)
         path = os.path.join(self.save_dir, self._filename)
         if os.path.exists(path):
-            norms = load_safely(path, [], "remove it to make it again")
+            norms = load_saved(path, advice="remove it to make it again")
             shapes = [(self.N,), (self.E,)]
             if not isinstance(norms, tuple | list) or [_shape(norm) for norm in norms] != shapes:
                 raise FormatError(

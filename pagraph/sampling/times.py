@@ -33,10 +33,9 @@ __all__ = [
     "window_starts",
 ]
 
-_INTEGERS = (
-    *(torch.int64, torch.int32, torch.int16, torch.int8),
-    *(torch.uint8, torch.uint16, torch.uint32, torch.uint64),
-)
+# Torch before 2.3 has no other unsigned integers than those of 8 bits.
+_UNSIGNED = tuple(getattr(torch, name) for name in ("uint16", "uint32", "uint64") if hasattr(torch, name))
+_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, *_UNSIGNED)
 _FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 MISSING = -(2**63)
 """A time that is not known, as numpy's NaT has it."""
@@ -55,7 +54,7 @@ def widened(name: str, times: Tensor) -> Tensor:
     if times.is_floating_point():
         return times.to(torch.float64)
     wide = times.to(torch.int64)
-    if times.dtype == torch.uint64 and len(wide) and int(wide.min()) < 0:
+    if times.dtype in _UNSIGNED and len(wide) and int(wide.min()) < 0:
         raise ValueError(f"{name} must be below 2**63, got {int(wide.min()) + 2**64}")
     return wide
 

@@ -10,7 +10,6 @@ import operator
 import os
 import stat
 import struct
-import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,7 @@ from ..errors import FormatError
 from .units import bytes_text
 
 __all__ = [
-    *("DESCRIPTION_BYTES", "NpyHeader", "bounded", "check_inside", "check_links", "check_saved", "named_path"),
+    *("DESCRIPTION_BYTES", "NpyHeader", "bounded", "check_inside", "check_links", "named_path"),
     *("open_plain", "read_npy_header", "read_small"),
 ]
 
@@ -90,25 +89,6 @@ class _Bounded(io.RawIOBase):
 def bounded(stream: Any, path: str | os.PathLike[str], most: int) -> IO[bytes]:
     """A stream of which at most so many bytes can be read: the next one raises FormatError, which names ``path``."""
     return io.BufferedReader(_Bounded(stream, path, most))
-
-
-def check_saved(path: str | os.PathLike[str]) -> None:
-    """Raise FormatError where a file of ``torch.save`` says that it unpacks to more than it holds: torch never packs.
-
-    Raises:
-        OSError: There is none, or it cannot be read.
-    """
-    with open_plain(path) as file:
-        if not zipfile.is_zipfile(file):
-            return
-        size = os.fstat(file.fileno()).st_size
-        try:
-            with zipfile.ZipFile(file) as archive:
-                said = sum(member.file_size for member in archive.infolist())
-        except (zipfile.BadZipFile, ValueError, NotImplementedError, struct.error) as error:
-            raise FormatError(f"{path} must be a file that torch.save wrote: {error}") from error
-    if said > size:
-        raise FormatError(f"{path} must be a file that torch.save wrote, of no more than its {size} bytes, got {said}")
 
 
 def named_path(folder: Path, name: str, where: object) -> Path:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -15,7 +14,7 @@ from torch import nn
 
 from ..errors import FormatError
 from ..system.atomic import check_writable, new_file
-from ..system.files import check_saved
+from ..system.torch_file import load_saved
 from .distributed import World
 from .hetero import AnyTask
 from .options import TrainOptions
@@ -120,10 +119,7 @@ class Checkpoint:
         if not os.path.lexists(self._path):
             return None
         try:
-            check_saved(self._path)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # torch's, about files in other forms
-                state = torch.load(self._path, map_location="cpu", weights_only=True)
+            state = load_saved(self._path)
             if state["version"] != _VERSION:
                 raise ValueError
             kinds = {"settings": dict, "graphs": list, "model": dict, "optimizer": dict, "random": list}

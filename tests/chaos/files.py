@@ -109,13 +109,10 @@ KINDS = {
     ),
 }
 """What reads each sample: a name in the folder of samples, and functions of its path."""
-_SLOW = {"graph.bin"}  # DGL is imported in a process of its own: one trial in ten
 
 
 def trial(case: Case) -> None:
     name = case.choose("kind", KINDS)
-    if name in _SLOW and case.rng.random() < 0.9:
-        name = "graph"
     source, target = case.samples / name, case.folder / name
     shutil.copytree(source, target) if source.is_dir() else shutil.copy(source, target)
     before = contents(target)

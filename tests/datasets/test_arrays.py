@@ -1,15 +1,19 @@
 """One array of a file, whatever form it has."""
 
 import bz2
+import contextlib
 import gzip
+import itertools
 import lzma
+import os
+import pickle
 
 import numpy as np
 import pytest
 import torch
 
-from pagraph import FormatError
-from pagraph.datasets import text_blocks
+from pagraph import FormatError, MissingDependencyError
+from pagraph.datasets import read_graph, text_blocks
 from pagraph.datasets.arrays import read_array, read_numbers
 
 pa = pytest.importorskip("pyarrow")
@@ -107,3 +111,39 @@ def test_refuses(name, write, message, tmp_path):
 def test_missing(tmp_path):
     with pytest.raises(FileNotFoundError, match="file must exist, got"):
         read_array(tmp_path / "a.npy")
+
+
+class Evil:
+    """Runs a command when it is unpickled."""
+
+    def __reduce__(self):
+        return os.mkdir, ("evil",)
+
+
+@pytest.fixture
+def pickled_type(tmp_path, monkeypatch):
+    """A Parquet file whose column has a type that pyarrow before 14.0.1 unpickles."""
+    monkeypatch.chdir(tmp_path)
+    kind = {"ARROW:extension:name": "arrow.py_extension_type", "ARROW:extension:metadata": pickle.dumps(Evil())}
+    schema = pa.schema([pa.field("src", pa.int64(), metadata=kind), pa.field("dst", pa.int64())])
+    pyarrow.parquet.write_table(pa.table([[0, 1], [1, 0]], schema=schema), tmp_path / "a.parquet")
+    return tmp_path / "a.parquet"
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_no_type_of_a_parquet_file_is_unpickled(pickled_type, tmp_path):
+    for read in (read_array, read_graph):
+        with contextlib.suppress(FormatError):  # by versions that know the type and refuse it
+            read(pickled_type)
+    assert not (tmp_path / "evil").exists()
+
+
+@pytest.mark.parametrize("version", ["14.0.0", "9.0.0", "14.0.0.dev12"])
+def test_a_pyarrow_that_would_do_so_is_not_used(version, pickled_type, tmp_path, monkeypatch):
+    monkeypatch.setattr(pa, "__version__", version)
+    (tmp_path / "a.csv").write_text("0,1\n")
+    for read, name in itertools.product((read_array, read_graph), ("a.parquet", "a.csv")):
+        with pytest.raises(MissingDependencyError, match=f"pyarrow must be at least 14.0.1, got {version}, .*arrow"):
+            read(tmp_path / name)
+    monkeypatch.setattr(pa, "__version__", "14.0.1")
+    assert read_graph(tmp_path / "a.csv").num_edges == 1

@@ -3,13 +3,11 @@
 import gzip
 import io
 import os
-import zipfile
 
 import pytest
-import torch
 
 from pagraph import FormatError
-from pagraph.system.files import bounded, check_inside, check_links, check_saved, named_path, open_plain, read_small
+from pagraph.system.files import bounded, check_inside, check_links, named_path, open_plain, read_small
 
 
 def pipe(path):
@@ -72,13 +70,3 @@ def test_no_more_of_a_stream_than_is_allowed():
     packed.seek(0)
     with pytest.raises(FormatError, match="a.gz must have at most 499 B of text, unpacked, to fit into memory, it has"):
         list(bounded(gzip.GzipFile(fileobj=packed), "a.gz", 499))
-
-
-def test_what_torch_saved_is_not_packed(tmp_path):
-    torch.save({"a": torch.zeros(1000)}, tmp_path / "plain.pt")
-    check_saved(tmp_path / "plain.pt")
-    with zipfile.ZipFile(tmp_path / "plain.pt") as plain, zipfile.ZipFile(tmp_path / "a.pt", "w", 8) as packed:
-        for name in plain.namelist():
-            packed.writestr(name, plain.read(name))
-    with pytest.raises(FormatError, match=r"a.pt must be a file that torch.save wrote, of no more than its \d+ bytes"):
-        check_saved(tmp_path / "a.pt")

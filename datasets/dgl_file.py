@@ -1,0 +1,380 @@
+"""Reads files of ``dgl.save_graphs`` without DGL.
+
+DGL's own reader trusts what is in a file: over a damaged one it ends the process, writes anywhere, or returns something
+else.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from typing import IO
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import FormatError
+from ..graph.csc import CSC, check_range, id_dtype
+from ..graph.graph import EdgeType, Graph
+from .arrays import bool_mask
+from .edges import check_size
+
+__all__ = ["load_saved_graph", "read_dgl"]
+
+_FILE, _HETEROGRAPH = 0xDD2E4FF046B4A13F, 0xDD589FBE35224ABF
+_IMMUTABLE, _RELATION = 0xDD3C5FFE20046ABF, 0xDD2E60F0F6B4A127
+_COO, _CSR, _ARRAY = 0xDD61FFD305DFF127, 0xDD6CD31205DFF127, 0xDD5E40F096B4A13F
+"""What a file, and each kind of object in it, begins with."""
+
+_HEADER_BYTES = 4096
+_LAYOUTS = {"coo": 1, "csr": 2, "csc": 4}
+_OLD_LAYOUTS = {1: 1, 2: 2, 3: 4}  # of DGL 0.5, which saved one of them
+_DTYPES = {
+    (0, 8): torch.int8,
+    (0, 16): torch.int16,
+    (0, 32): torch.int32,
+    (0, 64): torch.int64,
+    (1, 8): torch.uint8,
+    (2, 16): torch.float16,
+    (2, 32): torch.float32,
+    (2, 64): torch.float64,
+    (4, 16): torch.bfloat16,
+}
+"""By DGL's code of the kind, and the bits."""
+_CPU = 1
+
+Named = dict[str, Tensor]
+
+
+def read_dgl(path: str | os.PathLike[str]) -> Graph:
+    """Read the first graph of a file that ``dgl.save_graphs`` wrote, with all its fields.
+
+    DGL saves bools as uint8: fields whose names end in ``mask`` become bool again.
+    """
+    graph = load_saved_graph(path)
+    owners = [graph.node_fields(t) for t in graph.node_types] + [graph.edge_fields(t) for t in graph.edge_types]
+    for fields in owners:
+        for name, values in fields.items():
+            if values.dtype == torch.uint8:
+                fields[name] = bool_mask(name, values)
+    return graph
+
+
+def load_saved_graph(path: str | os.PathLike[str], index: int = 0) -> Graph:
+    """Read one graph from a file that ``dgl.save_graphs`` wrote, with its fields as they are there.
+
+    Ids are narrowed to int32 where they fit. Nothing is unpickled, and DGL is not needed.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        FormatError: The file is not DGL's, is damaged, or holds no graph ``index``.
+    """
+    path = os.fspath(path)
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"file must exist, got {path}")
+    with open(path, "rb") as file:
+        saved = _Reader(path, file).graph(index)
+    try:
+        return _graph(path, saved)
+    except (TypeError, ValueError) as error:
+        raise FormatError(f"{path} must hold a sound graph of DGL's: {error}") from error
+
+
+@dataclass(frozen=True)
+class _Matrix:
+    """Edges as a file has them: both ends of each (COO), or rows of other ends (CSR)."""
+
+    num_rows: int
+    num_cols: int
+    rows: Tensor
+    cols: Tensor
+    ids: Tensor
+
+
+@dataclass(frozen=True)
+class _Saved:
+    """A graph as a file has it; nothing is known of whether its parts fit each other."""
+
+    types: _Matrix  # an edge for each edge type, between vertex types
+    relations: list[dict[str, _Matrix]]
+    counts: list[int]
+    node_fields: list[Named]
+    edge_fields: list[Named]
+    node_names: list[str]
+    edge_names: list[str]
+
+
+class _Reader:
+    """Values of a file one after the other, each bounded by what is left of it.
+
+    Args:
+        path: The file's name, for errors.
+        file: The file, at its beginning.
+    """
+
+    def __init__(self, path: str, file: IO[bytes]) -> None:
+        self._path, self._file = path, file
+        self._size = os.fstat(file.fileno()).st_size
+        self._skips = False
+
+    def graph(self, index: int) -> _Saved:
+        """The graph of that number."""
+        if self._size < 8 or self._number() != _FILE:
+            raise self._wrong("it does not begin like one")
+        version = self._number()
+        if version not in (1, 2):
+            raise self._wrong(f"its version is {version}, not 1 or 2")
+        self._number()  # the kind of graph, which follows from the version
+        count = self._after_header(version)
+        if not 0 <= index < count:
+            raise FormatError(f"{self._path} must hold graph {index}, it holds {count}")
+        read = self._graph if version == 2 else self._old_graph
+        self._skips = True
+        for _ in range(index):
+            read()
+        self._skips = False
+        return read()
+
+    def _after_header(self, version: int) -> int:
+        """The number of graphs; the file is then at the first of them."""
+        if version == 2:
+            count = self._number()
+            self._seek(_HEADER_BYTES)
+            self._seek(self._number())  # behind the labels of graphs
+            return count
+        self._seek(_HEADER_BYTES)
+        count = self._number()
+        for _ in range(3):  # places, numbers of vertices and of edges
+            self._numbers()
+        self._skips = True
+        self._named()  # labels of graphs
+        return count
+
+    def _graph(self) -> _Saved:
+        self._expect(_HETEROGRAPH)
+        types = self._types()
+        relations = [self._relation() for _ in range(self._length())]
+        counts = self._numbers()
+        node_fields = [self._named() for _ in range(self._length())]
+        edge_fields = [self._named() for _ in range(self._length())]
+        node_names = [self._text() for _ in range(self._length())]
+        edge_names = [self._text() for _ in range(self._length())]
+        return _Saved(types, relations, counts, node_fields, edge_fields, node_names, edge_names)
+
+    def _old_graph(self) -> _Saved:
+        """A graph of DGL before 0.5, which knew one type."""
+        indptr, indices, ids = (self._array() for _ in range(3))
+        count = max(len(indptr) - 1, 0)
+        none = torch.empty(0, dtype=torch.int64, device="cpu")
+        types = _Matrix(1, 1, torch.tensor([0, 1]), torch.tensor([0]), none)
+        edges = _Matrix(count, count, indptr, indices, ids)
+        return _Saved(types, [{"csc": edges}], [count], [self._named()], [self._named()], ["_U"], ["_E"])
+
+    def _types(self) -> _Matrix:
+        self._expect(_IMMUTABLE)
+        return self._matrix(_CSR)
+
+    def _relation(self) -> dict[str, _Matrix]:
+        self._expect(_RELATION)
+        code = self._number()
+        self._number()  # the layouts that the user allowed
+        codes = code & 0xFF if code >> 32 else _OLD_LAYOUTS.get(code, 0)
+        if not codes & 7:
+            raise self._wrong(f"edges in the layout {code}")
+        found = {}
+        for layout, bit in _LAYOUTS.items():
+            if codes & bit:
+                self._types()
+                found[layout] = self._matrix(_COO if layout == "coo" else _CSR)
+        return found
+
+    def _matrix(self, kind: int) -> _Matrix:
+        self._expect(kind)
+        num_cols, num_rows = self._number(), self._number()
+        rows, cols, ids = self._array(), self._array(), self._array()
+        self._take(2 if kind == _COO else 1)  # whether the edges are sorted
+        return _Matrix(num_rows, num_cols, rows, cols, ids)
+
+    def _named(self) -> Named:
+        found: Named = {}
+        for _ in range(self._length()):
+            name = self._text()
+            if name in found:
+                raise self._wrong(f"two fields {name!r}")
+            found[name] = self._array()
+        return found
+
+    def _array(self) -> Tensor:
+        self._expect(_ARRAY)
+        self._number()  # reserved
+        device, _ = self._integers(2, np.int32)
+        (dims,) = self._integers(1, np.int32)
+        kind, bits = self._take(2)
+        (lanes,) = self._integers(1, np.uint16)
+        dtype = _DTYPES.get((kind, bits))
+        if dtype is None or lanes != 1 or device != _CPU:
+            raise self._wrong(f"an array of the kind {kind} of {bits} bits, {lanes} times, on device {device}")
+        if not 0 <= dims <= self._left() // 8:
+            raise self._wrong(f"an array of {dims} dimensions")
+        shape = self._integers(dims, np.int64)
+        length = self._number()
+        if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != length:
+            raise self._wrong(f"an array of shape {shape} in {length} bytes")
+        if length > self._left():
+            raise self._wrong("it ends too early")
+        if self._skips:
+            self._file.seek(length, os.SEEK_CUR)
+            return torch.empty(0, dtype=dtype, device="cpu")
+        if length == 0:
+            return torch.empty(shape, dtype=dtype, device="cpu")
+        content = np.fromfile(self._file, dtype=np.uint8, count=length)
+        if len(content) != length:
+            raise self._wrong("it ends too early")
+        return torch.from_numpy(content).view(dtype).reshape(shape)
+
+    def _text(self) -> str:
+        content = self._take(self._length())
+        try:
+            text = content.decode()
+        except UnicodeDecodeError:
+            text = "\0"
+        if not text.isprintable():  # a terminal may take other characters for commands
+            raise self._wrong(f"the name {content!r}"[:200])
+        return text
+
+    def _numbers(self) -> list[int]:
+        return self._integers(self._length(8), np.int64)
+
+    def _length(self, item_bytes: int = 1) -> int:
+        """How many items follow, of so many bytes at least."""
+        count = self._number()
+        if count > self._left() // item_bytes:
+            raise self._wrong("it ends too early")
+        return count
+
+    def _expect(self, magic: int) -> None:
+        if self._number() != magic:
+            raise self._wrong(f"other bytes than DGL's before byte {self._file.tell()}")
+
+    def _number(self) -> int:
+        return int.from_bytes(self._take(8), "little")
+
+    def _integers(self, count: int, dtype: type[np.generic]) -> list[int]:
+        content = self._take(count * np.dtype(dtype).itemsize)
+        values: list[int] = np.frombuffer(content, np.dtype(dtype).newbyteorder("<")).tolist()
+        return values
+
+    def _take(self, count: int) -> bytes:
+        content = self._file.read(count) if count <= self._left() else b""
+        if len(content) != count:
+            raise self._wrong("it ends too early")
+        return content
+
+    def _seek(self, place: int) -> None:
+        if place > self._size:
+            raise self._wrong("it ends too early")
+        self._file.seek(place)
+
+    def _left(self) -> int:
+        return self._size - self._file.tell()
+
+    def _wrong(self, why: str) -> FormatError:
+        return FormatError(f"{self._path} must be a file that dgl.save_graphs wrote: {why}")
+
+
+def _graph(path: str, saved: _Saved) -> Graph:
+    """The graph of what a file has, or ValueError where its parts do not fit each other."""
+    names = saved.node_names
+    counts = dict(zip(names, saved.counts, strict=True))
+    if len(counts) != len(names):
+        raise ValueError(f"names of vertex types must differ, got {names}")
+    for count in saved.counts:
+        check_size(path, count)
+    ends = _type_ends(saved)
+    edge_types = [(names[src], name, names[dst]) for (src, dst), name in zip(ends, saved.edge_names, strict=True)]
+    if len(set(edge_types)) != len(edge_types):
+        raise ValueError(f"edge types must differ, got {edge_types}")
+    csc: dict[EdgeType, CSC] = {}
+    for etype, layouts in zip(edge_types, saved.relations, strict=True):
+        csc[etype] = _in_edges(layouts, counts[etype[0]], counts[etype[2]])
+    graph = Graph(csc, counts)
+    for ntype, fields in zip(names, saved.node_fields, strict=True):
+        graph.node_fields(ntype).update(fields)
+    for etype, fields in zip(edge_types, saved.edge_fields, strict=True):
+        graph.edge_fields(etype).update(fields)
+    return graph
+
+
+def _type_ends(saved: _Saved) -> list[tuple[int, int]]:
+    """The vertex types at both ends of each edge type, by their numbers."""
+    types = _rows("edge types", saved.types, len(saved.node_names), len(saved.node_names))
+    src, dst = _by_id(types)
+    return list(zip(dst.tolist(), src.tolist(), strict=True))  # rows are the sources
+
+
+def _in_edges(layouts: dict[str, _Matrix], num_src: int, num_dst: int) -> CSC:
+    """The in-edges of one edge type. Neighbours are in DGL's own order, which a seed's draws depend on."""
+    made = []
+    if "csc" in layouts:
+        made.append(_rows("in-edges", layouts["csc"], num_dst, num_src))
+    if "coo" in layouts:
+        edges = layouts["coo"]
+        _check_shape("edges", edges, num_src, num_dst)
+        if edges.ids.numel():
+            raise ValueError(f"edges by their ends must have no ids, got {edges.ids.numel()}")
+        made.append(CSC.from_coo(edges.rows, edges.cols, (num_src, num_dst)))
+    if "csr" in layouts:
+        made.append(_without_counting(_rows("out-edges", layouts["csr"], num_src, num_dst).transpose()))
+    for other in made[1:]:
+        pairs = zip(_by_id(made[0]), _by_id(other), strict=True)
+        if not all(torch.equal(one.long(), two.long()) for one, two in pairs):
+            raise ValueError("edges must be the same in all layouts, got others")
+    return made[0]
+
+
+def _rows(name: str, matrix: _Matrix, num_rows: int, num_cols: int) -> CSC:
+    """The rows of a matrix as those of a CSC. All are looked at as wide as they are, and only then narrowed."""
+    _check_shape(name, matrix, num_rows, num_cols)
+    ids = matrix.ids if matrix.ids.numel() else None
+    wide = CSC(matrix.rows, matrix.cols, num_cols, ids)
+    wide.validate()
+    if wide.num_dst != num_rows:
+        raise ValueError(f"indptr of {name} must have {num_rows + 1} entries, got {wide.num_dst + 1}")
+    if ids is not None:
+        check_range("edge ids", ids, len(ids))
+        seen = torch.zeros(len(ids), dtype=torch.bool, device="cpu")
+        seen[ids.long()] = True
+        if not bool(seen.all()):
+            raise ValueError("edge ids must differ, got some twice")
+    dtype = id_dtype(max(num_rows, num_cols), wide.num_edges)
+    narrow_ids = None if ids is None else ids.to(dtype)
+    narrow = CSC(wide.indptr.to(dtype), wide.indices.to(dtype), num_cols, narrow_ids)
+    return _without_counting(narrow)
+
+
+def _without_counting(csc: CSC) -> CSC:
+    """Without ids that only count: one random read less for each edge."""
+    ids = csc.edge_ids
+    if ids is None or bool((ids[1:] < ids[:-1]).any()):
+        return csc
+    return CSC(csc.indptr, csc.indices, csc.num_src)
+
+
+def _check_shape(name: str, matrix: _Matrix, num_rows: int, num_cols: int) -> None:
+    if (matrix.num_rows, matrix.num_cols) != (num_rows, num_cols):
+        got = f"{matrix.num_rows} x {matrix.num_cols}"
+        raise ValueError(f"{name} must be between {num_rows} and {num_cols} vertices, got {got}")
+
+
+def _by_id(csc: CSC) -> tuple[Tensor, Tensor]:
+    """Sources and destinations of all edges by their ids."""
+    src, dst = csc.indices, csc.destinations()
+    if csc.edge_ids is None:
+        return src, dst
+    order = csc.edge_ids.long()
+    by_id = torch.empty_like(src), torch.empty_like(dst)
+    by_id[0][order] = src
+    by_id[1][order] = dst
+    return by_id

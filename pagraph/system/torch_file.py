@@ -1,0 +1,281 @@
+"""Reads files of ``torch.save``: tensors, plain values and known classes alone, whatever torch would make of the rest.
+
+``torch.load(weights_only=True)`` is not enough: before torch 2.6 it runs the code of a TorchScript archive, and torch
+2.5 reads past the end of an array that is shorter than the file says.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import struct
+import warnings
+import zipfile
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import IO, Any
+
+import torch
+
+from ..errors import FormatError
+from .files import open_plain
+
+__all__ = ["load_saved"]
+
+_ZIP = b"PK\x03\x04"
+_BEFORE_1_6 = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."  # torch's number, pickled; tar, before 0.1.10, is refused
+_CODE = ("constants.pkl", "code/")
+
+_STORAGES = {
+    **dict.fromkeys(("BoolStorage", "ByteStorage", "CharStorage", "UntypedStorage"), 1),
+    **dict.fromkeys(("ShortStorage", "HalfStorage", "BFloat16Storage"), 2),
+    **dict.fromkeys(("IntStorage", "FloatStorage"), 4),
+    **dict.fromkeys(("LongStorage", "DoubleStorage", "ComplexFloatStorage"), 8),
+    "ComplexDoubleStorage": 16,
+}
+"""Bytes of an item, by the name of torch's class."""
+_TENSORS = tuple(f"torch._utils._rebuild_tensor{version}" for version in ("", "_v2", "_v3"))
+_PLAIN = {
+    *("_codecs.encode", "builtins.bytearray", "builtins.complex", "builtins.set"),
+    *("torch.Size", "torch.device", "torch.serialization._get_layout"),
+    *("torch._utils._rebuild_parameter", "torch._utils._rebuild_sparse_tensor"),
+}
+_WITH_ATTRIBUTES = "torch._tensor._rebuild_from_type_v2"
+_TYPES = ("torch.Tensor", "torch.nn.parameter.Parameter")
+
+_CHECKS_LENGTHS = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 13)
+"""Whether this torch compares the length of an array in a file to what the file says; 2.5 does not."""
+
+
+def load_saved(path: str | os.PathLike[str], *, classes: Sequence[type] = (), advice: str = "") -> Any:
+    """Read what ``torch.save`` wrote to a file: tensors, plain values, and objects of these classes.
+
+    What torch would do is first done with stand-ins, which run nothing and write nowhere: every name that the file
+    refers to must be a known one, every tensor within its array, every array as long as is said. Only then torch reads
+    it, from the file that was opened for this. Sparse tensors are checked by torch; quantised and nested ones are
+    refused.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        FormatError: The file is something else, or holds other objects; the error ends with the advice.
+    """
+    end = f": {advice}" if advice else ""
+    with open_plain(path) as file:
+        _check_packing(path, file)
+        try:
+            trial = _Trial([f"{kind.__module__}.{kind.__qualname__}" for kind in classes])
+            trial.run(file)
+            _check_torch(path, trial.used, advice)
+            file.seek(0)
+            return _load(file, list(classes))
+        except _OtherObjectError as error:
+            raise FormatError(f"{path} must hold tensors and plain values alone, it holds {error}{end}") from None
+        except FormatError:
+            raise
+        except Exception:  # of a file anything may be wrong; the text, which advises weights_only=False, is dropped
+            raise FormatError(f"{path} must be a file that torch.save wrote, it cannot be read") from None
+
+
+def _check_packing(path: str | os.PathLike[str], file: IO[bytes]) -> None:
+    """Raise FormatError where a file says that it unpacks to more than it holds: torch never packs."""
+    if not zipfile.is_zipfile(file):
+        file.seek(0)
+        return
+    size = os.fstat(file.fileno()).st_size
+    try:
+        with zipfile.ZipFile(file) as archive:
+            said = sum(member.file_size for member in archive.infolist())
+    except (zipfile.BadZipFile, ValueError, NotImplementedError, struct.error) as error:
+        raise FormatError(f"{path} must be a file that torch.save wrote: {error}") from error
+    if said > size:
+        rule = f"must be a file that torch.save wrote, of no more than its {size} bytes"
+        raise FormatError(f"{path} {rule}, got {said}")
+    file.seek(0)
+
+
+def _load(file: IO[bytes], classes: list[Any]) -> Any:
+    allowed: AbstractContextManager[Any] = nullcontext()
+    if hasattr(torch.serialization, "safe_globals"):
+        allowed = torch.serialization.safe_globals(classes)
+    checks: Any = torch.sparse.check_sparse_tensor_invariants  # newer torch does not look at indices by itself
+    with allowed, checks(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's, about files in other forms
+        return torch.load(file, map_location="cpu", weights_only=True)
+
+
+def _check_torch(path: str | os.PathLike[str], used: set[str], advice: str) -> None:
+    if used and not hasattr(torch.serialization, "safe_globals"):
+        raise FormatError(
+            f"{path} holds an object of PyG's, {min(used)}, which torch reads safely from 2.5 on, this is torch "
+            f"{torch.__version__}: {advice}, or take a newer torch"
+        )
+
+
+class _OtherObjectError(Exception):
+    """A file refers to something that is neither a tensor, nor a plain value, nor of a known class."""
+
+
+class _StandIn:
+    """An object that a file has made, whatever it would be.
+
+    That there is ``__setstate__`` keeps a pickle from setting attributes, of objects and of this class.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, *args: Any) -> None:
+        pass
+
+    def __setstate__(self, state: Any) -> None:
+        pass
+
+
+class _Call(_StandIn):
+    """A function that a file calls."""
+
+    __slots__ = ("_act",)
+
+    def __init__(self, act: Callable[..., Any]) -> None:
+        self._act = act
+
+    def __call__(self, *args: Any) -> Any:
+        return self._act(*args)
+
+
+class _Array(_StandIn):
+    """A one-dimensional array in a file, or the class of such ones."""
+
+    __slots__ = ("item_bytes", "num_bytes")
+
+    def __init__(self, item_bytes: int, num_bytes: int = 0) -> None:
+        self.item_bytes, self.num_bytes = item_bytes, num_bytes
+
+
+class _Trial:
+    """What a file would make torch do, done with stand-ins.
+
+    Args:
+        classes: The names of the classes that it may use.
+    """
+
+    def __init__(self, classes: Sequence[str]) -> None:
+        self.used: set[str] = set()
+        self._classes = frozenset(classes)
+        self._lengths: dict[str, int] = {}
+        self._length_of: Callable[[str, int], int] = lambda key, least: 0
+
+    def run(self, file: IO[bytes]) -> None:
+        """Go through a file; any exception means that torch must not read it."""
+        start = file.read(len(_BEFORE_1_6))
+        file.seek(0)
+        if start.startswith(_ZIP):
+            self._run_zip(file)
+        elif start == _BEFORE_1_6:
+            self._run_old(file)
+        else:
+            raise ValueError("neither form of torch.save")
+
+    def _run_zip(self, file: IO[bytes]) -> None:
+        # By torch's own reader: of an archive that is made for it, another one may see other members.
+        reader = torch._C.PyTorchFileReader(file)
+        names = set(reader.get_all_records())
+        if any(name.lower().startswith(_CODE) for name in names):
+            raise _OtherObjectError("code (TorchScript)")
+
+        def length_of(key: str, least: int) -> int:
+            if f"data/{key}" not in names:
+                raise ValueError("an array that is not there")
+            return least if _CHECKS_LENGTHS else len(reader.get_record(f"data/{key}"))
+
+        self._length_of = length_of
+        self._unpickle(io.BytesIO(reader.get_record("data.pkl")))
+
+    def _run_old(self, file: IO[bytes]) -> None:
+        size = os.fstat(file.fileno()).st_size
+        self._length_of = lambda key, least: size  # torch compares the length itself
+        for _ in range(4):  # torch's number, its version, the machine's, the content
+            self._unpickle(file)
+        keys = self._unpickle(file)
+        if set(keys) != set(self._lengths):  # the rest would be memory as it was found
+            raise ValueError("other arrays than those used")
+
+    def _unpickle(self, file: IO[bytes]) -> Any:
+        return _Unpickler(self, file).load()
+
+    def found(self, name: str) -> Any:
+        """What stands for the object of that name, module and all."""
+        module, _, last = name.rpartition(".")
+        if name == "collections.OrderedDict":
+            return OrderedDict
+        if name in _TENSORS:
+            return _Call(self._tensor_of_dtype if name.endswith("v3") else self._tensor)
+        if name == _WITH_ATTRIBUTES:
+            return _Call(lambda make, kind, args, state: make(*args))
+        if module in ("torch", "torch.storage") and last in _STORAGES:
+            return _Array(_STORAGES[last])
+        if module == "torch" and isinstance(vars(torch).get(last), torch.dtype):
+            return vars(torch)[last]
+        if name in self._classes:
+            self.used.add(name)
+        elif name not in _PLAIN and name not in _TYPES:
+            raise _OtherObjectError(name)
+        return _StandIn
+
+    def array(self, saved: Any) -> _Array:
+        """What stands for an array of the file."""
+        what, kind, key, _, count, *view = saved
+        if what not in ("storage", b"storage") or not isinstance(kind, _Array) or not isinstance(key, str):
+            raise ValueError("no array")
+        num_bytes = _natural(count) * kind.item_bytes
+        if key not in self._lengths or self._lengths[key] < num_bytes:
+            self._lengths[key] = self._length_of(key, num_bytes)
+        if self._lengths[key] < num_bytes:
+            raise ValueError("an array that is shorter than is said")
+        if view and view[0] is not None:  # of the old form: a part of it
+            _, begin, length = view[0]
+            if _natural(begin) + _natural(length) > count:
+                raise ValueError("a part that is not within its array")
+            num_bytes = length * kind.item_bytes
+        return _Array(kind.item_bytes, num_bytes)
+
+    def _tensor(self, array: _Array, begin: int, shape: Sequence[int], strides: Sequence[int], *rest: Any) -> _StandIn:
+        return self._within(array, array.item_bytes, begin, shape, strides)
+
+    def _tensor_of_dtype(self, array: _Array, begin: int, shape: Any, strides: Any, *rest: Any) -> _StandIn:
+        dtype: torch.dtype = rest[2]
+        return self._within(array, dtype.itemsize, begin, shape, strides)
+
+    def _within(
+        self, array: _Array, item_bytes: int, begin: int, shape: Sequence[int], strides: Sequence[int]
+    ) -> _StandIn:
+        last = _natural(begin)
+        for length, stride in zip(shape, strides, strict=True):
+            last += (_natural(length) - 1) * _natural(stride)
+        if 0 not in shape and (last + 1) * item_bytes > array.num_bytes:
+            raise ValueError("a tensor that is not within its array")
+        return _StandIn()
+
+
+def _natural(number: Any) -> int:
+    if not isinstance(number, int) or number < 0:
+        raise ValueError("a negative size")
+    return number
+
+
+class _Unpickler(pickle.Unpickler):
+    """Makes stand-ins. ``pickle`` itself makes nothing but plain values: all names go through ``find_class``."""
+
+    def __init__(self, trial: _Trial, file: IO[bytes]) -> None:
+        super().__init__(file, encoding="utf-8")
+        self._trial = trial
+
+    def find_class(self, module: str, name: str) -> Any:
+        """See ``pickle.Unpickler``."""
+        module = "builtins" if module == "__builtin__" else module  # as protocol 2 calls it
+        return self._trial.found(f"{module}.{name}")
+
+    def persistent_load(self, saved: Any) -> Any:
+        """See ``pickle.Unpickler``."""
+        return self._trial.array(saved)
