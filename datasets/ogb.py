@@ -70,8 +70,9 @@ def read_ogb(
     """Read the one graph of a folder that OGB downloads for a task of nodes: ``raw/`` and ``split/``.
 
     ``node-feat`` becomes the field ``feat``, ``node-label`` ``label`` (one column of it 1-D), ``edge-feat`` the edge
-    field ``feat``, tables such as ``node_year`` fields without that prefix, and the split the three masks. Tables of
-    integers are int64, others float32. Several types (``triplet-type-list.csv.gz``) are read as such.
+    field ``feat``, tables such as ``node_year`` fields without that prefix, and the split the three masks. A table of
+    integers is int64. Fractions of ``feat`` are float32; other tables get the dtype that holds all of their numbers.
+    Several types (``triplet-type-list.csv.gz``) are read as such.
 
     Args:
         folder: The data set's folder, which holds ``raw``.
@@ -150,7 +151,7 @@ def _read_edges(
     table = _table(folder, _EDGES)
     if not table.is_file():
         raise FormatError(f"{table} is missing")
-    rows = read_integers(table, weight=None, header=False, progress=progress)
+    rows = read_integers(table, header=False, progress=progress)
     src, dst, fields = rows.src, rows.dst, _fields(folder, "edge")
     for name, values in fields.items():
         if len(values) != len(src):
@@ -168,25 +169,25 @@ def _fields(folder: Path, owner: str) -> dict[str, Tensor]:
     """The tables of a type's vertices or edges: ``node-feat``, ``node_year``..."""
     fields = {}
     if (table := _table(folder, f"{owner}-feat")).is_file():
-        fields["feat"] = read_numbers(table)
+        fields["feat"] = read_numbers(table, field="feat")
     for table in sorted(folder.glob(f"{owner}_*.csv.gz")):
         name = table.name[len(owner) + 1 : -len(".csv.gz")]
         if not name.isprintable():
             raise FormatError(f"{folder} must hold tables of printable names, got {table.name!r}")
-        fields[name] = one_column(read_numbers(table))
+        fields[name] = one_column(read_numbers(table, field=name))
     return fields
 
 
 def _labels(folder: Path) -> dict[str, Tensor]:
     table = _table(folder, "node-label")
-    return {"label": one_column(read_numbers(table))} if table.is_file() else {}
+    return {"label": one_column(read_numbers(table, field="label"))} if table.is_file() else {}
 
 
 def _masks(folder: Path, count: int) -> dict[str, Tensor]:
     masks = {}
     for part, name in _SETS.items():
         if (table := _table(folder, name)).is_file():
-            ids = one_column(read_numbers(table))
+            ids = one_column(read_numbers(table, field=f"{part}_mask"))
             if len(ids) and (
                 ids.dtype != torch.int64 or ids.dim() != 1 or int(ids.min()) < 0 or int(ids.max()) >= count
             ):
