@@ -9,7 +9,8 @@ import struct
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -24,8 +25,8 @@ from ..graph.mapped import map_npy
 from ..system.budget import check_fits
 from ..system.files import open_plain, read_npy_header
 from ..system.torch_file import load_saved
-from .column_files import ColumnFile, Scratch
-from .edge_rows import extended
+from .column_files import ColumnFile, MemoryColumn, Scratch
+from .numbers import NumberColumn, NumberField, first_wide
 from .text_blocks import arrow, read_columns, require_arrow
 
 __all__ = [
@@ -38,6 +39,7 @@ TEXTS = tuple(f".{kind}{packed}" for kind in ("txt", "tsv", "csv") for packed in
 _log = logging.getLogger(__name__)
 
 _BATCH_ROWS = 2**16
+_MISSING = ["", "nan", "NaN"]
 _BUFFER_BYTES = 2**20
 
 UNREADABLE = (
@@ -52,10 +54,16 @@ def has_ending(path: str | os.PathLike[str], endings: tuple[str, ...]) -> bool:
     return Path(path).name.lower().endswith(endings)
 
 
-def read_array(path: str | os.PathLike[str], scratch: Scratch | None = None) -> Tensor:
+def read_array(path: str | os.PathLike[str], scratch: Scratch | None = None, *, field: str = "values") -> Tensor:
     """Read the one array of a file, by its name's ending; text and Parquet give two dimensions.
 
-    A ``.npy`` file is mapped; with ``scratch`` so are the numbers of text and Parquet, in a file of its own.
+    A ``.npy`` file is mapped; with ``scratch`` so are the numbers of text and Parquet, in a file of its own. What is no
+    text keeps its dtype.
+
+    Args:
+        path: The file.
+        scratch: For the numbers of text and Parquet. Default: they are read into memory.
+        field: See :func:`read_numbers`.
 
     Raises:
         FileNotFoundError: There is no such file.
@@ -80,7 +88,7 @@ def read_array(path: str | os.PathLike[str], scratch: Scratch | None = None) -> 
     if has_ending(file, (".parquet",)):
         return _read_parquet(file, scratch)
     if has_ending(file, TEXTS):
-        return read_numbers(file, scratch)
+        return read_numbers(file, scratch, field=field)
     raise FormatError(f"{file} must end in one of .npy, .npz, .pt, .parquet, {', '.join(TEXTS)}")
 
 
@@ -180,53 +188,71 @@ def left_behind(path: str | os.PathLike[str], names: Iterable[object], reason: s
         _log.warning("%s: left behind: %s (%s)", path, words, reason)
 
 
-def read_numbers(path: str | os.PathLike[str], scratch: Scratch | None = None) -> Tensor:
-    """Read a text table of numbers, 2-D: int64 where all are integers, else float32; packed ones are unpacked.
+def read_numbers(path: str | os.PathLike[str], scratch: Scratch | None = None, *, field: str = "values") -> Tensor:
+    """Read a text table of numbers, 2-D; packed ones are unpacked.
 
     A first line with a word in it names the columns. Empty fields are NaN. With ``scratch`` the numbers are in a file.
+
+    Args:
+        path: The file.
+        scratch: See :func:`read_array`.
+        field: The field that the table becomes. It gets the dtype that holds all of the numbers; the fractions of
+            "feat" are rounded to float32.
     """
     pa = require_arrow("reading text tables")
-    for dtype in (np.dtype(np.int64), np.dtype(np.float32)):
+    # A table of integers, or of features, is not read as words first, which takes longer.
+    readers = [partial(_plain_rows, np.dtype(np.int64))]
+    if field == "feat":
+        readers.append(partial(_plain_rows, np.dtype(np.float32)))
+    else:
+        readers.append(partial(_exact_rows, field))
+    for read in readers:
         try:
-            return _read_text(path, dtype, scratch)
+            return read(path, scratch)
         except pa.ArrowInvalid as error:
             reason = " ".join(str(error).split())[:200]
     raise FormatError(f"{path} must be a table of numbers, as many in every line: {reason}")
 
 
-def _read_text(path: str | os.PathLike[str], dtype: np.dtype[Any], scratch: Scratch | None) -> Tensor:
-    values: _Values | ColumnFile = _Values(dtype) if scratch is None else scratch.column(dtype)
+def _plain_rows(dtype: np.dtype[Any], path: str | os.PathLike[str], scratch: Scratch | None) -> Tensor:
+    """The numbers of a table as Arrow reads them in ``dtype``."""
+    values: MemoryColumn | ColumnFile = MemoryColumn(dtype) if scratch is None else scratch.column(dtype)
     names: list[str] = []
-
-    def plan(words: list[str]) -> tuple[list[str], bool, dict[str, Any]]:
-        names.extend(map(str, range(len(words))))
-        types = dict.fromkeys(names, arrow().from_numpy_dtype(dtype))
-        missing = [] if dtype.kind == "i" else ["", "nan", "NaN"]
-        return names, not all(map(_is_number, words)), {"column_types": types, "null_values": missing}
-
-    for table in read_columns(path, plan):
+    for table in _tables(path, names, arrow().from_numpy_dtype(dtype), [] if dtype.kind == "i" else _MISSING):
         rows = np.stack([column.to_numpy() for column in table.columns], axis=1)
         values.append(rows.astype(dtype, copy=False).reshape(-1))
         check_fits(path, values.nbytes, "numbers")
     return values.mapped().reshape(-1, max(len(names), 1))
 
 
-class _Values:
-    """Numbers in memory, as :class:`ColumnFile` has them in a file."""
+def _exact_rows(name: str, path: str | os.PathLike[str], scratch: Scratch | None) -> Tensor:
+    """The numbers of a table in the dtype that holds them all."""
+    field, begin = NumberField(name), 0
+    names: list[str] = []
+    values = NumberColumn(path, field, scratch)
+    for table in _tables(path, names, arrow().string(), _MISSING):
+        values.width = table.num_columns
+        columns = [field.of_words(arrow().compute.utf8_trim_whitespace(words)) for words in table.columns]
+        is_real = any(numbers.dtype.kind == "f" for numbers, _ in columns)
+        for words, (numbers, not_held) in zip(table.columns, columns, strict=True):
+            place = first_wide(numbers) if is_real and numbers.dtype.kind == "i" else not_held
+            if place >= 0:
+                raise field.not_held(f"{path}, row {begin + place + 1}", words[place].as_py())
+        values.append(np.stack([numbers for numbers, _ in columns], axis=1).reshape(-1))
+        check_fits(path, values.nbytes, "numbers")
+        begin += table.num_rows
+    return values.finish().mapped().reshape(-1, max(len(names), 1))
 
-    def __init__(self, dtype: npt.DTypeLike) -> None:
-        self._values: npt.NDArray[Any] = np.empty(0, dtype=dtype)
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes in memory."""
-        return self._values.nbytes
+def _tables(path: str | os.PathLike[str], names: list[str], type_: Any, missing: list[str]) -> Iterator[Any]:
+    """The table of each block, all columns of one Arrow type; fills in their ``names``."""
 
-    def append(self, values: npt.NDArray[Any]) -> None:
-        self._values = extended(self._values, values)
+    def plan(words: list[str]) -> tuple[list[str], bool, dict[str, Any]]:
+        names.extend(map(str, range(len(words))))
+        options = {"null_values": missing, "strings_can_be_null": True}
+        return names, not all(map(_is_number, words)), {"column_types": dict.fromkeys(names, type_), **options}
 
-    def mapped(self) -> Tensor:
-        return array_tensor("values", self._values)
+    return read_columns(path, plan)
 
 
 def _is_number(field: str) -> bool:
@@ -242,7 +268,7 @@ def _read_parquet(path: Path, scratch: Scratch | None) -> Tensor:
     pa = require_arrow("reading Parquet")
     import pyarrow.parquet
 
-    values: _Values | ColumnFile | None = None
+    values: MemoryColumn | ColumnFile | None = None
     shape: tuple[int, ...] = ()
     try:
         with pyarrow.parquet.ParquetFile(path, buffer_size=_BUFFER_BYTES) as file:
@@ -252,8 +278,9 @@ def _read_parquet(path: Path, scratch: Scratch | None) -> Tensor:
                 if not columns:
                     raise FormatError(f"{path} must have at least 1 column, got none")
                 rows = np.concatenate([c if c.ndim == 2 else c[:, None] for c in columns], axis=1)
+                _check_promotion(path, batch.schema.names, columns, rows.dtype)
                 if values is None:
-                    values = _Values(rows.dtype) if scratch is None else scratch.column(rows.dtype)
+                    values = MemoryColumn(rows.dtype) if scratch is None else scratch.column(rows.dtype)
                     shape = rows.shape
                 if rows.shape[1:] != shape[1:]:
                     raise FormatError(f"{path} must hold lists of the same length, got rows of {rows.shape[1]} numbers")
@@ -265,6 +292,17 @@ def _read_parquet(path: Path, scratch: Scratch | None) -> Tensor:
         raise FormatError(f"{path} is no whole Parquet file of numbers: {error}") from error
     assert values is not None
     return values.mapped().reshape(-1, *shape[1:])
+
+
+def _check_promotion(
+    path: str | os.PathLike[str], names: list[str], columns: list[npt.NDArray[Any]], dtype: np.dtype[Any]
+) -> None:
+    """FormatError where a column's integers are not held by the floats that they become beside other columns."""
+    for name, values in zip(names, columns, strict=True):
+        place = first_wide(values.reshape(-1)) if dtype.kind == "f" and values.dtype.kind in "iu" else -1
+        if place >= 0:
+            got = values.reshape(-1)[place]
+            raise FormatError(f"{path}, column {name!r} must hold integers up to 2**53 beside the others, got {got}")
 
 
 def parquet_values(path: str | os.PathLike[str], name: str, column: Any) -> npt.NDArray[Any]:

@@ -1,4 +1,4 @@
-"""Columns of numbers in files without a name of their own: appended to, read by position, mapped at the end."""
+"""Columns of numbers, in memory or in files without a name of their own: appended to, read by position, mapped."""
 
 from __future__ import annotations
 
@@ -15,12 +15,64 @@ from torch import Tensor
 from ..graph.mapped import map_npy
 from .native import npy_header
 
-__all__ = ["ColumnFile", "Scratch"]
+__all__ = ["ColumnFile", "MemoryColumn", "Scratch", "extended"]
 
 Column = npt.NDArray[Any]
 
 _HEADER_BYTES = 128  # of every 1-D array, whose header is written when its length is known
 _COPY_ITEMS = 2**20
+
+
+class MemoryColumn:
+    """A column in memory, with what :class:`ColumnFile` has."""
+
+    def __init__(self, dtype: npt.DTypeLike) -> None:
+        self._values: Column = np.empty(0, dtype=dtype)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """That of the numbers."""
+        return self._values.dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory."""
+        return self._values.nbytes
+
+    def append(self, values: Column) -> None:
+        """Put numbers behind the others."""
+        self._values = extended(self._values, values)
+
+    def flush(self) -> None:
+        """Do nothing: all can be read."""
+
+    def read(self, begin: int, end: int) -> Column:
+        """The numbers from ``begin`` to ``end``, which the next :meth:`append` may move."""
+        return self._values[begin:end]
+
+    def cast(self, dtype: npt.DTypeLike) -> None:
+        """Store the numbers in another dtype."""
+        self._values = self._values.astype(dtype, copy=False)
+
+    def mapped(self) -> Tensor:
+        """Take the numbers as a tensor."""
+        return torch.from_numpy(self._values)
+
+    def remove(self) -> None:
+        """Do nothing: no file is left."""
+
+
+def extended(values: Column, more: Column) -> Column:
+    """Append in place: large memory is remapped and not copied, so that it is never needed twice."""
+    if values.dtype == np.int32 and len(more) and not (more.min() >= -(2**31) and more.max() < 2**31):
+        values = values.astype(np.int64)
+    begin = len(values)
+    values.resize(begin + len(more), refcheck=False)
+    values[begin:] = more
+    return values
 
 
 class Scratch:

@@ -28,6 +28,7 @@ from .edge_rows import (
 )
 from .edge_sort import sort_edges
 from .edges import ANY_ID, build_graph, check_count, check_size, count_nodes, mirror
+from .numbers import NumberColumn, NumberField
 from .original_ids import word_rows
 from .spooled_rows import SpooledEdges, SpooledRows
 from .text_blocks import Progress, arrow, first_line, read_blocks, require_arrow
@@ -66,20 +67,25 @@ def read_edge_list(
         relabel: Take any integers or words as ids and number the vertices in their sorted order; the vertex
             field ``original_id`` keeps them (words as UTF-8 bytes, padded with zeros).
         undirected: The file names every edge once: store both directions.
-        weight: Name of an edge field for the weights, float32: the column of this name where the columns have names,
-            else the third field of every line.
+        weight: Name of an edge field for the weights: the column of this name where the columns have names, else the
+            third field of every line. It gets the dtype that holds all of them, int64, float32 or float64;
+            "NAME:DTYPE" says which, or int32, and rounds floats to it.
         header: Whether a text's first line names the fields. Default: where it has no numbers; of words where both are
             well-known ("source", "target"), and an edge where one of them is an id of another line.
         progress: Called with the bytes read and the file's size.
 
     Raises:
-        FormatError: A line or row cannot be read, there is no column of the weights' name, a first line of words may be
-            a header or an edge, or the file is no whole gzip or Parquet file.
+        FormatError: A line or row cannot be read, no dtype holds all weights, there is no column of their name, a first
+            line of words may be a header or an edge, or the file is no whole gzip or Parquet file.
         MissingDependencyError: Parquet without pyarrow.
         ValueError: An id is negative, not below ``num_nodes``, or much larger than the number of edges, and
             ``relabel`` is not set.
     """
-    rows = _read(path, num_nodes, relabel, weight, header, progress, EdgeRows)
+    field = NumberField.of("weight", weight)
+    rows = _read(
+        *(path, num_nodes, relabel, header, progress),
+        lambda: EdgeRows(None if field is None else NumberColumn(path, field)),
+    )
     src, dst, values = rows.src, rows.dst, rows.weight
     ndata = {}
     if rows.words is not None:
@@ -94,10 +100,10 @@ def read_edge_list(
         _check_sizes(path, low, high, len(src), num_nodes)
     if undirected:
         src, dst, origin = mirror(src, dst)
-        values = values[origin] if weight is not None else values
+        values = values[origin] if field is not None else values
     graph = Graph.from_coo(src, dst, num_nodes, ndata=ndata)
-    if weight is not None:
-        graph.set_field(weight, torch.from_numpy(values), edge_type=EDGE_TYPE)
+    if field is not None:
+        graph.set_field(field.name, torch.from_numpy(values), edge_type=EDGE_TYPE)
     return graph
 
 
@@ -121,8 +127,11 @@ def store_edge_list(
     Raises:
         ValueError: Also where the ids that are numbered anew do not fit into ``room``.
     """
-    step = step_of(progress, 0, 0.6)
-    rows = _read(path, num_nodes, relabel, weight, header, step, lambda: SpooledRows(scratch, room))
+    field = NumberField.of("weight", weight)
+    rows = _read(
+        *(path, num_nodes, relabel, header, step_of(progress, 0, 0.6)),
+        lambda: SpooledRows(scratch, room, None if field is None else NumberColumn(path, field, scratch)),
+    )
     original_id = ids = places = None
     if rows.words is not None:
         places, original_id = _sorted_words(list(rows.words))
@@ -137,9 +146,7 @@ def store_edge_list(
         num_nodes = high + 1 if num_nodes is None else num_nodes
     edges, step = SpooledEdges(rows, num_nodes, ids, places), step_of(progress, 0.6, 1)
     csc = sort_edges(edges, scratch, room=room, mirrored=undirected, numbered=True, progress=step)
-    if weight is not None and undirected:
-        rows.mirror_weights()
-    edata = {} if weight is None else {weight: rows.weights.mapped()}
+    edata = {} if field is None else {field.name: rows.take_weights(mirrored=undirected)}
     rows.remove()
     return Graph(csc, ndata={} if original_id is None else {"original_id": original_id}, edata=edata)
 
@@ -148,7 +155,6 @@ def _read(
     path: str | os.PathLike[str],
     num_nodes: int | None,
     relabel: bool,
-    weight: str | None,
     header: bool | None,
     progress: Progress | None,
     make: Callable[[], _Rows],
@@ -161,9 +167,9 @@ def _read(
         raise ValueError(f"header must be None for Parquet, whose columns have names, got {header}")
     try:
         if is_text:
-            read_integers(path, weight=weight, header=header, progress=progress, rows=rows)
+            read_integers(path, header=header, progress=progress, rows=rows)
         else:
-            read_parquet(path, weight=weight, relabel=relabel, progress=progress, rows=rows)
+            read_parquet(path, relabel=relabel, progress=progress, rows=rows)
         has_words = is_text and relabel and len(rows) == 0
     except NotIntegersError as error:
         if not relabel:
@@ -172,7 +178,7 @@ def _read(
     if has_words:
         rows.remove()
         rows = make()
-        read_words(path, weight=weight, header=header, progress=progress, rows=rows)
+        read_words(path, header=header, progress=progress, rows=rows)
     if len(rows) == 0 and num_nodes is None:
         raise FormatError(f"{path} must hold at least 1 edge, got none")
     return rows
@@ -200,9 +206,7 @@ def _sorted_words(names: list[str]) -> tuple[npt.NDArray[np.int64], torch.Tensor
     return place, word_rows(encoded[order])
 
 
-def read_parquet(
-    path: str | os.PathLike[str], *, weight: str | None, relabel: bool, progress: Progress | None, rows: EdgeRows
-) -> EdgeRows:
+def read_parquet(path: str | os.PathLike[str], *, relabel: bool, progress: Progress | None, rows: EdgeRows) -> EdgeRows:
     """Read a Parquet file into ``rows``, batch by batch: ids are integers, or words with ``relabel``.
 
     The ends of the edges are the columns of well-known names ("source", "target"), or else the first two.
@@ -215,9 +219,11 @@ def read_parquet(
         with pyarrow.parquet.ParquetFile(path, buffer_size=_BUFFER_BYTES) as file:
             schema = _ends_first(file.schema_arrow)
             names = schema.names
-            column = WeightColumn.find(path, weight, names, None)
+            column = WeightColumn.find(path, rows.field, names, None)
             places = [0, 1] if column is None else [0, 1, column.place]
-            types = _column_types(path, schema, places, relabel)
+            types = _id_types(path, schema, relabel)
+            if column is not None:
+                types.append(_weight_type(path, schema.field(column.place), column.field))
             chosen = [names[place] for place in places]
             for batch in file.iter_batches(_BATCH_ROWS, columns=chosen):
                 batch = batch.select(chosen)  # they come in the file's order
@@ -247,12 +253,12 @@ def _ends_first(schema: Any) -> Any:
     return arrow().schema([*ends, *(f for f in schema if f.name not in (ends[0].name, ends[1].name))])
 
 
-def _column_types(path: str | os.PathLike[str], schema: Any, places: list[int], relabel: bool) -> list[Any]:
-    """Choose the Arrow types to read these columns as, or raise FormatError."""
+def _id_types(path: str | os.PathLike[str], schema: Any, relabel: bool) -> list[Any]:
+    """Choose the Arrow type to read both columns of ids as, or raise FormatError."""
     types = arrow().types
     if len(schema) < 2:
         raise FormatError(f"{path} must have at least 2 columns, got {len(schema)}")
-    ids, values = [schema.field(0), schema.field(1)], [schema.field(place) for place in places[2:]]
+    ids = [schema.field(0), schema.field(1)]
     words = [not types.is_integer(column.type) for column in ids]
     for column, is_word in zip(ids, words, strict=True):
         value_type = column.type.value_type if types.is_dictionary(column.type) else column.type
@@ -261,18 +267,24 @@ def _column_types(path: str | os.PathLike[str], schema: Any, places: list[int], 
         if is_word and not relabel:
             message = f"{path}, column {column.name!r} must hold integers, got {column.type}"
             raise FormatError(f"{message}; relabel=True takes any words as ids")
-    for column in values:
-        if not (types.is_integer(column.type) or types.is_floating(column.type) or types.is_decimal(column.type)):
-            raise FormatError(f"{path}, column {column.name!r} must hold numbers, got {column.type}")
-    pa = arrow()
-    return [pa.string() if any(words) else pa.int64()] * 2 + [pa.float64()] * len(values)
+    return [arrow().string() if any(words) else arrow().int64()] * 2
+
+
+def _weight_type(path: str | os.PathLike[str], column: Any, field: NumberField) -> Any:
+    """Choose the Arrow type to read the column of weights as, or raise FormatError."""
+    types = arrow().types
+    is_decimal = types.is_decimal(column.type)
+    is_integer = types.is_integer(column.type) or (is_decimal and column.type.scale <= 0)
+    if not (is_integer or is_decimal or types.is_floating(column.type)):
+        raise FormatError(f"{path}, column {column.name!r} must hold numbers, got {column.type}")
+    return arrow().int64() if is_integer and not field.is_float else arrow().float64()
 
 
 def _values(path: str | os.PathLike[str], batch: Any, place: int, type_: Any, rows_before: int) -> Any:
     """Cast a column of a batch to ``type_``, or raise FormatError where a row has no value or one that does not fit."""
     pa, column, name = arrow(), batch.column(place), batch.schema.names[place]
     try:
-        cast = column.cast(type_, safe=place < 2)
+        cast = column.cast(type_, safe=pa.types.is_integer(type_))
     except pa.ArrowInvalid as error:
         raise FormatError(f"{path}, column {name!r} must hold {type_}: {error}") from None
     empty = column.is_null().index(True).as_py()
@@ -298,13 +310,13 @@ def read_konect(
     """Read a network of KONECT's, ``src dst [weight [time]]`` a line; ids begin at 1, here at 0.
 
     The edges of an undirected network (``sym``) go both ways. A bipartite one (``bip``) has the vertex types ``left``
-    and ``right`` and the edge type ``left/to/right``. A fourth column becomes the edge field ``time``, int64 where all
-    are integers, else float64.
+    and ``right`` and the edge type ``left/to/right``. A fourth column becomes the edge field ``time``. Both columns get
+    the dtype that holds all of their numbers.
 
     Args:
         path: The file, also packed.
         undirected: Add the other direction: for a bipartite network as the edge type ``right/rev_to/left``.
-        weight: Name of an edge field for the third column, float32. Default: it is left.
+        weight: Name of an edge field for the third column, as :func:`read_edge_list` takes it. Default: it is left.
         progress: Called with the bytes read and the file's size.
 
     Raises:
@@ -314,11 +326,14 @@ def read_konect(
     kind, counts, width = _describe(path)
     if undirected and kind == "sym":
         raise ValueError(f"undirected=True must not be given for {path}, whose head says that it is undirected (sym)")
-    rows = read_integers(path, weight=weight, header=False, progress=progress)
-    edata = {} if weight is None else {weight: torch.from_numpy(rows.weight)}
+    field = NumberField.of("weight", weight)
+    rows = EdgeRows(None if field is None else NumberColumn(path, field))
+    read_integers(path, header=False, progress=progress, rows=rows)
+    edata = {} if field is None else {field.name: torch.from_numpy(rows.weight)}
     if width > 3:
-        times = read_integers(path, weight="time", header=False, progress=None, place=3)
-        edata["time"] = _whole(torch.from_numpy(times.weight))
+        times = EdgeRows(NumberColumn(path, NumberField("time")))
+        read_integers(path, header=False, progress=None, place=3, rows=times)
+        edata["time"] = torch.from_numpy(times.weight)
     for ends in (rows.src, rows.dst):
         if len(ends) and int(ends.min()) < 1:
             raise FormatError(f"ids in {path} must be at least 1, as KONECT's are, got {int(ends.min())}")
@@ -342,10 +357,6 @@ def _describe(path: str | os.PathLike[str]) -> tuple[str, tuple[int, int] | None
         )
     counts = None if head[2] is None else (int(head[3]), int(head[4]))
     return head[1].decode(), counts, len(first_line(block.data)[1].split())
-
-
-def _whole(values: torch.Tensor) -> torch.Tensor:
-    return values.long() if bool((values == values.long()).all()) else values
 
 
 def _bipartite(

@@ -14,11 +14,13 @@ import numpy.typing as npt
 
 from ..errors import FormatError
 from ..system.budget import check_fits
+from .column_files import extended
+from .numbers import NumberColumn, NumberField
 from .text_blocks import Block, Path, Progress, arrow, first_line, read_blocks, separator_of
 
 __all__ = [
-    *("SOURCE_WORDS", "TARGET_WORDS", "EdgeRows", "NotIntegersError", "WeightColumn", "extended", "read_integers"),
-    *("WORD_BYTES", "read_words"),
+    *("SOURCE_WORDS", "TARGET_WORDS", "WORD_BYTES", "EdgeRows", "NotIntegersError", "WeightColumn", "read_integers"),
+    "read_words",
 ]
 
 _FIELD_BYTES = 32
@@ -43,14 +45,30 @@ _log = logging.getLogger(__name__)
 
 
 class EdgeRows:
-    """Growing arrays of edges; ids take 32 bits as long as they fit, and number ``words`` where the file's are words;
-    ``weight`` is empty where weights are not asked for."""
+    """Growing arrays of edges; ids take 32 bits as long as they fit, and number ``words`` where the file's are words.
 
-    def __init__(self, weight_dtype: Any = np.float32) -> None:
+    Args:
+        values: For the weights. Default: none are asked for.
+    """
+
+    def __init__(self, values: NumberColumn | None = None) -> None:
         self.src: Column = np.empty(0, dtype=np.int32)
         self.dst: Column = np.empty(0, dtype=np.int32)
-        self.weight: Column = np.empty(0, dtype=weight_dtype)
         self.words: dict[str, int] | None = None
+        self._values = values
+
+    @property
+    def field(self) -> NumberField | None:
+        """The field of the weights."""
+        return None if self._values is None else self._values.field
+
+    @property
+    def weight(self) -> Column:
+        """The weights, when all are there; empty where none are asked for."""
+        if self._values is None:
+            return np.empty(0, dtype=np.float32)
+        values: Column = self._values.finish().mapped().numpy()
+        return values
 
     def __len__(self) -> int:
         return len(self.src)
@@ -58,13 +76,14 @@ class EdgeRows:
     @property
     def nbytes(self) -> int:
         """Bytes in memory, those of words about."""
-        return self.src.nbytes + self.dst.nbytes + self.weight.nbytes + WORD_BYTES * len(self.words or ())
+        weights = 0 if self._values is None else self._values.nbytes
+        return self.src.nbytes + self.dst.nbytes + weights + WORD_BYTES * len(self.words or ())
 
     def add(self, src: Column, dst: Column, weight: Column | None = None) -> None:
         """Append a block of edges."""
         self.src, self.dst = extended(self.src, src), extended(self.dst, dst)
-        if weight is not None:
-            self.weight = extended(self.weight, weight)
+        if self._values is not None and weight is not None:
+            self._values.append(weight)
 
     def number(self, words: list[str]) -> npt.NDArray[np.int64]:
         """Number each word; new words get the next numbers."""
@@ -80,16 +99,6 @@ class EdgeRows:
         """Give up what is stored; nothing in memory needs it."""
 
 
-def extended(values: Column, more: Column) -> Column:
-    """Append in place: large memory is remapped and not copied, so that it is never needed twice."""
-    if values.dtype == np.int32 and len(more) and not (more.min() >= -(2**31) and more.max() < 2**31):
-        values = values.astype(np.int64)
-    begin = len(values)
-    values.resize(begin + len(more), refcheck=False)
-    values[begin:] = more
-    return values
-
-
 class NotIntegersError(FormatError):
     """Raised for a line that does not begin with two integers: the file holds words, or is no edge list."""
 
@@ -99,24 +108,31 @@ class WeightColumn:
     """Where an edge list holds its weights.
 
     Attributes:
+        field: The field that they become.
         place: Number of the column, from 0.
         separator: What stands between the columns of a file with a header; None: spaces.
     """
 
+    field: NumberField
     place: int = 2
     separator: str | None = None
 
     @classmethod
     def find(
-        cls, path: Path, weight: str | None, header: list[str] | None, separator: str | None
+        cls, path: Path, field: NumberField | None, header: list[str] | None, separator: str | None
     ) -> WeightColumn | None:
         """The third column without a header, else the one of this name; None where no weights are asked for."""
-        if weight is None or header is None:
-            return None if weight is None else cls()
-        if weight in header[2:]:
-            return cls(header.index(weight, 2), separator)
+        if field is None or header is None:
+            return None if field is None else cls(field)
+        if field.dtype is not None and field.text in header[2:]:
+            raise ValueError(
+                f"{field.option} must not be both a column and a column with a dtype, got {field.text!r}, which is a "
+                f"column of {path}; {field.text + ':float64'!r} is this one as float64"
+            )
+        if field.name in header[2:]:
+            return cls(field, header.index(field.name, 2), separator)
         further = ", ".join(map(repr, header[2:])) or "no further ones"
-        raise FormatError(f"{path} must have a column {weight!r} for the weights after the ids', it has {further}")
+        raise FormatError(f"{path} must have a column {field.name!r} for the weights after the ids', it has {further}")
 
     @property
     def ordinal(self) -> str:
@@ -127,40 +143,44 @@ class WeightColumn:
 def read_integers(
     path: Path,
     *,
-    weight: str | None,
     header: bool | None,
     progress: Progress | None,
-    place: int = 2,
+    place: int | None = None,
     rows: EdgeRows | None = None,
 ) -> EdgeRows:
-    """Read a text file whose ids are integers; raises as :func:`_read_lines` and :func:`read_blocks`.
+    """Read a text file whose ids are integers into ``rows``; raises as :func:`_read_lines` and :func:`read_blocks`.
 
-    Weights are float32. Of a file without a header they may be taken from another ``place`` than the third column,
-    and are then float64. ``rows`` are filled and returned where they are given.
+    Weights are in the column of ``place``, whatever its name. Default: where :meth:`WeightColumn.find` finds them.
     """
     if arrow() is None:
         _log.warning("reading %s line by line, which is slow: pip install 'pagraph[arrow]' reads it with Arrow", path)
-    rows = EdgeRows(np.float32 if place == 2 else np.float64) if rows is None else rows
+    rows = EdgeRows() if rows is None else rows
     begun, column = False, None
     for block in read_blocks(path, progress=progress):
         if not begun:
             block, line = _without_header(block, header)
-            if line is not None:
-                begun, column = True, _weights_of_header(path, weight, line, block)
-                if place != 2:
-                    text = first_line(block.data)[1]
-                    column = WeightColumn(place, "\t" if b"\t" in text and b" " not in text else None)
+            if line is not None and place is None:
+                begun, column = True, _weights_of_header(path, rows.field, line, block)
+            elif line is not None:
+                begun, column = True, _weights_at(place, rows.field, block)
         columns = _read_with_arrow(block.data, column)
         rows.add(*(_read_lines(path, block, column) if columns is None else columns))
         check_fits(path, rows.nbytes, "edges")
     return rows
 
 
-def _weights_of_header(path: Path, weight: str | None, line: bytes, block: Block) -> WeightColumn | None:
+def _weights_at(place: int | None, field: NumberField | None, block: Block) -> WeightColumn | None:
+    if field is None or place is None:
+        return None
+    text = first_line(block.data)[1]
+    return WeightColumn(field, place, "\t" if b"\t" in text and b" " not in text else None)
+
+
+def _weights_of_header(path: Path, field: NumberField | None, line: bytes, block: Block) -> WeightColumn | None:
     separator = separator_of(line)
     names = [name.strip(' \t"') for name in line.decode("utf-8", "replace").split(separator)] if line else None
     try:
-        return WeightColumn.find(path, weight, names, separator)
+        return WeightColumn.find(path, field, names, separator)
     except FormatError:
         _read_lines(path, block, None)  # raises NotIntegersError of words, whose first line need not be a header
         raise
@@ -228,7 +248,8 @@ def _read_csv(data: bytes, begin: int, line: bytes, separator: str, column: Weig
             text = pa.compute.utf8_trim(text, " \t")
         if (pa.compute.max(pa.compute.binary_length(text)).as_py() or 0) > _FIELD_BYTES:
             return None
-        return table["0"].to_numpy(), table["1"].to_numpy(), text.cast(pa.float64()).to_numpy()
+        values, not_held = column.field.of_words(text)
+        return None if not_held >= 0 else (table["0"].to_numpy(), table["1"].to_numpy(), values)
     except pa.ArrowInvalid:
         return None
 
@@ -249,7 +270,8 @@ def _tidied(data: bytes) -> bytes:
 
 def _read_lines(path: Path, block: Block, column: WeightColumn | None) -> Columns:
     """Parse a block line by line: the definition of what is an edge list."""
-    src, dst, weight = array.array("q"), array.array("q"), array.array("d")
+    src, dst, begins = array.array("q"), array.array("q"), array.array("q")
+    numbers: list[float] = []
     for match in _LINE.finditer(block.data):
         line = match[0].lstrip(b" \t")
         if not line or line[:1] in b"#%":
@@ -267,13 +289,19 @@ def _read_lines(path: Path, block: Block, column: WeightColumn | None) -> Column
             continue
         try:
             value = edge[3] if column.place == 2 else _field(line, column)
-            weight.append(float(value if len(value) <= _FIELD_BYTES else b""))
+            numbers.append(column.field.number(value if len(value) <= _FIELD_BYTES else b""))
+            begins.append(match.start())
         except (IndexError, ValueError):
             number, _ = block.line_at(match.start())
             rule = f"must have a number of at most {_FIELD_BYTES} characters as its {column.ordinal} field"
             raise FormatError(f"{path}, line {number} {rule}") from None
     ends = np.asarray(src), np.asarray(dst)
-    return ends if column is None else (*ends, np.asarray(weight))
+    if column is None:
+        return ends
+    values, not_held = column.field.of_numbers(numbers)
+    if not_held >= 0:
+        raise column.field.not_held(f"{path}, line {block.line_at(begins[not_held])[0]}", numbers[not_held])
+    return (*ends, values)
 
 
 def _field(line: bytes, column: WeightColumn) -> bytes:
@@ -281,9 +309,7 @@ def _field(line: bytes, column: WeightColumn) -> bytes:
     return line.split(separator)[column.place].strip()
 
 
-def read_words(
-    path: Path, *, weight: str | None, header: bool | None, progress: Progress | None, rows: EdgeRows
-) -> EdgeRows:
+def read_words(path: Path, *, header: bool | None, progress: Progress | None, rows: EdgeRows) -> EdgeRows:
     """Read a text file (UTF-8) whose ids are any words, numbered as they appear, into ``rows``; returns them."""
     column: WeightColumn | None = None
     delimiter: str | None = None
@@ -297,10 +323,10 @@ def read_words(
             named = header or (header is None and {word.lower() for word in names[:2]} <= _HEADER_WORDS)
             if header is None and not named and not any(word.lstrip("+-").isdigit() for word in names[:2]):
                 guessed = first
-            begun, column = True, WeightColumn.find(path, weight, names if named else None, delimiter)
+            begun, column = True, WeightColumn.find(path, rows.field, names if named else None, delimiter)
             lines = lines[1:] if named else lines
         words: list[str] = []
-        values = array.array("d")
+        numbers: list[float] = []
         for number, line in lines:
             fields = [word.strip() for word in _cut(line, delimiter)]
             if len(fields) < 2 or not fields[0] or not fields[1]:
@@ -308,12 +334,17 @@ def read_words(
             words += fields[:2]
             if column is not None:
                 try:
-                    values.append(float(fields[column.place]))
+                    numbers.append(column.field.number(fields[column.place]))
                 except (IndexError, ValueError):
                     rule = f"must have a number as its {column.ordinal} field"
                     raise FormatError(f"{path}, line {number} {rule}") from None
+        values = None
+        if column is not None:
+            values, not_held = column.field.of_numbers(numbers)
+            if not_held >= 0:
+                raise column.field.not_held(f"{path}, line {lines[not_held][0]}", numbers[not_held])
         ends = rows.number(words)
-        rows.add(ends[::2], ends[1::2], None if column is None else np.asarray(values))
+        rows.add(ends[::2], ends[1::2], values)
         check_fits(path, rows.nbytes, "edges")
     if guessed and len(rows) > 1 and not rows.first_comes_again():
         raise FormatError(

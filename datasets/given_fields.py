@@ -39,7 +39,7 @@ def add_fields(
 
     Rows are in the order of the vertices. Where a field ``original_id`` keeps other ids, files hold those; words stand
     in a text file, one a line. Files are read by :func:`~pagraph.datasets.arrays.read_array`; a ``.npy`` file stays
-    mapped.
+    mapped. Of text, fractions of the features are float32, and labels get the dtype that holds all of them.
 
     Args:
         graph: The graph, which must not have those fields yet.
@@ -66,17 +66,17 @@ def add_fields(
         if field in graph.ndata:
             raise ValueError(f"{name} must not be given for a graph that has the field {field!r}, got {given[name]!r}")
     if features is not None:
-        graph.set_field("feat", _rows("features", features, graph.num_nodes, scratch))
+        graph.set_field("feat", _rows("features", "feat", features, graph.num_nodes, scratch))
     if labels is not None:
-        graph.set_field("label", one_column(_rows("labels", labels, graph.num_nodes, scratch)))
+        graph.set_field("label", one_column(_rows("labels", "label", labels, graph.num_nodes, scratch)))
     for part, ids in _sets({part: given[part] for part in PARTS if part in given}, graph).items():
         mask = torch.zeros(graph.num_nodes, dtype=torch.bool, device="cpu")
         mask[ids] = True
         graph.set_field(f"{part}_mask", mask)
 
 
-def _rows(name: str, file: File, count: int, scratch: Scratch | None) -> Tensor:
-    rows = read_array(file, scratch)
+def _rows(name: str, field: str, file: File, count: int, scratch: Scratch | None) -> Tensor:
+    rows = read_array(file, scratch, field=field)
     least = 2 if name == "features" else 1
     if rows.dim() < least or len(rows) != count:
         dims = " and two dimensions or more" if least == 2 else ""
@@ -132,7 +132,7 @@ def _ids(part: str, file: File, graph: Graph) -> Tensor:
         words = _lines(file)
         if len(words) != count or not set(words.tolist()) <= {b"0", b"1"}:  # else a mask, as below
             return _once(part, _rows_with(part, words, words_of(originals), file), file)
-    values = one_column(read_array(file))
+    values = one_column(read_array(file, field=f"{part}_mask"))
     if values.dim() != 1 or values.is_floating_point() or values.is_complex():
         kind = f"{values.dtype} of shape {list(values.shape)}"
         raise ValueError(f"{part} must be a file of ids or of a mask, got {kind} in {file}")

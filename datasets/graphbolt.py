@@ -104,7 +104,7 @@ class _Reader:
     def _ends(self, value: Any) -> Any:
         path = named_file(self._folder, take(value, "path", str, self._where), f"{self._where}: path")
         if value.get("format") == "csv":
-            rows = read_integers(path, weight=None, header=None, progress=None)
+            rows = read_integers(path, header=None, progress=None)
             return rows.src, rows.dst
         ends = self._array(value)
         if ends.dim() != 2 or len(ends) != 2:
@@ -116,7 +116,7 @@ class _Reader:
         form = take(value, "format", str, self._where)
         if form not in ("numpy", "torch"):
             raise FormatError(f"{self._where}: format must be 'numpy' or 'torch' ('csv' for edges), got {form!r}"[:300])
-        return map_or_read(path) if form == "numpy" else read_array(path)
+        return map_or_read(path) if form == "numpy" else read_array(path, field=str(value.get("name")))
 
     def add_feature(self, graph: Graph, value: Any) -> None:
         domain = take(value, "domain", str, self._where)

@@ -16,8 +16,9 @@ from ..graph.field_value import is_single
 from ..graph.graph import Graph
 from ..system.budget import check_fits
 from .arrays import UNREADABLE, array_tensor, check_npz, left_behind, load_npz, npz_members, one_column, unread_npz
-from .edge_rows import read_integers
+from .edge_rows import EdgeRows, read_integers
 from .edges import build_graph, check_count, check_size
+from .numbers import NumberColumn, NumberField, number_array
 from .text_blocks import Progress, first_line, read_blocks
 
 __all__ = ["dense", "load_sparse", "read_benchmark", "read_matrix_market", "read_scipy"]
@@ -82,7 +83,8 @@ def dense(path: str | os.PathLike[str], matrix: Any) -> Tensor:
 def read_scipy(path: str | os.PathLike[str], *, undirected: bool = False, weight: str | None = None) -> Graph:
     """Read a square sparse matrix that scipy saved; ``matrix[src, dst]`` stored means an edge.
 
-    Arrays of the file that are not the matrix's stay behind, with a warning.
+    Weights keep the matrix's dtype, unless ``weight`` says "NAME:DTYPE". Arrays of the file that are not the matrix's
+    stay behind, with a warning.
     """
     matrix = load_sparse(path)
     left_behind(path, unread_npz(path, _MATRIX_PARTS), "no part of a sparse matrix")
@@ -94,7 +96,8 @@ def _graph(path: str | os.PathLike[str], matrix: Any, *, undirected: bool, weigh
     if coo.shape[0] != coo.shape[1]:
         raise FormatError(f"{path} must hold a square matrix, got shape {tuple(coo.shape)}")
     check_count(path, int(coo.shape[0]), coo.nnz)
-    edata = {} if weight is None else {weight: array_tensor(path, coo.data)}
+    field = NumberField.of("weight", weight)
+    edata = {} if field is None else {field.name: array_tensor(path, number_array(path, field, coo.data))}
     return build_graph(path, coo.row, coo.col, int(coo.shape[0]), edata=edata, undirected=undirected)
 
 
@@ -107,8 +110,9 @@ def read_matrix_market(
 ) -> Graph:
     """Read a square Matrix Market file in coordinate form, also packed; row and column are source and target.
 
-    A symmetric matrix, which names each entry once, becomes edges in both directions. Weights are float32. It is read
-    as the edge list it is: SciPy's reader ends the process over some damaged files.
+    A symmetric matrix, which names each entry once, becomes edges in both directions. Weights are floats where the head
+    says "real", else int64; ``weight`` is as in :func:`~pagraph.datasets.read_edge_list`. The file is read as the edge
+    list it is: SciPy's reader ends the process over some damaged files.
 
     Raises:
         FormatError: The file is damaged, dense, not square, or has no real values for ``weight``.
@@ -119,23 +123,29 @@ def read_matrix_market(
     size = first_line(block.data)[1].split() if block is not None else []
     if head is None or len(size) != 3 or not all(word.isdigit() and len(word) < 19 for word in size):
         raise FormatError(f"{path} must be a Matrix Market file in coordinate form, its head says something else")
-    field, symmetry, (rows, columns, entries) = head[1].lower(), head[2].lower(), map(int, size)
+    kind, symmetry = head[1].lower(), head[2].lower()
+    rows, columns, entries = map(int, size)
     if rows != columns:
         raise FormatError(f"{path} must hold a square matrix, got {rows} x {columns}")
     check_count(path, rows, entries)
-    if weight is not None and field in (b"pattern", b"complex"):
-        raise FormatError(f"{path} must hold real values for the field {weight!r}, its matrix is {field.decode()}")
+    weights = NumberField.of("weight", weight)
+    if weights is not None and kind in (b"pattern", b"complex"):
+        raise FormatError(f"{path} must hold real values for the field {weights.name!r}, its matrix is {kind.decode()}")
     if undirected and symmetry != b"general":
-        kind = symmetry.decode()
-        raise ValueError(f"undirected=True must not be given for {path}, whose {kind} matrix has both directions")
-    lines = read_integers(path, weight=weight, header=False, progress=progress)
-    src, dst, values = lines.src[1:] - 1, lines.dst[1:] - 1, lines.weight[1:]  # the first line has the sizes
-    if len(src) != entries:
-        raise FormatError(f"{path} must hold {entries} entries as its head says, got {len(src)}")
-    edata = {} if weight is None else {weight: torch.from_numpy(values)}
-    graph = build_graph(path, src, dst, rows, edata=edata, undirected=undirected or symmetry != b"general")
-    if symmetry == b"skew-symmetric" and weight is not None:
-        graph.edata[weight][entries:] *= -1
+        got = symmetry.decode()
+        raise ValueError(f"undirected=True must not be given for {path}, whose {got} matrix has both directions")
+    lines = EdgeRows(None if weights is None else NumberColumn(path, weights, real=kind == b"real"))
+    read_integers(path, header=True, progress=progress, place=2, rows=lines)  # the sizes are in the place of a header
+    if len(lines) != entries:
+        raise FormatError(f"{path} must hold {entries} entries as its head says, got {len(lines)}")
+    values = lines.weight
+    if weights is not None and weights.dtype is None and kind == b"integer" and values.dtype != np.int64:
+        raise FormatError(f"{path} must hold integers as its head says, got fractions")
+    edata = {} if weights is None else {weights.name: torch.from_numpy(values)}
+    both = undirected or symmetry != b"general"
+    graph = build_graph(path, lines.src - 1, lines.dst - 1, rows, edata=edata, undirected=both)
+    if symmetry == b"skew-symmetric" and weights is not None:
+        graph.edata[weights.name][entries:] *= -1
     return graph
 
 

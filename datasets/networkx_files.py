@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gzip
-import logging
 import os
 import xml.parsers.expat
 import zlib
@@ -12,10 +11,9 @@ from collections.abc import Iterator
 from typing import IO, Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from ..errors import FormatError
+from ..graph.attributes import number_attributes
 from ..graph.graph import Graph
 from ..system.budget import reading_room
 from ..system.files import bounded, open_plain
@@ -24,8 +22,6 @@ from .original_ids import id_field
 
 __all__ = ["read_gml", "read_graphml"]
 
-_log = logging.getLogger(__name__)
-
 _OBJECT_BYTES = 50
 """Of networkx's objects for a byte of text: 32 of GML and 48 of GraphML were measured."""
 
@@ -33,8 +29,8 @@ _OBJECT_BYTES = 50
 def read_graphml(path: str | os.PathLike[str]) -> Graph:
     """Read GraphML, plain or gzipped, by networkx; vertices are numbered in the file's order.
 
-    Attributes that are numbers on all vertices (or all edges) become fields, others stay behind with a warning. The
-    field ``original_id`` keeps the file's ids, unless they count from 0. An undirected edge becomes two.
+    Attributes that are numbers on all vertices (or all edges) become fields; one warning names the others. The field
+    ``original_id`` keeps the file's ids, unless they count from 0. An undirected edge becomes two.
 
     Raises:
         FormatError: The file is damaged, or has a document type, whose entities can grow without end.
@@ -97,29 +93,14 @@ def _refuse_doctype(path: str | os.PathLike[str]) -> None:
 def _graph(path: str | os.PathLike[str], source: Any, ids: list[str] | None = None) -> Graph:
     place = {node: i for i, node in enumerate(source)}
     ends = np.array([(place[u], place[v]) for u, v in source.edges()], dtype=np.int64).reshape(-1, 2)
-    edata = _fields(path, "edge", [data for *_, data in source.edges(data=True)])
+    # GraphML calls the name of an edge so, which is no attribute of it.
+    ndata, edata = number_attributes(source, str(path), unnamed=["id"])
     graph = build_graph(
         path, ends[:, 0].copy(), ends[:, 1].copy(), len(place), edata=edata, undirected=not source.is_directed()
     )
-    ndata = _fields(path, "vertex", [data for _, data in source.nodes(data=True)])
     kept = id_field(ids if ids is not None else map(str, source))
     if kept is not None:
         ndata.setdefault("original_id", kept)
     for name, values in ndata.items():
         graph.set_field(name, values)
     return graph
-
-
-def _fields(path: str | os.PathLike[str], owner: str, rows: list[dict[str, Any]]) -> dict[str, Tensor]:
-    """The attributes that are numbers in all rows."""
-    names = dict.fromkeys(name for row in rows for name in row)
-    fields = {}
-    for name in names:
-        values = [row.get(name) for row in rows]
-        is_number = all(isinstance(value, bool | int | float) for value in values)
-        array = np.array(values) if is_number else np.empty(0, dtype=object)
-        if array.dtype.kind in "bif" and name.isprintable():
-            fields[name] = torch.from_numpy(array)
-        elif name != "id":  # GraphML's name of an edge
-            _log.warning("%s: the %s attribute %r stays behind, as not all have a number of it", path, owner, name)
-    return fields

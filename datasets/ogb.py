@@ -92,7 +92,7 @@ class _RawTables:
         table = _table(folder, _EDGES)
         if not table.is_file():
             raise FormatError(f"{table} is missing")
-        rows = read_integers(table, weight=None, header=False, progress=self._progress)
+        rows = read_integers(table, header=False, progress=self._progress)
         return EdgeArrays(str(table), rows.src, rows.dst, _fields(folder, "edge"))
 
     def node_fields(self, ntype: str) -> dict[str, Tensor]:
@@ -106,9 +106,10 @@ def read_ogb(
     """Read the one graph of a folder that OGB downloads for a task of nodes: ``raw/`` and ``split/``.
 
     ``node-feat`` becomes the field ``feat``, ``node-label`` ``label`` (one column of it 1-D), ``edge-feat`` the edge
-    field ``feat``, tables such as ``node_year`` fields without that prefix, and the split the three masks. Tables of
-    integers are int64, others float32. Several types (``triplet-type-list.csv.gz``) are read as such. So is the binary
-    form (``data.npz``, or for several types ``edge_index_dict.npz``), whose arrays keep their dtypes.
+    field ``feat``, tables such as ``node_year`` fields without that prefix, and the split the three masks. A table of
+    integers is int64. Fractions of ``feat`` are float32; other tables get the dtype that holds all of their numbers.
+    Several types (``triplet-type-list.csv.gz``) are read as such. So is the binary form (``data.npz``, or for several
+    types ``edge_index_dict.npz``), whose arrays keep their dtypes.
 
     Args:
         folder: The data set's folder, which holds ``raw``.
@@ -214,18 +215,18 @@ def _fields(folder: Path, owner: str) -> dict[str, Tensor]:
     """The tables of a type's vertices or edges: ``node-feat``, ``node_year``..."""
     fields = {}
     if (table := _table(folder, f"{owner}-feat")).is_file():
-        fields["feat"] = read_numbers(table)
+        fields["feat"] = read_numbers(table, field="feat")
     for table in sorted(folder.glob(f"{owner}_*.csv.gz")):
         name = table.name[len(owner) + 1 : -len(".csv.gz")]
         if not name.isprintable():
             raise FormatError(f"{folder} must hold tables of printable names, got {table.name!r}")
-        fields[name] = one_column(read_numbers(table))
+        fields[name] = one_column(read_numbers(table, field=name))
     return fields
 
 
 def _labels(folder: Path) -> dict[str, Tensor]:
     table = _table(folder, "node-label")
-    return {"label": one_column(read_numbers(table))} if table.is_file() else {}
+    return {"label": one_column(read_numbers(table, field="label"))} if table.is_file() else {}
 
 
 def _masks(split: Path, folder: Path, ntype: str, count: int) -> dict[str, Tensor]:
@@ -236,7 +237,9 @@ def _masks(split: Path, folder: Path, ntype: str, count: int) -> dict[str, Tenso
         given = {part: (saved, ids) for part, ids in sets.items() if ids is not None}
     else:
         tables = {part: _table(folder, name) for part, name in _SETS.items()}
-        given = {part: (file, read_numbers(file)) for part, file in tables.items() if file.is_file()}
+        given = {
+            part: (file, read_numbers(file, field=f"{part}_mask")) for part, file in tables.items() if file.is_file()
+        }
     masks = {}
     for part, (file, rows) in given.items():
         ids = one_column(rows)

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from torch import Tensor
 
 from ..system.units import bytes_text
 from .column_files import Scratch
 from .edge_rows import WORD_BYTES, Column, EdgeRows
+from .numbers import NumberColumn
 
 __all__ = ["SpooledEdges", "SpooledRows"]
 
@@ -24,15 +26,16 @@ class SpooledRows(EdgeRows):
     Args:
         scratch: For the files.
         room: Bytes that words or ids may take.
+        values: For the weights, with files of ``scratch``. Default: none are asked for.
 
     Attributes:
         bounds: The smallest id and the largest.
     """
 
-    def __init__(self, scratch: Scratch, room: int) -> None:
+    def __init__(self, scratch: Scratch, room: int, values: NumberColumn | None = None) -> None:
         self._sources = scratch.column(np.int32)
         self._targets = scratch.column(np.int32)
-        self.weights = scratch.column(np.float32)
+        self._values = values
         self.words = None
         self._room = room
         self.bounds = 0, -1
@@ -52,8 +55,8 @@ class SpooledRows(EdgeRows):
             self.bounds = (min(low, self.bounds[0]), max(high, self.bounds[1])) if len(self) else (low, high)
         self._sources.append(src)
         self._targets.append(dst)
-        if weight is not None:
-            self.weights.append(weight.astype(np.float32))
+        if self._values is not None and weight is not None:
+            self._values.append(weight)
 
     def number(self, words: list[str]) -> npt.NDArray[np.int64]:
         """Number each word; new words get the next numbers."""
@@ -80,7 +83,6 @@ class SpooledRows(EdgeRows):
         """Begins and ends that cover all edges."""
         self._sources.flush()
         self._targets.flush()
-        self.weights.flush()
         count = len(self)
         return ((begin, min(begin + _BLOCK_ROWS, count)) for begin in range(0, count, _BLOCK_ROWS))
 
@@ -95,16 +97,22 @@ class SpooledRows(EdgeRows):
                 self._check_room("ids", len(found), _ID_BYTES)
         return np.unique(np.concatenate([found, *waiting])).astype(np.int64)
 
-    def mirror_weights(self) -> None:
-        """Append the weights of the edges that are no self-loops: those of the other direction."""
-        for begin, end in self.blocks():
+    def take_weights(self, *, mirrored: bool) -> Tensor:
+        """The weights, where they are asked for; ``mirrored``: also those of the other direction, without self-loops."""
+        assert self._values is not None
+        weights = self._values.finish()
+        weights.flush()
+        for begin, end in self.blocks() if mirrored else ():
             src, dst = self.ends(begin, end)
-            self.weights.append(self.weights.read(begin, end)[src != dst])
+            weights.append(weights.read(begin, end)[src != dst])
+        return weights.mapped()
 
     def remove(self) -> None:
         """Delete the files."""
-        for file in (self._sources, self._targets, self.weights):
-            file.remove()
+        self._sources.remove()
+        self._targets.remove()
+        if self._values is not None:
+            self._values.remove()
 
     def _check_room(self, what: str, count: int, each: int) -> None:
         if count * each > self._room:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -18,6 +19,7 @@ from ..system.budget import check_fits
 from ..system.files import named_path, read_small
 from .arrays import TEXTS, array_tensor, bool_mask, has_ending, parquet_values, read_array
 from .manifest import take
+from .numbers import NumberField, tensor_of
 from .original_ids import id_field
 from .text_blocks import arrow, read_columns, require_arrow
 
@@ -40,9 +42,9 @@ def read_tables(path: str | os.PathLike[str]) -> Graph:
 
     Vertices are numbered in the order of their table, those of a type without one (``venue``) in the order in which
     the edges name them; ``original_id`` keeps the ids, unless they count from 0. A field is a column of numbers, a list
-    of columns, a Parquet column of lists, or ``{file: feat.npy}`` with a row per row of the table. Fractions of text
-    tables are float32; 0 and 1 in a field named ``..._mask`` are bools. Tables are text with a header (``.csv``,
-    ``.tsv``, ``.txt``, also packed) or Parquet.
+    of columns, a Parquet column of lists, or ``{file: feat.npy}`` with a row per row of the table. Of text tables a
+    field gets the dtype that holds all of its numbers, but the fractions of ``feat`` are float32; 0 and 1 in a field
+    named ``..._mask`` are bools. Tables are text with a header (``.csv``, ``.tsv``, ``.txt``, also packed) or Parquet.
 
     Raises:
         FormatError: The description or a table is damaged, an id is repeated or in no table, or a field is no numbers.
@@ -164,26 +166,44 @@ class _Table:
         found = {}
         for name, source in self._fields.items():
             if isinstance(source, dict):
-                found[name] = read_array(named_file(self._folder, source.get("file"), f"{self._where}: {name}"))
+                file = named_file(self._folder, source.get("file"), f"{self._where}: {name}")
+                found[name] = read_array(file, field=name)
                 if len(found[name]) != self._columns.num_rows:
                     rule = f"must have a row per row of {self.file} ({self._columns.num_rows})"
                     raise FormatError(f"{self._where}: {name} {rule}, got {len(found[name])}")
             elif isinstance(source, list):
-                found[name] = torch.column_stack([self._numbers(column) for column in source])
+                found[name] = self._tensor(name, source)
             else:
-                found[name] = bool_mask(name, self._numbers(source))
+                found[name] = bool_mask(name, self._tensor(name, [source]))
         return found
 
-    def _numbers(self, name: str) -> Tensor:
-        column, pa = self._columns[name], arrow()
-        if not has_ending(self.file, (".parquet",)):
-            for type_ in (pa.int64(), pa.float32()):
-                try:
-                    return array_tensor(self.file, column.cast(type_).to_numpy())
-                except pa.ArrowInvalid as error:
-                    reason = " ".join(str(error).split())[:200]
-            raise FormatError(f"{self.file}, column {name!r} must hold numbers: {reason}")
-        return array_tensor(self.file, parquet_values(self.file, name, column))
+    def _tensor(self, name: str, sources: list[str]) -> Tensor:
+        """Some columns as one field, 1-D for a single one; what is no text keeps its dtype where it can."""
+        columns = [self._numbers(name, source) for source in sources]
+        dtypes = {values.dtype for values in columns}
+        is_mixed = len(dtypes) > 1 and all(values.ndim == 1 and values.dtype.kind in "if" for values in columns)
+        if name != "feat" and (is_mixed or not has_ending(self.file, (".parquet",))):
+            wide = [values.astype(np.float64 if values.dtype.kind == "f" else np.int64) for values in columns]
+            return tensor_of(self.file, NumberField(name), wide)
+        tensors = [array_tensor(self.file, values) for values in columns]
+        return tensors[0] if len(tensors) == 1 else torch.column_stack(tensors)
+
+    def _numbers(self, name: str, source: str) -> npt.NDArray[Any]:
+        """The numbers of a column: of text int64, float64, or for features float32."""
+        column, pa = self._columns[source], arrow()
+        if has_ending(self.file, (".parquet",)):
+            return parquet_values(self.file, source, column)
+        field = NumberField(name)
+        try:
+            values, not_held = field.of_words(column)
+        except pa.ArrowInvalid as error:
+            reason = " ".join(str(error).split())[:200]
+            raise FormatError(f"{self.file}, column {source!r} must hold numbers: {reason}") from None
+        if name == "feat":
+            return values if values.dtype == np.int64 else values.astype(np.float32)
+        if not_held >= 0:
+            raise field.not_held(f"{self.file}, row {not_held + 1}", column[not_held].as_py())
+        return values
 
 
 def _read(file: Path, columns: list[str]) -> Any:

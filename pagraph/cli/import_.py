@@ -22,16 +22,29 @@ from .terminal import progress_bar, summary_line
     num_nodes="Edge lists, edge_index: vertices.  [default: largest id + 1]",
     relabel="Edge lists: take any numbers or words as ids; vertices are sorted by them.",
     undirected="Each edge is named once: store both directions.",
-    weight={"metavar": "NAME", "help": "Edge lists, matrices: keep the weights as this field."},
+    weight={
+        "metavar": "NAME[:DTYPE]",
+        "once": True,
+        "help": "Edge lists, matrices: keep the weights as this field, in the dtype that holds them all, or in float32, "
+        "float64, int32 or int64.",
+    },
     header={
         "flags": ("--header/--no-header",),
         "help": "Edge lists: the first line names the fields.  [default: look]",
     },
-    features={"metavar": "FILE", "help": "A row per vertex, for the field feat: .npy, .npz, .csv, .parquet, .pt."},
-    labels={"metavar": "FILE", "help": "A row per vertex, for the field label."},
-    train={"metavar": "FILE|FRACTION", "help": "Ids or a mask, or a share such as 60%: the field train_mask."},
-    val={"metavar": "FILE|FRACTION", "help": "The same for val_mask."},
-    test={"metavar": "FILE|FRACTION", "help": "The same for test_mask."},
+    features={
+        "metavar": "FILE",
+        "once": True,
+        "help": "A row per vertex, for the field feat: .npy, .npz, .csv, .parquet, .pt.",
+    },
+    labels={"metavar": "FILE", "once": True, "help": "A row per vertex, for the field label."},
+    train={
+        "metavar": "FILE|FRACTION",
+        "once": True,
+        "help": "Ids or a mask, or a share such as 60%: the field train_mask.",
+    },
+    val={"metavar": "FILE|FRACTION", "once": True, "help": "The same for val_mask."},
+    test={"metavar": "FILE|FRACTION", "once": True, "help": "The same for test_mask."},
 )
 @store_option
 @memory_option

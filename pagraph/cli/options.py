@@ -56,7 +56,8 @@ def options_of(
         source: A dataclass, whose fields may be documented by their ``metadata``, or a function.
         only: Parameters to take. Default: all that are documented.
         documented: Parameter to its help text, or to a mapping that replaces its ``metadata``: "help", "flags" (names
-            on the command line, default ``--its-name``), "choices", and any argument of ``click.option``.
+            on the command line, default ``--its-name``), "choices", "once" (a second value is refused, where it would
+            take the place of the first), and any argument of ``click.option``.
     """
     named = _documented(source)
     for name, document in documented.items():
@@ -105,7 +106,7 @@ def _documented(source: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _option(name: str, hint: Any, default: Any, document: Mapping[str, Any]) -> Callable[[_F], _F]:
-    settings = {key: value for key, value in document.items() if key not in ("flags", "choices")}
+    settings = {key: value for key, value in document.items() if key not in ("flags", "choices", "once")}
     kind = next((kind for kind in get_args(hint) if type(None) in get_args(hint) and kind is not type(None)), hint)
     if "choices" in document:
         settings["type"] = click.Choice(document["choices"])
@@ -119,10 +120,20 @@ def _option(name: str, hint: Any, default: Any, document: Mapping[str, Any]) -> 
         settings.setdefault("type", types.get(kind, str))
     if default is not inspect.Parameter.empty:
         settings.setdefault("default", default)
+    if document.get("once"):
+        settings |= {"multiple": True, "callback": _once, "default": ()}
     shown = settings.get("default")
     settings.setdefault("required", "default" not in settings)
     settings.setdefault("show_default", shown is not None and shown is not False and shown not in ("", ()))
     return click.option(*_flags(name, document), name, **settings)
+
+
+def _once(_context: click.Context, parameter: click.Parameter, values: tuple[Any, ...]) -> Any:
+    """Callback that takes the one value of an option, None without."""
+    if len(values) > 1:
+        got = " and ".join(repr(str(value)) for value in values)
+        raise click.BadParameter(f"{parameter.name} must be given once, got {got}")
+    return values[0] if values else None
 
 
 def _separated(kind: type, *more: Any) -> Callable[..., tuple[Any, ...] | None]:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ..system.checks import as_integer
 from ..system.units import shortened
+from .attributes import number_attributes
 from .csc import CSC, check_range, id_dtype
 from .fields import Fields
 from .upper import upper_room
@@ -138,14 +139,24 @@ class Graph:
     def from_networkx(cls, graph: Any, *, ndata: Mapping[str, Any] | None = None) -> Graph:
         """Build from a networkx graph; vertex ``i`` is the ``i``-th of ``graph.nodes``.
 
-        An undirected edge becomes two, one in each direction (a self-loop stays one).
+        Attributes that are numbers on all vertices, or on all edges, become fields of bools, int64 or float64 (NumPy's
+        numbers keep their dtype); one warning in the log names the others, which stay behind. An undirected edge
+        becomes two with the same fields, one in each direction (a self-loop stays one).
+
+        Args:
+            graph: The graph, of any of networkx's classes.
+            ndata: Further vertex fields; they stand in for attributes of the same names.
         """
         index = {node: i for i, node in enumerate(graph.nodes)}
         ends = [(index[u], index[v]) for u, v in graph.edges()]
-        if not graph.is_directed():
-            ends += [(v, u) for u, v in ends if u != v]
         pairs = np.asarray(ends, dtype=np.int64).reshape(-1, 2)
-        return cls.from_coo(pairs[:, 0].copy(), pairs[:, 1].copy(), len(index), ndata=ndata)
+        src, dst = pairs[:, 0].copy(), pairs[:, 1].copy()
+        vertices, edges = number_attributes(graph, "Graph.from_networkx")
+        if not graph.is_directed():
+            turned = np.flatnonzero(src != dst)
+            src, dst = np.concatenate([src, dst[turned]]), np.concatenate([dst, src[turned]])
+            edges = {name: torch.cat([values, values[torch.from_numpy(turned)]]) for name, values in edges.items()}
+        return cls.from_coo(src, dst, len(index), ndata={**vertices, **(ndata or {})}, edata=edges)
 
     @classmethod
     def from_dgl(cls, graph: Any) -> Graph:

@@ -1,0 +1,247 @@
+"""Columns of numbers as fields: the dtype that holds all of them, or the one that was asked for."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ..errors import FormatError
+from .column_files import ColumnFile, MemoryColumn, Scratch
+from .text_blocks import arrow
+
+__all__ = ["NumberColumn", "NumberField", "first_wide", "float32_holds", "number_array", "tensor_of"]
+
+Column = npt.NDArray[Any]
+
+_DTYPES = {name: np.dtype(name) for name in ("float32", "float64", "int32", "int64")}
+_SIGNS = ("+", "-", b"+", b"-")
+_WIDE = 2**53  # from here on float64 holds not every integer
+_BLOCK_ROWS = 2**20
+_SAMPLE_ROWS = 1000
+_RULE = f"an integer of 64 bits, and of at most 2**{_WIDE.bit_length() - 1} beside fractions"
+
+
+@dataclass(frozen=True)
+class NumberField:
+    """A field that a column of numbers becomes, and how the column's text is read.
+
+    Attributes:
+        name: The field's name.
+        dtype: The dtype that was asked for; None: the one that holds all numbers.
+        option: The option that names it, for errors. Default: there is none.
+    """
+
+    name: str
+    dtype: np.dtype[Any] | None = None
+    option: str = ""
+
+    @classmethod
+    def of(cls, option: str, text: str | None) -> NumberField | None:
+        """The field that an option asks for: "NAME", or "NAME:DTYPE" with a dtype that is known; None for None."""
+        if text is None:
+            return None
+        name, _, dtype = text.rpartition(":")
+        if dtype not in _DTYPES:
+            name, dtype = text, ""
+        if not name:
+            raise ValueError(f"{option} must be NAME or NAME:DTYPE, got {text!r}")
+        return cls(name, _DTYPES.get(dtype), option)
+
+    @property
+    def text(self) -> str:
+        """What the option said."""
+        return self.name if self.dtype is None else f"{self.name}:{self.dtype}"
+
+    def number(self, text: bytes | str) -> int | float:
+        """One number: an integer where the text is one, but for a field that was asked to be of floats."""
+        digits = text[1:] if text[:1] in _SIGNS else text
+        if digits.isdigit() and not self.is_float:
+            return int(text)
+        return float(text)
+
+    def of_numbers(self, numbers: Sequence[float]) -> tuple[Column, int]:
+        """Numbers as int64 where all are integers, else as float64; and the place of the first that is not held, or -1."""
+        if all(type(number) is int for number in numbers):
+            place = next((i for i, number in enumerate(numbers) if not -(2**63) <= number < 2**63), -1)
+            return np.array([] if place >= 0 else numbers, dtype=np.int64), place
+        wide = (i for i, number in enumerate(numbers) if type(number) is int and abs(number) > _WIDE)
+        return np.array(numbers, dtype=np.float64), next(wide, -1)
+
+    def of_words(self, words: Any) -> tuple[Column, int]:
+        """The same of an Arrow column of words, whose missing ones are NaN; ArrowInvalid where one is no number."""
+        pa = arrow()
+        if not self.is_float and not words.null_count:
+            try:
+                # Arrow goes on behind a word that is no integer, and such words take it long: 270 ns each.
+                words.slice(0, _SAMPLE_ROWS).cast(pa.int64())
+                return words.cast(pa.int64()).to_numpy(), -1
+            except pa.ArrowInvalid:
+                pass
+        values: Column = words.cast(pa.float64()).to_numpy()
+        wide = np.abs(values) > _WIDE
+        if self.is_float or not wide.any():
+            return values, -1
+        places = np.flatnonzero(wide)
+        integers = pa.compute.match_substring_regex(words.take(pa.array(places)), "^[+-]?[0-9]+$")
+        first = integers.index(True).as_py()
+        return values, int(places[first]) if first >= 0 else -1
+
+    def not_held(self, where: str, number: Any) -> FormatError:
+        """The error for a number that no dtype holds beside the others; ``where`` names the file and the line."""
+        option = f"; {self.option}={self.name}:float64 rounds it" if self.option else ""
+        return FormatError(f"{where} must hold {_RULE} in the field {self.name!r}, got {number}{option}")
+
+    @property
+    def is_float(self) -> bool:
+        """Whether it was asked to be of floats."""
+        return self.dtype is not None and self.dtype.kind == "f"
+
+
+class NumberColumn:
+    """A column of numbers that come in blocks, in the end of the one dtype that holds them all.
+
+    All integers: int64. Otherwise float32 if it gives every number back (see :func:`float32_holds`), else float64.
+    Where the field was asked to be of another dtype, floats are rounded to it, and nothing else.
+
+    Args:
+        path: The file, for errors.
+        field: The field.
+        scratch: For the numbers. Default: they are in memory.
+        real: The numbers are floats, even where all are integers.
+
+    Attributes:
+        field: The field.
+        width: How many numbers are a row, for errors.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        field: NumberField,
+        scratch: Scratch | None = None,
+        *,
+        real: bool = False,
+    ) -> None:
+        self.field = field
+        self.width = 1
+        self._path = path
+        dtype = field.dtype or np.dtype(np.float64 if real else np.int64)
+        self._store: MemoryColumn | ColumnFile = MemoryColumn(dtype) if scratch is None else scratch.column(dtype)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory."""
+        return self._store.nbytes
+
+    def append(self, values: Column) -> None:
+        """Add a block of int64 or float64; FormatError where it cannot be held beside the others."""
+        if self.field.dtype is not None:
+            values = self._as_asked(values, self.field.dtype)
+        elif values.dtype.kind == "i" and self._store.dtype.kind == "f":
+            self._check_held(values, len(self._store))
+        elif values.dtype.kind == "f" and self._store.dtype.kind == "i":
+            for begin, block in self._blocks():
+                self._check_held(block, begin)
+            self._store.cast(np.float64)
+        self._store.append(values)
+
+    def finish(self) -> MemoryColumn | ColumnFile:
+        """The numbers in their dtype; nothing may be added any more."""
+        is_open = self.field.dtype is None and self._store.dtype == np.float64
+        if is_open and all(float32_holds(block) for _, block in self._blocks()):
+            self._store.cast(np.float32)
+        return self._store
+
+    def remove(self) -> None:
+        """Give up the numbers."""
+        self._store.remove()
+
+    def _blocks(self) -> Any:
+        self._store.flush()
+        for begin in range(0, len(self._store), _BLOCK_ROWS):
+            yield begin, self._store.read(begin, min(begin + _BLOCK_ROWS, len(self._store)))
+
+    def _check_held(self, integers: Column, begin: int) -> None:
+        place = first_wide(integers)
+        if place >= 0:
+            raise self.field.not_held(self._row(begin + place), integers[place])
+
+    def _as_asked(self, values: Column, dtype: np.dtype[Any]) -> Column:
+        """A block in the dtype that was asked for; FormatError where more is lost than digits of floats."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            asked = values.astype(dtype)
+        if dtype.kind == "f":
+            lost = np.isinf(asked) & np.isfinite(values)
+        elif values.dtype.kind == "i":
+            lost = asked != values
+        else:
+            lost = ~((asked == values) & (np.abs(values) <= _WIDE))
+        if lost.any():
+            place = int(np.argmax(lost))
+            row = self._row(len(self._store) + place)
+            raise FormatError(f"{row} must hold a number of {dtype} for {self.field.text!r}, got {values[place]}")
+        return asked
+
+    def _row(self, row: int) -> str:
+        return f"{self._path}, row {row // self.width + 1}"
+
+
+def first_wide(integers: Column) -> int:
+    """The place of the first integer that may not be beside fractions, as float64 holds not all of its size; or -1."""
+    wide = (integers > _WIDE) | (integers < -_WIDE)
+    return int(np.argmax(wide)) if wide.any() else -1
+
+
+def float32_holds(values: npt.NDArray[np.float64]) -> bool:
+    """Whether float32 gives every number back: it is the number, or prints it, a decimal of at most 9 digits."""
+    from ._numbers import first_unsure
+
+    place = first_unsure(values, 0)
+    while place < len(values) and _gives_back(float(values[place])):
+        place = first_unsure(values, place + 1)
+    return bool(place == len(values))
+
+
+def _gives_back(value: float) -> bool:
+    """The rule for one number; decimals of less than 6 digits are, of 6, those that end in zeros."""
+    with np.errstate(over="ignore"):
+        held = float(np.float32(value))
+    if held == value or math.isnan(value):
+        return True
+    return any(float(f"{held:.{digits - 1}e}") == value for digits in range(6, 10))
+
+
+def tensor_of(path: str | os.PathLike[str], field: NumberField, columns: Sequence[Column]) -> Tensor:
+    """Columns of int64 and float64 side by side in the one dtype that holds all; a single one is 1-D."""
+    real = any(values.dtype.kind == "f" for values in columns)
+    dtypes = []
+    for values in columns:
+        found = NumberColumn(path, field, real=real)
+        found.append(values)
+        dtypes.append(found.finish().dtype)
+    cast = [values.astype(np.result_type(*dtypes)) for values in columns]
+    return torch.from_numpy(cast[0] if len(cast) == 1 else np.stack(cast, axis=1))
+
+
+def number_array(path: str | os.PathLike[str], field: NumberField, array: Column) -> Column:
+    """An array in the dtype that the field was asked to be of; itself where none was asked for."""
+    if field.dtype is None:
+        return array
+    if array.dtype.kind not in "biuf":
+        raise FormatError(f"{path} must hold real numbers for {field.text!r}, got {array.dtype}")
+    integers = array.dtype.kind != "f" and not field.is_float
+    values = array.astype(np.int64 if integers else np.float64)
+    if integers and array.dtype.kind == "u" and (values < 0).any():
+        raise field.not_held(str(path), int(array.max()))
+    found = NumberColumn(path, field)
+    found.append(values)
+    asked: Column = found.finish().mapped().numpy()
+    return asked
