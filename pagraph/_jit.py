@@ -6,9 +6,11 @@ import hashlib
 import os
 import shutil
 import signal
+import stat
 import sys
 import tempfile
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -37,33 +39,84 @@ _temporary: list[str] = []
 
 
 def cache_state() -> tuple[str, bool, int]:
-    """The folder of compiled kernels, whether it outlives the process, and how many of its kernels are compiled."""
+    """The folder of compiled kernels, whether it outlives the process, and how many of its kernels are compiled.
+
+    The folder is empty where they are in none.
+    """
+    if not _CACHE_DIR:
+        return "", False, 0
     return _CACHE_DIR, _CACHE_DIR not in _temporary, sum(1 for _ in Path(_CACHE_DIR).glob("**/*.nbi"))
 
 
 def _cache_dir() -> str:
-    """Where compiled kernels are kept: never inside the package (leftovers would survive an uninstall)."""
+    """Where compiled kernels are kept, "" for nowhere.
+
+    Never inside the package: leftovers would survive an uninstall.
+    """
     version = f"py{sys.version_info[0]}{sys.version_info[1]}-numba{numba.__version__}"
     name = os.path.join("pagraph", f"{version}-{_kernel_digest()}")
-    homes = [os.environ.get("XDG_CACHE_HOME", ""), os.path.join(os.path.expanduser("~"), ".cache")]
-    for folder in [os.environ.get("NUMBA_CACHE_DIR", ""), *(home and os.path.join(home, name) for home in homes)]:
-        if os.path.isabs(folder) and _is_private(folder):
-            return folder
-    temporary = tempfile.mkdtemp(prefix="pagraph-")
+    roots = [os.environ.get("NUMBA_CACHE_DIR", ""), os.environ.get("XDG_CACHE_HOME", "")]
+    roots.append(os.path.join(os.path.expanduser("~"), ".cache"))
+    dangers: list[str] = []
+    found = next(filter(None, (_private_folder(root, name, dangers) for root in roots)), None)
+    folder = _temporary_dir() if found is None else found
+    if dangers:
+        where = f"they are in {folder} instead" if found else "each process compiles them anew"
+        warnings.warn(
+            f"compiled kernels must be in a folder that nobody else may write to or rename, {dangers[0]}: {where}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    return folder
+
+
+def _temporary_dir() -> str:
+    temporary = os.path.realpath(tempfile.mkdtemp(prefix="pagraph-"))
+    if _danger(temporary):
+        shutil.rmtree(temporary, ignore_errors=True)
+        return ""
     _temporary.append(temporary)
     atexit.register(shutil.rmtree, temporary, ignore_errors=True)
     return temporary
 
 
-def _is_private(folder: str) -> bool:
-    """Whether a folder, made if need be, is this user's, who alone may write to it: its content is unpickled."""
+def _private_folder(root: str, name: str, dangers: list[str]) -> str | None:
+    """The folder of that name in another, made if need be; None if it cannot be, or adds why it must not be used."""
+    if not os.path.isabs(root):
+        return None
+    folder = os.path.realpath(os.path.join(root, name))
     try:
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-        found = os.stat(folder)
+        danger = _danger(folder)
     except OSError:
-        return False
-    owned = not hasattr(os, "getuid") or (found.st_uid == os.getuid() and not found.st_mode & 0o022)
-    return owned and os.access(folder, os.W_OK)
+        return None
+    if danger:
+        dangers.append(danger)
+        return None
+    return folder if os.access(folder, os.W_OK) else None
+
+
+def _danger(folder: str) -> str | None:
+    """Who else may change what is in a folder, or put another one in its place: its content is unpickled.
+
+    What is missing of the path, without links, is made. None: nobody but this user and root.
+    """
+    is_open = True
+    for part in [*reversed(Path(folder).parents), Path(folder)]:
+        with contextlib.suppress(FileExistsError):
+            if not part.is_dir():
+                part.mkdir(mode=0o700)  # of each part: makedirs leaves all but the last to the umask
+        found = part.stat()
+        if found.st_uid not in (0, os.getuid()):
+            return f"{part} belongs to the user {found.st_uid}"
+        # Where the sticky bit is set, others can neither rename nor replace what is not theirs.
+        if is_open and found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX:
+            return f"others may write to {part}"
+        is_open = is_open and bool(found.st_mode & 0o011)  # what is below one that others cannot enter is safe
+    # numba makes folders and files in it as the umask says. That is of the process, not of the thread, and stays as it
+    # is: where nobody else can enter, it does not matter.
+    if found.st_mode & 0o077:
+        return f"others may enter {folder}"
+    return None
 
 
 _CACHE_DIR = _cache_dir()
@@ -74,9 +127,12 @@ def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     before = numba.config.CACHE_DIR
     numba.config.CACHE_DIR = _CACHE_DIR  # read while decorating only; other libraries keep their own
     try:
-        compiled: Callable[..., Any] = numba.njit(nogil=True, cache=True)(function)
+        compiled: Callable[..., Any] = numba.njit(nogil=True, cache=bool(_CACHE_DIR))(function)
     finally:
         numba.config.CACHE_DIR = before
+    cache = compiled._cache  # type: ignore[attr-defined]
+    if _CACHE_DIR and not Path(cache.cache_path).is_relative_to(_CACHE_DIR):
+        compiled._cache = NullCache()  # type: ignore[attr-defined]  # numba took one of its own, as of a full disk
     load = compiled.compile  # type: ignore[attr-defined]
 
     def load_whole(signature: Any) -> Any:

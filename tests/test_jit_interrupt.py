@@ -107,39 +107,6 @@ def test_a_full_disk_costs_the_cache_alone(kernel, monkeypatch):
     assert kernel(np.zeros(3, np.int32)).tolist() == [1, 1, 1]
 
 
-class TestCacheFolder:
-    @pytest.fixture(autouse=True)
-    def no_folders(self, monkeypatch):
-        for name in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME"):
-            monkeypatch.delenv(name, raising=False)
-
-    def test_the_users_own(self, monkeypatch, tmp_path):
-        monkeypatch.setenv("HOME", str(tmp_path))
-        assert _jit._cache_dir().startswith(str(tmp_path / ".cache" / "pagraph"))
-        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "x"))
-        assert _jit._cache_dir().startswith(str(tmp_path / "x" / "pagraph"))
-        monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "n"))
-        assert _jit._cache_dir() == str(tmp_path / "n")
-        assert (tmp_path / "n").stat().st_mode & 0o777 == 0o700
-
-    def test_relative_ones_are_none(self, monkeypatch, tmp_path):
-        monkeypatch.chdir(tmp_path)
-        for name in ("HOME", "XDG_CACHE_HOME", "NUMBA_CACHE_DIR"):
-            monkeypatch.setenv(name, "some/folder")
-        monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # no HOME, and no entry in passwd
-        folder = _jit._cache_dir()
-        assert os.path.isabs(folder) and not list(tmp_path.iterdir())
-
-    @pytest.mark.parametrize("mode", [0o777, 0o720, 0o702])
-    def test_one_that_others_may_write_to_is_not_read(self, monkeypatch, tmp_path, mode):
-        shared = tmp_path / "shared"
-        shared.mkdir()
-        shared.chmod(mode)
-        monkeypatch.setenv("HOME", str(tmp_path))
-        monkeypatch.setenv("NUMBA_CACHE_DIR", str(shared))
-        assert _jit._cache_dir().startswith(str(tmp_path / ".cache"))
-
-
 def test_a_user_who_ignores_interrupts(kernel):
     handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:

@@ -182,6 +182,8 @@ def _kernels(found: Diagnosis) -> dict[str, str]:
             "may write to; set XDG_CACHE_HOME to one"
         )
     shown = _without_home(folder) if kept else "a temporary folder"
+    if not folder:
+        shown = "none"
     return {"folder": shown, "kept": "yes, private and writable" if kept else "no", "compiled": f"{compiled} kernels"}
 
 
