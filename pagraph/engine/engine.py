@@ -19,9 +19,9 @@ from ..stats.stats import EpochRecorder, LoaderStats
 from ..stats.trace import Tracer
 from ..system.buffers import BufferPools
 from ..system.threads import run_worker_init
-from .epochs import Epochs, PipelineOptions, Steps
-from .lookahead import WindowReader
+from .epochs import Epochs, PipelineOptions
 from .planning import Planner, Ranker
+from .steps import Steps, WindowReader
 
 if TYPE_CHECKING:
     from ..ranking.policy import Policy

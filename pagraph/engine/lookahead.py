@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,32 +11,15 @@ from .stage import SerialStage, Stage
 if TYPE_CHECKING:
     from ..cache.windows import Windows
     from ..stats.stats import EpochRecorder
-    from .epochs import Steps
+    from .steps import Steps, WindowReader
 
-__all__ = ["GROUPS", "LookedAhead", "WindowReader"]
+__all__ = ["GROUPS", "LookedAhead"]
 
 GROUPS = 3
 """Groups whose rows are in memory at once: one is read, one fetched from, one has batches left in other threads."""
 
 Item = tuple[int, Any]
 """Number of a batch, and the batch as far as it is made."""
-
-
-@dataclass(frozen=True)
-class WindowReader:
-    """Source of windows, and how large they may be.
-
-    Attributes:
-        batches: Most batches of a group, at least 1.
-        nbytes: Bytes of one group's rows, of ``GROUPS`` that may be in memory at once.
-        begin: Begins a group's windows.
-        using: Lets the calling thread read from windows.
-    """
-
-    batches: int
-    nbytes: int
-    begin: Callable[[], Windows]
-    using: Callable[[Windows], Any]
 
 
 class LookedAhead:
