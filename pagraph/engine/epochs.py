@@ -318,10 +318,10 @@ def _start(
     def work(item: tuple[int, Any]) -> Any:
         index, drawn = item
         if tracing.tracer is None:
-            return steps.fetch(steps.sample(drawn, recorder), recorder)
+            return steps.fetch(steps.sample(drawn, recorder), recorder, None)
         begin = recorder.trace.begin(index)
         try:
-            return steps.fetch(steps.sample(drawn, recorder), recorder)
+            return steps.fetch(steps.sample(drawn, recorder), recorder, None)
         finally:
             recorder.trace.end("preparing", begin)
 

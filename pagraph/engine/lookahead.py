@@ -46,7 +46,7 @@ class LookedAhead:
         ahead: int,
     ) -> None:
         sample = partial(_sample, steps, recorder)
-        load, fetch = _Loading(recorder), partial(_fetch, steps, recorder, reader)
+        load, fetch = _Loading(recorder), partial(_fetch, steps, recorder)
         if not threads:
             self._sampled: Any = SerialStage(source, sample)
             self._loaded: Any = SerialStage(_groups(self._sampled, steps, reader, load.finish), load)
@@ -88,7 +88,7 @@ def _groups(
         while len(items) < size and windows.nbytes < reader.nbytes:
             try:
                 item = next(sampled)
-                windows.add(steps.reads(item[1]))
+                windows.add(item[1].reads)
             except Exception as problem:
                 error = problem
                 break
@@ -133,11 +133,10 @@ def _each(loaded: Iterator[tuple[Windows, list[Item]]]) -> Iterator[tuple[Item, 
             yield items.pop(0), windows
 
 
-def _fetch(steps: Steps[Any], recorder: EpochRecorder, reader: WindowReader, work: tuple[Item, Windows]) -> Any:
+def _fetch(steps: Steps[Any], recorder: EpochRecorder, work: tuple[Item, Windows]) -> Any:
     (index, sampled), windows = work
     begin = recorder.trace.begin(index)
-    with reader.using(windows):
-        try:
-            return steps.fetch(sampled, recorder)
-        finally:
-            recorder.trace.end("preparing", begin)
+    try:
+        return steps.fetch(sampled, recorder, windows)
+    finally:
+        recorder.trace.end("preparing", begin)
